@@ -12,7 +12,7 @@ import sys
 import yaml
 
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-# Of an idle server; measured 25 MiB with its table cache empty.
+# Of an idle server; measured 25 MiB.
 PROCESS = 30 * 2**20
 HELM_LABELS = {"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version"}
 
@@ -66,7 +66,7 @@ def differences(one, other, path=""):
 
 
 def listener_faults(pod, container, flags):
-    """What is spoken, to whom, and what the probes ask."""
+    """Finds faults in TLS, tokens, addresses and probes."""
     tls = "tls-cert" in flags
     if tls == ("--allow-insecure" in container["args"]):
         yield "not one of TLS and --allow-insecure"

@@ -105,6 +105,29 @@ std::uint16_t FloatToBfloat16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+// A floating point dtype, as the functions of the header tell of it.
+struct Format {
+  v1::Dtype dtype;
+  int significand_bits;
+  int min_exponent;
+  double largest;
+};
+constexpr Format kFormats[] = {
+    {v1::DTYPE_FLOAT8_E5M2, 3, -14, 57344},
+    {v1::DTYPE_FLOAT8_E4M3FN, 4, -6, 448},
+    {v1::DTYPE_BFLOAT16, 8, -126, 0x1.fep127},
+    {v1::DTYPE_FLOAT16, 11, -14, 65504},
+    {v1::DTYPE_FLOAT32, 24, -126, std::numeric_limits<float>::max()},
+    {v1::DTYPE_FLOAT64, 53, -1022, std::numeric_limits<double>::max()}};
+
+// All zeros for other dtypes.
+Format FormatOf(v1::Dtype dtype) {
+  for (const Format& format : kFormats) {
+    if (format.dtype == dtype) return format;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string DtypeName(v1::Dtype dtype) {
@@ -172,53 +195,13 @@ bool IsFloat8(v1::Dtype dtype) {
   return dtype == v1::DTYPE_FLOAT8_E4M3FN || dtype == v1::DTYPE_FLOAT8_E5M2;
 }
 
-double LargestFinite(v1::Dtype dtype) {
-  switch (dtype) {
-    case v1::DTYPE_FLOAT8_E4M3FN:
-      return 448;
-    case v1::DTYPE_FLOAT8_E5M2:
-      return 57344;
-    case v1::DTYPE_FLOAT16:
-      return 65504;
-    case v1::DTYPE_BFLOAT16:
-      return 0x1.fep127;
-    case v1::DTYPE_FLOAT64:
-      return std::numeric_limits<double>::max();
-    default:
-      return std::numeric_limits<float>::max();
-  }
-}
+double LargestFinite(v1::Dtype dtype) { return FormatOf(dtype).largest; }
 
 int SignificandBits(v1::Dtype dtype) {
-  switch (dtype) {
-    case v1::DTYPE_FLOAT8_E5M2:
-      return 3;
-    case v1::DTYPE_FLOAT8_E4M3FN:
-      return 4;
-    case v1::DTYPE_BFLOAT16:
-      return 8;
-    case v1::DTYPE_FLOAT16:
-      return 11;
-    case v1::DTYPE_FLOAT32:
-      return 24;
-    default:
-      return 53;
-  }
+  return FormatOf(dtype).significand_bits;
 }
 
-int MinExponent(v1::Dtype dtype) {
-  switch (dtype) {
-    case v1::DTYPE_FLOAT8_E4M3FN:
-      return -6;
-    case v1::DTYPE_FLOAT16:
-    case v1::DTYPE_FLOAT8_E5M2:
-      return -14;
-    case v1::DTYPE_FLOAT64:
-      return -1022;
-    default:
-      return -126;
-  }
-}
+int MinExponent(v1::Dtype dtype) { return FormatOf(dtype).min_exponent; }
 
 double UlpAt(v1::Dtype dtype, double value) {
   const int exponent = value == 0

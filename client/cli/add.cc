@@ -5,15 +5,16 @@
 #include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
+#include "client/cli/enum_flags.h"
 #include "client/cli/transform.h"
 
 namespace posenc::cli {
 namespace {
 
 struct AddFlags {
-  AbsoluteFlags encoding;
+  FieldFlags encoding{v1::AbsoluteEncoding::descriptor()};
   PositionFlags positions;
-  std::string combination = "add";
+  v1::Combination combination = v1::COMBINATION_ADD;
   std::optional<double> x_scale;
   TransformFlags files;
 };
@@ -21,16 +22,11 @@ struct AddFlags {
 absl::Status RunAdd(const AddFlags& flags, const GlobalFlags& globals) {
   AddEncodingArgs args;
   if (flags.x_scale) args.x_scale = *flags.x_scale;
-  const absl::StatusOr<v1::Combination> combination =
-      ParseEnum<v1::Combination>("--combination", "COMBINATION_",
-                                 flags.combination);
-  if (!combination.ok()) return combination.status();
-  args.combination = *combination;
-  absl::StatusOr<v1::AbsoluteEncoding> encoding = BuildAbsolute(flags.encoding);
-  if (!encoding.ok()) return encoding.status();
-  args.encoding = *std::move(encoding);
+  args.combination = flags.combination;
+  const absl::Status encoding = flags.encoding.Read(&args.encoding);
+  if (!encoding.ok()) return encoding;
   // The cells of a grid have positions of their own, so that it takes none.
-  if (!flags.encoding.sincos_grid || !flags.positions.Empty()) {
+  if (!args.encoding.has_sincos_grid() || !flags.positions.Empty()) {
     absl::StatusOr<v1::Positions> positions = BuildPositions(flags.positions);
     if (!positions.ok()) return positions.status();
     args.positions = *std::move(positions);
@@ -51,13 +47,10 @@ Command AddAdd(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<AddFlags>();
   AddAbsoluteFlags(app, &flags->encoding);
   AddPositionFlags(app, "", "Positions (none for a grid)", &flags->positions);
-  app->add_option("--combination", flags->combination,
-                  "add, multiply (x * (1 + encoding)) or concatenate")
-      ->type_name("NAME")
-      ->capture_default_str();
-  app->add_option("--x-scale", flags->x_scale,
-                  "Factor on x first, as sqrt(dim) in the Transformer")
-      ->type_name("X");
+  AddEnumFlag(app, "--combination", &flags->combination,
+              "add, multiply (x * (1 + encoding)) or concatenate");
+  AddValue(app, "--x-scale", &flags->x_scale, "X",
+           "Factor on x first, as sqrt(dim) in the Transformer");
   AddTransformFlags(app, "x", &flags->files);
   return [flags, globals] { return RunAdd(*flags, *globals); };
 }

@@ -25,21 +25,6 @@ struct AnalyzeFlags {
   std::int64_t trained_length = 0;
 };
 
-// Calls visit(i) for at most `shown` of the indices 0 ... n - 1, evenly spread.
-// The first and the last are among them. `shown` is at least 2.
-template <typename Visit>
-void Sample(int n, int shown, Visit visit) {
-  int last = -1;
-  for (int step = 0; step < std::min(n, shown); ++step) {
-    const int i = n <= shown
-                      ? step
-                      : static_cast<int>(std::lround(static_cast<double>(step) *
-                                                     (n - 1) / (shown - 1)));
-    if (i != last) visit(i);
-    last = i;
-  }
-}
-
 void PrintAnalysis(const v1::AnalyzeRopeResponse& response,
                    const AnalyzeFlags& flags) {
   const int pairs = response.wavelengths_size();
@@ -52,25 +37,25 @@ void PrintAnalysis(const v1::AnalyzeRopeResponse& response,
                              ? absl::StrCat(" (", flags.trained_length, ")")
                              : ""));
   std::printf("\n  %6s  %18s\n", "pair", "wavelength");
-  Sample(pairs, 10, [&](int i) {
+  for (const int i : Spread(pairs, 10)) {
     std::printf("  %6d  %18s\n", i,
                 std::isfinite(response.wavelengths(i))
                     ? NineDigits(response.wavelengths(i)).c_str()
                     : "still");
-  });
+  }
   const std::int64_t step = std::max<std::int64_t>(flags.distance_step, 1);
   const int distances = response.decay_size();
   const bool compared = response.kept_size() > 0;
   std::printf("\n  %10s  %12s  %12s%s\n", "distance", "similarity", "decay",
               compared ? "          kept" : "");
-  Sample(distances, 10, [&](int i) {
+  for (const int i : Spread(distances, 10)) {
     const std::int64_t distance = i * step;
     std::printf("  %10lld  %12.6f  %12.6f", static_cast<long long>(distance),
                 i < response.similarity_size() ? response.similarity(i) : 0.0,
                 response.decay(i));
     if (i < response.kept_size()) std::printf("  %12.6f", response.kept(i));
     std::printf("\n");
-  });
+  }
   if (distances == 0) return;
   std::printf(
       "\n  decay by distance (RoFormer, 3.4.3)\n%s",
@@ -119,20 +104,16 @@ Command AddAnalyze(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<AnalyzeFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &flags->compare);
-  app->add_option("--head-dim", flags->head_dim,
-                  "Channels of a head; for a --spec without rotaryDim")
-      ->type_name("N");
-  app->add_option("--max-distance", flags->max_distance,
-                  "Largest distance of decay and similarity")
-      ->type_name("N")
+  AddValue(app, "--head-dim", &flags->head_dim, "N",
+           "Channels of a head; for a --spec without rotaryDim");
+  AddValue(app, "--max-distance", &flags->max_distance, "N",
+           "Largest distance of decay and similarity")
       ->capture_default_str();
-  app->add_option("--distance-step", flags->distance_step,
-                  "Between distances; at most 65536 of them")
-      ->type_name("N")
+  AddValue(app, "--distance-step", &flags->distance_step, "N",
+           "Between distances; at most 65536 of them")
       ->capture_default_str();
-  app->add_option("--trained-length", flags->trained_length,
-                  "Default: the model's, if it tells")
-      ->type_name("N");
+  AddValue(app, "--trained-length", &flags->trained_length, "N",
+           "Default: the model's, if it tells");
   return [flags, globals] { return RunAnalyze(*flags, *globals); };
 }
 

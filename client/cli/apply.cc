@@ -8,6 +8,7 @@
 #include "client/check/element.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
+#include "client/cli/enum_flags.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
 #include "client/cli/status.h"
@@ -27,9 +28,9 @@ struct ApplyFlags {
   std::string q;
   std::string k;
   std::string as = "q";
-  std::string layout;
-  std::string direction = "forward";
-  std::string saturation;
+  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
+  v1::Direction direction = v1::DIRECTION_FORWARD;
+  v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
   int repeat = 0;  // calls after the first one
 };
 
@@ -107,17 +108,9 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
   const absl::Status formats = CheckFormats(flags.in, flags.out);
   if (!formats.ok()) return formats;
   ApplyRopeArgs args;
-  const absl::StatusOr<v1::Layout> layout =
-      ParseEnum<v1::Layout>("--layout", "LAYOUT_", flags.layout);
-  if (!layout.ok()) return layout.status();
-  args.layout = *layout;
-  const absl::StatusOr<v1::Direction> direction =
-      ParseEnum<v1::Direction>("--direction", "DIRECTION_", flags.direction);
-  if (!direction.ok()) return direction.status();
-  args.direction = *direction;
-  const absl::Status saturation =
-      ReadSaturation(flags.saturation, &args.saturation);
-  if (!saturation.ok()) return saturation;
+  args.layout = flags.layout;
+  args.direction = flags.direction;
+  args.saturation = flags.saturation;
   absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
   if (!source.ok()) return source.status();
   args.rope = *std::move(source);
@@ -180,34 +173,20 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
 Command AddApply(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ApplyFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
-  app->add_option("--in", flags->in, "A .safetensors or .npy file")
-      ->type_name("FILE")
-      ->required();
-  app->add_option("--out", flags->out,
-                  "File of the same format; other tensors and metadata pass "
-                  "through")
-      ->type_name("FILE")
-      ->required();
-  app->add_option("--q", flags->q, "Name of q in the file (default q)")
-      ->type_name("NAME");
-  app->add_option("--k", flags->k, "Name of k in the file (default k)")
-      ->type_name("NAME");
+  AddInOutFlags(app, &flags->in, &flags->out);
+  AddValue(app, "--q", &flags->q, "NAME", "Name of q in the file (default q)");
+  AddValue(app, "--k", &flags->k, "NAME", "Name of k in the file (default k)");
   app->add_option("--as", flags->as, "What an .npy file holds: q or k")
       ->check(CLI::IsMember({"q", "k"}))
       ->capture_default_str();
-  app->add_option("--layout", flags->layout, "bshd, bhsd, sbhd or thd")
-      ->type_name("NAME")
-      ->required();
-  app->add_option("--direction", flags->direction,
-                  "forward, inverse or adjoint")
-      ->type_name("NAME")
-      ->capture_default_str();
+  AddLayoutFlag(app, &flags->layout);
+  AddEnumFlag(app, "--direction", &flags->direction,
+              "forward, inverse or adjoint");
   AddSaturationFlag(app, &flags->saturation);
-  app->add_option("--repeat", flags->repeat,
-                  "Calls after the first one, which time it warm: prints the "
-                  "first call's rate and the best of the others; the file is "
-                  "the first answer")
-      ->type_name("N")
+  AddValue(app, "--repeat", &flags->repeat, "N",
+           "Calls after the first one, which time it warm: prints the "
+           "first call's rate and the best of the others; the file is "
+           "the first answer")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   AddPositionFlags(app, "", "Positions", &flags->positions);

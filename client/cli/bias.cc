@@ -12,6 +12,7 @@
 #include "client/cli/bias_flags.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
+#include "client/cli/enum_flags.h"
 #include "client/cli/matrix_file.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
@@ -30,14 +31,14 @@ constexpr std::int64_t kPrintedKeys = 24;
 // likewise. Tiles are the messages of the answer; 0 leaves their size to the
 // server.
 struct BiasCommandFlags {
-  BiasFlags bias;
+  FieldFlags bias{v1::Bias::descriptor()};
   std::int64_t query_start = 0;
   std::int64_t query_length = 0;
   std::int64_t key_start = 0;
   std::optional<std::int64_t> key_length;
   std::int64_t query_tile = 0;
   std::int64_t key_tile = 0;
-  std::string dtype;
+  v1::Dtype dtype = v1::DTYPE_UNSPECIFIED;
   bool causal = false;
   std::string out;
 };
@@ -139,12 +140,7 @@ absl::Status RunBias(const BiasCommandFlags& flags,
   request.set_query_tile(flags.query_tile);
   request.set_key_tile(flags.key_tile);
   request.set_causal(flags.causal);
-  if (!flags.dtype.empty()) {
-    const absl::StatusOr<v1::Dtype> dtype =
-        ParseEnum<v1::Dtype>("--dtype", "DTYPE_", flags.dtype);
-    if (!dtype.ok()) return dtype.status();
-    request.set_dtype(*dtype);
-  }
+  request.set_dtype(flags.dtype);
   const absl::StatusOr<Connection> connection = Connection::Open(globals);
   if (!connection.ok()) return connection.status();
   return flags.out.empty() ? Print(request, *connection, globals)
@@ -156,28 +152,26 @@ absl::Status RunBias(const BiasCommandFlags& flags,
 Command AddBias(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<BiasCommandFlags>();
   AddBiasFlags(app, &flags->bias);
-  const auto add = [&](const char* name, auto* value, const char* text) {
-    return app->add_option(name, *value, text)->type_name("N");
-  };
-  add("--query-start", &flags->query_start, "Position of the first query")
+  AddValue(app, "--query-start", &flags->query_start, "N",
+           "Position of the first query")
       ->capture_default_str();
-  add("--query-length", &flags->query_length, "Queries")->required();
-  add("--key-start", &flags->key_start, "Position of the first key")
+  AddValue(app, "--query-length", &flags->query_length, "N", "Queries")
+      ->required();
+  AddValue(app, "--key-start", &flags->key_start, "N",
+           "Position of the first key")
       ->capture_default_str();
-  add("--key-length", &flags->key_length,
-      "Keys (default: up to the last query)");
-  add("--query-tile", &flags->query_tile,
-      "Queries of a message (default: the server's choice)");
-  add("--key-tile", &flags->key_tile, "Keys of a message");
-  app->add_option("--dtype", flags->dtype,
-                  "float32, float16, bfloat16, float64 (indices: int32)")
-      ->type_name("NAME");
+  AddValue(app, "--key-length", &flags->key_length, "N",
+           "Keys (default: up to the last query)");
+  AddValue(app, "--query-tile", &flags->query_tile, "N",
+           "Queries of a message (default: the server's choice)");
+  AddValue(app, "--key-tile", &flags->key_tile, "N", "Keys of a message");
+  AddEnumFlag(app, "--dtype", &flags->dtype,
+              "float32, float16, bfloat16, float64 (indices: int32)");
   app->add_flag("--causal", flags->causal,
                 "-infinity where the key comes after the query");
-  app->add_option("--out", flags->out,
-                  "An .npy, or .safetensors with the tensor bias, written "
-                  "tile by tile; without, a corner is printed")
-      ->type_name("FILE");
+  AddValue(app, "--out", &flags->out, "FILE",
+           "An .npy, or .safetensors with the tensor bias, written "
+           "tile by tile; without, a corner is printed");
   return [flags, globals] { return RunBias(*flags, *globals); };
 }
 

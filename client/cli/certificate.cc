@@ -13,10 +13,9 @@
 #include "absl/strings/strip.h"
 #include "client/check/element.h"
 #include "client/cli/cache_explanations.h"
-#include "client/cli/config_text.h"
+#include "client/cli/doctor_files.h"
 #include "client/cli/file.h"
 #include "client/cli/key_motion.h"
-#include "client/cli/options.h"
 #include "client/cli/safetensors.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
@@ -171,10 +170,11 @@ class Certifier {
 
  private:
   absl::Status CheckFlags() {
-    for (const auto& [flag, value] : {std::pair("--after", &flags_.after),
-                                      std::pair("--config", &flags_.config),
-                                      std::pair("--layout", &flags_.layout)}) {
-      if (value->empty()) {
+    for (const auto& [flag, missing] :
+         {std::pair("--after", flags_.after.empty()),
+          std::pair("--config", flags_.config.empty()),
+          std::pair("--layout", flags_.layout == v1::LAYOUT_UNSPECIFIED)}) {
+      if (missing) {
         return UsageError(
             absl::StrCat(flag,
                          ": missing; --cache needs --after, --config, "
@@ -194,10 +194,6 @@ class Certifier {
         (!(*flags_.dtype_bound > 0) || !std::isfinite(*flags_.dtype_bound))) {
       return UsageError("--dtype-bound: must be a number of ulps > 0");
     }
-    const auto layout =
-        ParseEnum<v1::Layout>("--layout", "LAYOUT_", flags_.layout);
-    if (!layout.ok()) return layout.status();
-    layout_ = *layout;
     return absl::OkStatus();
   }
 
@@ -340,8 +336,8 @@ class Certifier {
                        " ", check::ShapeText(before->shape)),
           "record the same tokens in both files", {layer});
     }
-    const auto a = check::HeadsView::Of(*before, layout_);
-    const auto b = check::HeadsView::Of(*after, layout_);
+    const auto a = check::HeadsView::Of(*before, flags_.layout);
+    const auto b = check::HeadsView::Of(*after, flags_.layout);
     if (!a.ok()) {
       return NotCertifiable(
           flags_.cache,
@@ -517,7 +513,6 @@ class Certifier {
   }
 
   const CertificateFlags& flags_;
-  v1::Layout layout_ = v1::LAYOUT_UNSPECIFIED;
   Cache before_, after_;
   std::unique_ptr<core::ConfigCase> config_;
   std::string config_unreadable_;

@@ -28,11 +28,13 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/doctor/doctor.h"
+#include "posenc/v1/service.pb.h"
 
 namespace posenc::cli {
 
 struct CertificateFlags {
-  std::string cache, after, config, layout, layers;
+  std::string cache, after, config, layers;
+  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
   std::optional<std::int64_t> start, shift;
   // In ulps; by default 2 for keys of 16 bits, and 4 for float32 and float64.
   std::optional<double> dtype_bound;

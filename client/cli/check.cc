@@ -25,7 +25,7 @@ struct CheckFlags {
   std::string before;
   std::string after;
   std::string moved;
-  std::string layout;
+  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
   std::int64_t start = 0;
   int repositions = 0;
 };
@@ -109,10 +109,7 @@ absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
 absl::Status CheckMoved(const CheckFlags& flags, const HeadsFile& after,
                         const GlobalFlags& globals,
                         nlohmann::ordered_json* json) {
-  absl::StatusOr<v1::Layout> layout =
-      ParseEnum<v1::Layout>("--layout", "LAYOUT_", flags.layout);
-  if (!layout.ok()) return layout.status();
-  const absl::StatusOr<HeadsFile> moved = ReadHeads(flags.moved, *layout);
+  const absl::StatusOr<HeadsFile> moved = ReadHeads(flags.moved, flags.layout);
   if (!moved.ok()) return moved.status();
   if (!after.q || !after.k || !moved->q || !moved->k) {
     return UsageError("--moved: scores need q and k in both files");
@@ -141,14 +138,12 @@ absl::Status CheckMoved(const CheckFlags& flags, const HeadsFile& after,
 }
 
 absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
-  const absl::StatusOr<v1::Layout> layout =
-      ParseEnum<v1::Layout>("--layout", "LAYOUT_", flags.layout);
-  if (!layout.ok()) return layout.status();
   absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
   if (!source.ok()) return source.status();
-  const absl::StatusOr<HeadsFile> before = ReadHeads(flags.before, *layout);
+  const absl::StatusOr<HeadsFile> before =
+      ReadHeads(flags.before, flags.layout);
   if (!before.ok()) return before.status();
-  const absl::StatusOr<HeadsFile> after = ReadHeads(flags.after, *layout);
+  const absl::StatusOr<HeadsFile> after = ReadHeads(flags.after, flags.layout);
   if (!after.ok()) return after.status();
   const absl::StatusOr<Connection> connection = Connection::Open(globals);
   if (!connection.ok()) return connection.status();
@@ -182,25 +177,19 @@ absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
 Command AddCheck(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<CheckFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
-  app->add_option("--before", flags->before, "A .safetensors file with q, k")
-      ->type_name("FILE")
+  AddValue(app, "--before", &flags->before, "FILE",
+           "A .safetensors file with q, k")
       ->required();
-  app->add_option("--after", flags->after, "The same, rotated forward")
-      ->type_name("FILE")
+  AddValue(app, "--after", &flags->after, "FILE", "The same, rotated forward")
       ->required();
-  app->add_option("--moved", flags->moved,
-                  "The same, rotated with another start: scores must agree")
-      ->type_name("FILE");
-  app->add_option("--layout", flags->layout, "bshd, bhsd, sbhd or thd")
-      ->type_name("NAME")
-      ->required();
-  app->add_option("--start", flags->start, "Position of the first token")
-      ->type_name("N")
+  AddValue(app, "--moved", &flags->moved, "FILE",
+           "The same, rotated with another start: scores must agree");
+  AddLayoutFlag(app, &flags->layout);
+  AddValue(app, "--start", &flags->start, "N", "Position of the first token")
       ->capture_default_str();
-  app->add_option("--repositions", flags->repositions,
-                  "How often it was moved after its rotation, to --start: each "
-                  "time rounds")
-      ->type_name("N")
+  AddValue(app, "--repositions", &flags->repositions, "N",
+           "How often it was moved after its rotation, to --start: each "
+           "time rounds")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   return [flags, globals] { return RunCheck(*flags, *globals); };

@@ -29,6 +29,9 @@ Command AddAnalyze(CLI::App* app, const GlobalFlags* globals);
 Command AddPlot(CLI::App* app, const GlobalFlags* globals);
 Command AddSample(CLI::App* app, const GlobalFlags* globals);
 Command AddCheck(CLI::App* app, const GlobalFlags* globals);
+Command AddDoctor(CLI::App* app, const GlobalFlags* globals);
 Command AddExplore(CLI::App* app, const GlobalFlags* globals);
+Command AddCompletion(CLI::App* app, const GlobalFlags* globals);
+Command AddMan(CLI::App* app, const GlobalFlags* globals);
 
 }  // namespace posenc::cli

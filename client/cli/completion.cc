@@ -1,16 +1,21 @@
-#include "client/cli/completion.h"
+// `posenc completion SHELL`: a script that completes commands, flags, and
+// values as far as they are files or have names. It is made of the commands and
+// flags that CLI11 knows, so that it cannot be out of date.
 
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "client/cli/commands.h"
 #include "client/cli/connection.h"
+#include "client/cli/enum_flags.h"
 #include "core/model/reading_rules.h"
 
 namespace posenc::cli {
@@ -55,20 +60,6 @@ struct CommandFlags {
   std::vector<std::string> words;  // likewise
 };
 
-// "bshd" for LAYOUT_BSHD: values have in common what the unspecified one begins
-// with.
-std::vector<std::string> EnumWords(
-    const google::protobuf::EnumDescriptor& descriptor) {
-  const absl::string_view prefix =
-      absl::StripSuffix(descriptor.value(0)->name(), "UNSPECIFIED");
-  std::vector<std::string> words;
-  for (int i = 1; i < descriptor.value_count(); ++i) {
-    words.push_back(absl::AsciiStrToLower(
-        absl::StripPrefix(descriptor.value(i)->name(), prefix)));
-  }
-  return words;
-}
-
 // CLI11 tells the values of a CLI::IsMember in the type's name: "TEXT:{q,k}".
 std::vector<std::string> MemberWords(const std::string& type) {
   const std::size_t open = type.find('{');
@@ -92,7 +83,7 @@ std::vector<std::string> WordsOf(const std::string& command,
   std::string name = option.get_name();
   for (const EnumFlag& each : kEnumFlags) {
     if (name == each.flag || absl::StrCat(command, " ", name) == each.flag) {
-      return EnumWords(*each.descriptor());
+      return EnumNames(*each.descriptor());
     }
   }
   // Flags of a second encoding: --compare-profile is a --profile.
@@ -104,8 +95,8 @@ std::vector<std::string> WordsOf(const std::string& command,
   if (name == "--fail-on") return {"error", "warning", "note", "none"};
   // Its description is the list of them.
   if (name == "FIGURE") return absl::StrSplit(option.get_description(), ", ");
-  if (name == "--profile") return EnumWords(*v1::Profile_descriptor());
-  if (name == "--part") return EnumWords(*v1::ModelPart_descriptor());
+  if (name == "--profile") return EnumNames(*v1::Profile_descriptor());
+  if (name == "--part") return EnumNames(*v1::ModelPart_descriptor());
   return {};
 }
 
@@ -367,23 +358,19 @@ absl::Status RunCompletion(const CLI::App& app, const std::string& shell,
   if (!info.ok()) return info.status();
   const std::vector<std::string> presets(info->presets().begin(),
                                          info->presets().end());
-  const std::string script = CompletionScript(app, shell, presets);
-  std::fwrite(script.data(), 1, script.size(), stdout);
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-std::string CompletionScript(const CLI::App& app, const std::string& shell,
-                             const std::vector<std::string>& presets) {
   std::vector<CommandFlags> commands = {Describe(app, "", presets)};
   for (const CLI::App* const command :
        app.get_subcommands([](const CLI::App*) { return true; })) {
     commands.push_back(Describe(*command, command->get_name(), presets));
   }
-  if (shell == "bash") return BashScript(commands);
-  return shell == "zsh" ? ZshScript(commands) : FishScript(commands);
+  const std::string script = shell == "bash"  ? BashScript(commands)
+                             : shell == "zsh" ? ZshScript(commands)
+                                              : FishScript(commands);
+  std::fwrite(script.data(), 1, script.size(), stdout);
+  return absl::OkStatus();
 }
+
+}  // namespace
 
 Command AddCompletion(CLI::App* app, const GlobalFlags* globals) {
   const auto shell = std::make_shared<std::string>();

@@ -7,6 +7,7 @@
 #include "client/check/element.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
+#include "client/cli/enum_flags.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 #include "client/cli/transform.h"
@@ -23,12 +24,12 @@ const char* const kUsual[] = {"*[qk]_proj.weight", "*[qk]_proj.bias",
 // `heads` are the queries'; 0 kv_heads: the keys have as many; 0 rotary_dim:
 // all channels of a head rotate.
 struct ConvertFlags {
-  std::string old_pairing;
-  std::string new_pairing;
+  v1::Pairing old_pairing = v1::PAIRING_UNSPECIFIED;
+  v1::Pairing new_pairing = v1::PAIRING_UNSPECIFIED;
   std::int32_t heads = 0;
   std::int32_t kv_heads = 0;
   std::int32_t rotary_dim = 0;
-  std::string slice = "leading";
+  v1::RotarySlice slice = v1::ROTARY_SLICE_LEADING;
   TransformFlags files;
 };
 
@@ -68,18 +69,9 @@ class HeadWidths {
 
 absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
   ConvertPairingArgs args;
-  const absl::StatusOr<v1::Pairing> old_pairing =
-      ParseEnum<v1::Pairing>("--old-pairing", "PAIRING_", flags.old_pairing);
-  if (!old_pairing.ok()) return old_pairing.status();
-  args.old_pairing = *old_pairing;
-  const absl::StatusOr<v1::Pairing> new_pairing =
-      ParseEnum<v1::Pairing>("--new-pairing", "PAIRING_", flags.new_pairing);
-  if (!new_pairing.ok()) return new_pairing.status();
-  args.new_pairing = *new_pairing;
-  const absl::StatusOr<v1::RotarySlice> slice =
-      ParseEnum<v1::RotarySlice>("--slice", "ROTARY_SLICE_", flags.slice);
-  if (!slice.ok()) return slice.status();
-  args.slice = *slice;
+  args.old_pairing = flags.old_pairing;
+  args.new_pairing = flags.new_pairing;
+  args.slice = flags.slice;
   args.rotary_dim = flags.rotary_dim;
   const absl::StatusOr<Connection> connection = Connection::Open(globals);
   if (!connection.ok()) return connection.status();
@@ -101,25 +93,18 @@ absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
 
 Command AddConvert(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ConvertFlags>();
-  app->add_option("--old-pairing", flags->old_pairing,
-                  "Of the weights: half_split or interleaved")
-      ->type_name("NAME")
+  AddEnumFlag(app, "--old-pairing", &flags->old_pairing,
+              "Of the weights: half_split or interleaved")
       ->required();
-  app->add_option("--new-pairing", flags->new_pairing, "Of the result")
-      ->type_name("NAME")
+  AddEnumFlag(app, "--new-pairing", &flags->new_pairing, "Of the result")
       ->required();
-  app->add_option("--heads", flags->heads, "Heads of the queries")
-      ->type_name("N")
+  AddValue(app, "--heads", &flags->heads, "N", "Heads of the queries")
       ->required();
-  app->add_option("--kv-heads", flags->kv_heads,
-                  "Heads of k_proj and wk (default --heads)")
-      ->type_name("N");
-  app->add_option("--rotary-dim", flags->rotary_dim,
-                  "Channels of a head that rotate (default all)")
-      ->type_name("N");
-  app->add_option("--slice", flags->slice, "Which: leading or trailing")
-      ->type_name("NAME")
-      ->capture_default_str();
+  AddValue(app, "--kv-heads", &flags->kv_heads, "N",
+           "Heads of k_proj and wk (default --heads)");
+  AddValue(app, "--rotary-dim", &flags->rotary_dim, "N",
+           "Channels of a head that rotate (default all)");
+  AddEnumFlag(app, "--slice", &flags->slice, "Which: leading or trailing");
   AddTransformFlags(app, "*[qk]_proj and *.w[qk], .weight and .bias",
                     &flags->files);
   return [flags, globals] { return RunConvert(*flags, *globals); };

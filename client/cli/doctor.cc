@@ -14,17 +14,20 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/certificate.h"
+#include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/diagnosis.h"
-#include "client/cli/doctor.h"
 #include "client/cli/doctor_checks.h"
 #include "client/cli/doctor_files.h"
+#include "client/cli/enum_flags.h"
 #include "client/cli/status.h"
-#include "client/cli/told.h"
 #include "core/text.h"
 
 namespace posenc::cli {
 namespace {
+
+// The heading of the flags that belong to --cache.
+constexpr char kCertificate[] = "Certificate of a cache";
 
 struct DoctorFlags {
   std::vector<std::string> paths;
@@ -192,26 +195,21 @@ absl::Status WithFlag(const absl::Status& status) {
   return status;
 }
 
-// Flags of a certificate, which mean nothing without its --cache.
-absl::Status CheckNoCertificate(const CertificateFlags& flags) {
-  for (const auto& [flag, given] :
-       {std::pair("--after", !flags.after.empty()),
-        std::pair("--config", !flags.config.empty()),
-        std::pair("--layout", !flags.layout.empty()),
-        std::pair("--start", flags.start.has_value()),
-        std::pair("--shift", flags.shift.has_value()),
-        std::pair("--layers", !flags.layers.empty()),
-        std::pair("--dtype-bound", flags.dtype_bound.has_value()),
-        std::pair("--measured", flags.measured)}) {
-    if (given) {
-      return UsageError(absl::StrCat(
-          flag, ": belongs to --cache; models and their files are PATHs"));
+// Flags of a certificate mean nothing without its --cache.
+absl::Status CheckNoCertificate(const CLI::App& app) {
+  for (const CLI::Option* const option : app.get_options()) {
+    if (option->get_group() == kCertificate && option->count() > 0) {
+      return UsageError(
+          absl::StrCat(option->get_name(),
+                       ": belongs to --cache; models and their files are "
+                       "PATHs"));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
+absl::Status RunDoctor(const CLI::App& app, const DoctorFlags& flags,
+                       const GlobalFlags& globals) {
   const absl::StatusOr<int> level = FailLevel(flags.fail_on);
   if (!level.ok()) return level.status();
   if (flags.checks) {
@@ -225,7 +223,7 @@ absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
     }
     return RunCertificate(flags, globals.json, *level);
   }
-  const absl::Status plain = CheckNoCertificate(flags.certificate);
+  const absl::Status plain = CheckNoCertificate(app);
   if (!plain.ok()) return plain;
   if (flags.paths.empty() && flags.preset.empty()) {
     return UsageError("PATH: missing; name a model's folder or its files");
@@ -253,72 +251,59 @@ absl::Status RunDoctor(const DoctorFlags& flags, const GlobalFlags& globals) {
 
 Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<DoctorFlags>();
-  app->add_option("PATH", flags->paths,
-                  "Model folders, or files: config.json, params.json, "
-                  "tokenizer_config.json, .gguf, .safetensors")
-      ->type_name("");
-  app->add_option("--preset", flags->preset,
-                  "A model that `posenc info` lists, as the reference: before "
-                  "the files of PATH")
-      ->type_name("NAME");
-  app->add_option("--reader", flags->readers,
-                  "Only these: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
-                  "deepseek, mistral, gguf_hf (repeatable)")
-      ->type_name("NAME")
+  AddValue(app, "PATH", &flags->paths, "",
+           "Model folders, or files: config.json, params.json, "
+           "tokenizer_config.json, .gguf, .safetensors");
+  AddValue(app, "--preset", &flags->preset, "NAME",
+           "A model that `posenc info` lists, as the reference: before "
+           "the files of PATH");
+  AddValue(app, "--reader", &flags->readers, "NAME",
+           "Only these: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
+           "deepseek, mistral, gguf_hf (repeatable)")
       ->allow_extra_args(false);  // what follows is a PATH
-  app->add_option("--length", flags->length,
-                  "Longest distance that counts; by default what the model "
-                  "claims")
-      ->type_name("N");
-  app->add_option("--runtime", flags->runtime,
-                  "An engine's command line: \"vllm serve --hf-overrides "
-                  "{...}\"")
-      ->type_name("COMMAND");
-  app->add_option("--fail-on", flags->fail_on,
-                  "Exit with 1 from here on: error, warning, note, none")
-      ->type_name("LEVEL")
+  AddValue(app, "--length", &flags->length, "N",
+           "Longest distance that counts; by default what the model "
+           "claims");
+  AddValue(app, "--runtime", &flags->runtime, "COMMAND",
+           "An engine's command line: \"vllm serve --hf-overrides "
+           "{...}\"");
+  AddValue(app, "--fail-on", &flags->fail_on, "LEVEL",
+           "Exit with 1 from here on: error, warning, note, none")
       ->capture_default_str();
   app->add_flag("--checks", flags->checks,
                 "List what is checked, and do nothing else: ids, severities, "
                 "texts");
   CertificateFlags& certificate = flags->certificate;
-  const std::string group = "Certificate of a cache";
-  app->add_option("--cache", certificate.cache,
-                  "Keys as the engine cached them at --start: .safetensors, a "
-                  "tensor for each layer (layers.3.k)")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--after", certificate.after,
-                  "The engine's own keys of the same tokens, --shift further")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--config", certificate.config, "The model's config.json")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--layout", certificate.layout, "bshd, bhsd, sbhd or thd")
-      ->type_name("NAME")
-      ->group(group);
-  app->add_option("--start", certificate.start, "Position of the first token")
-      ->type_name("N")
-      ->group(group);
-  app->add_option("--shift", certificate.shift, "How far the keys moved")
-      ->type_name("N")
-      ->group(group);
-  app->add_option("--layers", certificate.layers,
-                  "Names of the tensors; their first number is the layer")
-      ->type_name("PATTERN")
-      ->group(group);
-  app->add_option("--dtype-bound", certificate.dtype_bound,
-                  "Ulps that a pair may be off: 4 where the engine's tables "
-                  "are of the keys' dtype (default 2, of float32 and float64 "
-                  "keys 4)")
-      ->type_name("ULPS")
-      ->group(group);
+  AddValue(app, "--cache", &certificate.cache, "FILE",
+           "Keys as the engine cached them at --start: .safetensors, a "
+           "tensor for each layer (layers.3.k)")
+      ->group(kCertificate);
+  AddValue(app, "--after", &certificate.after, "FILE",
+           "The engine's own keys of the same tokens, --shift further")
+      ->group(kCertificate);
+  AddValue(app, "--config", &certificate.config, "FILE",
+           "The model's config.json")
+      ->group(kCertificate);
+  AddEnumFlag(app, "--layout", &certificate.layout, "bshd, bhsd, sbhd or thd")
+      ->group(kCertificate);
+  AddValue(app, "--start", &certificate.start, "N",
+           "Position of the first token")
+      ->group(kCertificate);
+  AddValue(app, "--shift", &certificate.shift, "N", "How far the keys moved")
+      ->group(kCertificate);
+  AddValue(app, "--layers", &certificate.layers, "PATTERN",
+           "Names of the tensors; their first number is the layer")
+      ->group(kCertificate);
+  AddValue(app, "--dtype-bound", &certificate.dtype_bound, "ULPS",
+           "Ulps that a pair may be off: 4 where the engine's tables "
+           "are of the keys' dtype (default 2, of float32 and float64 "
+           "keys 4)")
+      ->group(kCertificate);
   app->add_flag("--measured", certificate.measured,
                 "The keys are of two prefills: judge layers above 0 by the "
                 "angles that they show")
-      ->group(group);
-  return [flags, globals] { return RunDoctor(*flags, *globals); };
+      ->group(kCertificate);
+  return [app, flags, globals] { return RunDoctor(*app, *flags, *globals); };
 }
 
 }  // namespace posenc::cli

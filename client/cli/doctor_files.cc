@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/file.h"
 #include "client/cli/safetensors_header.h"
+#include "client/cli/status.h"
 #include "core/model/doctor/doctor.h"
 #include "core/model/gguf_file.h"
 #include "core/model/gguf_keys.h"
@@ -425,15 +427,8 @@ std::vector<ModelDescription> ReadIndex(const fs::path& path) {
 ModelDescription ReadOneFile(const std::string& path) {
   if (HasExtension(path, ".gguf")) return ReadGgufFile(path);
   if (HasExtension(path, ".safetensors")) return ReadSafetensorsFile(path);
-  if (!HasExtension(path, ".json")) {
-    const OffsetFile file(path);
-    char magic[4] = {};
-    if (file.status().ok() && file.size() >= 4 && file.Read(0, magic, 4).ok() &&
-        absl::string_view(magic, 4) == "GGUF") {
-      return ReadGgufFile(path);
-    }
-  }
-  return ReadJsonFile(path);
+  return !HasExtension(path, ".json") && IsGguf(path) ? ReadGgufFile(path)
+                                                      : ReadJsonFile(path);
 }
 
 constexpr char kIndex[] = "model.safetensors.index.json";
@@ -522,6 +517,30 @@ absl::StatusOr<ModelDescription> DescribePreset(const std::string& name) {
   ModelDescription input = Described(v1::DESCRIPTION_KIND_CONFIG, name);
   input.set_text(std::string(preset->config_json));
   return input;
+}
+
+absl::StatusOr<std::string> ReadConfigText(const std::string& path) {
+  constexpr std::uintmax_t kMost = 64 << 20;
+  // A path that is no file has no size; reading it tells why.
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (!error && size > kMost) {
+    return FileError(
+        path, absl::StrCat(size, " bytes; at most ", kMost, " are read"));
+  }
+  const absl::StatusOr<FileBytes> file = FileBytes::Read(path);
+  if (!file.ok()) return file.status();
+  return std::string(file->bytes().begin(), file->bytes().end());
+}
+
+bool IsGguf(const std::string& path) {
+  // What is read of a pipe is gone.
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;
+  char magic[4] = {};
+  std::ifstream file(path, std::ios::binary);
+  return file.read(magic, sizeof(magic)) &&
+         absl::string_view(magic, sizeof(magic)) == "GGUF";
 }
 
 absl::StatusOr<core::GgufRope> ReadGgufKeys(const std::string& path) {

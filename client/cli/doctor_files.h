@@ -26,6 +26,14 @@ std::vector<v1::ModelDescription> ReadDescriptions(
 // name.
 absl::StatusOr<v1::ModelDescription> DescribePreset(const std::string& name);
 
+// The text of a configuration in a file, or of a pipe. INVALID_ARGUMENT for
+// more than 64 MiB, which is far more than a configuration has; else as
+// FileBytes::Read.
+absl::StatusOr<std::string> ReadConfigText(const std::string& path);
+
+// True for the bytes that a GGUF file begins with.
+bool IsGguf(const std::string& path);
+
 // What the keys and factors of a GGUF file say. Errors say what is wrong with
 // it.
 absl::StatusOr<core::GgufRope> ReadGgufKeys(const std::string& path);

@@ -51,8 +51,7 @@ absl::Status RunExplore(int port, const GlobalFlags& globals) {
 
 Command AddExplore(CLI::App* app, const GlobalFlags* globals) {
   const auto port = std::make_shared<int>(kDefaultPort);
-  app->add_option("--port", *port, "On 127.0.0.1; 0: any free port")
-      ->type_name("N")
+  AddValue(app, "--port", port.get(), "N", "On 127.0.0.1; 0: any free port")
       ->capture_default_str();
   return [port, globals] { return RunExplore(*port, *globals); };
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cli/absolute_flags.h"
+#include "client/cli/field_flags.h"
 #include "client/cli/options.h"
 #include "client/plot/chart.h"
 #include "client/plot/heat_map.h"
@@ -25,7 +25,7 @@ inline constexpr std::int64_t kMaxPlottedCells = std::int64_t{1} << 24;
 
 struct FigureFlags {
   SourceFlags source, compare;
-  AbsoluteFlags absolute;
+  FieldFlags absolute{v1::AbsoluteEncoding::descriptor()};
   std::int32_t head_dim = 0;
   std::int64_t start = 0;
   std::int64_t rows = 1024;
@@ -48,9 +48,6 @@ struct Reading {
   v1::RopeSource source;
   v1::ResolveRopeResponse resolved;
 };
-
-// --preset, --config or --spec, whichever is given, with the prefix.
-std::string SourceFlag(const SourceFlags& flags);
 
 // Resolves what `flags` name. Exit code 2 if it has no frequencies (NoPE), has
 // more than one row of them, or, if `one_axis`, several position axes.

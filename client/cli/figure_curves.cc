@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/cli/enum_flags.h"
 #include "client/cli/figure.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
@@ -52,11 +53,15 @@ std::string SpecText(const v1::RopeSpec& spec) {
 // What the flags add to a name: "profile vllm", "layer 3".
 std::string Details(const SourceFlags& flags) {
   std::string text;
-  if (!flags.profile.empty()) absl::StrAppend(&text, ", ", flags.profile);
+  if (flags.profile != v1::PROFILE_UNSPECIFIED) {
+    absl::StrAppend(&text, ", ", EnumText(flags.profile));
+  }
   if (!flags.profile_version.empty()) {
     absl::StrAppend(&text, " ", flags.profile_version);
   }
-  if (!flags.part.empty()) absl::StrAppend(&text, ", ", flags.part);
+  if (flags.part != v1::MODEL_PART_UNSPECIFIED) {
+    absl::StrAppend(&text, ", ", EnumText(flags.part));
+  }
   if (!flags.layer_type.empty()) absl::StrAppend(&text, ", ", flags.layer_type);
   if (flags.layer_index) absl::StrAppend(&text, ", layer ", *flags.layer_index);
   if (flags.length) absl::StrAppend(&text, ", length ", *flags.length);
@@ -99,6 +104,33 @@ absl::Status CheckDrawable(const std::string& flag,
   return absl::OkStatus();
 }
 
+// --preset, --config or --spec, whichever is given, with the prefix.
+std::string SourceFlag(const SourceFlags& flags) {
+  const char* const name = !flags.preset.empty()   ? "preset"
+                           : !flags.config.empty() ? "config"
+                                                   : "spec";
+  return absl::StrCat("--", flags.prefix, name);
+}
+
+// The encoding that `flags` made of `source`. Flags that name none mean a
+// variant of the one that is called `base`.
+absl::StatusOr<Reading> Read(const SourceFlags& flags, v1::RopeSource source,
+                             const std::string& base, std::int32_t head_dim,
+                             const Client& client, bool one_axis) {
+  absl::StatusOr<v1::ResolveRopeResponse> resolved =
+      Resolve(source, head_dim, client);
+  if (!resolved.ok()) return resolved.status();
+  const absl::Status drawable = CheckDrawable(
+      flags.Empty() ? absl::StrCat("--", flags.prefix, "*") : SourceFlag(flags),
+      *resolved, one_axis);
+  if (!drawable.ok()) return drawable;
+  const std::string name = flags.Empty()       ? base
+                           : source.has_spec() ? SpecText(resolved->spec())
+                                               : ShortName(flags);
+  return Reading{name + Details(flags), std::move(source),
+                 *std::move(resolved)};
+}
+
 plot::Curve PairCurve(const std::string& name,
                       const google::protobuf::RepeatedField<double>& values) {
   plot::Curve curve{name, {}};
@@ -133,16 +165,17 @@ absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
       usual ? std::vector<std::string>{"hf", "vllm", "llama_cpp", "mlx"}
             : flags.profiles;
   for (const std::string& name : names) {
-    const absl::StatusOr<v1::Profile> profile =
-        ParseEnum<v1::Profile>("--profiles", "PROFILE_", name);
-    if (!profile.ok()) return profile.status();
+    const absl::StatusOr<int> number =
+        ParseEnum(*v1::Profile_descriptor(), "--profiles", name);
+    if (!number.ok()) return number.status();
+    const auto profile = static_cast<v1::Profile>(*number);
     const v1::Profile own =
         reference.source.profile() == v1::PROFILE_UNSPECIFIED
             ? v1::PROFILE_HF
             : reference.source.profile();
-    if (usual && *profile == own) continue;
+    if (usual && profile == own) continue;
     Reading other{name, reference.source, {}};
-    other.source.set_profile(*profile);
+    other.source.set_profile(profile);
     other.source.clear_profile_version();
     absl::StatusOr<v1::ResolveRopeResponse> resolved =
         Resolve(other.source, flags.head_dim, client);
@@ -259,27 +292,12 @@ std::string Names(const std::vector<Reading>& readings) {
 
 }  // namespace
 
-std::string SourceFlag(const SourceFlags& flags) {
-  const char* const name = !flags.preset.empty()   ? "preset"
-                           : !flags.config.empty() ? "config"
-                                                   : "spec";
-  return absl::StrCat("--", flags.prefix, name);
-}
-
 absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
                                    const Client& client, bool one_axis) {
   absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
   if (!source.ok()) return source.status();
-  absl::StatusOr<v1::ResolveRopeResponse> resolved =
-      Resolve(*source, flags.head_dim, client);
-  if (!resolved.ok()) return resolved.status();
-  const absl::Status drawable =
-      CheckDrawable(SourceFlag(flags.source), *resolved, one_axis);
-  if (!drawable.ok()) return drawable;
-  const std::string name =
-      source->has_spec() ? SpecText(resolved->spec()) : ShortName(flags.source);
-  return Reading{name + Details(flags.source), *std::move(source),
-                 *std::move(resolved)};
+  return Read(flags.source, *std::move(source), "", flags.head_dim, client,
+              one_axis);
 }
 
 absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
@@ -293,18 +311,11 @@ absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
   absl::StatusOr<v1::RopeSource> source =
       BuildVariant(readings[0].source, flags.compare);
   if (!source.ok()) return source.status();
-  absl::StatusOr<v1::ResolveRopeResponse> resolved =
-      Resolve(*source, flags.head_dim, client);
-  if (!resolved.ok()) return resolved.status();
-  const std::string flag =
-      flags.compare.Empty() ? "--compare-*" : SourceFlag(flags.compare);
-  const absl::Status drawable = CheckDrawable(flag, *resolved, one_axis);
-  if (!drawable.ok()) return drawable;
-  const std::string name = flags.compare.Empty() ? readings[0].name
-                           : source->has_spec()  ? SpecText(resolved->spec())
-                                                 : ShortName(flags.compare);
-  readings.push_back({name + Details(flags.compare), *std::move(source),
-                      *std::move(resolved)});
+  absl::StatusOr<Reading> second =
+      Read(flags.compare, *std::move(source), readings[0].name, flags.head_dim,
+           client, one_axis);
+  if (!second.ok()) return second.status();
+  readings.push_back(*std::move(second));
   return readings;
 }
 

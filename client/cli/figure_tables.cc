@@ -78,7 +78,6 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
   v1::BuildTableRequest request;
   Table table;
   const bool absolute = !flags.absolute.Empty();
-  const bool grid = flags.absolute.sincos_grid.has_value();
   if (absolute) {
     if (flags.source.Given()) {
       return UsageError(
@@ -87,16 +86,13 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
     if (flags.values != "both") {
       return UsageError("--values: belongs to rotary encodings");
     }
-    absl::StatusOr<v1::AbsoluteEncoding> encoding =
-        BuildAbsolute(flags.absolute);
-    if (!encoding.ok()) return encoding.status();
-    *request.mutable_absolute() = *std::move(encoding);
+    const absl::Status read = flags.absolute.Read(request.mutable_absolute());
+    if (!read.ok()) return read;
+    // By the order of the kinds in the contract, from 1 on.
+    constexpr const char* kKinds[] = {"sinusoidal", "learned", "grid's",
+                                      "timestep", "Fourier feature"};
     table.name = absl::StrCat("rows of a ",
-                              flags.absolute.sinusoidal         ? "sinusoidal"
-                              : !flags.absolute.learned.empty() ? "learned"
-                              : grid                            ? "grid's"
-                              : flags.absolute.timestep         ? "timestep"
-                                                        : "Fourier feature",
+                              kKinds[request.absolute().encoding_case() - 1],
                               " encoding");
   } else {
     const absl::StatusOr<Reading> reading = ReadSource(flags, client, true);
@@ -110,7 +106,7 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
     }
     table.name = absl::StrCat("table of ", reading->name);
   }
-  if (!grid) {
+  if (!request.absolute().has_sincos_grid()) {
     request.mutable_positions()->set_start(flags.start);
     request.set_rows(flags.rows);
   }
@@ -275,12 +271,12 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
   plot::HeatMap map;
   map.title = table->name;
   map.title[0] = absl::ascii_toupper(static_cast<unsigned char>(map.title[0]));
-  map.row_label = flags.absolute.sincos_grid ? "cell" : "position";
+  map.row_label = flags.absolute.Given("--sincos-grid") ? "cell" : "position";
   map.column_label = rotary.empty() ? "channel" : rotary;
   map.color_label = "value";
   // Trained rows may be small everywhere; the others reach 1 somewhere, if not
   // in the rows that are shown.
-  map.high = flags.absolute.learned.empty() ? 1 : 0;
+  map.high = flags.absolute.Given("--learned") ? 0 : 1;
   for (const plot::Matrix& matrix : table->matrices) {
     for (const double value : matrix.values) {
       if (std::isfinite(value)) map.high = std::max(map.high, std::fabs(value));

@@ -1,9 +1,7 @@
 #include "client/cli/gguf_source.h"
 
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/doctor_files.h"
@@ -17,24 +15,19 @@ constexpr char kSliding[] = "sliding_attention";
 
 // What says how a configuration is read means nothing for a GGUF.
 absl::Status CheckFlags(const SourceFlags& flags) {
-  const auto strange = [&](const char* flag, bool given) {
-    return given ? UsageError(absl::StrCat("--", flags.prefix, flag,
-                                           ": a GGUF is read as llama.cpp "
-                                           "reads it, and takes none"))
-                 : absl::OkStatus();
-  };
-  absl::Status status = strange(
-      "profile", !flags.profile.empty() && flags.profile != "llama_cpp");
-  if (status.ok()) {
-    status = strange("profile-version", !flags.profile_version.empty());
+  for (const auto& [flag, given] :
+       {std::pair("profile", flags.profile != v1::PROFILE_UNSPECIFIED &&
+                                 flags.profile != v1::PROFILE_LLAMA_CPP),
+        std::pair("profile-version", !flags.profile_version.empty()),
+        std::pair("part", flags.part != v1::MODEL_PART_UNSPECIFIED &&
+                              flags.part != v1::MODEL_PART_TEXT),
+        std::pair("layer-index", flags.layer_index.has_value())}) {
+    if (given) {
+      return UsageError(absl::StrCat("--", flags.prefix, flag,
+                                     ": a GGUF is read as llama.cpp reads it, "
+                                     "and takes none"));
+    }
   }
-  if (status.ok()) {
-    status = strange("part", !flags.part.empty() && flags.part != "text");
-  }
-  if (status.ok()) {
-    status = strange("layer-index", flags.layer_index.has_value());
-  }
-  if (!status.ok()) return status;
   if (!flags.layer_type.empty() && flags.layer_type != kSliding &&
       flags.layer_type != "full_attention") {
     return UsageError(
@@ -70,16 +63,6 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
 }
 
 }  // namespace
-
-bool IsGguf(const std::string& path) {
-  // What is read of a pipe is gone.
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;
-  char magic[4] = {};
-  std::ifstream file(path, std::ios::binary);
-  return file.read(magic, sizeof(magic)) &&
-         std::string(magic, sizeof(magic)) == "GGUF";
-}
 
 absl::StatusOr<v1::RopeSpec> GgufSpec(const SourceFlags& flags) {
   const absl::StatusOr<core::ResolvedRope> rope = ResolvedGguf(flags);

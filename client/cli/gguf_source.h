@@ -11,9 +11,6 @@
 
 namespace posenc::cli {
 
-// True for the bytes that a GGUF file begins with.
-bool IsGguf(const std::string& path);
-
 // Frequencies, amplitude and axes as llama.cpp has them, of the layers with
 // full attention, or, with --layer-type sliding_attention, of the others; of
 // longrope's two lists the one for --length tokens, or for the context that the

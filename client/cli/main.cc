@@ -13,17 +13,14 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/string_view.h"
 #include "client/cli/commands.h"
-#include "client/cli/completion.h"
-#include "client/cli/doctor.h"
-#include "client/cli/man_page.h"
 #include "client/cli/misspelt.h"
 #include "client/cli/print.h"
 #include "client/cli/standard_streams.h"
 #include "client/cli/status.h"
-#include "client/cli/told.h"
 #include "client/flags/decimal_numbers.h"
 #include "client/flags/empty_values.h"
 #include "client/flags/grpc_lines.h"
+#include "client/flags/help_formatter.h"
 #include "server/version.h"
 
 namespace posenc::cli {
@@ -35,7 +32,7 @@ constexpr char kFooter[] =
 
 // CLI11's help without its lists of which flag excludes and needs which: they
 // are longer than the rest, and an error says it to those whom it concerns.
-class HelpFormatter : public CLI::Formatter {
+class CommandHelp : public flags::HelpFormatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override {
     std::string text;
@@ -68,7 +65,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Positional encodings: inspect, build tables, rotate tensors.",
                "posenc");
   app.footer(kFooter);
-  app.formatter(std::make_shared<HelpFormatter>());  // commands inherit it
+  app.formatter(std::make_shared<CommandHelp>());  // commands inherit it
   app.set_version_flag("--version", server::kVersion);
   app.require_subcommand(1);
   app.fallthrough();  // global flags may follow the command

@@ -1,11 +1,15 @@
-#include "client/cli/man_page.h"
+// `posenc man`: the manual page, in the macros of man(7), made of the same help
+// that --help prints.
 
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/cli/commands.h"
 #include "server/version.h"
 
 namespace posenc::cli {
@@ -87,8 +91,6 @@ std::string Example(const CLI::App& command) {
                       Paragraph(footer.substr(begin, end - begin)), ".EE\n");
 }
 
-}  // namespace
-
 std::string ManPage(const CLI::App& app) {
   std::string text =
       absl::StrCat(".TH POSENC 1 \"\" \"posenc ", Escaped(server::kVersion),
@@ -111,6 +113,8 @@ std::string ManPage(const CLI::App& app) {
   }
   return text;
 }
+
+}  // namespace
 
 Command AddMan(CLI::App* app, const GlobalFlags* /*globals*/) {
   return [app] {

@@ -1,15 +1,13 @@
 #include "client/cli/options.h"
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client/cli/config_text.h"
+#include "client/cli/doctor_files.h"
+#include "client/cli/enum_flags.h"
 #include "client/cli/gguf_source.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
-#include "google/protobuf/generated_enum_reflection.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace posenc::cli {
@@ -40,50 +38,36 @@ absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
 }
 
 // Sets how it is interpreted: --profile, --profile-version, --part,
-// --layer-type, --layer-index,
-// --length.
-absl::Status SetInterpretation(const SourceFlags& flags,
-                               v1::RopeSource* source) {
-  if (!flags.profile.empty()) {
-    const absl::StatusOr<v1::Profile> profile = ParseEnum<v1::Profile>(
-        absl::StrCat("--", flags.prefix, "profile"), "PROFILE_", flags.profile);
-    if (!profile.ok()) return profile.status();
-    source->set_profile(*profile);
+// --layer-type, --layer-index, --length.
+void SetInterpretation(const SourceFlags& flags, v1::RopeSource* source) {
+  if (flags.profile != v1::PROFILE_UNSPECIFIED) {
+    source->set_profile(flags.profile);
   }
   if (!flags.profile_version.empty()) {
     source->set_profile_version(flags.profile_version);
   }
-  if (!flags.part.empty()) {
-    const absl::StatusOr<v1::ModelPart> part = ParseEnum<v1::ModelPart>(
-        absl::StrCat("--", flags.prefix, "part"), "MODEL_PART_", flags.part);
-    if (!part.ok()) return part.status();
-    source->set_part(*part);
-  }
+  if (flags.part != v1::MODEL_PART_UNSPECIFIED) source->set_part(flags.part);
   if (!flags.layer_type.empty()) source->set_layer_type(flags.layer_type);
   if (flags.layer_index) source->set_layer_index(*flags.layer_index);
   if (flags.length) source->set_sequence_length(*flags.length);
-  return absl::OkStatus();
 }
 
 }  // namespace
 
 void AddGlobalFlags(CLI::App* app, GlobalFlags* flags) {
-  app->add_option("--server", flags->server,
-                  "Address of a server (127.0.0.1:50051, unix:/path, "
-                  "dns:///host:port); without it, and without POSENC_SERVER "
-                  "in the environment, the service runs inside this process")
-      ->type_name("ADDRESS")
+  AddValue(app, "--server", &flags->server, "ADDRESS",
+           "Address of a server (127.0.0.1:50051, unix:/path, "
+           "dns:///host:port); without it, and without POSENC_SERVER "
+           "in the environment, the service runs inside this process")
       ->envname("POSENC_SERVER");
-  app->add_option("--timeout", flags->timeout, "Deadline of each call")
-      ->type_name("DURATION")
+  AddValue(app, "--timeout", &flags->timeout, "DURATION",
+           "Deadline of each call")
       ->capture_default_str();
-  app->add_option("--request-id", flags->request_id,
-                  "The calls' name in the server's log, and with their errors "
-                  "(default: random)")
-      ->type_name("TEXT");
-  app->add_option("--traceparent", flags->traceparent,
-                  "W3C trace context that the calls belong to")
-      ->type_name("TEXT");
+  AddValue(app, "--request-id", &flags->request_id, "TEXT",
+           "The calls' name in the server's log, and with their errors "
+           "(default: random)");
+  AddValue(app, "--traceparent", &flags->traceparent, "TEXT",
+           "W3C trace context that the calls belong to");
   app->add_flag("--json", flags->json,
                 "Print one JSON object on stdout, errors too");
   flags::AddSecurityFlags(app, &flags->security);
@@ -94,8 +78,9 @@ bool SourceFlags::Empty() const {
 }
 
 bool SourceFlags::Given() const {
-  return !Empty() || !profile.empty() || !profile_version.empty() ||
-         !part.empty() || !layer_type.empty() || layer_index || length;
+  return !Empty() || profile != v1::PROFILE_UNSPECIFIED ||
+         !profile_version.empty() || part != v1::MODEL_PART_UNSPECIFIED ||
+         !layer_type.empty() || layer_index || length;
 }
 
 std::string SourceFlags::Name() const {
@@ -106,55 +91,41 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
                     const std::string& group, SourceFlags* flags) {
   flags->prefix = prefix;
   const std::string dashes = "--" + prefix;
-  CLI::Option* const preset =
-      app->add_option(dashes + "preset", flags->preset,
-                      "Name of a model that `posenc info` lists")
-          ->type_name("NAME");
+  const auto add = [&](const char* name, auto* value, const char* type,
+                       const char* text) {
+    return app->add_option(dashes + name, *value, text)
+        ->type_name(type)
+        ->group(group);
+  };
+  CLI::Option* const preset = add("preset", &flags->preset, "NAME",
+                                  "Name of a model that `posenc info` lists");
   CLI::Option* const config =
-      app->add_option(dashes + "config", flags->config,
-                      "A model's config.json (-: stdin), or its .gguf as "
-                      "llama.cpp reads it")
-          ->type_name("FILE");
-  CLI::Option* const spec =
-      app->add_option(dashes + "spec", flags->spec,
-                      "posenc.v1.RopeSpec as JSON, for example "
-                      "{\"pairing\":\"PAIRING_INTERLEAVED\"}")
-          ->type_name("JSON");
+      add("config", &flags->config, "FILE",
+          "A model's config.json (-: stdin), or its .gguf as llama.cpp reads "
+          "it");
+  CLI::Option* const spec = add("spec", &flags->spec, "JSON",
+                                "posenc.v1.RopeSpec as JSON, for example "
+                                "{\"pairing\":\"PAIRING_INTERLEAVED\"}");
   preset->excludes(config)->excludes(spec);
   config->excludes(spec);
-  CLI::Option* const profile =
-      app->add_option(dashes + "profile", flags->profile,
-                      "Whose reading: hf, vllm, llama_cpp, gpt_oss, deepseek, "
-                      "mistral, mlx (default hf)")
-          ->type_name("NAME");
-  CLI::Option* const version =
-      app->add_option(dashes + "profile-version", flags->profile_version,
-                      "Version of the profile's project, for example 0.21.0 "
-                      "of vllm (default: the newest that is known)")
-          ->type_name("VERSION");
-  CLI::Option* const part =
-      app->add_option(dashes + "part", flags->part,
-                      "Which part of the model: text, vision, audio (default "
-                      "text, or the tower that the file is)")
-          ->type_name("NAME");
-  CLI::Option* const type =
-      app->add_option(dashes + "layer-type", flags->layer_type,
-                      "full_attention, sliding_attention")
-          ->type_name("NAME");
-  CLI::Option* const index =
-      app->add_option(dashes + "layer-index", flags->layer_index,
-                      "Which layer, from 0")
-          ->type_name("N")
-          ->excludes(type);
-  CLI::Option* const length =
-      app->add_option(dashes + "length", flags->length,
-                      "Tokens that length-dependent scalings (dynamic_ntk, "
-                      "longrope) are evaluated at")
-          ->type_name("N");
-  for (CLI::Option* option :
-       {preset, config, spec, profile, version, part, type, index, length}) {
-    option->group(group);
-  }
+  AddEnumFlag(app, dashes + "profile", &flags->profile,
+              "Whose reading: hf, vllm, llama_cpp, gpt_oss, deepseek, "
+              "mistral, mlx (default hf)")
+      ->group(group);
+  add("profile-version", &flags->profile_version, "VERSION",
+      "Version of the profile's project, for example 0.21.0 of vllm (default: "
+      "the newest that is known)");
+  AddEnumFlag(app, dashes + "part", &flags->part,
+              "Which part of the model: text, vision, audio (default text, or "
+              "the tower that the file is)")
+      ->group(group);
+  CLI::Option* const type = add("layer-type", &flags->layer_type, "NAME",
+                                "full_attention, sliding_attention");
+  add("layer-index", &flags->layer_index, "N", "Which layer, from 0")
+      ->excludes(type);
+  add("length", &flags->length, "N",
+      "Tokens that length-dependent scalings (dynamic_ntk, longrope) are "
+      "evaluated at");
 }
 
 absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
@@ -164,11 +135,11 @@ absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
                                    "config and ", dashes, "spec is required"));
   }
   v1::RopeSource source;
-  absl::Status status = SetEncoding(flags, &source);
+  const absl::Status status = SetEncoding(flags, &source);
+  if (!status.ok()) return status;
   // A GGUF is read whole by now; the flags would be of a configuration.
   const bool is_gguf = !flags.config.empty() && source.has_spec();
-  if (status.ok() && !is_gguf) status = SetInterpretation(flags, &source);
-  if (!status.ok()) return status;
+  if (!is_gguf) SetInterpretation(flags, &source);
   return source;
 }
 
@@ -176,26 +147,18 @@ absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
                                             const SourceFlags& flags) {
   if (!flags.Empty()) return BuildSource(flags);
   v1::RopeSource source = base;
-  const absl::Status status = SetInterpretation(flags, &source);
-  if (!status.ok()) return status;
+  SetInterpretation(flags, &source);
   return source;
 }
 
-void AddSaturationFlag(CLI::App* app, std::string* flag) {
-  app->add_option("--saturation", *flag,
-                  "finite or none: what becomes of results past the largest "
-                  "number; float8_e4m3fn and float8_e5m2 need it")
-      ->type_name("NAME");
+void AddLayoutFlag(CLI::App* app, v1::Layout* layout) {
+  AddEnumFlag(app, "--layout", layout, "bshd, bhsd, sbhd or thd")->required();
 }
 
-absl::Status ReadSaturation(const std::string& flag,
-                            v1::Saturation* saturation) {
-  if (flag.empty()) return absl::OkStatus();
-  const absl::StatusOr<v1::Saturation> read =
-      ParseEnum<v1::Saturation>("--saturation", "SATURATION_", flag);
-  if (!read.ok()) return read.status();
-  *saturation = *read;
-  return absl::OkStatus();
+void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation) {
+  AddEnumFlag(app, "--saturation", saturation,
+              "finite or none: what becomes of results past the largest "
+              "number; float8_e4m3fn and float8_e5m2 need it");
 }
 
 absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
@@ -306,55 +269,5 @@ absl::StatusOr<v1::Positions> BuildPositions(const PositionFlags& flags) {
   }
   return positions;
 }
-
-template <typename Enum>
-absl::StatusOr<Enum> ParseEnum(const std::string& flag,
-                               const std::string& prefix,
-                               const std::string& text) {
-  const google::protobuf::EnumDescriptor* const descriptor =
-      google::protobuf::GetEnumDescriptor<Enum>();
-  const auto* const value =
-      descriptor->FindValueByName(prefix + absl::AsciiStrToUpper(text));
-  if (value != nullptr && value->number() != 0) {
-    return static_cast<Enum>(value->number());
-  }
-  std::vector<std::string> names;
-  for (int i = 0; i < descriptor->value_count(); ++i) {
-    if (descriptor->value(i)->number() == 0) continue;
-    names.push_back(absl::AsciiStrToLower(
-        descriptor->value(i)->name().substr(prefix.size())));
-  }
-  return UsageError(absl::StrCat(flag, ": '", text, "' is none of ",
-                                 absl::StrJoin(names, ", ")));
-}
-
-template <typename Enum>
-std::string EnumText(const std::string& prefix, Enum value) {
-  const auto* const found =
-      google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(value);
-  if (found == nullptr) return absl::StrCat(static_cast<int>(value));
-  return absl::AsciiStrToLower(found->name().substr(prefix.size()));
-}
-
-// Listed here rather than defined in the header, which needs no reflection
-// then.
-#define POSENC_INSTANTIATE(Enum)                                   \
-  template absl::StatusOr<Enum> ParseEnum<Enum>(                   \
-      const std::string&, const std::string&, const std::string&); \
-  template std::string EnumText<Enum>(const std::string&, Enum)
-POSENC_INSTANTIATE(v1::Dtype);
-POSENC_INSTANTIATE(v1::Layout);
-POSENC_INSTANTIATE(v1::Direction);
-POSENC_INSTANTIATE(v1::Saturation);
-POSENC_INSTANTIATE(v1::Profile);
-POSENC_INSTANTIATE(v1::Pairing);
-POSENC_INSTANTIATE(v1::RotarySlice);
-POSENC_INSTANTIATE(v1::AnglePrecision);
-POSENC_INSTANTIATE(v1::TableLayout);
-POSENC_INSTANTIATE(v1::SinusoidalOrder);
-POSENC_INSTANTIATE(v1::RotaryAxes::Assignment);
-POSENC_INSTANTIATE(v1::Combination);
-POSENC_INSTANTIATE(v1::Kerple::Kernel);
-#undef POSENC_INSTANTIATE
 
 }  // namespace posenc::cli

@@ -18,6 +18,13 @@
 
 namespace posenc::cli {
 
+// Adds a flag with a value, which --help calls `type`.
+template <typename T>
+CLI::Option* AddValue(CLI::App* app, const std::string& name, T* value,
+                      const std::string& type, const std::string& text) {
+  return app->add_option(name, *value, text)->type_name(type);
+}
+
 // Flags of every command, before or after its name.
 struct GlobalFlags {
   std::string server;  // empty: a server inside this process
@@ -37,9 +44,9 @@ struct SourceFlags {
   std::string preset;  // a name that the server knows
   std::string config;  // the path of a config.json
   std::string spec;    // a posenc.v1.RopeSpec as JSON
-  std::string profile;
+  v1::Profile profile = v1::PROFILE_UNSPECIFIED;
   std::string profile_version;
-  std::string part;  // text, vision, audio
+  v1::ModelPart part = v1::MODEL_PART_UNSPECIFIED;
   std::string layer_type;
   std::optional<std::int32_t> layer_index;
   std::optional<std::int64_t> length;
@@ -89,12 +96,12 @@ void AddPositionFlags(CLI::App* app, const std::string& prefix,
 // none. --ids reads its file.
 absl::StatusOr<v1::Positions> BuildPositions(const PositionFlags& flags);
 
-// --saturation, for commands that may rotate tensors of FP8.
-void AddSaturationFlag(CLI::App* app, std::string* flag);
+// --layout, which must be given.
+void AddLayoutFlag(CLI::App* app, v1::Layout* layout);
 
-// What the flag says, if it is given: the server asks for it if it is needed.
-absl::Status ReadSaturation(const std::string& flag,
-                            v1::Saturation* saturation);
+// --saturation, for commands that may rotate tensors of FP8. If it is not
+// given, the server asks for it where it is needed.
+void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation);
 
 // Parses "1,2,-3". This and the next two fail with exit code 2 and name `flag`.
 absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
@@ -107,17 +114,5 @@ absl::Status ParseNumbers(const std::string& flag, const std::string& text,
 // Parses "2x4x4", each extent in [0, 2^31).
 absl::StatusOr<std::vector<std::int32_t>> ParseExtents(const std::string& flag,
                                                        const std::string& text);
-
-// The value of an enum of the contract by its own name in lower case, without
-// the prefix: "bfloat16" with the prefix "DTYPE_". The unspecified value has no
-// name. Defined for the enums that flags take (options.cc).
-template <typename Enum>
-absl::StatusOr<Enum> ParseEnum(const std::string& flag,
-                               const std::string& prefix,
-                               const std::string& text);
-
-// The reverse: "bfloat16" for "DTYPE_" and DTYPE_BFLOAT16.
-template <typename Enum>
-std::string EnumText(const std::string& prefix, Enum value);
 
 }  // namespace posenc::cli

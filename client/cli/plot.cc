@@ -6,12 +6,14 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/figure.h"
@@ -139,15 +141,12 @@ absl::Status CheckFlags(const CLI::App& app, const PlotFlags& flags) {
 }
 
 absl::Status CheckSides(const PlotFlags& flags) {
-  if (flags.width < kMinWidth || flags.width > kMaxSide) {
-    return UsageError(absl::StrCat("--width: is ", flags.width,
-                                   "; must be in [", kMinWidth, ", ", kMaxSide,
-                                   "]"));
-  }
-  if (flags.height < kMinHeight || flags.height > kMaxSide) {
-    return UsageError(absl::StrCat("--height: is ", flags.height,
-                                   "; must be in [", kMinHeight, ", ", kMaxSide,
-                                   "]"));
+  for (const auto& [flag, side, least] :
+       {std::tuple("--width", flags.width, kMinWidth),
+        std::tuple("--height", flags.height, kMinHeight)}) {
+    if (side >= least && side <= kMaxSide) continue;
+    return UsageError(absl::StrCat(flag, ": is ", side, "; must be in [", least,
+                                   ", ", kMaxSide, "]"));
   }
   return absl::OkStatus();
 }
@@ -269,21 +268,16 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
   app->add_option("FIGURE", flags->figure, FigureNames())
       ->required()
       ->type_name("");
-  app->add_option("--output", flags->output,
-                  "A file that ends in .svg; -: stdout")
-      ->type_name("FILE");
-  app->add_option("--width", flags->width, "Pixels")
-      ->type_name("N")
-      ->capture_default_str();
-  app->add_option("--height", flags->height, "Pixels")
-      ->type_name("N")
+  AddValue(app, "--output", &flags->output, "FILE",
+           "A file that ends in .svg; -: stdout");
+  AddValue(app, "--width", &flags->width, "N", "Pixels")->capture_default_str();
+  AddValue(app, "--height", &flags->height, "N", "Pixels")
       ->capture_default_str();
   AddSourceFlags(app, "", "Encoding", &data->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &data->compare);
   AddAbsoluteFlags(app, &data->absolute);
-  app->add_option("--head-dim", data->head_dim,
-                  "Channels of a head; for a --spec without rotaryDim")
-      ->type_name("N");
+  AddValue(app, "--head-dim", &data->head_dim, "N",
+           "Channels of a head; for a --spec without rotaryDim");
   const auto add = [&](const char* name, auto* value, const char* text,
                        const char* type) {
     return app->add_option(name, *value, text)

@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
+#include "client/cli/field_flags.h"
 #include "client/cli/options.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
@@ -19,52 +20,60 @@
 namespace posenc::cli {
 namespace {
 
-// One of the seven schemes is given; the fields after it are its details.
-struct PositionsFlags {
-  std::string packed;
-  std::string padded;
-  std::int64_t padded_length = 0;
-  bool left = false;
-  std::int64_t padding_position = 0;
-  std::string context_parallel;
-  std::int32_t size = 0;
-  std::int32_t rank = 0;
-  std::string grid;
-  std::string offsets;
-  std::string steps;
-  std::int32_t merge_size = 0;
-  std::string multimodal;
-  std::optional<std::int64_t> sinks;
-  std::int64_t window = 0;
-  std::int64_t length = 0;
-  std::string vision;
-  SourceFlags tower;
-  std::int32_t vision_merge = 0;
-  std::int64_t text_tokens = 0;
-  std::string out;
+constexpr FieldFlag kSchemes[] = {
+    {"--packed", "packed.lengths", "LIST",
+     "Sequences one after the other, of these lengths: 5,3"},
+
+    {"--padded", "padded.lengths", "LIST", "One row per sequence: 5,3"},
+    {"--to,--padded-length", "padded.padded_length", "N", "Length of a row",
+     "--padded", true},
+    {"--left", "padded.left", nullptr, "The padding is in front", "--padded"},
+    {"--padding-position", "padded.padding_position", "P", "What padding gets",
+     "--padded"},
+
+    {"--context-parallel", "context_parallel.lengths", "LIST",
+     "One device's tokens of sequences of these lengths: chunks RANK and "
+     "2 SIZE - 1 - RANK of each"},
+    {"--size", "context_parallel.size", "N", "Devices", "--context-parallel",
+     true},
+    {"--rank", "context_parallel.rank", "N", "Which of them",
+     "--context-parallel", true},
+
+    {"--grid", "grid.extents", "EXTENTS", "Coordinates of grid cells: 2x4x4"},
+    {"--offsets", "grid.offsets", "LIST", "Of each axis: 0,0.5", "--grid"},
+    {"--steps", "grid.steps", "LIST", "Between cells of each axis: 1,0.5",
+     "--grid"},
+    {"--merge,--merge-size", "grid.merge_size", "N",
+     "In blocks of N x N cells of the last two axes", "--grid"},
+
+    {"--multimodal", nullptr, "SPANS",
+     "Text and images of one sequence: text:5,image:1x4x4/2,text:3 "
+     "(time x height x width / merge @ time step)"},
+
+    {"--sinks", "attention_sinks.sinks", "N",
+     "First tokens that a cache keeps"},
+    {"--window", "attention_sinks.window", "N", "Last tokens that it keeps",
+     "--sinks", true},
+    {"--length", "attention_sinks.length", "N", "Tokens so far", "--sinks",
+     true},
+
+    {"--vision", nullptr, "GRIDS",
+     "Patches of images and videos, as the tower of --tower-config or "
+     "--tower-preset has them: 4x6,2x8x8 (height x width, or time in front)"},
 };
 
-absl::Status SetIntegers(const char* flag, const std::string& text,
-                         google::protobuf::RepeatedField<std::int64_t>* field) {
-  const absl::StatusOr<std::vector<std::int64_t>> values =
-      ParseIntegers(flag, text);
-  if (values.ok()) field->Assign(values->begin(), values->end());
-  return values.status();
-}
+constexpr FieldFlag kVisionDetails[] = {
+    {"--tower-merge", "vision.merge_size", "N",
+     "In blocks of N x N patches (default: the tower's)", "--vision"},
+    {"--text", "vision.text_tokens", "N",
+     "Text tokens before the patches (FLUX, Lumina 2, Qwen-Image)", "--vision"},
+};
 
-absl::Status SetGrid(const PositionsFlags& flags, v1::GridPositions* grid) {
-  const absl::StatusOr<std::vector<std::int32_t>> extents =
-      ParseExtents("--grid", flags.grid);
-  if (!extents.ok()) return extents.status();
-  grid->mutable_extents()->Assign(extents->begin(), extents->end());
-  grid->set_merge_size(flags.merge_size);
-  absl::Status status =
-      ParseNumbers("--offsets", flags.offsets, grid->mutable_offsets());
-  if (status.ok()) {
-    status = ParseNumbers("--steps", flags.steps, grid->mutable_steps());
-  }
-  return status;
-}
+struct PositionsFlags {
+  FieldFlags scheme{v1::BuildPositionsRequest::descriptor()};
+  SourceFlags tower;  // for --vision
+  std::string out;
+};
 
 // Parses one span: "text:5" (5 tokens), or "image:" and "video:" with time x
 // height x width, then, both optional, "/merge" (blocks of merge x merge cells
@@ -117,7 +126,8 @@ absl::Status SetVision(const PositionsFlags& flags,
   const absl::StatusOr<v1::RopeSource> tower = BuildSource(flags.tower);
   if (!tower.ok()) return tower.status();
   *vision->mutable_rope() = *tower;
-  for (const absl::string_view text : absl::StrSplit(flags.vision, ',')) {
+  for (const absl::string_view text :
+       absl::StrSplit(flags.scheme.Text("--vision"), ',')) {
     const absl::StatusOr<std::vector<std::int32_t>> extents =
         ParseExtents("--vision", std::string(text));
     if (!extents.ok()) return extents.status();
@@ -132,51 +142,24 @@ absl::Status SetVision(const PositionsFlags& flags,
     grid->set_height((*extents)[count - 2]);
     grid->set_width((*extents)[count - 1]);
   }
-  vision->set_merge_size(flags.vision_merge);
-  vision->set_text_tokens(flags.text_tokens);
   return absl::OkStatus();
 }
 
 absl::StatusOr<v1::BuildPositionsRequest> BuildRequest(
     const PositionsFlags& flags) {
   v1::BuildPositionsRequest request;
-  absl::Status status;
-  if (!flags.packed.empty()) {
-    status = SetIntegers("--packed", flags.packed,
-                         request.mutable_packed()->mutable_lengths());
-  } else if (!flags.padded.empty()) {
-    v1::PaddedPositions* const padded = request.mutable_padded();
-    status = SetIntegers("--padded", flags.padded, padded->mutable_lengths());
-    padded->set_padded_length(flags.padded_length);
-    padded->set_left(flags.left);
-    padded->set_padding_position(flags.padding_position);
-  } else if (!flags.context_parallel.empty()) {
-    v1::ContextParallelPositions* const parallel =
-        request.mutable_context_parallel();
-    status = SetIntegers("--context-parallel", flags.context_parallel,
-                         parallel->mutable_lengths());
-    parallel->set_size(flags.size);
-    parallel->set_rank(flags.rank);
-  } else if (!flags.grid.empty()) {
-    status = SetGrid(flags, request.mutable_grid());
-  } else if (!flags.multimodal.empty()) {
-    for (const absl::string_view span : absl::StrSplit(flags.multimodal, ',')) {
+  absl::Status status = flags.scheme.Read(&request);
+  if (!status.ok()) return status;
+  if (flags.scheme.Given("--multimodal")) {
+    for (const absl::string_view span :
+         absl::StrSplit(flags.scheme.Text("--multimodal"), ',')) {
       status = SetSpan(span, request.mutable_multimodal()->add_spans());
       if (!status.ok()) return status;
     }
-  } else if (flags.sinks) {
-    v1::AttentionSinkPositions* const sinks = request.mutable_attention_sinks();
-    sinks->set_sinks(*flags.sinks);
-    sinks->set_window(flags.window);
-    sinks->set_length(flags.length);
-  } else if (!flags.vision.empty()) {
+  } else if (flags.scheme.Given("--vision")) {
     status = SetVision(flags, request.mutable_vision());
-  } else {
-    status = UsageError(
-        "one of --packed, --padded, --context-parallel, --grid, --multimodal, "
-        "--sinks and --vision is required");
+    if (!status.ok()) return status;
   }
-  if (!status.ok()) return status;
   return request;
 }
 
@@ -226,81 +209,12 @@ absl::Status RunPositions(const PositionsFlags& flags,
 
 Command AddPositions(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<PositionsFlags>();
-  const auto add = [&](const char* names, auto* value, const char* text,
-                       const char* type) {
-    return app->add_option(names, *value, text)->type_name(type);
-  };
-  CLI::Option* const packed =
-      add("--packed", &flags->packed,
-          "Sequences one after the other, of these lengths: 5,3", "LIST");
-
-  CLI::Option* const padded =
-      add("--padded", &flags->padded, "One row per sequence: 5,3", "LIST");
-  padded->needs(add("--to,--padded-length", &flags->padded_length,
-                    "Length of a row", "N"));
-  app->get_option("--to")->needs(padded);
-  app->add_flag("--left", flags->left, "The padding is in front")
-      ->needs(padded);
-  add("--padding-position", &flags->padding_position, "What padding gets", "P")
-      ->needs(padded)
-      ->capture_default_str();
-
-  CLI::Option* const parallel =
-      add("--context-parallel", &flags->context_parallel,
-          "One device's tokens of sequences of these lengths: chunks RANK and "
-          "2 SIZE - 1 - RANK of each",
-          "LIST");
-  parallel->needs(add("--size", &flags->size, "Devices", "N"));
-  parallel->needs(add("--rank", &flags->rank, "Which of them", "N"));
-  app->get_option("--size")->needs(parallel);
-  app->get_option("--rank")->needs(parallel);
-
-  CLI::Option* const grid = add("--grid", &flags->grid,
-                                "Coordinates of grid cells: 2x4x4", "EXTENTS");
-  add("--offsets", &flags->offsets, "Of each axis: 0,0.5", "LIST")->needs(grid);
-  add("--steps", &flags->steps, "Between cells of each axis: 1,0.5", "LIST")
-      ->needs(grid);
-  add("--merge,--merge-size", &flags->merge_size,
-      "In blocks of N x N cells of the last two axes", "N")
-      ->needs(grid);
-
-  CLI::Option* const multimodal =
-      add("--multimodal", &flags->multimodal,
-          "Text and images of one sequence: text:5,image:1x4x4/2,text:3 "
-          "(time x height x width / merge @ time step)",
-          "SPANS");
-
-  CLI::Option* const sinks =
-      add("--sinks", &flags->sinks, "First tokens that a cache keeps", "N");
-  sinks->needs(
-      add("--window", &flags->window, "Last tokens that it keeps", "N"));
-  sinks->needs(add("--length", &flags->length, "Tokens so far", "N"));
-  app->get_option("--window")->needs(sinks);
-  app->get_option("--length")->needs(sinks);
-
-  CLI::Option* const vision =
-      add("--vision", &flags->vision,
-          "Patches of images and videos, as the tower of --tower-config or "
-          "--tower-preset has them: 4x6,2x8x8 (height x width, or time in "
-          "front)",
-          "GRIDS");
+  flags->scheme.Add(app, "", kSchemes);
+  app->get_option("--padding-position")->default_str("0");
   AddSourceFlags(app, "tower-", "Vision tower, for --vision", &flags->tower);
-  add("--tower-merge", &flags->vision_merge,
-      "In blocks of N x N patches (default: the tower's)", "N")
-      ->needs(vision);
-  add("--text", &flags->text_tokens,
-      "Text tokens before the patches (FLUX, Lumina 2, Qwen-Image)", "N")
-      ->needs(vision);
-
-  const std::initializer_list<CLI::Option*> schemes = {
-      packed, padded, parallel, grid, multimodal, sinks, vision};
-  for (CLI::Option* a : schemes) {
-    for (CLI::Option* b : schemes) {
-      if (a != b) a->excludes(b);
-    }
-  }
-  add("--out", &flags->out, "An .npy, or .safetensors with the tensor ids",
-      "FILE");
+  flags->scheme.Add(app, "", kVisionDetails);
+  AddValue(app, "--out", &flags->out, "FILE",
+           "An .npy, or .safetensors with the tensor ids");
   return [flags, globals] { return RunPositions(*flags, *globals); };
 }
 

@@ -114,6 +114,18 @@ void PrintMatrix(const TensorView& tensor, std::int64_t offset,
   if (rows > kShownRows) std::printf("     ...\n");
 }
 
+std::vector<int> Spread(int n, int shown) {
+  std::vector<int> indices;
+  indices.reserve(std::min(n, shown));
+  for (int step = 0; step < std::min(n, shown); ++step) {
+    indices.push_back(
+        n <= shown ? step
+                   : static_cast<int>(std::lround(static_cast<double>(step) *
+                                                  (n - 1) / (shown - 1))));
+  }
+  return indices;
+}
+
 nlohmann::ordered_json TensorJson(const TensorView& tensor) {
   return {{"dtype", check::DtypeName(tensor.dtype)}, {"shape", tensor.shape}};
 }

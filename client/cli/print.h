@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "google/protobuf/message.h"
@@ -34,6 +35,10 @@ void PrintTensor(const std::string& name, const TensorView& tensor,
 void PrintMatrix(const TensorView& tensor, std::int64_t offset,
                  std::int64_t rows, std::int64_t columns,
                  std::int64_t first_row, std::int64_t first_column);
+
+// At most `shown` of the indices 0 ... n - 1, evenly spread. The first and the
+// last are among them. `shown` is at least 2.
+std::vector<int> Spread(int n, int shown);
 
 // {"dtype": "float32", "shape": [2, 3]}.
 nlohmann::ordered_json TensorJson(const TensorView& tensor);

@@ -24,8 +24,8 @@ struct RepositionFlags {
   PositionFlags new_positions;
   std::optional<std::int64_t> shift;
   std::string shifts;
-  std::string layout;
-  std::string saturation;
+  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
+  v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
   TransformFlags files;
 };
 
@@ -64,13 +64,8 @@ absl::StatusOr<v1::Movement> BuildMovement(const RepositionFlags& flags) {
 absl::Status RunReposition(const RepositionFlags& flags,
                            const GlobalFlags& globals) {
   RepositionArgs args;
-  const absl::StatusOr<v1::Layout> layout =
-      ParseEnum<v1::Layout>("--layout", "LAYOUT_", flags.layout);
-  if (!layout.ok()) return layout.status();
-  args.layout = *layout;
-  const absl::Status saturation =
-      ReadSaturation(flags.saturation, &args.saturation);
-  if (!saturation.ok()) return saturation;
+  args.layout = flags.layout;
+  args.saturation = flags.saturation;
   absl::StatusOr<v1::Movement> movement = BuildMovement(flags);
   if (!movement.ok()) return movement.status();
   args.movement = *std::move(movement);
@@ -103,17 +98,13 @@ Command AddReposition(CLI::App* app, const GlobalFlags* globals) {
                  &flags->new_rope);
   AddPositionFlags(app, "", "Positions where the keys stand",
                    &flags->old_positions);
-  app->add_option("--shift", flags->shift, "Added to every position")
-      ->type_name("N")
+  AddValue(app, "--shift", &flags->shift, "N", "Added to every position")
       ->group("Where the keys go");
-  app->add_option("--shifts", flags->shifts,
-                  "One per token: an .npy, or FILE.safetensors:NAME")
-      ->type_name("FILE")
+  AddValue(app, "--shifts", &flags->shifts, "FILE",
+           "One per token: an .npy, or FILE.safetensors:NAME")
       ->group("Where the keys go");
   AddPositionFlags(app, "new-", "Where the keys go", &flags->new_positions);
-  app->add_option("--layout", flags->layout, "bshd, bhsd, sbhd or thd")
-      ->type_name("NAME")
-      ->required();
+  AddLayoutFlag(app, &flags->layout);
   AddSaturationFlag(app, &flags->saturation);
   AddTransformFlags(app, "k, *.k, *key*", &flags->files);
   return [flags, globals] { return RunReposition(*flags, *globals); };

@@ -16,6 +16,8 @@
 #include "client/check/element.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
+#include "client/cli/doctor_files.h"
+#include "client/cli/enum_flags.h"
 #include "client/cli/gguf_source.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
@@ -89,15 +91,7 @@ void PrintFrequencies(const v1::ResolveRopeResponse& response) {
   std::printf("    %5s  %18s  %18s\n", "pair", "radians/position",
               "wavelength");
   // 10 pairs are enough to see the start, the ramp of a scaling, and the end.
-  constexpr int kShown = 10;
-  int last = -1;
-  for (int step = 0; step < kShown; ++step) {
-    const int i = n <= kShown
-                      ? step
-                      : static_cast<int>(std::lround(static_cast<double>(step) *
-                                                     (n - 1) / (kShown - 1)));
-    if (i >= n || i == last) continue;
-    last = i;
+  for (const int i : Spread(n, 10)) {
     const double w = response.inv_freq(i);
     std::printf("    %5d  %18.10g  %18s\n", i, w,
                 w == 0
@@ -155,11 +149,15 @@ void PrintDifference(const v1::RopeDifference& difference,
 std::string VariantName(const SourceFlags& flags) {
   std::vector<std::string> parts;
   if (!flags.Empty()) parts.push_back(flags.Name());
-  if (!flags.profile.empty()) parts.push_back("profile " + flags.profile);
+  if (flags.profile != v1::PROFILE_UNSPECIFIED) {
+    parts.push_back("profile " + EnumText(flags.profile));
+  }
   if (!flags.profile_version.empty()) {
     parts.push_back("version " + flags.profile_version);
   }
-  if (!flags.part.empty()) parts.push_back("part " + flags.part);
+  if (flags.part != v1::MODEL_PART_UNSPECIFIED) {
+    parts.push_back("part " + EnumText(flags.part));
+  }
   if (!flags.layer_type.empty()) parts.push_back("layer " + flags.layer_type);
   if (flags.layer_index) {
     parts.push_back(absl::StrCat("layer ", *flags.layer_index));
@@ -177,14 +175,14 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
     PrintFact("encoding", "none (NoPE): tensors come back unchanged");
   } else {
     PrintFact("rotary_dim", absl::StrCat(spec.rotary_dim()));
-    std::string pairing = EnumText("PAIRING_", spec.pairing());
+    std::string pairing = EnumText(spec.pairing());
     if (spec.output_pairing() != v1::PAIRING_UNSPECIFIED &&
         spec.output_pairing() != spec.pairing()) {
       absl::StrAppend(&pairing, ", written as ",
-                      EnumText("PAIRING_", spec.output_pairing()));
+                      EnumText(spec.output_pairing()));
     }
     PrintFact("pairing", pairing);
-    PrintFact("slice", EnumText("ROTARY_SLICE_", spec.slice()));
+    PrintFact("slice", EnumText(spec.slice()));
     if (spec.has_rope_theta()) {
       PrintFact("rope_theta", NineDigits(spec.rope_theta()));
     }
@@ -193,14 +191,14 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
       PrintFact(
           "axes",
           absl::StrCat(
-              EnumText("ASSIGNMENT_", spec.axes().assignment()),
+              EnumText(spec.axes().assignment()),
               ", pairs of each: ", absl::StrJoin(spec.axes().sections(), ", "),
               spec.axes().position_axes().empty() ? "" : "; they follow axes ",
               absl::StrJoin(spec.axes().position_axes(), ", ")));
     }
     if (spec.has_xpos()) PrintFact("xpos", FieldsText(spec.xpos()));
     if (spec.reverse()) PrintFact("reverse", "turns by -phi");
-    PrintFact("angles", EnumText("ANGLE_PRECISION_", spec.angle_precision()));
+    PrintFact("angles", EnumText(spec.angle_precision()));
     PrintFact("amplitude", NineDigits(response.amplitude()));
   }
   PrintFact("softmax multiplier",
@@ -273,13 +271,11 @@ Command AddResolve(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ResolveFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &flags->compare);
-  app->add_option("--head-dim", flags->head_dim,
-                  "Channels of a head; for a --spec without rotaryDim")
-      ->type_name("N");
-  app->add_option("--kept-to", flags->kept_to,
-                  "Distance up to which the difference is looked at; by "
-                  "default what the model claims, or 8192")
-      ->type_name("N");
+  AddValue(app, "--head-dim", &flags->head_dim, "N",
+           "Channels of a head; for a --spec without rotaryDim");
+  AddValue(app, "--kept-to", &flags->kept_to, "N",
+           "Distance up to which the difference is looked at; by "
+           "default what the model claims, or 8192");
   return [flags, globals] { return RunResolve(*flags, *globals); };
 }
 

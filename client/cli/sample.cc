@@ -9,6 +9,7 @@
 #include "client/check/element.h"
 #include "client/check/random.h"
 #include "client/cli/commands.h"
+#include "client/cli/enum_flags.h"
 #include "client/cli/print.h"
 #include "client/cli/safetensors.h"
 #include "client/cli/status.h"
@@ -27,14 +28,12 @@ struct SampleFlags {
   std::int64_t seed = 0;
   std::string q;
   std::string k;
-  std::string dtype = "bfloat16";
+  v1::Dtype dtype = v1::DTYPE_BFLOAT16;
 };
 
 absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
-  const absl::StatusOr<v1::Dtype> dtype =
-      ParseEnum<v1::Dtype>("--dtype", "DTYPE_", flags.dtype);
-  if (!dtype.ok()) return dtype.status();
-  if (*dtype == v1::DTYPE_INT32 || *dtype == v1::DTYPE_INT64) {
+  const v1::Dtype dtype = flags.dtype;
+  if (dtype == v1::DTYPE_INT32 || dtype == v1::DTYPE_INT64) {
     return UsageError("--dtype: a floating point type is needed");
   }
   if (flags.q.empty() && flags.k.empty()) {
@@ -56,7 +55,7 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
     if (!shape.ok()) return shape.status();
     const std::int64_t count = check::ElementCount(*shape);
     const std::int64_t size =
-        static_cast<std::int64_t>(wire::ElementBytes(*dtype));
+        static_cast<std::int64_t>(wire::ElementBytes(dtype));
     if (count < 0 || count > kMaxBytes / size) {
       return UsageError(absl::StrCat(flag, ": ", check::ShapeText(*shape),
                                      " is negative or more than ", kMaxBytes,
@@ -65,10 +64,10 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
     const std::size_t bytes = static_cast<std::size_t>(count * size);
     buffers.push_back(std::make_unique_for_overwrite<char[]>(bytes));
     for (std::int64_t i = 0; i < count; ++i) {
-      check::SetElement(*dtype, buffers.back().get(), i, random.Normal());
+      check::SetElement(dtype, buffers.back().get(), i, random.Normal());
     }
     const absl::StatusOr<SafetensorsEntry> entry =
-        FromTensor(name, {*dtype, *shape, {buffers.back().get(), bytes}});
+        FromTensor(name, {dtype, *shape, {buffers.back().get(), bytes}});
     if (!entry.ok()) return FileError(flags.out, entry.status());
     file.entries.push_back(*entry);
   }
@@ -77,11 +76,11 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
   if (!written.ok()) return written;
   nlohmann::ordered_json tensors;
   for (const SafetensorsEntry& entry : file.entries) {
-    tensors[entry.name] = {{"dtype", check::DtypeName(*dtype)},
+    tensors[entry.name] = {{"dtype", check::DtypeName(dtype)},
                            {"shape", entry.shape}};
     if (!globals.json) {
       std::printf("  %s  %s %s, %s\n", entry.name.c_str(),
-                  check::DtypeName(*dtype).c_str(),
+                  check::DtypeName(dtype).c_str(),
                   check::ShapeText(entry.shape).c_str(),
                   BytesText(entry.bytes.size()).c_str());
     }
@@ -94,21 +93,15 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
 
 Command AddSample(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<SampleFlags>();
-  app->add_option("--out", flags->out, "A .safetensors file to write")
-      ->type_name("FILE")
+  AddValue(app, "--out", &flags->out, "FILE", "A .safetensors file to write")
       ->required();
-  app->add_option("--seed", flags->seed, "Equal seeds, equal bytes")
-      ->type_name("N")
+  AddValue(app, "--seed", &flags->seed, "N", "Equal seeds, equal bytes")
       ->capture_default_str();
-  app->add_option("--q", flags->q, "Shape of q: 1,4096,32,128")
-      ->type_name("SHAPE");
-  app->add_option("--k", flags->k, "Shape of k: 1,4096,8,128")
-      ->type_name("SHAPE");
-  app->add_option("--dtype", flags->dtype,
-                  "float32, float16, bfloat16, float64, float8_e4m3fn, "
-                  "float8_e5m2")
-      ->type_name("NAME")
-      ->capture_default_str();
+  AddValue(app, "--q", &flags->q, "SHAPE", "Shape of q: 1,4096,32,128");
+  AddValue(app, "--k", &flags->k, "SHAPE", "Shape of k: 1,4096,8,128");
+  AddEnumFlag(app, "--dtype", &flags->dtype,
+              "float32, float16, bfloat16, float64, float8_e4m3fn, "
+              "float8_e5m2");
   return [flags, globals] { return RunSample(*flags, *globals); };
 }
 

@@ -9,6 +9,8 @@
 #include "client/check/element.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
+#include "client/cli/enum_flags.h"
+#include "client/cli/field_flags.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
 #include "client/cli/status.h"
@@ -17,66 +19,36 @@
 namespace posenc::cli {
 namespace {
 
-// One of --shaw, --transformer-xl and --deberta is given; texts name files with
-// trained tables.
+constexpr FieldFlag kScores[] = {
+    {"--shaw", "shaw.key_table", "FILE",
+     "Shaw's table [rows, D]: an .npy, or FILE.safetensors:NAME"},
+    {"--left", "shaw.left", "N", "Its reach before the query (default half)",
+     "--shaw"},
+    {"--transformer-xl", "transformer_xl", "FILE",
+     "A .safetensors file with u, v [H, D] and r [H, R, D]"},
+    {"--clamp-distance", "transformer_xl.clamp_distance", "N",
+     "Greater distances read this one's row", "--transformer-xl"},
+    {"--deberta", "deberta.buckets.max_position", "MAX_POSITION",
+     "DeBERTa's buckets"},
+    {"--bucket-size", "deberta.buckets.bucket_size", "N",
+     "0: none of the logarithmic ones", "--deberta"},
+    {"--position-keys", "deberta.position_keys", "FILE",
+     "[H, 2 span, D]: an .npy, or FILE.safetensors:NAME", "--deberta"},
+    {"--position-queries", "deberta.position_queries", "FILE", "Likewise",
+     "--deberta"},
+    {"--paper-position-to-content", "deberta.paper_position_to_content",
+     nullptr, "The last term as the paper writes it", "--deberta"},
+};
+
+// `args` has what does not come of files.
 struct ScoresFlags {
-  std::string shaw;
-  std::optional<std::int32_t> left;
-  std::string transformer_xl;
-  std::int64_t clamp_distance = 0;
-  std::optional<std::int32_t> deberta;
-  std::int32_t bucket_size = 0;
-  bool paper_position_to_content = false;
-  std::string position_keys;
-  std::string position_queries;
-  std::int64_t query_start = 0;
-  std::int64_t key_start = 0;
-  std::string dtype;
+  FieldFlags score{v1::RelativeScore::descriptor()};
+  ScoreRelativeArgs args;
   std::string in;
   std::string q = "q";
   std::string k = "k";
   std::string out;
 };
-
-absl::Status SetDeberta(const ScoresFlags& flags, v1::DebertaScore* deberta) {
-  deberta->mutable_buckets()->set_max_position(*flags.deberta);
-  deberta->mutable_buckets()->set_bucket_size(flags.bucket_size);
-  deberta->set_paper_position_to_content(flags.paper_position_to_content);
-  absl::Status status;
-  if (!flags.position_keys.empty()) {
-    status = ReadTensor("--position-keys", flags.position_keys,
-                        deberta->mutable_position_keys());
-  }
-  if (status.ok() && !flags.position_queries.empty()) {
-    status = ReadTensor("--position-queries", flags.position_queries,
-                        deberta->mutable_position_queries());
-  }
-  return status;
-}
-
-absl::StatusOr<v1::RelativeScore> BuildScore(const ScoresFlags& flags) {
-  v1::RelativeScore score;
-  absl::Status status;
-  if (!flags.shaw.empty()) {
-    if (flags.left) score.mutable_shaw()->set_left(*flags.left);
-    status = ReadTensor("--shaw", flags.shaw,
-                        score.mutable_shaw()->mutable_key_table());
-  } else if (!flags.transformer_xl.empty()) {
-    v1::TransformerXlScore* const xl = score.mutable_transformer_xl();
-    xl->set_clamp_distance(flags.clamp_distance);
-    status = ReadTensors("--transformer-xl", flags.transformer_xl,
-                         {{"u", xl->mutable_u()},
-                          {"v", xl->mutable_v()},
-                          {"r", xl->mutable_r()}});
-  } else if (flags.deberta) {
-    status = SetDeberta(flags, score.mutable_deberta());
-  } else {
-    status =
-        UsageError("one of --shaw, --transformer-xl and --deberta is required");
-  }
-  if (!status.ok()) return status;
-  return score;
-}
 
 // The tensor of this name, of a dtype that can be computed with.
 absl::StatusOr<TensorView> Find(TensorFile* file, const std::string& name) {
@@ -103,8 +75,8 @@ absl::Status Show(const TensorView& scores, const ScoresFlags& flags,
               check::ShapeText(scores.shape).c_str());
   if (check::ElementCount(scores.shape) > 0 && scores.shape.size() == 4) {
     std::printf("  head 0 of the first sequence: queries down, keys across\n");
-    PrintMatrix(scores, 0, scores.shape[2], scores.shape[3], flags.query_start,
-                flags.key_start);
+    PrintMatrix(scores, 0, scores.shape[2], scores.shape[3],
+                flags.args.query_start, flags.args.key_start);
   }
   return absl::OkStatus();
 }
@@ -115,18 +87,9 @@ absl::Status RunScores(const ScoresFlags& flags, const GlobalFlags& globals) {
   }
   const absl::Status out = CheckOut(flags.out);
   if (!out.ok()) return out;
-  ScoreRelativeArgs args;
-  args.query_start = flags.query_start;
-  args.key_start = flags.key_start;
-  if (!flags.dtype.empty()) {
-    const absl::StatusOr<v1::Dtype> dtype =
-        ParseEnum<v1::Dtype>("--dtype", "DTYPE_", flags.dtype);
-    if (!dtype.ok()) return dtype.status();
-    args.dtype = *dtype;
-  }
-  absl::StatusOr<v1::RelativeScore> score = BuildScore(flags);
-  if (!score.ok()) return score.status();
-  args.score = *std::move(score);
+  ScoreRelativeArgs args = flags.args;
+  const absl::Status score = flags.score.Read(&args.score);
+  if (!score.ok()) return score;
   absl::StatusOr<TensorFile> file = TensorFile::Read("--in", flags.in);
   if (!file.ok()) return file.status();
   if (file->is_npy()) {
@@ -158,50 +121,25 @@ absl::Status RunScores(const ScoresFlags& flags, const GlobalFlags& globals) {
 
 Command AddScores(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ScoresFlags>();
-  const auto add = [&](const char* name, auto* value, const char* text,
-                       const char* type) {
-    return app->add_option(name, *value, text)->type_name(type);
-  };
-  add("--in", &flags->in, "A .safetensors file with q and k, [B, H, S, D]",
-      "FILE")
+  AddValue(app, "--in", &flags->in, "FILE",
+           "A .safetensors file with q and k, [B, H, S, D]")
       ->required();
-  add("--q", &flags->q, "Name of q in the file", "NAME")->capture_default_str();
-  add("--k", &flags->k, "Name of k in the file", "NAME")->capture_default_str();
-  CLI::Option* const shaw =
-      add("--shaw", &flags->shaw,
-          "Shaw's table [rows, D]: an .npy, or FILE.safetensors:NAME", "FILE");
-  add("--left", &flags->left, "Its reach before the query (default half)", "N")
-      ->needs(shaw);
-  CLI::Option* const xl =
-      add("--transformer-xl", &flags->transformer_xl,
-          "A .safetensors file with u, v [H, D] and r [H, R, D]", "FILE");
-  add("--clamp-distance", &flags->clamp_distance,
-      "Greater distances read this one's row", "N")
-      ->needs(xl);
-  CLI::Option* const deberta =
-      add("--deberta", &flags->deberta, "DeBERTa's buckets", "MAX_POSITION");
-  for (CLI::Option* option :
-       {add("--bucket-size", &flags->bucket_size,
-            "0: none of the logarithmic ones", "N"),
-        add("--position-keys", &flags->position_keys,
-            "[H, 2 span, D]: an .npy, or FILE.safetensors:NAME", "FILE"),
-        add("--position-queries", &flags->position_queries, "Likewise", "FILE"),
-        app->add_flag("--paper-position-to-content",
-                      flags->paper_position_to_content,
-                      "The last term as the paper writes it")}) {
-    option->needs(deberta);
-  }
-  shaw->excludes(xl)->excludes(deberta);
-  xl->excludes(deberta);
-  add("--query-start", &flags->query_start, "Position of the first query", "N")
+  AddValue(app, "--q", &flags->q, "NAME", "Name of q in the file")
       ->capture_default_str();
-  add("--key-start", &flags->key_start, "Position of the first key", "N")
+  AddValue(app, "--k", &flags->k, "NAME", "Name of k in the file")
       ->capture_default_str();
-  add("--dtype", &flags->dtype, "Of the scores (default float32)", "NAME");
-  add("--out", &flags->out,
-      "An .npy, or .safetensors with the tensor scores; without, a corner is "
-      "printed",
-      "FILE");
+  flags->score.Add(app, "", kScores);
+  AddValue(app, "--query-start", &flags->args.query_start, "N",
+           "Position of the first query")
+      ->capture_default_str();
+  AddValue(app, "--key-start", &flags->args.key_start, "N",
+           "Position of the first key")
+      ->capture_default_str();
+  AddEnumFlag(app, "--dtype", &flags->args.dtype,
+              "Of the scores (default float32)");
+  AddValue(app, "--out", &flags->out, "FILE",
+           "An .npy, or .safetensors with the tensor scores; without, a corner "
+           "is printed");
   return [flags, globals] { return RunScores(*flags, *globals); };
 }
 

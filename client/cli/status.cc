@@ -3,7 +3,6 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client/cli/told.h"
 
 namespace posenc::cli {
 namespace {

@@ -24,6 +24,11 @@ absl::Status UsageError(absl::string_view fact);
 absl::Status FileError(absl::string_view path, const absl::Status& status);
 absl::Status FileError(absl::string_view path, absl::string_view fact);
 
+// The end of a command that has already said on its own what is wrong: a status
+// with this exit code and nothing to print.
+absl::Status ExitWith(int exit_code);
+bool IsTold(const absl::Status& status);
+
 // The exit code that a status carries; 1 for the server's errors, which carry
 // none.
 int ExitCode(const absl::Status& status);

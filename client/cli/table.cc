@@ -11,6 +11,7 @@
 #include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
+#include "client/cli/enum_flags.h"
 #include "client/cli/npy.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
@@ -26,12 +27,12 @@ namespace {
 // name.
 struct TableFlags {
   SourceFlags source;
-  AbsoluteFlags absolute;
+  FieldFlags absolute{v1::AbsoluteEncoding::descriptor()};
   PositionFlags positions;
   std::int64_t rows = 0;
-  std::string layout = "half";
-  std::string dtype = "float32";
-  std::string angles;
+  v1::TableLayout layout = v1::TABLE_LAYOUT_HALF;
+  v1::Dtype dtype = v1::DTYPE_FLOAT32;
+  v1::AnglePrecision angles = v1::ANGLE_PRECISION_UNSPECIFIED;
   bool for_keys = false;
   std::int32_t head_dim = 0;
   std::string out;
@@ -50,16 +51,13 @@ struct NamedTensor {
 absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
                          v1::BuildTableRequest* request) {
   if (!flags.absolute.Empty()) {
-    if (!flags.source.Empty() || !flags.angles.empty() || flags.for_keys) {
+    if (!flags.source.Empty() ||
+        flags.angles != v1::ANGLE_PRECISION_UNSPECIFIED || flags.for_keys) {
       return UsageError(
           "an absolute encoding excludes --preset, --config, --spec, --angles "
           "and --for-keys");
     }
-    absl::StatusOr<v1::AbsoluteEncoding> absolute =
-        BuildAbsolute(flags.absolute);
-    if (!absolute.ok()) return absolute.status();
-    *request->mutable_absolute() = *std::move(absolute);
-    return absl::OkStatus();
+    return flags.absolute.Read(request->mutable_absolute());
   }
   if (flags.source.Empty()) {
     return UsageError(
@@ -69,9 +67,10 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
   }
   absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
   if (!source.ok()) return source.status();
-  const bool resolve = !source->has_spec() ? !flags.angles.empty()
-                                           : source->spec().rotary_dim() == 0 &&
-                                                 flags.head_dim != 0;
+  const bool resolve =
+      !source->has_spec()
+          ? flags.angles != v1::ANGLE_PRECISION_UNSPECIFIED
+          : source->spec().rotary_dim() == 0 && flags.head_dim != 0;
   if (resolve) {
     // Asks for the complete specification of the model, to change one field of
     // it
@@ -88,17 +87,10 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
     source->clear_part();
     *source->mutable_spec() = answer->spec();
   }
-  if (!flags.angles.empty()) {
-    const absl::StatusOr<v1::AnglePrecision> angles =
-        ParseEnum<v1::AnglePrecision>("--angles", "ANGLE_PRECISION_",
-                                      flags.angles);
-    if (!angles.ok()) return angles.status();
-    source->mutable_spec()->set_angle_precision(*angles);
+  if (flags.angles != v1::ANGLE_PRECISION_UNSPECIFIED) {
+    source->mutable_spec()->set_angle_precision(flags.angles);
   }
-  const absl::StatusOr<v1::TableLayout> layout =
-      ParseEnum<v1::TableLayout>("--layout", "TABLE_LAYOUT_", flags.layout);
-  if (!layout.ok()) return layout.status();
-  request->set_layout(*layout);
+  request->set_layout(flags.layout);
   request->set_for_keys(flags.for_keys);
   *request->mutable_rope() = *std::move(source);
   return absl::OkStatus();
@@ -158,7 +150,7 @@ absl::Status SetPositions(const TableFlags& flags,
                           v1::BuildTableRequest* request) {
   PositionFlags positions = flags.positions;
   if (positions.Empty() && positions.packed_starts.empty()) {
-    if (flags.absolute.sincos_grid) return absl::OkStatus();
+    if (flags.absolute.Given("--sincos-grid")) return absl::OkStatus();
     positions.start = 0;
   } else if (!positions.start && flags.rows != 0) {
     return UsageError("--rows: belongs to --start; the positions tell");
@@ -172,20 +164,18 @@ absl::Status SetPositions(const TableFlags& flags,
 absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
   const bool to_file =
       !(flags.out.empty() && flags.out_cos.empty() && flags.out_sin.empty());
-  const bool single = !flags.absolute.Empty() || flags.layout == "complex";
+  const bool single =
+      !flags.absolute.Empty() || flags.layout == v1::TABLE_LAYOUT_COMPLEX;
   absl::Status status = CheckOutputs(flags, single);
   if (!status.ok()) return status;
   v1::BuildTableRequest request;
-  const absl::StatusOr<v1::Dtype> dtype =
-      ParseEnum<v1::Dtype>("--dtype", "DTYPE_", flags.dtype);
-  if (!dtype.ok()) return dtype.status();
-  request.set_dtype(*dtype);
+  request.set_dtype(flags.dtype);
   for (const std::string& path : {flags.out, flags.out_cos, flags.out_sin}) {
     // An .npy cannot hold bfloat16: that is known, and so said, before the
     // work.
     const bool pair = path == flags.out && !single;
     if (pair || !IsNpyOutput(path)) continue;
-    const absl::StatusOr<std::string> header = NpyHeader({*dtype, {}, {}});
+    const absl::StatusOr<std::string> header = NpyHeader({flags.dtype, {}, {}});
     if (!header.ok()) return FileError(path, header.status());
   }
   status = SetPositions(flags, &request);
@@ -233,33 +223,24 @@ Command AddTable(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<TableFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddAbsoluteFlags(app, &flags->absolute);
-  app->add_option("--head-dim", flags->head_dim,
-                  "Channels of a head; for a --spec without rotaryDim")
-      ->type_name("N");
-  app->add_option("--rows", flags->rows, "Positions to tabulate, from --start")
-      ->type_name("N");
+  AddValue(app, "--head-dim", &flags->head_dim, "N",
+           "Channels of a head; for a --spec without rotaryDim");
+  AddValue(app, "--rows", &flags->rows, "N",
+           "Positions to tabulate, from --start");
   AddPositionFlags(app, "", "Positions (default --start 0)", &flags->positions);
-  app->add_option("--layout", flags->layout,
-                  "half, duplicated, pair_repeated or complex")
-      ->type_name("NAME")
-      ->capture_default_str();
-  app->add_option("--dtype", flags->dtype,
-                  "float32, float16, bfloat16, float64")
-      ->type_name("NAME")
-      ->capture_default_str();
-  app->add_option("--angles", flags->angles,
-                  "exact, or float32 as the frameworks multiply")
-      ->type_name("NAME");
+  AddEnumFlag(app, "--layout", &flags->layout,
+              "half, duplicated, pair_repeated or complex");
+  AddEnumFlag(app, "--dtype", &flags->dtype,
+              "float32, float16, bfloat16, float64");
+  AddEnumFlag(app, "--angles", &flags->angles,
+              "exact, or float32 as the frameworks multiply");
   app->add_flag("--for-keys", flags->for_keys,
                 "With the keys' xPos factor, not the queries'");
-  app->add_option("--out", flags->out,
-                  ".safetensors with cos and sin, or .npy where the table is "
-                  "one tensor; without, it is printed")
-      ->type_name("FILE");
-  app->add_option("--out-cos", flags->out_cos, "An .npy of the cosines")
-      ->type_name("FILE");
-  app->add_option("--out-sin", flags->out_sin, "An .npy of the sines")
-      ->type_name("FILE");
+  AddValue(app, "--out", &flags->out, "FILE",
+           ".safetensors with cos and sin, or .npy where the table is "
+           "one tensor; without, it is printed");
+  AddValue(app, "--out-cos", &flags->out_cos, "FILE", "An .npy of the cosines");
+  AddValue(app, "--out-sin", &flags->out_sin, "FILE", "An .npy of the sines");
   return [flags, globals] { return RunTable(*flags, *globals); };
 }
 

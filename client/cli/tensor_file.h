@@ -82,7 +82,7 @@ absl::Status ReadTensor(const std::string& flag, const std::string& argument,
 
 // Reads several tensors of one .safetensors file, by name. All must be there.
 struct NamedTarget {
-  const char* name;
+  std::string name;
   v1::Tensor* tensor;
 };
 absl::Status ReadTensors(const std::string& flag, const std::string& path,

@@ -28,16 +28,16 @@ absl::Status Named(const std::string& name, const absl::Status& status) {
 
 }  // namespace
 
+void AddInOutFlags(CLI::App* app, std::string* in, std::string* out) {
+  AddValue(app, "--in", in, "FILE", "A .safetensors or .npy file")->required();
+  AddValue(app, "--out", out, "FILE",
+           "File of the same format; other tensors and metadata pass through")
+      ->required();
+}
+
 void AddTransformFlags(CLI::App* app, const std::string& usual,
                        TransformFlags* flags) {
-  app->add_option("--in", flags->in, "A .safetensors or .npy file")
-      ->type_name("FILE")
-      ->required();
-  app->add_option("--out", flags->out,
-                  "File of the same format; other tensors and metadata pass "
-                  "through")
-      ->type_name("FILE")
-      ->required();
+  AddInOutFlags(app, &flags->in, &flags->out);
   app->add_option("--tensor", flags->tensors,
                   "Names in a .safetensors file, with the shell's *, ? and "
                   "[...]; may be repeated (default " +

@@ -23,6 +23,9 @@ struct TransformFlags {
   std::vector<std::string> tensors;
 };
 
+// --in and --out alone.
+void AddInOutFlags(CLI::App* app, std::string* in, std::string* out);
+
 // `usual` says in the help of --tensor what is taken without it: "k, *.k".
 void AddTransformFlags(CLI::App* app, const std::string& usual,
                        TransformFlags* flags);

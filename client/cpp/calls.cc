@@ -134,14 +134,14 @@ bool NothingDone(const absl::Status& status) {
   }
 }
 
-// The same error with more text.
-absl::Status WithText(const absl::Status& status, absl::string_view text) {
-  absl::Status longer(status.code(), absl::StrCat(status.message(), text));
-  status.ForEachPayload(
-      [&longer](absl::string_view type, const absl::Cord& is) {
-        longer.SetPayload(type, is);
-      });
-  return longer;
+// The same error with another text.
+absl::Status WithMessage(const absl::Status& status,
+                         absl::string_view message) {
+  absl::Status other(status.code(), message);
+  status.ForEachPayload([&other](absl::string_view type, const absl::Cord& is) {
+    other.SetPayload(type, is);
+  });
+  return other;
 }
 
 }  // namespace
@@ -220,11 +220,7 @@ absl::Status Client::Calls::Ended(
     text = absl::StrCat(message.empty() ? "the method is not known" : message,
                         VersionsText(deadline));
   }
-  absl::Status ended(status.code(), text);
-  status.ForEachPayload([&ended](absl::string_view type, const absl::Cord& is) {
-    ended.SetPayload(type, is);
-  });
-  return WithRequestId(ended, request_id);
+  return WithRequestId(WithMessage(status, text), request_id);
 }
 
 std::string Client::Calls::VersionsText(
@@ -250,19 +246,18 @@ absl::StatusOr<std::int64_t> Client::Calls::ChunkBytes(
     const CallOptions& options) {
   const std::int64_t known = chunk_bytes_.load(std::memory_order_relaxed);
   if (known > 0) return known;
-  v1::GetServerInfoResponse info;
-  const absl::Status status =
-      Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), options, &info);
-  if (absl::IsDeadlineExceeded(status)) return status;
+  const absl::StatusOr<v1::GetServerInfoResponse> info =
+      Answer(&Stub::GetServerInfo, v1::GetServerInfoRequest(), options);
+  if (absl::IsDeadlineExceeded(info.status())) return info.status();
   std::int64_t bytes = kChunkBytes;
-  if (status.ok() && info.limits().stream_chunk_bytes() > 0) {
-    bytes = info.limits().stream_chunk_bytes();
+  if (info.ok() && info->limits().stream_chunk_bytes() > 0) {
+    bytes = info->limits().stream_chunk_bytes();
   }
   bytes = std::clamp<std::int64_t>(
       bytes, 1,
       std::max<std::int64_t>(max_message_bytes_ - kMessageOverhead, 1));
   // A server that does not answer now may answer the next call.
-  if (status.ok()) chunk_bytes_.store(bytes, std::memory_order_relaxed);
+  if (info.ok()) chunk_bytes_.store(bytes, std::memory_order_relaxed);
   return bytes;
 }
 
@@ -271,11 +266,10 @@ absl::StatusOr<bool> Client::Calls::SeveralAxes(const v1::RopeSource& rope,
   if (rope.has_spec()) return HasSeveralAxes(rope.spec());
   v1::ResolveRopeRequest question;
   *question.mutable_rope() = rope;
-  v1::ResolveRopeResponse answer;
-  const absl::Status status =
-      Call(&Stub::ResolveRope, question, options, &answer);
-  if (!status.ok()) return status;
-  return HasSeveralAxes(answer.spec());
+  const absl::StatusOr<v1::ResolveRopeResponse> answer =
+      Answer(&Stub::ResolveRope, question, options);
+  if (!answer.ok()) return answer.status();
+  return HasSeveralAxes(answer->spec());
 }
 
 absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
@@ -299,9 +293,11 @@ absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
         response, wanted, shared.in_place, call.Rest());
     if (result.ok() || !IsNotShared(result.status())) {
       return shared.in_place && !NothingDone(result.status())
-                 ? WithText(result.status(),
-                            "; the tensor in shared memory may be rotated "
-                            "already, write it anew")
+                 ? WithMessage(
+                       result.status(),
+                       absl::StrCat(result.status().message(),
+                                    "; the tensor in shared memory may be "
+                                    "rotated already, write it anew"))
                  : result;
     }
     regions_.SwitchOff();

@@ -157,6 +157,18 @@ class Client::Calls {
                  *id, context.deadline());
   }
 
+  // The same, with the response as the result.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Answer(
+      grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                   Response*),
+      const Request& request, const CallOptions& options) const {
+    Response response;
+    const absl::Status status = Call(method, request, options, &response);
+    if (!status.ok()) return status;
+    return response;
+  }
+
   // The same with tensors, which are not set in `request`. `name` and `method`
   // are of one RPC: which of them is needed depends on what this client was
   // made of. `response` gets everything but the tensors' bytes, which go to

@@ -6,14 +6,11 @@
 #include <utility>
 
 #include "grpcpp/create_channel.h"
-#include "grpcpp/support/channel_arguments.h"
 
 namespace posenc {
-namespace {
 
-// `own_connection` says that the channel shares none with other channels.
-grpc::ChannelArguments Arguments(const ClientOptions& options,
-                                 bool own_connection, bool retries) {
+grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
+                                        bool own_connection, bool retries) {
   const int max_bytes = static_cast<int>(std::clamp<std::int64_t>(
       options.max_message_bytes, 0, std::numeric_limits<int>::max()));
   grpc::ChannelArguments args;
@@ -50,8 +47,6 @@ grpc::ChannelArguments Arguments(const ClientOptions& options,
   return args;
 }
 
-}  // namespace
-
 Channels::Channels(const ClientOptions& options)
     : options_(options),
       security_(ChannelSecurity::Of(options)),
@@ -66,7 +61,7 @@ Channels::Channels(std::shared_ptr<grpc::Channel> channel)
 std::shared_ptr<Channels::Connection> Channels::Create(bool own_connection,
                                                        bool retries) const {
   const grpc::ChannelArguments arguments =
-      Arguments(options_, own_connection, retries);
+      ChannelArguments(options_, own_connection, retries);
   auto connection = std::make_shared<Connection>();
   // Without credentials: a channel that would fail every call; none is made
   // over it.

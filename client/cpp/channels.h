@@ -14,9 +14,15 @@
 #include "absl/status/statusor.h"
 #include "credentials.h"
 #include "grpcpp/channel.h"
+#include "grpcpp/support/channel_arguments.h"
 #include "posenc/client.h"
 
 namespace posenc {
+
+// What the channels of such a client have in common. `own_connection` says that
+// a channel shares none with other channels.
+grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
+                                        bool own_connection, bool retries);
 
 // Safe for any number of threads.
 class Channels {

@@ -50,48 +50,29 @@ void Client::Share(const std::shared_ptr<SharedRegion>& region) const {
 
 absl::StatusOr<v1::GetServerInfoResponse> Client::GetServerInfo(
     const CallOptions& options) const {
-  v1::GetServerInfoResponse response;
-  const absl::Status status = calls_->Call(
-      &Stub::GetServerInfo, v1::GetServerInfoRequest(), options, &response);
-  if (!status.ok()) return status;
-  return response;
+  return calls_->Answer(&Stub::GetServerInfo, v1::GetServerInfoRequest(),
+                        options);
 }
 
 absl::StatusOr<v1::ResolveRopeResponse> Client::ResolveRope(
     const v1::ResolveRopeRequest& request, const CallOptions& options) const {
-  v1::ResolveRopeResponse response;
-  const absl::Status status =
-      calls_->Call(&Stub::ResolveRope, request, options, &response);
-  if (!status.ok()) return status;
-  return response;
+  return calls_->Answer(&Stub::ResolveRope, request, options);
 }
 
 absl::StatusOr<v1::AnalyzeRopeResponse> Client::AnalyzeRope(
     const v1::AnalyzeRopeRequest& request, const CallOptions& options) const {
-  v1::AnalyzeRopeResponse response;
-  const absl::Status status =
-      calls_->Call(&Stub::AnalyzeRope, request, options, &response);
-  if (!status.ok()) return status;
-  return response;
+  return calls_->Answer(&Stub::AnalyzeRope, request, options);
 }
 
 absl::StatusOr<v1::DiagnoseRopeResponse> Client::DiagnoseRope(
     const v1::DiagnoseRopeRequest& request, const CallOptions& options) const {
-  v1::DiagnoseRopeResponse response;
-  const absl::Status status =
-      calls_->Call(&Stub::DiagnoseRope, request, options, &response);
-  if (!status.ok()) return status;
-  return response;
+  return calls_->Answer(&Stub::DiagnoseRope, request, options);
 }
 
 absl::StatusOr<v1::BuildPositionsResponse> Client::BuildPositions(
     const v1::BuildPositionsRequest& request,
     const CallOptions& options) const {
-  v1::BuildPositionsResponse response;
-  const absl::Status status =
-      calls_->Call(&Stub::BuildPositions, request, options, &response);
-  if (!status.ok()) return status;
-  return response;
+  return calls_->Answer(&Stub::BuildPositions, request, options);
 }
 
 }  // namespace posenc

@@ -145,7 +145,8 @@ absl::Status Cut(const typename Rpc::Args& args, std::size_t index,
 }
 
 // Each tensor is cut by itself, the first one first: q and k may differ in
-// heads, so that equal amounts of memory hold different tokens.
+// heads, so that equal amounts of memory hold different tokens. The outputs fit
+// the tensors.
 template <typename Rpc, typename Calls>
 absl::StatusOr<typename Rpc::Result> InChunks(Calls* calls,
                                               const typename Rpc::Args& args,
@@ -165,11 +166,10 @@ absl::StatusOr<typename Rpc::Result> InChunks(Calls* calls,
     const auto& tensor = Rpc::kTensors[i];
     const auto& view = args.*tensor.view;
     const Output& output = args.*tensor.output;
-    absl::Status status = CheckOutput(tensor.output_name, view, output);
-    if (!status.ok()) return status;
     if (!view) continue;
     TensorInParts* const cut = &cuts[i];
-    status = Cut<Rpc>(args, i, *chunk_bytes, calls->max_message_bytes(), cut);
+    const absl::Status status =
+        Cut<Rpc>(args, i, *chunk_bytes, calls->max_message_bytes(), cut);
     if (!status.ok()) return status;
     if (output) {
       cut->output = *output;
@@ -339,9 +339,9 @@ absl::StatusOr<typename Rpc::Result> Rotate(Calls* calls,
 template <typename Rpc, typename Calls>
 absl::StatusOr<typename Rpc::Result> RotateInStream(
     Calls* calls, const typename Rpc::Args& args, const CallOptions& options) {
-  if (HasTensorBytes<Rpc>(args)) return InChunks<Rpc>(calls, args, options);
   const absl::Status status = CheckOutputs<Rpc>(args);
   if (!status.ok()) return status;
+  if (HasTensorBytes<Rpc>(args)) return InChunks<Rpc>(calls, args, options);
   OneMessage<Rpc> message(args);
   return InOneMessage<Rpc>(calls, args, &message, options);
 }

@@ -1,6 +1,7 @@
 #include "loans.h"
 
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <utility>
 
@@ -53,11 +54,6 @@ bool Loans::AwaitReturn(absl::Duration timeout) const {
   }
   return state_->none_out.wait_for(lock, absl::ToChronoNanoseconds(timeout),
                                    returned);
-}
-
-std::int64_t Loans::out() const {
-  const std::lock_guard<std::mutex> lock(state_->mutex);
-  return state_->out;
 }
 
 }  // namespace posenc

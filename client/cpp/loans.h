@@ -6,17 +6,16 @@
 // in the write buffer of a connection whose peer takes nothing, or for a retry.
 //
 //   the call's thread        gRPC's slices and threads
-//   Lend(q)           -->    slice with a Loan      out() == 1
+//   Lend(q)           -->    slice with a Loan
 //   ... the call ends        still being written
 //   AwaitReturn()            written or dropped:
-//       wakes up      <--    Return(loan)           out() == 0
+//       wakes up      <--    Return(loan)
 //
 // Who owns what: a slice owns its Loan, and a Loan shares the State, so that
 // the last slice may go after the Loans itself.
 
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "absl/time/time.h"
@@ -38,9 +37,6 @@ class Loans {
   // Waits until everything has come back. False if some is still out after
   // `timeout`, which may be infinite.
   bool AwaitReturn(absl::Duration timeout) const;
-
-  // Slices that have not come back.
-  std::int64_t out() const;
 
  private:
   struct State;

@@ -122,7 +122,6 @@ SharedParts Regions::Share(absl::Span<const TensorField> fields,
     if (output == nullptr || !found) continue;
     *static_cast<v1::SharedMemory*>(
         reflection.MutableMessage(request, output)) = found->place;
-    parts.placed.push_back(i);
     parts.owners.push_back(found->region);
     parts.any = true;
     for (const absl::Span<const char>& input : read) {

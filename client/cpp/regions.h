@@ -19,8 +19,6 @@ namespace posenc {
 // What of a unary call is passed by place. Keeps the regions until it goes.
 struct SharedParts {
   std::vector<TensorField> sent;  // what is left to be sent
-  // Indices of outputs that the server writes where they are.
-  std::vector<std::size_t> placed;
   bool any = false;
   // An output is over an input: the call must not be made twice.
   bool in_place = false;

@@ -17,7 +17,6 @@ namespace {
 constexpr std::int64_t kCheckedElements = std::int64_t{1} << 21;
 
 // Every so many-th token is checked.
-
 std::int64_t Stride(std::int64_t elements) {
   return (elements + kCheckedElements - 1) / kCheckedElements;
 }
@@ -222,61 +221,61 @@ absl::Status CheckFrequencies(const v1::ResolveRopeRequest& request,
   return absl::OkStatus();
 }
 
+// Parses both, and has `check` judge them.
+template <typename Request, typename Response, typename Check>
+absl::Status CheckAs(const std::string& rpc, const std::string& request,
+                     const std::string& answer, const Check& check) {
+  Request sent;
+  Response got;
+  if (!sent.ParseFromString(request) || !got.ParseFromString(answer)) {
+    return absl::DataLossError(
+        absl::StrCat(rpc, ": the answer does not parse"));
+  }
+  return check(sent, got);
+}
+
 }  // namespace
 
 absl::Status CheckAnswer(const std::string& rpc, const std::string& request,
                          const std::string& answer,
                          const v1::ResolveRopeResponse* preset_rope) {
-  const absl::Status unparsed =
-      absl::DataLossError(absl::StrCat(rpc, ": the answer does not parse"));
   if (rpc == "ApplyRope") {
-    v1::ApplyRopeRequest sent;
-    v1::ApplyRopeResponse got;
-    if (!sent.ParseFromString(request) || !got.ParseFromString(answer)) {
-      return unparsed;
-    }
-    const auto rotation = RotationOf(preset_rope, sent.q().shape(3));
-    if (!rotation.ok()) return rotation.status();
-    return CheckHeads(rpc, sent.q(), got.q(), *rotation,
-                      sent.positions().start(), 1);
+    return CheckAs<v1::ApplyRopeRequest, v1::ApplyRopeResponse>(
+        rpc, request, answer,
+        [&](const auto& sent, const auto& got) -> absl::Status {
+          const auto rotation = RotationOf(preset_rope, sent.q().shape(3));
+          if (!rotation.ok()) return rotation.status();
+          return CheckHeads(rpc, sent.q(), got.q(), *rotation,
+                            sent.positions().start(), 1);
+        });
   }
   if (rpc == "Reposition") {
-    v1::RepositionRequest sent;
-    v1::RepositionResponse got;
-    if (!sent.ParseFromString(request) || !got.ParseFromString(answer)) {
-      return unparsed;
-    }
-    auto rotation = RotationOf(preset_rope, sent.k().shape(3));
-    if (!rotation.ok()) return rotation.status();
-    rotation->attention_factor = 1;  // the rotated keys have it already
-    return CheckHeads(rpc, sent.k(), got.k(), *rotation,
-                      sent.movement().shift(), 0);
+    return CheckAs<v1::RepositionRequest, v1::RepositionResponse>(
+        rpc, request, answer,
+        [&](const auto& sent, const auto& got) -> absl::Status {
+          auto rotation = RotationOf(preset_rope, sent.k().shape(3));
+          if (!rotation.ok()) return rotation.status();
+          rotation->attention_factor = 1;  // the rotated keys have it already
+          return CheckHeads(rpc, sent.k(), got.k(), *rotation,
+                            sent.movement().shift(), 0);
+        });
   }
   if (rpc == "BuildTable") {
-    v1::BuildTableRequest sent;
-    v1::BuildTableResponse got;
-    if (!sent.ParseFromString(request) || !got.ParseFromString(answer)) {
-      return unparsed;
-    }
-    const auto rotation =
-        RotationOf(preset_rope, sent.rope().spec().rotary_dim());
-    if (!rotation.ok()) return rotation.status();
-    return CheckTable(sent, got, *rotation);
+    return CheckAs<v1::BuildTableRequest, v1::BuildTableResponse>(
+        rpc, request, answer,
+        [&](const auto& sent, const auto& got) -> absl::Status {
+          const auto rotation =
+              RotationOf(preset_rope, sent.rope().spec().rotary_dim());
+          if (!rotation.ok()) return rotation.status();
+          return CheckTable(sent, got, *rotation);
+        });
   }
   if (rpc == "AddEncoding") {
-    v1::AddEncodingRequest sent;
-    v1::AddEncodingResponse got;
-    if (!sent.ParseFromString(request) || !got.ParseFromString(answer)) {
-      return unparsed;
-    }
-    return CheckSum(sent, got);
+    return CheckAs<v1::AddEncodingRequest, v1::AddEncodingResponse>(
+        rpc, request, answer, CheckSum);
   }
-  v1::ResolveRopeRequest sent;
-  v1::ResolveRopeResponse got;
-  if (!sent.ParseFromString(request) || !got.ParseFromString(answer)) {
-    return unparsed;
-  }
-  return CheckFrequencies(sent, got);
+  return CheckAs<v1::ResolveRopeRequest, v1::ResolveRopeResponse>(
+      rpc, request, answer, CheckFrequencies);
 }
 
 }  // namespace posenc::load

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/cpp/channels.h"
 #include "client/cpp/credentials.h"
 #include "client/load/worker.h"
-#include "grpcpp/support/channel_arguments.h"
 #include "posenc/wire/metadata.h"
 
 namespace posenc::load {
@@ -190,27 +190,15 @@ absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     absl::Duration timeout, const ClientOptions& security_options) {
   ClientOptions of_target = security_options;
   of_target.target = target;
+  of_target.max_message_bytes = std::numeric_limits<int>::max();
   const auto security = ChannelSecurity::Of(of_target);
   if (!security.ok()) return security.status();
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < connections; ++i) {
-    // The client library's channel arguments, so that what its users
-    // get is measured; only the subchannel pool is local, which gives each
-    // channel a connection of its own.
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(-1);
-    arguments.SetMaxSendMessageSize(-1);
-    arguments.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
-    arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
-                     1 << GRPC_COMPRESS_NONE);
-    arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, retry ? 1 : 0);
-    arguments.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE,
-                     std::numeric_limits<int>::max());
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-    arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 5000);
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetServiceConfigJSON(kServiceConfig);
-    channels.push_back(security->CreateChannel(target, arguments));
+    // As the client library makes them, so that what its users get is
+    // measured.
+    channels.push_back(security->CreateChannel(
+        target, ChannelArguments(of_target, /*own_connection=*/true, retry)));
     channels.back()->GetState(true);  // starts to connect
   }
   const auto deadline = absl::ToChronoTime(absl::Now() + timeout);

@@ -1,5 +1,6 @@
 #include "client/load/flags.h"
 
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -22,10 +23,8 @@ absl::StatusOr<std::vector<int>> ParseInFlight(const std::string& text) {
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     int level;
     if (!absl::SimpleAtoi(part, &level) || level < 1 || level > 100000) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--in-flight: \"", text,
-                       "\"; must be calls between 1 and 100000, such as 16 or "
-                       "1,16,64"));
+      return InvalidFlag("--in-flight", text,
+                         "calls between 1 and 100000, such as 16 or 1,16,64");
     }
     levels.push_back(level);
   }
@@ -69,18 +68,16 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags) {
   if (!workload.ok()) return workload.status();
   plan.workload = *std::move(workload);
   StepOptions step;
-  const auto warm_up = ParseDuration("--warm-up", flags.warm_up, true);
-  if (!warm_up.ok()) return warm_up.status();
-  step.warm_up = *warm_up;
-  const auto duration = ParseDuration("--duration", flags.duration);
-  if (!duration.ok()) return duration.status();
-  step.duration = *duration;
-  const auto timeout = ParseDuration("--timeout", flags.timeout);
-  if (!timeout.ok()) return timeout.status();
-  step.timeout = plan.timeout = *timeout;
-  const auto p99 = ParseDuration("--p99", flags.p99);
-  if (!p99.ok()) return p99.status();
-  plan.p99 = *p99;
+  for (const auto& [flag, text, duration] :
+       {std::tuple("--warm-up", flags.warm_up, &step.warm_up),
+        std::tuple("--duration", flags.duration, &step.duration),
+        std::tuple("--timeout", flags.timeout, &step.timeout),
+        std::tuple("--p99", flags.p99, &plan.p99)}) {
+    const auto parsed = ParseDuration(flag, text, duration == &step.warm_up);
+    if (!parsed.ok()) return parsed.status();
+    *duration = *parsed;
+  }
+  plan.timeout = step.timeout;
   step.calls = flags.calls;
   step.verify = flags.verify;
   step.seed = static_cast<std::uint64_t>(flags.seed);
@@ -90,13 +87,19 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags) {
   plan.search = step;
   plan.search.in_flight = levels->front();
   if (!flags.overload.empty()) {
-    auto multiples = ParseMultiples("--overload", flags.overload);
+    auto multiples =
+        ParseNumbers("--overload", flags.overload, 1000,
+                     "multiples of the peak above 0 and at most 1000, such as "
+                     "1,2,5,10");
     if (!multiples.ok()) return multiples.status();
     plan.multiples = *std::move(multiples);
   }
   if (flags.find_capacity) return plan;
   if (!flags.rates.empty()) {
-    const auto rates = ParseRates("--rates", flags.rates);
+    // gRPC starts far fewer than 10^7 calls a second.
+    const auto rates =
+        ParseNumbers("--rates", flags.rates, 1e7,
+                     "calls per second above 0, such as 1000,2000,4000");
     if (!rates.ok()) return rates.status();
     for (const double rate : *rates) {
       plan.steps.push_back(step);
@@ -135,97 +138,83 @@ absl::Status CheckFlags(const CLI::App& app, const Flags& flags) {
 }
 
 void AddFlags(CLI::App* app, Flags* flags) {
-  const auto text = [&](const char* name, std::string* value, const char* type,
-                        const char* help) {
-    return app->add_option(name, *value, help)
-        ->type_name(type)
-        ->capture_default_str();
+  // The default is shown, unless it stands for what the help says.
+  const auto hidden = [&](const char* name, auto* value, const char* type,
+                          const char* help) {
+    return app->add_option(name, *value, help)->type_name(type);
   };
-  text("--server", &flags->server, "ADDRESS",
-       "127.0.0.1:50051, dns:///host:port, unix:/path");
+  const auto add = [&](const char* name, auto* value, const char* type,
+                       const char* help) {
+    return hidden(name, value, type, help)->capture_default_str();
+  };
+  add("--server", &flags->server, "ADDRESS",
+      "127.0.0.1:50051, dns:///host:port, unix:/path");
   flags::AddSecurityFlags(app, &flags->security);
-  text("--in-flight", &flags->in_flight, "N,...",
-       "Closed loop: calls kept in flight, a step each");
-  text("--rates", &flags->rates, "R,...",
-       "Open loop: calls due per second, a step each; latency counts from when "
-       "a call was due");
-  text("--arrivals", &flags->arrivals, "KIND", "Open loop: even or poisson")
+  add("--in-flight", &flags->in_flight, "N,...",
+      "Closed loop: calls kept in flight, a step each");
+  add("--rates", &flags->rates, "R,...",
+      "Open loop: calls due per second, a step each; latency counts from when "
+      "a call was due");
+  add("--arrivals", &flags->arrivals, "KIND", "Open loop: even or poisson")
       ->check(CLI::IsMember({"even", "poisson"}));
-  app->add_option("--max-in-flight", flags->max_in_flight,
-                  "Open loop: calls beyond it are sent later, or dropped (by "
-                  "default 16384, less for large answers)")
-      ->type_name("N")
+  hidden("--max-in-flight", &flags->max_in_flight, "N",
+         "Open loop: calls beyond it are sent later, or dropped (by "
+         "default 16384, less for large answers)")
       ->check(CLI::Range(1, 100000));
-  text("--mix", &flags->mix, "RPC:W,...",
-       "ApplyRope, Reposition, BuildTable, AddEncoding, ResolveRope; weights");
-  text("--size", &flags->sizes, "SIZE,...", "Bytes of a call's tensor");
-  text("--shape", &flags->shapes, "BxSxHxD,...", "Shapes instead of sizes");
-  text("--dtype", &flags->dtypes, "NAME,...",
-       "float32, float16, bfloat16, float64");
-  text("--preset", &flags->preset, "NAME",
-       "A model's encoding, instead of the plain one");
-  app->add_option("--variants", flags->variants,
-                  "Requests of each kind, with other data and positions")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app->add_option("--seed", flags->seed, "Of data and order")
-      ->type_name("N")
-      ->capture_default_str();
-  app->add_option("--connections", flags->connections, "Connections")
-      ->type_name("N")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  app->add_option("--threads", flags->threads,
-                  "That wait for answers (by default half of the cores)")
-      ->type_name("N")
+  add("--mix", &flags->mix, "RPC:W,...",
+      "ApplyRope, Reposition, BuildTable, AddEncoding, ResolveRope; weights");
+  add("--size", &flags->sizes, "SIZE,...", "Bytes of a call's tensor");
+  add("--shape", &flags->shapes, "BxSxHxD,...", "Shapes instead of sizes");
+  add("--dtype", &flags->dtypes, "NAME,...",
+      "float32, float16, bfloat16, float64");
+  add("--preset", &flags->preset, "NAME",
+      "A model's encoding, instead of the plain one");
+  add("--variants", &flags->variants, "N",
+      "Requests of each kind, with other data and positions")
+      ->check(CLI::Range(1, 1000));
+  add("--seed", &flags->seed, "N", "Of data and order");
+  add("--connections", &flags->connections, "N", "Connections")
+      ->check(CLI::Range(1, 10000));
+  hidden("--threads", &flags->threads, "N",
+         "That wait for answers (by default half of the cores)")
       ->check(CLI::Range(1, 256));
-  text("--warm-up", &flags->warm_up, "TIME", "Before each step, not counted");
-  text("--duration", &flags->duration, "TIME", "Of each step");
-  app->add_option("--calls", flags->calls, "Of each step, instead")
-      ->type_name("N")
+  add("--warm-up", &flags->warm_up, "TIME", "Before each step, not counted");
+  add("--duration", &flags->duration, "TIME", "Of each step");
+  hidden("--calls", &flags->calls, "N", "Of each step, instead")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  text("--timeout", &flags->timeout, "TIME",
-       "A call's deadline, from when it was due; and of connecting");
+  add("--timeout", &flags->timeout, "TIME",
+      "A call's deadline, from when it was due; and of connecting");
   app->add_flag("--no-retry", flags->no_retry,
                 "Do not retry as the published service config says");
-  app->add_option("--verify", flags->verify,
-                  "Share of the answers compared bit for bit with the first, "
-                  "which is checked against the formula")
-      ->type_name("SHARE")
-      ->check(CLI::Validator(ShareFault, ""))
-      ->capture_default_str();
-  app->add_option("--shared-memory", flags->shared_memory,
-                  "Tensors lie in shared memory: rotated in place (the default "
-                  "if no value follows), or out-of-place")
-      ->type_name("MODE")
+  add("--verify", &flags->verify, "SHARE",
+      "Share of the answers compared bit for bit with the first, "
+      "which is checked against the formula")
+      ->check(CLI::Validator(ShareFault, ""));
+  hidden("--shared-memory", &flags->shared_memory, "MODE",
+         "Tensors lie in shared memory: rotated in place (the default "
+         "if no value follows), or out-of-place")
       ->expected(0, 1)
       ->check(CLI::IsMember({"in-place", "out-of-place"}));
-  text("--protocol", &flags->protocol, "NAME",
-       "native, or kserve: ModelInfer instead of the RPCs")
+  add("--protocol", &flags->protocol, "NAME",
+      "native, or kserve: ModelInfer instead of the RPCs")
       ->check(CLI::IsMember({"native", "kserve"}));
-  app->add_option("--max-error-rate", flags->max_error_rate,
-                  "Failed, unsent and wrong calls that still are exit code 0")
-      ->type_name("SHARE")
-      ->check(CLI::Validator(ShareFault, ""))
-      ->capture_default_str();
+  add("--max-error-rate", &flags->max_error_rate, "SHARE",
+      "Failed, unsent and wrong calls that still are exit code 0")
+      ->check(CLI::Validator(ShareFault, ""));
   app->add_flag("--find-capacity", flags->find_capacity,
                 "Search the highest rate with a p99 under --p99");
-  text("--p99", &flags->p99, "TIME", "Bound of --find-capacity");
-  app->add_option("--max-steps", flags->max_steps, "Of --find-capacity")
-      ->type_name("N")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
-  text("--overload", &flags->overload, "X,...",
-       "Measure the peak, then offer these multiples of it: goodput against "
-       "offered load; without retries");
-  text("--json", &flags->json_path, "FILE", "Report as JSON");
-  text("--html", &flags->html_path, "FILE", "Report as a page with charts");
-  text("--hlog", &flags->hlog_path, "FILE",
-       "Histograms of every second, HdrHistogram's log format");
-  app->add_option("--compare", flags->compare,
-                  "Two JSON reports: prints what differs (--html: a page)")
-      ->type_name("A.json B.json")
+  add("--p99", &flags->p99, "TIME", "Bound of --find-capacity");
+  add("--max-steps", &flags->max_steps, "N", "Of --find-capacity")
+      ->check(CLI::Range(1, 100));
+  add("--overload", &flags->overload, "X,...",
+      "Measure the peak, then offer these multiples of it: goodput against "
+      "offered load; without retries");
+  add("--json", &flags->json_path, "FILE", "Report as JSON");
+  add("--html", &flags->html_path, "FILE", "Report as a page with charts");
+  add("--hlog", &flags->hlog_path, "FILE",
+      "Histograms of every second, HdrHistogram's log format");
+  hidden("--compare", &flags->compare, "A.json B.json",
+         "Two JSON reports: prints what differs (--html: a page)")
       ->expected(2);
   app->add_flag("--quiet", flags->quiet, "No progress");
 }

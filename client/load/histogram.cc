@@ -96,11 +96,4 @@ std::int64_t Histogram::Percentile(double percentile) const {
   return max_;
 }
 
-std::int64_t Histogram::CountUpTo(std::int64_t nanos) const {
-  const std::size_t last = IndexOf(std::clamp(nanos, kLowest, kHighest));
-  std::int64_t seen = 0;
-  for (std::size_t i = 0; i <= last; ++i) seen += counts_[i];
-  return seen;
-}
-
 }  // namespace posenc::load

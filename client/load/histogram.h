@@ -46,9 +46,6 @@ class Histogram {
   // beyond max(). 0 if the histogram is empty.
   std::int64_t Percentile(double percentile) const;
 
-  // How many values do not exceed `nanos` or share its bucket.
-  std::int64_t CountUpTo(std::int64_t nanos) const;
-
   // All buckets, in order of their values.
   const std::vector<std::int64_t>& counts() const { return counts_; }
 

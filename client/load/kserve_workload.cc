@@ -1,7 +1,6 @@
 #include "client/load/kserve_workload.h"
 
 #include <cctype>
-#include <memory>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -46,14 +45,6 @@ const char* DatatypeOf(v1::Dtype dtype) {
     default:
       return "FP32";
   }
-}
-
-std::unique_ptr<pb::Message> NewMessage(const std::string& name) {
-  const pb::Descriptor* const type =
-      v1::GetServerInfoRequest::descriptor()->file()->FindMessageTypeByName(
-          name);
-  return std::unique_ptr<pb::Message>(
-      pb::MessageFactory::generated_factory()->GetPrototype(type)->New());
 }
 
 // Of what the workload's requests have.
@@ -110,30 +101,17 @@ absl::StatusOr<ModelInferRequest> InferenceOf(const Case& one,
   return request;
 }
 
-// The tensors of the native answer, one after the other.
+// The tensors of the native answer, one after the other; ResolveRope's is a
+// list of numbers.
 absl::StatusOr<std::string> TensorsOf(const Case& one,
                                       const std::string& answer) {
-  const auto native = NewMessage(one.rpc + "Response");
-  if (!native->ParseFromString(answer)) {
-    return absl::InternalError("an answer that cannot be parsed");
-  }
-  std::vector<const FieldDescriptor*> fields;
-  native->GetReflection()->ListFields(*native, &fields);
-  std::string tensors;
-  for (const FieldDescriptor* const field : fields) {
-    if (field->message_type() != v1::Tensor::descriptor()) continue;
-    tensors += static_cast<const v1::Tensor&>(
-                   native->GetReflection()->GetMessage(*native, field))
-                   .data();
-  }
-  // ResolveRope's is a list of numbers.
-  if (one.rpc == "ResolveRope") {
-    const auto& numbers =
-        static_cast<const v1::ResolveRopeResponse&>(*native).inv_freq();
-    tensors.assign(reinterpret_cast<const char*>(numbers.data()),
-                   static_cast<std::size_t>(numbers.size()) * sizeof(double));
-  }
-  return tensors;
+  const auto native = ParseMessage(one.rpc + "Response", answer);
+  if (!native.ok()) return native.status();
+  if (one.rpc != "ResolveRope") return TensorBytes(**native);
+  const auto& numbers =
+      static_cast<const v1::ResolveRopeResponse&>(**native).inv_freq();
+  return std::string(reinterpret_cast<const char*>(numbers.data()),
+                     static_cast<std::size_t>(numbers.size()) * sizeof(double));
 }
 
 }  // namespace
@@ -144,17 +122,13 @@ absl::Status TurnIntoInferences(const std::function<absl::StatusOr<std::string>(
   for (Case& one : *workload) {
     one.method = "/inference.GRPCInferenceService/ModelInfer";
     for (Request& request : one.requests) {
-      const auto native = NewMessage(one.rpc + "Request");
-      if (!native->ParseFromString(BytesOf(request.message))) {
-        return absl::InternalError("a request that cannot be parsed");
-      }
+      const auto native =
+          ParseMessage(one.rpc + "Request", BytesOf(request.message));
+      if (!native.ok()) return native.status();
       const absl::StatusOr<ModelInferRequest> inference =
-          InferenceOf(one, *native);
+          InferenceOf(one, **native);
       if (!inference.ok()) return inference.status();
-      const grpc::Slice slice(inference->SerializeAsString());
-      request.message = grpc::ByteBuffer(&slice, 1);
-      request.bytes = static_cast<std::int64_t>(slice.size());
-      request.bytes_text = absl::StrCat(slice.size());
+      SetMessage(inference->SerializeAsString(), &request);
       if (request.answer.empty()) continue;
       const absl::StatusOr<std::string> tensors =
           TensorsOf(one, request.answer);

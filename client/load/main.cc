@@ -24,6 +24,7 @@
 #include "client/flags/decimal_numbers.h"
 #include "client/flags/empty_values.h"
 #include "client/flags/grpc_lines.h"
+#include "client/flags/help_formatter.h"
 #include "client/load/capacity.h"
 #include "client/load/check.h"
 #include "client/load/engine.h"
@@ -416,6 +417,7 @@ int Compare(const Flags& flags) {
 int Main(int argc, char** argv) {
   CLI::App app("Measures a posenc server: throughput and latency under load.",
                "posenc-load");
+  app.formatter(std::make_shared<flags::HelpFormatter>());
   app.footer(
       "\nExamples:\n"
       "  posenc-load --server 127.0.0.1:50051 --in-flight 1,16,64\n"

@@ -29,6 +29,17 @@ double Rounded(double value) {
   return std::round(value * scale) / scale;
 }
 
+// What was answered, by the second.
+struct Rates {
+  Rates(const Counts& counts, double seconds) {
+    seconds = std::max(seconds, 1e-9);
+    calls = static_cast<double>(counts.ok) / seconds;
+    gbps_sent = static_cast<double>(counts.bytes_sent) / seconds / 1e9;
+    gbps_received = static_cast<double>(counts.bytes_received) / seconds / 1e9;
+  }
+  double calls, gbps_sent, gbps_received;
+};
+
 std::string LatencyCell(const Json& latency, const char* key) {
   if (latency.is_null()) return "-";
   return NanosText(latency.at(key).get<double>() * 1e3);
@@ -79,15 +90,13 @@ Json LatencyJson(const Histogram& histogram) {
 
 Json PointJson(const Interval& interval) {
   const Counts& counts = interval.counts;
-  const double seconds = std::max(interval.seconds, 1e-9);
+  const Rates rates(counts, interval.seconds);
   return {
       {"start_s", Rounded(interval.start_seconds)},
       {"seconds", Rounded(interval.seconds)},
-      {"calls_per_second", Rounded(static_cast<double>(counts.ok) / seconds)},
-      {"gbps_sent",
-       Rounded(static_cast<double>(counts.bytes_sent) / seconds / 1e9)},
-      {"gbps_received",
-       Rounded(static_cast<double>(counts.bytes_received) / seconds / 1e9)},
+      {"calls_per_second", Rounded(rates.calls)},
+      {"gbps_sent", Rounded(rates.gbps_sent)},
+      {"gbps_received", Rounded(rates.gbps_received)},
       {"errors", counts.Failed()},
       {"in_flight", interval.in_flight},
       {"p50_us", Micros(static_cast<double>(counts.latency.Percentile(50)))},
@@ -98,7 +107,7 @@ Json PointJson(const Interval& interval) {
 Json StepJson(const std::string& label, const StepResult& result,
               const std::vector<Case>& workload, Json series) {
   const Counts& total = result.total;
-  const double seconds = std::max(result.seconds, 1e-9);
+  const Rates rates(total, result.seconds);
   Json errors = Json::object();
   for (const auto& [code, count] : total.errors) errors[code] = count;
   Json cases = Json::array();
@@ -108,39 +117,36 @@ Json StepJson(const std::string& label, const StepResult& result,
                      {"ok", result.cases[i].count()},
                      {"latency_us", LatencyJson(result.cases[i])}});
   }
-  return {
-      {"label", label},
-      {"rate", result.rate > 0 ? Json(result.rate) : Json(nullptr)},
-      {"seconds", Rounded(result.seconds)},
-      {"ok", total.ok},
-      {"failed", result.Failed()},
-      {"unsent", result.unsent},
-      {"dropped", result.dropped},
-      {"good", total.good},
-      {"good_per_second", Rounded(result.GoodPerSecond())},
-      {"limited", result.limited},
-      {"in_flight_limit", result.in_flight_limit},
-      {"sent_late", result.sent_late},
-      {"busiest_thread", Rounded(result.busiest_thread)},
-      {"tester_limited", result.TesterLimited()},
-      {"errors", errors},
-      {"error_rate", Rounded(result.ErrorRate())},
-      {"verified", total.verified},
-      {"wrong", total.wrong},
-      {"first_wrong",
-       total.wrong > 0 ? Json(total.first_wrong) : Json(nullptr)},
-      {"calls_per_second", Rounded(static_cast<double>(total.ok) / seconds)},
-      {"gbps_sent",
-       Rounded(static_cast<double>(total.bytes_sent) / seconds / 1e9)},
-      {"gbps_received",
-       Rounded(static_cast<double>(total.bytes_received) / seconds / 1e9)},
-      {"latency_us", LatencyJson(total.latency)},
-      {"failed_latency_us", LatencyJson(total.failed)},
-      {"refused_latency_us", LatencyJson(total.refused)},
-      {"send_delay_us", LatencyJson(result.send_delay)},
-      {"histogram", EncodeHistogram(total.latency)},
-      {"cases", std::move(cases)},
-      {"series", std::move(series)}};
+  return {{"label", label},
+          {"rate", result.rate > 0 ? Json(result.rate) : Json(nullptr)},
+          {"seconds", Rounded(result.seconds)},
+          {"ok", total.ok},
+          {"failed", result.Failed()},
+          {"unsent", result.unsent},
+          {"dropped", result.dropped},
+          {"good", total.good},
+          {"good_per_second", Rounded(result.GoodPerSecond())},
+          {"limited", result.limited},
+          {"in_flight_limit", result.in_flight_limit},
+          {"sent_late", result.sent_late},
+          {"busiest_thread", Rounded(result.busiest_thread)},
+          {"tester_limited", result.TesterLimited()},
+          {"errors", errors},
+          {"error_rate", Rounded(result.ErrorRate())},
+          {"verified", total.verified},
+          {"wrong", total.wrong},
+          {"first_wrong",
+           total.wrong > 0 ? Json(total.first_wrong) : Json(nullptr)},
+          {"calls_per_second", Rounded(rates.calls)},
+          {"gbps_sent", Rounded(rates.gbps_sent)},
+          {"gbps_received", Rounded(rates.gbps_received)},
+          {"latency_us", LatencyJson(total.latency)},
+          {"failed_latency_us", LatencyJson(total.failed)},
+          {"refused_latency_us", LatencyJson(total.refused)},
+          {"send_delay_us", LatencyJson(result.send_delay)},
+          {"histogram", EncodeHistogram(total.latency)},
+          {"cases", std::move(cases)},
+          {"series", std::move(series)}};
 }
 
 Json OverloadJson(double multiple, double peak, const StepResult& result) {
@@ -180,14 +186,12 @@ Json OverloadJson(double multiple, double peak, const StepResult& result) {
 
 std::string ProgressLine(const std::string& label, const Interval& interval) {
   const Counts& counts = interval.counts;
-  const double seconds = std::max(interval.seconds, 1e-9);
+  const Rates rates(counts, interval.seconds);
   return absl::StrFormat(
       "%-12s %4.0f s %9.0f calls/s  %6.3f GB/s out %6.3f in  p50 %7s  "
       "p99 %7s  in flight %d  errors %d",
-      label, interval.start_seconds + interval.seconds,
-      static_cast<double>(counts.ok) / seconds,
-      static_cast<double>(counts.bytes_sent) / seconds / 1e9,
-      static_cast<double>(counts.bytes_received) / seconds / 1e9,
+      label, interval.start_seconds + interval.seconds, rates.calls,
+      rates.gbps_sent, rates.gbps_received,
       NanosText(static_cast<double>(counts.latency.Percentile(50))),
       NanosText(static_cast<double>(counts.latency.Percentile(99))),
       interval.in_flight, counts.Failed() + counts.wrong);

@@ -20,34 +20,6 @@ std::size_t Aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// An empty message of the contract: "ApplyRope", "Request".
-std::unique_ptr<pb::Message> NewMessage(const std::string& rpc,
-                                        const char* kind) {
-  const pb::Descriptor* const type =
-      v1::GetServerInfoRequest::descriptor()->file()->FindMessageTypeByName(
-          rpc + kind);
-  return std::unique_ptr<pb::Message>(
-      pb::MessageFactory::generated_factory()->GetPrototype(type)->New());
-}
-
-// Fields of the root that hold tensors.
-std::vector<const pb::FieldDescriptor*> TensorFields(const pb::Message& in) {
-  std::vector<const pb::FieldDescriptor*> fields;
-  for (int i = 0; i < in.GetDescriptor()->field_count(); ++i) {
-    const pb::FieldDescriptor* const field = in.GetDescriptor()->field(i);
-    if (field->message_type() == v1::Tensor::descriptor() &&
-        in.GetReflection()->HasField(in, field)) {
-      fields.push_back(field);
-    }
-  }
-  return fields;
-}
-
-v1::Tensor* TensorOf(pb::Message* message, const pb::FieldDescriptor* field) {
-  return static_cast<v1::Tensor*>(
-      message->GetReflection()->MutableMessage(message, field));
-}
-
 // What a call reads and writes, whatever the slot.
 struct Template {
   std::unique_ptr<pb::Message> request;  // without the tensor's bytes
@@ -62,18 +34,22 @@ struct Template {
 
 absl::StatusOr<Template> TemplateOf(const Case& one, Request* request) {
   Template made;
-  made.request = NewMessage(one.rpc, "Request");
-  if (!made.request->ParseFromString(BytesOf(request->message))) {
-    return absl::InternalError("a request that cannot be parsed");
-  }
+  auto parsed = ParseMessage(one.rpc + "Request", BytesOf(request->message));
+  if (!parsed.ok()) return parsed.status();
+  made.request = *std::move(parsed);
   const auto output = [&](absl::string_view name, std::size_t bytes) {
     made.outputs.push_back({made.request->GetDescriptor()->FindFieldByName(
                                 absl::StrCat(name, "_output")),
                             bytes});
     made.out_bytes += bytes;
   };
-  for (const pb::FieldDescriptor* const field : TensorFields(*made.request)) {
-    made.tensor = TensorOf(made.request.get(), field);
+  std::vector<const pb::FieldDescriptor*> fields;
+  made.request->GetReflection()->ListFields(*made.request, &fields);
+  for (const pb::FieldDescriptor* const field : fields) {
+    if (field->message_type() != v1::Tensor::descriptor()) continue;
+    made.tensor =
+        static_cast<v1::Tensor*>(made.request->GetReflection()->MutableMessage(
+            made.request.get(), field));
     request->input = std::move(*made.tensor->mutable_data());
     made.tensor->clear_data();
     made.in_bytes = request->input.size();
@@ -93,13 +69,9 @@ absl::StatusOr<Template> TemplateOf(const Case& one, Request* request) {
     output("sin", bytes);
   }
   if (!request->answer.empty()) {
-    const auto answer = NewMessage(one.rpc, "Response");
-    if (!answer->ParseFromString(request->answer)) {
-      return absl::InternalError("an answer that cannot be parsed");
-    }
-    for (const pb::FieldDescriptor* const field : TensorFields(*answer)) {
-      request->expected.append(TensorOf(answer.get(), field)->data());
-    }
+    const auto answer = ParseMessage(one.rpc + "Response", request->answer);
+    if (!answer.ok()) return answer.status();
+    request->expected = TensorBytes(**answer);
     if (request->expected.size() != made.out_bytes) {
       return absl::InternalError(
           absl::StrCat(one.name, ": results of ", request->expected.size(),

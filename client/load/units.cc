@@ -65,35 +65,19 @@ absl::StatusOr<std::int64_t> ParseBytes(absl::string_view flag,
                      "a whole number of bytes, such as 4096 or 64KiB");
 }
 
-absl::StatusOr<std::vector<double>> ParseRates(absl::string_view flag,
-                                               absl::string_view text) {
-  std::vector<double> rates;
+absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view flag,
+                                                 absl::string_view text,
+                                                 double most,
+                                                 absl::string_view rule) {
+  std::vector<double> numbers;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    double rate;
-    // gRPC starts far fewer than 10^7 calls a second.
-    if (!absl::SimpleAtod(part, &rate) || !(rate > 0) || rate > 1e7) {
-      return InvalidFlag(flag, text,
-                         "calls per second above 0, such as 1000,2000,4000");
+    double number;
+    if (!absl::SimpleAtod(part, &number) || !(number > 0) || number > most) {
+      return InvalidFlag(flag, text, rule);
     }
-    rates.push_back(rate);
+    numbers.push_back(number);
   }
-  return rates;
-}
-
-absl::StatusOr<std::vector<double>> ParseMultiples(absl::string_view flag,
-                                                   absl::string_view text) {
-  std::vector<double> multiples;
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    double multiple;
-    if (!absl::SimpleAtod(part, &multiple) || !(multiple > 0) ||
-        multiple > 1000) {
-      return InvalidFlag(flag, text,
-                         "multiples of the peak above 0 and at most 1000, such "
-                         "as 1,2,5,10");
-    }
-    multiples.push_back(multiple);
-  }
-  return multiples;
+  return numbers;
 }
 
 std::string BytesText(std::int64_t bytes) {

@@ -27,13 +27,11 @@ absl::StatusOr<absl::Duration> ParseDuration(absl::string_view flag,
 absl::StatusOr<std::int64_t> ParseBytes(absl::string_view flag,
                                         absl::string_view text);
 
-// Parses "1000,2000,4000", each above 0 and at most 10^7.
-absl::StatusOr<std::vector<double>> ParseRates(absl::string_view flag,
-                                               absl::string_view text);
-
-// Parses "1,2,5,10", each above 0 and at most 1000.
-absl::StatusOr<std::vector<double>> ParseMultiples(absl::string_view flag,
-                                                   absl::string_view text);
+// Parses "1000,2000.5", each above 0 and at most `most`; `rule` says so.
+absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view flag,
+                                                 absl::string_view text,
+                                                 double most,
+                                                 absl::string_view rule);
 
 // "64KiB", "1.5MiB", "100B": powers of 1024, as --size takes them.
 std::string BytesText(std::int64_t bytes);

@@ -5,12 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "posenc/client.h"
 
@@ -77,6 +79,17 @@ absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& flag,
 
 // Makes the requests. INVALID_ARGUMENT names the flag whose value does not fit.
 absl::StatusOr<std::vector<Case>> BuildWorkload(const WorkloadOptions& options);
+
+// Sets what is sent, and its size.
+void SetMessage(const std::string& bytes, Request* request);
+
+// The message of the contract that has this name, "ApplyRopeRequest", with
+// these bytes. INTERNAL if they are none.
+absl::StatusOr<std::unique_ptr<google::protobuf::Message>> ParseMessage(
+    const std::string& name, const std::string& bytes);
+
+// The bytes of the tensors of a message, one after the other.
+std::string TensorBytes(const google::protobuf::Message& message);
 
 // The bytes of a message, copied into one string.
 std::string BytesOf(const grpc::ByteBuffer& message);

@@ -8,8 +8,6 @@
 //   base         |                                             |
 //   anchors      |    |    |    |    |  ..  (step kRows)       |    |
 //   rows         ||||||||||||||||||||||||  ..  (step 1)         ||||||||
-//
-// The first kRows bases, from position 0 on, are kept, too (step kRows^2).
 
 #pragma once
 
@@ -25,12 +23,10 @@ class DeltaRows {
   // An evaluated row costs 10 times one that follows from another (AVX-512). If
   // every anchor were evaluated, that would add a third to the cost of its 32
   // rows; so only one anchor in 32 is, the base, and the others follow from it.
-  // A call of 16 tokens needs one base, and loses 3 % of its time if it has to
-  // evaluate it (256 KB of float32 in the second-level cache, Xeon).
   // 32 rows of 64 pairs are 32 KiB, which stay in L1 or close to it.
   static constexpr std::size_t kRows = 32;
-  // Of wider encodings, rows are evaluated one by one: deltas, strides and
-  // bases would take more than three quarters of a MiB.
+  // Rows of wider encodings are evaluated one by one: their deltas and strides
+  // would take more than half a MiB.
   static constexpr std::size_t kMaxPairs = 512;
   // Bytes of an encoding with so many pairs.
   static std::size_t Bytes(std::size_t pairs);

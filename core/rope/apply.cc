@@ -9,9 +9,9 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "core/error.h"
 #include "core/rope/rotation_map.h"
-#include "core/simd/dispatch.h"
 
 namespace posenc::core {
 namespace {
@@ -81,11 +81,7 @@ class PositionCosSin : public CosSinSource {
   PositionCosSin(const ApplyRopeArgs& args, const PreparedRope& prepared,
                  TensorRole role,
                  std::shared_ptr<const TokenPositions> positions)
-      : frequencies_(prepared.frequencies),
-        direction_(args.direction),
-        for_keys_(prepared.rope.spec.xpos.has_value() &&
-                  role == TensorRole::kKey),
-        evaluator_(prepared.rope, prepared.frequencies, args.direction, role,
+      : evaluator_(prepared.rope, prepared.frequencies, args.direction, role,
                    args.query_scale.has_value() ? &*args.query_scale : nullptr),
         scaled_(args.query_scale.has_value() && role == TensorRole::kQuery),
         positions_(std::move(positions)),
@@ -93,9 +89,6 @@ class PositionCosSin : public CosSinSource {
   // Without the anchor, which is some KiB.
   PositionCosSin(const PositionCosSin& other)
       : CosSinSource(other),
-        frequencies_(other.frequencies_),
-        direction_(other.direction_),
-        for_keys_(other.for_keys_),
         evaluator_(other.evaluator_),
         scaled_(other.scaled_),
         positions_(other.positions_),
@@ -115,34 +108,18 @@ class PositionCosSin : public CosSinSource {
   }
   void FillRun(std::int64_t b, std::int64_t t, std::int64_t n,
                float* rows) override {
-    const auto pitch = static_cast<std::ptrdiff_t>(2 * pairs());
-    while (n > 0) {
-      const double position = *At(b, t);
-      const std::int64_t left =
-          anchor_ != nullptr ? anchor_->Left(position) : 0;
-      // One anchor is worth it if many rows follow, in this run or in the next.
-      const std::int64_t run =
-          Run(b, t, left > 0 ? std::min(n, left) : std::max(n, kAnchorRows));
-      const std::int64_t here = std::min(run, n);
-      if (left > 0 || evaluator_.HasConsecutiveRows(position, run)) {
-        MakeAnchor();
-        evaluator_.ConsecutiveRows(position, here, rows, rows + pairs(), pitch,
-                                   false, &*anchor_);
-      } else {
-        CosSinSource::FillRun(b, t, here, rows);
-      }
-      rows += here * static_cast<std::ptrdiff_t>(heads()) * pitch;
-      t += here;
-      n -= here;
+    if (!evaluator_.HasSums()) return CosSinSource::FillRun(b, t, n, rows);
+    if (anchor_ == nullptr) {
+      anchor_ = std::make_unique<CosSinEvaluator::Anchor>(pairs());
     }
-  }
-  bool keeps_rows() const override { return !scaled_; }
-  std::shared_ptr<const CosSinTable> FindRows(bool wide) const override {
-    return frequencies_->recent_rows().Find(KeyOf(wide));
-  }
-  void KeepRows(bool wide,
-                std::shared_ptr<const CosSinTable> rows) const override {
-    frequencies_->recent_rows().Keep(KeyOf(wide), std::move(rows));
+    const std::int64_t first =
+        (positions_->shared() ? 0 : b) * positions_->tokens() + t;
+    evaluator_.Rows(absl::MakeConstSpan(positions_->values())
+                        .subspan(static_cast<std::size_t>(first),
+                                 static_cast<std::size_t>(n)),
+                    rows, rows + pairs(),
+                    static_cast<std::ptrdiff_t>(2 * pairs()), false,
+                    anchor_.get());
   }
   bool scaled() const override { return scaled_; }
   double HeadScale(std::int64_t b, std::int64_t t) override {
@@ -150,15 +127,6 @@ class PositionCosSin : public CosSinSource {
   }
 
  private:
-  RecentRows::Key KeyOf(bool wide) const {
-    return {wide, static_cast<int>(direction_), for_keys_, positions_};
-  }
-
-  void MakeAnchor() {
-    if (anchor_ != nullptr) return;
-    anchor_ = std::make_unique<CosSinEvaluator::Anchor>(pairs());
-  }
-
   const double* At(std::int64_t b, std::int64_t t) {
     for (std::size_t a = 0; a < at_.size(); ++a) {
       at_[a] = positions_->at(static_cast<int>(a), b, t);
@@ -166,24 +134,6 @@ class PositionCosSin : public CosSinSource {
     return at_.data();
   }
 
-  // Positions of tokens from t on, if they have one axis.
-  const double* Values(std::int64_t b, std::int64_t t) const {
-    return positions_->values().data() +
-           (positions_->shared() ? 0 : b) * positions_->tokens() + t;
-  }
-
-  static constexpr auto kAnchorRows =
-      static_cast<std::int64_t>(DeltaRows::kRows);
-
-  // Tokens from t on, up to `most`, that stand at p, p + 1, ...
-  std::int64_t Run(std::int64_t b, std::int64_t t, std::int64_t most) const {
-    return RunLength({Values(b, t), static_cast<std::size_t>(std::min(
-                                        most, positions_->tokens() - t))});
-  }
-
-  std::shared_ptr<const PreparedFrequencies> frequencies_;
-  Direction direction_;
-  bool for_keys_;  // and queries have other rows
   CosSinEvaluator evaluator_;
   std::unique_ptr<CosSinEvaluator::Anchor> anchor_;  // made when it is needed
   bool scaled_;

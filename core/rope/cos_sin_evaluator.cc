@@ -11,26 +11,17 @@
 #include "core/angle/cos_sin_row.h"
 #include "core/error.h"
 #include "core/rope/xpos.h"
+#include "core/simd/dispatch.h"
+#include "core/simd/kernels.h"
 
 namespace posenc::core {
 namespace {
 
 constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
-constexpr std::int64_t kReach = kRows * kRows;  // of a base, in positions
 
 // Rows are sums for factors up to this one, and from its inverse on: their
 // products and errors are then normal floats.
 constexpr double kMaxSumFactor = 0x1p96;
-
-// position - from, if both are whole and it is from 0 on and small enough for
-// anchors and their rows; else -1, as for positions that are NaN.
-std::int64_t WholeOffset(double position, double from) {
-  const double offset = position - from;
-  if (!(offset >= 0 && offset < static_cast<double>(kReach))) return -1;
-  // The difference may have lost a fraction.
-  if (std::floor(position) != position) return -1;
-  return static_cast<std::int64_t>(offset);
-}
 
 }  // namespace
 
@@ -59,8 +50,8 @@ CosSinEvaluator::CosSinEvaluator(
       has_query_scale_(query_scale != nullptr && role == TensorRole::kQuery),
       query_scale_(has_query_scale_ ? *query_scale : QueryScale{}) {
   const double factor = std::fabs(factor_);
-  has_sums_ = !has_query_scale_ && factor <= kMaxSumFactor &&
-              factor >= 1 / kMaxSumFactor;
+  has_sums_ = frequencies_->can_have_deltas() && !has_query_scale_ &&
+              factor <= kMaxSumFactor && factor >= 1 / kMaxSumFactor;
 }
 
 double CosSinEvaluator::HeadScale(const double* positions) const {
@@ -171,126 +162,103 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
   }
 }
 
-bool CosSinEvaluator::HasConsecutiveRows(double position,
-                                         std::int64_t n) const {
+bool CosSinEvaluator::Follow(double position, std::int64_t n) const {
   // The first of them takes somewhat longer than a row of its own.
   constexpr std::int64_t kFewest = 4;
   // Whole positions, so that position + k is exact.
   return n >= kFewest && has_sums_ && std::floor(position) == position &&
          (std::fabs(position) + static_cast<double>(n)) *
                  frequencies_->fastest() <=
-             DeltaRows::kMaxRadians &&
-         frequencies_->HasDeltas(n);
+             DeltaRows::kMaxRadians;
 }
 
-bool CosSinEvaluator::HasKeptBase(double position) const {
-  return position >= 0 && position < PreparedFrequencies::kKeptBases &&
-         frequencies_->HasStrides();
-}
-
-void CosSinEvaluator::TakeKeptBase(double position, Anchor* anchor) const {
-  const std::int64_t base = static_cast<std::int64_t>(position) / kReach;
-  const double* row = frequencies_->bases().Row(static_cast<std::size_t>(base));
-  if (factor_ != 1) {
-    double* const scaled = anchor->own_base();
-    std::transform(row, row + 2 * anchor->pitch_, scaled,
-                   [this](double x) { return factor_ * x; });
-    row = scaled;
+std::int64_t CosSinEvaluator::MoveTo(double position, Anchor* anchor) const {
+  constexpr auto kReach = static_cast<double>(kRows * kRows);  // of a base
+  double offset = position - anchor->base_position_;  // NaN: there is no base
+  if (!(offset >= 0 && offset < kReach)) {
+    simd::TrigRow trig = {};
+    trig.position = &position;
+    trig.axes = 1;
+    trig.n = pairs_;
+    trig.factor = &factor_;
+    frequencies_->quarter_turns.Point(0, &trig);
+    FillCosSinRow(trig, anchor->base(), anchor->base() + anchor->pitch_);
+    anchor->base_position_ = position;
+    offset = 0;
   }
-  anchor->StandAtBase(static_cast<double>(base * kReach), row);
-}
-
-std::int64_t CosSinEvaluator::Anchor::Left(double from) const {
-  const std::int64_t offset = WholeOffset(from, position_);
-  return offset >= 0 && offset < kRows ? kRows - offset : 0;
-}
-
-bool CosSinEvaluator::MoveAlong(double position, std::int64_t rows,
-                                Anchor* anchor) const {
-  const std::int64_t offset = WholeOffset(position, anchor->base_position_);
-  if (offset < 0 || kRows - offset % kRows < rows ||
-      !frequencies_->HasStrides()) {
-    return false;
-  }
-  const DeltaRows& strides = frequencies_->strides();
-  const std::int64_t stride = offset / kRows;
-  anchor->position_ =
+  const std::int64_t stride = static_cast<std::int64_t>(offset) / kRows;
+  const double start =
       anchor->base_position_ + static_cast<double>(stride * kRows);
-  anchor->row_ = stride == 0 ? anchor->base_ : anchor->own_row();
-  if (stride == 0) return true;
-  simd::AngleSums sums = {};
-  sums.cos = anchor->base_;
-  sums.sin = anchor->base_ + anchor->pitch_;
-  sums.deltas = strides.Row(static_cast<std::size_t>(stride));
-  sums.pitch = strides.pitch();
-  sums.rows = 1;
-  sums.n = pairs_;
-  simd::ActiveKernels().add_angles_f64(sums, anchor->own_row(),
-                                       anchor->own_row() + anchor->pitch_);
-  return true;
+  if (start != anchor->position_ || offset == 0) {
+    simd::AngleSums sums = {};
+    sums.cos = anchor->base();
+    sums.sin = anchor->base() + anchor->pitch_;
+    sums.deltas = frequencies_->strides().Row(static_cast<std::size_t>(stride));
+    sums.pitch = anchor->pitch_;
+    sums.rows = 1;
+    sums.n = pairs_;
+    simd::ActiveKernels().add_angles_f64(sums, anchor->row(),
+                                         anchor->row() + anchor->pitch_);
+    anchor->position_ = start;
+  }
+  return kRows - static_cast<std::int64_t>(position - start);
 }
 
-void CosSinEvaluator::MoveTo(double position, std::int64_t rows,
-                             Anchor* anchor) const {
-  if (anchor->Left(position) >= rows || MoveAlong(position, rows, anchor)) {
-    return;
-  }
-  if (HasKeptBase(position)) {
-    TakeKeptBase(position, anchor);
-    if (MoveAlong(position, rows, anchor)) return;
-  }
-  simd::TrigRow trig = {};
-  trig.position = &position;
-  trig.axes = 1;
-  trig.n = pairs_;
-  trig.factor = &factor_;
-  frequencies_->quarter_turns.Point(0, &trig);
-  FillCosSinRow(trig, anchor->own_base(), anchor->own_base() + anchor->pitch_);
-  anchor->StandAtBase(position, anchor->own_base());
-}
-
-void CosSinEvaluator::SetSums(double position, const Anchor& anchor,
-                              simd::AngleSums* sums) const {
+void CosSinEvaluator::FollowingRows(double position, std::int64_t n, float* cos,
+                                    float* sin, std::ptrdiff_t pitch,
+                                    bool stream, Anchor* anchor) const {
   const DeltaRows& deltas = frequencies_->deltas();
-  sums->cos = anchor.row_;
-  sums->sin = anchor.row_ + anchor.pitch_;
-  sums->deltas =
-      deltas.Row(static_cast<std::size_t>(position - anchor.position_));
-  sums->pitch = deltas.pitch();
-  sums->rows = 1;
-  sums->n = pairs_;
-  sums->error = DeltaRows::kError * std::fabs(factor_);
-  sums->negate = negate_;
-  sums->stream = false;
-}
-
-void CosSinEvaluator::ConsecutiveRows(double position, std::int64_t n,
-                                      float* cos, float* sin,
-                                      std::ptrdiff_t pitch, bool stream,
-                                      Anchor* anchor) const {
-  float row[2 * DeltaRows::kMaxPairs];
+  simd::AngleSums sums = {};
+  sums.cos = anchor->row();
+  sums.sin = anchor->row() + anchor->pitch_;
+  sums.pitch = anchor->pitch_;
+  sums.n = pairs_;
+  sums.error = DeltaRows::kError * std::fabs(factor_);
+  sums.negate = negate_;
+  sums.stream = stream;
   while (n > 0) {
-    MoveTo(position, 1, anchor);
-    const std::int64_t rows = std::min(anchor->Left(position), n);
-    simd::AngleSums sums;
-    SetSums(position, *anchor, &sums);
+    const std::int64_t left = MoveTo(position, anchor);
+    const std::int64_t rows = std::min(left, n);
+    sums.deltas = deltas.Row(static_cast<std::size_t>(kRows - left));
     sums.rows = static_cast<std::size_t>(rows);
-    sums.stream = stream;
     std::uint32_t in_doubt =
         simd::ActiveKernels().add_angles(sums, cos, sin, pitch);
     for (std::int64_t t = 0; in_doubt != 0; ++t, in_doubt >>= 1) {
-      if ((in_doubt & 1) == 0) continue;
       // It goes where the other may have been streamed to: the order of a
       // thread's writes to one place is kept without end_streams.
-      const double token = position + static_cast<double>(t);
-      Row(&token, row);
-      std::memcpy(cos + t * pitch, row, pairs_ * sizeof(float));
-      std::memcpy(sin + t * pitch, row + pairs_, pairs_ * sizeof(float));
+      if ((in_doubt & 1) != 0) {
+        OwnRow(position + static_cast<double>(t), cos + t * pitch,
+               sin + t * pitch);
+      }
     }
     cos += rows * pitch;
     sin += rows * pitch;
     position += static_cast<double>(rows);
     n -= rows;
+  }
+}
+
+void CosSinEvaluator::OwnRow(double position, float* cos, float* sin) const {
+  float row[2 * DeltaRows::kMaxPairs];
+  Row(&position, row);
+  std::memcpy(cos, row, pairs_ * sizeof(float));
+  std::memcpy(sin, row + pairs_, pairs_ * sizeof(float));
+}
+
+void CosSinEvaluator::Rows(absl::Span<const double> positions, float* cos,
+                           float* sin, std::ptrdiff_t pitch, bool stream,
+                           Anchor* anchor) const {
+  while (!positions.empty()) {
+    std::int64_t n = RunLength(positions);
+    if (Follow(positions[0], n)) {
+      FollowingRows(positions[0], n, cos, sin, pitch, stream, anchor);
+    } else {
+      n = 1;
+      OwnRow(positions[0], cos, sin);
+    }
+    cos += n * pitch;
+    sin += n * pitch;
+    positions.remove_prefix(static_cast<std::size_t>(n));
   }
   if (stream) simd::ActiveKernels().end_streams();
 }

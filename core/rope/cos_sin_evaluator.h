@@ -18,11 +18,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/angle/aligned_doubles.h"
+#include "core/angle/delta_rows.h"
 #include "core/positions.h"
 #include "core/rope/frequencies.h"
 #include "core/rope/prepared_rope.h"
 #include "core/rope/spec.h"
-#include "core/simd/kernels.h"
 
 namespace posenc::core {
 
@@ -57,64 +59,51 @@ class CosSinEvaluator {
   template <typename T>
   void Row(const double* positions, T* row) const;
 
-  // Two rows in float64: a base, and an anchor that follows from it or is the
-  // base itself; DeltaRows::kRows rows follow from the anchor.
+  // Two rows in float64: a base, and an anchor that follows from it;
+  // DeltaRows::kRows rows follow from the anchor.
   class Anchor {
    public:
     // Of an evaluator with so many pairs.
     explicit Anchor(std::size_t pairs)
         : pitch_(DeltaRows::Pitch(pairs)), rows_(4 * pitch_) {}
 
-    // Rows that follow from it, from this position on.
-    std::int64_t Left(double from) const;
-
    private:
     friend class CosSinEvaluator;
 
-    // Where a base and an anchor may be put: cosines, then sines, pitch_
-    // further on.
-    double* own_base() { return rows_.data(); }
-    double* own_row() { return rows_.data() + 2 * pitch_; }
-    void StandAtBase(double position, const double* base) {
-      base_ = row_ = base;
-      base_position_ = position_ = position;
-    }
+    // Cosines, then sines, pitch_ further on.
+    double* base() { return rows_.data(); }
+    double* row() { return rows_.data() + 2 * pitch_; }
 
     std::size_t pitch_;
     AlignedDoubles rows_;
-    // In rows_, or a base that the encoding keeps.
-    const double* base_ = nullptr;
-    const double* row_ = nullptr;
     double base_position_ = std::numeric_limits<double>::quiet_NaN();  // none
     double position_ = base_position_;
   };
 
-  // The rows of n tokens at position, position + 1 ..: the same bytes as Row()
-  // gives, sooner. Row t begins at cos + t * pitch and at sin + t * pitch.
-  // stream: past the caches; cos, sin and pitch are then multiples of 64 bytes.
-  // anchor: this evaluator's; kept up to date, for rows that come next.
-  // Only if HasConsecutiveRows(position, n), or n <= anchor->Left(position).
-  bool HasConsecutiveRows(double position, std::int64_t n) const;
-  void ConsecutiveRows(double position, std::int64_t n, float* cos, float* sin,
-                       std::ptrdiff_t pitch, bool stream, Anchor* anchor) const;
+  // Whether rows may follow from one another: not with several axes or sets of
+  // frequencies, nor with factors that depend on the position.
+  bool HasSums() const { return has_sums_; }
+  // Whether those of n tokens at position, position + 1 .. do.
+  bool Follow(double position, std::int64_t n) const;
+  // The rows of tokens at these positions: the same bytes as Row() gives,
+  // sooner where they follow from one another. Row t begins at cos + t * pitch
+  // and at sin + t * pitch. stream: past the caches; cos, sin and pitch are
+  // then multiples of 64 bytes. anchor: this evaluator's; kept up to date, for
+  // rows that come next. Only if HasSums().
+  void Rows(absl::Span<const double> positions, float* cos, float* sin,
+            std::ptrdiff_t pitch, bool stream, Anchor* anchor) const;
   // Factor on whole heads at this position (the query scale, or its inverse);
   // 1 if there is none. Row() includes it already.
   double HeadScale(const double* positions) const;
 
  private:
-  // Sees to it that so many rows follow from the anchor, from this position on;
-  // moves it if they do not.
-  void MoveTo(double position, std::int64_t rows, Anchor* anchor) const;
-  // The same without another base. Returns whether that can be.
-  bool MoveAlong(double position, std::int64_t rows, Anchor* anchor) const;
-  // Whether the encoding keeps a base from which the row at this position
-  // follows.
-  bool HasKeptBase(double position) const;
-  // Lets the anchor stand at that base.
-  void TakeKeptBase(double position, Anchor* anchor) const;
-  // Asks for the one row that follows from the anchor there.
-  void SetSums(double position, const Anchor& anchor,
-               simd::AngleSums* sums) const;
+  // Moves the anchor to where the row at this whole position follows from it.
+  // Returns how many rows do, from this one on.
+  std::int64_t MoveTo(double position, Anchor* anchor) const;
+  // The rows of n tokens that follow from one another.
+  void FollowingRows(double position, std::int64_t n, float* cos, float* sin,
+                     std::ptrdiff_t pitch, bool stream, Anchor* anchor) const;
+  void OwnRow(double position, float* cos, float* sin) const;
 
   std::size_t pairs_;
   std::size_t heads_;
@@ -129,7 +118,7 @@ class CosSinEvaluator {
   double xpos_center_, xpos_scale_base_;
   bool has_query_scale_;
   QueryScale query_scale_;
-  bool has_sums_;  // if PreparedFrequencies has deltas
+  bool has_sums_;
 };
 
 // OUT_OF_RANGE (this field, metadata index) if xPos would leave the range of

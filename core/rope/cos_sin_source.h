@@ -11,8 +11,6 @@
 
 namespace posenc::core {
 
-class CosSinTable;
-
 // Produces the (cos, sin) row of a token. Not thread-safe: each thread has a
 // Clone() of its own.
 class CosSinSource {
@@ -38,15 +36,6 @@ class CosSinSource {
     const std::size_t values = heads() * 2 * pairs();
     for (std::int64_t i = 0; i < n; ++i, rows += values) Fill(b, t + i, rows);
   }
-
-  // Rows of all tokens, sequence after sequence, may be kept for later sources
-  // of the same rows, if keeps_rows(). FindRows: null if they are not there.
-  virtual bool keeps_rows() const { return false; }
-  virtual std::shared_ptr<const CosSinTable> FindRows(bool /*wide*/) const {
-    return nullptr;
-  }
-  virtual void KeepRows(bool /*wide*/,
-                        std::shared_ptr<const CosSinTable> /*rows*/) const {}
 
   // True if the channels that pass through have a factor, HeadScale().
   virtual bool scaled() const { return false; }

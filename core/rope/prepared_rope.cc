@@ -7,16 +7,6 @@
 #include "core/rope/xpos.h"
 
 namespace posenc::core {
-namespace {
-
-// About how many rows have to be asked for. Making deltas costs as much as
-// evaluating kRows rows, which is what they save of so many rows, and strides
-// save of so many anchors.
-constexpr auto kDeltasPay = static_cast<std::int64_t>(DeltaRows::kRows);
-constexpr std::int64_t kStridesPay = kDeltasPay * kDeltasPay;
-
-}  // namespace
-
 PreparedFrequencies::PreparedFrequencies(const ResolvedRope& rope)
     : axis_of_pair(rope.axis_of_pair) {
   const std::size_t pairs = rope.spec.nope ? 0 : rope.pairs();
@@ -45,21 +35,9 @@ PreparedFrequencies::PreparedFrequencies(const ResolvedRope& rope)
   }
 }
 
-bool PreparedFrequencies::HasDeltas(std::int64_t rows) const {
-  if (!can_have_deltas_) return false;
-  if (rows_asked_for_.load(std::memory_order_relaxed) >= kStridesPay) {
-    return true;
-  }
-  return rows_asked_for_.fetch_add(rows) + rows >= kDeltasPay;
-}
-
 const DeltaRows& PreparedFrequencies::deltas() const {
   std::call_once(deltas_once_, [this] { deltas_.emplace(quarter_turns, 1); });
   return *deltas_;
-}
-
-bool PreparedFrequencies::HasStrides() const {
-  return rows_asked_for_.load(std::memory_order_relaxed) >= kStridesPay;
 }
 
 const DeltaRows& PreparedFrequencies::strides() const {
@@ -68,17 +46,9 @@ const DeltaRows& PreparedFrequencies::strides() const {
   return *strides_;
 }
 
-const DeltaRows& PreparedFrequencies::bases() const {
-  std::call_once(bases_once_, [this] {
-    bases_.emplace(quarter_turns, DeltaRows::kRows * DeltaRows::kRows);
-  });
-  return *bases_;
-}
-
 std::size_t PreparedFrequencies::bytes() const {
-  return sizeof(*this) + RecentRows::kMaxBytes +
-         quarter_turns.size() * 3 * sizeof(double) +
-         (can_have_deltas_ ? 3 * DeltaRows::Bytes(quarter_turns.size()) : 0);
+  return sizeof(*this) + quarter_turns.size() * 3 * sizeof(double) +
+         (can_have_deltas_ ? 2 * DeltaRows::Bytes(quarter_turns.size()) : 0);
 }
 
 }  // namespace posenc::core

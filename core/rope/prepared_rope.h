@@ -4,7 +4,6 @@
 
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,7 +17,6 @@
 #include "core/angle/delta_rows.h"
 #include "core/angle/quarter_turns.h"
 #include "core/rope/frequencies.h"
-#include "core/rope/recent_rows.h"
 
 namespace posenc::core {
 
@@ -38,35 +36,24 @@ struct PreparedFrequencies {
   std::vector<float> float32_inv_freq;  // FLOAT32 only
   std::vector<double> xpos_log_zeta;    // [pairs]; empty without xPos
 
-  // Whether rows follow from one another, as they do not with several axes or
-  // sets of frequencies, with xPos, with FLOAT32 angles, or if there are too
-  // many pairs; and whether deltas are worth it for so many rows. They are if
-  // they are there, which they are once enough rows have been asked for.
-  bool HasDeltas(std::int64_t rows) const;
+  // Whether rows follow from one another. They do not with several axes or sets
+  // of frequencies, with xPos, with FLOAT32 angles, or if there are too many
+  // pairs.
+  bool can_have_deltas() const { return can_have_deltas_; }
   // The largest magnitude of a frequency, in radians per position.
   double fastest() const { return fastest_; }
-  // Only after HasDeltas(). Made when they are first asked for; all of these
-  // are safe for many threads.
+  // Only if can_have_deltas(): of rows to their anchor, and of anchors to their
+  // base. Made when they are first asked for; safe for many threads.
   const DeltaRows& deltas() const;
-  // The same of deltas between anchors, which are kRows positions apart, and of
-  // the first kRows bases. Rows at positions below kKeptBases follow from
-  // these, and nothing of them has to be evaluated.
-  static constexpr double kKeptBases = static_cast<double>(
-      DeltaRows::kRows * DeltaRows::kRows * DeltaRows::kRows);
-  bool HasStrides() const;
   const DeltaRows& strides() const;
-  const DeltaRows& bases() const;
-  RecentRows& recent_rows() const { return recent_rows_; }
-  // What all of it takes, with deltas, strides, bases and recent rows.
+  // What all of it takes, with deltas and strides.
   std::size_t bytes() const;
 
  private:
   bool can_have_deltas_;
   double fastest_ = 0;
-  mutable std::atomic<std::int64_t> rows_asked_for_{0};
-  mutable std::once_flag deltas_once_, strides_once_, bases_once_;
-  mutable std::optional<DeltaRows> deltas_, strides_, bases_;
-  mutable RecentRows recent_rows_;
+  mutable std::once_flag deltas_once_, strides_once_;
+  mutable std::optional<DeltaRows> deltas_, strides_;
 };
 
 struct PreparedRope {

@@ -30,27 +30,29 @@ class RotationMap final : public RowMap {
  private:
   class RotationWorker;
 
-  // All cosines and sines, [batch, or 1 if shared_][tokens, or 1 if uniform_],
-  // if has_all_. Found or evaluated when a worker first needs them.
+  // Those of all tokens, [batch, or 1 if shared_][tokens]. Evaluated when a
+  // worker first needs them.
   const CosSinTable& All() const;
-  void MakeAll() const;
-  // Tokens whose cosines and sines take so many bytes, as float32; at least 1.
-  std::int64_t TokensOf(std::size_t bytes) const;
+  bool wide() const { return rotation_.dtype == Dtype::kFloat64; }
+  std::size_t values() const { return frequency_sets_ * 2 * pairs_; }
+  // Bytes of a token's cosines and sines.
+  std::size_t table_bytes() const {
+    return values() * (wide() ? sizeof(double) : sizeof(float));
+  }
 
   const HeadRotation rotation_;
-  const Layout layout_;
-  const std::int64_t batch_, tokens_, heads_;
   const bool shared_;
   const std::unique_ptr<const CosSinSource> source_;  // workers clone it
-  std::size_t pairs_ = 0;
-  std::size_t frequency_sets_ = 1;  // 1, or heads_
-  bool uniform_ = false, scaled_ = false;
-  bool tokens_come_back_ = false;  // once for each head
+  const std::size_t pairs_;
+  const std::size_t frequency_sets_;  // 1, or one for each head
+  const bool uniform_, scaled_;
+  std::int64_t batch_, tokens_, heads_;
+  bool head_major_ = false;  // else the heads of a token follow one another
+  bool alternates_ = false;  // tokens do, of one sequence and the next
+  bool has_all_ = false;     // else workers evaluate theirs as they go
   simd::Memory memory_ = simd::Memory::kCached;
-  bool has_all_ = false;    // else workers evaluate theirs as they go
-  bool keeps_all_ = false;  // for later calls
   mutable std::once_flag all_once_;
-  mutable std::shared_ptr<const CosSinTable> all_;
+  mutable std::unique_ptr<CosSinTable> all_;
 };
 
 }  // namespace posenc::core

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "core/error.h"
-#include "core/simd/memory_walk.h"
 
 namespace posenc::core {
 
@@ -62,39 +61,26 @@ RowPattern PatternOf(TableLayout layout, std::size_t pairs) {
   return {pairs, 1, 0};
 }
 
-// Tokens from t on, up to `most`, whose rows follow from one another; 0 if
-// there are too few of them.
-std::int64_t RunOf(const CosSinEvaluator& evaluator,
-                   const TokenPositions& positions, std::int64_t t,
-                   std::int64_t most) {
-  if (positions.axes() != 1) return 0;
-  const double first = positions.at(0, 0, t);
-  if (!evaluator.HasConsecutiveRows(first, most)) return 0;
-  const std::int64_t n =
-      RunLength(absl::MakeConstSpan(positions.values()).subspan(t, most));
-  return evaluator.HasConsecutiveRows(first, n) ? n : 0;
-}
-
 // Tables of that many bytes are written past the caches (rotation_map.cc says
 // why not from what the system tells of its cache).
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
-// n rows from token t on straight to their places in a table of kHalf.
-void FillInPlace(const CosSinEvaluator& evaluator,
-                 const TokenPositions& positions, std::int64_t t,
-                 std::int64_t n, const TensorView& cos, const TensorView& sin,
-                 CosSinEvaluator::Anchor* anchor) {
+// All rows straight to their places in a table of kHalf, whose rows follow from
+// one another.
+void FillHalfTable(const CosSinEvaluator& evaluator,
+                   const TokenPositions& positions, const TensorView& cos,
+                   const TensorView& sin) {
   const std::size_t pairs = evaluator.pairs();
-  auto* const c = static_cast<float*>(cos.data) + t * pairs;
-  auto* const s = static_cast<float*>(sin.data) + t * pairs;
   const auto whole_lines = [](std::uintptr_t bytes) { return bytes % 64 == 0; };
-  const bool stream = 2 * n * pairs * sizeof(float) >= kStreamedBytes &&
-                      simd::StreamsTables() &&
-                      whole_lines(pairs * sizeof(float)) &&
-                      whole_lines(reinterpret_cast<std::uintptr_t>(c)) &&
-                      whole_lines(reinterpret_cast<std::uintptr_t>(s));
-  evaluator.ConsecutiveRows(positions.at(0, 0, t), n, c, s,
-                            static_cast<std::ptrdiff_t>(pairs), stream, anchor);
+  const bool stream =
+      2 * positions.values().size() * pairs * sizeof(float) >= kStreamedBytes &&
+      whole_lines(pairs * sizeof(float)) &&
+      whole_lines(reinterpret_cast<std::uintptr_t>(cos.data)) &&
+      whole_lines(reinterpret_cast<std::uintptr_t>(sin.data));
+  CosSinEvaluator::Anchor anchor(pairs);
+  evaluator.Rows(positions.values(), static_cast<float*>(cos.data),
+                 static_cast<float*>(sin.data),
+                 static_cast<std::ptrdiff_t>(pairs), stream, &anchor);
 }
 
 // T is the type that rows are evaluated in; each value is stored with one
@@ -135,33 +121,32 @@ void FillTable(const CosSinEvaluator& evaluator,
     }
   };
 
-  constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
-  std::vector<T> rows(values * DeltaRows::kRows);
-  std::vector<double> at(positions.axes());
-  [[maybe_unused]] CosSinEvaluator::Anchor anchor(pairs);
-  for (std::int64_t t = 0; t < tokens;) {
-    if constexpr (std::is_same_v<T, float>) {
-      const bool in_place = layout == TableLayout::kHalf;
-      const std::int64_t most =
-          in_place ? tokens - t : std::min(kRows, tokens - t);
-      const std::int64_t n = RunOf(evaluator, positions, t, most);
-      if (n > 0 && in_place) {
-        FillInPlace(evaluator, positions, t, n, cos, sin, &anchor);
-      } else if (n > 0) {
-        evaluator.ConsecutiveRows(
-            positions.at(0, 0, t), n, rows.data(), rows.data() + pairs,
-            static_cast<std::ptrdiff_t>(values), false, &anchor);
-        for (std::int64_t i = 0; i < n; ++i) {
-          lay_out(t + i, rows.data() + i * values);
+  if constexpr (std::is_same_v<T, float>) {
+    if (evaluator.HasSums() && positions.axes() == 1) {
+      if (layout == TableLayout::kHalf) {
+        return FillHalfTable(evaluator, positions, cos, sin);
+      }
+      constexpr std::size_t kRows = DeltaRows::kRows;
+      CosSinEvaluator::Anchor anchor(pairs);
+      std::vector<float> rows(kRows * values);
+      const auto all = absl::MakeConstSpan(positions.values());
+      for (std::size_t t = 0; t < all.size(); t += kRows) {
+        const auto some = all.subspan(t, kRows);
+        evaluator.Rows(some, rows.data(), rows.data() + pairs,
+                       static_cast<std::ptrdiff_t>(values), false, &anchor);
+        for (std::size_t i = 0; i < some.size(); ++i) {
+          lay_out(static_cast<std::int64_t>(t + i), rows.data() + i * values);
         }
       }
-      t += n;
-      if (n > 0) continue;
+      return;
     }
+  }
+  std::vector<T> row(values);
+  std::vector<double> at(positions.axes());
+  for (std::int64_t t = 0; t < tokens; ++t) {
     for (int a = 0; a < positions.axes(); ++a) at[a] = positions.at(a, 0, t);
-    evaluator.Row(at.data(), rows.data());
-    lay_out(t, rows.data());
-    ++t;
+    evaluator.Row(at.data(), row.data());
+    lay_out(t, row.data());
   }
 }
 

@@ -109,6 +109,15 @@ absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced) {
                    "\" is unknown; this CPU supports ", names));
 }
 
+bool WalksPagesAtOnce() {
+#ifdef __x86_64__
+  static const bool intel = __builtin_cpu_is("intel");
+  return intel;
+#else
+  return false;
+#endif
+}
+
 const KernelTable& ActiveKernels() {
   static const KernelTable& active = DetermineActiveKernels();
   return active;

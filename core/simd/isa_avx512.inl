@@ -39,19 +39,6 @@ struct Avx512 {
     return _mm512_permute_pd(x, 0b01010101);
   }
 
-  // x0 x0 x1 x1 .. of the next values, without a vector of indices, which would
-  // take a register.
-  static Floats Twins(const float* src) {
-    const __m512i pairs = _mm512_cvtepu32_epi64(
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src)));
-    return _mm512_moveldup_ps(_mm512_castsi512_ps(pairs));
-  }
-  // -x y -z ..
-  static Floats NegateFirsts(const Floats& x) {
-    return _mm512_xor_ps(
-        x, _mm512_castsi512_ps(_mm512_set1_epi64(0x0000000080000000)));
-  }
-
   // a * b + c and a * b - c, rounded once: xsimd 8.1's rounds twice here.
   static Doubles MulAdd(const Doubles& a, const Doubles& b, const Doubles& c) {
     return _mm512_fmadd_pd(a, b, c);
@@ -183,8 +170,8 @@ struct Avx512 {
     StoreHigh16(RoundBf16WithNans(x), dst);
   }
 
-  // As RoundBf16 of kernels_convert.inl. A masked sum stands for the shift of
-  // the last bit to its place.
+  // Does what RoundBf16 of kernels_convert.inl does. A masked sum stands for
+  // the shift of the last bit to its place.
   static Words RoundBf16(const Floats& x) {
     const __m512i bits = _mm512_castps_si512(x);
     const __mmask16 odd =

@@ -61,52 +61,38 @@ struct AngleSums {
 // Where a rotation finds its bytes, and where it leaves them. It decides about
 // the order of the work and the kind of stores, never about a byte.
 enum class Memory {
-  kCached,    // all of it fits a cache: one slice after another
+  kCached,    // all of it fits a cache
   kCold,      // src comes from memory
   kStreamed,  // and dst is written past the caches, if src is not dst; then
               // KernelTable::end_streams has to be called
-  kFar,       // likewise, and no cache holds what src is
 };
 
-inline bool Streams(Memory memory) {
-  return memory == Memory::kStreamed || memory == Memory::kFar;
-}
-
-// Rotates the pairs of lines x tokens x heads slices. Strides are in elements;
+// Rotates the pairs of tokens x heads slices. The slice of token t and head h
+// is at t * token_stride + h * head_stride, in src and in dst, and its cosines
+// are at table + t * table_token_stride + h * table_head_stride, the sines
+// table_sine_offset behind them. They are finite. All strides are in elements;
 // any alignment. src and dst are equal or do not overlap; they are equal only
 // if the pairings are.
-// A line holds tokens x heads slices, `stride` apart. A tensor [tokens, heads,
-// head_dim] is one line; each head of [heads, tokens, head_dim] is a line of
-// one head, and several of them are worked on together for the sake of the
-// table, which they share.
-// The cosines of token t, head h are at table + t * table_token_stride + h *
-// table_head_stride, the sines table_sine_offset behind them. They are finite.
 // Half-split pairs are (i, i + pairs), interleaved ones (2i, 2i + 1), counted
-// from src and dst.
+// from the slice.
 struct RotateJob {
   const void* src;
   void* dst;
-  std::size_t lines;
   std::size_t tokens;
   std::size_t heads;
   std::size_t pairs;
-  std::ptrdiff_t src_line_stride;
-  std::ptrdiff_t src_stride;
-  std::ptrdiff_t dst_line_stride;
-  std::ptrdiff_t dst_stride;
+  std::ptrdiff_t token_stride;
+  std::ptrdiff_t head_stride;
   const void* table;  // float, or double for float64 tensors
   std::ptrdiff_t table_token_stride;
   std::ptrdiff_t table_head_stride;
   std::ptrdiff_t table_sine_offset;
-  // Channels of each slice's row that are copied, counted from src and dst as
-  // the slice is; none are if src is dst.
+  // Channels that are copied beside each slice, so many from it on; none are if
+  // src is dst.
   std::ptrdiff_t pass_offset;
   std::size_t pass_width;
   Memory memory;
-  // Pages that are walked at once, unless kCached: 1, 2 or 4.
-  std::size_t pages;
-  // Whether they fetch src ahead, or leave that to the CPU.
-  bool fetch;
+  bool by_pages;  // WalksPagesAtOnce() of dispatch.h
 };
 
 using RotateKernel = void (*)(const RotateJob&);

@@ -15,7 +15,7 @@
 #include <xsimd/xsimd.hpp>
 
 #include "core/simd/kernels.h"
-#include "core/simd/kernels_bits.inl"
+#include "core/simd/kernels_convert.inl"
 #include "core/simd/kernels_doubt.inl"
 
 namespace posenc::simd {

@@ -16,10 +16,19 @@
 #include <cstring>
 #include <xsimd/xsimd.hpp>
 
-#include "core/simd/kernels_bits.inl"
-
 namespace posenc::simd {
 namespace {
+
+// The same bits as a vector of another type. xsimd 8 takes the vector's type,
+// and later versions that of its elements.
+template <class To, class From>
+To BitCast(const From& x) {
+#if XSIMD_VERSION_MAJOR < 9
+  return xsimd::bitwise_cast<To>(x);
+#else
+  return xsimd::bitwise_cast<typename To::value_type>(x);
+#endif
+}
 
 template <class IsaType, class T>
 struct Native {

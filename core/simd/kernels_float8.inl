@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <xsimd/xsimd.hpp>
 
-#include "core/simd/kernels_bits.inl"
 #include "core/simd/kernels_convert.inl"
 
 namespace posenc::simd {
@@ -65,7 +64,7 @@ struct Float8 {
     Isa::template StoreTwoBytes<kStream>(Narrowed(x), Narrowed(y), dst);
   }
   static void Narrow(const Batch& x, std::uint8_t* dst) { Store(x, dst); }
-  // As those of F16: only rotations that change the pairing come here.
+  // Works as F16's does. Only rotations that change the pairing use it.
   static void LoadInterleaved(const std::uint8_t* src, Batch* x, Batch* y) {
     alignas(64) float wide[2 * kLanes];
     Load(src).store_aligned(wide);

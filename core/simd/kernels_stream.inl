@@ -1,5 +1,69 @@
-// Slices that are written past the caches although they, or their halves, are
-// no whole cache lines. Part of kernels.inl.
+// Bytes that are fetched, copied as they are, or written past the caches. Part
+// of kernels.inl.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <xsimd/xsimd.hpp>
+
+namespace posenc::simd {
+namespace {
+
+constexpr std::size_t kLine = 64;  // of the caches
+constexpr std::size_t kPage = 4096;
+
+// Inlined always: to g++ 12 a call of it has no effect, and is left out.
+// kCache: 3 is the first level, 2 the second.
+template <int kCache>
+[[gnu::always_inline]] inline void Fetch(const char* at, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += kLine) {
+    __builtin_prefetch(at + i, 0, kCache);
+  }
+}
+
+// The first and the last kSize of `bytes`, which are at most twice as many.
+template <std::size_t kSize>
+[[gnu::always_inline]] inline void CopyEnds(const char* src, char* dst,
+                                            std::size_t bytes) {
+  char first[kSize], last[kSize];
+  std::memcpy(first, src, kSize);
+  std::memcpy(last, src + bytes - kSize, kSize);
+  std::memcpy(dst, first, kSize);
+  std::memcpy(dst + bytes - kSize, last, kSize);
+}
+
+// By vectors, the last of which may overlap the one before.
+template <class Isa>
+[[gnu::always_inline]] inline void CopyBytes(const char* src, char* dst,
+                                             std::size_t bytes) {
+  using Bytes = xsimd::batch<std::uint8_t, typename Isa::Arch>;
+  constexpr std::size_t kSize = Bytes::size;
+  const auto copy = [&](std::size_t at) {
+    Bytes::load_unaligned(reinterpret_cast<const std::uint8_t*>(src + at))
+        .store_unaligned(reinterpret_cast<std::uint8_t*>(dst + at));
+  };
+  if (bytes < kSize) {
+    if (bytes >= 32) return CopyEnds<32>(src, dst, bytes);
+    if (bytes >= 16) return CopyEnds<16>(src, dst, bytes);
+    if (bytes >= 8) return CopyEnds<8>(src, dst, bytes);
+    for (std::size_t i = 0; i < bytes; ++i) dst[i] = src[i];
+    return;
+  }
+  for (std::size_t i = 0; i + kSize <= bytes; i += kSize) copy(i);
+  if (bytes % kSize != 0) copy(bytes - kSize);
+}
+
+// Whole lines.
+template <class Isa>
+void StreamBytes(const char* src, char* dst, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += kLine) {
+    Isa::StreamLine(src + i, dst + i);
+  }
+}
+
+// Writes bytes past the caches that do not come as whole cache lines:
 //
 //   dst      ..|--line--|--line--|--line--|--line--|..
 //   slices       |---0---|---1---|---2---|---3---|
@@ -7,50 +71,31 @@
 // They are gathered in a buffer that stays in the first-level cache, and whole
 // lines of it are streamed. The first line and the last one, which others have
 // a part of, are written by bytes.
-
-#pragma once
-
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-
-#include "core/simd/kernels_bytes.inl"
-#include "core/simd/kernels_slice.inl"
-
-namespace posenc::simd {
-namespace {
-
-// What is gathered before it is streamed. Smaller pieces wait for their own
-// stores, larger ones for the memory: float16 of 80 channels, 64 MB, of the
-// best copy, by pieces of 320 B 0.93, of 1 KiB 0.94, of 4 KiB 0.87 (Xeon);
-// float32 by 512 B 0.89, 1 KiB 0.92, 2 KiB 0.78 of a streaming copy (Zen 5).
-constexpr std::size_t kPiece = 1024;
-
 template <class Isa>
 class LineStream {
  public:
-  // The bytes of a slice and of what stands beside it.
-  static constexpr std::size_t kMaxSlice = 2048;
+  // What is best gathered before it is streamed. Smaller pieces wait for their
+  // own stores, larger ones for the memory: float16 of 80 channels, 64 MB, of
+  // the best copy, by pieces of 320 B 0.93, of 1 KiB 0.94, of 4 KiB 0.87
+  // (Xeon).
+  static constexpr std::size_t kPiece = 1024;
+  // And what is gathered at most.
+  static constexpr std::size_t kMaxBytes = 2048;
 
   LineStream() = default;
   LineStream(const LineStream&) = delete;
   LineStream& operator=(const LineStream&) = delete;
 
-  // For bytes that follow one another from dst on.
-  void Start(char* dst) {
+  // For bytes that follow one another from dst on. Returns where the next ones
+  // have to be put: there is room for kMaxBytes.
+  char* Start(char* dst) {
     others_ = reinterpret_cast<std::uintptr_t>(dst) % kLine;
     line_ = dst - others_;
-    next_ = buffer_ + others_;
+    return buffer_ + others_;
   }
 
-  // Where the next bytes have to be put. Who puts some there says so.
-  char* next() const { return next_; }
-  void set_next(char* next) { next_ = next; }
-  // As soon as they end here or behind it, Take() has to be called.
-  const char* limit() const { return buffer_ + kPiece; }
-
-  // Streams the whole lines in front of `end`. Returns the place of the next
-  // bytes, which has room for a piece of small slices or one of kMaxSlice.
+  // Streams the whole lines in front of `end`, and returns the place of the
+  // next bytes.
   char* Take(char* end) {
     const auto bytes = static_cast<std::size_t>(end - buffer_);
     const std::size_t whole = bytes / kLine * kLine;
@@ -67,9 +112,9 @@ class LineStream {
     return end - whole;
   }
 
-  // Writes all that is left.
-  void End() {
-    const char* const end = Take(next_);
+  // Writes all that is left in front of `end`.
+  void End(char* end) {
+    end = Take(end);
     const char* const begin = buffer_ + others_;
     std::memcpy(line_ + others_, begin, static_cast<std::size_t>(end - begin));
   }
@@ -77,8 +122,7 @@ class LineStream {
  private:
   std::size_t others_;  // bytes in front of the first, in its line
   char* line_;          // where the buffer's first byte goes
-  char* next_;
-  alignas(kLine) char buffer_[kLine + kPiece + kMaxSlice];
+  alignas(kLine) char buffer_[kLine + kMaxBytes];
 };
 
 }  // namespace

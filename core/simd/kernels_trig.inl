@@ -34,7 +34,7 @@
 #include <xsimd/xsimd.hpp>
 
 #include "core/simd/kernels.h"
-#include "core/simd/kernels_bits.inl"
+#include "core/simd/kernels_convert.inl"
 
 namespace posenc::simd {
 namespace {

@@ -1,6 +1,6 @@
 // Where versions of libraries differ: gRPC 1.51 to 1.83, protobuf 3.21 to 36,
 // abseil 20220623 to 20260526. All that depends on a version stands here, but
-// for xsimd's (core/simd/kernels_bits.inl).
+// for xsimd's (core/simd/kernels_convert.inl).
 
 #pragma once
 
@@ -27,6 +27,7 @@
 #include "absl/base/log_severity.h"
 #include "absl/log/globals.h"
 #include "absl/log/initialize.h"
+#include "absl/log/log.h"
 #include "absl/log/log_entry.h"
 #include "absl/log/log_sink.h"
 #include "absl/log/log_sink_registry.h"
@@ -134,6 +135,16 @@ inline void SetLog(LogFunction write) {
   google::protobuf::SetLogHandler(nullptr);
 #endif
   internal::Hook();
+}
+
+// Logs an error as gRPC itself does. For tests.
+inline void LogError(const char* file, int line, const char* text) {
+#if POSENC_GRPC_BEFORE(66)
+  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);  // before grpc_init(): none
+  gpr_log(file, line, GPR_LOG_SEVERITY_ERROR, "%s", text);
+#else
+  LOG(ERROR).AtLocation(file, line) << text;
+#endif
 }
 
 }  // namespace posenc::compat

@@ -17,7 +17,7 @@
 namespace posenc::server {
 namespace {
 
-// What libmicrohttpd takes of a request's line and headers.
+// The most bytes that a request's line and headers may have together.
 constexpr std::size_t kConnectionBytes = 16 << 10;
 // More than kMaxConnections: those that are being ended count, too.
 constexpr unsigned kMostSockets = 256;

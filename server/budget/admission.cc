@@ -74,13 +74,15 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
   const bool alone = claimed_ == waiting_held_ + held;
   const bool fits = Fits(bytes) || (alone && claimed_ + bytes <= budget_);
   if (bytes > budget_ - held) return Entry::kNever;
-  if ((!fits || (!inside_.empty() && !alone)) &&
-      !ResponsePassesAsSmall(bytes)) {
+  const bool behind = !inside_.empty() || (IsSmall(held) && !outside_.empty());
+  if ((!fits || (behind && !alone)) && !ResponsePassesAsSmall(bytes)) {
     if (alone) return Entry::kFull;
     waiter->bytes_ = bytes;
     waiter->held_ = held;
     waiting_held_ += held;
-    Wait(&inside_, waiter);
+    // Who holds next to nothing has nothing to give back, and large responses
+    // to small requests must not go before those who wait outside.
+    Wait(IsSmall(held) ? &outside_ : &inside_, waiter);
     return Entry::kWaiting;
   }
   Claim(bytes);
@@ -94,9 +96,17 @@ void Admission::Wait(std::list<Waiter*>* queue, Waiter* waiter) {
 }
 
 void Admission::StopWaiting(Waiter* waiter) {
-  if (waiter->queue_ == &inside_) waiting_held_ -= waiter->held_;
+  waiting_held_ -= std::exchange(waiter->held_, 0);
   waiter->queue_->erase(waiter->position_);
   waiter->queue_ = nullptr;
+}
+
+Admission::Waiter* Admission::NewestHolder() const {
+  if (!inside_.empty()) return inside_.back();
+  for (auto at = outside_.rbegin(); at != outside_.rend(); ++at) {
+    if ((*at)->held_ > 0) return *at;
+  }
+  return nullptr;
 }
 
 bool Admission::Leave(Waiter* waiter) {
@@ -133,7 +143,7 @@ void Admission::ClaimHeld(std::int64_t bytes, Waiter* waiter) {
 
 void Admission::Grow(std::int64_t bytes, Waiter* waiter) {
   Claim(bytes);
-  if (waiter != nullptr && waiter->queue_ == &inside_) {
+  if (waiter != nullptr && waiter->queue_ != nullptr && waiter->held_ > 0) {
     waiter->held_ += bytes;
     waiting_held_ += bytes;
   }
@@ -165,21 +175,21 @@ void Admission::Release(std::int64_t bytes) {
       }
       if (!queue->empty()) break;
     }
-    // Everybody who holds a claim waits for more. If only what is held beyond
-    // the claims stops the first, it goes on: nobody else would release
-    // anything. Else this is a deadlock, and the newest is refused; it releases
-    // its claim, which calls this function again.
-    if (!inside_.empty() && claimed_ == waiting_held_) {
-      Waiter* const first = inside_.front();
+    // Everybody who holds a claim waits for more, so nobody releases anything.
+    // The first goes on if its claim fits, although more is held than claimed.
+    // If it does not fit, this is a deadlock: the newest is refused and
+    // releases its claim, which calls this function again.
+    if (claimed_ == waiting_held_ && NewestHolder() != nullptr) {
+      Waiter* const first =
+          inside_.empty() ? outside_.front() : inside_.front();
       if (claimed_ + first->bytes_ <= budget_) {
         StopWaiting(first);
         Claim(first->bytes_);
         admitted.push_back(first);
+      } else {
+        refused = NewestHolder();
+        StopWaiting(refused);
       }
-    }
-    if (!inside_.empty() && claimed_ == waiting_held_) {
-      refused = inside_.back();
-      StopWaiting(refused);
     }
     left = Left();
   }

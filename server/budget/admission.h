@@ -4,7 +4,7 @@
 //
 // Two queues wait for the budget, each in the order of arrival:
 //   inside_   calls that hold a claim and need more, for their response
-//   outside_  calls that hold nothing yet
+//   outside_  calls that hold nothing yet, or next to nothing (IsSmall)
 // Small calls pass those outside, and small responses those inside who have not
 // waited for long, up to a sixteenth beside the budget. Calls inside go first,
 // because only they can give bytes back. Calls that all hold a claim and all
@@ -18,7 +18,7 @@
 // the two counts.
 //
 // Invariants, under the lock:
-//   waiting_held_ is what the calls in inside_ hold, and part of claimed_
+//   waiting_held_ is what waiting calls hold, and part of claimed_
 //   after each AdmitWaiting(), the head of the first queue that is not empty
 //   does not fit
 // Safe for many threads. No callback is made with the lock held.
@@ -143,6 +143,8 @@ class Admission {
   void Claim(std::int64_t bytes);
   void Wait(std::list<Waiter*>* queue, Waiter* waiter);
   void StopWaiting(Waiter* waiter);
+  // Of those that hold a claim and wait; null if there are none.
+  Waiter* NewestHolder() const;
   void Grow(std::int64_t bytes, Waiter* waiter);
   bool Fits(std::int64_t bytes) const;
   bool PassesAsSmall(std::int64_t bytes) const;

@@ -117,7 +117,9 @@ constexpr Key kKeys[] = {
      "4096, or half of the limit of descriptors less 64 if that is fewer"},
     {"max-connections-per-peer", kInteger, 1, 1000000, kReloads,
      POSENC_FIELD(server.connections.max_connections_per_peer),
-     "The same from one address.", "COUNT", ""},
+     "The same from one address. Peers of unix sockets have none, and are not "
+     "counted.",
+     "COUNT", ""},
     {"max-concurrent-streams", kInteger, 1, kMaxInt, kRestart,
      POSENC_FIELD(server.connections.max_concurrent_streams),
      "Calls in progress on one connection; half of them may be watches of "

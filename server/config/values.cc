@@ -70,7 +70,7 @@ absl::Status SetDuration(const Key& key, absl::string_view text,
   return absl::OkStatus();
 }
 
-// Of bytes, or a whole number.
+// Sets a size in bytes, or a whole number.
 absl::Status SetInteger(const Key& key, absl::string_view text,
                         const KeyField& field) {
   const bool is_bytes = key.kind == KeyKind::kBytes;
@@ -223,7 +223,9 @@ absl::Status SetKey(const Key& key, const std::vector<std::string>& values,
       break;
   }
   const absl::Status status = CheckText(text);
-  if (status.ok()) *std::get<std::string*>(field) = text;
+  // --help shows what stands for no value ("off"), so it can be given, too.
+  const bool none = !text.empty() && text == key.default_means;
+  if (status.ok()) *std::get<std::string*>(field) = none ? "" : text;
   return status;
 }
 

@@ -308,8 +308,7 @@ class Bench {
     const CoreRow row = RowOf(c);
     if (!Wanted(row)) return;
     Fill(c.dtype);
-    Report(Compare(row, CallOf(c, src(), dst(), Calls::kNewPositions),
-                   {{"ready_table", Pass(c)}}, Clock::kThread));
+    Report(Compare(row, Call(c), {{"ready_table", Pass(c)}}, Clock::kThread));
   }
 
   // The pool's rules: tiles, which the caller and whoever is free take.

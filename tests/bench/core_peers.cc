@@ -11,7 +11,6 @@
 
 namespace {
 
-using posenc::bench::Calls;
 using posenc::bench::RotationShape;
 using Call = std::function<void()>;
 
@@ -23,10 +22,10 @@ extern "C" {
 const char* PosencIsa() { return posenc::simd::ActiveKernels().name; }
 
 // The whole call on [tokens, heads, head_dim], for PosencRun. dtype is
-// numbered as posenc.v1.Dtype. new_positions: as Calls::kNewPositions.
+// numbered as posenc.v1.Dtype.
 void* PosencRotation(int dtype, int interleaved, std::int64_t tokens,
-                     std::int64_t heads, std::int64_t head_dim,
-                     int new_positions, const void* src, void* dst) {
+                     std::int64_t heads, std::int64_t head_dim, const void* src,
+                     void* dst) {
   RotationShape shape;
   shape.dtype = static_cast<posenc::core::Dtype>(dtype);
   shape.pairing = interleaved != 0 ? posenc::core::Pairing::kInterleaved
@@ -35,8 +34,7 @@ void* PosencRotation(int dtype, int interleaved, std::int64_t tokens,
   shape.heads = heads;
   shape.head_dim = shape.rotary_dim = head_dim;
   return new Call(posenc::bench::CallOf(
-      shape, static_cast<const std::byte*>(src), static_cast<std::byte*>(dst),
-      new_positions != 0 ? Calls::kNewPositions : Calls::kSamePositions));
+      shape, static_cast<const std::byte*>(src), static_cast<std::byte*>(dst)));
 }
 
 // The table 131072 x 64 of float32, for PosencRun.

@@ -15,9 +15,7 @@ out, with the reason, if it is not installed or gives other numbers.
   ggml             rope, which computes cosines and sines on the way as posenc does
   numpy            the table, as people write it, which makes new arrays
   numpy_out        the same into arrays that are there
-All rotations but ggml's have ready tables. posenc is called at the same positions again and
-again, as by the layers of a model: small calls find their rows. "L2, new positions"
-is measured where it has to compute them.
+All rotations but ggml's have ready tables. posenc computes its own in every call.
 """
 
 import argparse
@@ -29,12 +27,10 @@ import os
 import statistics
 import time
 
-NEW = "L2, new positions"
 HEADS, DIM, BASE = 32, 128, 10000.0
 ROUNDS = 9
 SIZES = (
     ("L2", 256 << 10),
-    (NEW, 256 << 10),
     ("memory", 32 << 20),
     ("memory", 64 << 20),
     ("memory", 256 << 20),
@@ -50,7 +46,7 @@ class Posenc:
         self.posenc.PosencIsa.restype = ctypes.c_char_p
         self.posenc.PosencRotation.restype = ctypes.c_void_p
         self.posenc.PosencRotation.argtypes = (
-            [ctypes.c_int] * 2 + [ctypes.c_int64] * 3 + [ctypes.c_int] + [ctypes.c_void_p] * 2
+            [ctypes.c_int] * 2 + [ctypes.c_int64] * 3 + [ctypes.c_void_p] * 2
         )
         self.posenc.PosencTable.restype = ctypes.c_void_p
         self.posenc.PosencTable.argtypes = [ctypes.c_void_p] * 2
@@ -65,7 +61,6 @@ class Posenc:
             case.tokens,
             HEADS,
             DIM,
-            int(case.name == NEW),
             source.data_ptr(),
             target.data_ptr(),
         )

@@ -28,7 +28,7 @@ core::RopeLookup LookupOf(core::Pairing pairing, std::int64_t rotary_dim,
 
 namespace {
 
-core::ApplyRopeArgs ArgsOf(const RotationShape& shape, std::int64_t start) {
+core::ApplyRopeArgs ArgsOf(const RotationShape& shape) {
   core::ApplyRopeArgs args;
   args.rope = LookupOf(shape.pairing, shape.rotary_dim, shape.head_dim);
   args.layout = shape.layout;
@@ -36,9 +36,9 @@ core::ApplyRopeArgs ArgsOf(const RotationShape& shape, std::int64_t start) {
     args.saturation = core::Saturation::kFinite;
   }
   if (shape.layout == core::Layout::kThd) {
-    args.positions = core::PackedSequences{{0, shape.tokens}, {start}};
+    args.positions = core::PackedSequences{{0, shape.tokens}, {}};
   } else {
-    args.positions = core::StartPosition{start};
+    args.positions = core::StartPosition{0};
   }
   return args;
 }
@@ -46,31 +46,21 @@ core::ApplyRopeArgs ArgsOf(const RotationShape& shape, std::int64_t start) {
 }  // namespace
 
 std::function<void()> CallOf(const RotationShape& shape, const std::byte* src,
-                             std::byte* dst, Calls calls) {
-  // As many starts as no encoding keeps rows of.
-  constexpr std::int64_t kStarts = 32;
-  std::vector<core::ApplyRopeArgs> args = {ArgsOf(shape, 0)};
-  while (calls == Calls::kNewPositions && args.size() < kStarts) {
-    args.push_back(args[0]);
-    const auto start = static_cast<std::int64_t>(args.size()) * shape.tokens;
-    args.back().positions = ArgsOf(shape, start).positions;
-  }
+                             std::byte* dst) {
   const core::ConstTensorView in{shape.dtype, shape.shape(), src};
-  return
-      [args = std::move(args), next = std::size_t{0}, in, src, dst]() mutable {
-        const absl::StatusOr<core::Rotations> rotations =
-            core::PrepareApplyRope(args[next], &in, nullptr);
-        Require(rotations.status());
-        core::MapAll(*rotations->q, src, dst);
-        next = next + 1 < args.size() ? next + 1 : 0;
-      };
+  return [args = ArgsOf(shape), in, src, dst] {
+    const absl::StatusOr<core::Rotations> rotations =
+        core::PrepareApplyRope(args, &in, nullptr);
+    Require(rotations.status());
+    core::MapAll(*rotations->q, src, dst);
+  };
 }
 
 std::function<void()> PassOf(const RotationShape& shape, const std::byte* src,
                              std::byte* dst) {
   const core::ConstTensorView in{shape.dtype, shape.shape(), src};
   absl::StatusOr<core::Rotations> rotations =
-      core::PrepareApplyRope(ArgsOf(shape, 0), &in, nullptr);
+      core::PrepareApplyRope(ArgsOf(shape), &in, nullptr);
   Require(rotations.status());
   const std::shared_ptr<core::RowMap> map = std::move(rotations->q);
   const std::shared_ptr<core::RowMap::Worker> worker =

@@ -41,16 +41,10 @@ void Require(const absl::Status& status);
 core::RopeLookup LookupOf(core::Pairing pairing, std::int64_t rotary_dim,
                           std::int64_t head_dim);
 
-// Where the tokens of one call after another stand.
-enum class Calls {
-  kSamePositions,  // at 0, 1, ..: a call may find the rows of the one before
-  kNewPositions,   // where no call of late stood, so that rows are computed
-};
-
-// The whole call: prepares, computes or finds rows, rotates. dst may be src.
+// The whole call, at positions 0, 1, ..: prepares, computes rows, rotates. dst
+// may be src.
 std::function<void()> CallOf(const RotationShape& shape, const std::byte* src,
-                             std::byte* dst,
-                             Calls calls = Calls::kSamePositions);
+                             std::byte* dst);
 
 // The pass alone, by rows that are ready if it is of one block.
 std::function<void()> PassOf(const RotationShape& shape, const std::byte* src,

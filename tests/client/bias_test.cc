@@ -251,6 +251,49 @@ TEST_F(BiasTest, TilesMissingTwiceOrOutOfOrderAreInternal) {
   }
 }
 
+v1::BuildBiasResponse TileOf(std::int64_t query, std::int64_t key,
+                             const std::vector<std::int64_t>& shape,
+                             std::size_t bytes,
+                             v1::Dtype dtype = v1::DTYPE_FLOAT32) {
+  v1::BuildBiasResponse response;
+  response.set_query_start(query);
+  response.set_key_start(key);
+  response.mutable_tile()->set_dtype(dtype);
+  response.mutable_tile()->mutable_shape()->Add(shape.begin(), shape.end());
+  response.mutable_tile()->set_data(std::string(bytes, 'x'));
+  return response;
+}
+
+TEST_F(BiasTest, TilesThatDoNotFitAreErrorsAndNeverWritten) {
+  const Client client = Client::Connect(options_);
+  v1::BuildBiasRequest request;
+  request.set_query_length(2);
+  request.set_key_length(3);
+
+  service_.Answer({TileOf(0, 0, {1, 2, 3}, 24)});
+  EXPECT_TRUE(client.BuildBias(request).ok());
+  const std::vector<std::vector<v1::BuildBiasResponse>> wrong = {
+      {TileOf(1, 0, {1, 2, 3}, 24)},   // past the last query
+      {TileOf(0, -1, {1, 2, 3}, 24)},  // before the first key
+      {TileOf(0, 0, {1, 2, 4}, 32)},   // too wide
+      {TileOf(0, 0, {2, 3}, 24)},      // no heads
+      {TileOf(0, 0, {1, 2, 3}, 20)},   // bytes missing
+      {TileOf(0, 0, {1, 2, 3}, 0)},
+      {TileOf(0, 0, {std::int64_t{1} << 62, 2, 3}, 24)},
+      {TileOf(0, 0, {0, 2, 3}, 0)},
+      {TileOf(0, 0, {1, 1, 3}, 12)},  // the second row missing
+      // Another head, and another type.
+      {TileOf(0, 0, {1, 1, 3}, 12), TileOf(1, 0, {2, 1, 3}, 24)},
+      {TileOf(0, 0, {1, 1, 3}, 12),
+       TileOf(1, 0, {1, 1, 3}, 6, v1::DTYPE_FLOAT16)}};
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    service_.Answer(wrong[i]);
+    EXPECT_EQ(client.BuildBias(request).status().code(),
+              absl::StatusCode::kInternal)
+        << i;
+  }
+}
+
 TEST_F(BiasTest, WorksOverAStubAlone) {
   const Client client(
       std::shared_ptr<v1::PositionalEncodingService::StubInterface>(

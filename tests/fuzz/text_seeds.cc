@@ -87,12 +87,12 @@ void WriteTexts(const fs::path& out) {
         "Accept-Encoding: br, gzip;q=0.5\r\nSec-Fetch-Site: none\r\n\r\n");
   Write(out / "admin", "old", "GET /readyz HTTP/1.0\r\n\r\n");
   Write(out / "admin", "call",
-        "POST /v1/resolve HTTP/1.1\r\nHost: posenc\r\n"
+        "POST /config HTTP/1.1\r\nHost: posenc\r\n"
         "Origin: http://posenc\r\nContent-Type: application/json\r\n"
         "Authorization: Bearer secret\r\nX-Request-Id: one\r\n"
         "Content-Length: 2\r\n\r\n{}");
   Write(out / "admin", "chunked",
-        "POST /v1/table HTTP/1.1\r\nHost: posenc\r\n"
+        "POST /metrics HTTP/1.1\r\nHost: posenc\r\n"
         "Content-Type: application/json\r\n"
         "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n");
 }

@@ -121,13 +121,6 @@ TEST(HistogramTest, ValuesBeyondTheRangeCountAsItsEnds) {
   EXPECT_EQ(histogram.max(), Histogram::kHighest);
 }
 
-TEST(HistogramTest, CountsValuesUpToABound) {
-  const Histogram histogram = Of({10, 20, 30, 2000});
-  EXPECT_EQ(histogram.CountUpTo(9), 0);
-  EXPECT_EQ(histogram.CountUpTo(20), 2);
-  EXPECT_EQ(histogram.CountUpTo(1'000'000), 4);
-}
-
 struct Decoded {
   std::uint32_t cookie = 0;
   int digits = 0;

@@ -46,10 +46,11 @@ TEST(UnitsTest, ParsesBytes) {
   }
 }
 
-TEST(UnitsTest, ParsesRates) {
-  EXPECT_THAT(*ParseRates("--x", "1000,2.5"), testing::ElementsAre(1000, 2.5));
+TEST(UnitsTest, ParsesNumbers) {
+  EXPECT_THAT(*ParseNumbers("--x", "1000,2.5", 1e7, ""),
+              testing::ElementsAre(1000, 2.5));
   for (const char* text : {"", "0", "-1", "nan", "1,,2", "1e9"}) {
-    EXPECT_FALSE(ParseRates("--x", text).ok()) << text;
+    EXPECT_FALSE(ParseNumbers("--x", text, 1e7, "").ok()) << text;
   }
 }
 

@@ -23,20 +23,20 @@
 
 namespace {
 
-namespace pb = google::protobuf;
+namespace protobuf = google::protobuf;
 
 class Linter {
  public:
   int faults() const { return faults_; }
 
-  void File(const pb::FileDescriptor& file) {
+  void File(const protobuf::FileDescriptor& file) {
     std::string directory(file.name().substr(0, file.name().rfind('/')));
     std::replace(directory.begin(), directory.end(), '/', '.');
     if (file.package() != directory) {
       Fault(file.name(),
             absl::StrCat("package ", file.package(), " is not its path"));
     }
-    const pb::FileOptions& options = file.options();
+    const protobuf::FileOptions& options = file.options();
     if (options.go_package().empty()) Fault(file.name(), "has no go_package");
     if (options.java_package() != absl::StrCat("io.github.", file.package())) {
       Fault(file.name(), "java_package is not io.github. and its package");
@@ -75,7 +75,7 @@ class Linter {
     }
   }
 
-  void Service(const pb::ServiceDescriptor& service) {
+  void Service(const protobuf::ServiceDescriptor& service) {
     const std::string suffix = "Service";
     const absl::string_view name = service.name();
     Camel(service.full_name(), name);
@@ -86,7 +86,7 @@ class Linter {
     for (int i = 0; i < service.method_count(); ++i) Rpc(*service.method(i));
   }
 
-  void Rpc(const pb::MethodDescriptor& rpc) {
+  void Rpc(const protobuf::MethodDescriptor& rpc) {
     const absl::string_view where = rpc.full_name();
     Camel(where, rpc.name());
     if (rpc.input_type()->name() != absl::StrCat(rpc.name(), "Request")) {
@@ -97,14 +97,14 @@ class Linter {
       Fault(where, absl::StrCat("returns ", rpc.output_type()->name(), ", not ",
                                 rpc.name(), "Response"));
     }
-    pb::SourceLocation location;
+    protobuf::SourceLocation location;
     if (!rpc.GetSourceLocation(&location) ||
         location.leading_comments.find_first_not_of(" \n") ==
             std::string::npos) {
       Fault(where, "has no comment");
     }
     if (rpc.options().idempotency_level() ==
-        pb::MethodOptions::IDEMPOTENCY_UNKNOWN) {
+        protobuf::MethodOptions::IDEMPOTENCY_UNKNOWN) {
       Fault(where, "has no idempotency_level");
     }
   }
@@ -120,7 +120,7 @@ class Linter {
     }
   }
 
-  void Message(const pb::Descriptor& message) {
+  void Message(const protobuf::Descriptor& message) {
     if (message.options().map_entry()) return;
     Camel(message.full_name(), message.name());
     for (int i = 0; i < message.field_count(); ++i) {
@@ -137,11 +137,11 @@ class Linter {
     }
   }
 
-  void Enum(const pb::EnumDescriptor& type) {
+  void Enum(const protobuf::EnumDescriptor& type) {
     const std::string prefix = Snake(type.name(), true) + "_";
     Camel(type.full_name(), type.name());
     for (int i = 0; i < type.value_count(); ++i) {
-      const pb::EnumValueDescriptor& value = *type.value(i);
+      const protobuf::EnumValueDescriptor& value = *type.value(i);
       if (!absl::StartsWith(value.name(), prefix)) {
         Fault(value.full_name(), "does not start with " + prefix);
       }
@@ -159,8 +159,8 @@ class Linter {
 }  // namespace
 
 int main(int argc, char** argv) {
-  pb::FileDescriptorSet set, released;
-  const auto read = [](const char* path, pb::FileDescriptorSet* into) {
+  protobuf::FileDescriptorSet set, released;
+  const auto read = [](const char* path, protobuf::FileDescriptorSet* into) {
     std::ifstream input(path, std::ios::binary);
     return input && into->ParseFromIstream(&input) && into->file_size() > 0;
   };
@@ -169,11 +169,11 @@ int main(int argc, char** argv) {
     std::cerr << "usage: posenc-proto-lint DESCRIPTOR_SET [RELEASED]\n";
     return 2;
   }
-  pb::DescriptorPool pool;
+  protobuf::DescriptorPool pool;
   Linter linter;
   int files = 0;
-  for (const pb::FileDescriptorProto& proto : set.file()) {
-    const pb::FileDescriptor* file = pool.BuildFile(proto);
+  for (const protobuf::FileDescriptorProto& proto : set.file()) {
+    const protobuf::FileDescriptor* file = pool.BuildFile(proto);
     if (file == nullptr) return 2;
     // Imports of other projects are none of ours to judge.
     if (absl::StartsWith(file->package(), "google.")) continue;

@@ -103,16 +103,9 @@ Count CountBlock(std::int64_t block, bool digest_only) {
   std::vector<float> rows(std::size_t{2} * kRows * kPairs);
   // As a table evaluates them: rows that follow each other otherwise than rows
   // by themselves.
-  if (block % kPositionKinds == kConsecutive &&
-      evaluator.HasConsecutiveRows(positions[0], kRows)) {
-    core::CosSinEvaluator::Anchor anchor(kPairs);
-    evaluator.ConsecutiveRows(positions[0], kRows, rows.data(),
-                              rows.data() + kPairs, 2 * kPairs, false, &anchor);
-  } else {
-    for (int t = 0; t < kRows; ++t) {
-      evaluator.Row(&positions[t], rows.data() + std::size_t{2} * t * kPairs);
-    }
-  }
+  core::CosSinEvaluator::Anchor anchor(kPairs);
+  evaluator.Rows(positions, rows.data(), rows.data() + kPairs, 2 * kPairs,
+                 false, &anchor);
   for (int t = 0; t < kRows; ++t) {
     const double position = positions[t];
     const float* const row = rows.data() + std::size_t{2} * t * kPairs;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
@@ -33,6 +34,18 @@ ResolvedRope Rope(int pairs, double attention_factor,
   return *std::move(rope);
 }
 
+// The rows of n tokens at `first` and the positions that follow.
+std::vector<float> RowsFrom(const CosSinEvaluator& evaluator, double first,
+                            std::int64_t n, CosSinEvaluator::Anchor* anchor) {
+  std::vector<double> positions(static_cast<std::size_t>(n));
+  std::iota(positions.begin(), positions.end(), first);
+  const std::size_t pairs = evaluator.pairs();
+  std::vector<float> rows(positions.size() * 2 * pairs);
+  evaluator.Rows(positions, rows.data(), rows.data() + pairs,
+                 static_cast<std::ptrdiff_t>(2 * pairs), false, anchor);
+  return rows;
+}
+
 void ExpectOwnRows(const CosSinEvaluator& evaluator, double first,
                    const std::vector<float>& rows) {
   const std::size_t width = 2 * evaluator.pairs();
@@ -56,13 +69,10 @@ TEST(CosSinEvaluatorTest, RunsHaveTheBytesOfTheirRows) {
                                         TensorRole::kKey, nullptr);
         for (const double first : {0.0, -1500.0, 123456.0, 2147480000.0}) {
           constexpr std::int64_t kRows = 2500;
-          ASSERT_TRUE(evaluator.HasConsecutiveRows(first, kRows));
+          ASSERT_TRUE(evaluator.Follow(first, kRows));
           CosSinEvaluator::Anchor anchor(pairs);
-          std::vector<float> rows(kRows * 2 * pairs);
-          evaluator.ConsecutiveRows(first, kRows, rows.data(),
-                                    rows.data() + pairs, 2 * pairs, false,
-                                    &anchor);
-          ExpectOwnRows(evaluator, first, rows);
+          ExpectOwnRows(evaluator, first,
+                        RowsFrom(evaluator, first, kRows, &anchor));
         }
       }
     }
@@ -75,7 +85,7 @@ TEST(CosSinEvaluatorTest, AnchorsServePiecesInAnyOrder) {
   constexpr auto kReach = static_cast<std::int64_t>(DeltaRows::kRows);
   const CosSinEvaluator evaluator(Rope(kPairs, 1), Direction::kForward,
                                   TensorRole::kKey, nullptr);
-  ASSERT_TRUE(evaluator.HasConsecutiveRows(0, kReach * kReach));
+  ASSERT_TRUE(evaluator.Follow(0, kReach * kReach));
   CosSinEvaluator::Anchor anchor(kPairs);
   std::mt19937_64 random(1);
   const auto upto = [&random](std::int64_t most) {
@@ -84,11 +94,8 @@ TEST(CosSinEvaluatorTest, AnchorsServePiecesInAnyOrder) {
   double position = 0;
   for (int piece = 0; piece < 3000; ++piece) {
     const std::int64_t n = upto(kReach);
-    std::vector<float> rows(n * 2 * kPairs);
-    evaluator.ConsecutiveRows(position, n, rows.data(), rows.data() + kPairs,
-                              2 * kPairs, false, &anchor);
-    EXPECT_GT(anchor.Left(position + static_cast<double>(n) - 1), 0);
-    ExpectOwnRows(evaluator, position, rows);
+    ExpectOwnRows(evaluator, position,
+                  RowsFrom(evaluator, position, n, &anchor));
     const std::int64_t by = random() % 4 == 0   ? upto(3 * kReach * kReach)
                             : random() % 2 == 0 ? kReach
                                                 : upto(kReach);
@@ -101,11 +108,9 @@ TEST(CosSinEvaluatorTest, AnchorsServePiecesInAnyOrder) {
 TEST(CosSinEvaluatorTest, SinesOfZeroKeepTheirSigns) {
   const CosSinEvaluator evaluator(Rope(4, 1 + 0x1p-24), Direction::kAdjoint,
                                   TensorRole::kKey, nullptr);
-  ASSERT_TRUE(evaluator.HasConsecutiveRows(0, 32));
+  ASSERT_TRUE(evaluator.Follow(0, 32));
   CosSinEvaluator::Anchor anchor(4);
-  std::vector<float> rows(32 * 8);
-  evaluator.ConsecutiveRows(0, 32, rows.data(), rows.data() + 4, 8, false,
-                            &anchor);
+  const std::vector<float> rows = RowsFrom(evaluator, 0, 32, &anchor);
   for (int i = 4; i < 8; ++i) {
     EXPECT_EQ(rows[i], 0) << i;
     EXPECT_TRUE(std::signbit(rows[i])) << i;
@@ -125,12 +130,10 @@ TEST(CosSinEvaluatorTest, SinesThatCancelAreNotTakenForExact) {
                                     Direction::kForward, TensorRole::kKey,
                                     nullptr);
     constexpr std::int64_t kRows = 1024;
-    ASSERT_TRUE(evaluator.HasConsecutiveRows(c.first, kRows));
+    ASSERT_TRUE(evaluator.Follow(c.first, kRows));
     CosSinEvaluator::Anchor anchor(1);
-    std::vector<float> rows(kRows * 2);
-    evaluator.ConsecutiveRows(c.first, kRows, rows.data(), rows.data() + 1, 2,
-                              false, &anchor);
-    ExpectOwnRows(evaluator, c.first, rows);
+    ExpectOwnRows(evaluator, c.first,
+                  RowsFrom(evaluator, c.first, kRows, &anchor));
   }
 }
 
@@ -138,7 +141,7 @@ TEST(CosSinEvaluatorTest, RowsThatSumsWouldNotGiveAreNoSums) {
   const auto has_rows = [](double factor, double frequency, double first) {
     return CosSinEvaluator(Rope(1, factor, {frequency}), Direction::kForward,
                            TensorRole::kKey, nullptr)
-        .HasConsecutiveRows(first, 1024);
+        .Follow(first, 1024);
   };
   EXPECT_TRUE(has_rows(1, 1, 0));
   EXPECT_TRUE(has_rows(1, 400, 2147281920));
@@ -152,24 +155,32 @@ TEST(CosSinEvaluatorTest, RowsThatSumsWouldNotGiveAreNoSums) {
   }
 }
 
-// The difference to the anchor's position is whole, the position is not.
-TEST(CosSinEvaluatorTest, NothingFollowsAtFractionsThatADifferenceLoses) {
-  const CosSinEvaluator evaluator(Rope(64, 1), Direction::kForward,
+// Whole positions, fractions, single ones, and steps that are no run, in one
+// call and in turns with runs.
+TEST(CosSinEvaluatorTest, RowsOfAnyPositionsAreTheirOwn) {
+  constexpr std::size_t kPairs = 64;
+  const CosSinEvaluator evaluator(Rope(kPairs, 1), Direction::kForward,
                                   TensorRole::kKey, nullptr);
-  ASSERT_TRUE(evaluator.HasConsecutiveRows(-40, 64));
-  CosSinEvaluator::Anchor anchor(64);
-  std::vector<float> rows(32 * 2 * 64);
-  evaluator.ConsecutiveRows(-24, 32, rows.data(), rows.data() + 64, 2 * 64,
-                            false, &anchor);
-  EXPECT_GT(anchor.Left(1), 0);
-  EXPECT_EQ(anchor.Left(1 + 0x1p-51), 0);
-  EXPECT_EQ(anchor.Left(1.5), 0);
-}
-
-TEST(CosSinEvaluatorTest, NothingFollowsFromAnAnchorThatStandsNowhere) {
-  const CosSinEvaluator::Anchor anchor(64);
-  for (const double position : {0.0, 1.0, -1.0, 2147483648.0}) {
-    EXPECT_EQ(anchor.Left(position), 0);
+  std::vector<double> positions;
+  const auto add_run = [&positions](double first, int n) {
+    for (int i = 0; i < n; ++i) positions.push_back(first + i);
+  };
+  add_run(-24, 32);
+  // The difference to where the anchor stands is whole, the position is not.
+  add_run(1 + 0x1p-51, 1);
+  add_run(1.5, 5);
+  add_run(7, 3);
+  add_run(9, 4);
+  add_run(0, 1);
+  add_run(2147483640, 9);
+  add_run(100, 40);
+  CosSinEvaluator::Anchor anchor(kPairs);
+  std::vector<float> rows(positions.size() * 2 * kPairs);
+  evaluator.Rows(positions, rows.data(), rows.data() + kPairs, 2 * kPairs,
+                 false, &anchor);
+  for (std::size_t t = 0; t < positions.size(); ++t) {
+    const auto row = rows.begin() + static_cast<std::ptrdiff_t>(2 * kPairs * t);
+    ExpectOwnRows(evaluator, positions[t], {row, row + 2 * kPairs});
   }
 }
 

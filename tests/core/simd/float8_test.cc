@@ -98,8 +98,8 @@ class Float8Test
     RotateJob job = {};
     job.src = src;
     job.dst = dst;
-    job.lines = job.tokens = job.heads = job.pairs = 1;
-    job.src_stride = job.dst_stride = 2;
+    job.tokens = job.heads = job.pairs = 1;
+    job.token_stride = job.head_stride = 2;
     job.table = table;
     job.table_sine_offset = 1;
     kernels_->rotate[rounding().dtype][kHalf][kHalf](job);

@@ -34,7 +34,7 @@ TEST_P(RandomJobsTest, BytesDependOnTheNumbersAlone) {
   }
 }
 
-// The same of tensors that are walked by four pages at once, as few of the jobs
+// The same of tensors that are walked by some pages at once, as few of the jobs
 // above are.
 TEST_P(RandomJobsTest, BytesOfSomePagesDependOnTheNumbersAlone) {
   for (int i = GetParam(); i < kJobs / 10; i += 16) {
@@ -42,12 +42,10 @@ TEST_P(RandomJobsTest, BytesOfSomePagesDependOnTheNumbersAlone) {
     const std::vector<unsigned char> expected =
         job.Run(PlainWay(*SupportedKernels().front()));
     for (const KernelTable* kernels : SupportedKernels()) {
-      for (const Memory memory :
-           {Memory::kCold, Memory::kStreamed, Memory::kFar}) {
+      for (const Memory memory : {Memory::kCold, Memory::kStreamed}) {
         Way way = job.RandomWay(kernels);
         way.memory = memory;
-        way.pages = 4;
-        way.fetch = true;
+        way.by_pages = true;
         ASSERT_EQ(job.Run(way), expected) << i << ": " << job.Name(way);
       }
     }

@@ -141,8 +141,8 @@ class Data {
     job.tokens = c_.tokens;
     job.heads = c_.heads;
     job.pairs = c_.pairs;
-    job.lines = 1;
-    job.src_stride = job.dst_stride = static_cast<std::ptrdiff_t>(slice_);
+    job.head_stride = static_cast<std::ptrdiff_t>(slice_);
+    job.token_stride = static_cast<std::ptrdiff_t>(c_.heads * slice_);
     job.table = table_.data();
     job.table_token_stride = static_cast<std::ptrdiff_t>(TokenRows() * row_);
     job.table_head_stride =
@@ -399,14 +399,13 @@ TEST_P(RotateTest, NothingToDoTouchesNothing) {
       job.tokens = kTokens;
       job.heads = kHeads;
       job.pairs = kPairs;
-      job.lines = 1;
-      job.src_stride = job.dst_stride = kStride;
+      job.head_stride = kStride;
+      job.token_stride = kHeads * kStride;
       job.table = table.data();
       job.table_sine_offset = kPairs;
       const RotateKernel rotate = kernels_->rotate[dtype][in][out];
       for (std::size_t RotateJob::*const extent :
-           {&RotateJob::lines, &RotateJob::tokens, &RotateJob::heads,
-            &RotateJob::pairs}) {
+           {&RotateJob::tokens, &RotateJob::heads, &RotateJob::pairs}) {
         RotateJob nothing = job;
         nothing.*extent = 0;
         rotate(nothing);

@@ -59,11 +59,11 @@ class RoundingTest : public testing::TestWithParam<const char*> {
     expected[second] = static_cast<std::uint16_t>(out.y);
     RotateJob job = {};
     job.src = job.dst = numbers.data();
-    job.lines = 1;
     job.tokens = kTokens;
     job.heads = kHeads;
     job.pairs = pairs;
-    job.src_stride = job.dst_stride = static_cast<std::ptrdiff_t>(width);
+    job.head_stride = static_cast<std::ptrdiff_t>(width);
+    job.token_stride = static_cast<std::ptrdiff_t>(kHeads * width);
     job.table = table.data();
     job.table_token_stride = static_cast<std::ptrdiff_t>(width);
     job.table_sine_offset = static_cast<std::ptrdiff_t>(pairs);

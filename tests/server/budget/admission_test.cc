@@ -229,6 +229,36 @@ TEST(Admission, SmallResponsesWaitForWhatIsHeld) {
   admission.SetHeld(0);
 }
 
+TEST(Admission, LargeResponsesToSmallRequestsWaitBehindThoseOutside) {
+  Admission admission(2560, 10);
+  std::vector<int> admitted;
+  Waiter unread, greedy(&admitted, 1), other(&admitted, 2), next(&admitted, 3);
+  admission.Enter(5, &unread);
+  EXPECT_EQ(admission.EnterMore(2500, 5, &unread), Entry::kAdmitted);
+  EXPECT_EQ(admission.Enter(5, &greedy), Entry::kAdmitted);
+  EXPECT_EQ(admission.EnterMore(2400, 5, &greedy), Entry::kWaiting);
+  EXPECT_EQ(admission.Enter(100, &other), Entry::kWaiting);
+  EXPECT_EQ(admission.Enter(5, &next), Entry::kAdmitted);
+  EXPECT_EQ(admission.EnterMore(20, 5, &next), Entry::kWaiting);
+  admission.Release(2505);  // the unread
+  EXPECT_EQ(admitted, (std::vector<int>{1, 2, 3}));
+}
+
+TEST(Admission, ThoseWhoHoldLittleAndAllWaitDoNotWaitForEver) {
+  Admission admission(2560, 10);
+  std::vector<int> admitted;
+  Waiter a(&admitted, 1), b(&admitted, 2), c(&admitted, 3);
+  admission.Enter(10, &a);
+  admission.Enter(10, &b);
+  admission.Enter(10, &c);
+  EXPECT_EQ(admission.EnterMore(2545, 10, &a), Entry::kWaiting);
+  EXPECT_EQ(admission.EnterMore(2545, 10, &b), Entry::kWaiting);
+  admission.Release(10);  // c has failed: b, the newest, gives way
+  EXPECT_EQ(admitted, (std::vector<int>{-2}));
+  admission.Release(10);
+  EXPECT_EQ(admitted, (std::vector<int>{-2, 1}));
+}
+
 TEST(Admission, WhatIsClaimedAtOnceMayGoBeyondTheBudgetByWhatItsCallerSays) {
   Admission admission(100, 2);
   EXPECT_TRUE(admission.TryClaim(100));

@@ -328,6 +328,20 @@ TEST_F(TransfersTest,
 
 // 31 connections that left an answer of 8 MiB unread each had all others wait
 // for 18 s.
+TEST_F(TransfersTest, WhoHoldsAllAloneIsCutSoonerIfAnotherWaits) {
+  TestWaiter full, other;
+  admission_.Enter(kBudget, &full);
+  const auto greedy = std::make_shared<TestCall>();
+  greedy->peer = 1;
+  transfers_.Add(Direction::kOut, 900, false, greedy.get(), &greedy->message);
+  measured_.store(900);
+  other.peer = 2;
+  admission_.Enter(10, &other);
+  EXPECT_TRUE(Eventually([&] { return transfers_.cut() == 1; }));
+  EXPECT_THAT(greedy->cut(), testing::HasSubstr("more than its part"));
+  transfers_.Remove(&greedy->message);
+}
+
 TEST_F(TransfersTest, WhoHoldsMoreThanAFairPartIsCutSoonerIfOthersWait) {
   TestWaiter full, waiting;
   admission_.Enter(kBudget, &full);

@@ -71,6 +71,10 @@ TEST_F(LoadTest, EveryValueIsPrintedWithItsSource) {
         "max-waiting = 1024  # default"}},
       {{{"--reflection", "off"}, {}, ""},
        {"reflection = false  # command line"}},
+      // What --help shows for no value is none.
+      {{{"--admin", "off"}, {"POSENC_OTLP_ENDPOINT=off"}, ""},
+       {"admin = \"\"  # command line",
+        "otlp-endpoint = \"\"  # POSENC_OTLP_ENDPOINT"}},
       // What is chosen automatically.
       {{{}, {"POSENC_MAX_CONNECTIONS=0"}, "# nothing\n"},
        {absl::StrCat("threads = 0  # default; chosen automatically: ",

@@ -18,8 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
-#include "grpc/support/log.h"
 #include "nlohmann/json.hpp"
+#include "posenc/compat.h"
 #include "server/log/call_log.h"
 #include "server/log/grpc_log.h"
 #include "server/log/rate_limit.h"
@@ -257,12 +257,11 @@ TEST(FullDiskTest, ALineThatWasTornDoesNotSpoilTheNext) {
 }
 
 TEST_F(LogTest, GrpcsLinesAreLogged) {
-  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
   SendGrpcLogTo(log_);
   for (int i = 0; i < 50; ++i) {
-    gpr_log("a/b/place.cc", 7, GPR_LOG_SEVERITY_ERROR, "peer %d", i);
+    compat::LogError("a/b/place.cc", 7, absl::StrCat("peer ", i).c_str());
   }
-  gpr_log("a/b/other.cc", 8, GPR_LOG_SEVERITY_ERROR, "other");
+  compat::LogError("a/b/other.cc", 8, "other");
   SilenceGrpcLog();
   const json first = Read();
   EXPECT_EQ(first["msg"], "peer 0");

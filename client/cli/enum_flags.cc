@@ -1,0 +1,85 @@
+#include "client/cli/enum_flags.h"
+
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "client/cli/status.h"
+
+namespace posenc::cli {
+namespace {
+
+using google::protobuf::EnumDescriptor;
+using google::protobuf::EnumValueDescriptor;
+
+// What the values' names have in common stands before "UNSPECIFIED".
+std::string NameOf(const EnumValueDescriptor& value) {
+  const absl::string_view prefix =
+      absl::StripSuffix(value.type()->value(0)->name(), "UNSPECIFIED");
+  return absl::AsciiStrToLower(absl::StripPrefix(value.name(), prefix));
+}
+
+// Null if no value has this name.
+const EnumValueDescriptor* Find(const EnumDescriptor& type,
+                                const std::string& name) {
+  for (int i = 1; i < type.value_count(); ++i) {
+    if (NameOf(*type.value(i)) == absl::AsciiStrToLower(name)) {
+      return type.value(i);
+    }
+  }
+  return nullptr;
+}
+
+// "'x' is none of half_split, interleaved".
+std::string NoneOf(const EnumDescriptor& type, const std::string& text) {
+  return absl::StrCat("'", text, "' is none of ",
+                      absl::StrJoin(EnumNames(type), ", "));
+}
+
+}  // namespace
+
+std::vector<std::string> EnumNames(const EnumDescriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 1; i < type.value_count(); ++i) {
+    names.push_back(NameOf(*type.value(i)));
+  }
+  return names;
+}
+
+absl::StatusOr<int> ParseEnum(const EnumDescriptor& type,
+                              const std::string& flag,
+                              const std::string& text) {
+  const EnumValueDescriptor* const value = Find(type, text);
+  if (value != nullptr) return value->number();
+  return UsageError(absl::StrCat(flag, ": ", NoneOf(type, text)));
+}
+
+std::string EnumText(const EnumDescriptor& type, int value) {
+  const EnumValueDescriptor* const found = type.FindValueByNumber(value);
+  return found == nullptr ? absl::StrCat(value) : NameOf(*found);
+}
+
+CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name,
+                         const EnumDescriptor& type, int usual,
+                         std::function<void(int)> set,
+                         const std::string& help) {
+  CLI::Option* const option = app->add_option_function<std::string>(
+      name,
+      [&type, set = std::move(set)](const std::string& text) {
+        set(Find(type, text)->number());
+      },
+      help);
+  // This is before the value is set.
+  option->check(CLI::Validator(
+      [&type](const std::string& text) {
+        return Find(type, text) == nullptr ? NoneOf(type, text) : "";
+      },
+      ""));
+  if (usual != 0) option->default_str(EnumText(type, usual));
+  return option->type_name("NAME");
+}
+
+}  // namespace posenc::cli

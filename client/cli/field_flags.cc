@@ -1,0 +1,236 @@
+#include "client/cli/field_flags.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/cli/enum_flags.h"
+#include "client/cli/options.h"
+#include "client/cli/status.h"
+#include "client/cli/tensor_file.h"
+#include "google/protobuf/descriptor.h"
+
+namespace posenc::cli {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+// The first of the row's fields.
+const FieldDescriptor* FieldOf(const Descriptor* type, const FieldFlag& row) {
+  const FieldDescriptor* field = nullptr;
+  const absl::string_view paths = row.field;
+  for (const absl::string_view step :
+       absl::StrSplit(paths.substr(0, paths.find(' ')), '.')) {
+    field = type->FindFieldByName(std::string(step));
+    type = field->message_type();
+  }
+  return field;
+}
+
+absl::Status AddNumbers(const FieldFlag& row, const std::string& name,
+                        const std::string& text, const FieldDescriptor* field,
+                        Message* message) {
+  const Reflection& reflection = *message->GetReflection();
+  if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+    google::protobuf::RepeatedField<double> numbers;
+    const absl::Status status = ParseNumbers(name, text, &numbers);
+    for (const double number : numbers) {
+      reflection.AddDouble(message, field, number);
+    }
+    return status;
+  }
+  std::vector<std::int64_t> numbers;
+  if (absl::string_view(row.type) == "EXTENTS") {
+    const auto extents = ParseExtents(name, text);
+    if (!extents.ok()) return extents.status();
+    numbers.assign(extents->begin(), extents->end());
+  } else {
+    const auto integers = ParseIntegers(name, text);
+    if (!integers.ok()) return integers.status();
+    numbers = *integers;
+  }
+  for (const std::int64_t number : numbers) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
+      reflection.AddInt32(message, field, static_cast<std::int32_t>(number));
+    } else {
+      reflection.AddInt64(message, field, number);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A file with a tensor, or with all tensors of a message.
+absl::Status ReadFile(const std::string& name, const std::string& path,
+                      Message* message) {
+  const Descriptor* const tensor = v1::Tensor::descriptor();
+  if (message->GetDescriptor() == tensor) {
+    return ReadTensor(name, path, static_cast<v1::Tensor*>(message));
+  }
+  std::vector<NamedTarget> targets;
+  for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* const field = message->GetDescriptor()->field(i);
+    if (field->message_type() != tensor) continue;
+    targets.push_back(
+        {std::string(field->name()),
+         static_cast<v1::Tensor*>(
+             message->GetReflection()->MutableMessage(message, field))});
+  }
+  return ReadTensors(name, path, targets);
+}
+
+}  // namespace
+
+// What the flag is read into at first. Lists, names and files are texts.
+FieldFlags::Value FieldFlags::ValueOf(const FieldFlag& row) const {
+  if (row.type == nullptr) return false;
+  if (row.field == nullptr) return std::string();
+  const FieldDescriptor* const field = FieldOf(type_, row);
+  if (field->is_repeated()) return std::string();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return std::int32_t{0};
+    case FieldDescriptor::CPPTYPE_INT64:
+      return std::int64_t{0};
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return 0.0;
+    default:
+      return std::string();
+  }
+}
+
+std::string FieldFlags::Flag::name() const {
+  const absl::string_view names = row.names;
+  return std::string(names.substr(0, names.find(',')));
+}
+
+bool FieldFlags::Flag::given() const {
+  const bool* const on = std::get_if<bool>(&value);
+  return on != nullptr ? *on : option->count() > 0;
+}
+
+void FieldFlags::Add(CLI::App* app, const char* group,
+                     absl::Span<const FieldFlag> rows) {
+  for (const FieldFlag& row : rows) {
+    Flag& added = flags_.emplace_back();
+    added.row = row;
+    added.value = ValueOf(row);
+    added.option = std::visit(
+        [&](auto& value) {
+          using Value = std::decay_t<decltype(value)>;
+          if constexpr (std::is_same_v<Value, bool>) {
+            return app->add_flag(row.names, value, row.help);
+          } else {
+            return app->add_option(row.names, value, row.help)
+                ->type_name(row.type);
+          }
+        },
+        added.value);
+    if (*group != '\0') added.option->group(group);
+    if (row.of == nullptr) {
+      for (const Flag& other : flags_) {
+        if (other.row.of != nullptr || &other == &added) continue;
+        added.option->excludes(other.option);
+      }
+    } else if (!absl::StrContains(row.of, " ")) {
+      CLI::Option* const kind = Find(row.of).option;
+      added.option->needs(kind);
+      if (row.required) kind->needs(added.option);
+    }
+  }
+}
+
+const FieldFlags::Flag& FieldFlags::Find(absl::string_view name) const {
+  return *std::find_if(flags_.begin(), flags_.end(),
+                       [&](const Flag& flag) { return flag.name() == name; });
+}
+
+bool FieldFlags::Given(absl::string_view name) const {
+  return Find(name).given();
+}
+
+const std::string& FieldFlags::Text(absl::string_view name) const {
+  return std::get<std::string>(Find(name).value);
+}
+
+bool FieldFlags::Empty() const {
+  return std::none_of(flags_.begin(), flags_.end(), [](const Flag& flag) {
+    return flag.row.of == nullptr && flag.given();
+  });
+}
+
+absl::Status FieldFlags::Set(const Flag& flag, absl::string_view path,
+                             Message* message) {
+  const std::vector<std::string> steps = absl::StrSplit(path, '.');
+  const FieldDescriptor* field = nullptr;
+  for (const std::string& step : steps) {
+    if (field != nullptr) {
+      message = message->GetReflection()->MutableMessage(message, field);
+    }
+    field = message->GetDescriptor()->FindFieldByName(step);
+  }
+  const Reflection& reflection = *message->GetReflection();
+  const std::string* const text = std::get_if<std::string>(&flag.value);
+  if (field->is_repeated()) {
+    return AddNumbers(flag.row, flag.name(), *text, field, message);
+  }
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      message = reflection.MutableMessage(message, field);
+      return text == nullptr ? absl::OkStatus()
+                             : ReadFile(flag.name(), *text, message);
+    case FieldDescriptor::CPPTYPE_ENUM: {
+      const absl::StatusOr<int> value =
+          ParseEnum(*field->enum_type(), flag.name(), *text);
+      if (!value.ok()) return value.status();
+      reflection.SetEnumValue(message, field, *value);
+      break;
+    }
+    case FieldDescriptor::CPPTYPE_BOOL:
+      reflection.SetBool(message, field, true);
+      break;
+    case FieldDescriptor::CPPTYPE_INT32:
+      reflection.SetInt32(message, field, std::get<std::int32_t>(flag.value));
+      break;
+    case FieldDescriptor::CPPTYPE_INT64:
+      reflection.SetInt64(message, field, std::get<std::int64_t>(flag.value));
+      break;
+    default:
+      reflection.SetDouble(message, field, std::get<double>(flag.value));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FieldFlags::Read(Message* message) const {
+  std::vector<std::string> kinds;
+  for (const Flag& flag : flags_) {
+    if (flag.row.of == nullptr) kinds.push_back(flag.name());
+    if (!flag.given() || flag.row.field == nullptr) continue;
+    std::vector<absl::string_view> paths = absl::StrSplit(flag.row.field, ' ');
+    if (paths.size() > 1) {
+      const std::vector<std::string> of = absl::StrSplit(flag.row.of, ' ');
+      const auto kind = std::find_if(
+          of.begin(), of.end(), [&](const auto& name) { return Given(name); });
+      if (kind == of.end()) {
+        return UsageError(absl::StrCat(flag.name(), ": belongs to ",
+                                       absl::StrJoin(of, " and ")));
+      }
+      paths[0] = paths[kind - of.begin()];
+    }
+    const absl::Status status = Set(flag, paths[0], message);
+    if (!status.ok()) return status;
+  }
+  if (!Empty()) return absl::OkStatus();
+  const std::string last = kinds.back();
+  kinds.pop_back();
+  return UsageError(absl::StrCat("one of ", absl::StrJoin(kinds, ", "), " and ",
+                                 last, " is required"));
+}
+
+}  // namespace posenc::cli
