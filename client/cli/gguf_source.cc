@@ -1,10 +1,12 @@
 #include "client/cli/gguf_source.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/doctor_files.h"
 #include "client/cli/status.h"
+#include "core/model/gguf_rope.h"
 
 namespace posenc::cli {
 namespace {
@@ -39,9 +41,7 @@ absl::Status CheckFlags(const SourceFlags& flags) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<v1::RopeSpec> GgufSpec(const SourceFlags& flags) {
+absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
   const absl::Status good = CheckFlags(flags);
   if (!good.ok()) return good;
   const auto fail = [&](const absl::Status& status) {
@@ -53,10 +53,20 @@ absl::StatusOr<v1::RopeSpec> GgufSpec(const SourceFlags& flags) {
     return fail(absl::InvalidArgumentError(
         absl::StrCat("architecture ", gguf->architecture, " does not rotate")));
   }
-  const absl::StatusOr<core::ResolvedRope> rope = core::ResolveGguf(
+  absl::StatusOr<core::ResolvedRope> rope = core::ResolveGguf(
       *gguf, flags.length.value_or(gguf->context_length.value_or(1)),
       flags.layer_type == kSliding);
   if (!rope.ok()) return fail(rope.status());
+  const absl::Status axes = core::SetGgufAxes(*gguf, &*rope);
+  if (!axes.ok()) return fail(axes);
+  return rope;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::RopeSpec> GgufSpec(const SourceFlags& flags) {
+  const absl::StatusOr<core::ResolvedRope> rope = ResolvedGguf(flags);
+  if (!rope.ok()) return rope.status();
   v1::RopeSpec spec;
   spec.set_rotary_dim(rope->spec.rotary_dim);
   spec.set_pairing(static_cast<v1::Pairing>(rope->spec.pairing));
@@ -64,7 +74,21 @@ absl::StatusOr<v1::RopeSpec> GgufSpec(const SourceFlags& flags) {
   for (const double w : rope->inv_freq) {
     spec.mutable_explicit_frequencies()->add_values(w);
   }
+  if (rope->spec.axes) {
+    v1::RotaryAxes* const axes = spec.mutable_axes();
+    axes->set_assignment(
+        static_cast<v1::RotaryAxes::Assignment>(rope->spec.axes->assignment));
+    for (const std::int32_t section : rope->spec.axes->sections) {
+      axes->add_sections(section);
+    }
+  }
   return spec;
+}
+
+absl::StatusOr<std::int64_t> GgufHeadDim(const SourceFlags& flags) {
+  const absl::StatusOr<core::ResolvedRope> rope = ResolvedGguf(flags);
+  if (!rope.ok()) return rope.status();
+  return rope->head_dim;
 }
 
 }  // namespace posenc::cli

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -10,11 +11,14 @@
 
 namespace posenc::cli {
 
-// Frequencies and amplitude as llama.cpp computes them, of the layers with full
-// attention, or, with --layer-type sliding_attention, of the others; of
+// Frequencies, amplitude and axes as llama.cpp has them, of the layers with
+// full attention, or, with --layer-type sliding_attention, of the others; of
 // longrope's two lists the one for --length tokens, or for the context that the
 // file claims. Errors have exit code 2 (flags that a GGUF does not have) or 3
 // (the file).
 absl::StatusOr<v1::RopeSpec> GgufSpec(const SourceFlags& flags);
+
+// Width of a head of those layers.
+absl::StatusOr<std::int64_t> GgufHeadDim(const SourceFlags& flags);
 
 }  // namespace posenc::cli

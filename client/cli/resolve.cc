@@ -4,6 +4,7 @@
 // one, is off.
 
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <numbers>
@@ -15,7 +16,9 @@
 #include "client/check/element.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
+#include "client/cli/doctor_files.h"
 #include "client/cli/enum_flags.h"
+#include "client/cli/gguf_source.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
 
@@ -233,6 +236,11 @@ absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
   v1::ResolveRopeRequest request;
   *request.mutable_rope() = *std::move(source);
   request.set_head_dim(flags.head_dim);
+  if (flags.head_dim == 0 && IsGguf(flags.source.config)) {
+    const absl::StatusOr<std::int64_t> width = GgufHeadDim(flags.source);
+    if (!width.ok()) return width.status();
+    request.set_head_dim(static_cast<std::int32_t>(*width));
+  }
   if (flags.compare.Given()) {
     absl::StatusOr<v1::RopeSource> other =
         BuildVariant(request.rope(), flags.compare);

@@ -1,5 +1,6 @@
 // What transformers' configuration classes take for absent keys, and what they
-// refuse: the rows are written by tests/parity/class_defaults.py.
+// refuse: the rows of rows/class_defaults.json, which
+// tests/parity/class_defaults.py writes.
 
 #pragma once
 

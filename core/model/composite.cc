@@ -28,52 +28,7 @@ struct Parents {
   absl::string_view defaults = {};
 };
 constexpr Parents kParents[] = {
-    {"voxtral", "llama",
-     R"({"rope_theta":100000000.0,"head_dim":128,"hidden_size":3072,)"
-     R"("num_hidden_layers":30,"max_position_embeddings":131072})"},
-    {"voxtral_realtime", "voxtral_realtime_text",
-     R"({"rope_theta":1000000.0,"head_dim":128,"hidden_size":3072,)"
-     R"("num_hidden_layers":26})"},
-    {"glmasr", "llama",
-     R"({"rope_parameters":{"rope_theta":10000.0,"rope_type":"default"},)"
-     R"("hidden_size":2048,"num_attention_heads":16,)"
-     R"("num_hidden_layers":28,"max_position_embeddings":8192})"},
-    {"deepseek_vl deepseek_vl_hybrid idefics3 janus llava llava_next "
-     "llava_next_video perception_lm smolvlm video_llava vipllava",
-     "llama"},
-    {"audioflamingo3 fast_vlm got_ocr2 internvl llava_onevision musicflamingo "
-     "ovis2 pp_chart2table qwen2_audio vibevoice vibevoice_asr video_llama_3",
-     "qwen2"},
-    {"fun_asr_nano lighton_ocr moss_transcribe_diarize qianfan_ocr qwen3_asr",
-     "qwen3"},
-    {"jev minicpm_ocr minicpmv4_6 minicpmv4_7", "qwen3_5"},
-    {"idefics2 mistral3", "mistral"},
-    {"aya_vision cohere2_vision", "cohere2"},
-    {"glm46v glmga", "glm4v"},
-    {"granite_speech granite_speech_plus", "granite"},
-    {"pe_audio pe_audio_video pe_video", "modernbert",
-     R"({"hidden_size":1024,"num_hidden_layers":22,"num_attention_heads":16})"},
-    {"modernvbert colmodernvbert", "modernbert"},
-    {"paligemma colpali pi0", "gemma"},
-    {"shieldgemma2", "gemma3"},
-    {"gemma4_assistant", "gemma4"},
-    {"gemma4_unified_assistant", "gemma4_unified"},
-    {"nemo_speechlm nemotron_h_omni", "nemotron_h"},
-    {"colqwen2", "qwen2_vl"},
-    {"cosmos3_omni", "qwen3_vl"},
-    {"exaone4_5", "exaone4"},
-    {"fuyu", "persimmon"},
-    {"hyperclovax_vision_v2", "hyperclovax"},
-    {"kimi_k25", "deepseek_v3"},
-    {"lfm2_vl", "lfm2"},
-    {"lfm3_vl", "lfm3"},
-    {"mllama", "mllama_text_model"},
-    {"step3p7", "step3p5"},
-    {"t5gemma", "t5_gemma_module"},
-    {"ultravbert", "ultrabert"},
-    {"clvp", "clvp_encoder"},
-    {"dia", "dia_decoder"},
-    {"emu3", "emu3_text_model"},
+#include "parents.inc"
 };
 
 // These types, too, have parts that name their own types, or that rotate on

@@ -13,11 +13,13 @@
 #include "core/model/composite.h"
 #include "core/model/diffusion_config.h"
 #include "core/model/families.h"
+#include "core/model/indexer.h"
 #include "core/model/json_object.h"
 #include "core/model/json_text.h"
 #include "core/model/known_keys.h"
 #include "core/model/language_config.h"
 #include "core/model/native_config.h"
+#include "core/model/parsed_text.h"
 #include "core/model/profile.h"
 #include "core/model/rope_dicts.h"
 #include "core/model/scaling_config.h"
@@ -57,7 +59,7 @@ bool LooksLikePath(absl::string_view text) {
 absl::StatusOr<ModelRope> ReadPart(
     JsonObject config, std::string model_type, const ProfileVersion& reader,
     const std::optional<std::string>& layer_type,
-    const std::optional<std::int32_t>& layer_index,
+    const std::optional<std::int32_t>& layer_index, ModelPart part,
     const std::vector<std::string>& of_parent, absl::Status* status) {
   const ProfileRules& rules = RulesOf(reader.profile);
   const bool is_plain = IsPlainAttention(config, model_type);
@@ -81,6 +83,11 @@ absl::StatusOr<ModelRope> ReadPart(
   } else {
     rope = ReadLanguageModel(config, model_type, reader, layer_type,
                              layer_index, status);
+  }
+  if (part == ModelPart::kIndexer && rope.ok()) {
+    const absl::Status made =
+        MakeIndexer(config, model_type, family, rules, &*rope);
+    if (!made.ok()) return made;
   }
   // A value of the wrong type explains what failed after it.
   if (!status->ok()) return *status;
@@ -110,22 +117,19 @@ absl::StatusOr<ModelRope> ReadPart(
 
 // ReadModelConfig() for a text that is neither too long nor too deep.
 absl::StatusOr<ModelRope> ReadText(
-    absl::string_view config_json, const ProfileVersion& reader,
-    const std::optional<std::string>& layer_type,
+    absl::string_view config_json, const JsonText& text, json root,
+    const ProfileVersion& reader, const std::optional<std::string>& layer_type,
     const std::optional<std::int32_t>& layer_index, ModelPart part) {
   const Profile profile = reader.profile;
   absl::Status status;
-  json root = ParseConfig(config_json);
+  if (!text.fault.empty()) {
+    return LooksLikePath(config_json)
+               ? ConfigError("", "is not JSON: a path? send the file's text")
+               : ConfigError(text.fault_path, text.fault);
+  }
   if (!root.is_object()) {
-    if (root.is_discarded() && !LooksLikePath(config_json)) {
-      const JsonText text = ReadJsonText(config_json);
-      return ConfigError(text.fault_path, text.fault);
-    }
-    return ConfigError("",
-                       root.is_discarded()
-                           ? "is not JSON: a path? send the file's text"
-                           : absl::StrCat("is JSON of type ", root.type_name(),
-                                          "; it must be an object"));
+    return ConfigError("", absl::StrCat("is JSON of type ", root.type_name(),
+                                        "; it must be an object"));
   }
   if (root.contains("general.architecture")) {
     return ConfigError("general.architecture",
@@ -181,8 +185,9 @@ absl::StatusOr<ModelRope> ReadText(
   if (respelled.config.is_object()) {
     config = JsonObject(&respelled.config, config.Path(), &status);
   }
-  absl::StatusOr<ModelRope> rope = ReadPart(
-      config, model_type, reader, layer_type, layer_index, of_parent, &status);
+  absl::StatusOr<ModelRope> rope =
+      ReadPart(config, model_type, reader, layer_type, layer_index, part,
+               of_parent, &status);
   if (!rope.ok()) return NameAsGiven(respelled.names, rope.status());
   NameAsGiven(respelled.names, &*rope);
   if (profile == Profile::kHf) {
@@ -216,11 +221,12 @@ absl::StatusOr<ModelRope> ReadModelConfig(
     const std::optional<std::int32_t>& layer_index, ModelPart part) {
   const absl::Status size = CheckJsonSize(config_json);
   if (!size.ok()) return size;
+  ParsedText parsed = ParseText(config_json);
   absl::StatusOr<ModelRope> rope =
-      ReadText(config_json, reader, layer_type, layer_index, part);
+      ReadText(config_json, parsed.text, std::move(parsed.value), reader,
+               layer_type, layer_index, part);
   if (rope.ok()) {
-    WarnOfText(ReadJsonText(config_json), RulesOf(reader.profile),
-               &rope->warnings);
+    WarnOfText(parsed.text, RulesOf(reader.profile), &rope->warnings);
   }
   return rope;
 }

@@ -169,7 +169,7 @@ bool IsDiffusionConfig(const JsonObject& root) {
 
 absl::StatusOr<ModelRope> ReadDiffusion(const JsonObject& config,
                                         ModelPart part, Profile profile) {
-  if (part == ModelPart::kText || part == ModelPart::kAudio) {
+  if (part != ModelPart::kUnspecified && part != ModelPart::kVision) {
     return FieldInvalid("part",
                         "a diffusion transformer is one part; leave it unset");
   }

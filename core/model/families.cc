@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "core/model/family_tables.h"
 #include "core/model/profile.h"
 
 namespace posenc::core {
@@ -20,6 +19,10 @@ constexpr Family kOtherLatent = {.pairing = Pairing::kInterleaved,
                                  .softmax_mscale = true,
                                  .any_names = true};
 
+constexpr Family kFamilies[] = {
+#include "families.inc"
+};
+
 std::string Underscored(absl::string_view model_type) {
   return absl::StrReplaceAll(model_type, {{"-", "_"}, {" ", "_"}});
 }
@@ -30,16 +33,14 @@ std::string ModelKey(absl::string_view model_type) {
   return std::string(absl::StripSuffix(Underscored(model_type), "_text"));
 }
 
+absl::Span<const Family> Families() { return kFamilies; }
+
 const Family& FindFamily(absl::string_view model_type, bool* known) {
   *known = true;
   for (const std::string& key :
        {Underscored(model_type), ModelKey(model_type)}) {
-    for (const auto& table :
-         {PlainFamilies(), MultiAxisFamilies(), LayeredFamilies(),
-          LatentFamilies(), RemoteFamilies()}) {
-      for (const Family& family : table) {
-        if (IsAmong(key, family.model_types)) return family;
-      }
+    for (const Family& family : kFamilies) {
+      if (IsAmong(key, family.model_types)) return family;
     }
   }
   *known = false;
@@ -54,8 +55,8 @@ bool IsRemote(absl::string_view model_type) {
               "kimi_k2 phi3_v phi4mm ernie4_5_moe_vl ernie4_5_vl")) {
     return true;
   }
-  for (const Family& family : RemoteFamilies()) {
-    if (IsAmong(model_type, family.model_types)) return true;
+  for (const Family& family : kFamilies) {
+    if (family.remote && IsAmong(model_type, family.model_types)) return true;
   }
   return false;
 }

@@ -1,5 +1,8 @@
 // Facts that a model's class knows and its config.json does not say: one row of
-// data per family of transformers classes.
+// data per family of classes, in rows/families.json and, for classes that
+// transformers does not have, rows/remote_families.json. Fields that a row
+// leaves out have the defaults of Family, which are those of transformers'
+// configuration classes.
 
 #pragma once
 
@@ -7,6 +10,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "core/rope/spec.h"
 
 namespace posenc::core {
@@ -90,10 +94,28 @@ struct Family {
   bool any_names = false;
   // Types of scaling that the class accepts, separated by blanks; empty: all.
   absl::string_view rope_types = {};
-  // The only value of `rope_switch` with which there is rope, if it is given.
+  // Types of layers that the class takes, where they are fewer than
+  // transformers knows, as files spell them.
+  absl::string_view layer_types = {};
+  // The class refuses a scaled dict without original_max_position_embeddings.
+  bool needs_original = false;
+  // A key that turns rotation on and off, the only value with which there is
+  // rope, and the class's own value where the key is absent, as JSON.
   absl::string_view rope_switch = {};
   absl::string_view rope_switch_value = {};
+  absl::string_view rope_switch_absent = {};
+  // Layers turn by the bases of layer_rope_theta. Other classes read there only
+  // which layers have 0.
+  bool layer_bases = false;
+  // The pairs of the indexer of sparse attention, and the slice of its heads
+  // that rotates; kUnspecified: the class has none.
+  Pairing indexer = Pairing::kUnspecified;
+  RotarySlice indexer_slice = RotarySlice::kLeading;
+  // transformers has no class: its code lies beside its checkpoints.
+  bool remote = false;
 };
+
+absl::Span<const Family> Families();
 
 // A model type as the table spells it: "Llama_4" for "Llama-4_text".
 std::string ModelKey(absl::string_view model_type);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -173,6 +174,17 @@ long double RampPair(double turns, double base, std::int64_t d,
          (2 * std::log(static_cast<long double>(base)));
 }
 
+// The axis of pair i, the fourth being 3, as ggml has it.
+int AxisOfPair(const std::vector<double>& sections, bool interleaved,
+               std::int32_t i) {
+  if (interleaved) return i < 3 * sections[i % 3] ? i % 3 : 3;
+  int axis = 0;
+  for (double end = sections[0]; axis < 3 && i >= end; end += sections[axis]) {
+    ++axis;
+  }
+  return axis;
+}
+
 }  // namespace
 
 GgufPairing PairingOf(const std::string& architecture, bool has_sections) {
@@ -341,6 +353,52 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
   spec.attention_factor = scaled ? Amplitude(gguf, factor) : 1;
   return ResolveSpec(spec, std::max(head, d), std::nullopt,
                      MissingLength::kAssumeOriginal);
+}
+
+absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
+  const bool interleaved = gguf.pairing == GgufPairing::kInterleavedSections;
+  if (gguf.sections.empty() ||
+      (!interleaved && gguf.pairing != GgufPairing::kSections)) {
+    return absl::OkStatus();
+  }
+  const auto fail = [&gguf](absl::string_view fact) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("key ", gguf.Key("rope.dimension_sections"), " ", fact));
+  };
+  constexpr std::size_t kSections = 4;
+  if (gguf.sections.size() != kSections) {
+    return fail(absl::StrCat("has ", gguf.sections.size(),
+                             " elements; llama.cpp wants 4 and refuses the "
+                             "file: the fourth is 0 for text and images"));
+  }
+  const auto pairs = static_cast<std::int32_t>(rope->inv_freq.size());
+  double sum = 0;
+  for (const double section : gguf.sections) {
+    if (!(section >= 0 && section <= pairs) || section != std::floor(section)) {
+      return fail(absl::StrCat("has an element ", PlainNumber(section),
+                               "; sections are numbers of pairs"));
+    }
+    sum += section;
+  }
+  // ggml begins again with the first section then, which no axes can say.
+  if (!interleaved && sum < pairs) {
+    return fail(absl::StrCat("gives ", PlainNumber(sum), " of the ", pairs,
+                             " pairs an axis"));
+  }
+  RotaryAxes axes = {.assignment = interleaved ? AxisAssignment::kInterleaved
+                                               : AxisAssignment::kSectioned,
+                     .sections = std::vector<std::int32_t>(3)};
+  for (std::int32_t i = 0; i < pairs; ++i) {
+    int axis = AxisOfPair(gguf.sections, interleaved, i);
+    if (axis == 3) {
+      rope->inv_freq[i] = 0;
+      axis = interleaved ? 0 : 2;
+    }
+    ++axes.sections[axis];
+  }
+  rope->spec.scaling = ExplicitFrequencies{.values = rope->inv_freq};
+  rope->spec.axes = std::move(axes);
+  return absl::OkStatus();
 }
 
 }  // namespace posenc::core

@@ -86,4 +86,9 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
 absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
                                          std::int64_t length, bool sliding);
 
+// Gives `rope`, which ResolveGguf() resolved of the same file, the axes of an
+// architecture with sections. Pairs of the fourth, a position that is always 0,
+// do not turn. An error that names the key if llama.cpp refuses the sections.
+absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope);
+
 }  // namespace posenc::core

@@ -47,14 +47,6 @@ std::string WithNotFiniteQuoted(absl::string_view text) {
   return quoted;
 }
 
-nlohmann::json ParseConfig(absl::string_view text) {
-  // The parser takes a zero byte for the end of the text.
-  if (absl::StrContains(text, '\0')) return nlohmann::json::value_t::discarded;
-  nlohmann::json root = nlohmann::json::parse(text, nullptr, false);
-  if (!root.is_discarded()) return root;
-  return nlohmann::json::parse(WithNotFiniteQuoted(text), nullptr, false);
-}
-
 absl::Status ConfigError(absl::string_view key, absl::string_view fact) {
   ErrorMetadata metadata;
   if (!key.empty()) metadata.emplace_back("key", std::string(key));

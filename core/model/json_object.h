@@ -26,9 +26,7 @@ absl::Status ConfigError(absl::string_view key, absl::string_view fact);
 // Error of a text too long, or nested too deep, to be parsed.
 absl::Status CheckJsonSize(absl::string_view text);
 
-// A discarded value if the text is not JSON. NaN and the infinities, which
-// Python writes as bare words, are read as strings: if a number is wanted they
-// are refused, elsewhere they do no harm.
+// The values of ParseText() (parsed_text.h); discarded if the text is not JSON.
 nlohmann::json ParseConfig(absl::string_view text);
 
 // The text with those words in quotes. Positions after them move.

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "core/model/families.h"
 #include "core/model/layer_entries.h"
 #include "core/model/profile.h"
@@ -60,21 +62,19 @@ constexpr char kAccepted[] =
     "heavily_compressed_attention minimax_m3_sparse conv moe hybrid "
     "hybrid_sliding reference_sliding_attention linear_attention";
 
-// Classes that accept fewer types of layers than that, as files spell them.
-struct ClassTypes {
-  absl::string_view model_types;  // separated by blanks
-  absl::string_view accepted;
+// Values that transformers' classes refuse, or do not read.
+enum class RefusedValue { kGiven, kNull, kTrue, kZero, kNotPositive, kText };
+
+struct Refusal {
+  absl::string_view model_types;  // separated by blanks; empty: all
+  absl::string_view key;          // may be of an object: "attn_config.rope"
+  RefusedValue when;
+  absl::string_view without;  // a key without which it is; empty: any file
+  absl::string_view says;     // {} is the model type
 };
-constexpr ClassTypes kClassTypes[] = {
-    {"deepseek_v4",
-     "sliding_attention compressed_sparse_attention "
-     "heavily_compressed_attention"},
-    {"modernbert modernbert_decoder neomme",
-     "full_attention sliding_attention"},
-    {"olmo_hybrid", "full_attention linear_attention"},
-    {"qwen4_exp",
-     "full_attention indexed_attention linear_attention "
-     "qwen_sparse_attention"}};
+constexpr Refusal kRefusals[] = {
+#include "refusals.inc"
+};
 
 // Reads each key as the type that it should have: what is not fails there.
 void CheckTypes(const JsonObject& object, absl::string_view key) {
@@ -105,26 +105,101 @@ void WarnOfClassTypes(const ModelLayers& model,
                       std::vector<std::string>* warnings) {
   const json* list = model.config.Find("layer_types");
   if (list == nullptr || !list->is_array()) return;
-  for (const ClassTypes& row : kClassTypes) {
-    if (!IsAmong(model.model_type, row.model_types)) continue;
-    for (const json& type : *list) {
-      if (!type.is_string() ||
-          IsAmong(type.get_ref<const std::string&>(), row.accepted)) {
-        continue;
-      }
-      warnings->push_back(absl::StrCat(
-          model.config.Path("layer_types"), " has ", Shortened(type),
-          ", and transformers' class of model_type ", model.model_type,
-          " takes ", absl::StrReplaceAll(row.accepted, {{" ", ", "}}),
-          " only: it refuses the file"));
-      return;
+  const absl::string_view accepted = model.family.layer_types;
+  if (accepted.empty()) return;
+  for (const json& type : *list) {
+    if (!type.is_string() ||
+        IsAmong(type.get_ref<const std::string&>(), accepted)) {
+      continue;
     }
+    warnings->push_back(absl::StrCat(
+        model.config.Path("layer_types"), " has ", Shortened(type),
+        ", and transformers' class of model_type ", model.model_type, " takes ",
+        absl::StrReplaceAll(accepted, {{" ", ", "}}),
+        " only: it refuses the file"));
+    return;
+  }
+}
+
+// Null if the key, or the object that it is of, is absent.
+const json* ValueAt(const JsonObject& config, absl::string_view key) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(key, absl::MaxSplits('.', 1));
+  const json* const value = config.Find(parts.first);
+  if (parts.second.empty() || value == nullptr) return value;
+  if (!value->is_object()) return nullptr;
+  const auto it = value->find(std::string(parts.second));
+  return it == value->end() ? nullptr : &*it;
+}
+
+bool IsRefused(const json& value, RefusedValue when) {
+  switch (when) {
+    case RefusedValue::kGiven:
+      return true;
+    case RefusedValue::kNull:
+      return value.is_null();
+    case RefusedValue::kTrue:
+      return value == true;
+    case RefusedValue::kZero:
+      return value == 0;
+    case RefusedValue::kNotPositive:
+      return value.is_number() && value < 1;
+    case RefusedValue::kText:
+      return value.is_string();
+  }
+  return false;
+}
+
+// Says the rows of rows/refusals.json that a file meets, one for a key.
+void WarnOfRows(const ModelLayers& model, std::vector<std::string>* warnings) {
+  absl::string_view said;
+  for (const Refusal& row : kRefusals) {
+    if (row.key == said || (!row.model_types.empty() &&
+                            !IsAmong(model.model_type, row.model_types))) {
+      continue;
+    }
+    const json* const value = ValueAt(model.config, row.key);
+    const json* const other = ValueAt(model.config, row.without);
+    if (value == nullptr || !IsRefused(*value, row.when) ||
+        (other != nullptr && !other->is_null())) {
+      continue;
+    }
+    said = row.key;
+    warnings->push_back(absl::StrCat(
+        model.config.Path(row.key), " is ",
+        row.when == RefusedValue::kGiven ? "given" : Shortened(*value),
+        absl::StrReplaceAll(row.says, {{"{}", model.model_type}})));
+  }
+}
+
+// Lists with an element for each layer that classes read.
+void WarnOfShortLists(const ModelLayers& model,
+                      const std::optional<std::int64_t>& layers,
+                      std::vector<std::string>* warnings) {
+  const NopeRule nope = model.family.nope;
+  const std::pair<absl::string_view, bool> lists[] = {
+      {"no_rope_layers", nope == NopeRule::kLayerList},
+      {"layer_rope_theta",
+       model.family.layer_bases || nope == NopeRule::kFromLast},
+      {"hybrid_layer_pattern", true},
+      {"compress_ratios", true}};
+  for (const auto& [key, is_read] : lists) {
+    const json* list = model.config.Find(key);
+    if (!layers || !is_read || list == nullptr || !list->is_array()) continue;
+    // Llama 4's class takes an empty list for an absent one.
+    if (static_cast<std::int64_t>(list->size()) >= *layers ||
+        (list->empty() && absl::StartsWith(model.model_type, "llama4"))) {
+      continue;
+    }
+    warnings->push_back(
+        absl::StrCat(model.config.Path(key), " has ", list->size(),
+                     " elements, and num_hidden_layers is ", *layers,
+                     "; transformers' class fails at the layers past them"));
   }
 }
 
 // The keys that say which layers have no rope.
 void WarnOfNopeKeys(const ModelLayers& model,
-                    const std::optional<std::int64_t>& layers,
                     std::vector<std::string>* warnings) {
   const JsonObject& config = model.config;
   if (model.family.nope != NopeRule::kLayerList) return;
@@ -140,13 +215,14 @@ void WarnOfNopeKeys(const ModelLayers& model,
         every->is_null() ? "absent" : "no layer without rope"));
   }
   if (!is_listed) return;
-  // Llama 4's class takes an empty list for an absent one.
-  if (layers && static_cast<std::int64_t>(list->size()) < *layers &&
-      !(is_llama && list->empty())) {
-    warnings->push_back(
-        absl::StrCat(config.Path("no_rope_layers"), " has ", list->size(),
-                     " elements, and num_hidden_layers is ", *layers,
-                     "; transformers' class fails at the layers past them"));
+  if (std::any_of(list->begin(), list->end(), [](const json& one) {
+        return one.is_number() && one != 0 && one != 1;
+      })) {
+    warnings->push_back(absl::StrCat(
+        config.Path("no_rope_layers"), " is ", Shortened(*list),
+        ", which looks like layers' indices; transformers' class reads an "
+        "element for each layer, 0 for one without rope and else 1, and so is "
+        "it read here"));
   }
   if (!list->empty() && std::all_of(list->begin(), list->end(),
                                     [](const json& one) { return one == 0; })) {
@@ -220,7 +296,8 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
     layers = defaults->num_hidden_layers;
   }
   WarnOfLayerEntries(model, layers, warnings);
-  WarnOfNopeKeys(model, layers, warnings);
+  WarnOfShortLists(model, layers, warnings);
+  WarnOfNopeKeys(model, warnings);
   const json* list = config.Find("layer_types");
   if (list != nullptr && list->is_array() && layers &&
       *layers != static_cast<std::int64_t>(types.size())) {
@@ -240,8 +317,7 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
   }
   const json* thetas = config.Find("layer_rope_theta");
   if (thetas != nullptr && !thetas->is_null() && *thetas != json::array() &&
-      !IsAmong(model.model_type,
-               "muse_glimmer muse_spark granite_swa granitemoe_swa")) {
+      !model.family.layer_bases && model.family.nope != NopeRule::kFromLast) {
     warnings->push_back(absl::StrCat(
         config.Path("layer_rope_theta"), " is ", Shortened(*thetas),
         ", which transformers' class of model_type ", model.model_type,
@@ -256,45 +332,7 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
     break;
   }
   WarnOfClassTypes(model, warnings);
-  const json* share = config.Find("rotary_pct");
-  if (share != nullptr && share->is_null() &&
-      IsAmong(model.model_type, "gpt_neox gpt_neox_japanese")) {
-    warnings->push_back(
-        absl::StrCat(config.Path("rotary_pct"),
-                     " is null, with which transformers' class of model_type ",
-                     model.model_type, " fails; the whole head is rotated"));
-  }
-  // Where the layers are listed, one class alone still looks at the pattern.
-  const bool is_listed = list != nullptr && !list->is_null();
-  const json* pattern = config.Find("sliding_window_pattern");
-  if (pattern != nullptr && pattern->is_number() && *pattern < 1 &&
-      (!is_listed || model.model_type == "embedding_gemma2")) {
-    warnings->push_back(absl::StrCat(
-        config.Path("sliding_window_pattern"), " is ", pattern->dump(),
-        ", for which transformers' classes want a positive integer; read as "
-        "no pattern"));
-  }
-  if (pattern != nullptr && pattern->is_string() && !is_listed &&
-      model.model_type == "exaone4") {
-    warnings->push_back(absl::StrCat(
-        config.Path("sliding_window_pattern"), " is ", Shortened(*pattern),
-        " without layer_types, by which transformers' class divides, and "
-        "fails; it is read as a pattern"));
-  }
-  const json* interval = config.Find("full_attention_interval");
-  if (interval != nullptr && *interval == 0 && !is_listed &&
-      IsAmong(model.model_type, "qwen3_next qwen3_5 qwen3_5_moe qwen4_exp")) {
-    warnings->push_back(absl::StrCat(
-        config.Path("full_attention_interval"),
-        " is 0, by which transformers' class divides, and fails; ignored"));
-  }
-  if (list != nullptr &&
-      IsAmong(model.model_type, "bamba falcon_h1 recurrent_gemma")) {
-    warnings->push_back(absl::StrCat(
-        config.Path("layer_types"),
-        " is given, which transformers' class of model_type ", model.model_type,
-        " computes, and fails at in a file; it is read"));
-  }
+  WarnOfRows(model, warnings);
   const json* other_width = config.Find("n_embed");
   if (model.model_type == "falcon" && other_width != nullptr &&
       !other_width->is_null()) {
@@ -305,20 +343,6 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
           ", which transformers' class of model_type falcon takes for "
           "hidden_size, or refuses; hidden_size is read"));
     }
-  }
-  const json* attention = config.Find("attn_config");
-  if (model.model_type == "mpt" && attention != nullptr &&
-      attention->is_object() && attention->value("rope", json()) == true) {
-    warnings->push_back(absl::StrCat(
-        config.Path("attn_config.rope"),
-        " is true, which the code beside the checkpoint reads; transformers' "
-        "class of model_type mpt has ALiBi only, and it is read so: no rope"));
-  }
-  if (model.model_type == "falcon" && config.Find("head_dim") != nullptr) {
-    warnings->push_back(absl::StrCat(
-        config.Path("head_dim"),
-        " is given, which transformers' class of model_type falcon computes "
-        "and refuses in a file; it is hidden_size / num_attention_heads"));
   }
   const auto hidden = config.PeekInteger("hidden_size");
   const auto heads = config.PeekInteger("num_attention_heads");

@@ -82,7 +82,7 @@ class ConfigReader {
       const ClassDefaults* defaults = FindClassDefaults(model_type_);
       WarnOfRefusals(layers(), defaults, &rope.warnings);
     }
-    auto nope = IsNopeLayer(layers(), layer_type, layer_index);
+    auto nope = IsNope(layer_type, layer_index, &rope);
     if (!nope.ok()) return nope.status();
     auto type = ChooseType(layer_type, layer_index);
     if (!type.ok()) return type.status();
@@ -148,6 +148,25 @@ class ConfigReader {
             .from_class = dicts_.from_class,
             .defaults = ReadsByClass(rules_) ? FindClassDefaults(model_type_)
                                              : nullptr};
+  }
+
+  // True if the chosen layer has no rope. A switch that is absent is said where
+  // it turns rope off.
+  absl::StatusOr<bool> IsNope(const std::optional<std::string>& layer_type,
+                              const std::optional<std::int32_t>& layer_index,
+                              ModelRope* rope) const {
+    const bool has_switch =
+        FindReadingRow(rules_, model_type_, ReadingRule::kNoSwitch) == nullptr;
+    if (!has_switch || !IsSwitchedOff(layers())) {
+      return IsNopeLayer(layers(), layer_type, layer_index);
+    }
+    if (config_.Find(family_.rope_switch) == nullptr) {
+      Assume(config_.Path(family_.rope_switch), SwitchValue(layers()),
+             absl::StrCat("absent; default of the class of model_type ",
+                          model_type_, ", with which nothing rotates"),
+             rope);
+    }
+    return true;
   }
 
   // True if an older name of a key has the value that is used.

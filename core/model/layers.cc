@@ -195,6 +195,20 @@ std::optional<double> LayerTheta(
   return index < thetas.size() ? thetas[index] : thetas[0];
 }
 
+std::string SwitchValue(const ModelLayers& model) {
+  const auto& [config, model_type, family] = model;
+  config.MarkRead(family.rope_switch);
+  const json* const given = config.Find(family.rope_switch);
+  if (given == nullptr) return std::string(family.rope_switch_absent);
+  const bool is_flag = IsAmong(family.rope_switch_value, "true false");
+  return given->is_null() && is_flag ? "false" : given->dump();
+}
+
+bool IsSwitchedOff(const ModelLayers& model) {
+  return !model.family.rope_switch.empty() &&
+         SwitchValue(model) != model.family.rope_switch_value;
+}
+
 // True if the chosen layer has no rope. Classes mark such layers in many
 // ways, which are tried from the plainest to the most particular.
 absl::StatusOr<bool> IsNopeLayer(
@@ -206,10 +220,6 @@ absl::StatusOr<bool> IsNopeLayer(
     return true;
   }
   if (family.nope == NopeRule::kEveryLayer) return true;
-  if (!family.rope_switch.empty() && config.Has(family.rope_switch) &&
-      config.Find(family.rope_switch)->dump() != family.rope_switch_value) {
-    return true;
-  }
   const std::vector<double> thetas = config.Numbers("layer_rope_theta");
   if (!thetas.empty()) {
     if (std::count(thetas.begin(), thetas.end(), thetas[0]) ==
@@ -223,6 +233,11 @@ absl::StatusOr<bool> IsNopeLayer(
     }
     const absl::Status valid = CheckLayerIndex(config, *layer_index);
     if (!valid.ok()) return valid;
+    if (*layer_index >= static_cast<std::int64_t>(thetas.size())) {
+      return FieldInvalid("layer_index",
+                          absl::StrCat(*layer_index, "; layer_rope_theta has ",
+                                       thetas.size(), " layers"));
+    }
     return LayerTheta(config, layer_index) == 0.0;
   }
   if (family.nope == NopeRule::kNone) return false;

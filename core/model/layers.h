@@ -39,8 +39,15 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index);
 std::optional<std::int64_t> LayerHeadDim(const ModelLayers& model,
                                          absl::string_view layer_type);
 
-// True if the chosen layer has no rope. FieldRequired if layers differ and none
-// is chosen.
+// The value of Family::rope_switch as JSON: the class's own where the key is
+// absent. Null is none, and false for a switch that is true or false.
+std::string SwitchValue(const ModelLayers& model);
+
+// True if the class's switch turns rotation off.
+bool IsSwitchedOff(const ModelLayers& model);
+
+// True if the chosen layer has no rope, of a class that is not switched off.
+// FieldRequired if layers differ and none is chosen.
 absl::StatusOr<bool> IsNopeLayer(const ModelLayers& model,
                                  const std::optional<std::string>& layer_type,
                                  const std::optional<std::int32_t>& index);

@@ -1,12 +1,7 @@
 // A profile is a project's interpretation of configurations. This is what the
 // projects do differently with one and the same configuration: one row of data
-// for each. What depends on the model or on the project's version is in
-// reading_rules.h.
-//
-// The rules were read in the sources of transformers 5.23, vLLM 0.11 to 0.33,
-// llama.cpp with its converter (2026), gpt-oss (torch/model.py), DeepSeek
-// (modeling_deepseek.py), mistral-inference with vLLM's reader of params.json,
-// and mlx-lm 0.32.2.
+// for each (rows/profiles.json). What depends on the model or on the project's
+// version is in reading_rules.h.
 
 #pragma once
 

@@ -11,6 +11,14 @@
 namespace posenc::core {
 namespace {
 
+constexpr ReadingRow kRows[] = {
+#include "readings.inc"
+};
+
+constexpr Reader kReaders[] = {
+#include "readers.inc"
+};
+
 constexpr ReadingRule kSpellings[] = {
     ReadingRule::kScalingReplaces, ReadingRule::kParametersReplace,
     ReadingRule::kParametersFill, ReadingRule::kParametersBase,
@@ -46,6 +54,10 @@ bool Applies(const ReadingRow& row, Profile reader, const Version& version,
 }
 
 }  // namespace
+
+absl::Span<const ReadingRow> ReadingRows() { return kRows; }
+
+absl::Span<const Reader> Readers() { return kReaders; }
 
 const Reader* FindReader(absl::string_view id) {
   for (const Reader& reader : Readers()) {

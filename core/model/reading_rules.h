@@ -1,7 +1,7 @@
 // What the readers of configurations do with one and the same file, where that
 // depends on the model's class or has changed with a version: one row of data a
-// fact (reader_rows.cc). What a project does with every file, in every version,
-// is in profile.h.
+// fact (rows/readings.json). What a project does with every file, in every
+// version, is in profile.h.
 
 #pragma once
 
@@ -14,9 +14,6 @@
 #include "core/model/source.h"
 
 namespace posenc::core {
-
-// Doctor alone reads as SGLang does: the contract has no number for it.
-constexpr Profile kSglang = static_cast<Profile>(-1);
 
 // Numbers of a version: {0, 33, 0}. Empty stands for the newest.
 using Version = std::vector<int>;
@@ -42,6 +39,8 @@ enum class ReadingRule {
   kDefaultRest,          // takes `number` for an absent qk_nope_head_dim
   kNoClass,              // has no class for these model types
   kHasClass,             // has classes for these model types alone
+  kPermutesRows,         // makes half-split rows interleaved when it converts
+  kNoSwitch,             // rotates whatever Family::rope_switch says
   kWholeHead,            // rotates the head whatever partial_rotary_factor says
   kUnscaled,             // does not scale, but for the rope types in `what`
   kDynamicConstant,      // dynamic: s * s - (s - 1) for every length

@@ -22,11 +22,6 @@
 namespace posenc::core {
 namespace {
 
-// Families whose query and key rows llama.cpp's converter reorders.
-constexpr char kPermuted[] =
-    "llama mistral mixtral ministral ministral3 granite granitemoe "
-    "granitemoeshared smollm3 arcee internlm2 olmo chameleon";
-
 // The keys without which a reader's class cannot be made.
 void CheckNeededKeys(const RopeDict& from) {
   const ReadingRow* const row =
@@ -62,8 +57,8 @@ void ReadPairing(const RopeDict& from, ModelRope* rope) {
            "as Mistral's own weights (consolidated.safetensors) have it; the "
            "rows of a Hugging Face checkpoint are reordered to half-split",
            rope);
-  } else if (profile == Profile::kLlamaCpp &&
-             IsAmong(from.model_type, kPermuted)) {
+  } else if (FindReadingRow(from.rules, from.model_type,
+                            ReadingRule::kPermutesRows) != nullptr) {
     Assume("pairing", "half-split",
            "as this configuration's checkpoint has it; llama.cpp's converter "
            "reorders the rows, so the weights of its GGUF are interleaved",
@@ -75,7 +70,7 @@ void ReadProportional(const RopeDict& from, ModelRope* rope) {
   const double share = PartialFactor(from).value_or(
       ReadsByClass(from.rules) ? DefaultShare(from) : 1);
   std::optional<double> factor = from.dict.Number("factor");
-  if (factor && *factor != 1 && from.rules.profile == kSglang) {
+  if (factor && *factor != 1 && from.rules.profile == Profile::kSglang) {
     rope->warnings.push_back(
         absl::StrCat(from.dict.Path("factor"), " ", NumberText(*factor),
                      " is not read: SGLang's proportional rotation has none"));
@@ -322,8 +317,9 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec,
   const std::string type = RopeType(from);
   // Other classes fill it in.
   constexpr absl::string_view kOriginal = "original_max_position_embeddings";
-  if (IsAmong(from.model_type, "step3p5 step3p7 cohere2_moe") && from.scales &&
-      IsAmong(type, "yarn llama3") && from.dict.Find(kOriginal) == nullptr) {
+  if (from.family.needs_original && !from.from_class && from.scales &&
+      IsAmong(type, "yarn llama3 longrope") &&
+      from.dict.Find(kOriginal) == nullptr) {
     warnings->push_back(
         absl::StrCat(from.dict.Path(kOriginal),
                      " is absent, which transformers' class of model_type ",

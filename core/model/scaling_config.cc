@@ -16,11 +16,21 @@ namespace {
 
 constexpr absl::string_view kOriginal = "original_max_position_embeddings";
 
+// True if transformers' class keeps a dict for each type of layer, be it that
+// it makes them of a flat one. It reads no original_max_position_embeddings
+// beside those.
+bool HasDictForEachType(const RopeDict& from) {
+  return ReadsByClass(from.rules) &&
+         (from.nested || !from.family.kinds[0].type.empty() ||
+          from.family.dicts == DictRule::kNested);
+}
+
 // original_max_position_embeddings, if it is given. transformers moves one that
-// stands beside a flat dict into it, and so replaces the dict's own; that of a
-// nested dict goes first. mlx-lm reads the dict only.
+// stands beside a flat dict into it, and so replaces the dict's own. mlx-lm
+// reads the dict only, and others that of a nested dict first.
 std::optional<std::int64_t> GivenOriginal(const RopeDict& from) {
   const auto inner = from.dict.Integer(kOriginal);
+  if (HasDictForEachType(from)) return inner;
   const auto outer = from.config.Integer(kOriginal);
   const bool inner_first = from.nested || from.rules.profile == Profile::kMlx;
   return inner_first ? (inner ? inner : outer) : (outer ? outer : inner);
@@ -440,7 +450,7 @@ std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
   const auto inner = from.dict.Integer(kOriginal);
   const auto outer = from.config.Integer(kOriginal);
   if (const auto given = GivenOriginal(from)) {
-    if (outer && given == outer) {
+    if (outer && given == outer && !HasDictForEachType(from)) {
       rope->given_by[std::string(kOriginal)] = from.config.Path(kOriginal);
     }
     if (inner && outer && *inner != *outer) {
@@ -450,6 +460,16 @@ std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
           " takes ", *given, ": remove the other"));
     }
     return *given;
+  }
+  if (outer && HasDictForEachType(from)) {
+    rope->warnings.push_back(absl::StrCat(
+        from.config.Path(kOriginal), " ", *outer,
+        " is not read: transformers takes it from the dict of a type of layer "
+        "alone",
+        from.family.needs_original
+            ? ""
+            : ", and max_position_embeddings where that has none",
+        ": give ", from.dict.Path(kOriginal)));
   }
   const std::string why =
       absl::StrCat("rope type ", type, " needs the original length");

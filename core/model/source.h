@@ -24,11 +24,20 @@ enum class Profile {
   kDeepseek = 5,
   kMistral = 6,
   kMlx = 7,
+  // Doctor alone reads as SGLang does: the contract has no number for it.
+  kSglang = -1,
 };
 
 // Numbered as posenc.v1.ModelPart. kUnspecified: text, or the tower if the
-// configuration is a tower's own.
-enum class ModelPart { kUnspecified = 0, kText = 1, kVision = 2, kAudio = 3 };
+// configuration is a tower's own. kIndexer: the small attention that chooses
+// tokens for sparse attention; the contract has no number for it yet.
+enum class ModelPart {
+  kUnspecified = 0,
+  kText = 1,
+  kVision = 2,
+  kAudio = 3,
+  kIndexer = 4
+};
 
 struct PresetName {
   std::string name;

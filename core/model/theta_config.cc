@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
@@ -118,6 +119,27 @@ void WarnOfOuterBase(const RopeDict& from, absl::string_view key,
       from.rules.project, " takes; remove the one that is not meant"));
 }
 
+// The base that layer_rope_theta gives a layer. A base beside the list is of no
+// layer, or is another layer's.
+double BaseOfLayer(const RopeDict& from, ModelRope* rope) {
+  constexpr absl::string_view kKey = "rope_theta";
+  constexpr absl::string_view kList = "layer_rope_theta";
+  rope->given_by[std::string(kKey)] = from.config.Path(kList);
+  const std::vector<double> bases = from.config.Numbers(kList);
+  for (const JsonObject* object : {&from.dict, &from.config}) {
+    const std::optional<double> given = object->Number(kKey);
+    if (!given || from.from_class ||
+        std::count(bases.begin(), bases.end(), *given) > 0) {
+      continue;
+    }
+    rope->warnings.push_back(
+        absl::StrCat(object->Path(kKey), " ", NumberText(*given),
+                     " is not read: ", from.config.Path(kList),
+                     " gives each layer its base, and none has that one"));
+  }
+  return *from.layer_theta;
+}
+
 double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   constexpr absl::string_view kKey = "rope_theta";
   if (const auto fixed = FixedBase(from, rope)) return *fixed;
@@ -202,6 +224,9 @@ bool IsBaseName(absl::string_view key) {
 }
 
 double ReadTheta(const RopeDict& from, ModelRope* rope) {
+  if (from.family.layer_bases && from.layer_theta) {
+    return BaseOfLayer(from, rope);
+  }
   const double theta = ThetaOfDict(from, rope);
   if (!from.layer_theta || *from.layer_theta == theta) return theta;
   if (!ReadsByClass(from.rules)) return *from.layer_theta;

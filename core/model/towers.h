@@ -1,8 +1,5 @@
 // Facts that the classes of vision towers know and their configurations do not
-// say: one row of data per family of transformers classes.
-//
-// The rules were read in the sources of transformers 5.23; tests hold them to
-// what its modules return (tests/parity/towers.py).
+// say: one row of data per family of transformers classes (rows/towers.json).
 
 #pragma once
 

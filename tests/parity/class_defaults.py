@@ -1,5 +1,5 @@
-"""class_defaults.py [--check]: writes core/model/class_defaults.cc, or says
-whether it is current.
+"""class_defaults.py [--check]: writes core/model/rows/class_defaults.json,
+or says whether it is current.
 
 What the newest transformers' configuration classes take for absent keys, which
 other names they have for them, and what they refuse: one row for model types
@@ -11,13 +11,12 @@ import dataclasses
 import json
 import pathlib
 import re
-import subprocess
 import sys
 
 import library
 import written
 
-TARGET = pathlib.Path(__file__).parents[2] / "core/model/class_defaults.cc"
+TARGET = pathlib.Path(__file__).parents[2] / "core/model/rows/class_defaults.json"
 KEYS = ["hidden_size", "num_attention_heads", "num_hidden_layers",
         "max_position_embeddings", "head_dim"]
 LAYERS = "num_hidden_layers"
@@ -112,44 +111,22 @@ def rows():
     return found
 
 
-def literal(text):
-    return json.dumps(text)
-
-
 def text_of_rows():
     alike = {}
     for key, row in sorted(rows().items()):
         alike.setdefault(row, []).append(key)
     lines = []
     for (numbers, divided, ignores, names, slices), keys in alike.items():
-        values = [json.dumps(" ".join(keys)), *map(str, numbers),
-                  "true" if divided else "false",
-                  "true" if ignores else "false", json.dumps(names)]
-        if any(slices):
-            values += map(str, slices)
-        while values[-1] in ('""', "false"):
-            values.pop()
-        lines.append("    {" + ", ".join(values) + "},")
-    return (
-        "// Written by tests/parity/class_defaults.py, of transformers "
-        f"{library.transformers.__version__}.\n\n"
-        '#include "core/model/class_defaults.h"\n\n'
-        '#include "core/model/profile.h"\n\n'
-        "namespace posenc::core {\nnamespace {\n\n"
-        "constexpr ClassDefaults kRows[] = {\n" + "\n".join(lines) + "\n};\n\n"
-        "}  // namespace\n\n"
-        "const ClassDefaults* FindClassDefaults(absl::string_view model_type) {\n"
-        "  for (const ClassDefaults& row : kRows) {\n"
-        "    if (IsAmong(model_type, row.model_types)) return &row;\n"
-        "  }\n  return nullptr;\n}\n\n"
-        "}  // namespace posenc::core\n")
-
-
-def formatted(text):
-    return subprocess.run(["clang-format", f"--assume-filename={TARGET}"],
-                          input=text, text=True, check=True,
-                          stdout=subprocess.PIPE).stdout
+        row = {"model_types": keys, **dict(zip(KEYS, numbers)),
+               "divided": divided, "ignores_head_dim": ignores,
+               "names": names.split(), **dict(zip(SLICES, slices))}
+        lines.append(json.dumps({key: row[key] for key in row if row[key]}))
+    about = ("What transformers' classes take for absent keys (ClassDefaults in "
+             "class_defaults.h). Written by tests/parity/class_defaults.py, of "
+             f"transformers {library.transformers.__version__}.")
+    return ('{"about": ' + json.dumps(about) + ',\n "rows": [\n  ' +
+            ",\n  ".join(lines) + "\n ]}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(written.main(TARGET, formatted(text_of_rows())))
+    sys.exit(written.main(TARGET, text_of_rows()))

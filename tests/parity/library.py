@@ -7,6 +7,7 @@ rotates.
 """
 
 import contextlib
+import copy
 import importlib
 import inspect
 import math
@@ -260,12 +261,36 @@ def answer(frequencies, scale, layer_type=None, config=None):
             "scale": float(scale)}
 
 
+# Types whose layers have modules of their own, by layer_rope_theta. That of the
+# model, which stands beside them, serves no layer.
+LAYER_BASES = {"granite_swa", "granitemoe_swa"}
+
+
+def ask_layers(config):
+    bases = config.layer_rope_theta
+    if not any(bases):
+        raise NoRotation("layer_rope_theta is 0 for every layer")
+    answers = []
+    for base in sorted({base for base in bases if base}):
+        own = copy.copy(config)
+        own.rope_parameters = {**config.rope_parameters, "rope_theta": base}
+        one, = ask_module(own)
+        answers.append({**one, "index": bases.index(base)})
+    return answers
+
+
 def ask_part(config):
     for key, value in SWITCHES.get(config.model_type, {}).items():
         if getattr(config, key) != value:
             raise NoRotation(f"{key} is {getattr(config, key)}")
     if config.model_type in FUNCTIONS:
         return [answer(FUNCTIONS[config.model_type](config), 1)]
+    if config.model_type in LAYER_BASES:
+        return ask_layers(config)
+    return ask_module(config)
+
+
+def ask_module(config):
     module = rotary_class(config)(config=config)
     named = {name: buffer for name, buffer in module.named_buffers(recurse=False)
              if name.endswith("inv_freq") and "original" not in name}

@@ -5,7 +5,7 @@ The first line says which versions answered. Then, in any order:
                                         rank among lines of this kind, from 0
   {"g": group, "t": model type, "s": spelling or damage, "c": configuration,
    "a": [{"f": number, "scale": ..., "type": layer type, "index": a layer of
-          it, "sections": [...], "pairing": "half" or "interleaved",
+          it, or the layer where there is no type, "sections": [...], "pairing": "half" or "interleaved",
           "length": that of the training}]}   what it answered, or
   {..., "e": error}                     that it raised
 """

@@ -58,7 +58,11 @@ Case CaseOf(const json& line, const std::vector<std::vector<float>>& known) {
   one.error = line.value("e", "");
   for (const json& given : line.value("a", json::array())) {
     Answer answer;
-    if (given.contains("type")) answer.layer_type = given.at("type");
+    if (given.contains("type")) {
+      answer.layer_type = given.at("type");
+    } else if (given.contains("index")) {
+      answer.layer_index = given.at("index").get<std::int32_t>();
+    }
     answer.inv_freq = known.at(given.at("f").get<std::size_t>());
     answer.attention_factor = given.at("scale").get<double>();
     answer.sections = given.value("sections", std::vector<std::int32_t>());
@@ -79,15 +83,18 @@ absl::StatusOr<ResolvedRope> Resolve(const RopeSource& source) {
   return core::ResolveSource(source, 0, MissingLength::kAssumeOriginal);
 }
 
-// posenc's answer for layers of a type; for an absent type, without naming a
-// layer, or else for the first layer that rotates.
+// posenc's answer for a layer, or for layers of a type; where neither is given,
+// without naming a layer, or else for the first layer that rotates.
 absl::StatusOr<ResolvedRope> Asked(
-    const Case& one, const std::optional<std::string>& layer_type) {
+    const Case& one, const std::optional<std::string>& layer_type,
+    const std::optional<std::int32_t>& layer_index) {
   RopeSource source;
   source.source = ConfigJson{one.config_json};
   if (one.group == "audio") source.part = core::ModelPart::kAudio;
   source.layer_type = layer_type;
+  source.layer_index = layer_index;
   absl::StatusOr<ResolvedRope> rope = Resolve(source);
+  if (layer_index) return rope;
   if (layer_type && (rope.ok() || !IsAboutLayer(rope.status()))) return rope;
   source.layer_type.reset();
   if (layer_type) rope = Resolve(source);
@@ -171,7 +178,7 @@ Finding Refusal(const absl::Status& status, bool raised) {
 }
 
 Finding ExamineAnswer(const Case& one, const Answer& answer) {
-  const auto rope = Asked(one, answer.layer_type);
+  const auto rope = Asked(one, answer.layer_type, answer.layer_index);
   if (!rope.ok()) return Refusal(rope.status(), false);
   const std::string difference = Difference(*rope, answer);
   const std::string warnings = absl::StrJoin(rope->warnings, " | ");
@@ -261,7 +268,7 @@ bool SaysBothReadings(const std::string& config_json,
 
 Finding Examine(const Case& one) {
   if (!one.error.empty()) {
-    const auto rope = Asked(one, std::nullopt);
+    const auto rope = Asked(one, std::nullopt, std::nullopt);
     if (!rope.ok()) return Refusal(rope.status(), true);
     return {
         rope->warnings.empty() ? Outcome::kAnswersSilent

@@ -65,10 +65,11 @@ absl::StatusOr<ResolvedRope> Resolved(const json& read) {
   source.profile = ProfileOf(read.value("profile", "hf"));
   source.profile_version = read.value("version", "");
   const std::string part = read.value("part", "");
-  source.part = part == "text"     ? ModelPart::kText
-                : part == "vision" ? ModelPart::kVision
-                : part == "audio"  ? ModelPart::kAudio
-                                   : ModelPart::kUnspecified;
+  source.part = part == "text"      ? ModelPart::kText
+                : part == "vision"  ? ModelPart::kVision
+                : part == "audio"   ? ModelPart::kAudio
+                : part == "indexer" ? ModelPart::kIndexer
+                                    : ModelPart::kUnspecified;
   if (read.contains("layer_type")) source.layer_type = read["layer_type"];
   if (read.contains("layer_index")) source.layer_index = read["layer_index"];
   if (read.contains("length")) source.sequence_length = read["length"];

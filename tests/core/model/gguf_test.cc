@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -216,6 +219,91 @@ TEST(GgufTest, FactorTensorsDivideFrequencies) {
   ASSERT_TRUE(rope.ok());
   EXPECT_DOUBLE_EQ(rope->inv_freq[16], std::pow(500000, -0.5) / 8);
   EXPECT_DOUBLE_EQ(rope->inv_freq[8], std::pow(500000, -0.25));
+}
+
+// Of `pairs` pairs.
+GgufRope WithSections(const std::string& architecture, int pairs,
+                      std::vector<double> sections) {
+  GgufRope gguf;
+  gguf.architecture = architecture;
+  gguf.pairing = PairingOf(architecture, true);
+  gguf.key_length = 256;
+  gguf.dimension_count = 2 * pairs;
+  gguf.sections = std::move(sections);
+  return gguf;
+}
+
+TEST(GgufTest, SectionsAreAxes) {
+  struct Row {
+    const char* architecture;
+    int pairs;
+    std::vector<double> sections;
+    AxisAssignment assignment;
+    std::vector<std::int32_t> axes;
+    std::vector<int> still;  // pairs of the fourth position
+  };
+  const Row rows[] = {
+      {"qwen35",
+       32,
+       {11, 11, 10, 0},
+       AxisAssignment::kInterleaved,
+       {11, 11, 10},
+       {}},
+      {"qwen3vl",
+       32,
+       {11, 11, 9, 0},
+       AxisAssignment::kInterleaved,
+       {12, 11, 9},
+       {29}},
+      {"qwen2vl",
+       64,
+       {16, 24, 24, 0},
+       AxisAssignment::kSectioned,
+       {16, 24, 24},
+       {}},
+      {"glm4", 4, {1, 1, 1, 1}, AxisAssignment::kSectioned, {1, 1, 2}, {3}}};
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.architecture);
+    const GgufRope gguf =
+        WithSections(row.architecture, row.pairs, row.sections);
+    auto rope = ResolveGguf(gguf, 8192, false);
+    ASSERT_TRUE(rope.ok()) << rope.status();
+    const std::vector<double> plain = rope->inv_freq;
+    ASSERT_TRUE(SetGgufAxes(gguf, &*rope).ok());
+    EXPECT_EQ(rope->spec.axes->assignment, row.assignment);
+    EXPECT_EQ(rope->spec.axes->sections, row.axes);
+    for (int i = 0; i < row.pairs; ++i) {
+      const bool is_still =
+          std::count(row.still.begin(), row.still.end(), i) > 0;
+      EXPECT_EQ(rope->inv_freq[i], is_still ? 0 : plain[i]) << i;
+    }
+    const auto again =
+        ResolveSpec(rope->spec, 256, std::nullopt, MissingLength::kError);
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->inv_freq, rope->inv_freq);
+    EXPECT_EQ(again->axes(), 3);
+  }
+}
+
+TEST(GgufTest, SectionsThatLlamaCppRefusesAreNamed) {
+  const auto error = [](const char* architecture,
+                        std::vector<double> sections) {
+    const GgufRope gguf = WithSections(architecture, 32, std::move(sections));
+    auto rope = ResolveGguf(gguf, 8192, false);
+    EXPECT_TRUE(rope.ok()) << rope.status();
+    return std::string(SetGgufAxes(gguf, &*rope).message());
+  };
+  EXPECT_THAT(error("qwen35", {11, 11, 10}),
+              HasSubstr("key qwen35.rope.dimension_sections has 3 elements; "
+                        "llama.cpp wants 4"));
+  EXPECT_THAT(error("qwen2vl", {8, 8, 8, 8, 0}), HasSubstr("has 5 elements"));
+  EXPECT_THAT(error("qwen2vl", {8, 8, 8, 0}),
+              HasSubstr("gives 24 of the 32 pairs an axis"));
+  EXPECT_THAT(error("qwen35", {11.5, 11, 10, 0}),
+              HasSubstr("has an element 11.5"));
+  EXPECT_THAT(error("qwen35", {-1, 11, 10, 0}), HasSubstr("has an element -1"));
+  // An architecture without sections does not read them.
+  EXPECT_EQ(error("llama", {1, 2, 3}), "");
 }
 
 TEST(GgufTest, AlignmentOfTheFileIsKept) {
