@@ -99,56 +99,8 @@ const KnownFields::Type* KnownFields::Add(const Descriptor& descriptor) {
   return added;
 }
 
-bool KnownFields::AllKnown(CodedInputStream* in, const Type& type,
-                           bool* shares) {
-  if (type.shared_memory) *shares = true;
-  while (const std::uint32_t tag = in->ReadTag()) {
-    const auto number =
-        static_cast<std::size_t>(WireFormatLite::GetTagFieldNumber(tag));
-    if (number >= type.fields.size()) return false;
-    const Field& field = type.fields[number];
-    const int wire_type = WireFormatLite::GetTagWireType(tag);
-    if (field.field == nullptr) return false;
-    if (wire_type != field.wire_type && wire_type != field.packed_wire_type) {
-      return false;
-    }
-    std::uint32_t length = 0;
-    std::uint64_t value = 0;
-    switch (wire_type) {
-      case WireFormatLite::WIRETYPE_VARINT:
-        if (!in->ReadVarint64(&value)) return false;
-        if (field.values != 0 &&
-            (value >= 64 || (field.values >> value & 1) == 0)) {
-          return false;
-        }
-        break;
-      case WireFormatLite::WIRETYPE_FIXED32:
-        if (!in->Skip(4)) return false;
-        break;
-      case WireFormatLite::WIRETYPE_FIXED64:
-        if (!in->Skip(8)) return false;
-        break;
-      case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
-        // A packed list of enums is so rare that it is left to Name().
-        if (field.values != 0 || !in->ReadVarint32(&length)) return false;
-        if (field.message == nullptr) {
-          if (!in->Skip(static_cast<int>(length))) return false;
-          break;
-        }
-        const auto limit = in->PushLimit(static_cast<int>(length));
-        if (!AllKnown(in, *field.message, shares)) return false;
-        in->PopLimit(limit);
-        break;
-      }
-      default:
-        return false;
-    }
-  }
-  return in->ConsumedEntireMessage();
-}
-
 bool KnownFields::AddList(CodedInputStream* in, const Field& field,
-                          std::uint32_t bytes, Counts* counts) {
+                          std::uint32_t bytes, Seen* seen) {
   const void* data = nullptr;
   int left = 0;
   in->GetDirectBufferPointerInline(&data, &left);
@@ -160,81 +112,93 @@ bool KnownFields::AddList(CodedInputStream* in, const Field& field,
   const auto numbers = static_cast<std::size_t>(std::count_if(
       first, first + size, [](std::uint8_t byte) { return byte < 0x80; }));
   const std::size_t in_memory = numbers * field.number_bytes;
-  if (in_memory > size) counts->growth += in_memory - size;
+  if (in_memory > size) seen->growth += in_memory - size;
   return in->Skip(static_cast<int>(size)) && size == bytes;
 }
 
-const FieldDescriptor* KnownFields::Crowded(CodedInputStream* in,
-                                            const Type& type, Counts* counts) {
+const FieldDescriptor* KnownFields::Look(CodedInputStream* in, const Type& type,
+                                         Seen* seen) {
+  if (type.shared_memory) seen->shares = true;
   const FieldDescriptor* last = nullptr;
   while (const std::uint32_t tag = in->ReadTag()) {
+    const int wire_type = WireFormatLite::GetTagWireType(tag);
+    if (wire_type == WireFormatLite::WIRETYPE_END_GROUP) return nullptr;
     const auto number =
         static_cast<std::size_t>(WireFormatLite::GetTagFieldNumber(tag));
-    const Field* const field =
+    const Field* field =
         number < type.fields.size() && type.fields[number].field != nullptr
             ? &type.fields[number]
             : nullptr;
-    const int wire_type = WireFormatLite::GetTagWireType(tag);
-    if (wire_type == WireFormatLite::WIRETYPE_END_GROUP) return nullptr;
-    // The parser keeps a value of another wire type as an unknown field.
-    const bool kept_apart =
-        field == nullptr ||
-        (wire_type != field->wire_type && wire_type != field->packed_wire_type);
     if (field != nullptr) last = field->field;
-    if (kept_apart || field->is_element) {
-      ++counts->elements;
-    } else if (wire_type == WireFormatLite::WIRETYPE_VARINT) {
-      counts->growth += field->number_bytes;  // of a list, one by one
+    // The parser keeps a value of another wire type as an unknown field.
+    if (field != nullptr && wire_type != field->wire_type &&
+        wire_type != field->packed_wire_type) {
+      field = nullptr;
     }
-    if (counts->TooMany()) return last;
-    // No message here has groups; all that is in one is unknown.
-    if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) {
-      if (!in->IncrementRecursionDepth()) return nullptr;
-      Crowded(in, Type(), counts);
-      if (counts->TooMany()) return last;
-      in->DecrementRecursionDepth();
-      continue;
-    }
-    std::uint32_t length = 0;
-    if (!kept_apart && field->number_bytes > 0 &&
-        wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-      if (!in->ReadVarint32(&length)) return nullptr;
-      const bool whole = AddList(in, *field, length, counts);
-      if (counts->TooMany()) return last;
-      if (!whole) return nullptr;
-      continue;
-    }
-    if (kept_apart || field->message == nullptr) {
-      if (!WireFormatLite::SkipField(in, tag)) return nullptr;
-      continue;
-    }
-    if (!in->ReadVarint32(&length)) return nullptr;
-    const auto [limit, budget] =
-        in->IncrementRecursionDepthAndPushLimit(static_cast<int>(length));
-    if (budget < 0) return nullptr;
-    if (const auto* const crowded = Crowded(in, *field->message, counts)) {
-      return crowded;
-    }
-    if (!in->DecrementRecursionDepthAndPopLimit(limit)) return nullptr;
+    if (field == nullptr) seen->known = false;
+    if (field == nullptr || field->is_element) ++seen->elements;
+    if (TooMany(*seen)) return last;
+    const FieldDescriptor* crowded = nullptr;
+    if (LookAt(in, tag, field, seen, &crowded)) continue;
+    return TooMany(*seen) && crowded == nullptr ? last : crowded;
   }
   return nullptr;
 }
 
-absl::Status KnownFields::CheckElements(absl::string_view bytes,
-                                        std::size_t* grown) const {
-  if (grown != nullptr) *grown = 0;
-  // Each has two bytes at least, and a number one, which becomes eight.
-  if (bytes.size() <= 2 * std::size_t{kMostElements}) return absl::OkStatus();
+bool KnownFields::LookAt(CodedInputStream* in, std::uint32_t tag,
+                         const Field* field, Seen* seen,
+                         const FieldDescriptor** crowded) {
+  const int wire_type = WireFormatLite::GetTagWireType(tag);
+  // No message here has groups; all that is in one is unknown.
+  if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) {
+    if (!in->IncrementRecursionDepth()) return false;
+    Look(in, Type(), seen);
+    in->DecrementRecursionDepth();
+    return !TooMany(*seen);
+  }
+  if (field == nullptr) return WireFormatLite::SkipField(in, tag);
+  if (wire_type == WireFormatLite::WIRETYPE_VARINT) {
+    std::uint64_t value = 0;
+    if (!in->ReadVarint64(&value)) return false;
+    if (field->values != 0 &&
+        (value >= 64 || (field->values >> value & 1) == 0)) {
+      seen->known = false;
+    }
+    seen->growth += field->number_bytes;  // of a list, one by one
+    return !TooMany(*seen);
+  }
+  if (wire_type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+    return WireFormatLite::SkipField(in, tag);
+  }
+  // A packed list of enums is so rare that Check() decides.
+  if (field->values != 0) seen->known = false;
+  std::uint32_t length = 0;
+  if (!in->ReadVarint32(&length)) return false;
+  if (field->number_bytes > 0) {
+    return AddList(in, *field, length, seen) && !TooMany(*seen);
+  }
+  if (field->message == nullptr) return in->Skip(static_cast<int>(length));
+  const auto [limit, budget] =
+      in->IncrementRecursionDepthAndPushLimit(static_cast<int>(length));
+  if (budget < 0) return false;
+  *crowded = Look(in, *field->message, seen);
+  return *crowded == nullptr && in->DecrementRecursionDepthAndPopLimit(limit);
+}
+
+absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
+    absl::string_view bytes) const {
   CodedInputStream in(reinterpret_cast<const std::uint8_t*>(bytes.data()),
                       static_cast<int>(bytes.size()));
-  Counts counts;
-  const FieldDescriptor* const crowded = Crowded(&in, *root_, &counts);
-  if (grown != nullptr) {
-    *grown = 2 * counts.growth + counts.elements * kElementBytes;
-  }
-  if (!counts.TooMany()) return absl::OkStatus();
+  Seen seen;
+  const FieldDescriptor* const crowded = Look(&in, *root_, &seen);
+  // What comes after the walk's end was not seen.
+  if (!in.ConsumedEntireMessage()) seen.known = false;
+  // An element has two bytes at least, and a number one, which becomes eight.
+  if (bytes.size() <= 2 * std::size_t{kMostElements}) return seen;
+  seen.grown = 2 * seen.growth + seen.elements * kElementBytes;
+  if (!TooMany(seen)) return seen;
   const absl::string_view name = crowded == nullptr ? "" : crowded->name();
-  if (counts.elements > kMostElements) {
+  if (seen.elements > kMostElements) {
     return core::FieldInvalid(
         name, absl::StrCat("the message has over ", kMostElements,
                            " elements of repeated fields, and unknown fields; "
@@ -246,15 +210,9 @@ absl::Status KnownFields::CheckElements(absl::string_view bytes,
                    kMostGrowth, " bytes more than the message; send fewer"));
 }
 
-absl::Status KnownFields::Check(absl::string_view bytes, const Message& message,
-                                bool* shares) const {
-  CodedInputStream in(reinterpret_cast<const std::uint8_t*>(bytes.data()),
-                      static_cast<int>(bytes.size()));
-  bool seen = false;
-  const bool known = AllKnown(&in, *root_, &seen);
-  if (shares != nullptr) *shares = seen || !known;
-  if (known) return absl::OkStatus();
-  return Name(message, *root_);
+absl::Status KnownFields::Check(const Seen& seen,
+                                const Message& message) const {
+  return seen.known ? absl::OkStatus() : Name(message, *root_);
 }
 
 absl::Status KnownFields::Name(const Message& message, const Type& type) {

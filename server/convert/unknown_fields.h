@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -38,23 +39,30 @@ class KnownFields {
 
   explicit KnownFields(const google::protobuf::Descriptor& type);
 
-  // INVALID_ARGUMENT, of the field that goes beyond it, if `bytes`, which are
-  // not parsed yet, have more than kMostElements, or grow by more than
-  // kMostGrowth. What is no message is left to the parser.
-  // grown: becomes the bytes that elements and numbers take in memory, as they
-  // are parsed and once more as arguments of core, beside those on the wire; 0
-  // for small messages. May be null.
-  absl::Status CheckElements(absl::string_view bytes,
-                             std::size_t* grown = nullptr) const;
+  // What a walk over a message's bytes has seen.
+  struct Seen {
+    // Whether every field and enum value is known. May be false of a good
+    // message in a rare form, of which Check() decides.
+    bool known = true;
+    bool shares = false;  // a posenc.v1.SharedMemory
+    int elements = 0;
+    std::size_t growth = 0;
+    // Bytes that elements and numbers take in memory, as they are parsed and
+    // once more as arguments of core, beside those on the wire; 0 for small
+    // messages.
+    std::size_t grown = 0;
+  };
+
+  // Walks over `bytes`, which are not parsed yet. INVALID_ARGUMENT, of the
+  // field that goes beyond it, if they have more than kMostElements, or grow by
+  // more than kMostGrowth. What is no message is left to the parser.
+  absl::StatusOr<Seen> Walk(absl::string_view bytes) const;
 
   // UNIMPLEMENTED, kFieldUnknown, if a field or an enum value anywhere in
-  // `message`, which is of this type and was parsed from `bytes`, is not known
-  // to this server.
-  // shares: becomes false if `message` has no posenc.v1.SharedMemory anywhere,
-  // and true if it may have one. May be null.
-  absl::Status Check(absl::string_view bytes,
-                     const google::protobuf::Message& message,
-                     bool* shares = nullptr) const;
+  // `message`, which is of this type, is not known to this server.
+  // seen: by the walk over the bytes that it was parsed from.
+  absl::Status Check(const Seen& seen,
+                     const google::protobuf::Message& message) const;
 
  private:
   struct Type;
@@ -77,28 +85,22 @@ class KnownFields {
   // Adds a type and those that it contains. A type enters `types_` before its
   // fields do, because types may contain one another.
   const Type* Add(const google::protobuf::Descriptor& descriptor);
-  // Whether everything is known, by a walk over the bytes. May say false for a
-  // rare form of a good message; Name() then decides. Nearly every message ends
-  // here, with a seventh of the instructions that Name() takes. Sets `shares`
-  // if there is a SharedMemory.
-  static bool AllKnown(google::protobuf::io::CodedInputStream* in,
-                       const Type& type, bool* shares);
-  struct Counts {
-    bool TooMany() const {
-      return elements > kMostElements || growth > kMostGrowth;
-    }
-    int elements = 0;
-    std::size_t growth = 0;
-  };
-  // Counts elements and numbers until the message ends or is none, or until
-  // there are too many: then it returns the field.
-  static const google::protobuf::FieldDescriptor* Crowded(
-      google::protobuf::io::CodedInputStream* in, const Type& type,
-      Counts* counts);
+  // Adds what is seen until the message ends, or is none, or has too much: then
+  // it returns the field.
+  static const google::protobuf::FieldDescriptor* Look(
+      google::protobuf::io::CodedInputStream* in, const Type& type, Seen* seen);
+  // The same of one value, which follows its tag. False if the message is none,
+  // or `crowded` was found.
+  static bool LookAt(google::protobuf::io::CodedInputStream* in,
+                     std::uint32_t tag, const Field* field, Seen* seen,
+                     const google::protobuf::FieldDescriptor** crowded);
+  static bool TooMany(const Seen& seen) {
+    return seen.elements > kMostElements || seen.growth > kMostGrowth;
+  }
   // Counts and skips a packed list of so many bytes, which comes next. False if
   // there are fewer.
   static bool AddList(google::protobuf::io::CodedInputStream* in,
-                      const Field& field, std::uint32_t bytes, Counts* counts);
+                      const Field& field, std::uint32_t bytes, Seen* seen);
   // The error that names the first unknown field, by a walk over the parsed
   // message; OK if there is none.
   static absl::Status Name(const google::protobuf::Message& message,

@@ -54,14 +54,14 @@ absl::Status NotAMessage() {
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,
                         google::protobuf::Message* parsed, bool* may_share) {
-  std::size_t grown = 0;
-  absl::Status status = known.CheckElements(small, &grown);
-  if (status.ok()) {
-    status = message->ClaimMore(static_cast<std::int64_t>(grown));
-  }
+  const absl::StatusOr<KnownFields::Seen> seen = known.Walk(small);
+  if (!seen.ok()) return seen.status();
+  absl::Status status =
+      message->ClaimMore(static_cast<std::int64_t>(seen->grown));
   if (!status.ok()) return status;
   if (!parsed->ParseFromString(small)) return NotAMessage();
-  status = known.Check(small, *parsed, may_share);
+  if (may_share != nullptr) *may_share = seen->shares || !seen->known;
+  status = known.Check(*seen, *parsed);
   if (status.ok()) message->GiveBack(static_cast<std::int64_t>(small.size()));
   return status;
 }

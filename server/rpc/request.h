@@ -66,7 +66,7 @@ absl::Status ParseSmall(const KnownFields& known, const std::string& small,
 // Parses `message`, borrowing the bytes of the tensors in `tensor_fields`.
 // INVALID_ARGUMENT for what is no protobuf message; UNIMPLEMENTED,
 // kFieldUnknown for fields that this server does not know. INVALID_ARGUMENT
-// also for what would take many times its bytes (KnownFields::CheckElements()),
+// also for what would take many times its bytes (KnownFields::Walk()),
 // and RESOURCE_EXHAUSTED if there is no memory for what is parsed.
 template <typename Request>
 absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(

@@ -18,7 +18,9 @@ std::string FirstUnknown(const std::string& bytes) {
   Message message;
   EXPECT_TRUE(message.ParseFromString(bytes));
   const KnownFields known(*Message::descriptor());
-  const absl::Status status = known.Check(bytes, message);
+  const auto seen = known.Walk(bytes);
+  EXPECT_TRUE(seen.ok()) << seen.status();
+  const absl::Status status = known.Check(*seen, message);
   if (status.ok()) return "";
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   const auto details = core::GetErrorDetails(status);
@@ -52,10 +54,7 @@ TEST(KnownFieldsTest, AcceptsFieldsOfEveryKind) {
 TEST(KnownFieldsTest, SeesWhetherAMessageNamesSharedMemory) {
   const KnownFields known(*v1::ApplyRopeRequest::descriptor());
   const auto shares = [&known](const v1::ApplyRopeRequest& request) {
-    bool shares = false;
-    EXPECT_TRUE(
-        known.Check(request.SerializeAsString(), request, &shares).ok());
-    return shares;
+    return known.Walk(request.SerializeAsString())->shares;
   };
   v1::ApplyRopeRequest plain, tensor, place, ids;
   plain.mutable_q()->set_data("data");
@@ -113,7 +112,7 @@ TEST(KnownFieldsTest, AKnownNumberOfAnotherWireTypeIsUnknown) {
 // Empty for OK.
 std::string FieldOfTooMany(const std::string& bytes) {
   const absl::Status status =
-      KnownFields(*v1::DiagnoseRopeRequest::descriptor()).CheckElements(bytes);
+      KnownFields(*v1::DiagnoseRopeRequest::descriptor()).Walk(bytes).status();
   if (status.ok()) return "";
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   return core::GetErrorDetails(status)->field;
@@ -151,10 +150,11 @@ TEST(KnownFieldsTest, CountsElementsBeforeTheyTakeMemory) {
 // BuildPositions of packed lengths, and what they grow by.
 std::string FieldOfTooManyNumbers(const std::string& lengths,
                                   std::size_t* grown) {
-  const absl::Status status =
-      KnownFields(*v1::BuildPositionsRequest::descriptor())
-          .CheckElements(lengths, grown);
-  return status.ok() ? "" : core::GetErrorDetails(status)->field;
+  const auto seen =
+      KnownFields(*v1::BuildPositionsRequest::descriptor()).Walk(lengths);
+  if (!seen.ok()) return core::GetErrorDetails(seen.status())->field;
+  *grown = seen->grown;
+  return "";
 }
 
 std::string Packed(const std::string& numbers) {
