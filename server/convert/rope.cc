@@ -8,6 +8,74 @@
 namespace posenc::server {
 namespace {
 
+core::YarnScaling ReadYarn(const v1::YarnScaling& in) {
+  core::YarnScaling out;
+  out.factor = in.factor();
+  out.original_max_position_embeddings = in.original_max_position_embeddings();
+  out.beta_fast = Optional(in.has_beta_fast(), in.beta_fast());
+  out.beta_slow = Optional(in.has_beta_slow(), in.beta_slow());
+  out.attention_factor =
+      Optional(in.has_attention_factor(), in.attention_factor());
+  out.mscale = Optional(in.has_mscale(), in.mscale());
+  out.mscale_all_dim = Optional(in.has_mscale_all_dim(), in.mscale_all_dim());
+  if (in.has_truncate()) out.truncate = in.truncate();
+  return out;
+}
+
+core::LongRopeScaling ReadLongRope(const v1::LongRopeScaling& in) {
+  core::LongRopeScaling out;
+  out.short_factor = ToVector(in.short_factor());
+  out.long_factor = ToVector(in.long_factor());
+  out.original_max_position_embeddings = in.original_max_position_embeddings();
+  out.factor = Optional(in.has_factor(), in.factor());
+  out.attention_factor =
+      Optional(in.has_attention_factor(), in.attention_factor());
+  out.short_mscale = Optional(in.has_short_mscale(), in.short_mscale());
+  out.long_mscale = Optional(in.has_long_mscale(), in.long_mscale());
+  return out;
+}
+
+void ReadScaling(const v1::RopeSpec& in, core::RopeSpec* out) {
+  switch (in.scaling_case()) {
+    case v1::RopeSpec::SCALING_NOT_SET:
+      break;
+    case v1::RopeSpec::kLinear:
+      out->scaling = core::LinearScaling{in.linear().factor()};
+      break;
+    case v1::RopeSpec::kNtk:
+      out->scaling = core::NtkScaling{in.ntk().factor()};
+      break;
+    case v1::RopeSpec::kDynamicNtk:
+      out->scaling =
+          core::DynamicNtkScaling{in.dynamic_ntk().factor(),
+                                  in.dynamic_ntk().max_position_embeddings()};
+      break;
+    case v1::RopeSpec::kYarn:
+      out->scaling = ReadYarn(in.yarn());
+      break;
+    case v1::RopeSpec::kLongrope:
+      out->scaling = ReadLongRope(in.longrope());
+      break;
+    case v1::RopeSpec::kLlama3:
+      out->scaling = core::Llama3Scaling{
+          in.llama3().factor(), in.llama3().low_freq_factor(),
+          in.llama3().high_freq_factor(),
+          in.llama3().original_max_position_embeddings()};
+      break;
+    case v1::RopeSpec::kProportional:
+      out->scaling = core::ProportionalScaling{
+          Optional(in.proportional().has_factor(), in.proportional().factor()),
+          in.proportional().rotating_pairs()};
+      break;
+    case v1::RopeSpec::kExplicitFrequencies: {
+      const v1::ExplicitFrequencies& given = in.explicit_frequencies();
+      out->scaling = core::ExplicitFrequencies{ToVector(given.values()),
+                                               given.heads(), given.axes()};
+      break;
+    }
+  }
+}
+
 core::RopeSpec ReadSpec(const v1::RopeSpec& in) {
   core::RopeSpec out;
   out.rotary_dim = in.rotary_dim();
@@ -32,72 +100,7 @@ core::RopeSpec ReadSpec(const v1::RopeSpec& in) {
                 Optional(xpos.has_gamma(), xpos.gamma()), xpos.center()};
   }
   out.nope = in.nope();
-  switch (in.scaling_case()) {
-    case v1::RopeSpec::SCALING_NOT_SET:
-      break;
-    case v1::RopeSpec::kLinear:
-      out.scaling = core::LinearScaling{in.linear().factor()};
-      break;
-    case v1::RopeSpec::kNtk:
-      out.scaling = core::NtkScaling{in.ntk().factor()};
-      break;
-    case v1::RopeSpec::kDynamicNtk:
-      out.scaling =
-          core::DynamicNtkScaling{in.dynamic_ntk().factor(),
-                                  in.dynamic_ntk().max_position_embeddings()};
-      break;
-    case v1::RopeSpec::kYarn: {
-      const v1::YarnScaling& yarn = in.yarn();
-      core::YarnScaling to;
-      to.factor = yarn.factor();
-      to.original_max_position_embeddings =
-          yarn.original_max_position_embeddings();
-      to.beta_fast = Optional(yarn.has_beta_fast(), yarn.beta_fast());
-      to.beta_slow = Optional(yarn.has_beta_slow(), yarn.beta_slow());
-      to.attention_factor =
-          Optional(yarn.has_attention_factor(), yarn.attention_factor());
-      to.mscale = Optional(yarn.has_mscale(), yarn.mscale());
-      to.mscale_all_dim =
-          Optional(yarn.has_mscale_all_dim(), yarn.mscale_all_dim());
-      if (yarn.has_truncate()) to.truncate = yarn.truncate();
-      out.scaling = to;
-      break;
-    }
-    case v1::RopeSpec::kLongrope: {
-      const v1::LongRopeScaling& longrope = in.longrope();
-      core::LongRopeScaling to;
-      to.short_factor = ToVector(longrope.short_factor());
-      to.long_factor = ToVector(longrope.long_factor());
-      to.original_max_position_embeddings =
-          longrope.original_max_position_embeddings();
-      to.factor = Optional(longrope.has_factor(), longrope.factor());
-      to.attention_factor = Optional(longrope.has_attention_factor(),
-                                     longrope.attention_factor());
-      to.short_mscale =
-          Optional(longrope.has_short_mscale(), longrope.short_mscale());
-      to.long_mscale =
-          Optional(longrope.has_long_mscale(), longrope.long_mscale());
-      out.scaling = std::move(to);
-      break;
-    }
-    case v1::RopeSpec::kLlama3:
-      out.scaling = core::Llama3Scaling{
-          in.llama3().factor(), in.llama3().low_freq_factor(),
-          in.llama3().high_freq_factor(),
-          in.llama3().original_max_position_embeddings()};
-      break;
-    case v1::RopeSpec::kProportional:
-      out.scaling = core::ProportionalScaling{
-          Optional(in.proportional().has_factor(), in.proportional().factor()),
-          in.proportional().rotating_pairs()};
-      break;
-    case v1::RopeSpec::kExplicitFrequencies: {
-      const v1::ExplicitFrequencies& given = in.explicit_frequencies();
-      out.scaling = core::ExplicitFrequencies{ToVector(given.values()),
-                                              given.heads(), given.axes()};
-      break;
-    }
-  }
+  ReadScaling(in, &out);
   return out;
 }
 
