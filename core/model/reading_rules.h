@@ -34,6 +34,7 @@ enum class ReadingRule {
   kNeedsKeys,            // fails without the keys in `what`, be they null
   kOneBase,              // takes rope_theta for layers of every type
   kOneRope,              // has one dict for layers of every type
+  kBaseKey,              // reads the base by the key in `what`
   kDictBase,             // takes rope_theta of the dict, or `number`
   kNoRotaryDim,          // reads a share of the head, not rotary_dim
   kRatioFactor,          // YaRN: max_position_embeddings / original

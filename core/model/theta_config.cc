@@ -150,8 +150,12 @@ double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   const LayerKind* kind = from.kind;
   const bool is_one = FindReadingRow(from.rules, from.model_type,
                                      ReadingRule::kOneBase) != nullptr;
+  const ReadingRow* const own =
+      FindReadingRow(from.rules, from.model_type, ReadingRule::kBaseKey);
   const absl::string_view key =
-      kind != nullptr && !is_one ? kind->theta_key : from.family.theta_key;
+      own != nullptr && from.config.Has(own->what) ? own->what
+      : kind != nullptr && !is_one                 ? kind->theta_key
+                                                   : from.family.theta_key;
   std::optional<double> outer;
   if (!key.empty()) {
     outer = from.config.Number(key);
