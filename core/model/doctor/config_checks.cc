@@ -19,6 +19,9 @@ namespace {
 
 using nlohmann::json;
 
+// Enough to see that a file is full of what nobody reads.
+constexpr std::size_t kMostTold = 64;
+
 // A dict without entries for types of layers.
 bool IsFlat(const json& dict) {
   return dict.is_object() && !dict.empty() &&
@@ -315,7 +318,7 @@ void CheckDictDropped(ConfigCase* config) {
   }
   Finding& finding = config->Add(
       "config.dict-dropped",
-      {config->KeyPath("rope_parameters"), config->type(),
+      {config->KeyPath("rope_parameters"), config->model_type(),
        refuses ? "refuses the file"
                : absl::StrCat("drops it, and takes ", ReferenceText(*config)),
        nested.dump()},
@@ -487,11 +490,10 @@ void CheckUnreadKeys(ConfigCase* config) {
       if (!reading.differs()) by_key[key].emplace_back(reading.reader->title);
     }
   }
-  constexpr int kTold = 64;  // enough to see that a file is full of them
-  int told = 0;
+  std::size_t told = 0;
   for (const auto& [key, readers] : by_key) {
     if (IsTold(key, told_keys)) continue;
-    if (++told > kTold) break;
+    if (++told > kMostTold) break;
     // What another reader does read must stay.
     config->Add(
         "config.key-unread",
@@ -518,8 +520,13 @@ void CheckWarnings(ConfigCase* config) {
   for (const auto& rope : reference->ropes) {
     for (const std::string& warning : rope->warnings) {
       const std::string key = warning.substr(0, warning.find(' '));
-      if (IsTold(key, told) || !warned.insert(warning).second) continue;
-      config->Add("config.warned", {warning}, {key});
+      if (IsTold(key, told) || warned.size() == kMostTold ||
+          !warned.insert(warning).second) {
+        continue;
+      }
+      Finding& finding = config->Add("config.warned", {warning}, {key});
+      // Which class a type is read as changes no number.
+      if (key == "model_type") finding.severity = Severity::kNote;
     }
   }
 }

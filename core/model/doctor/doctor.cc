@@ -461,7 +461,10 @@ absl::Status CheckOptions(const DoctorOptions& options) {
                           known);
     } else if (absl::StrContains(name, '@')) {
       const auto parsed = ParseVersion(reader->profile, version);
-      if (!parsed.ok()) fact = FactOf(parsed.status());
+      if (!parsed.ok()) {
+        fact =
+            absl::StripPrefix(parsed.status().message(), "profile_version: ");
+      }
     }
     if (fact.empty()) continue;
     --left;
