@@ -462,8 +462,8 @@ absl::Status CheckOptions(const DoctorOptions& options) {
     } else if (absl::StrContains(name, '@')) {
       const auto parsed = ParseVersion(reader->profile, version);
       if (!parsed.ok()) {
-        fact =
-            absl::StripPrefix(parsed.status().message(), "profile_version: ");
+        fact = std::string(
+            absl::StripPrefix(parsed.status().message(), "profile_version: "));
       }
     }
     if (fact.empty()) continue;
