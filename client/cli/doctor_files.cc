@@ -23,6 +23,7 @@
 #include "core/model/gguf_rope.h"
 #include "core/model/presets.h"
 #include "nlohmann/json.hpp"
+#include "proto/posenc/wire/frame.h"
 
 namespace posenc::cli {
 namespace {
@@ -152,26 +153,13 @@ bool IsQueryProjection(absl::string_view name) {
   return absl::EndsWith(name, "layers.0.self_attn.q_proj.weight");
 }
 
-v1::Dtype DtypeOf(core::FloatFormat format) {
-  switch (format) {
-    case core::FloatFormat::kF16:
-      return v1::DTYPE_FLOAT16;
-    case core::FloatFormat::kBf16:
-      return v1::DTYPE_BFLOAT16;
-    case core::FloatFormat::kF32:
-      return v1::DTYPE_FLOAT32;
-    default:
-      return v1::DTYPE_FLOAT64;
-  }
-}
-
 // Adds the leading channels of the leading rows of a matrix [rows, columns], if
 // they are in the file. A few KiB are enough to see how rows are ordered.
 void ReadRows(const OffsetFile& file, const std::string& name,
               std::uint64_t offset, std::uint64_t rows, std::uint64_t columns,
-              core::FloatFormat format, ModelDescription* input) {
+              v1::Dtype dtype, ModelDescription* input) {
   constexpr std::uint64_t kRows = 256, kColumns = 16;
-  const std::uint64_t size = core::FloatSize(format);
+  const std::uint64_t size = wire::ElementBytes(dtype);
   const std::uint64_t height = std::min(rows, kRows);
   const std::uint64_t width = std::min(columns, kColumns);
   if (width == 0) return;
@@ -187,25 +175,35 @@ void ReadRows(const OffsetFile& file, const std::string& name,
   }
   input->mutable_query_rows()->set_name(Utf8(name));
   v1::Tensor& tensor = *input->mutable_query_rows()->mutable_tensor();
-  tensor.set_dtype(DtypeOf(format));
+  tensor.set_dtype(dtype);
   tensor.add_shape(static_cast<std::int64_t>(height));
   tensor.add_shape(static_cast<std::int64_t>(width));
   tensor.set_data(std::move(data));
 }
 
-std::optional<core::FloatFormat> FormatOf(const std::string& dtype) {
-  if (dtype == "F32") return core::FloatFormat::kF32;
-  if (dtype == "F16") return core::FloatFormat::kF16;
-  if (dtype == "BF16") return core::FloatFormat::kBf16;
-  if (dtype == "F64") return core::FloatFormat::kF64;
-  return std::nullopt;
+// The dtype of floats by its name in a .safetensors file; UNSPECIFIED for
+// others.
+v1::Dtype DtypeOf(absl::string_view name) {
+  if (name == "F64") return v1::DTYPE_FLOAT64;
+  if (name == "F32") return v1::DTYPE_FLOAT32;
+  if (name == "F16") return v1::DTYPE_FLOAT16;
+  if (name == "BF16") return v1::DTYPE_BFLOAT16;
+  if (name == "F8_E4M3") return v1::DTYPE_FLOAT8_E4M3FN;
+  if (name == "F8_E5M2") return v1::DTYPE_FLOAT8_E5M2;
+  return v1::DTYPE_UNSPECIFIED;
+}
+
+// The dtype of floats by ggml's number; UNSPECIFIED for others.
+v1::Dtype DtypeOf(std::uint32_t ggml_type) {
+  const auto dtype = core::GgufDtype(ggml_type);
+  return dtype ? static_cast<v1::Dtype>(*dtype) : v1::DTYPE_UNSPECIFIED;
 }
 
 // Adds the table of `bytes` bytes from `offset` on.
 absl::Status ReadTable(const OffsetFile& file, const std::string& name,
-                       core::FloatFormat format, std::uint64_t offset,
+                       v1::Dtype dtype, std::uint64_t offset,
                        std::uint64_t bytes, ModelDescription* input) {
-  const std::uint64_t elements = bytes / core::FloatSize(format);
+  const std::uint64_t elements = bytes / wire::ElementBytes(dtype);
   if (elements > kMaxTableElements) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " has ", elements, " elements; at most ",
@@ -216,7 +214,7 @@ absl::Status ReadTable(const OffsetFile& file, const std::string& name,
   if (!status.ok()) return status;
   v1::NamedTensor& table = *input->add_tables();
   table.set_name(Utf8(name));
-  table.mutable_tensor()->set_dtype(DtypeOf(format));
+  table.mutable_tensor()->set_dtype(dtype);
   table.mutable_tensor()->add_shape(static_cast<std::int64_t>(elements));
   table.mutable_tensor()->set_data(std::move(data));
   return absl::OkStatus();
@@ -225,12 +223,13 @@ absl::Status ReadTable(const OffsetFile& file, const std::string& name,
 absl::Status ReadSavedTable(const OffsetFile& file, std::uint64_t data,
                             const SafetensorsRange& range,
                             ModelDescription* input) {
-  const auto format = FormatOf(range.dtype);
-  if (!format) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        range.name, " is ", range.dtype, "; tables are F32, F16, BF16, F64"));
+  const v1::Dtype dtype = DtypeOf(range.dtype);
+  if (dtype == v1::DTYPE_UNSPECIFIED) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(range.name, " is ", range.dtype,
+                     "; tables are F64, F32, F16, BF16, F8_E4M3, F8_E5M2"));
   }
-  return ReadTable(file, range.name, *format, data + range.begin, range.size,
+  return ReadTable(file, range.name, dtype, data + range.begin, range.size,
                    input);
 }
 
@@ -263,10 +262,12 @@ ModelDescription ReadSafetensorsFile(const std::string& path) {
       has_key = true;
       input.set_key_rows(range.shape[0]);
     } else if (IsQueryProjection(range.name) && range.shape.size() == 2) {
-      if (const auto format = FormatOf(range.dtype)) {
+      const v1::Dtype dtype = DtypeOf(range.dtype);
+      // Rows of 8 bits are too coarse to be told apart.
+      if (wire::ElementBytes(dtype) > 1) {
         ReadRows(file, range.name, 8 + *size + range.begin,
                  static_cast<std::uint64_t>(range.shape[0]),
-                 static_cast<std::uint64_t>(range.shape[1]), *format, &input);
+                 static_cast<std::uint64_t>(range.shape[1]), dtype, &input);
       }
     }
   }
@@ -277,12 +278,14 @@ ModelDescription ReadSafetensorsFile(const std::string& path) {
 absl::Status ReadFactors(const OffsetFile& file, const core::GgufFile& header,
                          ModelDescription* input) {
   for (const core::GgufTensor& tensor : header.tensors) {
-    const auto format = core::GgufFloatFormat(tensor.type);
-    if (!core::IsFactorTensor(tensor.name) || !format) continue;
-    std::uint64_t bytes = core::FloatSize(*format);
+    const v1::Dtype dtype = DtypeOf(tensor.type);
+    if (!core::IsFactorTensor(tensor.name) || dtype == v1::DTYPE_UNSPECIFIED) {
+      continue;
+    }
+    std::uint64_t bytes = wire::ElementBytes(dtype);
     for (const std::uint64_t extent : tensor.shape) bytes *= extent;
     const absl::Status status =
-        ReadTable(file, tensor.name, *format, tensor.offset, bytes, input);
+        ReadTable(file, tensor.name, dtype, tensor.offset, bytes, input);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -317,13 +320,13 @@ ModelDescription ReadGgufFile(const std::string& path) {
   if (!factors.ok()) return fail(factors);
   const core::GgufTensor* const query =
       header->FindTensor("blk.0.attn_q.weight");
-  const auto format =
-      query == nullptr ? std::nullopt : core::GgufFloatFormat(query->type);
+  const v1::Dtype dtype =
+      query == nullptr ? v1::DTYPE_UNSPECIFIED : DtypeOf(query->type);
   // No model has extents of 2^32.
-  if (format && query->shape.size() == 2 && query->shape[0] >> 32 == 0 &&
-      query->shape[1] >> 32 == 0) {
+  if (dtype != v1::DTYPE_UNSPECIFIED && query->shape.size() == 2 &&
+      query->shape[0] >> 32 == 0 && query->shape[1] >> 32 == 0) {
     ReadRows(file, query->name, query->offset, query->shape[1], query->shape[0],
-             *format, &input);
+             dtype, &input);
   }
   return input;
 }

@@ -115,9 +115,10 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
   add("profile-version", &flags->profile_version, "VERSION",
       "Version of the profile's project, for example 0.21.0 of vllm (default: "
       "the newest that is known)");
-  AddEnumFlag(app, dashes + "part", &flags->part,
-              "Which part of the model: text, vision, audio (default text, or "
-              "the tower that the file is)")
+  AddEnumFlag(
+      app, dashes + "part", &flags->part,
+      "Which part of the model: text, vision, audio, indexer (default text, or "
+      "the tower that the file is)")
       ->group(group);
   CLI::Option* const type = add("layer-type", &flags->layer_type, "NAME",
                                 "full_attention, sliding_attention");

@@ -1,5 +1,6 @@
 #include "core/model/config.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,10 +74,10 @@ absl::StatusOr<ModelRope> ReadPart(
                                       : nullptr;
   if (defaults != nullptr) {
     keys = ReadAsClass(config, *defaults, family, model_type, rules.project);
-    config = JsonObject(&keys.config, config.Path(), status);
+    config = config.With(&keys.config);
   } else if (family.width == RotaryWidth::kMla) {
     keys = FillSlices(config, RulesFor(reader), model_type);
-    config = JsonObject(&keys.config, config.Path(), status);
+    config = config.With(&keys.config);
   }
   if (IsMistralParams(config) && model_type.empty()) {
     rope = ReadMistralParams(config, reader.profile, layer_type, layer_index);
@@ -183,14 +184,13 @@ absl::StatusOr<ModelRope> ReadText(
   }
   if (!status.ok()) return status;
   if (respelled.config.is_object()) {
-    config = JsonObject(&respelled.config, config.Path(), &status);
+    config = JsonObject(&respelled.config, config.Path(), &status,
+                        std::make_shared<const GivenKeys>(respelled.given));
   }
   absl::StatusOr<ModelRope> rope =
       ReadPart(config, model_type, reader, layer_type, layer_index, part,
                of_parent, &status);
-  if (!rope.ok()) return NameAsGiven(respelled.names, rope.status());
-  NameAsGiven(respelled.names, &*rope);
-  if (profile == Profile::kHf) {
+  if (rope.ok() && profile == Profile::kHf) {
     WarnOfFile(root, &rope->warnings);
   }
   return rope;

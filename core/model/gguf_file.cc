@@ -493,75 +493,36 @@ absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
   return file;
 }
 
-std::optional<FloatFormat> GgufFloatFormat(std::uint32_t type) {
+std::optional<Dtype> GgufDtype(std::uint32_t type) {
   switch (type) {
     case 0:
-      return FloatFormat::kF32;
+      return Dtype::kFloat32;
     case 1:
-      return FloatFormat::kF16;
+      return Dtype::kFloat16;
     case 28:
-      return FloatFormat::kF64;
+      return Dtype::kFloat64;
     case 30:
-      return FloatFormat::kBf16;
+      return Dtype::kBfloat16;
     default:
       return std::nullopt;
   }
 }
 
-namespace {
-
-double FromHalf(std::uint16_t bits) {
-  const int exponent = bits >> 10 & 0x1f;
-  const int fraction = bits & 0x3ff;
-  const double sign = bits >> 15 != 0 ? -1 : 1;
-  if (exponent == 31) {
-    return fraction != 0 ? std::nan("") : sign * HUGE_VAL;
-  }
-  return sign * (exponent == 0 ? std::ldexp(fraction, -24)
-                               : std::ldexp(fraction + 1024, exponent - 25));
-}
-
-}  // namespace
-
-std::size_t FloatSize(FloatFormat format) {
-  switch (format) {
-    case FloatFormat::kF64:
-      return 8;
-    case FloatFormat::kF32:
-      return 4;
-    default:
-      return 2;
-  }
-}
-
-std::vector<double> DecodeFloats(FloatFormat format, const char* bytes,
+std::vector<double> DecodeFloats(Dtype dtype, const char* bytes,
                                  std::size_t n) {
+  const auto size = static_cast<std::int64_t>(n);
+  const ConstTensorView view = {dtype, {size}, bytes};
   std::vector<double> numbers(n);
-  const std::size_t size = FloatSize(format);
-  for (std::size_t i = 0; i < n; ++i) {
-    const char* const from = bytes + i * size;
-    std::uint16_t half = 0;
-    std::uint32_t word = 0;
-    if (format == FloatFormat::kF64) {
-      std::memcpy(&numbers[i], from, size);
-    } else if (format == FloatFormat::kF32) {
-      std::memcpy(&word, from, size);
-      numbers[i] = std::bit_cast<float>(word);
-    } else {
-      std::memcpy(&half, from, size);
-      numbers[i] =
-          format == FloatFormat::kF16
-              ? FromHalf(half)
-              : std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16);
-    }
+  for (std::int64_t i = 0; i < size; ++i) {
+    numbers[static_cast<std::size_t>(i)] = ElementAsDouble(view, i);
   }
   return numbers;
 }
 
 absl::StatusOr<std::vector<double>> ReadGgufTensor(const ByteSource& source,
                                                    const GgufTensor& tensor) {
-  const std::optional<FloatFormat> format = GgufFloatFormat(tensor.type);
-  if (!format) {
+  const std::optional<Dtype> dtype = GgufDtype(tensor.type);
+  if (!dtype) {
     return Malformed(absl::StrCat("tensor ", Shown(tensor.name), " is of type ",
                                   tensor.type,
                                   "; only F32, F16, BF16 and F64 are read"));
@@ -573,7 +534,7 @@ absl::StatusOr<std::vector<double>> ReadGgufTensor(const ByteSource& source,
                                   elements, " elements; at most ",
                                   kMaxTensorElements, " are read"));
   }
-  const std::uint64_t bytes = elements * FloatSize(*format);
+  const std::uint64_t bytes = elements * DtypeSize(*dtype);
   if (tensor.offset > source.size || bytes > source.size - tensor.offset) {
     return Malformed(absl::StrCat("ends at byte ", source.size, "; tensor ",
                                   Shown(tensor.name), " of ", bytes,
@@ -582,7 +543,7 @@ absl::StatusOr<std::vector<double>> ReadGgufTensor(const ByteSource& source,
   std::string data(bytes, '\0');
   const absl::Status status = source.read(tensor.offset, data.data(), bytes);
   if (!status.ok()) return status;
-  return DecodeFloats(*format, data.data(), elements);
+  return DecodeFloats(*dtype, data.data(), elements);
 }
 
 }  // namespace posenc::core

@@ -35,6 +35,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "core/tensor.h"
 
 namespace posenc::core {
 
@@ -89,13 +90,10 @@ absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source);
 absl::StatusOr<std::vector<double>> ReadGgufTensor(const ByteSource& source,
                                                    const GgufTensor& tensor);
 
-// `n` elements of little-endian float16, bfloat16, float32 or float64 as
-// numbers.
-enum class FloatFormat { kF16, kBf16, kF32, kF64 };
-std::vector<double> DecodeFloats(FloatFormat format, const char* bytes,
-                                 std::size_t n);
-std::size_t FloatSize(FloatFormat format);
-// Of ggml's types F32, F16, F64 and BF16; nullopt for all others.
-std::optional<FloatFormat> GgufFloatFormat(std::uint32_t type);
+// `n` little-endian elements as numbers.
+std::vector<double> DecodeFloats(Dtype dtype, const char* bytes, std::size_t n);
+
+// The dtype of ggml's types F32, F16, F64 and BF16; nullopt for all others.
+std::optional<Dtype> GgufDtype(std::uint32_t type);
 
 }  // namespace posenc::core

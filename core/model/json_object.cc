@@ -91,14 +91,24 @@ std::string Shortened(const nlohmann::json& value) {
 }
 
 JsonObject::JsonObject(const nlohmann::json* json, std::string path,
-                       absl::Status* status)
+                       absl::Status* status,
+                       std::shared_ptr<const GivenKeys> given)
     : json_(json),
       path_(std::move(path)),
       status_(status),
+      given_(std::move(given)),
       read_(std::make_shared<std::set<std::string>>()) {}
 
 std::string JsonObject::Path(absl::string_view key) const {
-  return path_.empty() ? std::string(key) : absl::StrCat(path_, ".", key);
+  std::string path =
+      path_.empty() ? std::string(key) : absl::StrCat(path_, ".", key);
+  if (given_ == nullptr) return path;
+  const auto it = given_->find(path);
+  return it == given_->end() ? path : it->second;
+}
+
+JsonObject JsonObject::With(const nlohmann::json* json) const {
+  return JsonObject(json, path_, status_, given_);
 }
 
 const nlohmann::json* JsonObject::Find(absl::string_view key) const {
@@ -210,12 +220,10 @@ JsonObject JsonObject::Object(absl::string_view key) const {
     WrongType(key, "an object");
     value = nullptr;
   }
-  return JsonObject(value, Path(key), status_);
+  return JsonObject(value, Path(key), status_, given_);
 }
 
-JsonObject JsonObject::Unseen() const {
-  return JsonObject(json_, path_, status_);
-}
+JsonObject JsonObject::Unseen() const { return With(json_); }
 
 std::optional<double> JsonObject::PeekNumber(absl::string_view key) const {
   return Unseen().Number(key);

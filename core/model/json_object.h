@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -35,14 +36,21 @@ std::string WithNotFiniteQuoted(absl::string_view text);
 // JSON as one line, cut if it is long: for errors and warnings.
 std::string Shortened(const nlohmann::json& value);
 
+// The file's keys, in full, for those that another project's format has in
+// their place: "rope_ntk_beta" for "rope_scaling.beta_fast".
+using GivenKeys = std::map<std::string, std::string>;
+
 // An absent or null key reads as nullopt, and so does one of the wrong type,
 // which sets the status. Copies are cheap and share what was asked for; the
 // JSON and the status must outlive them.
 class JsonObject {
  public:
   // `json` may be null, for an object without keys. `path` names it in errors.
-  JsonObject(const nlohmann::json* json, std::string path,
-             absl::Status* status);
+  JsonObject(const nlohmann::json* json, std::string path, absl::Status* status,
+             std::shared_ptr<const GivenKeys> given = nullptr);
+
+  // Other JSON in its place, with the same path, status and given keys.
+  JsonObject With(const nlohmann::json* json) const;
 
   // True if the key is there and not null, or there and null. Asking counts as
   // reading (see WasRead).
@@ -50,6 +58,7 @@ class JsonObject {
   bool HasNull(absl::string_view key) const;
   // Counts the key as read, for one that is known but means nothing here.
   void MarkRead(absl::string_view key) const;
+  // The file's name of the key, in full.
   std::string Path(absl::string_view key) const;
   // Its own path; empty for the whole file.
   const std::string& Path() const { return path_; }
@@ -90,6 +99,7 @@ class JsonObject {
   const nlohmann::json* json_;
   std::string path_;
   absl::Status* status_;
+  std::shared_ptr<const GivenKeys> given_;
   std::shared_ptr<std::set<std::string>> read_;
 };
 

@@ -45,6 +45,18 @@ const Family& FamilyOf(const JsonObject& config, const std::string& model_type,
              : UnknownLatentFamily();
 }
 
+// The same for a reader that may have one rope for all layers.
+Family FamilyFor(const JsonObject& config, const std::string& model_type,
+                 const ProfileRules& rules, bool* known) {
+  Family family = FamilyOf(config, model_type, known);
+  if (FindReadingRow(rules, ModelKey(model_type), ReadingRule::kOneRope) !=
+      nullptr) {
+    family.dicts = DictRule::kOne;
+    for (LayerKind& kind : family.kinds) kind = {};
+  }
+  return family;
+}
+
 // An error of layers that nobody asked about, which says whose it is, unless
 // its key does.
 absl::Status OfLayers(const std::string& type, const absl::Status& error) {
@@ -64,7 +76,7 @@ class ConfigReader {
       : config_(config),
         model_type_(ModelKey(model_type)),
         rules_(RulesFor(reader)),
-        family_(FamilyOf(config, model_type, &known_family_)),
+        family_(FamilyFor(config, model_type, rules_, &known_family_)),
         class_dict_(json::parse(family_.rope_parameters, nullptr, false)),
         dicts_(ReadRopeDicts(layers(), rules_, class_dict_, status)),
         status_(status) {}
@@ -457,7 +469,7 @@ class ConfigReader {
   const std::string model_type_;
   const ProfileRules rules_;
   bool known_family_;
-  const Family& family_;
+  const Family family_;
   const json class_dict_;
   const RopeDicts dicts_;
   absl::Status* const status_;

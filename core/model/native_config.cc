@@ -7,8 +7,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
 #include "core/error.h"
 #include "core/model/scaling_config.h"
 #include "core/model/yarn_config.h"
@@ -225,16 +223,15 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
       {"beta_fast", config.Number("rope_ntk_beta").value_or(32)},
       {"beta_slow", config.Number("rope_ntk_alpha").value_or(1)},
       {"truncate", false}};
-  Respelled respelled = {std::move(same), {}};
-  for (const auto& [key, given] :
+  GivenKeys given;
+  for (const auto& [key, own] :
        {std::pair("factor", "rope_scaling_factor"),
         std::pair("original_max_position_embeddings", "initial_context_length"),
         std::pair("beta_fast", "rope_ntk_beta"),
         std::pair("beta_slow", "rope_ntk_alpha")}) {
-    respelled.names[config.Path(absl::StrCat("rope_scaling.", key))] =
-        config.Path(given);
+    given[config.Path(absl::StrCat("rope_scaling.", key))] = config.Path(own);
   }
-  return respelled;
+  return {std::move(same), std::move(given)};
 }
 
 bool IsChatGlmConfig(const JsonObject& config) {
@@ -283,7 +280,7 @@ Respelled StepAsTransformers(const JsonObject& config) {
       same[key] = *config.Find(key);
     }
   }
-  std::map<std::string, std::string> names;
+  GivenKeys given;
   const std::vector<double> thetas = config.Numbers("rope_theta");
   const std::vector<double> shares = config.Numbers("partial_rotary_factors");
   nlohmann::json types = same.value("layer_types", nlohmann::json::array());
@@ -300,9 +297,9 @@ Respelled StepAsTransformers(const JsonObject& config) {
       parameters[type] = layer;
       const std::string path =
           config.Path(absl::StrCat("rope_parameters.", type, "."));
-      names[path + "rope_theta"] =
+      given[path + "rope_theta"] =
           config.Path(absl::StrCat("rope_theta[", i, "]"));
-      names[path + "partial_rotary_factor"] =
+      given[path + "partial_rotary_factor"] =
           config.Path(absl::StrCat("partial_rotary_factors[", i, "]"));
     }
     if (parameters[type] != layer) {
@@ -320,39 +317,11 @@ Respelled StepAsTransformers(const JsonObject& config) {
   if (parameters.contains("full_attention")) {
     for (const std::string& key : scaling.Keys()) {
       parameters["full_attention"][key] = *scaling.Find(key);
-      names[config.Path(absl::StrCat("rope_parameters.full_attention.", key))] =
+      given[config.Path(absl::StrCat("rope_parameters.full_attention.", key))] =
           scaling.Path(key);
     }
   }
-  return {std::move(same), std::move(names)};
-}
-
-absl::Status NameAsGiven(const std::map<std::string, std::string>& names,
-                         const absl::Status& status) {
-  const std::optional<ErrorDetails> details = GetErrorDetails(status);
-  if (names.empty() || !details) return status;
-  absl::string_view fact = status.message();
-  absl::ConsumePrefix(&fact, absl::StrCat(details->field, ": "));
-  ErrorMetadata metadata = details->metadata;
-  for (auto& [key, value] : metadata) {
-    value = absl::StrReplaceAll(value, names);
-  }
-  return MakeError(status.code(), details->reason, details->field,
-                   absl::StrReplaceAll(fact, names), metadata);
-}
-
-void NameAsGiven(const std::map<std::string, std::string>& names,
-                 ModelRope* rope) {
-  if (names.empty()) return;
-  for (auto& [field, key] : rope->given_by) {
-    key = absl::StrReplaceAll(key, names);
-  }
-  for (Assumption& assumption : rope->assumptions) {
-    assumption.field = absl::StrReplaceAll(assumption.field, names);
-  }
-  for (std::string& warning : rope->warnings) {
-    warning = absl::StrReplaceAll(warning, names);
-  }
+  return {std::move(same), std::move(given)};
 }
 
 }  // namespace posenc::core

@@ -3,11 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/model/config.h"
 #include "core/model/json_object.h"
 
@@ -29,14 +28,8 @@ absl::StatusOr<ModelRope> ReadMistralParams(
 // those of its keys that the file has not, all of them in full.
 struct Respelled {        // NOLINT(bugprone-exception-escape)
   nlohmann::json config;  // null for a file that need not be respelled
-  std::map<std::string, std::string> names;
+  GivenKeys given;
 };
-
-// Puts the file's keys in the place of those of its respelling.
-absl::Status NameAsGiven(const std::map<std::string, std::string>& names,
-                         const absl::Status& status);
-void NameAsGiven(const std::map<std::string, std::string>& names,
-                 ModelRope* rope);
 
 // True for gpt-oss's own config.json, which has rope_scaling_factor and
 // rope_ntk_alpha in place of rope_scaling.

@@ -114,6 +114,15 @@ bool IsSince(const Version& version, const Version& other) {
   return a >= b;
 }
 
+std::optional<absl::string_view> NearestVersion(Profile reader,
+                                                const Version& version) {
+  const ProfileRules& rules = RulesOf(reader);
+  if (version.empty() || rules.newest.empty()) return std::nullopt;
+  if (!IsSince(version, rules.oldest)) return rules.oldest;
+  if (!IsSince(Numbers(rules.newest), version)) return rules.newest;
+  return std::nullopt;
+}
+
 const ReadingRow* FindReadingRow(Profile reader, const Version& version,
                                  absl::string_view model_type,
                                  ReadingRule rule) {

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,11 @@ enum class ReadingRule {
   kNeedsBase,            // fails without rope_theta
   kNeedsKeys,            // fails without the keys in `what`, be they null
   kOneBase,              // takes rope_theta for layers of every type
+  kOneRope,              // has one dict for layers of every type
+  kBaseKey,              // reads the base by the key in `what`
+  kDictBase,             // takes rope_theta of the dict, or `number`
+  kNoRotaryDim,          // reads a share of the head, not rotary_dim
+  kRatioFactor,          // YaRN: max_position_embeddings / original
   kDefaultBase,          // takes `number` for an absent rope_theta
   kFixedBase,            // takes `number`, whatever the file says
   kDefaultShare,         // takes `number` for an absent share of the head
@@ -72,6 +78,7 @@ struct Reader {
   absl::string_view reads_as;  // that version of the profile; empty: the newest
   absl::string_view models;    // prefix of model types that it runs; empty: any
   bool reads_configs;
+  bool by_name = false;  // asked by its name alone
 };
 
 absl::Span<const ReadingRow> ReadingRows();
@@ -96,6 +103,11 @@ struct ProfileVersion {
 // True if `version` is `other` or later; the newest is later than all.
 bool IsSince(const Version& version, absl::string_view other);
 bool IsSince(const Version& version, const Version& other);
+
+// The oldest or newest version that is known, for a version beyond; nullopt for
+// those between.
+std::optional<absl::string_view> NearestVersion(Profile reader,
+                                                const Version& version);
 
 // The first row of that rule for a model of that type; null if there is none.
 const ReadingRow* FindReadingRow(Profile reader, const Version& version,

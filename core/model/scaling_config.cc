@@ -32,7 +32,8 @@ std::optional<std::int64_t> GivenOriginal(const RopeDict& from) {
   const auto inner = from.dict.Integer(kOriginal);
   if (HasDictForEachType(from)) return inner;
   const auto outer = from.config.Integer(kOriginal);
-  const bool inner_first = from.nested || from.rules.profile == Profile::kMlx;
+  const bool inner_first = from.nested || from.rules.profile == Profile::kMlx ||
+                           from.rules.profile == Profile::kExllamav3;
   return inner_first ? (inner ? inner : outer) : (outer ? outer : inner);
 }
 

@@ -93,17 +93,16 @@ absl::StatusOr<ProfileVersion> ReaderOf(const RopeSource& source) {
 // A version past those that were read is taken for the nearest of them.
 void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
                    ModelRope* model) {
-  if (reader.version.empty()) return;
+  const std::optional<absl::string_view> nearest =
+      NearestVersion(reader.profile, reader.version);
+  if (!nearest) return;
   const ProfileRules& rules = RulesOf(reader.profile);
-  const Version newest = *ParseVersion(reader.profile, rules.newest);
-  const bool is_newer = !IsSince(newest, reader.version);
-  if (!is_newer && IsSince(reader.version, rules.oldest)) return;
-  const absl::string_view nearest = is_newer ? rules.newest : rules.oldest;
-  Assume("profile_version", std::string(nearest),
-         absl::StrCat(
-             source.profile_version, is_newer ? " is newer" : " is older",
-             " than the versions of ", rules.project, " that are known here, ",
-             rules.oldest, " to ", rules.newest),
+  Assume("profile_version", std::string(*nearest),
+         absl::StrCat(source.profile_version,
+                      *nearest == rules.newest ? " is newer" : " is older",
+                      " than the versions of ", rules.project,
+                      " that are known here, ", rules.oldest, " to ",
+                      rules.newest),
          model);
 }
 

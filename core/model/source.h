@@ -24,13 +24,15 @@ enum class Profile {
   kDeepseek = 5,
   kMistral = 6,
   kMlx = 7,
-  // Doctor alone reads as SGLang does: the contract has no number for it.
+  // Doctor alone reads as these do: the contract has no numbers for them.
   kSglang = -1,
+  kExllamav3 = -2,
+  kTensorrtLlm = -3,
 };
 
 // Numbered as posenc.v1.ModelPart. kUnspecified: text, or the tower if the
 // configuration is a tower's own. kIndexer: the small attention that chooses
-// tokens for sparse attention; the contract has no number for it yet.
+// tokens for sparse attention.
 enum class ModelPart {
   kUnspecified = 0,
   kText = 1,

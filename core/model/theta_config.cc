@@ -79,11 +79,15 @@ std::optional<double> BaseByOtherName(const RopeDict& from, ModelRope* rope) {
   return std::nullopt;
 }
 
-// The base of a reader's class that asks no file for one.
+// The base of a reader's class that asks no file for one, or the dict alone.
 std::optional<double> FixedBase(const RopeDict& from, ModelRope* rope) {
-  const ReadingRow* const row =
+  const ReadingRow* row =
       FindReadingRow(from.rules, from.model_type, ReadingRule::kFixedBase);
-  if (row == nullptr) return std::nullopt;
+  if (row == nullptr) {
+    row = FindReadingRow(from.rules, from.model_type, ReadingRule::kDictBase);
+    if (row == nullptr) return std::nullopt;
+    if (const auto inner = from.dict.Number("rope_theta")) return inner;
+  }
   for (const absl::string_view key :
        {absl::string_view("rope_theta"), from.family.theta_key}) {
     const std::optional<double> given = from.config.Number(key);
@@ -146,8 +150,12 @@ double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
   const LayerKind* kind = from.kind;
   const bool is_one = FindReadingRow(from.rules, from.model_type,
                                      ReadingRule::kOneBase) != nullptr;
+  const ReadingRow* const own =
+      FindReadingRow(from.rules, from.model_type, ReadingRule::kBaseKey);
   const absl::string_view key =
-      kind != nullptr && !is_one ? kind->theta_key : from.family.theta_key;
+      own != nullptr && from.config.Has(own->what) ? own->what
+      : kind != nullptr && !is_one                 ? kind->theta_key
+                                                   : from.family.theta_key;
   std::optional<double> outer;
   if (!key.empty()) {
     outer = from.config.Number(key);

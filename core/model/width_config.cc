@@ -247,6 +247,11 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
              : source == RotaryWidth::kRotaryDimOrHead ? RotaryWidth::kHead
                                                        : RotaryWidth::kPartial;
   }
+  if (source == RotaryWidth::kRotaryDim &&
+      FindReadingRow(from.rules, from.model_type, ReadingRule::kNoRotaryDim) !=
+          nullptr) {
+    source = RotaryWidth::kPartial;
+  }
   if (source == RotaryWidth::kRotaryDim) return KeyedWidth(from, rope);
   if (source == RotaryWidth::kProjected) {
     const std::int64_t heads =

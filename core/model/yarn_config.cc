@@ -40,6 +40,22 @@ double ReadFactor(const RopeDict& from, absl::string_view type,
            "null; max_position_embeddings / original", rope);
     return factor;
   }
+  if (FindReadingRow(from.rules, from.model_type, ReadingRule::kRatioFactor) !=
+          nullptr &&
+      from.dict.Has("original_max_position_embeddings")) {
+    const double ratio =
+        static_cast<double>(
+            RequiredMaximum(from, "the factor of yarn follows from it", rope)) /
+        static_cast<double>(original);
+    const auto given = from.dict.Number("factor");
+    if (given && *given != ratio) {
+      rope->warnings.push_back(absl::StrCat(
+          from.dict.Path("factor"), " ", NumberText(*given),
+          " is not read: ", from.rules.project,
+          " takes max_position_embeddings / original, ", NumberText(ratio)));
+    }
+    return ratio;
+  }
   const double factor = from.dict.RequiredNumber(
       "factor", absl::StrCat("rope type ", type, " needs it"));
   WarnOfFactor(from, factor, original, rope);

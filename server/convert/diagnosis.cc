@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "core/tensor.h"
 #include "server/convert/fields.h"
 #include "server/convert/tensor.h"
 #include "server/convert/utf8.h"
@@ -88,26 +89,8 @@ void CheckPlaces(const v1::ModelDescription& in, InputFaults* faults) {
   check("query_rows", in.has_query_rows(), gguf || tensors);
 }
 
-absl::StatusOr<core::FloatFormat> FormatOf(core::Dtype dtype) {
-  switch (dtype) {
-    case core::Dtype::kFloat32:
-      return core::FloatFormat::kF32;
-    case core::Dtype::kFloat16:
-      return core::FloatFormat::kF16;
-    case core::Dtype::kBfloat16:
-      return core::FloatFormat::kBf16;
-    case core::Dtype::kFloat64:
-      return core::FloatFormat::kF64;
-    default:
-      return FieldInvalid("dtype",
-                          absl::StrCat("is ", core::DtypeName(dtype),
-                                       "; must be float32, float16, bfloat16 "
-                                       "or float64"));
-  }
-}
-
 struct Floats {
-  core::FloatFormat format = core::FloatFormat::kF32;
+  core::Dtype dtype = core::Dtype::kFloat32;
   core::Shape shape;
   std::vector<double> values;
 };
@@ -116,8 +99,11 @@ absl::StatusOr<Floats> ReadFloats(const v1::Tensor& tensor,
                                   std::size_t dimensions, std::int64_t most) {
   absl::StatusOr<InputTensor> read = ReadTensor(tensor);
   if (!read.ok()) return read.status();
-  const absl::StatusOr<core::FloatFormat> format = FormatOf(read->view.dtype);
-  if (!format.ok()) return format.status();
+  const core::Dtype dtype = read->view.dtype;
+  if (!core::IsFloating(dtype) && !core::IsFloat8(dtype)) {
+    return FieldInvalid("dtype", absl::StrCat("is ", core::DtypeName(dtype),
+                                              "; must be of floats"));
+  }
   const core::Shape& shape = read->view.shape;
   if (shape.size() != dimensions) {
     return FieldInvalid(
@@ -126,7 +112,7 @@ absl::StatusOr<Floats> ReadFloats(const v1::Tensor& tensor,
                      dimensions == 1 ? " extent" : " extents"));
   }
   const auto elements =
-      static_cast<std::int64_t>(read->pieces.size() / core::FloatSize(*format));
+      static_cast<std::int64_t>(read->pieces.size() / core::DtypeSize(dtype));
   if (elements > most) {
     return FieldInvalid(
         "shape", absl::StrCat(core::ShapeToString(shape), " holds ", elements,
@@ -135,8 +121,8 @@ absl::StatusOr<Floats> ReadFloats(const v1::Tensor& tensor,
   read->Gather();
   const auto* const bytes = static_cast<const char*>(read->view.data);
   return Floats{
-      *format, shape,
-      core::DecodeFloats(*format, bytes, static_cast<std::size_t>(elements))};
+      dtype, shape,
+      core::DecodeFloats(dtype, bytes, static_cast<std::size_t>(elements))};
 }
 
 absl::StatusOr<core::SavedTable> ReadTable(const v1::NamedTensor& in) {
@@ -146,7 +132,7 @@ absl::StatusOr<core::SavedTable> ReadTable(const v1::NamedTensor& in) {
   if (!in.has_tensor()) return core::FieldRequired("tensor", "not given");
   absl::StatusOr<Floats> floats = ReadFloats(in.tensor(), 1, kMaxTableElements);
   if (!floats.ok()) return core::Prefixed("tensor", floats.status());
-  return core::SavedTable{in.name(), floats->format, std::move(floats->values)};
+  return core::SavedTable{in.name(), floats->dtype, std::move(floats->values)};
 }
 
 absl::StatusOr<core::QueryRows> ReadRows(const v1::NamedTensor& in) {
@@ -184,11 +170,11 @@ absl::Status CheckFactor(const std::string& name,
 // True if the tensor's data are among the `size` bytes that were sent, or if it
 // has a type whose data nobody looks for.
 bool IsThere(const core::GgufTensor& tensor, std::uint64_t size) {
-  const auto format = core::GgufFloatFormat(tensor.type);
-  if (tensor.offset > size || !format) return tensor.offset <= size;
+  const auto dtype = core::GgufDtype(tensor.type);
+  if (tensor.offset > size || !dtype) return tensor.offset <= size;
   std::uint64_t elements = 1;
   for (const std::uint64_t extent : tensor.shape) elements *= extent;
-  return elements <= (size - tensor.offset) / core::FloatSize(*format);
+  return elements <= (size - tensor.offset) / core::DtypeSize(*dtype);
 }
 
 // Reads the GGUF file of `input`, whose tables are its factors.

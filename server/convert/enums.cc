@@ -77,7 +77,8 @@ static_assert(Same(ModelPart::kUnspecified, v1::MODEL_PART_UNSPECIFIED));
 static_assert(Same(ModelPart::kText, v1::MODEL_PART_TEXT));
 static_assert(Same(ModelPart::kVision, v1::MODEL_PART_VISION));
 static_assert(Same(ModelPart::kAudio, v1::MODEL_PART_AUDIO));
-static_assert(v1::ModelPart_MAX == v1::MODEL_PART_AUDIO);
+static_assert(Same(ModelPart::kIndexer, v1::MODEL_PART_INDEXER));
+static_assert(v1::ModelPart_MAX == v1::MODEL_PART_INDEXER);
 
 using core::Pairing;
 static_assert(Same(Pairing::kUnspecified, v1::PAIRING_UNSPECIFIED));

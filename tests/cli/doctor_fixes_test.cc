@@ -5,12 +5,19 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <regex>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/model/content_hash.h"
+#include "core/model/doctor/doctor.h"
+#include "core/model/doctor/readers.h"
+#include "core/model/presets.h"
 #include "tests/fixtures/doctor_cases.h"
 
 namespace posenc::cli {
@@ -418,6 +425,62 @@ TEST_F(DoctorFixesTest, EveryAlternativeThatCanBePastedMends) {
     }
   }
   EXPECT_GE(pasted, 80);
+}
+
+// What transformers makes of the first layers.
+std::vector<std::string> Layers(const Json& config) {
+  std::vector<std::string> hashes;
+  for (std::int32_t layer = 0; layer < 8; ++layer) {
+    core::LayerGroup group;
+    group.index = layer;
+    const auto rope = core::ResolveText(config.dump(), *core::FindReader("hf"),
+                                        group, core::Reach{8192});
+    hashes.push_back(rope.ok() ? core::ContentHash(*rope) : "");
+  }
+  return hashes;
+}
+
+// Alternatives of a published model's findings that change its layers.
+std::vector<std::string> Spoiled(const Json& config) {
+  core::DoctorInput input;
+  input.path = "config.json";
+  input.text = config.dump();
+  const auto diagnosis = core::Diagnose({input}, {});
+  if (!diagnosis.ok()) return {std::string(diagnosis.status().message())};
+  const std::vector<std::string> before = Layers(config);
+  std::vector<std::string> spoiled;
+  const Json told = Json::parse(core::DiagnosisJson(*diagnosis));
+  for (const Json& finding : told["findings"]) {
+    const auto fix = finding["fix"].get<std::string>();
+    for (const std::string& text : Alternatives(fix)) {
+      Json files = {{"config.json", config}, {"arguments", ""}};
+      if (text.empty() || IsElsewhere(text) || !Apply(text, finding, &files) ||
+          Layers(files["config.json"]) == before) {
+        continue;
+      }
+      spoiled.push_back(finding["id"].get<std::string>() + ": " + text);
+    }
+  }
+  return spoiled;
+}
+
+// A published model was trained with what its file says.
+TEST(DoctorPublishedFixesTest, NoFixChangesTheEncodingOfAPreset) {
+  for (const core::Preset& preset : core::Presets()) {
+    EXPECT_THAT(Spoiled(Json::parse(preset.config_json)), testing::IsEmpty())
+        << preset.name;
+  }
+}
+
+TEST(DoctorPublishedFixesTest, NoFixChangesTheEncodingOfAPublishedModel) {
+  std::ifstream file(std::filesystem::path(POSENC_TEST_DATA) / "parity" /
+                     "published.jsonl");
+  int models = 0;
+  for (std::string line; std::getline(file, line); ++models) {
+    const Json model = Json::parse(line);
+    EXPECT_THAT(Spoiled(model["config"]), testing::IsEmpty()) << model["name"];
+  }
+  EXPECT_GE(models, 514);
 }
 
 }  // namespace

@@ -33,6 +33,9 @@ const (
 	// rotation has the class's own angles. VisionPositions builds the ids.
 	ModelPart_MODEL_PART_VISION ModelPart = 2
 	ModelPart_MODEL_PART_AUDIO  ModelPart = 3 // the audio encoder (audio_config, encoder_config, ...): one axis
+	// The indexer of sparse attention (DeepSeek V3.2, GLM 5), which chooses the tokens that a layer attends to. It has the
+	// frequencies of the layer's attention, and heads (index_head_dim), slice and pairing of its own.
+	ModelPart_MODEL_PART_INDEXER ModelPart = 4
 )
 
 // Enum value maps for ModelPart.
@@ -42,12 +45,14 @@ var (
 		1: "MODEL_PART_TEXT",
 		2: "MODEL_PART_VISION",
 		3: "MODEL_PART_AUDIO",
+		4: "MODEL_PART_INDEXER",
 	}
 	ModelPart_value = map[string]int32{
 		"MODEL_PART_UNSPECIFIED": 0,
 		"MODEL_PART_TEXT":        1,
 		"MODEL_PART_VISION":      2,
 		"MODEL_PART_AUDIO":       3,
+		"MODEL_PART_INDEXER":     4,
 	}
 )
 
@@ -1760,12 +1765,13 @@ const file_posenc_v1_rope_proto_rawDesc = "" +
 	"\x04beta\x18\x01 \x01(\x01R\x04beta\x12\x1f\n" +
 	"\vfloor_scale\x18\x02 \x01(\x01R\n" +
 	"floorScale\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x03R\x06offset*i\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset*\x81\x01\n" +
 	"\tModelPart\x12\x1a\n" +
 	"\x16MODEL_PART_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fMODEL_PART_TEXT\x10\x01\x12\x15\n" +
 	"\x11MODEL_PART_VISION\x10\x02\x12\x14\n" +
-	"\x10MODEL_PART_AUDIO\x10\x03*\xac\x01\n" +
+	"\x10MODEL_PART_AUDIO\x10\x03\x12\x16\n" +
+	"\x12MODEL_PART_INDEXER\x10\x04*\xac\x01\n" +
 	"\aProfile\x12\x17\n" +
 	"\x13PROFILE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +

@@ -53,7 +53,7 @@ impl Config {
         self
     }
 
-    /// Which part of the model: its text, its vision tower or its audio encoder.
+    /// Which part of the model: its text, its vision tower, its audio encoder or its indexer.
     pub fn part(mut self, part: v1::ModelPart) -> Self {
         self.rope.part = part.into();
         self

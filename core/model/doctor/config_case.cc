@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "core/model/class_defaults.h"
+#include "core/model/content_hash.h"
 #include "core/model/profile.h"
 
 namespace posenc::core {
@@ -43,6 +44,15 @@ bool IsScalingKey(absl::string_view key) {
                  "mscale_all_dim truncate low_freq_factor high_freq_factor "
                  "short_factor long_factor short_mscale long_mscale alpha "
                  "finetuned extrapolation_factor");
+}
+
+bool SameRopes(const std::vector<std::optional<ResolvedRope>>& a,
+               const std::vector<std::optional<ResolvedRope>>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].has_value() != b[i].has_value()) return false;
+    if (a[i] && ContentHash(*a[i]) != ContentHash(*b[i])) return false;
+  }
+  return true;
 }
 
 absl::Status Reading::status() const {
@@ -163,6 +173,11 @@ const Reading* ConfigCase::reference() const {
   return nullptr;
 }
 
+absl::StatusOr<ResolvedRope> ConfigCase::Indexer(const Reader& reader) const {
+  return ResolveText(root_.dump(), reader, groups_[0], reach_,
+                     ModelPart::kIndexer);
+}
+
 std::vector<std::optional<ResolvedRope>> ConfigCase::ResolveOther(
     const json& root, const Reader* reader) const {
   const Reader& by = reader != nullptr ? *reader : *FindReader("hf");
@@ -175,19 +190,45 @@ std::vector<std::optional<ResolvedRope>> ConfigCase::ResolveOther(
   return ropes;
 }
 
+bool ConfigCase::ReadsTheSame(const json& root) const {
+  const Reading* const reference = this->reference();
+  if (reference == nullptr) return false;
+  const auto others = ResolveOther(root, reference->reader);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const ResolvedRope& ours = *reference->ropes[g];
+    const std::optional<ResolvedRope>& other = others[g];
+    if (!other || ContentHash(*other) != ContentHash(ours) ||
+        DescribeRope(*other) != DescribeRope(ours)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool ConfigCase::Drops(const NamedDict& named) const {
+  return ReadsTheSame(Changed([&named](json* part) {
+    json& dict = (*part)[named.place];
+    for (const auto& [key, value] : named.dict->items()) {
+      if (IsScalingKey(key)) dict.erase(key);
+    }
+  }));
+}
+
 std::vector<NamedDict> ConfigCase::Dicts() const {
   std::vector<NamedDict> dicts;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const auto it = part_->find(key);
     if (it == part_->end() || !it->is_object()) continue;
+    const json::json_pointer place = json::json_pointer() / key;
     if (!IsNested(*it)) {
-      if (!it->empty()) dicts.push_back({KeyPath(key), &*it});
+      if (!it->empty()) dicts.push_back({KeyPath(key), &*it, place});
       continue;
     }
     std::size_t entries = 0;
     for (const auto& [name, entry] : it->items()) {
       if (!entry.is_object() || ++entries > kMaxDicts) continue;
-      dicts.push_back({absl::StrCat(KeyPath(key), ".", name), &(*it)[name]});
+      dicts.push_back(
+          {absl::StrCat(KeyPath(key), ".", name), &entry, place / name});
     }
   }
   return dicts;

@@ -18,15 +18,21 @@
 
 namespace posenc::core {
 
-// A dict of rotary parameters: its path in the file and its content.
+// A dict of rotary parameters: its path in the file, its content, and its place
+// in the language part.
 struct NamedDict {
   std::string path;
   const nlohmann::json* dict;
+  nlohmann::json::json_pointer place;
 };
 
 // True if a key of such a dict tells how positions are scaled, and nothing
 // else.
 bool IsScalingKey(absl::string_view key);
+
+// True if the content hashes are the same, group by group.
+bool SameRopes(const std::vector<std::optional<ResolvedRope>>& a,
+               const std::vector<std::optional<ResolvedRope>>& b);
 
 // One reader's answers, group by group of layers.
 struct Reading {
@@ -61,12 +67,21 @@ class ConfigCase {
   // transformers' reading, or that of the first reader that has one.
   const Reading* reference() const;
   const std::vector<Reading>& readings() const { return readings_; }
+  // The indexer of the first group of layers, by one reader; an error unless
+  // the class has one.
+  absl::StatusOr<ResolvedRope> Indexer(const Reader& reader) const;
   const std::vector<LayerGroup>& groups() const { return groups_; }
 
   // The reference with another configuration, group by group; nullopt where it
   // cannot be read.
   std::vector<std::optional<ResolvedRope>> ResolveOther(
       const nlohmann::json& root, const Reader* reader = nullptr) const;
+
+  // True if the reference takes the same encodings from another configuration,
+  // scaling included.
+  bool ReadsTheSame(const nlohmann::json& root) const;
+  // True if the reference drops what the dict says of scaling.
+  bool Drops(const NamedDict& named) const;
 
   // Dicts that are given: rope_scaling, rope_parameters, or their entries.
   std::vector<NamedDict> Dicts() const;
@@ -92,10 +107,10 @@ class ConfigCase {
   std::vector<Verdict> Explain(
       const std::function<bool(const Reading&)>& concerned);
   bool IsExplained(const Reading& reading) const {
-    return explained_.count(std::string(reading.reader->id)) > 0;
+    return explained_.count(reading.reader) > 0;
   }
   void MarkExplained(const Reading& reading) {
-    explained_.insert(std::string(reading.reader->id));
+    explained_.insert(reading.reader);
   }
 
   // Rows of a k_proj.weight in the checkpoint, if one was seen.
@@ -120,7 +135,7 @@ class ConfigCase {
   Reach reach_;
   std::vector<LayerGroup> groups_;
   std::vector<Reading> readings_;
-  std::set<std::string> explained_;
+  std::set<const Reader*> explained_;
   std::vector<Finding> findings_;
 };
 
@@ -145,5 +160,7 @@ void CheckReaders(ConfigCase* config);    // reader_checks.cc: readers.*
 // key that they do not read it. This check leaves out keys that another finding
 // names.
 void CheckUnreadKeys(ConfigCase* config);
+// config.warned: what the reference says of the file, and no finding tells.
+void CheckWarnings(ConfigCase* config);
 
 }  // namespace posenc::core

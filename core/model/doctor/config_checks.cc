@@ -19,6 +19,16 @@ namespace {
 
 using nlohmann::json;
 
+// Enough to see that a file is full of what nobody reads.
+constexpr std::size_t kMostTold = 64;
+
+// A dict without entries for types of layers.
+bool IsFlat(const json& dict) {
+  return dict.is_object() && !dict.empty() &&
+         std::none_of(dict.begin(), dict.end(),
+                      [](const json& value) { return value.is_object(); });
+}
+
 bool IsGiven(const json& part, const char* key) {
   const auto it = part.find(key);
   return it != part.end() && !it->is_null() && *it != json::object();
@@ -130,15 +140,6 @@ void CheckNewSpelling(ConfigCase* config) {
   JudgeBySize(&finding);
 }
 
-bool SameRopes(const std::vector<std::optional<ResolvedRope>>& a,
-               const std::vector<std::optional<ResolvedRope>>& b) {
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (a[i].has_value() != b[i].has_value()) return false;
-    if (a[i] && ContentHash(*a[i]) != ContentHash(*b[i])) return false;
-  }
-  return true;
-}
-
 std::string TextOf(const std::vector<std::optional<ResolvedRope>>& ropes) {
   return !ropes.empty() && ropes[0] ? DescribeRope(*ropes[0])
                                     : "what cannot be read";
@@ -176,6 +177,16 @@ void CheckThetaConflict(ConfigCase* config) {
   const auto outer = config->Number("rope_theta");
   const auto inner = config->Number(*dict, "rope_theta");
   if (!outer || !inner || *outer == *inner) return;
+  // Of a class that reads neither there is nothing to choose.
+  const Reading* const reference = config->reference();
+  if (reference != nullptr &&
+      std::none_of(reference->ropes.begin(), reference->ropes.end(),
+                   [&](const auto& rope) {
+                     return rope->spec.rope_theta == inner ||
+                            rope->spec.rope_theta == outer;
+                   })) {
+    return;
+  }
   Finding& finding = config->Add(
       "config.theta-conflict", {PlainNumber(*outer), key, PlainNumber(*inner)},
       {config->KeyPath("rope_theta"), key + ".rope_theta"});
@@ -286,6 +297,35 @@ void CheckThetaAbsent(ConfigCase* config) {
   finding.readers = config->Explain(other_base);
 }
 
+// The flat rope_parameters of a class that has a dict for each type of layer,
+// and drops or refuses this one.
+void CheckDictDropped(ConfigCase* config) {
+  const json& part = config->part();
+  const Family& family = config->family();
+  const bool refuses = family.dicts != DictRule::kMerged;
+  if ((refuses && family.dicts != DictRule::kTyped &&
+       family.dicts != DictRule::kNested) ||
+      family.kinds[0].type.empty() || !IsGiven(part, "rope_parameters") ||
+      !IsFlat(part["rope_parameters"])) {
+    return;
+  }
+  json nested = json::object();
+  for (const LayerKind& kind : family.kinds) {
+    json& entry = nested[std::string(kind.type)];
+    if (kind.scaled) entry = part["rope_parameters"];
+    if (!entry.contains("rope_type")) entry["rope_type"] = "default";
+    if (!entry.contains("rope_theta")) entry["rope_theta"] = kind.theta;
+  }
+  Finding& finding = config->Add(
+      "config.dict-dropped",
+      {config->KeyPath("rope_parameters"), config->model_type(),
+       refuses ? "refuses the file"
+               : absl::StrCat("drops it, and takes ", ReferenceText(*config)),
+       nested.dump()},
+      {config->KeyPath("rope_parameters")});
+  finding.readers = config->Explain([](const Reading&) { return true; });
+}
+
 std::string Canonical(const std::string& type) {
   return ConfigCase::TypeOf(json{{"type", type}});
 }
@@ -317,6 +357,10 @@ void CheckTypes(ConfigCase* config) {
                               : dict.contains("low_freq_factor") ? "llama3"
                               : config->Original(dict)           ? "yarn"
                                                                  : "linear";
+    if (config->ReadsTheSame(config->Changed(
+            [&](json* part) { (*part)[named.place]["rope_type"] = guess; }))) {
+      continue;  // the class drops the dict
+    }
     Finding& finding = config->Add(
         "config.type-missing",
         {named.path,
@@ -409,6 +453,7 @@ bool IsTold(const std::string& key, const std::set<std::string>& told) {
 }  // namespace
 
 void CheckConfig(ConfigCase* config) {
+  CheckDictDropped(config);
   CheckTypes(config);
   CheckTypeUnknown(config);
   CheckThetaConflict(config);
@@ -445,11 +490,10 @@ void CheckUnreadKeys(ConfigCase* config) {
       if (!reading.differs()) by_key[key].emplace_back(reading.reader->title);
     }
   }
-  constexpr int kTold = 64;  // enough to see that a file is full of them
-  int told = 0;
+  std::size_t told = 0;
   for (const auto& [key, readers] : by_key) {
     if (IsTold(key, told_keys)) continue;
-    if (++told > kTold) break;
+    if (++told > kMostTold) break;
     // What another reader does read must stay.
     config->Add(
         "config.key-unread",
@@ -462,6 +506,28 @@ void CheckUnreadKeys(ConfigCase* config) {
                             "without ",
                             key, ", which others read")},
         {key});
+  }
+}
+
+void CheckWarnings(ConfigCase* config) {
+  const Reading* const reference = config->reference();
+  if (reference == nullptr) return;
+  std::set<std::string> told;
+  for (const Finding& finding : config->findings()) {
+    told.insert(finding.keys.begin(), finding.keys.end());
+  }
+  std::set<std::string> warned;
+  for (const auto& rope : reference->ropes) {
+    for (const std::string& warning : rope->warnings) {
+      const std::string key = warning.substr(0, warning.find(' '));
+      if (IsTold(key, told) || warned.size() == kMostTold ||
+          !warned.insert(warning).second) {
+        continue;
+      }
+      Finding& finding = config->Add("config.warned", {warning}, {key});
+      // Which class a type is read as changes no number.
+      if (key == "model_type") finding.severity = Severity::kNote;
+    }
   }
 }
 

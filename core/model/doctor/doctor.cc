@@ -1,17 +1,25 @@
 #include "core/model/doctor/doctor.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "core/error.h"
 #include "core/model/content_hash.h"
 #include "core/model/doctor/config_case.h"
 #include "core/model/doctor/input_checks.h"
 #include "core/model/doctor/key_checks.h"
 #include "core/model/json_object.h"
+#include "core/model/profile.h"
+#include "core/model/reading_rules.h"
 
 namespace posenc::core {
 namespace {
@@ -51,6 +59,15 @@ class FaultFinder : public nlohmann::json_sax<json> {
   std::size_t position_ = 0;
 };
 
+// "vllm" and "0.20" of "vllm@0.20"; the version may begin with v.
+std::pair<absl::string_view, absl::string_view> PartsOf(
+    absl::string_view reader) {
+  std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(reader, absl::MaxSplits('@', 1));
+  absl::ConsumePrefix(&parts.second, "v");
+  return parts;
+}
+
 class Doctor {
  public:
   // The options are good.
@@ -89,13 +106,38 @@ class Doctor {
 
  private:
   void ReadOptions() {
-    for (const std::string& id : options_.readers) {
-      readers_.push_back(FindReader(id));
+    for (const absl::string_view name : options_.readers) {
+      const auto [id, version] = PartsOf(name);
+      const Reader* const row = FindReader(id);
+      if (version.empty()) {
+        readers_.push_back(row);
+        continue;
+      }
+      Reader reader = *row;
+      reader.title =
+          titles_.emplace_back(absl::StrCat(row->title, " ", version));
+      reader.version = reader.reads_as = version;
+      readers_.push_back(&versions_.emplace_back(reader));
+      TellVersion(reader);
     }
     if (readers_.empty()) {
-      for (const Reader& reader : Readers()) readers_.push_back(&reader);
+      for (const Reader& reader : Readers()) {
+        if (!reader.by_name) readers_.push_back(&reader);
+      }
     }
     runtime_ = *ParseRuntime(options_.runtime);
+  }
+
+  // A version past those that were read is taken for the nearest of them.
+  void TellVersion(const Reader& reader) {
+    const std::optional<absl::string_view> nearest =
+        NearestVersion(reader.profile, VersionOf(reader));
+    if (!nearest) return;
+    const ProfileRules& rules = RulesOf(reader.profile);
+    diagnosis_.findings.push_back(
+        MakeFinding("readers.version",
+                    {std::string(reader.title), std::string(*nearest),
+                     std::string(rules.oldest), std::string(rules.newest)}));
   }
 
   static bool IsJson(const DoctorInput& input) {
@@ -157,6 +199,7 @@ class Doctor {
         CheckPublished(config.get());
         CheckReaders(config.get());
         CheckUnreadKeys(config.get());
+        CheckWarnings(config.get());
       }
       Finish(&input, config.get());
       if (first_ == nullptr) {
@@ -269,6 +312,15 @@ class Doctor {
     if (config.groups().size() > 1) {
       absl::StrAppend(&report->spec, "; layers differ");
     }
+    if (config.family().indexer == Pairing::kUnspecified) return;
+    const auto indexer = config.Indexer(*reference->reader);
+    if (!indexer.ok() || indexer->spec.nope) return;
+    const bool leads = indexer->spec.slice != RotarySlice::kTrailing;
+    const bool has_halves = indexer->spec.pairing == Pairing::kHalfSplit;
+    absl::StrAppend(&report->spec, "; indexer: the ",
+                    leads ? "leading " : "trailing ", indexer->spec.rotary_dim,
+                    " of ", indexer->head_dim, " channels, ",
+                    has_halves ? "half-split" : "interleaved");
   }
 
   // Leaves out what concerns readers that nobody asked for.
@@ -318,6 +370,9 @@ class Doctor {
   std::vector<DoctorInput> inputs_;
   const DoctorOptions& options_;
   std::vector<const Reader*> readers_;
+  // Readers in other versions than their rows', and what they are called.
+  std::deque<Reader> versions_;
+  std::deque<std::string> titles_;
   Runtime runtime_;
   Reach reach_;
   // Of the inputs that are configurations.
@@ -397,13 +452,23 @@ absl::Status CheckOptions(const DoctorOptions& options) {
   // an error for each of the first 64.
   int left = 64;
   for (std::size_t i = 0; i < options.readers.size() && left > 0; ++i) {
-    const std::string& id = options.readers[i];
-    if (FindReader(id) != nullptr) continue;
+    const absl::string_view name = options.readers[i];
+    const auto [id, version] = PartsOf(name);
+    const Reader* const reader = FindReader(id);
+    std::string fact;
+    if (reader == nullptr) {
+      fact = absl::StrCat("\"", id.substr(0, 40), "\" is not known; known are",
+                          known);
+    } else if (absl::StrContains(name, '@')) {
+      const auto parsed = ParseVersion(reader->profile, version);
+      if (!parsed.ok()) {
+        fact = std::string(
+            absl::StripPrefix(parsed.status().message(), "profile_version: "));
+      }
+    }
+    if (fact.empty()) continue;
     --left;
-    faults.Note(
-        FieldInvalid(absl::StrCat("readers[", i, "]"),
-                     absl::StrCat("\"", id.substr(0, 40),
-                                  "\" is not known; known are", known)));
+    faults.Note(FieldInvalid(absl::StrCat("readers[", i, "]"), fact));
   }
   if (options.length &&
       (*options.length < 1 || *options.length > kMaxComparedLength)) {

@@ -17,6 +17,7 @@
 #include "core/model/gguf_file.h"
 #include "core/model/gguf_rope.h"
 #include "core/rope/kept.h"
+#include "core/tensor.h"
 
 namespace posenc::core {
 
@@ -34,7 +35,7 @@ absl::string_view InputKindName(InputKind kind);
 // A table of frequencies as a checkpoint holds it.
 struct SavedTable {
   std::string name;
-  FloatFormat format = FloatFormat::kF32;
+  Dtype dtype = Dtype::kFloat32;
   std::vector<double> values;
 };
 
@@ -57,7 +58,7 @@ struct DoctorInput {
 };
 
 struct DoctorOptions {
-  std::vector<std::string> readers;  // ids; empty: all
+  std::vector<std::string> readers;  // "vllm" or "vllm@0.20"; empty: all
   std::optional<std::int64_t> length;
   std::string runtime;  // a command line
 };

@@ -32,11 +32,11 @@ class GgufChecks {
 
   void Run() {
     CheckAlone();
+    CheckSections();
     if (of_.reference) {
       CheckBase();
       CheckDimension();
       CheckScaling();
-      CheckSections();
       CheckSliding();
     }
     CheckFactorTensors(&of_);
@@ -320,6 +320,7 @@ class GgufChecks {
 
   // mrope_section as the configuration has it.
   std::vector<double> ConfigSections() const {
+    if (of_.config == nullptr) return {};
     for (const NamedDict& named : of_.config->Dicts()) {
       const auto it = named.dict->find("mrope_section");
       if (it == named.dict->end() || !it->is_array()) continue;
@@ -333,18 +334,26 @@ class GgufChecks {
   }
 
   void CheckSections() {
-    std::vector<double> wanted = ConfigSections();
-    if (wanted.empty()) return;
+    constexpr std::size_t kSections = 4;
     std::vector<double> ours = of_.gguf.sections;
-    const std::string shown = ours.empty() ? "absent" : NumbersText(ours);
-    const std::string theirs = NumbersText(wanted);
-    wanted.resize(4);
-    ours.resize(4);
-    if (ours == wanted) return;
+    std::vector<double> wanted = ConfigSections();
+    const bool refused = !ours.empty() && ours.size() != kSections;
+    if (wanted.empty() && !refused) return;
+    std::string fact = ours.empty() ? "absent" : NumbersText(ours);
+    if (refused) {
+      absl::StrAppend(&fact, ", and llama.cpp refuses all but 4 elements");
+    }
+    if (!wanted.empty()) {
+      absl::StrAppend(&fact, ", and ", of_.config->path(),
+                      " has mrope_section ", NumbersText(wanted));
+    } else {
+      wanted = ours;
+    }
+    wanted.resize(kSections);
+    ours.resize(kSections);
+    if (ours == wanted && !refused) return;
     const std::string key = of_.gguf.Key("rope.dimension_sections");
-    of_.Add("gguf.sections",
-            {key, shown, of_.config->path(), theirs, NumbersText(wanted)},
-            {key});
+    of_.Add("gguf.sections", {key, fact, NumbersText(wanted)}, {key});
   }
 
   void CheckSliding() {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -251,10 +253,44 @@ class ReaderChecks {
   std::map<std::string, Shared> shared_;
 };
 
+// readers.indexer: it has the frequencies of its layer, and pairs of its own.
+void CheckIndexer(ConfigCase* config) {
+  if (config->family().indexer == Pairing::kUnspecified) return;
+  const auto ours = config->Indexer(*config->reference()->reader);
+  if (!ours.ok()) {
+    config->Add("config.warned", {FactOf(ours.status())}, {});
+    return;
+  }
+  for (const std::string& warning : ours->warnings) {
+    config->Add("config.warned", {warning}, {});
+  }
+  std::vector<std::string> titles;
+  std::vector<Verdict> verdicts;
+  std::string difference;
+  for (const Reading& reading : config->readings()) {
+    const auto theirs = config->Indexer(*reading.reader);
+    if (!theirs.ok()) continue;
+    const Comparison comparison = Compare(*ours, *theirs, config->reach());
+    if (!comparison.pairing) continue;
+    difference = Explanations(comparison);
+    titles.emplace_back(reading.reader->title);
+    Verdict& verdict = verdicts.emplace_back(comparison.verdict);
+    verdict.name = titles.back();
+    verdict.says =
+        absl::StrCat(reading.reader->version, ": ", DescribeRope(*theirs));
+  }
+  if (verdicts.empty()) return;
+  Finding& finding =
+      config->Add("readers.indexer", {absl::StrJoin(titles, ", "), difference},
+                  {config->KeyPath("indexer_rope_interleave")});
+  finding.readers = std::move(verdicts);
+}
+
 }  // namespace
 
 void CheckReaders(ConfigCase* config) {
   if (config->reference() == nullptr) return;
+  CheckIndexer(config);
   ReaderChecks checks(config);
   for (const Reading& reading : config->readings()) {
     if (!config->IsExplained(reading) &&

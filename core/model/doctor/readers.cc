@@ -79,7 +79,7 @@ json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
 absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
                                          const Reader& reader,
                                          const LayerGroup& group,
-                                         const Reach& reach) {
+                                         const Reach& reach, ModelPart part) {
   const absl::Status stopped = reach.status();
   if (!stopped.ok()) return stopped;
   RopeSource source;
@@ -88,6 +88,7 @@ absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
   source.profile_version = std::string(reader.reads_as);
   source.layer_index = group.index;
   source.layer_type = group.type;
+  source.part = part;
   source.sequence_length = reach.length;
   absl::StatusOr<ResolvedRope> rope =
       ResolveSource(source, 0, MissingLength::kAssumeOriginal);

@@ -43,10 +43,9 @@ struct LayerGroup {
 std::vector<LayerGroup> GroupLayers(const nlohmann::json& root,
                                     const Reach& reach);
 
-absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
-                                         const Reader& reader,
-                                         const LayerGroup& group,
-                                         const Reach& reach);
+absl::StatusOr<ResolvedRope> ResolveText(
+    const std::string& text, const Reader& reader, const LayerGroup& group,
+    const Reach& reach, ModelPart part = ModelPart::kUnspecified);
 
 // In a few words: "128 channels, base 10000, YaRN by 4, amplitude 1.14".
 std::string DescribeRope(const ResolvedRope& rope);

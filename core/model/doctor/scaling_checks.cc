@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <variant>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -213,6 +214,16 @@ void CheckLongRope(const NamedDict& named, ConfigCase* config) {
 
 void CheckDynamic(const NamedDict& named, ConfigCase* config) {
   if (ConfigCase::TypeOf(*named.dict) != "dynamic") return;
+  // HunYuan's alpha is of this type and sets one base for every length.
+  const Reading* const reference = config->reference();
+  if (reference != nullptr &&
+      std::none_of(reference->ropes.begin(), reference->ropes.end(),
+                   [](const auto& rope) {
+                     return std::holds_alternative<DynamicNtkScaling>(
+                         rope->spec.scaling);
+                   })) {
+    return;
+  }
   const auto maximum = config->MaxPositions();
   Finding& finding =
       config->Add("config.dynamic-ntk",
@@ -227,6 +238,8 @@ void CheckDynamic(const NamedDict& named, ConfigCase* config) {
 
 void CheckScaling(ConfigCase* config) {
   for (const NamedDict& named : config->Dicts()) {
+    // What the reference drops needs no advice.
+    if (config->Drops(named)) continue;
     CheckFactor(named, config);
     CheckOriginal(named, config);
     CheckLongRope(named, config);

@@ -2,19 +2,21 @@
 // each other.
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <map>
+#include <numbers>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/angle/quarter_turns.h"
 #include "core/error.h"
 #include "core/model/compare.h"
 #include "core/model/doctor/input_checks.h"
+#include "core/tensor.h"
 
 namespace posenc::core {
 namespace {
@@ -50,27 +52,65 @@ double Apart(const std::vector<double>& a, const std::vector<double>& b) {
   return most;
 }
 
-double RoundedToBf16(double value) {
-  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
-  const std::uint32_t even = bits >> 16 & 1;
-  return std::bit_cast<float>((bits + 0x7fff + even) & 0xffff0000);
+// A table that was computed in float32 and cast to a narrower dtype.
+std::vector<double> CastTo(Dtype dtype, const std::vector<double>& values) {
+  std::vector<double> cast;
+  cast.reserve(values.size());
+  std::uint16_t bits = 0;
+  for (const double value : values) {
+    StoreDouble(static_cast<float>(value), {dtype, {1}, &bits}, 0);
+    cast.push_back(ElementAsDouble({dtype, {1}, &bits}, 0));
+  }
+  return cast;
 }
 
-// Numbers of float16 are multiples of 2^-24, or of their ulp.
-double RoundedToF16(double value) {
-  const auto single = static_cast<double>(static_cast<float>(value));
-  if (single == 0) return 0;
-  const int exponent = std::max(std::ilogb(single), -14);
-  return std::ldexp(std::nearbyint(std::ldexp(single, 10 - exponent)),
-                    exponent - 10);
+// The narrower dtype that a table of such frequencies was cast to; nullopt if
+// it was not.
+std::optional<Dtype> CastOf(const std::vector<double>& table,
+                            const std::vector<double>& wanted) {
+  if (Apart(table, wanted) <= kTolerance) return std::nullopt;
+  for (const Dtype dtype : {Dtype::kBfloat16, Dtype::kFloat16,
+                            Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2}) {
+    if (Apart(table, CastTo(dtype, wanted)) <= 1e-7) return dtype;
+  }
+  return std::nullopt;
 }
 
-std::vector<double> Rounded(const std::vector<double>& values,
-                            double (*round)(double)) {
-  std::vector<double> rounded;
-  rounded.reserve(values.size());
-  for (const double value : values) rounded.push_back(round(value));
-  return rounded;
+// The usual frequencies of n pairs: base 10000, and those of pixels in
+// diffusion transformers, n numbers from pi to 128 pi at equal distances.
+std::vector<std::vector<double>> UsualTables(std::size_t n) {
+  std::vector<double> geometric, pixels;
+  geometric.reserve(n);
+  pixels.reserve(n);
+  const auto pairs = static_cast<double>(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto pair = static_cast<double>(i);
+    geometric.push_back(std::pow(1e4, -pair / pairs));
+    pixels.push_back(std::numbers::pi * (1 + 127 * pair / (pairs - 1)));
+  }
+  return {geometric, pixels};
+}
+
+bool IsOfPixels(const std::vector<double>& table) {
+  return table.size() > 1 && Apart(table, UsualTables(table.size())[1]) <= 5e-3;
+}
+
+// "15 of 64 frequencies are 0, the others up to 95 % off".
+std::string LossText(const std::vector<double>& table,
+                     const std::vector<double>& wanted) {
+  std::size_t zeros = 0;
+  double most = 0;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table[i] == 0 && wanted[i] != 0) {
+      ++zeros;
+    } else {
+      most = std::max(most, RelativeDifference(wanted[i], table[i]));
+    }
+  }
+  return absl::StrFormat(
+      "%d of %d frequencies are 0, the others up to %.2g %% "
+      "off",
+      zeros, table.size(), 100 * most);
 }
 
 // The base and factor of a table base^(-i/n) / factor.
@@ -111,10 +151,9 @@ class TableChecks {
 
   void Run() {
     for (const SavedTable& table : input_.tables) {
-      if (!CheckValues(table)) continue;
-      if (config_ != nullptr && config_->reference() != nullptr) {
-        CheckAgainst(table, Reference(table));
-      }
+      const ResolvedRope* const reference = Reference(table);
+      if (IsCast(table, reference) || !CheckValues(table, reference)) continue;
+      if (reference != nullptr) CheckAgainst(table, *reference);
     }
     CheckLayers();
   }
@@ -134,8 +173,9 @@ class TableChecks {
   }
 
   // The encoding of the table's layer; of several that may be meant, the one
-  // that is nearest.
-  const ResolvedRope& Reference(const SavedTable& table) const {
+  // that is nearest. Null without a configuration.
+  const ResolvedRope* Reference(const SavedTable& table) const {
+    if (config_ == nullptr || config_->reference() == nullptr) return nullptr;
     const Reading& reference = *config_->reference();
     const std::int32_t layer = LayerOf(table.name);
     const ResolvedRope* nearest = &*reference.ropes[0];
@@ -144,7 +184,7 @@ class TableChecks {
       const auto& layers = config_->groups()[g].layers;
       if (layer >= 0 &&
           std::find(layers.begin(), layers.end(), layer) != layers.end()) {
-        return *reference.ropes[g];
+        return &*reference.ropes[g];
       }
       const double apart = Apart(table.values, reference.ropes[g]->inv_freq);
       if (apart < least) {
@@ -152,20 +192,71 @@ class TableChecks {
         nearest = &*reference.ropes[g];
       }
     }
-    return *nearest;
+    return nearest;
+  }
+
+  // True for a table that is right but for its few bits. It is told once of
+  // layers that are alike.
+  bool IsCast(const SavedTable& table, const ResolvedRope* reference) {
+    const auto wanted =
+        reference != nullptr
+            ? std::vector<std::vector<double>>{reference->inv_freq}
+            : UsualTables(table.values.size());
+    for (const std::vector<double>& one : wanted) {
+      const std::optional<Dtype> dtype = CastOf(table.values, one);
+      if (!dtype || one.empty()) continue;
+      // The usual frequencies may not be this model's.
+      if (reference == nullptr && !IsFloat8(*dtype)) continue;
+      if (told_.insert(table.values).second)
+        TellCast(table, *dtype, one, reference);
+      return true;
+    }
+    return false;
+  }
+
+  void TellCast(const SavedTable& table, Dtype dtype,
+                const std::vector<double>& wanted,
+                const ResolvedRope* reference) {
+    std::vector<std::string> losses;
+    std::vector<Verdict> readers;
+    if (reference != nullptr) {
+      readers = {VerdictOf(table, *reference)};
+      losses.push_back(absl::StrCat("angles off by 0.01 rad from position ",
+                                    readers[0].first_angle, " on"));
+    }
+    if (IsFloat8(dtype)) losses.push_back(LossText(table.values, wanted));
+    Finding& finding = Add("tables.inv-freq-rounded",
+                           {table.name, std::string(DtypeName(dtype)),
+                            absl::StrJoin(losses, "; ")},
+                           table);
+    finding.readers = std::move(readers);
+    for (const Verdict& verdict : finding.readers) {
+      if (IsFloat8(dtype)) {
+        finding.severity = std::min(finding.severity, SeverityOf(verdict));
+      }
+    }
+  }
+
+  // What is left of scores with a table of as many pairs.
+  Verdict VerdictOf(const SavedTable& table,
+                    const ResolvedRope& reference) const {
+    ResolvedRope other = reference;
+    other.inv_freq = table.values;
+    Verdict verdict = Compare(reference, other, config_->reach()).verdict;
+    verdict.name = "the saved table";
+    verdict.says = table.name;
+    return verdict;
   }
 
   // False for what is no table of frequencies at all.
-  bool CheckValues(const SavedTable& table) {
-    const ResolvedRope* const reference =
-        config_ != nullptr && config_->reference() != nullptr
-            ? &Reference(table)
-            : nullptr;
+  bool CheckValues(const SavedTable& table, const ResolvedRope* reference) {
     for (std::size_t i = 0; i < table.values.size(); ++i) {
       const double w = table.values[i];
-      const bool stands = reference != nullptr &&
-                          i < reference->inv_freq.size() &&
-                          reference->inv_freq[i] == 0;
+      // 8 bits hold no small numbers.
+      const bool stands =
+          IsFloat8(table.dtype) ||
+          (reference != nullptr && i < reference->inv_freq.size() &&
+           reference->inv_freq[i] == 0);
       const bool out = std::isnan(w) || std::isinf(w) || w < 0 ||
                        (w == 0 && !stands) || w > kMaxFrequency;
       // Memory that nobody wrote to holds such numbers; no base gives them.
@@ -181,7 +272,7 @@ class TableChecks {
                               ? reference->inv_freq[0]
                               : 1;
     if (RelativeDifference(first, wanted) > 5e-3 && first != 1 &&
-        !FitOf(table.values)) {
+        !FitOf(table.values) && !IsOfPixels(table.values)) {
       Unusable(table, 0);
       return false;
     }
@@ -208,26 +299,11 @@ class TableChecks {
       return;
     }
     if (!told_.insert(table.values).second) return;  // another layer's is alike
-    Verdict verdict;
-    if (table.values.size() == wanted.size()) {
-      ResolvedRope other = reference;
-      other.inv_freq = table.values;
-      verdict = Compare(reference, other, config_->reach()).verdict;
-      verdict.name = "the saved table";
-      verdict.says = table.name;
-      for (const auto& [name, round] : {std::pair("bfloat16", &RoundedToBf16),
-                                        std::pair("float16", &RoundedToF16)}) {
-        if (Apart(table.values, Rounded(wanted, round)) > 1e-7) continue;
-        Finding& finding =
-            Add("tables.inv-freq-rounded",
-                {table.name, name, absl::StrCat(verdict.first_angle)}, table);
-        finding.readers = {verdict};
-        return;
-      }
-    }
     Finding& finding = Differs(table, reference);
     // Of another number of pairs there is no share to tell.
-    if (table.values.size() == wanted.size()) finding.readers = {verdict};
+    if (table.values.size() == wanted.size()) {
+      finding.readers = {VerdictOf(table, reference)};
+    }
   }
 
   Finding& Differs(const SavedTable& table, const ResolvedRope& reference) {

@@ -14,26 +14,6 @@
 namespace posenc::core {
 namespace {
 
-TEST(FamiliesTest, NoTypeHasTwoRows) {
-  std::set<std::string> seen;
-  for (const Family& family : Families()) {
-    for (const absl::string_view type :
-         absl::StrSplit(family.model_types, ' ')) {
-      EXPECT_TRUE(seen.insert(std::string(type)).second) << type;
-    }
-  }
-  EXPECT_GT(seen.size(), 200u);
-}
-
-TEST(FamiliesTest, DefaultDictsAreJson) {
-  for (const Family& family : Families()) {
-    if (family.rope_parameters.empty()) continue;
-    EXPECT_TRUE(nlohmann::json::parse(family.rope_parameters, nullptr, false)
-                    .is_object())
-        << family.model_types;
-  }
-}
-
 TEST(FamiliesTest, TypesAreSpelledInManyWays) {
   for (const char* type : {"qwen3_vl_text", "qwen3-vl", "qwen3 vl"}) {
     bool known = false;

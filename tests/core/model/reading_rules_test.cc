@@ -17,10 +17,12 @@ TEST(ReadingRulesTest, RowsAreComplete) {
   for (const ReadingRow& row : ReadingRows()) {
     EXPECT_FALSE(row.says.empty());
     EXPECT_FALSE(row.what.empty() && (row.rule == ReadingRule::kKnowsType ||
-                                      row.rule == ReadingRule::kNeedsKeys))
+                                      row.rule == ReadingRule::kNeedsKeys ||
+                                      row.rule == ReadingRule::kBaseKey))
         << row.says;
     EXPECT_EQ(row.number == 0, row.rule != ReadingRule::kDefaultBase &&
                                    row.rule != ReadingRule::kFixedBase &&
+                                   row.rule != ReadingRule::kDictBase &&
                                    row.rule != ReadingRule::kDefaultShare &&
                                    row.rule != ReadingRule::kDefaultSlice &&
                                    row.rule != ReadingRule::kDefaultRest)

@@ -137,6 +137,10 @@ def pair(name, bad, good, both=None):
     PAIRS[name] = files
 
 
+def command(*words):
+    return {"command": "\n".join(words) + "\n"}
+
+
 def configs():
     new = {"rope_type": "default", "rope_theta": 500000.0}
     pair(
@@ -157,6 +161,16 @@ def configs():
     unknown = with_keys(YARN, rope_type="telechat3-yarn")
     pair("config.type-unknown", with_keys(PLAIN, rope_scaling=unknown), SCALED)
     pair("config.key-unread", with_keys(PLAIN, rope_scaling=with_keys(YARN, low_freq_factor=1.0)), SCALED)
+    flat = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0}
+    sliding = {"rope_type": "default", "rope_theta": 10000.0}
+    gemma = with_keys(PLAIN, model_type="gemma3_text", num_hidden_layers=6, sliding_window=1024, rope_theta=None)
+    pair(
+        "config.dict-dropped",
+        with_keys(gemma, rope_parameters=flat),
+        with_keys(gemma, rope_parameters={"full_attention": flat, "sliding_attention": sliding}),
+    )
+    nomic = with_keys(PLAIN, model_type="nomic_bert", rope_theta=None)
+    pair("config.warned", with_keys(nomic, rotary_emb_base=10000.0), with_keys(nomic, rope_theta=10000.0))
     twice = json.dumps(PLAIN, indent=1).replace("{", '{\n "rope_theta": 10000.0,', 1) + "\n"
     pair("config.key-twice", {"config.json": twice}, PLAIN)
     pair("config.factor-ratio", with_keys(SCALED, max_position_embeddings=65536), SCALED)
@@ -268,6 +282,14 @@ def readers():
     pair("readers.pairing",
          with_keys(PLAIN, model_type="glm", partial_rotary_factor=0.5),
          with_keys(PLAIN, model_type="glm", partial_rotary_factor=1.0))
+    sparse = with_keys(PLAIN, model_type="deepseek_v32", qk_rope_head_dim=64, qk_nope_head_dim=128, head_dim=None)
+    pair("readers.indexer", with_keys(sparse, indexer_rope_interleave=True), sparse)
+    pair(
+        "readers.version",
+        command("--reader", "vllm@99.0"),
+        command("--reader", "vllm@0.20"),
+        {"config.json": PLAIN},
+    )
 
 
 def params():
@@ -419,9 +441,6 @@ def ggufs():
 
 def runtimes():
     config = {"config.json": with_keys(SCALED, rope_theta=1000000.0)}
-
-    def command(*words):
-        return {"command": "\n".join(words) + "\n"}
 
     override = {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}
     with_base = {"rope_parameters": with_keys(override["rope_parameters"], rope_theta=1000000.0)}

@@ -58,6 +58,7 @@ class ModelPart(IntEnum):
     TEXT = 1
     VISION = 2
     AUDIO = 3
+    INDEXER = 4
 
 
 class Profile(IntEnum):
