@@ -210,11 +210,6 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
                    kMostGrowth, " bytes more than the message; send fewer"));
 }
 
-absl::Status KnownFields::Check(const Seen& seen,
-                                const Message& message) const {
-  return seen.known ? absl::OkStatus() : Name(message, *root_);
-}
-
 absl::Status KnownFields::Name(const Message& message, const Type& type) {
   const Reflection& reflection = *message.GetReflection();
   const google::protobuf::UnknownFieldSet& unknown =

@@ -59,10 +59,12 @@ class KnownFields {
   absl::StatusOr<Seen> Walk(absl::string_view bytes) const;
 
   // UNIMPLEMENTED, kFieldUnknown, if a field or an enum value anywhere in
-  // `message`, which is of this type, is not known to this server.
-  // seen: by the walk over the bytes that it was parsed from.
-  absl::Status Check(const Seen& seen,
-                     const google::protobuf::Message& message) const;
+  // `message`, which is of this type, is not known to this server. Takes seven
+  // times as long as Walk(): for messages of which Walk() did not say that all
+  // is known.
+  absl::Status Check(const google::protobuf::Message& message) const {
+    return Name(message, *root_);
+  }
 
  private:
   struct Type;

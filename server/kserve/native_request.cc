@@ -119,7 +119,7 @@ absl::Status NativeRequest::SetParameter(
 
 absl::Status NativeRequest::CheckKnown() const {
   if (!has_json_) return absl::OkStatus();
-  return model_.known->Check(message_->SerializeAsString(), *message_);
+  return model_.known->Check(*message_);
 }
 
 absl::Status NativeRequest::ReadShared(SharedTensors* shared) {

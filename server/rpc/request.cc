@@ -61,7 +61,7 @@ absl::Status ParseSmall(const KnownFields& known, const std::string& small,
   if (!status.ok()) return status;
   if (!parsed->ParseFromString(small)) return NotAMessage();
   if (may_share != nullptr) *may_share = seen->shares || !seen->known;
-  status = known.Check(*seen, *parsed);
+  if (!seen->known) status = known.Check(*parsed);
   if (status.ok()) message->GiveBack(static_cast<std::int64_t>(small.size()));
   return status;
 }
