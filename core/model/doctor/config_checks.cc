@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/model/content_hash.h"
 #include "core/model/doctor/config_case.h"
+#include "core/model/doctor/other_base.h"
 #include "core/model/presets.h"
 #include "core/model/profile.h"
 
@@ -256,6 +257,7 @@ void CheckThetaAbsent(ConfigCase* config) {
   for (const NamedDict& dict : config->Dicts()) {
     if (config->Number(*dict.dict, "rope_theta")) return;
   }
+  if (HasOtherBase(*config)) return;
   const auto attention = config->part().find("attn_config");
   if (attention != config->part().end() &&
       config->Number(*attention, "rope_theta")) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "core/error.h"
 #include "core/model/doctor/config_case.h"
+#include "core/model/doctor/other_base.h"
 
 namespace posenc::core {
 namespace {
@@ -83,6 +84,10 @@ std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
                          const ResolvedRope& theirs) {
   if (ours.spec.scaling.index() != 0 && theirs.spec.scaling.index() == 0) {
     return ClassScaling(config, ours);
+  }
+  if (HasOtherBase(config)) {
+    return "write the base that the model was trained with as rope_theta, "
+           "which every reader looks for";
   }
   if (ours.spec.rope_theta && theirs.spec.rope_theta &&
       *ours.spec.rope_theta != *theirs.spec.rope_theta &&
