@@ -107,10 +107,10 @@ void Admission::StopWaiting(Ticket* ticket) {
 
 Admission::Ticket* Admission::NewestHolder() const {
   if (!inside_.empty()) return inside_.back();
-  for (auto at = outside_.rbegin(); at != outside_.rend(); ++at) {
-    if ((*at)->held_ > 0) return *at;
-  }
-  return nullptr;
+  const auto newest =
+      std::find_if(outside_.rbegin(), outside_.rend(),
+                   [](const Ticket* ticket) { return ticket->held_ > 0; });
+  return newest == outside_.rend() ? nullptr : *newest;
 }
 
 bool Admission::Leave(Ticket* ticket) {

@@ -197,7 +197,7 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
   if (bytes.size() <= 2 * std::size_t{kMostElements}) return seen;
   seen.grown = 2 * seen.growth + seen.elements * kElementBytes;
   if (!TooMany(seen)) return seen;
-  const absl::string_view name = crowded == nullptr ? "" : crowded->name();
+  const std::string name(crowded == nullptr ? "" : crowded->name());
   if (seen.elements > kMostElements) {
     return core::FieldInvalid(
         name, absl::StrCat("the message has over ", kMostElements,

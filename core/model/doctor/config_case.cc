@@ -71,6 +71,7 @@ Verdict Reading::verdict() const {
   }
   worst.name = std::string(reader->title);
   std::vector<std::string> says;
+  says.reserve(ropes.size());
   for (const auto& rope : ropes) {
     says.push_back(rope.ok() ? DescribeRope(*rope)
                              : "refuses: " + FactOf(rope.status()));
