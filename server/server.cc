@@ -357,6 +357,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
 std::vector<const google::protobuf::ServiceDescriptor*> ExtraServices(
     const ServerOptions& options) {
   std::vector<const google::protobuf::ServiceDescriptor*> all;
+  all.reserve(options.extra_services.size());
   for (const ExtraServiceFactory& factory : options.extra_services) {
     all.push_back(factory.descriptor);
   }

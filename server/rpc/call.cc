@@ -67,7 +67,7 @@ Detached Serve(CallService* service, Loop* loop) {
       Serve(service, loop);  // the next call
       Call call(service, loop, &stream, &stop);
       Task<absl::Status> answered = call.Answer();
-      co_await answered;
+      (co_await answered).IgnoreError();
     }
   }
   loop->End();
@@ -94,7 +94,7 @@ Task<absl::Status> Call::Answer() {
   }
   if (!finished_) {
     Task<absl::Status> finished = Finish(status);
-    co_await finished;
+    (co_await finished).IgnoreError();
   }
   auto& closes = stream_->Closes();
   const bool cancelled = co_await closes;
@@ -143,12 +143,12 @@ Task<absl::Status> Call::AnswerStream() {
   status = co_await computing;
   received_.Close();
   computed_.Close();
-  co_await writing;
+  (co_await writing).IgnoreError();
   if (stop_->requested()) status = stop_->why();
   // A read that is under way ends with the call.
   Task<absl::Status> finished = Finish(status);
-  co_await finished;
-  co_await reading;
+  (co_await finished).IgnoreError();
+  (co_await reading).IgnoreError();
   co_return status;
 }
 
