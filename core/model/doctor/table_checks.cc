@@ -103,8 +103,8 @@ std::string LossText(const std::vector<double>& table,
   for (std::size_t i = 0; i < table.size(); ++i) {
     if (table[i] == 0 && wanted[i] != 0) {
       ++zeros;
-    } else {
-      most = std::max(most, RelativeDifference(wanted[i], table[i]));
+    } else if (wanted[i] != 0) {
+      most = std::max(most, std::abs(table[i] / wanted[i] - 1));
     }
   }
   return absl::StrFormat(
