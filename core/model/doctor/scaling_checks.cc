@@ -67,14 +67,10 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
     const std::string raised =
         absl::StrCat("\"max_position_embeddings\": ",
                      LengthText(std::round(*factor * *original)));
-    config->Add(
-        "config.factor-ratio",
-        {named.path, PlainNumber(*factor), absl::StrCat(*maximum),
-         LengthText(*original), PlainNumber(ratio),
-         ratio > 1
-             ? absl::StrCat(raised, ", or \"factor\": ", PlainNumber(ratio))
-             : raised},
-        {key, config->KeyPath("max_position_embeddings")});
+    config->Add("config.factor-ratio",
+                {named.path, PlainNumber(*factor), absl::StrCat(*maximum),
+                 LengthText(*original), PlainNumber(ratio), raised},
+                {key, config->KeyPath("max_position_embeddings")});
   }
   if (*factor > 1 && length == *original && !type.empty() &&
       type != "default") {
