@@ -12,7 +12,6 @@
 #include "core/error.h"
 #include "grpc/compression.h"
 #include "grpc/grpc.h"
-#include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -43,10 +42,6 @@ constexpr std::int64_t kReceiveSlack = std::int64_t{1} << 20;
 constexpr int kMinPingIntervalMs = 10000;
 // What a peer may send of a message before it is read.
 constexpr int kUnreadBytes = 16 << 10;
-// What gRPC may hold beside the budget: small calls pass a full budget by a
-// sixteenth of it, and connections take some 60 KiB each.
-constexpr std::int64_t kQuotaPart = 8;
-constexpr std::int64_t kQuotaBeside = std::int64_t{64} << 20;
 // Coroutines that wait for a call on each loop. gRPC keeps calls that find none
 // until one does.
 constexpr int kWaitingCalls = 32;
@@ -101,7 +96,6 @@ class RunningServer final : public Server {
                  MethodsBeside()),
         lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {
-    SetQuota(options.limits);
     const int threads = Loop::CountFor(WithDefaults(options.limits).threads);
     for (int i = 0; i < threads; ++i) {
       loops_.push_back(std::make_unique<Loop>());
@@ -163,14 +157,6 @@ class RunningServer final : public Server {
     return all;
   }
 
-  // The net below the budget: gRPC ends connections if messages hold more, as
-  // unannounced ones may that prove large.
-  void SetQuota(const Limits& limits) {
-    const std::int64_t budget = WithDefaults(limits).in_flight_bytes;
-    quota_.Resize(
-        static_cast<std::size_t>(budget + budget / kQuotaPart + kQuotaBeside));
-  }
-
   // Cancels the calls that are left at `deadline`. May be called again.
   //
   // gRPC closes a connection when what it writes to it has been taken, which a
@@ -212,7 +198,6 @@ class RunningServer final : public Server {
   const NamedServices extra_services_;
   RpcService service_;
   std::vector<std::unique_ptr<Loop>> loops_;
-  grpc::ResourceQuota quota_{"posenc"};
   const absl::Duration lame_duck_;
   const absl::Duration drain_timeout_;
   std::atomic<bool> ready_{false};
@@ -241,7 +226,6 @@ absl::Status RunningServer::Reload(const ServerOptions& options) {
   if (!status.ok()) return status;
   credentials_->Reload();
   service_.SetLimits(WithDefaults(options.limits));
-  SetQuota(options.limits);
   const ConnectionLimits connections = WithDefaults(options.connections);
   health_.SetMostWatches(connections.max_connections);
   if (listener_ != nullptr) {
@@ -314,7 +298,6 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   constexpr auto kFromFd =
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
   grpc::ServerBuilder builder;
-  builder.SetResourceQuota(quota_);
   builder.RegisterAsyncGenericService(service_.generic());
   for (const auto& loop : loops_) loop->AddTo(&builder);
   AddMessageLimits(options.limits, &builder);

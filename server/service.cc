@@ -1,13 +1,14 @@
 #include "server/service.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <utility>
 
 #include "absl/hash/hash.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "core/error.h"
 #include "server/budget/errors.h"
 #include "server/convert/status.h"
@@ -64,7 +65,9 @@ std::vector<Method> WithContracts(std::vector<Method> more) {
 }
 
 double Seconds() {
-  return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 // A newer client may ask for what this version has not.
@@ -90,18 +93,17 @@ RpcService::RpcService(const Limits& limits,
           limits.in_flight_bytes,
           static_cast<std::size_t>(limits.max_waiting))),
       buffers_(admission_),
+      held_(&buffers_),
       bytes_per_token_(limits.in_flight_bytes_per_token),
       default_deadline_ns_(absl::ToInt64Nanoseconds(limits.default_deadline)),
       places_(limits.threads, static_cast<std::size_t>(limits.max_waiting),
               static_cast<int>(methods_.size()), Seconds),
       other_at_start_(Excess(ResidentMemory(), UsedMemory())),
       pool_(limits.threads, kComputeNiceness),
-      resources_{&pool_,    admission_.get(), &callers_, &places_,
-                 &buffers_, &calls_,          &limits_,  &default_deadline_ns_,
+      resources_{&pool_,   admission_.get(), &callers_,
+                 &places_, &buffers_,        &held_,
+                 &calls_,  &limits_,         &default_deadline_ns_,
                  observer} {
-  admission_->OnClaim([this](std::int64_t left) {
-    buffers_.KeepAtMost(static_cast<std::size_t>(left));
-  });
   for (std::size_t i = 0; i < methods_.size(); ++i) {
     by_path_.emplace(
         absl::StrCat("/", methods_[i].service, "/", methods_[i].name),

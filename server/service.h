@@ -27,6 +27,7 @@
 #include "server/budget/limits.h"
 #include "server/budget/places.h"
 #include "server/listen/connection_limits.h"
+#include "server/memory/held_memory.h"
 #include "server/memory/response_buffers.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_cache.h"
@@ -114,6 +115,7 @@ class RpcService final : public CallService {
   // Shared with responses that a client in this process still holds.
   const std::shared_ptr<Admission> admission_;
   ResponseBuffers buffers_;
+  HeldMemory held_;
   // Of ReturnUnneededMemory().
   int looks_ = 0;
   std::size_t idle_ = 0;            // what was left after the last return

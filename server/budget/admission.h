@@ -12,9 +12,9 @@
 // anything, the newest of them is refused, which releases its claim and so lets
 // the others go on.
 //
-// What is claimed may be less than what is held: a message that announced
-// nothing turns out large. It is claimed when it has come (ClaimHeld), and
-// gRPC's ResourceQuota bounds what comes at the same time.
+// A call may hold more bytes than it claimed: a message that announced nothing
+// may be large. It is claimed when it has come (ClaimHeld), and HeldMemory
+// measures what comes at the same time.
 //
 // Invariants, under the lock:
 //   waiting_held_ is what waiting calls hold, and part of claimed_
@@ -53,8 +53,8 @@ class Admission {
     std::list<Ticket*>::iterator position_;
   };
 
-  // kNever: the bytes are more than the budget, or than it leaves beside what
-  // the call holds already.
+  // kNever: even a server without other calls has no room beside what the call
+  // holds.
   enum class Entry { kAdmitted, kWaiting, kFull, kNever };
 
   // At most `max_waiting` calls wait outside.
@@ -93,8 +93,8 @@ class Admission {
   // Claims `bytes` more for a call that holds a claim of `held`. kFull: nobody
   // else is left to release anything. A waiter may be resumed with that as an
   // error. Without a waiter (null), kWaiting says that the call would wait.
-  // OnClaim's reaction is left to the caller, who may use the memory that the
-  // reaction would throw away.
+  // OnClaim's function is not called: the caller may use the memory that it
+  // would throw away.
   Entry EnterMore(std::int64_t bytes, std::int64_t held, Ticket* ticket,
                   Waiter* waiter);
 

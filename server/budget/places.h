@@ -43,20 +43,21 @@ class Places {
     int method = 0;
     std::uint64_t peer = 0;  // who shares with others
     double deadline = 0;     // seconds on the clock
-    // A call of which much has been done already is not refused for its wait.
+    // False if much of the call's work is done: it is not refused for its wait.
     bool refusable = true;
   };
 
   // A call's place. Lives until Leave(), or until it was refused.
   class Ticket {
    public:
+    // Not while the call waits: another thread may grant the place.
     bool held() const { return held_; }
 
    private:
     friend class Places;
     Request request_;
     Waiter* waiter_ = nullptr;  // null: it does not wait
-    bool held_ = false;         // changed by Enter(), Leave() and the last wait
+    bool held_ = false;         // written by the thread that grants the place
     double since_ = 0;
     std::multimap<double, Ticket*>::iterator position_;
   };

@@ -57,6 +57,7 @@ class Health::Watch final : public CallHandler {
     name_ = NameOf(message);
     return name_ ? absl::OkStatus() : NoRequest();
   }
+  bool HasNext() const override { return false; }  // before there are news
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (!name_ || !health_->HasNews(this, nullptr)) return nullptr;
     return MakeReadyResponse(Answer(*told_));

@@ -290,6 +290,7 @@ class InferHandler final : public CallHandler {
   bool TakesLong() const override {
     return inference_ != nullptr && read_.ok() && inference_->TakesLong();
   }
+  bool HasNext() const override { return inference_ != nullptr; }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (inference_ == nullptr) return nullptr;
     const auto inference = std::exchange(inference_, nullptr);

@@ -271,6 +271,10 @@ class BuildBiasHandler final : public CallHandler {
     return absl::OkStatus();
   }
 
+  bool HasNext() const override {
+    CheckedBias::Cursor cursor = cursor_;
+    return bias_ != nullptr && bias_->Next(&cursor).has_value();
+  }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (bias_ == nullptr) return nullptr;
     const std::optional<core::BiasRange> bias_tile = bias_->Next(&cursor_);

@@ -108,8 +108,9 @@ class BuildTableStreamHandler final : public CallHandler {
            ResolvesLong(request_->request.table());
   }
 
+  bool HasNext() const override { return request_ != nullptr && !done_; }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
-    if (request_ == nullptr || done_) return nullptr;
+    if (!HasNext()) return nullptr;
     if (table_ == nullptr) {
       const absl::Status begun = Begin(request_->request);
       if (!begun.ok()) return begun;

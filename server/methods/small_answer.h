@@ -32,6 +32,7 @@ class SmallAnswer final : public CallHandler {
     }
     return absl::OkStatus();
   }
+  bool HasNext() const override { return message_.has_value(); }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (!message_) return nullptr;
     absl::StatusOr<std::string> answer =

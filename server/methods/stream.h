@@ -50,6 +50,7 @@ class StreamHandler : public CallHandler {
   bool TakesLong() const final {
     return parsed_ != nullptr && !resolved_ && ResolvesLong(parsed_->request);
   }
+  bool HasNext() const final { return parsed_ != nullptr; }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() final {
     if (parsed_ == nullptr) return nullptr;
     auto parsed = std::exchange(parsed_, nullptr);

@@ -41,6 +41,7 @@ class UnaryHandler : public CallHandler {
   bool TakesLong() const final {
     return parsed_ != nullptr && ResolvesLong(parsed_->request);
   }
+  bool HasNext() const final { return parsed_ != nullptr; }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() final {
     if (parsed_ == nullptr) return nullptr;
     return RespondTo(std::exchange(parsed_, nullptr));

@@ -74,11 +74,13 @@ Detached Serve(CallService* service, Loop* loop) {
 }
 
 Task<absl::Status> Call::Answer() {
+  // A drain that Accept() does not see yet waits for the call.
+  resources_.calls->Add(1);
   absl::Status status = service_->Accept(headers_, &spec_, &open_, &handler_);
   if (resources_.observer != nullptr && spec_.observed) {
     resources_.observer->Started(spec_.name, spec_.stream);
   }
-  if (!spec_.small) resources_.calls->Add(1);
+  if (spec_.small) resources_.calls->Add(-1);
   if (status.ok()) {
     const absl::StatusOr<std::optional<std::int64_t>> announced =
         AnnouncedBytes(headers_, resources_.limits->max_request_bytes);
@@ -171,8 +173,7 @@ Task<absl::Status> Call::ReadAll() {
 }
 
 Task<absl::Status> Call::ComputeAll() {
-  // Whether the handler may have a response without another message.
-  bool more = false;
+  bool more = false;  // responses without another message
   std::int64_t index = -1;
   while (true) {
     std::optional<RequestMessage> message;
@@ -198,9 +199,9 @@ Task<absl::Status> Call::ComputeAll() {
     if (!status.ok()) {
       co_return core::WithMetadata(status, "messageIndex", absl::StrCat(index));
     }
-    more = step.has_response();
+    more = handler_->HasNext();
     if (!more) answered_ = index + 1;
-    if (!more) continue;
+    if (!step.has_response()) continue;
     auto room = computed_.Room();
     const bool wanted = co_await room;
     if (!wanted) co_return stop_->why();
@@ -247,6 +248,7 @@ Task<absl::Status> Call::EnterMemory() {
   const absl::Time start = absl::Now();
   Wait room(loop_, stop_, [this] { return memory_->StopWaiting(); });
   room.For(memory_->Enter(announced_, &room));
+  if (!room.await_ready()) LeavePlace();
   absl::Status status = co_await room;
   const absl::Duration waited = absl::Now() - start;
   waited_ += waited;
@@ -297,6 +299,8 @@ Step::With Call::StepWith() {
           resources_.buffers, stop_,     waited_};
 }
 
+void Call::LeavePlace() { resources_.places->Leave(&place_, false); }
+
 absl::Duration Call::DefaultDeadline() const {
   return absl::Nanoseconds(resources_.default_deadline_ns->load());
 }
@@ -308,6 +312,7 @@ Task<absl::Status> Call::Run(Step* step) {
       const absl::Time start = absl::Now();
       Wait room(loop_, stop_, [this] { return memory_->StopWaiting(); });
       room.For(memory_->ClaimResponse(step->bytes_to_claim(), &room));
+      if (!room.await_ready()) LeavePlace();
       const absl::Status status = co_await room;
       waited_ += absl::Now() - start;
       step->Claimed(status);
@@ -348,11 +353,15 @@ Task<absl::Status> Call::Write(grpc::ByteBuffer* message, bool last) {
 
 Task<absl::Status> Call::Finish(const absl::Status& status) {
   finished_ = true;
+  // Nothing of the call's messages is left, and the peer may not read this.
+  if (memory_) memory_->Release();
   const absl::Status told = AsTold(spec_, status);
   if (IsOverload(told)) stream_->AddTrailer(kPushback, kPushbackMs);
   const grpc::Status sent = ToGrpcStatus(told);
+  writing_ = {absl::Now(), 0};
   auto finish = stream_->Finish(sent);
   co_await finish;
+  writing_ = {};
   co_return absl::OkStatus();
 }
 
@@ -373,7 +382,8 @@ Call::~Call() { loop_->Remove(loop_place_); }
 
 // What is on its way is looked at while the coroutine waits for it.
 void Call::Tick(absl::Time now) {
-  const absl::Time since = std::min(reading_.since, writing_.since);
+  const bool writes = writing_.since != absl::InfiniteFuture();
+  const auto& [since, bytes] = writes ? writing_ : reading_;
   const absl::Duration deadline = DefaultDeadline();
   // A small method has no deadline, and each of its messages has the server's.
   if (spec_.small && now - since > deadline) {
@@ -385,22 +395,32 @@ void Call::Tick(absl::Time now) {
         "the client set no deadline, and the server's own has passed"));
   }
   if (spec_.small || since > now) return;
-  if (place_.held() && now - since > kPlaceLease &&
+  // A stream has a place only while it computes.
+  if (!spec_.stream && now - since > kPlaceLease &&
       absl::ToDoubleSeconds(now - since) >
           kPlaceLeaseTimes * resources_.places->SecondsOf(spec_.method)) {
-    resources_.places->Leave(&place_, false);
+    LeavePlace();
   }
-  if (resources_.admission->waiting() == 0) return;
+  // Messages that announced nothing, or less than they bring, hold more than
+  // was claimed. They seem slow, and go first.
+  const bool over =
+      now - since > Loop::kTick / 2 &&
+      resources_.held->Bytes(now) > resources_.admission->budget();
+  if (!over && resources_.admission->waiting() == 0) return;
   const bool begun = spec_.stream && messages_in_ > 0;
-  const std::int64_t bytes = std::max(reading_.bytes, writing_.bytes);
   const absl::Duration allowed =
-      (begun ? kStreamSlowAfter : kSlowAfter) +
+      (over    ? Loop::kTick
+       : begun ? kStreamSlowAfter
+               : kSlowAfter) +
       absl::Seconds(static_cast<double>(bytes) / kLeastBytesPerSecond);
-  if (begun && writing_.since == absl::InfiniteFuture()) {
+  if (begun && !writes) {
     // It waits for its client to go on.
     if (messages_in_ == answered_ && now - since > kSlowAfter) memory_->Lend();
   } else if (now - since > allowed) {
-    CutOff(OverBudget("a message was too slow while others wait for memory"));
+    CutOff(OverBudget(
+        over && !announced_
+            ? "no room for the message; announce its size to wait for room"
+            : "a message was too slow while others wait for memory"));
   }
 }
 

@@ -9,8 +9,9 @@
 //
 //   ReadAll -- received_ --> ComputeAll -- computed_ --> WriteAll
 //
-// Everything runs on the thread of the call's loop, except Step::Advance() on
-// the pool; so nothing is locked. Whatever a call waits for looks at its Stop.
+// All code of a call runs on its loop's thread; only Step::Advance() may run on
+// the pool. The call itself has no lock; what calls share has. Each wait of a
+// call looks at its Stop.
 
 #pragma once
 
@@ -31,6 +32,7 @@
 #include "server/budget/calls_in_progress.h"
 #include "server/budget/limits.h"
 #include "server/budget/places.h"
+#include "server/memory/held_memory.h"
 #include "server/memory/request_message.h"
 #include "server/memory/response_buffers.h"
 #include "server/rpc/call_headers.h"
@@ -55,6 +57,7 @@ struct CallResources {
   CallerBudgets* callers;
   Places* places;
   ResponseBuffers* buffers;
+  HeldMemory* held;
   CallsInProgress* calls;
   const Limits* limits;
   const std::atomic<std::int64_t>* default_deadline_ns;
@@ -66,9 +69,9 @@ class CallService {
  public:
   virtual grpc::AsyncGenericService* generic() = 0;
   virtual const CallResources& resources() const = 0;
-  // Who calls what: fills in `spec`, as far as it is known, and the handler. An
-  // error refuses the call. place: among the calls of its connection; empty
-  // after an error, if the connection has too many.
+  // Finds the method and the caller. Fills in `spec` as far as it gets, and the
+  // handler. An error refuses the call. place: among the calls of its
+  // connection; empty after an error, if the connection has too many.
   virtual absl::Status Accept(const CallHeaders& headers, CallSpec* spec,
                               OpenCalls::Place* place,
                               std::unique_ptr<CallHandler>* handler) = 0;
@@ -89,7 +92,7 @@ class Call final : private Loop::Ticked {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Answers the call, and ends it. Gives what the client was told.
+  // Answers the call, and ends it. Gives how it ended.
   Task<absl::Status> Answer();
 
  private:
@@ -105,7 +108,7 @@ class Call final : private Loop::Ticked {
   Task<absl::Status> ComputeAll();
   Task<absl::Status> WriteAll();
 
-  // One each of what these do.
+  // Each function does one such operation.
   Task<absl::Status> EnterPlace(bool refusable);
   Task<absl::Status> EnterMemory();
   Task<absl::StatusOr<RequestMessage>> Read();
@@ -116,6 +119,8 @@ class Call final : private Loop::Ticked {
   // The message that has come, checked against limits and claim.
   absl::StatusOr<RequestMessage> TakeMessage();
   Step::With StepWith();
+  // Gives the place to others while the call waits for its peer or for memory.
+  void LeavePlace();
   absl::Duration DefaultDeadline() const;
   void Tick(absl::Time now) override;
   // Ends the call because of a message that is under way.

@@ -76,7 +76,11 @@ void CallMemory::Lend() {
 absl::Status CallMemory::Received(std::int64_t bytes) {
   entering_ = false;
   if (lent_ > 0) {
-    admission_->ClaimHeld(lent_, &ticket_);
+    if (!admission_->TryClaim(lent_, &ticket_,
+                              admission_->budget() / kBeyondPart)) {
+      return OverBudget(
+          "others took the stream's memory while it sent nothing");
+    }
     held_ += std::exchange(lent_, 0);
   }
   const absl::Status size =

@@ -5,11 +5,11 @@
 //                        (Admission::kSmallPart), 64 KiB at least
 //   a stream             kMessages x the announced bytes, else x 5 MiB
 //
-// So many messages are in a stream's line at most: being read or waiting, being
-// computed, waiting to be sent, being sent; a response that is written over its
-// request counts as that. When its message has come, a unary call claims its
-// real size; a stream claims more if a message is above 5 MiB that it did not
-// announce.
+// A stream has at most kMessages messages in the server: being read or waiting,
+// being computed, waiting to be sent, being sent; a response that is written
+// over its request counts as that. When its message has come, a unary call
+// claims its real size; a stream claims more if a message is above 5 MiB that
+// it did not announce.
 //
 // Threads: the loop's thread, and one thread of the pool for ClaimMade(),
 // AddCopied(), ClaimFinished() and ClaimResponse() without a waiter.
@@ -33,8 +33,8 @@ class CallMemory final : public RequestMessage::Claimer {
  public:
   static constexpr std::int64_t kMessages = 4;
 
-  // What is made of a message, and answers, are claimed by nobody up to so many
-  // bytes: they are part of what each call takes.
+  // The first 64 KiB of copies and answers are not claimed: what each call
+  // takes covers them.
   static constexpr std::int64_t kUncountedBytes = 64 << 10;
 
   // stream: the call has many messages, one way or both. caller: what the call
@@ -64,8 +64,7 @@ class CallMemory final : public RequestMessage::Claimer {
   // is larger than was claimed and the rest is not to be had.
   absl::Status Received(std::int64_t bytes);
 
-  // Others wait for memory, and nothing of the call is in it: what the call
-  // claims is theirs until its next message has come.
+  // Releases the claim while others wait. Received() claims it again, or fails.
   void Lend();
 
   // The call holds so many bytes more, of its message. They fit or not.
@@ -92,7 +91,7 @@ class CallMemory final : public RequestMessage::Claimer {
   // Stops waiting. False if the waiter was resumed, or is being resumed.
   bool StopWaiting();
 
-  // The call is over.
+  // Gives back what the call claims. May be called again.
   void Release();
 
  private:
@@ -112,10 +111,10 @@ class CallMemory final : public RequestMessage::Claimer {
   std::int64_t expected_ = 0;
   Admission::Ticket ticket_;
   std::atomic<std::int64_t> held_{0};
-  std::int64_t lent_ = 0;            // of it, to be claimed again
-  bool entering_ = false;            // in the queue for the first claim
-  std::int64_t largest_excess_ = 0;  // of a stream's unannounced messages
-  std::int64_t made_ = 0;            // what ClaimMade() has claimed
+  std::int64_t lent_ = 0;              // what Lend() released
+  std::atomic<bool> entering_{false};  // in the queue for the first claim
+  std::int64_t largest_excess_ = 0;    // of a stream's unannounced messages
+  std::int64_t made_ = 0;              // what ClaimMade() has claimed
 };
 
 }  // namespace posenc::server

@@ -63,7 +63,7 @@ class CallHandler {
  public:
   virtual ~CallHandler() = default;
 
-  // For how long the call has waited by now, for turns and memory. Told before
+  // For how long the call has waited by now, for places and memory. Told before
   // Receive() and Next(), for handlers that keep statistics.
   virtual void Waited(absl::Duration /*time*/) {}
 
@@ -79,8 +79,9 @@ class CallHandler {
   // Receive(), of steps on a thread that others wait for.
   virtual bool TakesLong() const { return false; }
 
-  // The next response; null if another message has to come first, or if none is
-  // left.
+  // Whether there is a response without another message.
+  virtual bool HasNext() const = 0;
+  // The next response; null if there is none.
   virtual absl::StatusOr<std::unique_ptr<PendingResponse>> Next() = 0;
 
   // Whether Next() waits for something other than a message: for news that

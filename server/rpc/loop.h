@@ -66,15 +66,16 @@ class Loop {
 
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
 
-  // For any thread, of which the loop's call waits: `event` happens soon, and
-  // may be gone when this returns.
+  // Makes `event` happen soon on the loop's thread. Any thread may call it
+  // while a call waits; the event may have happened, and be gone, when this
+  // returns.
   void Post(Event* event);
 
   // The rest is for the loop's thread.
   Place Add(Ticked* ticked);
   void Remove(Place place) { ticked_.erase(place); }
-  // How long the sockets have not been empty, so that what comes now may have
-  // waited there.
+  // The time since the loop last found nothing to do. A call that comes now may
+  // have waited in its socket for so long.
   absl::Duration Lag() const { return absl::Now() - idle_at_; }
   // Coroutines that await a call, or serve one. The loop ends after the last.
   void Begin() { ++coroutines_; }

@@ -40,13 +40,13 @@ class Step {
   Step(const With& with, std::optional<RequestMessage> message)
       : with_(with), message_(std::move(message)) {}
 
-  // What has to come before Advance() is called again.
+  // What the caller must do before it calls Advance() again.
   enum class Need {
     kNothing,  // the step is over
     kPool,     // to be on the pool
     kMemory    // ClaimMemory()
   };
-  // on_pool: this thread may work for long.
+  // on_pool: long work is allowed here.
   Need Advance(bool on_pool);
 
   std::int64_t bytes_to_claim() const { return response_->bytes_to_claim(); }

@@ -1,5 +1,5 @@
 // Why a call is to end before it is answered: its client is gone, its deadline
-// has passed, or it is in the way of others.
+// has passed, or others need its memory.
 
 #pragma once
 
@@ -38,7 +38,7 @@ class Stop {
   const absl::Status& why() const { return why_; }
 
   // For any thread that computes for the call. Not OK once the stop was
-  // requested; what is told then is told to nobody.
+  // requested; nobody sees this error.
   absl::Status Check() const {
     if (!requested()) return absl::OkStatus();
     return absl::CancelledError("the call has ended");

@@ -17,8 +17,8 @@
 namespace posenc::server {
 
 // Waits for a place, for memory, or for news. Gives a status: OK, why the wait
-// was in vain, or why the call is to stop. What was granted just before a stop
-// is OK, and the call's to give back.
+// was in vain, or why the call is to stop. If the grant came before the stop,
+// the status is OK, and the call must give back what it got.
 //
 //   Wait wait(loop, stop, [&] { return places->StopWaiting(&ticket); });
 //   wait.For(places->Enter(request, &ticket, &wait));

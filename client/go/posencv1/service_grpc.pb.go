@@ -58,7 +58,7 @@ const (
 // Request metadata `posenc-message-bytes`, optional, a decimal number: the bytes of the call's serialized request
 // message, in a stream those of its largest one. Before a server reads a call's payload it sets memory aside, and the
 // call waits if there is too little: this number of bytes (in a stream four times as many). Without the number it sets
-// aside twice what such messages of the method had lately, and 64 KiB at least (in a stream four times 5 MiB). A call
+// aside 1/256 of what all calls may hold, and 64 KiB at least (in a stream four times 5 MiB). A call
 // whose message proves larger, when there is no room for it, is ended with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED)
 // and does not wait: send the number with every call that carries a tensor. So is a call with more beside its tensors
 // than there is room to parse it into, which takes as much again.
@@ -323,7 +323,7 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 // Request metadata `posenc-message-bytes`, optional, a decimal number: the bytes of the call's serialized request
 // message, in a stream those of its largest one. Before a server reads a call's payload it sets memory aside, and the
 // call waits if there is too little: this number of bytes (in a stream four times as many). Without the number it sets
-// aside twice what such messages of the method had lately, and 64 KiB at least (in a stream four times 5 MiB). A call
+// aside 1/256 of what all calls may hold, and 64 KiB at least (in a stream four times 5 MiB). A call
 // whose message proves larger, when there is no room for it, is ended with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED)
 // and does not wait: send the number with every call that carries a tensor. So is a call with more beside its tensors
 // than there is room to parse it into, which takes as much again.

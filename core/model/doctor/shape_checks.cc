@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/error.h"
@@ -94,19 +95,30 @@ void CheckPartialConflict(ConfigCase* config) {
       })) {
     return;
   }
-  std::vector<std::string> facts, keys;
+  // The key that the reference reads is to stay, if it drops another.
+  const auto is_dropped = [reference](const std::string& path) {
+    if (reference == nullptr || reference->ropes.empty()) return false;
+    const std::vector<std::string>& warnings = reference->ropes[0]->warnings;
+    return std::any_of(warnings.begin(), warnings.end(),
+                       [&path](const std::string& warning) {
+                         return absl::StartsWith(warning, path + " ");
+                       });
+  };
+  std::vector<std::string> facts, keys, dropped;
   for (const Told& one : told) {
     facts.push_back(absl::StrCat(one.path, " ", PlainNumber(one.value), " (",
                                  PlainNumber(one.width), " channels of ", head,
                                  ")"));
     keys.push_back(one.path);
+    if (is_dropped(one.path)) dropped.push_back(one.path);
   }
-  Finding& finding =
-      config->Add("config.partial-conflict",
-                  {absl::StrJoin(facts, ", "),
-                   absl::StrJoin(keys.begin(), keys.end() - 1, ", ") + " or " +
-                       keys.back()},
-                  keys);
+  const bool some = !dropped.empty() && dropped.size() < keys.size();
+  const std::string removed =
+      some ? absl::StrJoin(dropped, " and ")
+           : absl::StrJoin(keys.begin(), keys.end() - 1, ", ") + " or " +
+                 keys.back();
+  Finding& finding = config->Add("config.partial-conflict",
+                                 {absl::StrJoin(facts, ", "), removed}, keys);
   finding.readers = config->Explain([](const Reading& reading) {
     return std::any_of(reading.comparisons.begin(), reading.comparisons.end(),
                        [](const Comparison& c) { return c.pairing; });
