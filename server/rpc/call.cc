@@ -36,6 +36,9 @@ constexpr absl::Duration kSlowAfter = absl::Seconds(1);
 constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
 constexpr double kLeastBytesPerSecond = 8 << 20;
 
+// What connections and encodings take of the heap beside messages.
+constexpr std::int64_t kHeldBeside = std::int64_t{32} << 20;
+
 // A call that waits for its peer for so long, and for so many times as long as
 // calls of its method take, loses its place at work.
 constexpr absl::Duration kPlaceLease = absl::Milliseconds(40);
@@ -403,9 +406,9 @@ void Call::Tick(absl::Time now) {
   }
   // Messages that announced nothing, or less than they bring, hold more than
   // was claimed. They seem slow, and go first.
-  const bool over =
-      now - since > Loop::kTick / 2 &&
-      resources_.held->Bytes(now) > resources_.admission->budget();
+  const bool over = now - since > Loop::kTick / 2 &&
+                    resources_.held->Bytes(now) - kHeldBeside >
+                        resources_.admission->budget();
   if (!over && resources_.admission->waiting() == 0) return;
   const bool begun = spec_.stream && messages_in_ > 0;
   const absl::Duration allowed =
