@@ -42,7 +42,7 @@ inline RequestMessage Message(absl::string_view bytes,
 inline void Judge(const absl::Status& status) {
   // Whatever a request says, the server is not at fault.
   const bool fair = status.code() != absl::StatusCode::kInternal &&
-              status.code() != absl::StatusCode::kUnknown;
+                    status.code() != absl::StatusCode::kUnknown;
   if (fair) return;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   std::abort();

@@ -14,8 +14,9 @@ namespace posenc::parity {
 
 // What transformers rotates layers of one type by.
 struct Answer {
+  // Both absent: of every layer.
   std::optional<std::string> layer_type;
-  std::optional<std::int32_t> layer_index;        // of this one  // absent: of every layer, or
+  std::optional<std::int32_t> layer_index;
   std::vector<float> inv_freq;
   double attention_factor = 1;
   // What the class states beside them; empty and 0 if it does not.
