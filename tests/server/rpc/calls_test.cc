@@ -1,10 +1,12 @@
 // Behaviour that all RPCs share, whatever they compute; and how streams tell of
 // errors that lie far into what they build.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -285,6 +287,64 @@ TEST_F(CallsTest, StalledSendersStopNobody) {
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
   stalled.clear();
+  ExpectNothingInFlight();
+}
+
+// If calls kept their places while they wait for memory, and others held memory
+// while they wait for a place, nobody would go on.
+TEST_F(CallsTest, CallsThatWaitForMemoryHoldNoPlace) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.threads = 1;
+  options.limits.max_request_bytes = 64 << 20;
+  options.limits.in_flight_bytes = 64 << 20;
+  Start(options);
+  // One has all of the memory, and as long as it needs for it; others wait.
+  std::vector<std::unique_ptr<RawCall>> waiting;
+  for (int i = 0; i < 6; ++i) {
+    waiting.push_back(std::make_unique<RawCall>(
+        channel_, "/posenc.v1.PositionalEncodingService/ApplyRope",
+        std::map<std::string, std::string>{
+            {"posenc-message-bytes", "67000000"}}));
+  }
+  EXPECT_TRUE(Eventually([this] {
+    const ServerStatus status = server_->Status();
+    return status.calls_waiting == 5 && status.calls_in_service == 0;
+  }));
+  waiting.clear();
+  ExpectNothingInFlight();
+}
+
+// Messages that bring more than they announce fill memory beside the budget.
+TEST_F(CallsTest, MessagesOverTheBudgetAreEndedAndSmallCallsGoOn) {
+  constexpr std::size_t kLarge = 16 << 20;
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.max_request_bytes = kLarge;
+  options.limits.max_response_bytes = 1 << 20;
+  options.limits.in_flight_bytes = 32 << 20;
+  Start(options);
+  const std::string message(kLarge, '\x12');
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> liars;
+  for (int i = 0; i < 12; ++i) {
+    liars.emplace_back([this, &message, &stop] {
+      const auto channel = Connect(server_->addresses()[0]);
+      while (!stop.load()) {
+        RawCall call(channel, "/posenc.v1.PositionalEncodingService/ApplyRope",
+                     {{"posenc-message-bytes", "10"}});
+        call.WriteLast(message);
+      }
+    });
+  }
+  for (int i = 0; i < 50; ++i) {
+    v1::GetServerInfoResponse info;
+    const grpc::Status status =
+        Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  stop.store(true);
+  for (std::thread& liar : liars) liar.join();
   ExpectNothingInFlight();
 }
 
