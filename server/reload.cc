@@ -37,6 +37,7 @@ void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
   if (!was) to.log->set_level(*ParseLogLevel(log.level));
   to.calls->set_fraction(log.calls);
   std::vector<LogField> fields;
+  fields.reserve(fields.size() + changes.taken.size());
   for (const ConfigChange& change : changes.taken) {
     fields.push_back({change.key, absl::string_view(change.values)});
   }
