@@ -159,8 +159,9 @@ class RunningServer final : public Server {
 
   // Cancels the calls that are left at `deadline`. May be called again.
   //
-  // gRPC closes a connection when what it writes to it has been taken, which a
-  // peer who does not read puts off for ever.
+  // gRPC closes a connection once the peer has taken all that was written. A
+  // peer that does not read would delay that for ever, so its connection is
+  // ended.
   void Shutdown(absl::Time deadline) {
     std::promise<void> closed;
     std::thread cut;

@@ -26,9 +26,9 @@
 //
 // Errors come in two ways. A value of the wrong type sets the status that all
 // JsonObjects of a call share, and reading goes on as if the key were absent.
-// What concerns the choice of a layer is returned. As an absent key may lead to
-// an error about the choice, the shared status is reported first
-// (ReadLanguageModel).
+// Errors about the choice of a layer are returned. ReadLanguageModel() reports
+// the shared status first, because an absent key may cause an error about the
+// choice.
 namespace posenc::core {
 namespace {
 

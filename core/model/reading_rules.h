@@ -1,7 +1,7 @@
 // What the readers of configurations do with one and the same file, where that
 // depends on the model's class or has changed with a version: one row of data a
-// fact (rows/readings.json). What a project does with every file, in every
-// version, is in profile.h.
+// fact (rows/readings.json). profile.h has what a project does with every file,
+// in every version.
 
 #pragma once
 

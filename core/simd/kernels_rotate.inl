@@ -250,7 +250,7 @@ class Rotation {
     }
   }
 
-  // Of n, up to `most`; at least 1.
+  // The largest divisor of n up to `most`; at least 1.
   static std::size_t Divisor(std::size_t n, std::size_t most) {
     std::size_t divisor = std::clamp<std::size_t>(most, 1, n);
     while (n % divisor != 0) --divisor;

@@ -29,8 +29,8 @@ std::int64_t Admission::Bounded(std::int64_t bytes) const {
   return std::min(bytes, budget());
 }
 
-// Who is alone may have more than the budget: nobody else would be there to
-// release anything.
+// A call that is alone may have more than the budget, because no other call
+// could release anything.
 bool Admission::Fits(std::int64_t bytes) const {
   return claimed_ == 0 || claimed_ + bytes <= budget_;
 }

@@ -1,4 +1,4 @@
-// Somebody who waits for a place, for memory, or for news.
+// A call that waits for a place, for memory, or for news.
 
 #pragma once
 

@@ -34,7 +34,7 @@ class Health final {
   // Watches beyond a new limit are not ended.
   void SetMostWatches(std::int64_t most);
 
-  // What a name is, from now on. Tells those who watch it.
+  // Sets whether a name is served from now on, and tells its watches.
   void Set(const std::string& name, bool serving);
 
   // Check and Watch. Names that were never set are NOT_FOUND to the one, and

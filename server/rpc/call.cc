@@ -36,7 +36,7 @@ constexpr absl::Duration kSlowAfter = absl::Seconds(1);
 constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
 constexpr double kLeastBytesPerSecond = 8 << 20;
 
-// What connections and encodings take of the heap beside messages.
+// Connections and cached encodings take so much of the heap beside messages.
 constexpr std::int64_t kHeldBeside = std::int64_t{32} << 20;
 
 // A call that waits for its peer for so long, and for so many times as long as

@@ -1,4 +1,4 @@
-// What is known of a call from its headers.
+// A call as its headers describe it.
 
 #pragma once
 
@@ -14,7 +14,6 @@
 
 namespace posenc::server {
 
-// What is known of a call before it starts.
 struct CallSpec {
   absl::string_view service;  // "posenc.v1.PositionalEncodingService"
   absl::string_view name;     // of the method

@@ -44,10 +44,10 @@ struct ParsedRequest {
 // tensors in `tensor_fields`, which `split` then points to (`borrows`), or all
 // of it. Without borrowed bytes, the message's own memory is gone afterwards.
 //
-// What is parsed is copied twice, into one piece and then into fields, and both
-// are claimed; the caller gives the first back when it has parsed it. If it is
-// more than half of the message, nothing is borrowed, so that no more than
-// twice the message is in memory at any time.
+// The parsed part is copied twice, into one piece and then into fields, and
+// both copies are claimed. The caller gives the first back when it has parsed
+// it. If that part is more than half of the message, nothing is borrowed, so
+// that no more than twice the message is in memory at any time.
 absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
                                       RequestMessage* message,
                                       wire::SplitMessage* split, bool* borrows);

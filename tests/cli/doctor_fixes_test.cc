@@ -424,7 +424,7 @@ TEST_F(DoctorFixesTest, EveryAlternativeThatCanBePastedMends) {
   EXPECT_GE(pasted, 80);
 }
 
-// What transformers makes of the first layers.
+// Content hashes of the first layers, as transformers reads them.
 std::vector<std::string> Layers(const Json& config) {
   std::vector<std::string> hashes;
   for (std::int32_t layer = 0; layer < 8; ++layer) {
