@@ -250,7 +250,8 @@ Task<absl::Status> Call::EnterMemory() {
   if (spec_.small) co_return absl::OkStatus();
   const absl::Time start = absl::Now();
   Wait room(loop_, stop_, [this] { return memory_->StopWaiting(); });
-  room.For(memory_->Enter(announced_, &room));
+  sized_ = announced_ || spec_.stream || HoldsTooMuch(start);
+  room.For(memory_->Enter(announced_, sized_, &room));
   if (!room.await_ready()) LeavePlace();
   absl::Status status = co_await room;
   const absl::Duration waited = absl::Now() - start;
@@ -383,6 +384,13 @@ Call::Call(CallService* service, Loop* loop, CallStream* stream, Stop* stop)
 
 Call::~Call() { loop_->Remove(loop_place_); }
 
+// Messages that announced nothing, or less than they bring, hold more than was
+// claimed.
+bool Call::HoldsTooMuch(absl::Time now) const {
+  return resources_.held->Bytes(now) - kHeldBeside >
+         resources_.admission->budget();
+}
+
 // What is on its way is looked at while the coroutine waits for it.
 void Call::Tick(absl::Time now) {
   const bool writes = writing_.since != absl::InfiniteFuture();
@@ -404,18 +412,16 @@ void Call::Tick(absl::Time now) {
           kPlaceLeaseTimes * resources_.places->SecondsOf(spec_.method)) {
     LeavePlace();
   }
-  // Messages that announced nothing, or less than they bring, hold more than
-  // was claimed. They seem slow, and go first.
-  const bool over = now - since > Loop::kTick / 2 &&
-                    resources_.held->Bytes(now) - kHeldBeside >
-                        resources_.admission->budget();
+  // Messages that hold more than they claimed seem slow, and go first.
+  const bool over = now - since > Loop::kTick / 2 && HoldsTooMuch(now);
   if (!over && resources_.admission->waiting() == 0) return;
   const bool begun = spec_.stream && messages_in_ > 0;
-  const absl::Duration allowed =
-      (over    ? Loop::kTick
-       : begun ? kStreamSlowAfter
-               : kSlowAfter) +
-      absl::Seconds(static_cast<double>(bytes) / kLeastBytesPerSecond);
+  absl::Duration allowed = over    ? Loop::kTick
+                           : begun ? kStreamSlowAfter
+                                   : kSlowAfter;
+  if (!over || writes || sized_) {
+    allowed += absl::Seconds(static_cast<double>(bytes) / kLeastBytesPerSecond);
+  }
   if (begun && !writes) {
     // It waits for its client to go on.
     if (messages_in_ == answered_ && now - since > kSlowAfter) memory_->Lend();

@@ -121,6 +121,7 @@ class Call final : private Loop::Ticked {
   Step::With StepWith();
   // Gives the place to others while the call waits for its peer or for memory.
   void LeavePlace();
+  bool HoldsTooMuch(absl::Time now) const;
   absl::Duration DefaultDeadline() const;
   void Tick(absl::Time now) override;
   // Ends the call because of a message that is under way.
@@ -138,6 +139,7 @@ class Call final : private Loop::Ticked {
   CallSpec spec_;
   std::unique_ptr<CallHandler> handler_;
   std::optional<std::int64_t> announced_;
+  bool sized_ = false;  // the claim covers all that may come
   std::optional<CallerBudgets::Share> caller_;
   std::optional<CallMemory> memory_;
   OpenCalls::Place open_;

@@ -31,13 +31,14 @@ void CallMemory::Hold(std::int64_t bytes) {
 }
 
 std::optional<absl::Status> CallMemory::Enter(
-    std::optional<std::int64_t> announced, Waiter* waiter) {
+    std::optional<std::int64_t> announced, bool largest, Waiter* waiter) {
   announced_ = announced;
-  expected_ = announced.value_or(
-      stream_ ? kStreamMessageBytes
-              : std::min(max_request_bytes_,
-                         std::max(admission_->budget() / Admission::kSmallPart,
-                                  kUncountedBytes)));
+  const std::int64_t share =
+      std::max(admission_->budget() / Admission::kSmallPart, kUncountedBytes);
+  expected_ =
+      announced.value_or(stream_   ? kStreamMessageBytes
+                         : largest ? max_request_bytes_
+                                   : std::min(max_request_bytes_, share));
   const std::int64_t bytes =
       admission_->Bounded(stream_ ? kMessages * expected_ : expected_);
   if (!caller_->Claim(bytes)) {

@@ -2,7 +2,8 @@
 // messages are read, corrected when they have come, released at its end.
 //
 //   a unary call         the announced bytes, else a stated share of the budget
-//                        (Admission::kSmallPart), 64 KiB at least
+//                        (Admission::kSmallPart), 64 KiB at least, or the
+//                        most that a message may have
 //   a stream             kMessages x the announced bytes, else x 5 MiB
 //
 // A stream has at most kMessages messages in the server: being read or waiting,
@@ -51,11 +52,12 @@ class CallMemory final : public RequestMessage::Claimer {
   CallMemory& operator=(const CallMemory&) = delete;
 
   // Claims for the messages to come, of which the largest has `announced`
-  // bytes if the client said so. nullopt: waits, and `waiter` is resumed.
+  // bytes if the client said so. Else, if `largest`, a unary call claims the
+  // most that a message may have. nullopt: waits, and `waiter` is resumed.
   // RESOURCE_EXHAUSTED, kOverloaded: too many wait already, or the caller's
   // limit is reached.
   std::optional<absl::Status> Enter(std::optional<std::int64_t> announced,
-                                    Waiter* waiter);
+                                    bool largest, Waiter* waiter);
   // The most that the next message is taken to have.
   std::int64_t expected() const { return expected_; }
 
