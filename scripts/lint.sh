@@ -70,10 +70,10 @@ layers() {
       grep -vE '^(client/explorer/explorer.cc:[0-9]+:#include <microhttpd|server/admin/[^:]*:[0-9]+:#include <microhttpd|server/metrics/[^:]*:[0-9]+:#include "prometheus|server/trace/[^:]*:[0-9]+:#include "opentelemetry)')"
   forbid "TOML is read by one file" \
     "$(grep -rn '#include [<"]toml++' core client server | grep -v '^server/config/config_file.cc:')"
-  forbid "only core/model knows configurations; the rest of core gets encodings" \
-    "$(grep -rn '#include "core/model/' core | grep -v '^core/model/')"
-  forbid "in core, JSON stays in core/model" \
-    "$(grep -rnE '#include [<"]nlohmann/' core | grep -v '^core/model/')"
+  forbid "only core/interpretation knows configurations; the rest of core gets encodings" \
+    "$(grep -rn '#include "core/interpretation/' core | grep -v '^core/interpretation/')"
+  forbid "in core, JSON stays in core/interpretation" \
+    "$(grep -rnE '#include [<"]nlohmann/' core | grep -v '^core/interpretation/')"
 }
 
 need "${lint_packages[@]}" git

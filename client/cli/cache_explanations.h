@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "client/cli/key_motion.h"
-#include "core/model/doctor/config_case.h"
+#include "core/doctor/config_case.h"
 
 namespace posenc::cli {
 

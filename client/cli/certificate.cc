@@ -19,8 +19,8 @@
 #include "client/cli/safetensors.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
-#include "core/model/content_hash.h"
-#include "core/model/doctor/config_case.h"
+#include "core/interpretation/content_hash.h"
+#include "core/doctor/config_case.h"
 #include "nlohmann/json.hpp"
 #include "openssl/sha.h"
 

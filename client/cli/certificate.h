@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/doctor/doctor.h"
+#include "core/doctor/doctor.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::cli {

@@ -16,7 +16,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/enum_flags.h"
-#include "core/model/reading_rules.h"
+#include "core/interpretation/reading_rules.h"
 
 namespace posenc::cli {
 namespace {

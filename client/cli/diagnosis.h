@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "core/model/doctor/doctor.h"
+#include "core/doctor/doctor.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::cli {

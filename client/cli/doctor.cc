@@ -2,7 +2,7 @@
 // them and which of their readers disagree, from which distance on, and which
 // key mends it.
 
-#include "core/model/doctor/doctor.h"
+#include "core/doctor/doctor.h"
 
 #include <cstdio>
 #include <memory>

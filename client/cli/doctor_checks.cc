@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/print.h"
-#include "core/model/doctor/finding.h"
+#include "core/doctor/finding.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::cli {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/doctor_files.h"
 #include "client/cli/status.h"
-#include "core/model/gguf_rope.h"
+#include "core/interpretation/gguf_rope.h"
 
 namespace posenc::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/model/gguf_rope.h"
-#include "core/model/presets.h"
+#include "core/interpretation/gguf_rope.h"
+#include "core/interpretation/presets.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 #include "posenc/compat.h"

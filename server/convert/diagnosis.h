@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/model/doctor/doctor.h"
+#include "core/doctor/doctor.h"
 #include "core/rope/kept.h"
 #include "posenc/v1/service.pb.h"
 

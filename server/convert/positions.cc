@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "core/model/tower_grid.h"
+#include "core/interpretation/tower_grid.h"
 #include "server/convert/fields.h"
 #include "server/convert/rope.h"
 

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/model/compare.h"
-#include "core/model/source.h"
+#include "core/interpretation/compare.h"
+#include "core/interpretation/source.h"
 #include "core/rope/analyze.h"
 #include "core/rope/convert_pairing.h"
 #include "core/rope/frequencies.h"

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/error.h"
-#include "core/model/json_text.h"
+#include "core/interpretation/json_text.h"
 #include "google/protobuf/util/json_util.h"
 #include "server/convert/unknown_fields.h"
 

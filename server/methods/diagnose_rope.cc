@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/model/doctor/doctor.h"
+#include "core/doctor/doctor.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/diagnosis.h"
 #include "server/methods/methods.h"

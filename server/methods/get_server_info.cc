@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "core/model/presets.h"
+#include "core/interpretation/presets.h"
 #include "core/rope/frequencies.h"
 #include "core/simd/dispatch.h"
 #include "posenc/v1/service.pb.h"

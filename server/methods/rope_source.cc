@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "server/convert/rope.h"
 
 namespace posenc::server {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "core/tensor.h"
 #include "posenc/v1/service.grpc.pb.h"

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "core/tensor.h"
 #include "google/protobuf/io/coded_stream.h"

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/content_hash.h"
-#include "core/model/doctor/doctor.h"
-#include "core/model/doctor/readers.h"
-#include "core/model/presets.h"
+#include "core/interpretation/content_hash.h"
+#include "core/doctor/doctor.h"
+#include "core/doctor/readers.h"
+#include "core/interpretation/presets.h"
 #include "tests/fixtures/doctor_cases.h"
 
 namespace posenc::cli {

@@ -8,7 +8,7 @@
 #include <numbers>
 #include <sstream>
 
-#include "core/model/doctor/finding.h"
+#include "core/doctor/finding.h"
 #include "server/server.h"
 #include "tests/fixtures/cli.h"
 #include "tests/fixtures/model_files.h"

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/model/gguf_file.h"
-#include "core/model/gguf_rope.h"
+#include "core/interpretation/gguf_file.h"
+#include "core/interpretation/gguf_rope.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size) {

@@ -14,7 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/error.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::parity {

@@ -22,7 +22,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/gzip_json.h"
 #include "tests/fixtures/hex.h"

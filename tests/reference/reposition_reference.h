@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/reposition.h"
 #include "tests/reference/apply_reference.h"
 

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "core/rope/rotation_map.h"
 #include "gtest/gtest.h"

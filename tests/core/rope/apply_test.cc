@@ -7,7 +7,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "gtest/gtest.h"
 #include "tests/reference/apply_reference.h"
 

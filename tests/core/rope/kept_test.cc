@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::core {

@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "core/rope/table.h"
 #include "nlohmann/json.hpp"

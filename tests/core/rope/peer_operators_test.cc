@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/peer_data.h"

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "gtest/gtest.h"
 #include "tests/reference/apply_reference.h"

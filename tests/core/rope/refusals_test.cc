@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "core/rope/convert_pairing.h"
 #include "core/rope/reposition.h"

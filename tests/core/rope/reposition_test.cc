@@ -14,7 +14,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "gtest/gtest.h"
 #include "tests/fixtures/instruction_sets.h"
 #include "tests/reference/reposition_reference.h"

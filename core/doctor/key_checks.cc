@@ -1,0 +1,20 @@
+#include "core/doctor/key_checks.h"
+
+#include <utility>
+#include <vector>
+
+#include "core/interpretation/json_text.h"
+
+namespace posenc::core {
+
+void CheckKeysTwice(const DoctorInput& input, std::vector<Finding>* findings) {
+  for (const JsonText::Twice& twice : ReadJsonText(input.text).twice) {
+    Finding finding = MakeFinding(
+        "config.key-twice", {input.path, twice.path, twice.first, twice.last});
+    finding.inputs = {input.path};
+    finding.keys = {twice.path};
+    findings->push_back(std::move(finding));
+  }
+}
+
+}  // namespace posenc::core

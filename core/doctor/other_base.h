@@ -1,0 +1,21 @@
+// A base that a file gives by a key of another class.
+
+#pragma once
+
+#include <algorithm>
+
+#include "core/doctor/config_case.h"
+#include "core/interpretation/rope_config.h"
+
+namespace posenc::core {
+
+// True if there is a key for a base that the class does not read.
+inline bool HasOtherBase(const ConfigCase& config) {
+  const auto items = config.part().items();
+  return std::any_of(items.begin(), items.end(), [&](const auto& item) {
+    return IsBaseName(item.key()) && item.key() != config.family().theta_key &&
+           item.value().is_number();
+  });
+}
+
+}  // namespace posenc::core
