@@ -59,7 +59,7 @@ absl::Status SelfTest() {
     spec.rope_theta = kTheta;
     spec.pairing = golden.pairing;
     core::ApplyRopeArgs args;
-    args.rope = core::LookupOf(spec);
+    args.rope = core::interpretation::LookupOf(spec);
     args.positions = core::StartPosition{kStart};
     const core::ConstTensorView input = {tensor.dtype, tensor.shape,
                                          tensor.data};

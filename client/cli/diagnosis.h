@@ -7,6 +7,6 @@
 
 namespace posenc::cli {
 
-core::Diagnosis ReadDiagnosis(const v1::DiagnoseRopeResponse& response);
+core::doctor::Diagnosis ReadDiagnosis(const v1::DiagnoseRopeResponse& response);
 
 }  // namespace posenc::cli

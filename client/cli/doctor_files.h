@@ -36,6 +36,7 @@ bool IsGguf(const std::string& path);
 
 // What the keys and factors of a GGUF file say. Errors say what is wrong with
 // it.
-absl::StatusOr<core::GgufRope> ReadGgufKeys(const std::string& path);
+absl::StatusOr<core::interpretation::GgufRope> ReadGgufKeys(
+    const std::string& path);
 
 }  // namespace posenc::cli

@@ -2,7 +2,7 @@
 
 #include "core/doctor/finding.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 constexpr Severity kError = Severity::kError;
@@ -266,4 +266,4 @@ const std::vector<CheckRow>& CheckRows() {
   return *rows;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <map>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
+#include "core/interpretation/claimed_length.h"
 #include "core/interpretation/class_defaults.h"
 #include "core/interpretation/content_hash.h"
+#include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 using nlohmann::json;
@@ -38,19 +41,22 @@ bool IsGiven(const json& part, absl::string_view key) {
 }  // namespace
 
 bool IsScalingKey(absl::string_view key) {
-  return IsAmong(key,
-                 "type rope_type factor original_max_position_embeddings "
-                 "attention_factor attn_factor beta_fast beta_slow mscale "
-                 "mscale_all_dim truncate low_freq_factor high_freq_factor "
-                 "short_factor long_factor short_mscale long_mscale alpha "
-                 "finetuned extrapolation_factor");
+  return interpretation::IsAmong(
+      key,
+      "type rope_type factor original_max_position_embeddings "
+      "attention_factor attn_factor beta_fast beta_slow mscale "
+      "mscale_all_dim truncate low_freq_factor high_freq_factor "
+      "short_factor long_factor short_mscale long_mscale alpha "
+      "finetuned extrapolation_factor");
 }
 
 bool SameRopes(const std::vector<std::optional<ResolvedRope>>& a,
                const std::vector<std::optional<ResolvedRope>>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (a[i].has_value() != b[i].has_value()) return false;
-    if (a[i] && ContentHash(*a[i]) != ContentHash(*b[i])) return false;
+    if (a[i] && interpretation::ContentHash(*a[i]) !=
+                    interpretation::ContentHash(*b[i]))
+      return false;
   }
   return true;
 }
@@ -89,31 +95,34 @@ bool Reading::differs() const {
                      [](const Comparison& c) { return c.any(); });
 }
 
-ConfigCase::ConfigCase(std::string path, json root,
-                       const std::vector<const Reader*>& readers, Reach reach)
+ConfigCase::ConfigCase(
+    std::string path, json root,
+    const std::vector<const interpretation::Reader*>& readers, Reach reach)
     : path_(std::move(path)),
       root_(std::move(root)),
       part_(LanguagePartOf(&root_, &model_type_, &part_path_)),
-      family_(FindFamily(model_type_, &known_family_)),
+      family_(interpretation::FindFamily(model_type_, &known_family_)),
       reach_(std::move(reach)) {
-  const Reader* const hf = FindReader("hf");
+  const interpretation::Reader* const hf = interpretation::FindReader("hf");
   groups_ = GroupLayers(root_, reach_);
   // Of a model with several parts; it needs a class of its own.
-  const std::string outer = ModelKey(RootType(root_));
-  std::vector<const Reader*> all = {hf};
-  for (const Reader* reader : readers) {
+  const std::string outer = interpretation::ModelKey(RootType(root_));
+  std::vector<const interpretation::Reader*> all = {hf};
+  for (const interpretation::Reader* reader : readers) {
     if (reader == hf || !reader->reads_configs ||
         !absl::StartsWith(type(), reader->models) ||
-        LacksClass(reader->profile, VersionOf(*reader), type()) ||
-        LacksClass(reader->profile, VersionOf(*reader), outer)) {
+        interpretation::LacksClass(
+            reader->profile, interpretation::VersionOf(*reader), type()) ||
+        interpretation::LacksClass(reader->profile,
+                                   interpretation::VersionOf(*reader), outer)) {
       continue;
     }
     all.push_back(reader);
   }
   const std::string text = reach_.status().ok() ? root_.dump() : "";
-  for (const Reader* reader : all) {
+  for (const interpretation::Reader* reader : all) {
     Reading reading{reader, {}, {}};
-    const bool converts = reader->profile == Profile::kLlamaCpp;
+    const bool converts = reader->profile == interpretation::Profile::kLlamaCpp;
     const std::string filled = converts ? WithClassKeys() : "";
     const std::string& own = filled.empty() ? text : filled;
     for (const LayerGroup& group : groups_) {
@@ -143,8 +152,9 @@ std::string ConfigCase::WithClassKeys() const {
   if (hf == nullptr || !hf->ropes[0].ok()) return "";
   const ResolvedRope& rope = *hf->ropes[0];
   std::map<std::string, json> keys;
-  if (family_.width == RotaryWidth::kMla) {
-    if (FindClassDefaults(type()) != nullptr && !rope.spec.nope) {
+  if (family_.width == interpretation::RotaryWidth::kMla) {
+    if (interpretation::FindClassDefaults(type()) != nullptr &&
+        !rope.spec.nope) {
       keys = {{"qk_rope_head_dim", rope.spec.rotary_dim},
               {"qk_nope_head_dim", rope.head_dim - rope.spec.rotary_dim}};
     }
@@ -174,14 +184,16 @@ const Reading* ConfigCase::reference() const {
   return nullptr;
 }
 
-absl::StatusOr<ResolvedRope> ConfigCase::Indexer(const Reader& reader) const {
+absl::StatusOr<ResolvedRope> ConfigCase::Indexer(
+    const interpretation::Reader& reader) const {
   return ResolveText(root_.dump(), reader, groups_[0], reach_,
-                     ModelPart::kIndexer);
+                     interpretation::ModelPart::kIndexer);
 }
 
 std::vector<std::optional<ResolvedRope>> ConfigCase::ResolveOther(
-    const json& root, const Reader* reader) const {
-  const Reader& by = reader != nullptr ? *reader : *FindReader("hf");
+    const json& root, const interpretation::Reader* reader) const {
+  const interpretation::Reader& by =
+      reader != nullptr ? *reader : *interpretation::FindReader("hf");
   const std::string text = reach_.status().ok() ? root.dump() : "";
   std::vector<std::optional<ResolvedRope>> ropes;
   for (const LayerGroup& group : groups_) {
@@ -198,7 +210,9 @@ bool ConfigCase::ReadsTheSame(const json& root) const {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const ResolvedRope& ours = *reference->ropes[g];
     const std::optional<ResolvedRope>& other = others[g];
-    if (!other || ContentHash(*other) != ContentHash(ours) ||
+    if (!other ||
+        interpretation::ContentHash(*other) !=
+            interpretation::ContentHash(ours) ||
         DescribeRope(*other) != DescribeRope(ours)) {
       return false;
     }
@@ -255,7 +269,9 @@ std::optional<double> ConfigCase::Number(const json& from,
 }
 
 std::optional<std::int64_t> ConfigCase::MaxPositions() const {
-  const std::int64_t length = ClaimedLength(root_);
+  absl::Status ignored;
+  const std::int64_t length = interpretation::ClaimedLength(
+      interpretation::JsonObject(&root_, "", &ignored));
   return length > 0 ? std::optional(length) : std::nullopt;
 }
 
@@ -312,23 +328,4 @@ Finding& ConfigCase::Add(absl::string_view id,
   return findings_.back();
 }
 
-std::int64_t ClaimedLength(const json& root) {
-  json copy = root;
-  std::string ignored;
-  const json& part = *LanguagePartOf(&copy, &ignored, nullptr);
-  for (const char* key : {"max_position_embeddings", "n_positions",
-                          "max_seq_len", "seq_length", "max_seqlen"}) {
-    for (const json* object : {&part, &root}) {
-      if (!object->is_object()) continue;
-      const auto it = object->find(key);
-      if (it == object->end() || !it->is_number()) continue;
-      const double length = it->get<double>();
-      if (length >= 1 && length <= 0x1p31) {
-        return static_cast<std::int64_t>(length);
-      }
-    }
-  }
-  return 0;
-}
-
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -16,7 +16,7 @@
 #include "core/interpretation/families.h"
 #include "nlohmann/json.hpp"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 
 // A dict of rotary parameters: its path in the file, its content, and its place
 // in the language part.
@@ -36,7 +36,7 @@ bool SameRopes(const std::vector<std::optional<ResolvedRope>>& a,
 
 // One reader's answers, group by group of layers.
 struct Reading {
-  const Reader* reader;
+  const interpretation::Reader* reader;
   std::vector<absl::StatusOr<ResolvedRope>> ropes;
   std::vector<Comparison> comparisons;  // empty if the reader refuses
 
@@ -53,12 +53,13 @@ class ConfigCase {
   ConfigCase& operator=(const ConfigCase&) = delete;
   // `root` is an object. The readers are those that are asked for.
   ConfigCase(std::string path, nlohmann::json root,
-             const std::vector<const Reader*>& readers, Reach reach);
+             const std::vector<const interpretation::Reader*>& readers,
+             Reach reach);
 
   const std::string& path() const { return path_; }
   const std::string& model_type() const { return model_type_; }
-  std::string type() const { return ModelKey(model_type_); }
-  const Family& family() const { return family_; }
+  std::string type() const { return interpretation::ModelKey(model_type_); }
+  const interpretation::Family& family() const { return family_; }
   bool known_family() const { return known_family_; }
   const nlohmann::json& root() const { return root_; }
   const nlohmann::json& part() const { return *part_; }
@@ -69,13 +70,15 @@ class ConfigCase {
   const std::vector<Reading>& readings() const { return readings_; }
   // The indexer of the first group of layers, by one reader; an error unless
   // the class has one.
-  absl::StatusOr<ResolvedRope> Indexer(const Reader& reader) const;
+  absl::StatusOr<ResolvedRope> Indexer(
+      const interpretation::Reader& reader) const;
   const std::vector<LayerGroup>& groups() const { return groups_; }
 
   // The reference with another configuration, group by group; nullopt where it
   // cannot be read.
   std::vector<std::optional<ResolvedRope>> ResolveOther(
-      const nlohmann::json& root, const Reader* reader = nullptr) const;
+      const nlohmann::json& root,
+      const interpretation::Reader* reader = nullptr) const;
 
   // True if the reference takes the same encodings from another configuration,
   // scaling included.
@@ -131,16 +134,13 @@ class ConfigCase {
   std::string model_type_, part_path_;
   const nlohmann::json* part_;
   bool known_family_ = false;
-  const Family& family_;
+  const interpretation::Family& family_;
   Reach reach_;
   std::vector<LayerGroup> groups_;
   std::vector<Reading> readings_;
-  std::set<const Reader*> explained_;
+  std::set<const interpretation::Reader*> explained_;
   std::vector<Finding> findings_;
 };
-
-// The claimed context of a configuration; 0 if it claims none.
-std::int64_t ClaimedLength(const nlohmann::json& root);
 
 // The preset of the same type, width, heads and layers, and the width of its
 // heads; nullopt if there is none.
@@ -163,4 +163,4 @@ void CheckUnreadKeys(ConfigCase* config);
 // config.warned: what the reference says of the file, and no finding tells.
 void CheckWarnings(ConfigCase* config);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

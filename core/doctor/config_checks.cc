@@ -8,14 +8,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/error.h"
-#include "core/interpretation/content_hash.h"
 #include "core/doctor/config_case.h"
 #include "core/doctor/other_base.h"
+#include "core/error.h"
+#include "core/interpretation/content_hash.h"
 #include "core/interpretation/presets.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 using nlohmann::json;
@@ -48,20 +48,24 @@ std::string ReferenceText(const ConfigCase& config) {
 }
 
 // How the reader of it takes the two spellings.
-ReadingRule Spelling(const Reading& reading, const ConfigCase& config) {
-  const Reader& reader = *reading.reader;
-  return SpellingRow(reader.profile, VersionOf(reader), config.type()).rule;
+interpretation::ReadingRule Spelling(const Reading& reading,
+                                     const ConfigCase& config) {
+  const interpretation::Reader& reader = *reading.reader;
+  return interpretation::SpellingRow(
+             reader.profile, interpretation::VersionOf(reader), config.type())
+      .rule;
 }
 
 bool Drops(const Reading& reading, const ConfigCase& config) {
-  return Spelling(reading, config) == ReadingRule::kParametersUnread;
+  return Spelling(reading, config) ==
+         interpretation::ReadingRule::kParametersUnread;
 }
 
 // The keys of a rope_parameters that has an entry for each type of layer, as
 // classes had them: those of full attention, and the sliding layers' base.
-json OlderKeys(const json& nested, const Family& family) {
+json OlderKeys(const json& nested, const interpretation::Family& family) {
   json keys = json::object();
-  for (const LayerKind& kind : family.kinds) {
+  for (const interpretation::LayerKind& kind : family.kinds) {
     const auto entry = nested.find(std::string(kind.type));
     if (kind.type.empty() || entry == nested.end() || !entry->is_object()) {
       continue;
@@ -79,7 +83,8 @@ json OlderKeys(const json& nested, const Family& family) {
 }
 
 // The same in the old spelling, as one can paste it.
-std::string OlderSpelling(const json& parameters, const Family& family) {
+std::string OlderSpelling(const json& parameters,
+                          const interpretation::Family& family) {
   json beside = json::object();
   json dict = parameters;
   for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
@@ -166,7 +171,8 @@ void CheckBothSpellings(ConfigCase* config) {
     finding.severity = Severity::kNote;
   } else {
     finding.readers = config->Explain([&](const Reading& reading) {
-      return Spelling(reading, *config) == ReadingRule::kParametersReplace;
+      return Spelling(reading, *config) ==
+             interpretation::ReadingRule::kParametersReplace;
     });
   }
 }
@@ -188,9 +194,11 @@ void CheckThetaConflict(ConfigCase* config) {
                    })) {
     return;
   }
-  Finding& finding = config->Add(
-      "config.theta-conflict", {PlainNumber(*outer), key, PlainNumber(*inner)},
-      {config->KeyPath("rope_theta"), key + ".rope_theta"});
+  Finding& finding =
+      config->Add("config.theta-conflict",
+                  {interpretation::PlainNumber(*outer), key,
+                   interpretation::PlainNumber(*inner)},
+                  {config->KeyPath("rope_theta"), key + ".rope_theta"});
   const auto base = [](const Reading& reading) {
     return reading.ropes[0]->spec.rope_theta;
   };
@@ -204,14 +212,15 @@ void CheckThetaConflict(ConfigCase* config) {
 std::set<double> PublishedBases(const ConfigCase& config) {
   std::set<double> bases;
   const Reach reach = {4096, config.reach().stop};
-  for (const Preset& preset : Presets()) {
+  for (const interpretation::Preset& preset : interpretation::Presets()) {
     json root = json::parse(preset.config_json, nullptr, false);
     std::string type;
     LanguagePartOf(&root, &type, nullptr);
-    if (ModelKey(type) != config.type()) continue;
+    if (interpretation::ModelKey(type) != config.type()) continue;
     const auto groups = GroupLayers(root, reach);
-    const auto rope = ResolveText(std::string(preset.config_json),
-                                  *FindReader("hf"), groups[0], reach);
+    const auto rope =
+        ResolveText(std::string(preset.config_json),
+                    *interpretation::FindReader("hf"), groups[0], reach);
     if (rope.ok() && rope->spec.rope_theta) {
       bases.insert(*rope->spec.rope_theta);
     }
@@ -245,7 +254,7 @@ bool MissesBase(const Reading& reading) {
 void CheckThetaAbsent(ConfigCase* config) {
   const Reading* const reference = config->reference();
   if (reference == nullptr || !BaseOf(*reference->ropes[0])) return;
-  const Family& family = config->family();
+  const interpretation::Family& family = config->family();
   if (family.theta_key.empty() || !family.kinds[0].type.empty() ||
       !family.rope_parameters.empty()) {
     return;
@@ -265,16 +274,17 @@ void CheckThetaAbsent(ConfigCase* config) {
   }
   const double taken = *BaseOf(*reference->ropes[0]);
   std::vector<std::string> facts;
-  facts.push_back(
-      absl::StrCat(reference->reader->title, " takes ", PlainNumber(taken)));
+  facts.push_back(absl::StrCat(reference->reader->title, " takes ",
+                               interpretation::PlainNumber(taken)));
   const auto other_base = [&](const Reading& reading) {
     return reading.status().ok() &&
            BaseOf(*reading.ropes[0]).value_or(taken) != taken;
   };
   for (const Reading& reading : config->readings()) {
     if (other_base(reading)) {
-      facts.push_back(absl::StrCat(reading.reader->title, " ",
-                                   PlainNumber(*BaseOf(*reading.ropes[0]))));
+      facts.push_back(absl::StrCat(
+          reading.reader->title, " ",
+          interpretation::PlainNumber(*BaseOf(*reading.ropes[0]))));
     }
   }
   for (const Reading& reading : config->readings()) {
@@ -289,12 +299,13 @@ void CheckThetaAbsent(ConfigCase* config) {
     facts.push_back(absl::StrCat(
         "models of type ", config->type(), " were published with ",
         absl::StrJoin(published, ", ", [](std::string* out, double base) {
-          absl::StrAppend(out, PlainNumber(base));
+          absl::StrAppend(out, interpretation::PlainNumber(base));
         })));
   }
   if (facts.size() < 2) return;
   Finding& finding = config->Add(
-      "config.theta-absent", {absl::StrJoin(facts, ", "), PlainNumber(wanted)},
+      "config.theta-absent",
+      {absl::StrJoin(facts, ", "), interpretation::PlainNumber(wanted)},
       {config->KeyPath(family.theta_key)});
   finding.readers = config->Explain(other_base);
 }
@@ -303,16 +314,16 @@ void CheckThetaAbsent(ConfigCase* config) {
 // and drops or refuses this one.
 void CheckDictDropped(ConfigCase* config) {
   const json& part = config->part();
-  const Family& family = config->family();
-  const bool refuses = family.dicts != DictRule::kMerged;
-  if ((refuses && family.dicts != DictRule::kTyped &&
-       family.dicts != DictRule::kNested) ||
+  const interpretation::Family& family = config->family();
+  const bool refuses = family.dicts != interpretation::DictRule::kMerged;
+  if ((refuses && family.dicts != interpretation::DictRule::kTyped &&
+       family.dicts != interpretation::DictRule::kNested) ||
       family.kinds[0].type.empty() || !IsGiven(part, "rope_parameters") ||
       !IsFlat(part["rope_parameters"])) {
     return;
   }
   json nested = json::object();
-  for (const LayerKind& kind : family.kinds) {
+  for (const interpretation::LayerKind& kind : family.kinds) {
     json& entry = nested[std::string(kind.type)];
     if (kind.scaled) entry = part["rope_parameters"];
     if (!entry.contains("rope_type")) entry["rope_type"] = "default";
@@ -348,7 +359,7 @@ void CheckTypes(ConfigCase* config) {
           {type->get<std::string>(), rope_type->get<std::string>(), named.path},
           {named.path + ".type", named.path + ".rope_type"});
       finding.readers = config->Explain([&](const Reading& reading) {
-        return reading.reader->profile == Profile::kMlx;
+        return reading.reader->profile == interpretation::Profile::kMlx;
       });
     }
     if (has_type || has_rope_type) continue;
@@ -366,7 +377,8 @@ void CheckTypes(ConfigCase* config) {
     Finding& finding = config->Add(
         "config.type-missing",
         {named.path,
-         factor ? absl::StrCat("factor ", PlainNumber(*factor)) : "long_factor",
+         factor ? absl::StrCat("factor ", interpretation::PlainNumber(*factor))
+                : "long_factor",
          guess},
         {named.path + ".rope_type"});
     finding.readers = config->Explain([](const Reading&) { return true; });
@@ -533,4 +545,4 @@ void CheckWarnings(ConfigCase* config) {
   }
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -12,16 +12,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "core/error.h"
-#include "core/interpretation/content_hash.h"
 #include "core/doctor/config_case.h"
 #include "core/doctor/input_checks.h"
 #include "core/doctor/key_checks.h"
+#include "core/error.h"
+#include "core/interpretation/claimed_length.h"
+#include "core/interpretation/content_hash.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/reading_rules.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 using nlohmann::json;
@@ -89,7 +90,7 @@ class Doctor {
       }
       CheckInput(input);
     }
-    std::optional<GgufRope> served;
+    std::optional<interpretation::GgufRope> served;
     if (FirstGguf() != nullptr) {
       served = *FirstGguf();
       ApplyRuntime(runtime_, &*served);
@@ -108,12 +109,12 @@ class Doctor {
   void ReadOptions() {
     for (const absl::string_view name : options_.readers) {
       const auto [id, version] = PartsOf(name);
-      const Reader* const row = FindReader(id);
+      const interpretation::Reader* const row = interpretation::FindReader(id);
       if (version.empty()) {
         readers_.push_back(row);
         continue;
       }
-      Reader reader = *row;
+      interpretation::Reader reader = *row;
       reader.title =
           titles_.emplace_back(absl::StrCat(row->title, " ", version));
       reader.version = reader.reads_as = version;
@@ -121,7 +122,7 @@ class Doctor {
       TellVersion(reader);
     }
     if (readers_.empty()) {
-      for (const Reader& reader : Readers()) {
+      for (const interpretation::Reader& reader : interpretation::Readers()) {
         if (!reader.by_name) readers_.push_back(&reader);
       }
     }
@@ -129,11 +130,13 @@ class Doctor {
   }
 
   // A version past those that were read is taken for the nearest of them.
-  void TellVersion(const Reader& reader) {
+  void TellVersion(const interpretation::Reader& reader) {
     const std::optional<absl::string_view> nearest =
-        NearestVersion(reader.profile, VersionOf(reader));
+        interpretation::NearestVersion(reader.profile,
+                                       interpretation::VersionOf(reader));
     if (!nearest) return;
-    const ProfileRules& rules = RulesOf(reader.profile);
+    const interpretation::ProfileRules& rules =
+        interpretation::RulesOf(reader.profile);
     diagnosis_.findings.push_back(
         MakeFinding("readers.version",
                     {std::string(reader.title), std::string(*nearest),
@@ -161,7 +164,8 @@ class Doctor {
         if (length > 0 || input.kind != kind || !input.unreadable.empty()) {
           continue;
         }
-        length = ClaimedLength(ParseConfig(input.text));
+        length = interpretation::ClaimedLength(
+            interpretation::RopeSource{interpretation::ConfigJson{input.text}});
       }
     }
     for (const DoctorInput& input : inputs_) {
@@ -169,7 +173,8 @@ class Doctor {
         length = input.gguf->context_length.value_or(0);
       }
     }
-    diagnosis_.length = length > 0 ? length : kDefaultComparedLength;
+    diagnosis_.length =
+        length > 0 ? length : interpretation::kDefaultComparedLength;
     reach_.length = diagnosis_.length;
   }
 
@@ -187,8 +192,9 @@ class Doctor {
       // params.json means the same to all that read it.
       const bool params = input.kind == InputKind::kParams;
       auto config = std::make_unique<ConfigCase>(
-          input.path, ParseConfig(input.text),
-          params ? std::vector<const Reader*>() : readers_, reach_);
+          input.path, interpretation::ParseConfig(input.text),
+          params ? std::vector<const interpretation::Reader*>() : readers_,
+          reach_);
       for (const DoctorInput& other : inputs_) {
         if (other.key_rows) config->key_rows = other.key_rows;
       }
@@ -255,7 +261,7 @@ class Doctor {
     }
   }
 
-  const GgufRope* FirstGguf() const {
+  const interpretation::GgufRope* FirstGguf() const {
     for (const DoctorInput& input : inputs_) {
       if (input.gguf) return &*input.gguf;
     }
@@ -273,10 +279,10 @@ class Doctor {
       }
       if (input.kind == InputKind::kParams && report.spec.empty() &&
           input.unreadable.empty()) {
-        const auto rope =
-            ResolveText(input.text, *FindReader("mistral"), {}, reach_);
+        const auto rope = ResolveText(
+            input.text, *interpretation::FindReader("mistral"), {}, reach_);
         if (rope.ok()) {
-          report.content_hash = ContentHash(*rope);
+          report.content_hash = interpretation::ContentHash(*rope);
           report.spec = DescribeRope(*rope);
         } else {
           report.unreadable = FactOf(rope.status());
@@ -285,10 +291,11 @@ class Doctor {
       if (input.gguf) {
         report.model_type = input.gguf->architecture;
         report.spec = input.gguf->Describe();
-        const auto rope = ResolveGguf(*input.gguf, diagnosis_.length, false);
+        const auto rope =
+            interpretation::ResolveGguf(*input.gguf, diagnosis_.length, false);
         if (rope.ok()) {
-          report.content_hash = ContentHash(*rope);
-        } else if (input.gguf->pairing != GgufPairing::kNone &&
+          report.content_hash = interpretation::ContentHash(*rope);
+        } else if (input.gguf->pairing != interpretation::GgufPairing::kNone &&
                    input.gguf->RotaryDim() > 0) {
           report.unreadable = FactOf(rope.status());
         }
@@ -307,7 +314,7 @@ class Doctor {
     report->model_type = config.model_type();
     const Reading* const reference = config.reference();
     if (reference == nullptr) return;
-    report->content_hash = ContentHash(*reference->ropes[0]);
+    report->content_hash = interpretation::ContentHash(*reference->ropes[0]);
     report->spec = DescribeRope(*reference->ropes[0]);
     if (config.groups().size() > 1) {
       absl::StrAppend(&report->spec, "; layers differ");
@@ -327,7 +334,8 @@ class Doctor {
   void Filter() {
     if (options_.readers.empty()) return;
     std::set<std::string> titles = {"the saved table"};
-    for (const Reader* reader : readers_) titles.emplace(reader->title);
+    for (const interpretation::Reader* reader : readers_)
+      titles.emplace(reader->title);
     std::vector<Finding> kept;
     for (Finding& finding : diagnosis_.findings) {
       const bool always =
@@ -369,9 +377,9 @@ class Doctor {
 
   std::vector<DoctorInput> inputs_;
   const DoctorOptions& options_;
-  std::vector<const Reader*> readers_;
+  std::vector<const interpretation::Reader*> readers_;
   // Readers in other versions than their rows', and what they are called.
-  std::deque<Reader> versions_;
+  std::deque<interpretation::Reader> versions_;
   std::deque<std::string> titles_;
   Runtime runtime_;
   Reach reach_;
@@ -422,9 +430,9 @@ bool Diagnosis::unreadable() const {
 }
 
 std::string JsonFault(absl::string_view text) {
-  const absl::Status size = CheckJsonSize(text);
+  const absl::Status size = interpretation::CheckJsonSize(text);
   if (!size.ok()) return FactOf(size);
-  const json root = ParseConfig(text);
+  const json root = interpretation::ParseConfig(text);
   if (root.is_object()) return "";
   if (!root.is_discarded()) {
     return absl::StrCat("is JSON of type ", root.type_name(),
@@ -447,20 +455,22 @@ std::string JsonFault(absl::string_view text) {
 absl::Status CheckOptions(const DoctorOptions& options) {
   Faults faults;
   std::string known;
-  for (const Reader& one : Readers()) absl::StrAppend(&known, " ", one.id);
+  for (const interpretation::Reader& one : interpretation::Readers())
+    absl::StrAppend(&known, " ", one.id);
   // A caller may name any number of readers that do not exist. The answer has
   // an error for each of the first 64.
   int left = 64;
   for (std::size_t i = 0; i < options.readers.size() && left > 0; ++i) {
     const absl::string_view name = options.readers[i];
     const auto [id, version] = PartsOf(name);
-    const Reader* const reader = FindReader(id);
+    const interpretation::Reader* const reader = interpretation::FindReader(id);
     std::string fact;
     if (reader == nullptr) {
       fact = absl::StrCat("\"", id.substr(0, 40), "\" is not known; known are",
                           known);
     } else if (absl::StrContains(name, '@')) {
-      const auto parsed = ParseVersion(reader->profile, version);
+      const auto parsed =
+          interpretation::ParseVersion(reader->profile, version);
       if (!parsed.ok()) {
         fact = std::string(
             absl::StripPrefix(parsed.status().message(), "profile_version: "));
@@ -471,7 +481,8 @@ absl::Status CheckOptions(const DoctorOptions& options) {
     faults.Note(FieldInvalid(absl::StrCat("readers[", i, "]"), fact));
   }
   if (options.length &&
-      (*options.length < 1 || *options.length > kMaxComparedLength)) {
+      (*options.length < 1 ||
+       *options.length > interpretation::kMaxComparedLength)) {
     faults.Note(FieldInvalid(
         "length", absl::StrCat(*options.length, "; it must be in [1, 2^31]")));
   }
@@ -523,4 +534,4 @@ std::string DiagnosisJson(const Diagnosis& diagnosis) {
   return root.dump(2, ' ', false, Ordered::error_handler_t::replace);
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -19,7 +19,7 @@
 #include "core/rope/kept.h"
 #include "core/tensor.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 
 // Numbered as posenc.v1.DescriptionKind.
 enum class InputKind {
@@ -50,7 +50,7 @@ struct DoctorInput {
   InputKind kind = InputKind::kConfig;
   std::string path;
   std::string text;  // of JSON
-  std::optional<GgufRope> gguf;
+  std::optional<interpretation::GgufRope> gguf;
   std::vector<SavedTable> tables;
   std::optional<std::int64_t> key_rows;  // of a k_proj.weight
   std::optional<QueryRows> query;
@@ -100,4 +100,4 @@ std::string JsonFault(absl::string_view text);
 // A diagnosis as the command's --json has it, in JSON.
 std::string DiagnosisJson(const Diagnosis& diagnosis);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "core/text.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 constexpr std::size_t kMaxMessage = 400;
@@ -84,4 +84,4 @@ void JudgeBySize(Finding* finding) {
   }
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "core/interpretation/plain_number.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 
 // Numbered as posenc.v1.Severity.
 enum class Severity { kError = 1, kWarning = 2, kNote = 3 };
@@ -77,4 +77,4 @@ Severity SeverityOf(const Verdict& verdict);
 // The same for a finding whose row is by size: its worst reader's.
 void JudgeBySize(Finding* finding);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

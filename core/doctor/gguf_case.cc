@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/interpretation/compare.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 
 bool DiffersBy(double a, double b, double tolerance) {
   return std::abs(a - b) > tolerance * std::max(std::abs(a), std::abs(b));
@@ -36,8 +36,9 @@ void GgufCase::FindReference() {
     }
   }
   const std::string text = config->root().dump();
-  const Reader& hf = *FindReader("hf");
-  const Reader& llama_cpp = *FindReader("llama_cpp");
+  const interpretation::Reader& hf = *interpretation::FindReader("hf");
+  const interpretation::Reader& llama_cpp =
+      *interpretation::FindReader("llama_cpp");
   if (config->groups().size() > 1) {
     LayerGroup group;
     group.type = "sliding_attention";
@@ -73,7 +74,7 @@ Finding& GgufCase::Add(absl::string_view id, std::vector<std::string> values,
 }
 
 std::optional<ResolvedRope> GgufCase::Resolve(const ResolvedRope& like) const {
-  auto rope = ResolveGguf(gguf, reach.length, false);
+  auto rope = interpretation::ResolveGguf(gguf, reach.length, false);
   if (!rope.ok()) return std::nullopt;
   rope->spec.pairing = like.spec.pairing;
   rope->spec.slice = like.spec.slice;
@@ -127,8 +128,8 @@ bool GgufCase::HasTensors() const {
 }
 
 std::string GgufCase::ReferenceText() const {
-  const std::string text = ScalingText(reference->spec);
+  const std::string text = interpretation::ScalingText(reference->spec);
   return text.substr(0, text.find(','));
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

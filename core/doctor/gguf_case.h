@@ -10,7 +10,7 @@
 #include "core/doctor/config_case.h"
 #include "core/doctor/input_checks.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 
 // float32 keys and the converter's float32 arithmetic.
 inline constexpr double kGgufTolerance = 1e-6;
@@ -43,9 +43,9 @@ struct GgufCase {
   std::optional<ResolvedRope> Resolve(const ResolvedRope& like) const;
 
   const std::string& path;
-  const GgufRope& file;
-  GgufRope gguf;             // as the command line has it read
-  const ConfigCase* config;  // may be null
+  const interpretation::GgufRope& file;
+  interpretation::GgufRope gguf;  // as the command line has it read
+  const ConfigCase* config;       // may be null
   const Reach& reach;
   // transformers' reading of the layers with full attention, transformers' of
   // those with a sliding window, and llama.cpp's of the former. Absent without
@@ -65,4 +65,4 @@ struct GgufCase {
 // gguf.factor-tensors: rope_freqs and the pair of longrope.
 void CheckFactorTensors(GgufCase* of);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

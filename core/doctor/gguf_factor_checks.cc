@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/doctor/gguf_case.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 // Of factors, which converters compute in float32.
@@ -26,7 +26,8 @@ class FactorChecks {
         *of_.gguf.factor != 1 && of_.gguf.ScalingType() != "none") {
       BadTensor(absl::StrCat("rope_freqs.weight stands beside ",
                              of_.gguf.Key("rope.scaling.factor"), " ",
-                             PlainNumber(*of_.gguf.factor), ": both apply"),
+                             interpretation::PlainNumber(*of_.gguf.factor),
+                             ": both apply"),
                 ", or --rope-scaling none");
       return;
     }
@@ -91,9 +92,10 @@ class FactorChecks {
                           const std::vector<double>& theirs) {
       const int i = differs(ours, theirs);
       if (i < 0) return;
-      BadTensor(absl::StrCat(name, " has ", PlainNumber(ours[i]), " for pair ",
+      BadTensor(absl::StrCat(name, " has ",
+                             interpretation::PlainNumber(ours[i]), " for pair ",
                              i, ", ", of_.config->path(), " ",
-                             PlainNumber(theirs[i])));
+                             interpretation::PlainNumber(theirs[i])));
     };
     tell("rope_factors_long.weight", of_.gguf.factors_long, lists.long_factor);
     tell("rope_factors_short.weight", of_.gguf.factors_short,
@@ -123,12 +125,13 @@ class FactorChecks {
     if (of_.NeedsFreqs() && DiffersBy(fits, of_.ReferenceFactor(), kFactors) &&
         of_.ReferenceFactor() != 1) {
       return BadTensor(absl::StrCat(
-          "rope_freqs.weight fits factor ", PlainNumber(fits), ", ",
-          of_.config->path(), " says ", PlainNumber(of_.ReferenceFactor())));
+          "rope_freqs.weight fits factor ", interpretation::PlainNumber(fits),
+          ", ", of_.config->path(), " says ",
+          interpretation::PlainNumber(of_.ReferenceFactor())));
     }
     BadTensor(absl::StrCat("rope_freqs.weight has factors up to ",
-                           PlainNumber(fits), ", and ", of_.config->path(),
-                           " has ", of_.ReferenceText()),
+                           interpretation::PlainNumber(fits), ", and ",
+                           of_.config->path(), " has ", of_.ReferenceText()),
               absl::StrCat("; if the model was trained so, add the scaling to ",
                            of_.config->path()));
   }
@@ -140,4 +143,4 @@ class FactorChecks {
 
 void CheckFactorTensors(GgufCase* of) { FactorChecks(of).Run(); }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

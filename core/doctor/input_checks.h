@@ -12,7 +12,7 @@
 #include "core/doctor/config_case.h"
 #include "core/doctor/doctor.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 
 struct Runtime;
 
@@ -65,10 +65,11 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command);
 std::int64_t RuntimeLength(const Runtime& runtime);
 
 // Values of flags replace keys of a GGUF, as llama.cpp has it.
-void ApplyRuntime(const Runtime& runtime, GgufRope* gguf);
+void ApplyRuntime(const Runtime& runtime, interpretation::GgufRope* gguf);
 
 // runtime.*; `config` and `gguf` may be null.
 void CheckRuntime(const Runtime& runtime, const ConfigCase* config,
-                  const GgufRope* gguf, std::vector<Finding>* findings);
+                  const interpretation::GgufRope* gguf,
+                  std::vector<Finding>* findings);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

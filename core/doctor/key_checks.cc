@@ -5,10 +5,11 @@
 
 #include "core/interpretation/json_text.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 
 void CheckKeysTwice(const DoctorInput& input, std::vector<Finding>* findings) {
-  for (const JsonText::Twice& twice : ReadJsonText(input.text).twice) {
+  for (const interpretation::JsonText::Twice& twice :
+       interpretation::ReadJsonText(input.text).twice) {
     Finding finding = MakeFinding(
         "config.key-twice", {input.path, twice.path, twice.first, twice.last});
     finding.inputs = {input.path};
@@ -17,4 +18,4 @@ void CheckKeysTwice(const DoctorInput& input, std::vector<Finding>* findings) {
   }
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -8,9 +8,9 @@
 #include "core/doctor/doctor.h"
 #include "core/doctor/finding.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 
 // Of a text that is JSON.
 void CheckKeysTwice(const DoctorInput& input, std::vector<Finding>* findings);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -6,7 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "core/interpretation/families.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 using nlohmann::json;
@@ -22,9 +22,10 @@ json OwnKeys(const ConfigCase& config, const ResolvedRope& rope) {
     }
   }
   if (rope.spec.rope_theta) own["rope_theta"] = *rope.spec.rope_theta;
-  const Family& family = config.family();
-  const bool has_share = family.width == RotaryWidth::kPartial ||
-                         family.width == RotaryWidth::kRotaryDimElsewhere;
+  const interpretation::Family& family = config.family();
+  const bool has_share =
+      family.width == interpretation::RotaryWidth::kPartial ||
+      family.width == interpretation::RotaryWidth::kRotaryDimElsewhere;
   if (has_share && rope.spec.rotary_dim < rope.head_dim &&
       !own.contains("partial_rotary_factor")) {
     own["partial_rotary_factor"] =
@@ -82,4 +83,4 @@ std::optional<json> MergedOverride(const ConfigCase& config,
   return override;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -8,7 +8,7 @@
 #include "core/doctor/config_case.h"
 #include "nlohmann/json.hpp"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 
 // The model's own dict with the keys of `scaling`, as an override of its
 // configuration. Nullopt where one dict cannot say it, as of layers that have
@@ -16,4 +16,4 @@ namespace posenc::core {
 std::optional<nlohmann::json> MergedOverride(const ConfigCase& config,
                                              const nlohmann::json& scaling);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/doctor/input_checks.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 double Largest(const std::vector<std::vector<double>>& rows) {
@@ -54,11 +54,12 @@ void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
                 AreAlike(ours[2 * i + 1], theirs[i + d / 2], tolerance);
   }
   if (as_it_was == permuted) return;  // other weights, or too alike to tell
-  const GgufPairing pairing = gguf.gguf->pairing;
+  const interpretation::GgufPairing pairing = gguf.gguf->pairing;
   const char* which = nullptr;
-  if (permuted && pairing == GgufPairing::kHalfSplit) {
+  if (permuted && pairing == interpretation::GgufPairing::kHalfSplit) {
     which = " is permuted, and its architecture rotates half-split pairs: ";
-  } else if (as_it_was && pairing == GgufPairing::kInterleaved &&
+  } else if (as_it_was &&
+             pairing == interpretation::GgufPairing::kInterleaved &&
              rope.spec.pairing == Pairing::kHalfSplit) {
     which =
         " is not permuted, and its architecture rotates interleaved pairs: ";
@@ -72,4 +73,4 @@ void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
   findings->push_back(std::move(finding));
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

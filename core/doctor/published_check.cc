@@ -14,12 +14,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/doctor/config_case.h"
 #include "core/error.h"
 #include "core/interpretation/compare.h"
-#include "core/doctor/config_case.h"
 #include "core/interpretation/presets.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 using nlohmann::json;
@@ -38,13 +38,14 @@ struct Published {
 Published PublishedOf(std::string name, json root, bool own) {
   std::string type;
   LanguagePartOf(&root, &type, nullptr);
-  return {std::move(name), ModelKey(type), std::move(root), own};
+  return {std::move(name), interpretation::ModelKey(type), std::move(root),
+          own};
 }
 
 const std::vector<Published>& AllPublished() {
   static const auto* const all = [] {
     auto* const models = new std::vector<Published>;
-    for (const Preset& preset : Presets()) {
+    for (const interpretation::Preset& preset : interpretation::Presets()) {
       models->push_back(
           PublishedOf(std::string(preset.name),
                       json::parse(preset.config_json, nullptr, false), true));
@@ -104,7 +105,7 @@ bool IsScaled(const ResolvedRope& rope) {
 // In words, without what follows from other keys: pairs of a ramp from the
 // base, and where dynamic scaling begins from the model's length.
 std::string ScalingAlone(const RopeSpec& spec) {
-  const std::string text = ScalingText(spec);
+  const std::string text = interpretation::ScalingText(spec);
   const bool dynamic = std::holds_alternative<DynamicNtkScaling>(spec.scaling);
   return text.substr(0, text.find(dynamic ? " beyond " : ", ramp"));
 }
@@ -298,9 +299,10 @@ bool IsOneKeyAway(const Likeness& likeness) {
 // The words of one for a message, by what the two differ in.
 std::string Text(const ResolvedRope& rope, const ResolvedRope& other) {
   const auto base = [](const ResolvedRope& one) {
-    return absl::StrCat("base ", one.spec.rope_theta
-                                     ? PlainNumber(*one.spec.rope_theta)
-                                     : "of its own");
+    return absl::StrCat("base ",
+                        one.spec.rope_theta
+                            ? interpretation::PlainNumber(*one.spec.rope_theta)
+                            : "of its own");
   };
   const auto factor = FactorOf(rope.spec), theirs = FactorOf(other.spec);
   std::string text;
@@ -308,17 +310,18 @@ std::string Text(const ResolvedRope& rope, const ResolvedRope& other) {
   if (factor && theirs && *factor != *theirs &&
       rope.spec.scaling.index() == other.spec.scaling.index()) {
     absl::StrAppend(&text, text.empty() ? "" : ", ", "factor ",
-                    PlainNumber(*factor));
+                    interpretation::PlainNumber(*factor));
   } else if (ScalingAlone(rope.spec) != ScalingAlone(other.spec)) {
     absl::StrAppend(&text, text.empty() ? "" : ", ", ScalingAlone(rope.spec));
   }
   if (text.empty() && rope.inv_freq != other.inv_freq) {
-    text = ScalingText(rope.spec);
+    text = interpretation::ScalingText(rope.spec);
   }
   if (text.empty()) {
-    text = absl::StrCat("amplitude ", PlainNumber(rope.attention_factor),
-                        ", softmax x ",
-                        PlainNumber(rope.softmax_scale_multiplier));
+    text = absl::StrCat(
+        "amplitude ", interpretation::PlainNumber(rope.attention_factor),
+        ", softmax x ",
+        interpretation::PlainNumber(rope.softmax_scale_multiplier));
   }
   return text;
 }
@@ -463,4 +466,4 @@ void CheckPublished(ConfigCase* config) {
               {config->KeyPath("rope_theta"), config->KeyPath("rope_scaling")});
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -16,7 +16,7 @@
 #include "core/interpretation/profile.h"
 #include "core/rope/kept.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 using nlohmann::json;
@@ -44,8 +44,9 @@ std::vector<std::string> KnownTypes(const json& part,
     }
   };
   bool known = false;
-  const Family& family = FindFamily(model_type, &known);
-  for (const LayerKind& kind : family.kinds) add(kind.type);
+  const interpretation::Family& family =
+      interpretation::FindFamily(model_type, &known);
+  for (const interpretation::LayerKind& kind : family.kinds) add(kind.type);
   add_entries(json::parse(family.rope_parameters, nullptr, false));
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const auto dict = part.find(key);
@@ -61,8 +62,8 @@ std::vector<std::string> KnownTypes(const json& part,
 
 json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
   absl::Status status;
-  const JsonObject part =
-      LanguagePart(JsonObject(root, "", &status), model_type);
+  const interpretation::JsonObject part = interpretation::LanguagePart(
+      interpretation::JsonObject(root, "", &status), model_type);
   std::string at = part.Path("");
   if (absl::EndsWith(at, ".")) at.pop_back();
   if (path != nullptr) *path = at;
@@ -77,13 +78,14 @@ json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
 }
 
 absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
-                                         const Reader& reader,
+                                         const interpretation::Reader& reader,
                                          const LayerGroup& group,
-                                         const Reach& reach, ModelPart part) {
+                                         const Reach& reach,
+                                         interpretation::ModelPart part) {
   const absl::Status stopped = reach.status();
   if (!stopped.ok()) return stopped;
-  RopeSource source;
-  source.source = ConfigJson{text};
+  interpretation::RopeSource source;
+  source.source = interpretation::ConfigJson{text};
   source.profile = reader.profile;
   source.profile_version = std::string(reader.reads_as);
   source.layer_index = group.index;
@@ -91,22 +93,22 @@ absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
   source.part = part;
   source.sequence_length = reach.length;
   absl::StatusOr<ResolvedRope> rope =
-      ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+      interpretation::ResolveSource(source, 0, MissingLength::kAssumeOriginal);
   if (!rope.ok()) return rope;
   // What can be read may still be no frequency that anybody serves.
   for (const double w : rope->inv_freq) {
     if (!(w == 0 ||
           (std::abs(w) >= kMinFrequency && std::abs(w) <= kMaxFrequency))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("config_json: gives a frequency ", PlainNumber(w),
-                       ", which is out of range"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "config_json: gives a frequency ", interpretation::PlainNumber(w),
+          ", which is out of range"));
     }
   }
   return rope;
 }
 
 std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
-  const Reader& reader = *FindReader("hf");
+  const interpretation::Reader& reader = *interpretation::FindReader("hf");
   const std::string text = root.dump();
   const auto whole = ResolveText(text, reader, {}, reach);
   const auto details = GetErrorDetails(whole.status());
@@ -134,7 +136,7 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
     const auto rope = ResolveText(text, reader, group, reach);
     if (!rope.ok()) break;
     const auto [it, is_new] =
-        by_hash.emplace(ContentHash(*rope), groups.size());
+        by_hash.emplace(interpretation::ContentHash(*rope), groups.size());
     if (is_new && groups.size() == kMaxGroups) break;
     if (is_new) groups.push_back(group);
     groups[it->second].layers.push_back(i);
@@ -153,15 +155,17 @@ std::string DescribeRope(const ResolvedRope& rope) {
   if (rope.spec.nope) return "no rotation";
   std::string text = absl::StrCat(rope.spec.rotary_dim, " channels");
   if (rope.spec.rope_theta) {
-    absl::StrAppend(&text, ", base ", PlainNumber(*rope.spec.rope_theta));
+    absl::StrAppend(&text, ", base ",
+                    interpretation::PlainNumber(*rope.spec.rope_theta));
   }
   // Without the ends of a ramp.
-  const std::string scaling = ScalingText(rope.spec);
+  const std::string scaling = interpretation::ScalingText(rope.spec);
   absl::StrAppend(&text, ", ",
                   absl::string_view(scaling).substr(0, scaling.find(", ramp")));
   if (rope.attention_factor != 1) {
     absl::StrAppend(&text, ", amplitude ",
-                    PlainNumber(std::round(rope.attention_factor * 1e6) / 1e6));
+                    interpretation::PlainNumber(
+                        std::round(rope.attention_factor * 1e6) / 1e6));
   }
   return text;
 }
@@ -169,7 +173,8 @@ std::string DescribeRope(const ResolvedRope& rope) {
 Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
                    const Reach& reach) {
   Comparison result;
-  const RopeDifference difference = CompareRopes(reference, other);
+  const interpretation::RopeDifference difference =
+      interpretation::CompareRopes(reference, other);
   result.explanations = difference.explanations;
   const bool one_is_nope = reference.spec.nope != other.spec.nope;
   result.pairing =
@@ -215,4 +220,4 @@ std::string FactOf(const absl::Status& status) {
   return text;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

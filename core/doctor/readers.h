@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/interpretation/compare.h"
 #include "core/doctor/finding.h"
+#include "core/interpretation/compare.h"
 #include "core/interpretation/reading_rules.h"
 #include "core/interpretation/source.h"
 #include "core/rope/frequencies.h"
 #include "core/rope/kept.h"
 #include "nlohmann/json.hpp"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 
 // The language model's part of a configuration, which may be nested.
 nlohmann::json* LanguagePartOf(nlohmann::json* root, std::string* model_type,
@@ -44,8 +44,9 @@ std::vector<LayerGroup> GroupLayers(const nlohmann::json& root,
                                     const Reach& reach);
 
 absl::StatusOr<ResolvedRope> ResolveText(
-    const std::string& text, const Reader& reader, const LayerGroup& group,
-    const Reach& reach, ModelPart part = ModelPart::kUnspecified);
+    const std::string& text, const interpretation::Reader& reader,
+    const LayerGroup& group, const Reach& reach,
+    interpretation::ModelPart part = interpretation::ModelPart::kUnspecified);
 
 // In a few words: "128 channels, base 10000, YaRN by 4, amplitude 1.14".
 std::string DescribeRope(const ResolvedRope& rope);
@@ -73,4 +74,4 @@ bool IsWorse(const Verdict& a, const Verdict& b);
 // 1 line of a status' message, without the field that it begins with.
 std::string FactOf(const absl::Status& status);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -9,13 +9,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "core/error.h"
 #include "core/doctor/input_checks.h"
 #include "core/doctor/merged_override.h"
+#include "core/error.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 using nlohmann::json;
@@ -93,8 +93,9 @@ absl::Status SetKey(absl::string_view path, const std::string& value,
   if (keys.size() > kDeepest) {
     return UsageFault(absl::StrCat(kDotted, path, " is nested too deep"));
   }
-  json parsed = CheckJsonSize(value).ok() ? json::parse(value, nullptr, false)
-                                          : json(value);
+  json parsed = interpretation::CheckJsonSize(value).ok()
+                    ? json::parse(value, nullptr, false)
+                    : json(value);
   if (parsed.is_discarded()) parsed = value;
   for (std::size_t i = keys.size(); i-- > 0;) {
     json outer = json::object();
@@ -224,7 +225,7 @@ void CheckOverrides(const Runtime& runtime, const ConfigCase& config,
           if (keeps_theta) (*part)["rope_parameters"]["rope_theta"] = theta;
         });
       };
-      const Reader& reader = *FindReader(
+      const interpretation::Reader& reader = *interpretation::FindReader(
           runtime.engine == Runtime::Engine::kSglang ? "sglang" : "vllm");
       const auto meant = config.ResolveOther(with(true), &reader);
       const auto taken = config.ResolveOther(with(false), &reader);
@@ -232,12 +233,12 @@ void CheckOverrides(const Runtime& runtime, const ConfigCase& config,
       const Comparison comparison =
           Compare(*meant[0], *taken[0], config.reach());
       if (!comparison.any()) continue;
-      Finding& finding =
-          Add("runtime.override-drops-theta",
-              {absl::StrCat(flag, " ", path), std::string(reader.title),
-               PlainNumber(taken[0]->spec.rope_theta.value_or(0)),
-               PlainNumber(theta)},
-              &config, findings);
+      Finding& finding = Add(
+          "runtime.override-drops-theta",
+          {absl::StrCat(flag, " ", path), std::string(reader.title),
+           interpretation::PlainNumber(taken[0]->spec.rope_theta.value_or(0)),
+           interpretation::PlainNumber(theta)},
+          &config, findings);
       finding.keys = {absl::StrCat(path, ".rope_theta")};
       Verdict verdict = comparison.verdict;
       verdict.name = std::string(reader.title);
@@ -254,9 +255,10 @@ void CheckGoneFlags(const Runtime& runtime, const ConfigCase* config,
                     std::vector<Finding>* findings) {
   const std::string* const scaling = runtime.Find("--rope-scaling");
   const std::string* const theta = runtime.Find("--rope-theta");
-  const json dict = scaling == nullptr || !CheckJsonSize(*scaling).ok()
-                        ? json()
-                        : json::parse(*scaling, nullptr, false);
+  const json dict =
+      scaling == nullptr || !interpretation::CheckJsonSize(*scaling).ok()
+          ? json()
+          : json::parse(*scaling, nullptr, false);
   // llama.cpp's flag of the same name takes a word.
   const bool is_vllm =
       IsVllm(runtime) || (runtime.engine == Runtime::Engine::kUnknown &&
@@ -293,7 +295,8 @@ bool Overrides(const Runtime& runtime, const std::string& key) {
 }
 
 void CheckUnreadFlags(const Runtime& runtime, const ConfigCase* config,
-                      const GgufRope* gguf, std::vector<Finding>* findings) {
+                      const interpretation::GgufRope* gguf,
+                      std::vector<Finding>* findings) {
   const std::string* const scaling = runtime.Find("--rope-scaling");
   const bool yarn_in_files =
       (gguf != nullptr && gguf->ScalingType() == "yarn") ||
@@ -356,7 +359,7 @@ const char* LengthFlag(const Runtime& runtime) {
 // is not said in one flag: of layers that differ, which are not all to be
 // scaled alike, and of several position axes.
 std::string YarnFlags(const Runtime& runtime, const ConfigCase* config,
-                      const GgufRope* gguf, double factor,
+                      const interpretation::GgufRope* gguf, double factor,
                       std::int64_t claimed) {
   if (config != nullptr) {
     if (config->reference() == nullptr || config->groups().size() > 1) {
@@ -370,7 +373,8 @@ std::string YarnFlags(const Runtime& runtime, const ConfigCase* config,
   }
   if (runtime.engine == Runtime::Engine::kLlamaCpp || config == nullptr) {
     return absl::StrCat("--rope-scaling yarn --rope-scale ",
-                        PlainNumber(factor), " --yarn-orig-ctx ", claimed);
+                        interpretation::PlainNumber(factor),
+                        " --yarn-orig-ctx ", claimed);
   }
   const auto override =
       MergedOverride(*config, {{"rope_type", "yarn"},
@@ -385,7 +389,8 @@ std::string YarnFlags(const Runtime& runtime, const ConfigCase* config,
 
 // More positions than any file claims, and nothing that reaches them.
 void CheckServedLength(const Runtime& runtime, const ConfigCase* config,
-                       const GgufRope* gguf, std::vector<Finding>* findings) {
+                       const interpretation::GgufRope* gguf,
+                       std::vector<Finding>* findings) {
   const std::int64_t served = RuntimeLength(runtime);
   if (served == 0 || ChangesRope(runtime)) return;
   std::int64_t claimed = 0;
@@ -485,12 +490,12 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
       if (!set.ok()) return set;
       continue;
     }
-    if (WantsJson(flag) && (!CheckJsonSize(value).ok() ||
+    if (WantsJson(flag) && (!interpretation::CheckJsonSize(value).ok() ||
                             !json::parse(value, nullptr, false).is_object())) {
       return UsageFault(absl::StrCat(flag, " is no JSON object"));
     }
     if (flag == "--rope-scaling" && absl::StartsWith(value, "{") &&
-        (!CheckJsonSize(value).ok() ||
+        (!interpretation::CheckJsonSize(value).ok() ||
          !json::parse(value, nullptr, false).is_object())) {
       return UsageFault(absl::StrCat(flag, " is no JSON object"));
     }
@@ -515,7 +520,7 @@ std::int64_t RuntimeLength(const Runtime& runtime) {
   return 0;
 }
 
-void ApplyRuntime(const Runtime& runtime, GgufRope* gguf) {
+void ApplyRuntime(const Runtime& runtime, interpretation::GgufRope* gguf) {
   for (const auto& [flag, text] : runtime.flags) {
     if (flag != "--override-kv") continue;
     const std::size_t equals = text.find('=');
@@ -547,7 +552,8 @@ void ApplyRuntime(const Runtime& runtime, GgufRope* gguf) {
   }
   if (IsVllm(runtime)) return;
   const std::string* const scaling = runtime.Find("--rope-scaling");
-  if (scaling != nullptr && IsAmong(*scaling, "none linear yarn")) {
+  if (scaling != nullptr &&
+      interpretation::IsAmong(*scaling, "none linear yarn")) {
     gguf->scaling_type = *scaling;
   }
   const auto positive = [&](const char* flag) {
@@ -578,11 +584,12 @@ void ApplyRuntime(const Runtime& runtime, GgufRope* gguf) {
 }
 
 void CheckRuntime(const Runtime& runtime, const ConfigCase* config,
-                  const GgufRope* gguf, std::vector<Finding>* findings) {
+                  const interpretation::GgufRope* gguf,
+                  std::vector<Finding>* findings) {
   if (config != nullptr) CheckOverrides(runtime, *config, findings);
   CheckGoneFlags(runtime, config, findings);
   CheckUnreadFlags(runtime, config, gguf, findings);
   CheckServedLength(runtime, config, gguf, findings);
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

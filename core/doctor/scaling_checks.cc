@@ -9,11 +9,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/error.h"
 #include "core/doctor/config_case.h"
+#include "core/error.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 using nlohmann::json;
@@ -21,11 +21,11 @@ using nlohmann::json;
 // max_position_embeddings as a number for messages.
 std::string LengthText(double length) {
   return length < 0x1p53 ? absl::StrCat(static_cast<std::int64_t>(length))
-                         : PlainNumber(length);
+                         : interpretation::PlainNumber(length);
 }
 
 bool NeedsOriginal(const std::string& type) {
-  return IsAmong(type, "yarn llama3 longrope");
+  return interpretation::IsAmong(type, "yarn llama3 longrope");
 }
 
 // What takes the scaling out of a dict, and leaves its base and share.
@@ -53,29 +53,31 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   const std::string key = named.path + ".factor";
   if (!(*factor > 0)) return;  // what reads it says so
   if (*factor < 1) {
-    config->Add("config.factor-below-one",
-                {named.path, PlainNumber(*factor), PlainNumber(1 / *factor),
-                 Unscaled(named, *config)},
-                {key});
+    config->Add(
+        "config.factor-below-one",
+        {named.path, interpretation::PlainNumber(*factor),
+         interpretation::PlainNumber(1 / *factor), Unscaled(named, *config)},
+        {key});
   }
   if (!original || !maximum || !(*original >= 1)) return;
   const auto length = static_cast<double>(*maximum);
   const double ratio = length / *original;
   // Published factors are rounded in their last decimals, at most.
-  if (IsAmong(type, "yarn longrope") &&
+  if (interpretation::IsAmong(type, "yarn longrope") &&
       std::abs(*factor - ratio) > 1e-6 * ratio) {
     const std::string raised =
         absl::StrCat("\"max_position_embeddings\": ",
                      LengthText(std::round(*factor * *original)));
     config->Add("config.factor-ratio",
-                {named.path, PlainNumber(*factor), absl::StrCat(*maximum),
-                 LengthText(*original), PlainNumber(ratio), raised},
+                {named.path, interpretation::PlainNumber(*factor),
+                 absl::StrCat(*maximum), LengthText(*original),
+                 interpretation::PlainNumber(ratio), raised},
                 {key, config->KeyPath("max_position_embeddings")});
   }
   if (*factor > 1 && length == *original && !type.empty() &&
       type != "default") {
     config->Add("config.length-not-raised",
-                {PlainNumber(*factor), absl::StrCat(*maximum),
+                {interpretation::PlainNumber(*factor), absl::StrCat(*maximum),
                  LengthText(std::round(*factor * *original))},
                 {config->KeyPath("max_position_embeddings")});
   }
@@ -248,4 +250,4 @@ void CheckScaling(ConfigCase* config) {
   }
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

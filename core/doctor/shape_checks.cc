@@ -7,12 +7,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/doctor/config_case.h"
 #include "core/error.h"
 #include "core/interpretation/class_defaults.h"
-#include "core/doctor/config_case.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 using nlohmann::json;
@@ -26,7 +26,7 @@ std::optional<double> ShareInDicts(const ConfigCase& config) {
 }
 
 void CheckPartialDefault(ConfigCase* config) {
-  const Family& family = config->family();
+  const interpretation::Family& family = config->family();
   const Reading* const reference = config->reference();
   if (!config->known_family() || family.partial == 1 || reference == nullptr ||
       config->Number(family.partial_key) || config->Number("rotary_dim") ||
@@ -47,11 +47,11 @@ void CheckPartialDefault(ConfigCase* config) {
   }
   if (facts.empty()) return;
   facts.push_back(absl::StrCat(reference->reader->title, " ", width));
-  Finding& finding =
-      config->Add("config.partial-default",
-                  {std::string(family.partial_key), PlainNumber(family.partial),
-                   absl::StrJoin(facts, ", ")},
-                  {config->KeyPath(family.partial_key)});
+  Finding& finding = config->Add(
+      "config.partial-default",
+      {std::string(family.partial_key),
+       interpretation::PlainNumber(family.partial), absl::StrJoin(facts, ", ")},
+      {config->KeyPath(family.partial_key)});
   finding.readers = config->Explain(other_width);
   JudgeBySize(&finding);
 }
@@ -106,9 +106,9 @@ void CheckPartialConflict(ConfigCase* config) {
   };
   std::vector<std::string> facts, keys, dropped;
   for (const Told& one : told) {
-    facts.push_back(absl::StrCat(one.path, " ", PlainNumber(one.value), " (",
-                                 PlainNumber(one.width), " channels of ", head,
-                                 ")"));
+    facts.push_back(absl::StrCat(
+        one.path, " ", interpretation::PlainNumber(one.value), " (",
+        interpretation::PlainNumber(one.width), " channels of ", head, ")"));
     keys.push_back(one.path);
     if (is_dropped(one.path)) dropped.push_back(one.path);
   }
@@ -139,18 +139,17 @@ std::optional<double> RowsOfAHead(const ConfigCase& config, double heads) {
 // `hint` follows the number in the fix.
 void AddHeadDim(const std::string& fact, double wanted, ConfigCase* config,
                 const std::string& hint = "") {
-  config->Add(
-      "config.head-dim-derived",
-      {fact,
-       absl::StrCat("write it: \"head_dim\": ", PlainNumber(wanted), hint)},
-      {config->KeyPath("head_dim")});
+  config->Add("config.head-dim-derived",
+              {fact, absl::StrCat("write it: \"head_dim\": ",
+                                  interpretation::PlainNumber(wanted), hint)},
+              {config->KeyPath("head_dim")});
 }
 
 std::string RowsText(const ConfigCase& config, double heads, double wanted) {
-  return absl::StrCat(
-      "k_proj has ", *config.key_rows, " rows for ",
-      PlainNumber(config.Number("num_key_value_heads").value_or(heads)),
-      " heads: ", PlainNumber(wanted));
+  return absl::StrCat("k_proj has ", *config.key_rows, " rows for ",
+                      interpretation::PlainNumber(
+                          config.Number("num_key_value_heads").value_or(heads)),
+                      " heads: ", interpretation::PlainNumber(wanted));
 }
 
 // Types whose attention divides the width by the heads, whatever a file says.
@@ -161,8 +160,9 @@ constexpr absl::string_view kAlwaysDerived =
 // Whether a head_dim cannot make up for a width that the heads do not divide:
 // the class refuses such a file, or does not read the key.
 bool NeedsDividedWidth(const std::string& type) {
-  const ClassDefaults* const defaults = FindClassDefaults(type);
-  return IsAmong(type, kAlwaysDerived) ||
+  const interpretation::ClassDefaults* const defaults =
+      interpretation::FindClassDefaults(type);
+  return interpretation::IsAmong(type, kAlwaysDerived) ||
          (defaults != nullptr &&
           (defaults->divided || defaults->ignores_head_dim));
 }
@@ -171,23 +171,27 @@ void AddUndividedWidth(double width, double heads, ConfigCase* config) {
   const double below = std::floor(width / heads) * heads;
   config->Add(
       "config.head-dim-derived",
-      {absl::StrCat(
-           "hidden_size ", PlainNumber(width),
-           " is no multiple of num_attention_heads ", PlainNumber(heads),
-           ", which transformers' class of model_type ", config->model_type(),
-           " refuses or rounds down, whatever head_dim says"),
-       absl::StrCat("correct the one that is wrong: hidden_size is the number "
-                    "of columns of q_proj.weight (",
-                    below > 0 ? absl::StrCat(PlainNumber(below), " and ") : "",
-                    PlainNumber(below + heads), " would fit)")},
+      {absl::StrCat("hidden_size ", interpretation::PlainNumber(width),
+                    " is no multiple of num_attention_heads ",
+                    interpretation::PlainNumber(heads),
+                    ", which transformers' class of model_type ",
+                    config->model_type(),
+                    " refuses or rounds down, whatever head_dim says"),
+       absl::StrCat(
+           "correct the one that is wrong: hidden_size is the number "
+           "of columns of q_proj.weight (",
+           below > 0 ? absl::StrCat(interpretation::PlainNumber(below), " and ")
+                     : "",
+           interpretation::PlainNumber(below + heads), " would fit)")},
       {config->KeyPath("hidden_size"), config->KeyPath("num_attention_heads")});
 }
 
 void CheckHeadDim(ConfigCase* config) {
-  const Family& family = config->family();
-  if (family.head_dim != 0 || family.width == RotaryWidth::kMla ||
-      family.width == RotaryWidth::kProjected ||
-      family.nope == NopeRule::kEveryLayer ||
+  const interpretation::Family& family = config->family();
+  if (family.head_dim != 0 ||
+      family.width == interpretation::RotaryWidth::kMla ||
+      family.width == interpretation::RotaryWidth::kProjected ||
+      family.nope == interpretation::NopeRule::kEveryLayer ||
       config->Number("qk_rope_head_dim")) {
     return;
   }
@@ -210,17 +214,18 @@ void CheckHeadDim(ConfigCase* config) {
   if (given) {
     // Layers that differ may have heads of several widths.
     if (!rows || *rows == *given || config->groups().size() > 1) return;
-    return AddHeadDim(absl::StrCat("head_dim is ", PlainNumber(*given),
-                                   ", and ", RowsText(*config, *heads, *rows)),
-                      *rows, config);
+    return AddHeadDim(
+        absl::StrCat("head_dim is ", interpretation::PlainNumber(*given),
+                     ", and ", RowsText(*config, *heads, *rows)),
+        *rows, config);
   }
   if (!has_width) return;
   const double quotient = *width / *heads;
   const auto head = static_cast<std::int64_t>(quotient);
-  const std::string derived =
-      absl::StrCat("head_dim is absent; hidden_size ", PlainNumber(*width),
-                   " / num_attention_heads ", PlainNumber(*heads), " gives ",
-                   PlainNumber(quotient));
+  const std::string derived = absl::StrCat(
+      "head_dim is absent; hidden_size ", interpretation::PlainNumber(*width),
+      " / num_attention_heads ", interpretation::PlainNumber(*heads), " gives ",
+      interpretation::PlainNumber(quotient));
   if (rows) {
     // The weights prove any width, a power of two or not.
     if (*rows == quotient) return;
@@ -228,7 +233,7 @@ void CheckHeadDim(ConfigCase* config) {
         absl::StrCat(derived, ", and ", RowsText(*config, *heads, *rows)),
         *rows, config);
   }
-  if (IsAmong(config->type(), kAlwaysDerived)) return;
+  if (interpretation::IsAmong(config->type(), kAlwaysDerived)) return;
   if (quotient != static_cast<double>(head)) {
     return AddHeadDim(
         absl::StrCat(derived, ", which is no whole number of channels"),
@@ -376,10 +381,11 @@ void CheckSections(ConfigCase* config) {
         {absl::StrCat("mrope_section [",
                       absl::StrJoin(sections, ", ",
                                     [](std::string* out, double s) {
-                                      absl::StrAppend(out, PlainNumber(s));
+                                      absl::StrAppend(
+                                          out, interpretation::PlainNumber(s));
                                     }),
-                      "] sums to ", PlainNumber(sum), ", and there are ", pairs,
-                      " pairs"),
+                      "] sums to ", interpretation::PlainNumber(sum),
+                      ", and there are ", pairs, " pairs"),
          has_axes && own[0] + own[1] + own[2] == pairs
              ? absl::StrCat("[", own[0], ", ", own[1], ", ", own[2], "]")
              : absl::StrCat("with the sum ", pairs),
@@ -401,4 +407,4 @@ void CheckShape(ConfigCase* config) {
   CheckSections(config);
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

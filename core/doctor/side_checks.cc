@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "core/error.h"
 #include "core/doctor/input_checks.h"
+#include "core/error.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 using nlohmann::json;
@@ -30,7 +30,8 @@ void CheckParams(const DoctorInput& input, const ConfigCase& config,
   const Reading* const reference = config.reference();
   const json params = json::parse(input.text, nullptr, false);
   if (reference == nullptr || !params.is_object()) return;
-  const Reader& mistral = *FindReader("mistral");
+  const interpretation::Reader& mistral =
+      *interpretation::FindReader("mistral");
   for (std::size_t g = 0; g < config.groups().size(); ++g) {
     auto rope = ResolveText(input.text, mistral, {}, config.reach());
     if (!rope.ok()) {
@@ -64,8 +65,9 @@ void CheckParams(const DoctorInput& input, const ConfigCase& config,
           rope->attention_factor == 1
               ? "write \"mscale\": 1 and \"mscale_all_dim\": 1, or "
                 "\"attention_factor\": 1,"
-              : absl::StrCat("write \"attention_factor\": ",
-                             PlainNumber(rope->attention_factor)),
+              : absl::StrCat(
+                    "write \"attention_factor\": ",
+                    interpretation::PlainNumber(rope->attention_factor)),
           " in ", dict, " of the configuration");
     }
     Finding finding =
@@ -96,9 +98,10 @@ void CheckTokenizer(const DoctorInput& input, const ConfigCase& config,
   // transformers writes 10^30 for "not known".
   constexpr double kUnknown = 1e15;
   if (length >= kUnknown || length == static_cast<double>(*maximum)) return;
-  Finding finding = MakeFinding(
-      "config.tokenizer-length",
-      {input.path, PlainNumber(length), config.path(), absl::StrCat(*maximum)});
+  Finding finding =
+      MakeFinding("config.tokenizer-length",
+                  {input.path, interpretation::PlainNumber(length),
+                   config.path(), absl::StrCat(*maximum)});
   finding.inputs = {input.path, config.path()};
   finding.keys = {"model_max_length",
                   config.KeyPath("max_position_embeddings")};
@@ -140,4 +143,4 @@ void CompareConfigs(const ConfigCase& first, const ConfigCase& second,
   }
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -13,12 +13,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/angle/quarter_turns.h"
+#include "core/doctor/input_checks.h"
 #include "core/error.h"
 #include "core/interpretation/compare.h"
-#include "core/doctor/input_checks.h"
 #include "core/tensor.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 // Engines compute tables in float32, by a power and a division: a few ulps.
@@ -137,7 +137,7 @@ std::string Round(double value) {
   for (const double unit : {1000.0, 100.0, 1.0, 0.5}) {
     const double near = std::round(value / unit) * unit;
     if (near > 0 && RelativeDifference(value, near) < 2e-4) {
-      return PlainNumber(near);
+      return interpretation::PlainNumber(near);
     }
   }
   return absl::StrFormat("%.6g", value);
@@ -321,9 +321,9 @@ class TableChecks {
       is = absl::StrCat(
           "base ", Round(ours->base),
           scaled ? absl::StrCat(" and factor ", Round(ours->factor)) : "");
-      const std::string scaling = ScalingText(reference.spec);
+      const std::string scaling = interpretation::ScalingText(reference.spec);
       says = absl::StrCat(
-          PlainNumber(base),
+          interpretation::PlainNumber(base),
           scaling == "no scaling" && !scaled
               ? ""
               : absl::StrCat(", ", scaling.substr(0, scaling.find(", ramp"))));
@@ -405,4 +405,4 @@ void CheckTables(const DoctorInput& input, const ConfigCase* config,
   TableChecks(input, config, findings).Run();
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/interpretation/scaling_config.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 std::optional<RotaryAxes> GivenAxes(const RopeDict& from) {
@@ -122,4 +122,4 @@ void ReadAxes(const RopeDict& from, ModelRope* rope) {
   FitSections(from, rope);
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -4,11 +4,11 @@
 
 #include "core/interpretation/rope_config.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // Sets spec.axes: the dict's sections, or else the class's. The spec's
 // rotary_dim is read before. Sections that cannot be set the status of the
 // dict.
 void ReadAxes(const RopeDict& from, ModelRope* rope);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -2,7 +2,7 @@
 
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 constexpr ClassDefaults kRows[] = {
@@ -18,4 +18,4 @@ const ClassDefaults* FindClassDefaults(absl::string_view model_type) {
   return nullptr;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // Classes that are alike in this. 0 stands for a value that the class derives.
 struct ClassDefaults {
@@ -30,4 +30,4 @@ struct ClassDefaults {
 // Null for a type whose class is not known.
 const ClassDefaults* FindClassDefaults(absl::string_view model_type);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

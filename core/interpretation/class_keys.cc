@@ -7,7 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -163,4 +163,4 @@ ClassKeys FillSlices(const JsonObject& config, const ProfileRules& rules,
   return keys;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -11,7 +11,7 @@
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // A json's move throws only if the json is broken.
 struct ClassKeys {  // NOLINT(bugprone-exception-escape)
@@ -31,4 +31,4 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
 ClassKeys FillSlices(const JsonObject& config, const ProfileRules& rules,
                      const std::string& model_type);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

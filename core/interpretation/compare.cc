@@ -12,7 +12,7 @@
 #include "core/rope/scaling.h"
 #include "core/rope/xpos.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 constexpr double kDivergence = 0.01;  // radians; posenc.v1.RopeDifference
@@ -235,4 +235,4 @@ absl::Status CompareScores(const ResolvedRope& a, const ResolvedRope& b,
   return kept.status();
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

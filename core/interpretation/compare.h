@@ -12,7 +12,7 @@
 #include "core/rope/frequencies.h"
 #include "core/rope/kept.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // Numbers as posenc.v1.RopeDifference.
 struct RopeDifference {
@@ -44,4 +44,4 @@ absl::Status CompareScores(const ResolvedRope& a, const ResolvedRope& b,
                            std::int64_t length, const StopAsked& stop,
                            RopeDifference* difference);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

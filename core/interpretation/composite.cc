@@ -8,7 +8,7 @@
 #include "core/interpretation/families.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -300,4 +300,4 @@ void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
       ": transformers refuses it; its ", key, " is read"));
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

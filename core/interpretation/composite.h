@@ -9,7 +9,7 @@
 #include "core/interpretation/json_object.h"
 #include "nlohmann/json.hpp"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // The language model's part of a composite configuration, which may be nested
 // more than once. Of an encoder and a decoder this is the decoder; of a
@@ -26,4 +26,4 @@ std::vector<std::string> AddParentsDefaults(nlohmann::json* root);
 // rotary keys nowhere but in the part.
 void WarnOfFile(const nlohmann::json& root, std::vector<std::string>* warnings);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -30,7 +30,7 @@
 // has a part that describes a language model, in transformers' format or in
 // that of another project. What the part says is read in language_config.h,
 // tower_config.h, diffusion_config.h and native_config.h.
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -231,4 +231,4 @@ absl::StatusOr<ModelRope> ReadModelConfig(
   return rope;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

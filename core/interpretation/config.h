@@ -24,7 +24,7 @@
 #include "core/rope/frequencies.h"
 #include "core/rope/spec.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // How a sequence's length decides frequencies that depend on one.
 enum class LengthUse {
@@ -64,4 +64,4 @@ absl::StatusOr<ModelRope> ReadModelConfig(
     const std::optional<std::int32_t>& layer_index,
     ModelPart part = ModelPart::kUnspecified);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

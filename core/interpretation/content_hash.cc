@@ -10,7 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "core/rope/xpos.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 class Bytes {
@@ -76,4 +76,4 @@ std::string ContentHash(const ResolvedRope& rope) {
   return bytes.Sha256();
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -40,8 +40,8 @@
 
 #include "core/rope/frequencies.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 std::string ContentHash(const ResolvedRope& rope);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -13,7 +13,7 @@
 #include "core/interpretation/float32_frequency.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 // The letter of an axis that patches do not move on.
@@ -249,4 +249,4 @@ TowerGrid ReadDiffusionGrid(const JsonObject& config) {
   return grid;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

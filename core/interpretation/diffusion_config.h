@@ -14,7 +14,7 @@
 #include "core/interpretation/source.h"
 #include "core/vision_positions.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // True for a configuration that diffusers wrote: `_class_name`, no model_type.
 bool IsDiffusionConfig(const JsonObject& root);
@@ -27,4 +27,4 @@ absl::StatusOr<ModelRope> ReadDiffusion(const JsonObject& config,
 // The grid of a configuration that ReadDiffusion has taken.
 TowerGrid ReadDiffusionGrid(const JsonObject& config);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

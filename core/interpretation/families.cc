@@ -1,12 +1,14 @@
 #include "core/interpretation/families.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 // Other model types: a configuration that publishes partial_rotary_factor means
@@ -47,6 +49,11 @@ const Family& FindFamily(absl::string_view model_type, bool* known) {
   return kOther;
 }
 
+bool IsBaseName(absl::string_view key) {
+  return std::find(std::begin(kBaseNames), std::end(kBaseNames), key) !=
+         std::end(kBaseNames);
+}
+
 const Family& UnknownLatentFamily() { return kOtherLatent; }
 
 bool IsRemote(absl::string_view model_type) {
@@ -61,4 +68,4 @@ bool IsRemote(absl::string_view model_type) {
   return false;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

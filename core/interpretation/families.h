@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "core/rope/spec.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // The source of the rotated width.
 enum class RotaryWidth {
@@ -132,4 +132,10 @@ const Family& UnknownLatentFamily();
 // its code lies beside its checkpoints.
 bool IsRemote(absl::string_view model_type);
 
-}  // namespace posenc::core
+// Keys by which some classes, but not most, read the base.
+inline constexpr absl::string_view kBaseNames[] = {
+    "rotary_emb_base", "rope_embedding_base", "rotary_embedding_base",
+    "rope_base", "rope_freq_base"};
+bool IsBaseName(absl::string_view key);
+
+}  // namespace posenc::core::interpretation

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 double Float32Frequency(double theta, float exponent) {
   const auto power = static_cast<float>(
@@ -21,4 +21,4 @@ std::vector<double> Float32Frequencies(double theta, std::int64_t n,
   return frequencies;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

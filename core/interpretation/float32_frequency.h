@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // 1 / theta^exponent: base, power and reciprocal rounded to float32. The power
 // is rounded correctly, which torch's is for the widths and bases of nearly all
@@ -16,4 +16,4 @@ double Float32Frequency(double theta, float exponent);
 std::vector<double> Float32Frequencies(double theta, std::int64_t n,
                                        std::int64_t first, std::int64_t step);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

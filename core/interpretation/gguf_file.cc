@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{64} << 10;
@@ -546,4 +546,4 @@ absl::StatusOr<std::vector<double>> ReadGgufTensor(const ByteSource& source,
   return DecodeFloats(*dtype, data.data(), elements);
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

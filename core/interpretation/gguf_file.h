@@ -37,7 +37,7 @@
 #include "absl/strings/string_view.h"
 #include "core/tensor.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // Where the bytes come from: a file, or a part of one that somebody sent.
 struct ByteSource {
@@ -96,4 +96,4 @@ std::vector<double> DecodeFloats(Dtype dtype, const char* bytes, std::size_t n);
 // The dtype of ggml's types F32, F16, F64 and BF16; nullopt for all others.
 std::optional<Dtype> GgufDtype(std::uint32_t type);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
@@ -76,4 +76,4 @@ std::string WriteGgufKeys(const GgufFile& file) {
   return out;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -7,9 +7,9 @@
 
 #include "core/interpretation/gguf_file.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // Version 3, without tensors. Read again it has the keys of `file`.
 std::string WriteGgufKeys(const GgufFile& file);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

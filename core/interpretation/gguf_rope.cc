@@ -11,7 +11,7 @@
 #include "core/interpretation/plain_number.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 constexpr const char* kFactors[] = {"rope_freqs.weight",
@@ -401,4 +401,4 @@ absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
   return absl::OkStatus();
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

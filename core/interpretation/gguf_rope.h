@@ -24,7 +24,7 @@
 #include "core/interpretation/gguf_file.h"
 #include "core/rope/frequencies.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // How an architecture's rows are paired.
 enum class GgufPairing {
@@ -91,4 +91,4 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
 // do not turn. An error that names the key if llama.cpp refuses the sections.
 absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

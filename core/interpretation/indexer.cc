@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/interpretation/scaling_config.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 // The pairs of the class, or of a key that vLLM reads and transformers does
@@ -66,4 +66,4 @@ absl::Status MakeIndexer(const JsonObject& config,
   return absl::OkStatus();
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -12,7 +12,7 @@
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // Makes `rope`, which is that of a layer's attention, its indexer's.
 // FieldInvalid of "part" if the class has none. `config` is the language
@@ -21,4 +21,4 @@ absl::Status MakeIndexer(const JsonObject& config,
                          const std::string& model_type, const Family& family,
                          const ProfileRules& rules, ModelRope* rope);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 // A config.json has some KiB and 5 levels. The parser's values free themselves
@@ -272,4 +272,4 @@ bool JsonObject::WasRead(absl::string_view key) const {
   return read_->count(std::string(key)) > 0;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

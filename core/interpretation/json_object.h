@@ -2,8 +2,8 @@
 // keys were asked for: those of a configuration that nobody asked for are
 // reported.
 //
-// nlohmann::json is in this header for core/interpretation's own files. No header that
-// others include from core/interpretation includes it.
+// nlohmann::json is in this header for core/interpretation's own files. No
+// header that others include from core/interpretation includes it.
 
 #pragma once
 
@@ -19,7 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // INVALID_ARGUMENT, kModelConfigInvalid, of field "config_json".
 absl::Status ConfigError(absl::string_view key, absl::string_view fact);
@@ -103,4 +103,4 @@ class JsonObject {
   std::shared_ptr<std::set<std::string>> read_;
 };
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -12,7 +12,7 @@
 #include "core/interpretation/parsed_text.h"
 #include "core/interpretation/plain_number.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -181,4 +181,4 @@ json ParseConfig(absl::string_view text) {
   return std::move(parsed.value);
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

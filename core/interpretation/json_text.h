@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 struct JsonText {
   // A key that an object has twice, with its first value and its last, which
@@ -33,4 +33,4 @@ struct JsonText {
 // have passed CheckJsonSize().
 JsonText ReadJsonText(absl::string_view text);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

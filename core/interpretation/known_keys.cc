@@ -12,7 +12,7 @@
 #include "core/interpretation/layer_entries.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -394,4 +394,4 @@ bool HasRotaryKey(const JsonObject& config) {
   return false;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

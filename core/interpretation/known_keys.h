@@ -9,7 +9,7 @@
 #include "core/interpretation/class_defaults.h"
 #include "core/interpretation/layers.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // A known key of the wrong type sets the status of the model's configuration.
 void CheckKnownKeys(const JsonObject& config);
@@ -32,4 +32,4 @@ void WarnOfNoBase(const JsonObject& dict, std::vector<std::string>* warnings);
 // True if a key says something about rotation.
 bool HasRotaryKey(const JsonObject& config);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

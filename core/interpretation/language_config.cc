@@ -29,7 +29,7 @@
 // Errors about the choice of a layer are returned. ReadLanguageModel() reports
 // the shared status first, because an absent key may cause an error about the
 // choice.
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -489,4 +489,4 @@ absl::StatusOr<ModelRope> ReadLanguageModel(
   return rope;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

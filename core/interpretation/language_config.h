@@ -11,7 +11,7 @@
 #include "core/interpretation/config.h"
 #include "core/interpretation/json_object.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // `status` is the one that `config` sets; it must be OK. Errors are
 // ReadModelConfig()'s.
@@ -20,4 +20,4 @@ absl::StatusOr<ModelRope> ReadLanguageModel(
     const ProfileVersion& reader, const std::optional<std::string>& layer_type,
     const std::optional<std::int32_t>& layer_index, absl::Status* status);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

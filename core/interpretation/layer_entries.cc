@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -167,4 +167,4 @@ void WarnOfLayerEntries(const ModelLayers& model,
   }
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -9,7 +9,7 @@
 
 #include "core/interpretation/layers.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // A key that is no index, or an entry that is no object, sets the status.
 void CheckLayerEntries(const JsonObject& entries);
@@ -22,4 +22,4 @@ void WarnOfLayerEntries(const ModelLayers& model,
                         const std::optional<std::int64_t>& layers,
                         std::vector<std::string>* warnings);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

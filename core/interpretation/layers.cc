@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -302,4 +302,4 @@ absl::StatusOr<bool> IsNopeLayer(
   return every > 0 && (*layer_index + 1) % every == 0;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -13,7 +13,7 @@
 #include "core/interpretation/families.h"
 #include "core/interpretation/json_object.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // The language model's part of a configuration, and what its class is.
 struct ModelLayers {
@@ -61,4 +61,4 @@ absl::StatusOr<bool> IsUnscaledLayer(const JsonObject& config,
 std::optional<double> LayerTheta(const JsonObject& config,
                                  const std::optional<std::int32_t>& index);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

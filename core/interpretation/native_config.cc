@@ -11,7 +11,7 @@
 #include "core/interpretation/scaling_config.h"
 #include "core/interpretation/yarn_config.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 // Keys that only another project's params.json has.
@@ -324,4 +324,4 @@ Respelled StepAsTransformers(const JsonObject& config) {
   return {std::move(same), std::move(given)};
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

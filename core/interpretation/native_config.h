@@ -10,7 +10,7 @@
 #include "core/interpretation/config.h"
 #include "core/interpretation/json_object.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // True for Mistral's params.json: it has dim and n_heads in place of
 // hidden_size and num_attention_heads. Other projects' params.json have them,
@@ -53,4 +53,4 @@ bool IsChatGlmConfig(const JsonObject& config);
 // set the object's status.
 Respelled ChatGlmAsTransformers(const JsonObject& config);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -6,7 +6,7 @@
 #include "core/interpretation/json_text.h"
 #include "nlohmann/json.hpp"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 struct ParsedText {
   JsonText text;
@@ -18,4 +18,4 @@ struct ParsedText {
 // `text` must have passed CheckJsonSize().
 ParsedText ParseText(absl::string_view text);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

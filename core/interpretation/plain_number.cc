@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 std::string PlainNumber(double value) {
   if (value == std::floor(value) && std::abs(value) < 1e15) {
@@ -15,4 +15,4 @@ std::string PlainNumber(double value) {
   return NumberText(value);
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -4,9 +4,9 @@
 
 #include <string>
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // "500000" where NumberText has "5e+05"; else the same.
 std::string PlainNumber(double value);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -10,7 +10,7 @@
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/presets.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -54,4 +54,4 @@ std::optional<Assumption> DifferenceFromDefault(const RopeSource& source,
                    " differs: ", absl::StrJoin(difference.explanations, "; "))};
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

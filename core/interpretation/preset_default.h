@@ -7,7 +7,7 @@
 
 #include "core/interpretation/source.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // An assumption of field "preset" that says how the preset differs from
 // transformers' default for its model type. Nothing if it does not, for sources
@@ -15,4 +15,4 @@ namespace posenc::core {
 std::optional<Assumption> DifferenceFromDefault(const RopeSource& source,
                                                 const ResolvedRope& rope);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 const std::vector<Preset>& Presets() {
   static const auto& presets = *[] {
@@ -23,4 +23,4 @@ const Preset* FindPreset(absl::string_view name) {
   return nullptr;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

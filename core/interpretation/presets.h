@@ -1,5 +1,6 @@
 // Well-known models by name. Each is the rotary part of the config.json that
-// the model was published with: core/interpretation/presets/<name>.json, compiled in.
+// the model was published with: core/interpretation/presets/<name>.json,
+// compiled in.
 
 #pragma once
 
@@ -7,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 struct Preset {
   absl::string_view name;
@@ -20,4 +21,4 @@ const std::vector<Preset>& Presets();
 // Null if there is none of that name.
 const Preset* FindPreset(absl::string_view name);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

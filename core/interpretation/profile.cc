@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 constexpr ProfileRules kRules[] = {
@@ -51,4 +51,4 @@ bool IsAmong(absl::string_view name, absl::string_view names) {
   return false;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -12,7 +12,7 @@
 #include "core/interpretation/reading_rules.h"
 #include "core/interpretation/source.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // Decides whether YaRN's ramp ends at whole pairs.
 enum class Truncation { kByKey, kAlways, kNever };
@@ -76,4 +76,4 @@ std::string KnownTypes(const ProfileRules& rules, absl::string_view model_type);
 // True if `names`, which are separated by blanks, has `name`.
 bool IsAmong(absl::string_view name, absl::string_view names);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

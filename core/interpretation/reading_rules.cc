@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 constexpr ReadingRow kRows[] = {
@@ -163,4 +163,4 @@ const ReadingRow& SpellingRow(Profile reader, const Version& version,
   return kOtherSpelling;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -14,7 +14,7 @@
 #include "absl/types/span.h"
 #include "core/interpretation/source.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // Numbers of a version: {0, 33, 0}. Empty stands for the newest.
 using Version = std::vector<int>;
@@ -122,4 +122,4 @@ bool LacksClass(Profile reader, const Version& version,
 const ReadingRow& SpellingRow(Profile reader, const Version& version,
                               absl::string_view model_type);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -19,7 +19,7 @@
 #include "core/interpretation/rope_dicts.h"
 #include "core/interpretation/scaling_config.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 // The keys without which a reader's class cannot be made.
@@ -417,4 +417,4 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
     WarnOfUnreadKeys(from, type, rope);
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

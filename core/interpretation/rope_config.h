@@ -14,7 +14,7 @@
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 struct RopeDict {
   JsonObject config;  // the language model's part
@@ -67,7 +67,4 @@ double DefaultShare(const RopeDict& from);
 // Base of the frequencies. If it is a default, `rope` gets the assumption.
 double ReadTheta(const RopeDict& from, ModelRope* rope);
 
-// True for a key by which some class, but not most, reads the base.
-bool IsBaseName(absl::string_view key);
-
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

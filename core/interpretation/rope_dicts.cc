@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "core/error.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -335,4 +335,4 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
   return dicts;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -11,7 +11,7 @@
 #include "core/interpretation/layers.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 struct RopeDicts {
   JsonObject dict;          // flat, or an entry for each type of layer
@@ -30,4 +30,4 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
 // True if the profile's project reads configurations by transformers' classes.
 bool ReadsByClass(const ProfileRules& rules);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -11,7 +11,7 @@
 #include "core/interpretation/rope_dicts.h"
 #include "core/interpretation/yarn_config.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 constexpr absl::string_view kOriginal = "original_max_position_embeddings";
@@ -550,4 +550,4 @@ void ReadScaling(const RopeDict& from, const std::string& type,
   }
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "core/interpretation/rope_config.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // The key that gives the dict's type: rope_type, or `type`, its older name, in
 // a dict that has no other.
@@ -68,4 +68,4 @@ void Assume(std::string field, std::string value, std::string reason,
 // The reason of an assumption: "absent; transformers' default".
 std::string DefaultOf(const ProfileRules& rules);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -16,7 +16,7 @@
 #include "core/interpretation/scaling_config.h"
 #include "core/text.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 absl::Status UnknownPreset(const std::string& name) {
@@ -235,4 +235,4 @@ RopeLookup LookupOf(RopeSpec spec) {
   return LookupOf(std::move(source));
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

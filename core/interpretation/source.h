@@ -13,7 +13,7 @@
 #include "core/rope/prepared_rope.h"
 #include "core/rope/spec.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // Numbered as posenc.v1.Profile.
 enum class Profile {
@@ -77,4 +77,4 @@ RopeLookup LookupOf(RopeSource source);
 // The same for a source that is this spec.
 RopeLookup LookupOf(RopeSpec spec);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

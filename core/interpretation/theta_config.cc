@@ -11,7 +11,7 @@
 #include "core/interpretation/rope_dicts.h"
 #include "core/interpretation/scaling_config.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 // rope_theta of the dict that the reader looks for it in.
@@ -59,10 +59,6 @@ double DefaultBase(const RopeDict& from, absl::string_view key) {
   const ReadingRow* otherwise = row(ReadingRule::kDefaultBase);
   return otherwise != nullptr ? otherwise->number : from.family.theta;
 }
-
-constexpr absl::string_view kBaseNames[] = {
-    "rotary_emb_base", "rope_embedding_base", "rotary_embedding_base",
-    "rope_base", "rope_freq_base"};
 
 // A base by another name, in a file whose type is not known.
 std::optional<double> BaseByOtherName(const RopeDict& from, ModelRope* rope) {
@@ -226,11 +222,6 @@ double ThetaOfDict(const RopeDict& from, ModelRope* rope) {
 
 }  // namespace
 
-bool IsBaseName(absl::string_view key) {
-  return std::find(std::begin(kBaseNames), std::end(kBaseNames), key) !=
-         std::end(kBaseNames);
-}
-
 double ReadTheta(const RopeDict& from, ModelRope* rope) {
   if (from.family.layer_bases && from.layer_theta) {
     return BaseOfLayer(from, rope);
@@ -248,4 +239,4 @@ double ReadTheta(const RopeDict& from, ModelRope* rope) {
   return is_given ? theta : *from.layer_theta;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -10,7 +10,7 @@
 #include "core/interpretation/float32_frequency.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 // Keys that lead from a whole model to its parts, at any depth.
@@ -491,4 +491,4 @@ TowerGrid ReadTowerGrid(const TowerPart& part) {
   return TowerReader(part).ReadGrid();
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

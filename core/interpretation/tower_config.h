@@ -16,7 +16,7 @@
 #include "core/interpretation/towers.h"
 #include "core/position_schemes.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // The part of a configuration that was asked for.
 struct TowerPart {
@@ -41,4 +41,4 @@ ModelRope ReadTower(const TowerPart& part, Profile profile);
 // How that tower counts the patches of a grid.
 TowerGrid ReadTowerGrid(const TowerPart& part);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -7,7 +7,7 @@
 #include "core/interpretation/presets.h"
 #include "core/interpretation/tower_config.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source) {
   // Finds every fault of the source, so that none is left below.
@@ -40,4 +40,4 @@ absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source) {
   return grid;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -6,10 +6,10 @@
 #include "core/interpretation/source.h"
 #include "core/vision_positions.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // Errors as ResolveSource; FieldInvalid of "spec", "preset" or "config_json" if
 // it is not the source of a vision tower whose patches lie on a grid.
 absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

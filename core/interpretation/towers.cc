@@ -2,7 +2,7 @@
 
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 constexpr Tower kTowers[] = {
@@ -51,4 +51,4 @@ bool IsNoRotation(absl::string_view model_type, absl::string_view* why) {
   return true;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

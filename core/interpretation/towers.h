@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "core/rope/spec.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // The frequencies of an axis with n of a head's d / 2 pairs.
 enum class TowerFrequencies {
@@ -86,4 +86,4 @@ bool IsSequenceTower(absl::string_view model_type);
 // encoding does; the reason is then in `why`.
 bool IsNoRotation(absl::string_view model_type, absl::string_view* why);
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -13,7 +13,7 @@
 #include "core/interpretation/rope_dicts.h"
 #include "core/interpretation/scaling_config.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 
 // partial_rotary_factor, of the layer's dict or else of the configuration.
 std::optional<double> PartialFactor(const RopeDict& from) {
@@ -292,4 +292,4 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
   return width;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

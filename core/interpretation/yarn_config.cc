@@ -11,7 +11,7 @@
 #include "core/interpretation/scaling_config.h"
 #include "core/rope/scaling.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 // A beta, or its default. transformers writes `value or default`: 0 counts as
@@ -262,4 +262,4 @@ void ReadYarn(const RopeDict& from, ModelRope* rope) {
   rope->spec.scaling = yarn;
 }
 
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -168,7 +168,8 @@ absl::Status CheckJson(absl::string_view json) {
       return Invalid("is nested deeper than ", kMaxDepth);
     }
   }
-  const core::JsonText read = core::ReadJsonText(json);
+  const core::interpretation::JsonText read =
+      core::interpretation::ReadJsonText(json);
   if (!read.fault.empty()) return Invalid(read.fault);
   if (read.twice.empty()) return absl::OkStatus();
   return Invalid("has the key '", read.twice[0].path, "' twice");

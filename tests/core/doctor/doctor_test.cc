@@ -16,7 +16,7 @@
 #include "core/interpretation/presets.h"
 #include "nlohmann/json.hpp"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 using nlohmann::json;
@@ -52,7 +52,7 @@ TEST(DoctorPresetsTest, NoPresetHasAFalseError) {
   const json known_findings = json::parse(std::ifstream(
       std::string(POSENC_TEST_DATA) + "/doctor/known_findings.json"));
   const json& true_ones = known_findings["presets"];
-  for (const Preset& preset : Presets()) {
+  for (const interpretation::Preset& preset : interpretation::Presets()) {
     DoctorInput input;
     input.path = "config.json";
     input.text = std::string(preset.config_json);
@@ -77,7 +77,8 @@ TEST(DoctorPresetsTest, NoPresetHasAFalseError) {
 TEST(DoctorPresetsTest, GptOssIsKeptTo5443AndAlarmsAt46) {
   DoctorInput input;
   input.path = "config.json";
-  input.text = std::string(FindPreset("gpt-oss-20b")->config_json);
+  input.text =
+      std::string(interpretation::FindPreset("gpt-oss-20b")->config_json);
   const auto diagnosis = Diagnose({input}, {});
   ASSERT_TRUE(diagnosis.ok());
   const Finding* const finding = Find(*diagnosis, "readers.frequencies");
@@ -277,4 +278,4 @@ TEST(DoctorJsonTest, FaultsHaveLineAndColumn) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

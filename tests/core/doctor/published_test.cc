@@ -15,7 +15,7 @@
 #include "core/doctor/doctor.h"
 #include "nlohmann/json.hpp"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 using nlohmann::json;
@@ -100,9 +100,8 @@ TEST(DoctorPublishedTest, ConfigurationsBesideThePresetsAreThoseOfTheRecord) {
     record[published["name"]] = published["config"];
     record[published["name"]].erase("vision_config");
   }
-  const std::vector<json> known =
-      Lines(std::string(POSENC_TEST_DATA) +
-            "/../../core/doctor/published.jsonl");
+  const std::vector<json> known = Lines(std::string(POSENC_TEST_DATA) +
+                                        "/../../core/doctor/published.jsonl");
   EXPECT_FALSE(known.empty());
   for (const json& model : known) {
     EXPECT_EQ(model["config"], record[model["name"]]) << model["name"];
@@ -161,4 +160,4 @@ TEST(DoctorPublishedTest, AWrongBaseUnderYarnIsToldWithoutItsLength) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

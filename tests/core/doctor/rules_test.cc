@@ -13,7 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/claims.h"
 
-namespace posenc::core {
+namespace posenc::core::doctor {
 namespace {
 
 using nlohmann::json;
@@ -127,4 +127,4 @@ INSTANTIATE_TEST_SUITE_P(, DoctorRulesTest,
                          });
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::doctor

@@ -20,7 +20,7 @@
 #include "tests/fixtures/claims.h"
 #include "tests/fixtures/model_fields.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -258,4 +258,4 @@ INSTANTIATE_TEST_SUITE_P(, ConfigCaseTest,
                          });
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

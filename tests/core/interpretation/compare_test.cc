@@ -13,7 +13,7 @@
 
 #include "core/interpretation/content_hash.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using testing::AllOf;
@@ -265,4 +265,4 @@ TEST(ContentHashTest, DiffersWherePairsFollowOtherAxes) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

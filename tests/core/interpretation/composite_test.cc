@@ -1,4 +1,5 @@
-// Which part of a file is the language model's (core/interpretation/composite.h).
+// Which part of a file is the language model's
+// (core/interpretation/composite.h).
 
 #include "core/interpretation/composite.h"
 
@@ -8,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -173,4 +174,4 @@ TEST(CompositeTest, AModelOfTextIsNotReadByItsCodec) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -15,7 +15,7 @@
 #include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -92,4 +92,4 @@ TEST(SourceTest, NamesTheSpecInItsErrors) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

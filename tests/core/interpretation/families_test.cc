@@ -11,7 +11,7 @@
 #include "core/interpretation/class_defaults.h"
 #include "nlohmann/json.hpp"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 TEST(FamiliesTest, TypesAreSpelledInManyWays) {
@@ -41,4 +41,4 @@ TEST(FamiliesTest, AgreeWithTheClassesAboutHeads) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -18,7 +18,7 @@
 #include "core/interpretation/gguf_keys.h"
 #include "core/interpretation/gguf_rope.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using testing::HasSubstr;
@@ -469,4 +469,4 @@ TEST(GgufBadInputTest, TensorsAreNamed) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

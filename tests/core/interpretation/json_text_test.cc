@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using testing::HasSubstr;
@@ -82,4 +82,4 @@ TEST(JsonTextTest, TellsEightOfManyFaults) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

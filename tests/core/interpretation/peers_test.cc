@@ -20,7 +20,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/peer_data.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -348,4 +348,4 @@ TEST(PeerDefectTest, PhimoeTurnsByLongFactorsPastItsOriginalLength) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

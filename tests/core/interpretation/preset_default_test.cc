@@ -10,7 +10,7 @@
 
 #include "core/interpretation/presets.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using testing::HasSubstr;
@@ -49,4 +49,4 @@ TEST(PresetDefaultTest, OtherProfilesAndSourcesSayNothing) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -17,7 +17,7 @@
 #include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -206,4 +206,4 @@ TEST(PresetsTest, UnknownNameListsNearOnes) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

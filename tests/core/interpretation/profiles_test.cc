@@ -13,7 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/model.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -146,4 +146,4 @@ TEST(CompareProfilesTest, ExplainsEveryPair) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/interpretation/profile.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 TEST(ReadingRulesTest, RowsAreComplete) {
@@ -73,4 +73,4 @@ TEST(ReadingRulesTest, VersionsAreNumbersWithDots) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -14,7 +14,7 @@
 #include "tests/fixtures/model.h"
 #include "tests/reference/float_formats.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using Real = long double;
@@ -90,4 +90,4 @@ TEST(TableDtypeTest, SixteenBitsAreRotatedByUnroundedCosinesInEveryProfile) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

@@ -25,7 +25,7 @@
 #include "tests/fixtures/hex.h"
 #include "tests/fixtures/peer_data.h"
 
-namespace posenc::core {
+namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
@@ -312,4 +312,4 @@ TEST(VisionPositionsTest, GridsAreRequiredAndBounded) {
 }
 
 }  // namespace
-}  // namespace posenc::core
+}  // namespace posenc::core::interpretation

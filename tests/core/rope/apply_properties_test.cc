@@ -28,7 +28,7 @@ constexpr double kUnit = 0x1p-24;  // float32
 struct Request : core::ApplyRopeArgs {
   core::ApplyRopeArgs WithRope() const {
     core::ApplyRopeArgs args = *this;
-    args.rope = core::LookupOf(spec);
+    args.rope = core::interpretation::LookupOf(spec);
     return args;
   }
 

@@ -32,7 +32,7 @@ core::RopeSpec Spec(Pairing pairing) {
 core::ApplyRopeArgs Args(const core::RopeSpec& spec, Layout layout,
                          const core::Positions& positions) {
   core::ApplyRopeArgs args;
-  args.rope = core::LookupOf(spec);
+  args.rope = core::interpretation::LookupOf(spec);
   args.layout = layout;
   args.positions = positions;
   args.saturation = core::Saturation::kFinite;

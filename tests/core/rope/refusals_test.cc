@@ -38,9 +38,9 @@ void ExpectInvalid(const absl::Status& status, const char* field,
 class RefusalsTest : public testing::Test {
  protected:
   RefusalsTest() {
-    apply_.rope = LookupOf(HalfSplit());
+    apply_.rope = interpretation::LookupOf(HalfSplit());
     apply_.positions = StartPosition{0};
-    move_.old_rope = move_.new_rope = LookupOf(HalfSplit());
+    move_.old_rope = move_.new_rope = interpretation::LookupOf(HalfSplit());
     move_.movement.old_positions = StartPosition{0};
     move_.movement.target = ShiftAll{7};
   }
