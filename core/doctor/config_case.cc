@@ -275,6 +275,14 @@ std::optional<std::int64_t> ConfigCase::MaxPositions() const {
   return length > 0 ? std::optional(length) : std::nullopt;
 }
 
+bool ConfigCase::HasOtherBase() const {
+  const auto items = part_->items();
+  return std::any_of(items.begin(), items.end(), [this](const auto& item) {
+    return interpretation::IsBaseName(item.key()) &&
+           item.key() != family_.theta_key && item.value().is_number();
+  });
+}
+
 std::optional<double> ConfigCase::Original(const json& dict) const {
   const auto own = Number(dict, "original_max_position_embeddings");
   return own ? own : Number("original_max_position_embeddings");
@@ -321,11 +329,7 @@ Finding& ConfigCase::Add(absl::string_view id,
                          const std::vector<std::string>& keys) {
   std::vector<std::string> all = {path_};
   all.insert(all.end(), values.begin(), values.end());
-  Finding finding = MakeFinding(id, all);
-  finding.inputs = {path_};
-  finding.keys = keys;
-  findings_.push_back(std::move(finding));
-  return findings_.back();
+  return AddFinding(id, all, {path_}, keys, &findings_);
 }
 
 }  // namespace posenc::core::doctor

@@ -96,6 +96,8 @@ class ConfigCase {
     return Number(part(), key);
   }
   std::optional<std::int64_t> MaxPositions() const;
+  // True if there is a key for a base that the class does not read.
+  bool HasOtherBase() const;
   std::optional<double> Original(const nlohmann::json& dict) const;
   // rope_type or type, with aliases resolved; "" if neither is given.
   static std::string TypeOf(const nlohmann::json& dict);

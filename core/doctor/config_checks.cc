@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/doctor/config_case.h"
-#include "core/doctor/other_base.h"
 #include "core/error.h"
 #include "core/interpretation/content_hash.h"
 #include "core/interpretation/presets.h"
@@ -266,7 +265,7 @@ void CheckThetaAbsent(ConfigCase* config) {
   for (const NamedDict& dict : config->Dicts()) {
     if (config->Number(*dict.dict, "rope_theta")) return;
   }
-  if (HasOtherBase(*config)) return;
+  if (config->HasOtherBase()) return;
   const auto attention = config->part().find("attn_config");
   if (attention != config->part().end() &&
       config->Number(*attention, "rope_theta")) {

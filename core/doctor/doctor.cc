@@ -14,11 +14,11 @@
 #include "absl/strings/strip.h"
 #include "core/doctor/config_case.h"
 #include "core/doctor/input_checks.h"
-#include "core/doctor/key_checks.h"
 #include "core/error.h"
 #include "core/interpretation/claimed_length.h"
 #include "core/interpretation/content_hash.h"
 #include "core/interpretation/json_object.h"
+#include "core/interpretation/json_text.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/reading_rules.h"
 
@@ -33,32 +33,6 @@ constexpr absl::string_view kAlwaysTold[] = {
     "config.theta-conflict",   "config.type-missing",
     "config.partial-conflict", "config.sections",
     "config.longrope-lengths"};
-
-// Keeps where the parser stopped.
-class FaultFinder : public nlohmann::json_sax<json> {
- public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return true; }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(std::size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(std::size_t position, const std::string&,
-                   const json::exception&) override {
-    position_ = position;
-    return false;
-  }
-  std::size_t position() const { return position_; }
-
- private:
-  std::size_t position_ = 0;
-};
 
 // "vllm" and "0.20" of "vllm@0.20"; the version may begin with v.
 std::pair<absl::string_view, absl::string_view> PartsOf(
@@ -86,7 +60,7 @@ class Doctor {
     for (const DoctorInput& input : inputs_) {
       if (!input.unreadable.empty() || !reach_.status().ok()) continue;
       if (IsJson(input) && input.kind != InputKind::kTokenizer) {
-        CheckKeysTwice(input, &diagnosis_.findings);
+        TellKeysTwice(input);
       }
       CheckInput(input);
     }
@@ -137,10 +111,10 @@ class Doctor {
     if (!nearest) return;
     const interpretation::ProfileRules& rules =
         interpretation::RulesOf(reader.profile);
-    diagnosis_.findings.push_back(
-        MakeFinding("readers.version",
-                    {std::string(reader.title), std::string(*nearest),
-                     std::string(rules.oldest), std::string(rules.newest)}));
+    AddFinding("readers.version",
+               {std::string(reader.title), std::string(*nearest),
+                std::string(rules.oldest), std::string(rules.newest)},
+               {}, {}, &diagnosis_.findings);
   }
 
   static bool IsJson(const DoctorInput& input) {
@@ -258,6 +232,15 @@ class Doctor {
         break;
       case InputKind::kConfig:
         break;
+    }
+  }
+
+  void TellKeysTwice(const DoctorInput& input) {
+    for (const interpretation::JsonText::Twice& twice :
+         interpretation::ReadJsonText(input.text).twice) {
+      AddFinding("config.key-twice",
+                 {input.path, twice.path, twice.first, twice.last},
+                 {input.path}, {twice.path}, &diagnosis_.findings);
     }
   }
 
@@ -438,12 +421,8 @@ std::string JsonFault(absl::string_view text) {
     return absl::StrCat("is JSON of type ", root.type_name(),
                         "; it must be an object");
   }
-  FaultFinder finder;
-  json::sax_parse(text.begin(), text.end(), &finder);
-  // The parser takes a zero byte for the end of the text.
-  const std::size_t zero = text.find('\0');
   const std::size_t at =
-      std::min(zero < text.size() ? zero + 1 : finder.position(), text.size());
+      std::min(interpretation::ReadJsonText(text).fault_byte, text.size());
   const absl::string_view before = text.substr(0, at);
   const auto lines = std::count(before.begin(), before.end(), '\n');
   const std::size_t newline = before.rfind('\n');

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,10 @@ namespace posenc::core::doctor {
 namespace {
 
 constexpr std::size_t kMaxMessage = 400;
+
+constexpr CheckRow kRows[] = {
+#include "checks.inc"
+};
 
 std::string Fill(absl::string_view text,
                  const std::vector<std::string>& values) {
@@ -46,6 +51,8 @@ bool Refuses(const Verdict& verdict) {
   return absl::StrContains(verdict.says, " refuses: ");
 }
 
+absl::Span<const CheckRow> CheckRows() { return kRows; }
+
 const CheckRow* FindCheck(absl::string_view id) {
   for (const CheckRow& row : CheckRows()) {
     if (row.id == id) return &row;
@@ -63,6 +70,17 @@ Finding MakeFinding(absl::string_view id,
   finding.message = OneLine(Fill(row->message, values), kMaxMessage);
   finding.fix = OneLine(Fill(row->fix, values), 4 * kMaxMessage);
   finding.see = absl::StrSplit(row->see, "; ", absl::SkipEmpty());
+  return finding;
+}
+
+Finding& AddFinding(absl::string_view id,
+                    const std::vector<std::string>& values,
+                    std::vector<std::string> inputs,
+                    std::vector<std::string> keys,
+                    std::vector<Finding>* findings) {
+  Finding& finding = findings->emplace_back(MakeFinding(id, values));
+  finding.inputs = std::move(inputs);
+  finding.keys = std::move(keys);
   return finding;
 }
 

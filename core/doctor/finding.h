@@ -49,25 +49,33 @@ struct Finding {
   std::vector<std::string> see;
 };
 
-// One row of data for each check. $0, $1, ... in the texts stand for values.
+// One row of data for each check (rows/checks.json). $0, $1, ... in the texts
+// stand for values.
 struct CheckRow {
   absl::string_view id;
   Severity severity;
-  bool by_size;             // the readers decide (SeverityOf)
+  bool by_size = false;     // the readers decide (SeverityOf)
   absl::string_view finds;  // what it looks for, in a few words
   absl::string_view message;
   absl::string_view fix;
-  absl::string_view see;  // threads that show it, separated by "; "
+  absl::string_view see = {};  // threads that show it, separated by "; "
 };
 
 // Null if there is no check of that id.
 const CheckRow* FindCheck(absl::string_view id);
-const std::vector<CheckRow>& CheckRows();
+absl::Span<const CheckRow> CheckRows();
 
 // The finding of a row with its values filled in. The row must exist. Control
 // characters of values are escaped, and long messages are cut.
 Finding MakeFinding(absl::string_view id,
                     const std::vector<std::string>& values);
+
+// The same, at the end of `findings`.
+Finding& AddFinding(absl::string_view id,
+                    const std::vector<std::string>& values,
+                    std::vector<std::string> inputs,
+                    std::vector<std::string> keys,
+                    std::vector<Finding>* findings);
 
 // Severity by size: an error if less than 90 % of a score is left somewhere
 // within the length, or logits are off by more than 5 %; a warning from 1 % and

@@ -64,13 +64,10 @@ void GgufCase::FindReference() {
 Finding& GgufCase::Add(absl::string_view id, std::vector<std::string> values,
                        const std::vector<std::string>& keys) {
   values.insert(values.begin(), path);
-  Finding finding = MakeFinding(id, values);
-  finding.inputs = {path};
+  Finding& finding = AddFinding(id, values, {path}, keys, findings_);
   if (config != nullptr) finding.inputs.push_back(config->path());
-  finding.keys = keys;
   if (reference) finding.readers = {FileVerdict()};
-  findings_->push_back(std::move(finding));
-  return findings_->back();
+  return finding;
 }
 
 std::optional<ResolvedRope> GgufCase::Resolve(const ResolvedRope& like) const {

@@ -65,12 +65,11 @@ void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
         " is not permuted, and its architecture rotates interleaved pairs: ";
   }
   if (which == nullptr) return;
-  Finding finding = MakeFinding(
-      "gguf.pairing", {gguf.path, absl::StrCat(gguf.query->name, which,
-                                               gguf.gguf->architecture)});
-  finding.inputs = {gguf.path, checkpoint.path, config.path()};
-  finding.keys = {gguf.query->name, checkpoint.query->name};
-  findings->push_back(std::move(finding));
+  AddFinding("gguf.pairing",
+             {gguf.path,
+              absl::StrCat(gguf.query->name, which, gguf.gguf->architecture)},
+             {gguf.path, checkpoint.path, config.path()},
+             {gguf.query->name, checkpoint.query->name}, findings);
 }
 
 }  // namespace posenc::core::doctor

@@ -11,7 +11,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/doctor/config_case.h"
-#include "core/doctor/other_base.h"
 #include "core/error.h"
 
 namespace posenc::core::doctor {
@@ -86,7 +85,7 @@ std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
   if (ours.spec.scaling.index() != 0 && theirs.spec.scaling.index() == 0) {
     return ClassScaling(config, ours);
   }
-  if (HasOtherBase(config)) {
+  if (config.HasOtherBase()) {
     return "write the base that the model was trained with as rope_theta, "
            "which every reader looks for";
   }
@@ -282,10 +281,7 @@ void CheckIndexer(ConfigCase* config) {
     if (!comparison.pairing) continue;
     difference = Explanations(comparison);
     titles.emplace_back(reading.reader->title);
-    Verdict& verdict = verdicts.emplace_back(comparison.verdict);
-    verdict.name = titles.back();
-    verdict.says =
-        absl::StrCat(reading.reader->version, ": ", DescribeRope(*theirs));
+    verdicts.push_back(VerdictOf(comparison, *reading.reader, *theirs));
   }
   if (verdicts.empty()) return;
   Finding& finding =

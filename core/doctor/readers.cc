@@ -206,6 +206,15 @@ Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
   return result;
 }
 
+Verdict VerdictOf(const Comparison& comparison,
+                  const interpretation::Reader& reader,
+                  const ResolvedRope& rope) {
+  Verdict verdict = comparison.verdict;
+  verdict.name = std::string(reader.title);
+  verdict.says = absl::StrCat(reader.version, ": ", DescribeRope(rope));
+  return verdict;
+}
+
 bool IsWorse(const Verdict& a, const Verdict& b) {
   const Severity of_a = SeverityOf(a), of_b = SeverityOf(b);
   if (of_a != of_b) return of_a < of_b;

@@ -68,6 +68,11 @@ struct Comparison {
 Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
                    const Reach& reach);
 
+// The comparison's, of what `reader` makes of one layer.
+Verdict VerdictOf(const Comparison& comparison,
+                  const interpretation::Reader& reader,
+                  const ResolvedRope& rope);
+
 // The worse of two verdicts, by what is left of scores.
 bool IsWorse(const Verdict& a, const Verdict& b);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -170,11 +171,11 @@ bool IsVllm(const Runtime& runtime) {
 }
 
 Finding& Add(absl::string_view id, const std::vector<std::string>& values,
-             const ConfigCase* config, std::vector<Finding>* findings) {
-  Finding finding = MakeFinding(id, values);
+             std::vector<std::string> keys, const ConfigCase* config,
+             std::vector<Finding>* findings) {
+  Finding& finding = AddFinding(id, values, {}, std::move(keys), findings);
   if (config != nullptr) finding.inputs = {config->path()};
-  findings->push_back(std::move(finding));
-  return findings->back();
+  return finding;
 }
 
 // The dicts of rotary parameters in an override: its own, or those of parts.
@@ -238,13 +239,8 @@ void CheckOverrides(const Runtime& runtime, const ConfigCase& config,
           {absl::StrCat(flag, " ", path), std::string(reader.title),
            interpretation::PlainNumber(taken[0]->spec.rope_theta.value_or(0)),
            interpretation::PlainNumber(theta)},
-          &config, findings);
-      finding.keys = {absl::StrCat(path, ".rope_theta")};
-      Verdict verdict = comparison.verdict;
-      verdict.name = std::string(reader.title);
-      verdict.says =
-          absl::StrCat(reader.version, ": ", DescribeRope(*taken[0]));
-      finding.readers = {verdict};
+          {absl::StrCat(path, ".rope_theta")}, &config, findings);
+      finding.readers = {VerdictOf(comparison, reader, *taken[0])};
       JudgeBySize(&finding);
     }
   }
@@ -281,7 +277,7 @@ void CheckGoneFlags(const Runtime& runtime, const ConfigCase* config,
   for (const auto& [flag, text] : {std::pair("--rope-scaling", scaling),
                                    std::pair("--rope-theta", theta)}) {
     if (text == nullptr) continue;
-    Add("runtime.flag-gone", {flag, fix}, config, findings).keys = {flag};
+    Add("runtime.flag-gone", {flag, fix}, {flag}, config, findings);
   }
 }
 
@@ -306,8 +302,7 @@ void CheckUnreadFlags(const Runtime& runtime, const ConfigCase* config,
   const bool yarn = scaling != nullptr ? *scaling == "yarn" : yarn_in_files;
   const auto tell = [&](const char* flag, const std::string& why,
                         const std::string& fix) {
-    Add("runtime.flag-unread", {flag, why, fix}, config, findings).keys = {
-        flag};
+    Add("runtime.flag-unread", {flag, why, fix}, {flag}, config, findings);
   };
   if (runtime.Find("--yarn-attn-factor") != nullptr && yarn) {
     tell(
@@ -420,8 +415,7 @@ void CheckServedLength(const Runtime& runtime, const ConfigCase* config,
   Add("runtime.length-beyond",
       {flag, absl::StrCat(served), by, absl::StrCat(claimed),
        yarn.empty() ? "" : absl::StrCat(", or scale: ", yarn)},
-      config, findings)
-      .keys = {flag};
+      {flag}, config, findings);
 }
 
 }  // namespace

@@ -70,20 +70,15 @@ void CheckParams(const DoctorInput& input, const ConfigCase& config,
                     interpretation::PlainNumber(rope->attention_factor)),
           " in ", dict, " of the configuration");
     }
-    Finding finding =
-        MakeFinding("params.config-differs",
-                    {input.path, fact, config.path(), theirs, fix});
-    finding.inputs = {input.path, config.path()};
-    finding.keys = {"yarn", config.KeyPath("rope_parameters")};
-    Verdict verdict = comparison.verdict;
-    verdict.name = std::string(mistral.title);
-    verdict.says = absl::StrCat(mistral.version, ": ", DescribeRope(*rope));
-    finding.readers = {verdict};
+    Finding& finding = AddFinding(
+        "params.config-differs", {input.path, fact, config.path(), theirs, fix},
+        {input.path, config.path()},
+        {"yarn", config.KeyPath("rope_parameters")}, findings);
+    finding.readers = {VerdictOf(comparison, mistral, *rope)};
     if (config.groups().size() > 1 && !config.groups()[g].layers.empty()) {
       finding.layers = config.groups()[g].layers;
     }
     JudgeBySize(&finding);
-    findings->push_back(std::move(finding));
   }
 }
 
@@ -98,14 +93,12 @@ void CheckTokenizer(const DoctorInput& input, const ConfigCase& config,
   // transformers writes 10^30 for "not known".
   constexpr double kUnknown = 1e15;
   if (length >= kUnknown || length == static_cast<double>(*maximum)) return;
-  Finding finding =
-      MakeFinding("config.tokenizer-length",
-                  {input.path, interpretation::PlainNumber(length),
-                   config.path(), absl::StrCat(*maximum)});
-  finding.inputs = {input.path, config.path()};
-  finding.keys = {"model_max_length",
-                  config.KeyPath("max_position_embeddings")};
-  findings->push_back(std::move(finding));
+  AddFinding("config.tokenizer-length",
+             {input.path, interpretation::PlainNumber(length), config.path(),
+              absl::StrCat(*maximum)},
+             {input.path, config.path()},
+             {"model_max_length", config.KeyPath("max_position_embeddings")},
+             findings);
 }
 
 void CompareConfigs(const ConfigCase& first, const ConfigCase& second,
@@ -123,22 +116,17 @@ void CompareConfigs(const ConfigCase& first, const ConfigCase& second,
                            : comparison.amplitude   ? "readers.amplitude"
                            : comparison.softmax     ? "readers.softmax"
                                                     : "readers.axes";
-    Finding finding = MakeFinding(id, {});
+    Finding& finding =
+        AddFinding(id, {}, {second.path(), first.path()},
+                   {"rope_theta", "rope_scaling", "rope_parameters"}, findings);
     finding.message =
         absl::StrCat(second.path(), ": ", DescribeRope(*b->ropes[h]), "; ",
                      first.path(), ": ", DescribeRope(*a->ropes[g]));
     finding.fix = absl::StrCat(
         "make the two agree: take rope_theta and rope_scaling of the one that "
         "the weights were trained with");
-    finding.inputs = {second.path(), first.path()};
-    finding.keys = {"rope_theta", "rope_scaling", "rope_parameters"};
-    Verdict verdict = comparison.verdict;
-    verdict.name = std::string(b->reader->title);
-    verdict.says =
-        absl::StrCat(b->reader->version, ": ", DescribeRope(*b->ropes[h]));
-    finding.readers = {verdict};
+    finding.readers = {VerdictOf(comparison, *b->reader, *b->ropes[h])};
     if (FindCheck(id)->by_size) JudgeBySize(&finding);
-    findings->push_back(std::move(finding));
     return;
   }
 }

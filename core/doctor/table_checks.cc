@@ -162,14 +162,12 @@ class TableChecks {
   Finding& Add(absl::string_view id, std::vector<std::string> values,
                const SavedTable& table) {
     values.insert(values.begin(), input_.path);
-    Finding finding = MakeFinding(id, values);
-    finding.inputs = {input_.path};
+    Finding& finding =
+        AddFinding(id, values, {input_.path}, {table.name}, findings_);
     if (config_ != nullptr) finding.inputs.push_back(config_->path());
-    finding.keys = {table.name};
     const std::int32_t layer = LayerOf(table.name);
     if (layer >= 0) finding.layers = std::vector<std::int32_t>{layer};
-    findings_->push_back(std::move(finding));
-    return findings_->back();
+    return finding;
   }
 
   // The encoding of the table's layer; of several that may be meant, the one

@@ -1,6 +1,7 @@
 #include "core/interpretation/composite.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -31,21 +32,27 @@ constexpr Parents kParents[] = {
 #include "parents.inc"
 };
 
-// These types, too, have parts that name their own types, or that rotate on
-// their own.
-constexpr char kComposites[] =
-    "esmfold2 nemotron3_5_transcribe_audio nemotron3_diarization "
-    "qwen2_5_omni_thinker qwen2_5_omni_token2wav";
+// What classes do with the parts of their files.
+enum class PartRule {
+  kComposite,  // their parts name their own types, or rotate on their own
+  kOwnText,    // their text is of their type, too, and is read in a part alone
+  kHasText,    // they have a text_config
+  kNoLength,   // they read a rotary dict of their own, and have no length
+};
+struct PartRow {
+  PartRule rule;
+  absl::string_view model_types;  // separated by blanks
+};
+constexpr PartRow kPartRows[] = {
+#include "parts.inc"
+};
 
-// Types that their text has, too, and whose class reads nothing of it beside a
-// text_config (or a part by another name).
-constexpr char kOwnText[] =
-    "aria blt deepseek_ocr2 dots3_note ernie4_5_vl_moe gemma3 gemma3n glm4v "
-    "glm4v_moe "
-    "glm_image glm_ocr granite4_vision granite_docling lasr_ctc llama4 "
-    "mistral_large4 molmo2 qwen2_5_omni qwen3_5 qwen3_5_moe qwen3_vl "
-    "qwen3_vl_moe qwen4_exp t5gemma2 t5gemma2_encoder unlimited_ocr "
-    "minimax_m3_vl gemma4 gemma4_unified diffusion_gemma qwen3_omni_moe";
+bool Holds(PartRule rule, absl::string_view model_type) {
+  return std::any_of(
+      std::begin(kPartRows), std::end(kPartRows), [&](const PartRow& row) {
+        return row.rule == rule && IsAmong(model_type, row.model_types);
+      });
+}
 
 const Parents* FindParents(absl::string_view model_type) {
   const std::string key = ModelKey(model_type);
@@ -98,13 +105,8 @@ bool HasOwnText(const JsonObject& config) {
   const auto& name = type->get_ref<const std::string&>();
   bool known = false;
   FindFamily(name, &known);
-  return known || IsAmong(name, kOwnText);
+  return known || Holds(PartRule::kOwnText, name);
 }
-
-// More classes that have a text_config, whose text is of a type of that name.
-constexpr char kHaveText[] =
-    "cohere_compass cosmos3_edge embedding_gemma2 hunyuan_vl jev muse_glimmer "
-    "muse_spark ovis2 paddleocr_vl paligemma qwen2_5_vl qwen2_vl";
 
 // True for a class that has no such part: it reads keys beside it alone.
 bool LacksPart(const JsonObject& config, absl::string_view key) {
@@ -112,8 +114,8 @@ bool LacksPart(const JsonObject& config, absl::string_view key) {
   if (type == nullptr || !type->is_string()) return false;
   const auto& name = type->get_ref<const std::string&>();
   return FindClassDefaults(ModelKey(name)) != nullptr &&
-         FindParents(name) == nullptr && !IsAmong(name, kOwnText) &&
-         !(key == "text_config" && IsAmong(name, kHaveText));
+         FindParents(name) == nullptr && !Holds(PartRule::kOwnText, name) &&
+         !(key == "text_config" && Holds(PartRule::kHasText, name));
 }
 
 // The key of the part to look into; empty if `config` is the part itself.
@@ -203,10 +205,6 @@ bool IsUnreadDecoder(const std::string& key,
          !IsAmong(*type, "dia clvp");
 }
 
-// Classes that read a rotary dict of their own, even null, and have no length
-// for it.
-constexpr char kNoLength[] = "qwen2_5_omni qwen3_omni_moe t5gemma";
-
 // Rotary keys beside a part, which the part does not repeat.
 void WarnOfKeysBeside(const JsonObject& config, const std::string& key,
                       std::vector<std::string>* warnings) {
@@ -215,7 +213,8 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key,
                                        "rope_theta", "partial_rotary_factor"}) {
     const json* value = config.Find(name);
     if (value == nullptr || part.Keys().empty()) continue;
-    if (IsAmong(config.PeekText("model_type").value_or(""), kNoLength) &&
+    if (Holds(PartRule::kNoLength,
+              config.PeekText("model_type").value_or("")) &&
         absl::StartsWith(name, "rope_") && name != "rope_theta") {
       warnings->push_back(absl::StrCat(
           config.Path(name), " stands beside ", key,
@@ -255,7 +254,8 @@ void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
   // Fuyu's own file is flat.
   const bool has_text = (IsLanguageKey(key) && !IsUnreadDecoder(key, type)) ||
                         (!key.empty() && type && FindParents(*type) == nullptr);
-  if (type && (FindParents(*type) != nullptr || IsAmong(*type, kOwnText)) &&
+  if (type &&
+      (FindParents(*type) != nullptr || Holds(PartRule::kOwnText, *type)) &&
       !has_text && *type != "fuyu" && !absl::EndsWith(*type, "_text")) {
     warnings->push_back(absl::StrCat(
         "text_config is absent: transformers takes that of its class of "
@@ -290,7 +290,7 @@ void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
   bool known = false;
   FindFamily(type.value_or(""), &known);
   if (known || (type && (FindParents(*type) != nullptr ||
-                         IsAmong(ModelKey(*type), kComposites)))) {
+                         Holds(PartRule::kComposite, ModelKey(*type))))) {
     return;
   }
   warnings->push_back(absl::StrCat(

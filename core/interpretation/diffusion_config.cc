@@ -23,8 +23,8 @@ struct DiffusionFamily {
   absl::string_view classes;  // separated by blanks
   // Key of each axis' channels; empty: a third of attention_head_dim each, what
   // is left over to time (Wan).
-  absl::string_view widths_key;
-  std::vector<std::int32_t> widths;
+  absl::string_view widths_key = {};
+  std::int32_t widths[4] = {};  // one for each of `axes`
   absl::string_view theta_key = {};  // empty: the base is fixed
   double theta = 10000;
   bool float32 = false;
@@ -34,60 +34,12 @@ struct DiffusionFamily {
   bool counts_grids = false;
 };
 
-const std::vector<DiffusionFamily>& Families() {
-  static const auto* const families = new std::vector<DiffusionFamily>{
-      {.classes = "FluxTransformer2DModel ChromaTransformer2DModel",
-       .widths_key = "axes_dims_rope",
-       .widths = {16, 56, 56},
-       .text = TextTokens::kAtZero},
-      {.classes = "BriaTransformer2DModel BriaFiboTransformer2DModel",
-       .widths_key = "axes_dims_rope",
-       .widths = {16, 56, 56},
-       .theta_key = "rope_theta",
-       .text = TextTokens::kAtZero},
-      {.classes = "Flux2Transformer2DModel",
-       .widths_key = "axes_dims_rope",
-       .widths = {32, 32, 32, 32},
-       .theta_key = "rope_theta",
-       .theta = 2000,
-       .axes = "thwl",
-       .text = TextTokens::kOnLastAxis},
-      {.classes = "HiDreamImageTransformer2DModel",
-       .widths_key = "axes_dims_rope",
-       .widths = {64, 32, 32}},
-      {.classes = "Lumina2Transformer2DModel",
-       .widths_key = "axes_dim_rope",
-       .widths = {32, 32, 32},
-       .text = TextTokens::kOnFirstAxis},
-      {.classes = "QwenImageTransformer2DModel",
-       .widths_key = "axes_dims_rope",
-       .widths = {16, 56, 56},
-       .float32 = true,
-       .text = TextTokens::kPastGrid,
-       .centered = true,
-       .counts_grids = true},
-      {.classes =
-           "HunyuanVideoTransformer3DModel HunyuanVideo15Transformer3DModel",
-       .widths_key = "rope_axes_dim",
-       .widths = {16, 56, 56},
-       .theta_key = "rope_theta",
-       .theta = 256,
-       .float32 = true},
-      {.classes = "HunyuanImageTransformer2DModel",
-       .widths_key = "rope_axes_dim",
-       .widths = {64, 64},
-       .theta_key = "rope_theta",
-       .theta = 256,
-       .float32 = true,
-       .axes = "hw"},
-      {.classes = "WanTransformer3DModel WanVACETransformer3DModel "
-                  "SkyReelsV2Transformer3DModel"},
-  };
-  return *families;
-}
+constexpr DiffusionFamily kFamilies[] = {
+#include "diffusion.inc"
+};
 
 const DiffusionFamily* FindClass(absl::string_view name) {
-  for (const DiffusionFamily& family : Families()) {
+  for (const DiffusionFamily& family : kFamilies) {
     if (!name.empty() && IsAmong(name, family.classes)) return &family;
   }
   return nullptr;
@@ -114,13 +66,14 @@ std::vector<std::int32_t> ReadWidths(const JsonObject& config,
     const auto third = static_cast<std::int32_t>(2 * (width / 6));
     return {static_cast<std::int32_t>(width) - 2 * third, third, third};
   }
-  if (!config.Has(family.widths_key)) {
-    rope->assumptions.push_back({std::string(family.widths_key),
-                                 absl::StrJoin(family.widths, ", "),
-                                 "absent; the class's default"});
-    return family.widths;
-  }
   std::vector<std::int32_t> widths;
+  if (!config.Has(family.widths_key)) {
+    widths.assign(family.widths, family.widths + family.axes.size());
+    rope->assumptions.push_back({std::string(family.widths_key),
+                                 absl::StrJoin(widths, ", "),
+                                 "absent; the class's default"});
+    return widths;
+  }
   double sum = 0;
   for (const double width : config.Numbers(family.widths_key)) {
     if (!(width >= 2 && width <= kMaxRotaryDim && std::fmod(width, 2) == 0)) {

@@ -18,32 +18,15 @@ constexpr const char* kFactors[] = {"rope_freqs.weight",
                                     "rope_factors_long.weight",
                                     "rope_factors_short.weight"};
 
-// Architectures by the pairs of their rows. Queries and keys of half-split
-// checkpoints are permuted on conversion where they are interleaved here.
-constexpr char kInterleaved[] =
-    "llama llama4 llada deci baichuan starcoder internlm2 minicpm xverse "
-    "command-r cohere2 cohere2moe olmo arctic deepseek deepseek2 deepseek2-ocr "
-    "deepseek32 deepseek4 plm chatglm granite granitemoe granitehybrid "
-    "chameleon bailingmoe neo-bert smollm3 arcee ernie4_5 ernie4_5-moe "
-    "mistral3 mistral4 eagle3 llama-embed maincoder glm-dsa nanbeige "
-    "graniteswitch";
-constexpr char kSections[] = "qwen2vl paddleocr";
-constexpr char kInterleavedSections[] =
-    "qwen3vl qwen3vlmoe qwen35 qwen35moe qwen3tts";
-constexpr char kNoRotation[] =
-    "gpt2 gptj mpt refact bloom mamba mamba2 jamba jina-bert-v2 t5 t5encoder "
-    "jais arwkv7 wavtokenizer-dec kimi-linear";
-// The rest of those that llama.cpp lists.
-constexpr char kHalfSplit[] =
-    "falcon falcon-h1 grok dbrx bert jina-bert-v3 nomic-bert nomic-bert-moe "
-    "modern-bert stablelm bitnet qwen qwen2 qwen2moe qwen3 qwen3moe qwen3next "
-    "llada-moe rnd1 olmo2 olmoe phi2 phi3 phimoe plamo plamo2 plamo3 gemma "
-    "gemma2 gemma3 gemma3n gemma4 gemma-embedding starcoder2 openelm gptneox "
-    "codeshell orion nemotron exaone exaone4 exaone-moe minicpm3 "
-    "bailingmoe2 dots1 hunyuan-moe hunyuan-dense hunyuan_vl jais2 lfm2 lfm2moe "
-    "smallthinker seed_oss grovemoe apertus minimax-m2 cogvlm pangu-embedded "
-    "afmoe mimo2 step35 gpt-oss dream glm4moe laguna eurobert gemma4-assistant "
-    "hy_v3 minimax-m3 talkie mellum";
+// Architectures by the pairs of their rows.
+struct GgufRow {
+  absl::string_view architectures;  // separated by blanks
+  GgufPairing pairing;
+  bool if_sections = false;  // for files with sections alone
+};
+constexpr GgufRow kRows[] = {
+#include "gguf.inc"
+};
 
 struct Reads {
   const GgufFile& file;
@@ -188,22 +171,16 @@ int AxisOfPair(const std::vector<double>& sections, bool interleaved,
 }  // namespace
 
 GgufPairing PairingOf(const std::string& architecture, bool has_sections) {
-  if (has_sections && IsAmong(architecture, "glm4 glm4moe hunyuan_vl")) {
-    return GgufPairing::kSections;
+  for (const GgufRow& row : kRows) {
+    if ((has_sections || !row.if_sections) &&
+        IsAmong(architecture, row.architectures)) {
+      return row.pairing;
+    }
   }
-  if (architecture == "glm4") return GgufPairing::kInterleaved;
-  if (IsAmong(architecture, kInterleaved)) return GgufPairing::kInterleaved;
-  if (IsAmong(architecture, kSections)) return GgufPairing::kSections;
-  if (IsAmong(architecture, kInterleavedSections)) {
-    return GgufPairing::kInterleavedSections;
-  }
-  if (IsAmong(architecture, kNoRotation) ||
-      absl::StartsWith(architecture, "rwkv") ||
-      absl::StartsWith(architecture, "nemotron_h")) {
-    return GgufPairing::kNone;
-  }
-  if (IsAmong(architecture, kHalfSplit)) return GgufPairing::kHalfSplit;
-  return GgufPairing::kUnknown;
+  return absl::StartsWith(architecture, "rwkv") ||
+                 absl::StartsWith(architecture, "nemotron_h")
+             ? GgufPairing::kNone
+             : GgufPairing::kUnknown;
 }
 
 std::int64_t GgufRope::HeadDim() const {

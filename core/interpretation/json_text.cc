@@ -56,6 +56,7 @@ class TextReader : public nlohmann::json_sax<json> {
         last.begin(), last.end(), [](char c) { return c < ' ' || c > '~'; },
         '?');
     if (error.id == kNumberOverflow) found_.text.fault_path = Path();
+    found_.text.fault_byte = byte;
     found_.text.fault = error.id == kNumberOverflow
                             ? absl::StrCat("is ", last,
                                            ", which no float64 holds; give one "
@@ -150,8 +151,9 @@ ParsedText ParsePlain(absl::string_view text) {
 }
 
 // A text that is no JSON.
-ParsedText NoJson(std::string why) {
+ParsedText NoJson(std::string why, std::size_t byte) {
   ParsedText none;
+  none.text.fault_byte = byte;
   none.text.fault = absl::StrCat("is not JSON: ", why);
   return none;
 }
@@ -160,17 +162,21 @@ ParsedText NoJson(std::string why) {
 
 ParsedText ParseText(absl::string_view text) {
   if (text.find_first_not_of(" \t\r\n") == absl::string_view::npos) {
-    return NoJson("it is empty");
+    return NoJson("it is empty", text.size());
   }
   const std::size_t zero = text.find('\0');
   if (zero != absl::string_view::npos) {
     return NoJson(
-        absl::StrCat("byte ", zero + 1, " is zero; send the file's text"));
+        absl::StrCat("byte ", zero + 1, " is zero; send the file's text"),
+        zero + 1);
   }
   ParsedText plain = ParsePlain(text);
   if (plain.text.fault.empty()) return plain;
   const std::string quoted = WithNotFiniteQuoted(text);
-  return quoted == text ? plain : ParsePlain(quoted);
+  if (quoted == text) return plain;
+  ParsedText parsed = ParsePlain(quoted);
+  parsed.text.fault_byte = plain.text.fault_byte;
+  return parsed;
 }
 
 JsonText ReadJsonText(absl::string_view text) { return ParseText(text).text; }

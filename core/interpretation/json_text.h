@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct JsonText {
   // Why and where it is no JSON, and of a number that is out of range the key;
   // empty if it is JSON.
   std::string fault, fault_path;
+  std::size_t fault_byte = 0;  // from 1: where it is no JSON
 };
 
 // Takes NaN and the infinities for values, as ParseConfig() does. `text` must

@@ -30,31 +30,8 @@ struct ImpliedPart {
   absl::string_view type;
 };
 constexpr ImpliedPart kImpliedAudio[] = {
-    {"audioflamingo3 musicflamingo", "audioflamingo3_encoder"},
-    {"dia", "dia_encoder"},
-    {"dots3_note", "dots3_note_audio_encoder"},
-    {"fun_asr_nano", "fun_asr_nano_encoder"},
-    {"gemma3n", "gemma3n_audio"},
-    {"glmasr", "glmasr_encoder"},
-    {"granite_speech", "granite_speech_encoder"},
-    {"granite_speech_plus", "granite_speech_plus_encoder"},
-    {"lasr_ctc", "lasr_encoder"},
-    {"moonshine_streaming", "moonshine_streaming_encoder"},
-    {"moshi", "mimi"},
-    {"moss_transcribe_diarize", "moss_transcribe_diarize_audio"},
-    {"muse_spark", "muse_spark_audio"},
-    {"nemotron3_diarization", "nemotron3_diarization_audio"},
-    {"pe_audio pe_audio_video_encoder", "pe_audio_encoder"},
-    {"phi4_multimodal", "phi4_multimodal_audio"},
-    {"qwen2_5_omni", "qwen2_5_omni_thinker"},
-    {"qwen2_5_omni_thinker", "qwen2_5_omni_audio_encoder"},
-    {"qwen2_audio", "qwen2_audio_encoder"},
-    {"qwen3_asr", "qwen3_asr_encoder"},
-    {"qwen3_omni_moe", "qwen3_omni_moe_thinker"},
-    {"qwen3_omni_moe_thinker", "qwen3_omni_moe_audio_encoder"},
-    {"vibevoice", "vibevoice_acoustic_tokenizer"},
-    {"voxtral", "voxtral_encoder"},
-    {"voxtral_realtime", "voxtral_realtime_encoder"}};
+#include "audio_parts.inc"
+};
 
 std::string ImpliedAudioType(absl::string_view parent) {
   for (const ImpliedPart& row : kImpliedAudio) {

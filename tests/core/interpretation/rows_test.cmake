@@ -12,7 +12,7 @@ function(expect table rows error)
   execute_process(
     COMMAND ${CMAKE_COMMAND} -DTABLE=${table} -DFILES=${file}
             -DSCHEMA=${ROWS}/schema.json -DOUTPUT=${FOLDER}/rows.inc -P
-            ${ROWS}/compile_rows.cmake
+            ${CMAKE_CURRENT_LIST_DIR}/../../../cmake/compile_rows.cmake
     RESULT_VARIABLE result
     ERROR_VARIABLE said)
   string(REGEX REPLACE "[ \n]+" " " said "${said}")
