@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/error.h"
-#include "core/interpretation/scaling_config.h"
+#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {

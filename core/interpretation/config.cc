@@ -22,8 +22,8 @@
 #include "core/interpretation/native_config.h"
 #include "core/interpretation/parsed_text.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
 #include "core/interpretation/rope_dicts.h"
-#include "core/interpretation/scaling_config.h"
 #include "core/interpretation/tower_config.h"
 
 // A file is taken apart here: it is a diffusion transformer's, or a tower's, or

@@ -63,7 +63,16 @@ constexpr char kAccepted[] =
     "hybrid_sliding reference_sliding_attention linear_attention";
 
 // Values that transformers' classes refuse, or do not read.
-enum class RefusedValue { kGiven, kNull, kTrue, kZero, kNotPositive, kText };
+enum class RefusedValue {
+  kGiven,
+  kNull,
+  kEmpty,
+  kTrue,
+  kZero,
+  kNotPositive,
+  kNumber,
+  kText
+};
 
 struct Refusal {
   absl::string_view model_types;  // separated by blanks; empty: all
@@ -138,12 +147,16 @@ bool IsRefused(const json& value, RefusedValue when) {
       return true;
     case RefusedValue::kNull:
       return value.is_null();
+    case RefusedValue::kEmpty:
+      return value == json::object();
     case RefusedValue::kTrue:
       return value == true;
     case RefusedValue::kZero:
       return value == 0;
     case RefusedValue::kNotPositive:
       return value.is_number() && value < 1;
+    case RefusedValue::kNumber:
+      return value.is_number();
     case RefusedValue::kText:
       return value.is_string();
   }
@@ -198,23 +211,13 @@ void WarnOfShortLists(const ModelLayers& model,
   }
 }
 
-// The keys that say which layers have no rope.
-void WarnOfNopeKeys(const ModelLayers& model,
+// A list that says which layers have no rope.
+void WarnOfNopeList(const ModelLayers& model,
                     std::vector<std::string>* warnings) {
   const JsonObject& config = model.config;
   if (model.family.nope != NopeRule::kLayerList) return;
   const json* list = config.Find("no_rope_layers");
-  const bool is_listed = list != nullptr && list->is_array();
-  const json* every = config.Find("no_rope_layer_interval");
-  const bool is_llama = absl::StartsWith(model.model_type, "llama4");
-  if (every != nullptr && (every->is_null() || *every == 0) &&
-      (is_llama || !is_listed)) {
-    warnings->push_back(absl::StrCat(
-        config.Path("no_rope_layer_interval"), " is ", every->dump(),
-        ", by which transformers' class divides, and fails; read as ",
-        every->is_null() ? "absent" : "no layer without rope"));
-  }
-  if (!is_listed) return;
+  if (list == nullptr || !list->is_array()) return;
   if (std::any_of(list->begin(), list->end(), [](const json& one) {
         return one.is_number() && one != 0 && one != 1;
       })) {
@@ -271,24 +274,11 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
           " is null, for which transformers wants a value; read as absent"));
     }
   }
-  const json* type = config.Find("model_type");
-  if (type != nullptr && type->is_null()) {
-    warnings->push_back(absl::StrCat(
-        config.Path("model_type"),
-        " is null, with which transformers fails; read as absent"));
-  }
   if (IsRemote(model.model_type)) {
     warnings->push_back(absl::StrCat(
         "model_type ", model.model_type,
         " has no class in transformers, which refuses it without the code "
         "beside its checkpoints; it is read as that code does"));
-  }
-  const json* tuning = config.Find("attn_temperature_tuning");
-  if (tuning != nullptr && tuning->is_number()) {
-    warnings->push_back(absl::StrCat(
-        config.Path("attn_temperature_tuning"), " is ", tuning->dump(),
-        ", as first published, for which transformers wants a flag; read as ",
-        *tuning == 0 ? "false" : "true"));
   }
   const std::vector<std::string> types = LayerTypes(config);
   auto layers = config.PeekInteger("num_hidden_layers");
@@ -297,7 +287,7 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
   }
   WarnOfLayerEntries(model, layers, warnings);
   WarnOfShortLists(model, layers, warnings);
-  WarnOfNopeKeys(model, warnings);
+  WarnOfNopeList(model, warnings);
   const json* list = config.Find("layer_types");
   if (list != nullptr && list->is_array() && layers &&
       *layers != static_cast<std::int64_t>(types.size())) {

@@ -14,6 +14,7 @@
 #include "core/interpretation/known_keys.h"
 #include "core/interpretation/layers.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
 #include "core/interpretation/rope_config.h"
 #include "core/interpretation/rope_dicts.h"
 #include "core/interpretation/scaling_config.h"

@@ -96,11 +96,6 @@ void WarnOfMissingTypes(const ModelLayers& model, const json& class_dict,
   }
 }
 
-// Classes that keep entries for types of layers and convert no older spelling.
-constexpr char kTakesNull[] =
-    "beam cohere_compass diffusion_gemma embedding_gemma2 gemma4 "
-    "gemma4_unified laguna mellum mimo_v2_flash neomme zaya";
-
 // An empty dict is none here, and transformers fails at one in a class that
 // keeps an entry for each type.
 void WarnOfEmpty(const JsonObject& config, std::vector<std::string>* warnings) {
@@ -130,24 +125,6 @@ void WarnOfStrangeTypes(const ModelLayers& model, const std::string& key,
                      " takes dicts for its types of layers alone, and "
                      "transformers refuses the file"));
   }
-}
-
-// Classes that take what the file has in the place of their own dict, and fail
-// without one.
-void WarnOfNoDict(const ModelLayers& model,
-                  std::vector<std::string>* warnings) {
-  const bool is_strict = model.model_type == "cohere2_moe";
-  const absl::string_view key = is_strict ? "rope_parameters" : "rope_scaling";
-  const json* dict = model.config.Find(key);
-  if (dict == nullptr ||
-      !(dict->is_null() || (is_strict && *dict == json::object())) ||
-      !(is_strict || IsAmong(model.model_type, kTakesNull))) {
-    return;
-  }
-  warnings->push_back(absl::StrCat(
-      model.config.Path(key), " is ", dict->dump(),
-      ", which transformers' class of model_type ", model.model_type,
-      " takes in the place of its own dict, and fails; read as absent"));
 }
 
 std::string KindsOf(const Family& family, const json& class_dict) {
@@ -328,7 +305,6 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
       config.Has("rope_parameters")) {
     WarnOfStrangeTypes(model, "rope_parameters", &dicts.warnings);
   }
-  if (rules.profile == Profile::kHf) WarnOfNoDict(model, &dicts.warnings);
   if (by_class && !dicts.dict.Keys().empty() && !from_class) {
     ApplyRule(model, key, class_dict, status, &dicts);
   }

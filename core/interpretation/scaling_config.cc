@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "core/error.h"
+#include "core/interpretation/provenance.h"
 #include "core/interpretation/rope_dicts.h"
 #include "core/interpretation/yarn_config.h"
 
@@ -28,10 +29,10 @@ bool HasDictForEachType(const RopeDict& from) {
 // original_max_position_embeddings, if it is given. transformers moves one that
 // stands beside a flat dict into it, and so replaces the dict's own. mlx-lm
 // reads the dict only, and others that of a nested dict first.
-std::optional<std::int64_t> GivenOriginal(const RopeDict& from) {
-  const auto inner = from.dict.Integer(kOriginal);
+std::optional<Value> GivenOriginal(const RopeDict& from) {
+  const auto inner = IntegerAt(from.dict, kOriginal);
   if (HasDictForEachType(from)) return inner;
-  const auto outer = from.config.Integer(kOriginal);
+  const auto outer = IntegerAt(from.config, kOriginal);
   const bool inner_first = from.nested || from.rules.profile == Profile::kMlx ||
                            from.rules.profile == Profile::kExllamav3;
   return inner_first ? (inner ? inner : outer) : (outer ? outer : inner);
@@ -415,15 +416,14 @@ std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from,
   // transformers moves one beside the dict into it for these types alone.
   const bool is_moved = from.rules.profile != Profile::kHf ||
                         IsAmong(type, "llama3 yarn longrope");
-  const auto given = GivenOriginal(from);
-  const auto original = is_moved      ? given
-                        : from.scales ? from.dict.Integer(kOriginal)
+  const auto original = is_moved      ? GivenOriginal(from)
+                        : from.scales ? IntegerAt(from.dict, kOriginal)
                                       : std::nullopt;
-  if (!original && is_moved && from.family.original > 0 &&
-      ReadsByClass(from.rules)) {
+  if (original) return static_cast<std::int64_t>(original->value);
+  if (is_moved && from.family.original > 0 && ReadsByClass(from.rules)) {
     return from.family.original;
   }
-  return original ? *original : MaxPositions(from.config).value_or(0);
+  return MaxPositions(from.config).value_or(0);
 }
 
 std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why,
@@ -448,29 +448,23 @@ std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
                                                const std::string& type,
                                                std::int64_t otherwise,
                                                ModelRope* rope) {
-  const auto inner = from.dict.Integer(kOriginal);
-  const auto outer = from.config.Integer(kOriginal);
+  const auto outer = IntegerAt(from.config, kOriginal);
+  Choice choice;
+  if (outer) choice.left.push_back(*outer);
   if (const auto given = GivenOriginal(from)) {
-    if (outer && given == outer && !HasDictForEachType(from)) {
-      rope->given_by[std::string(kOriginal)] = from.config.Path(kOriginal);
+    choice.taken = *given;
+    if (const auto inner = IntegerAt(from.dict, kOriginal)) {
+      choice.left.push_back(*inner);
     }
-    if (inner && outer && *inner != *outer) {
-      rope->warnings.push_back(absl::StrCat(
-          from.config.Path(kOriginal), " is ", *outer, ", and ",
-          from.dict.Path(kOriginal), " ", *inner, "; ", from.rules.project,
-          " takes ", *given, ": remove the other"));
-    }
-    return *given;
+    return static_cast<std::int64_t>(Tell(choice, kOriginal, from.rules, rope));
   }
-  if (outer && HasDictForEachType(from)) {
-    rope->warnings.push_back(absl::StrCat(
-        from.config.Path(kOriginal), " ", *outer,
-        " is not read: transformers takes it from the dict of a type of layer "
-        "alone",
+  if (outer) {
+    choice.why = absl::StrCat(
+        "transformers takes it from the dict of a type of layer alone",
         from.family.needs_original
             ? ""
             : ", and max_position_embeddings where that has none",
-        ": give ", from.dict.Path(kOriginal)));
+        ": give ", from.dict.Path(kOriginal));
   }
   const std::string why =
       absl::StrCat("rope type ", type, " needs the original length");
@@ -482,15 +476,15 @@ std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
   if (otherwise < 0 && from.family.original > 0 && ReadsByClass(from.rules)) {
     otherwise = from.family.original;
   }
-  if (otherwise > 0) {
-    Assume(from.dict.Path(kOriginal), absl::StrCat(otherwise),
-           DefaultOf(from.rules), rope);
-    return otherwise;
-  }
-  const std::int64_t length = RequiredMaximum(from, why, rope);
-  Assume(from.dict.Path(kOriginal), absl::StrCat(length),
-         "absent; max_position_embeddings, as transformers has it", rope);
-  return length;
+  const std::int64_t length =
+      otherwise > 0 ? otherwise : RequiredMaximum(from, why, rope);
+  choice.taken = {
+      static_cast<double>(length), absl::StrCat(length),
+      from.dict.Path(kOriginal),
+      otherwise > 0
+          ? DefaultOf(from.rules)
+          : "absent; max_position_embeddings, as transformers has it"};
+  return static_cast<std::int64_t>(Tell(choice, kOriginal, from.rules, rope));
 }
 
 void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original,
@@ -510,17 +504,6 @@ void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original,
 void WriteOutFrequencies(const std::vector<double>& inv_freq, RopeSpec* spec) {
   spec->scaling = ExplicitFrequencies{.values = inv_freq};
   spec->rope_theta.reset();
-}
-
-void Assume(std::string field, std::string value, std::string reason,
-            ModelRope* rope) {
-  rope->assumptions.push_back(
-      {std::move(field), std::move(value), std::move(reason)});
-}
-
-std::string DefaultOf(const ProfileRules& rules) {
-  if (rules.profile == Profile::kHf) return "absent; transformers' default";
-  return absl::StrCat("absent; default of ", rules.project);
 }
 
 void ReadScaling(const RopeDict& from, const std::string& type,

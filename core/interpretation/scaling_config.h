@@ -62,10 +62,4 @@ void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original,
 // changes any more.
 void WriteOutFrequencies(const std::vector<double>& inv_freq, RopeSpec* spec);
 
-void Assume(std::string field, std::string value, std::string reason,
-            ModelRope* rope);
-
-// The reason of an assumption: "absent; transformers' default".
-std::string DefaultOf(const ProfileRules& rules);
-
 }  // namespace posenc::core::interpretation

@@ -12,6 +12,7 @@
 #include "core/interpretation/config.h"
 #include "core/interpretation/presets.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
 #include "core/interpretation/reading_rules.h"
 #include "core/interpretation/scaling_config.h"
 #include "core/text.h"

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "core/interpretation/layers.h"
+#include "core/interpretation/provenance.h"
 #include "core/interpretation/rope_config.h"
 #include "core/interpretation/rope_dicts.h"
 #include "core/interpretation/scaling_config.h"

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
+#include "core/interpretation/provenance.h"
 #include "core/interpretation/scaling_config.h"
 #include "core/rope/scaling.h"
 
