@@ -14,8 +14,8 @@ using core::doctor::LayerGroup;
 
 std::string BaseText(const ResolvedRope& rope) {
   return rope.spec.rope_theta
-             ? absl::StrCat("rope_theta ", core::interpretation::PlainNumber(
-                                               *rope.spec.rope_theta))
+             ? absl::StrCat("rope_theta ",
+                            core::PlainNumber(*rope.spec.rope_theta))
              : core::doctor::DescribeRope(rope);
 }
 
@@ -56,9 +56,9 @@ std::vector<Explanation> ExplanationsOf(const core::doctor::ConfigCase& config,
     if (g == group || ropes[g]->spec.nope) continue;
     add(absl::StrCat("moved as with ", BaseText(*ropes[g]), " (",
                      WhoseRope(config, *ropes[g]), "), theirs is ",
-                     own.spec.rope_theta ? core::interpretation::PlainNumber(
-                                               *own.spec.rope_theta)
-                                         : core::doctor::DescribeRope(own)),
+                     own.spec.rope_theta
+                         ? core::PlainNumber(*own.spec.rope_theta)
+                         : core::doctor::DescribeRope(own)),
         "give the engine, or Reposition, each layer's own encoding "
         "(layer_index)",
         MotionOf(*ropes[g], head_dim, shift));

@@ -426,12 +426,10 @@ class Certifier {
       return Mismatch(
           layer,
           absl::StrCat("moved by their own angles, to within ",
-                       core::interpretation::PlainNumber(coarser.ulps),
-                       " ulps and not ",
-                       core::interpretation::PlainNumber(ulps),
+                       core::PlainNumber(coarser.ulps), " ulps and not ",
+                       core::PlainNumber(ulps),
                        ": as with cosines and sines of ", coarser.dtype),
-          absl::StrCat("give --dtype-bound ",
-                       core::interpretation::PlainNumber(coarser.ulps),
+          absl::StrCat("give --dtype-bound ", core::PlainNumber(coarser.ulps),
                        " if the engine's tables are ", coarser.dtype,
                        ", as transformers' are; else compute them in ",
                        coarser.dtype == "float32" ? "float64" : "float32"));

@@ -193,11 +193,9 @@ void CheckThetaConflict(ConfigCase* config) {
                    })) {
     return;
   }
-  Finding& finding =
-      config->Add("config.theta-conflict",
-                  {interpretation::PlainNumber(*outer), key,
-                   interpretation::PlainNumber(*inner)},
-                  {config->KeyPath("rope_theta"), key + ".rope_theta"});
+  Finding& finding = config->Add(
+      "config.theta-conflict", {PlainNumber(*outer), key, PlainNumber(*inner)},
+      {config->KeyPath("rope_theta"), key + ".rope_theta"});
   const auto base = [](const Reading& reading) {
     return reading.ropes[0]->spec.rope_theta;
   };
@@ -273,17 +271,16 @@ void CheckThetaAbsent(ConfigCase* config) {
   }
   const double taken = *BaseOf(*reference->ropes[0]);
   std::vector<std::string> facts;
-  facts.push_back(absl::StrCat(reference->reader->title, " takes ",
-                               interpretation::PlainNumber(taken)));
+  facts.push_back(
+      absl::StrCat(reference->reader->title, " takes ", PlainNumber(taken)));
   const auto other_base = [&](const Reading& reading) {
     return reading.status().ok() &&
            BaseOf(*reading.ropes[0]).value_or(taken) != taken;
   };
   for (const Reading& reading : config->readings()) {
     if (other_base(reading)) {
-      facts.push_back(absl::StrCat(
-          reading.reader->title, " ",
-          interpretation::PlainNumber(*BaseOf(*reading.ropes[0]))));
+      facts.push_back(absl::StrCat(reading.reader->title, " ",
+                                   PlainNumber(*BaseOf(*reading.ropes[0]))));
     }
   }
   for (const Reading& reading : config->readings()) {
@@ -298,13 +295,12 @@ void CheckThetaAbsent(ConfigCase* config) {
     facts.push_back(absl::StrCat(
         "models of type ", config->type(), " were published with ",
         absl::StrJoin(published, ", ", [](std::string* out, double base) {
-          absl::StrAppend(out, interpretation::PlainNumber(base));
+          absl::StrAppend(out, PlainNumber(base));
         })));
   }
   if (facts.size() < 2) return;
   Finding& finding = config->Add(
-      "config.theta-absent",
-      {absl::StrJoin(facts, ", "), interpretation::PlainNumber(wanted)},
+      "config.theta-absent", {absl::StrJoin(facts, ", "), PlainNumber(wanted)},
       {config->KeyPath(family.theta_key)});
   finding.readers = config->Explain(other_base);
 }
@@ -376,8 +372,7 @@ void CheckTypes(ConfigCase* config) {
     Finding& finding = config->Add(
         "config.type-missing",
         {named.path,
-         factor ? absl::StrCat("factor ", interpretation::PlainNumber(*factor))
-                : "long_factor",
+         factor ? absl::StrCat("factor ", PlainNumber(*factor)) : "long_factor",
          guess},
         {named.path + ".rope_type"});
     finding.readers = config->Explain([](const Reading&) { return true; });

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "core/interpretation/plain_number.h"
+#include "absl/types/span.h"
+#include "core/text.h"
 
 namespace posenc::core::doctor {
 

@@ -16,13 +16,12 @@ namespace posenc::core::doctor {
 namespace {
 
 std::string NumbersText(const std::vector<double>& values) {
-  return absl::StrCat(
-      "[",
-      absl::StrJoin(values, ", ",
-                    [](std::string* out, double value) {
-                      absl::StrAppend(out, interpretation::PlainNumber(value));
-                    }),
-      "]");
+  return absl::StrCat("[",
+                      absl::StrJoin(values, ", ",
+                                    [](std::string* out, double value) {
+                                      absl::StrAppend(out, PlainNumber(value));
+                                    }),
+                      "]");
 }
 
 class GgufChecks {
@@ -59,15 +58,14 @@ class GgufChecks {
       const double ext = *of_.gguf.yarn_ext_factor;
       if (ext > 0 && ext != 1) {
         const std::string key = of_.gguf.Key("rope.scaling.yarn_ext_factor");
-        of_.Add("gguf.yarn-ext-factor", {key, interpretation::PlainNumber(ext)},
-                {key});
+        of_.Add("gguf.yarn-ext-factor", {key, PlainNumber(ext)}, {key});
         of_.explained = true;
       }
     }
     std::vector<std::string> has;
     if (of_.file.factor && *of_.file.factor != 1) {
-      has.push_back(absl::StrCat(
-          "scaling.factor ", interpretation::PlainNumber(*of_.file.factor)));
+      has.push_back(
+          absl::StrCat("scaling.factor ", PlainNumber(*of_.file.factor)));
     }
     if (!of_.file.rope_freqs.empty()) has.emplace_back("rope_freqs.weight");
     if (!of_.file.factors_long.empty()) {
@@ -88,28 +86,24 @@ class GgufChecks {
     const std::string key = of_.gguf.Key("rope.freq_base");
     const bool by_flag = runtime_.Find("--rope-freq-base") != nullptr;
     const std::string is =
-        of_.gguf.freq_base
-            ? absl::StrCat(interpretation::PlainNumber(*of_.gguf.freq_base),
-                           by_flag ? " by --rope-freq-base" : "")
-            : "absent";
-    Finding& finding =
-        of_.Add("gguf.freq-base",
-                {key, is, interpretation::PlainNumber(of_.gguf.Base()),
-                 interpretation::PlainNumber(base)},
-                {key});
+        of_.gguf.freq_base ? absl::StrCat(PlainNumber(*of_.gguf.freq_base),
+                                          by_flag ? " by --rope-freq-base" : "")
+                           : "absent";
+    Finding& finding = of_.Add(
+        "gguf.freq-base",
+        {key, is, PlainNumber(of_.gguf.Base()), PlainNumber(base)}, {key});
     of_.explained = true;
     if (by_flag) {
-      finding.fix = absl::StrCat(
-          "give --rope-freq-base ", interpretation::PlainNumber(base),
-          DiffersBy(of_.file.Base(), base, kGgufTolerance)
-              ? ""
-              : ", or leave it out");
+      finding.fix =
+          absl::StrCat("give --rope-freq-base ", PlainNumber(base),
+                       DiffersBy(of_.file.Base(), base, kGgufTolerance)
+                           ? ""
+                           : ", or leave it out");
     } else if (const std::string table = TableWithBase(of_.gguf.Base());
                of_.gguf.freq_base && !table.empty()) {
       finding.fix = absl::StrCat(
-          "set \"rope_theta\": ", interpretation::PlainNumber(of_.gguf.Base()),
-          " in ", of_.config->path(), ": ", table, " has it, too; or ",
-          finding.fix);
+          "set \"rope_theta\": ", PlainNumber(of_.gguf.Base()), " in ",
+          of_.config->path(), ": ", table, " has it, too; or ", finding.fix);
     }
   }
 
@@ -143,9 +137,9 @@ class GgufChecks {
 
   // The reference's scaling as llama.cpp's flags.
   std::string ScalingFlags() const {
-    std::string flags = absl::StrCat(
-        "--rope-scaling ", of_.IsYarn() ? "yarn" : "linear", " --rope-scale ",
-        interpretation::PlainNumber(of_.ReferenceFactor()));
+    std::string flags =
+        absl::StrCat("--rope-scaling ", of_.IsYarn() ? "yarn" : "linear",
+                     " --rope-scale ", PlainNumber(of_.ReferenceFactor()));
     if (of_.IsYarn()) absl::StrAppend(&flags, OriginalFlag());
     return flags;
   }
@@ -196,8 +190,8 @@ class GgufChecks {
     } else if (!of_.gguf.scaling_type && of_.gguf.factor && !of_.IsLinear()) {
       of_.Add(
           "gguf.scaling-type-missing",
-          {key, interpretation::PlainNumber(*of_.gguf.factor),
-           of_.config->path(), of_.ReferenceText(), type,
+          {key, PlainNumber(*of_.gguf.factor), of_.config->path(),
+           of_.ReferenceText(), type,
            of_.IsYarn() && !of_.gguf.original_context_length ? OriginalFlag()
                                                              : ""},
           {key});
@@ -224,9 +218,8 @@ class GgufChecks {
         {"llama.cpp",
          absl::StrCat(flags.empty() ? of_.gguf.Key("rope.scaling.factor")
                                     : absl::StrCat(flags, ": the factor"),
-                      " is ", interpretation::PlainNumber(factor), " (",
-                      of_.gguf.ScalingType(), "), and ", of_.config->path(),
-                      " has no scaling"),
+                      " is ", PlainNumber(factor), " (", of_.gguf.ScalingType(),
+                      "), and ", of_.config->path(), " has no scaling"),
          flags.empty()
              ? absl::StrCat(
                    "--rope-scaling none, or convert it anew; if the model "
@@ -252,8 +245,8 @@ class GgufChecks {
     }
     if (DiffersBy(factor, of_.ReferenceFactor(), kGgufTolerance)) {
       tell("rope.scaling.factor",
-           of_.gguf.factor ? interpretation::PlainNumber(factor) : "absent: 1",
-           interpretation::PlainNumber(of_.ReferenceFactor()));
+           of_.gguf.factor ? PlainNumber(factor) : "absent: 1",
+           PlainNumber(of_.ReferenceFactor()));
     }
     const bool other_amplitude = !facts.empty();
     if (const auto* yarn =
@@ -379,11 +372,9 @@ class GgufChecks {
     if (of_.sliding->spec.rope_theta &&
         DiffersBy(base, *of_.sliding->spec.rope_theta, kGgufTolerance)) {
       tell("rope.freq_base_swa",
-           of_.gguf.freq_base_swa
-               ? interpretation::PlainNumber(base)
-               : absl::StrCat("absent: ", interpretation::PlainNumber(base)),
-           absl::StrCat(
-               "", interpretation::PlainNumber(*of_.sliding->spec.rope_theta)),
+           of_.gguf.freq_base_swa ? PlainNumber(base)
+                                  : absl::StrCat("absent: ", PlainNumber(base)),
+           absl::StrCat("", PlainNumber(*of_.sliding->spec.rope_theta)),
            "float");
     }
     const std::int64_t width =
@@ -425,17 +416,14 @@ class GgufChecks {
     const bool absent = by_log || (multiplier && !of_.gguf.attn_factor);
     const std::string attn_factor = absl::StrCat(
         of_.gguf.Key("rope.scaling.attn_factor"), "=float:",
-        interpretation::PlainNumber(of_.gguf.attn_factor.value_or(1) *
-                                    of_.reference->attention_factor /
-                                    rope->attention_factor));
+        PlainNumber(of_.gguf.attn_factor.value_or(1) *
+                    of_.reference->attention_factor / rope->attention_factor));
     Finding& finding = of_.Add(
         "gguf.amplitude",
-        {interpretation::PlainNumber(rope->attention_factor),
+        {PlainNumber(rope->attention_factor),
          absent ? absl::StrCat(key, " (absent)") : key,
-         interpretation::PlainNumber(of_.reference->attention_factor),
-         of_.config->path(),
-         by_log ? absl::StrCat(key, "=float:",
-                               interpretation::PlainNumber(LogMultiplier()))
+         PlainNumber(of_.reference->attention_factor), of_.config->path(),
+         by_log ? absl::StrCat(key, "=float:", PlainNumber(LogMultiplier()))
                 : attn_factor},
         {key});
     Verdict amplitude = finding.readers[0];

@@ -26,8 +26,7 @@ class FactorChecks {
         *of_.gguf.factor != 1 && of_.gguf.ScalingType() != "none") {
       BadTensor(absl::StrCat("rope_freqs.weight stands beside ",
                              of_.gguf.Key("rope.scaling.factor"), " ",
-                             interpretation::PlainNumber(*of_.gguf.factor),
-                             ": both apply"),
+                             PlainNumber(*of_.gguf.factor), ": both apply"),
                 ", or --rope-scaling none");
       return;
     }
@@ -92,10 +91,9 @@ class FactorChecks {
                           const std::vector<double>& theirs) {
       const int i = differs(ours, theirs);
       if (i < 0) return;
-      BadTensor(absl::StrCat(name, " has ",
-                             interpretation::PlainNumber(ours[i]), " for pair ",
+      BadTensor(absl::StrCat(name, " has ", PlainNumber(ours[i]), " for pair ",
                              i, ", ", of_.config->path(), " ",
-                             interpretation::PlainNumber(theirs[i])));
+                             PlainNumber(theirs[i])));
     };
     tell("rope_factors_long.weight", of_.gguf.factors_long, lists.long_factor);
     tell("rope_factors_short.weight", of_.gguf.factors_short,
@@ -125,13 +123,12 @@ class FactorChecks {
     if (of_.NeedsFreqs() && DiffersBy(fits, of_.ReferenceFactor(), kFactors) &&
         of_.ReferenceFactor() != 1) {
       return BadTensor(absl::StrCat(
-          "rope_freqs.weight fits factor ", interpretation::PlainNumber(fits),
-          ", ", of_.config->path(), " says ",
-          interpretation::PlainNumber(of_.ReferenceFactor())));
+          "rope_freqs.weight fits factor ", PlainNumber(fits), ", ",
+          of_.config->path(), " says ", PlainNumber(of_.ReferenceFactor())));
     }
     BadTensor(absl::StrCat("rope_freqs.weight has factors up to ",
-                           interpretation::PlainNumber(fits), ", and ",
-                           of_.config->path(), " has ", of_.ReferenceText()),
+                           PlainNumber(fits), ", and ", of_.config->path(),
+                           " has ", of_.ReferenceText()),
               absl::StrCat("; if the model was trained so, add the scaling to ",
                            of_.config->path()));
   }

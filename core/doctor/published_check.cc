@@ -299,10 +299,9 @@ bool IsOneKeyAway(const Likeness& likeness) {
 // The words of one for a message, by what the two differ in.
 std::string Text(const ResolvedRope& rope, const ResolvedRope& other) {
   const auto base = [](const ResolvedRope& one) {
-    return absl::StrCat("base ",
-                        one.spec.rope_theta
-                            ? interpretation::PlainNumber(*one.spec.rope_theta)
-                            : "of its own");
+    return absl::StrCat("base ", one.spec.rope_theta
+                                     ? PlainNumber(*one.spec.rope_theta)
+                                     : "of its own");
   };
   const auto factor = FactorOf(rope.spec), theirs = FactorOf(other.spec);
   std::string text;
@@ -310,7 +309,7 @@ std::string Text(const ResolvedRope& rope, const ResolvedRope& other) {
   if (factor && theirs && *factor != *theirs &&
       rope.spec.scaling.index() == other.spec.scaling.index()) {
     absl::StrAppend(&text, text.empty() ? "" : ", ", "factor ",
-                    interpretation::PlainNumber(*factor));
+                    PlainNumber(*factor));
   } else if (ScalingAlone(rope.spec) != ScalingAlone(other.spec)) {
     absl::StrAppend(&text, text.empty() ? "" : ", ", ScalingAlone(rope.spec));
   }
@@ -318,10 +317,9 @@ std::string Text(const ResolvedRope& rope, const ResolvedRope& other) {
     text = interpretation::ScalingText(rope.spec);
   }
   if (text.empty()) {
-    text = absl::StrCat(
-        "amplitude ", interpretation::PlainNumber(rope.attention_factor),
-        ", softmax x ",
-        interpretation::PlainNumber(rope.softmax_scale_multiplier));
+    text = absl::StrCat("amplitude ", PlainNumber(rope.attention_factor),
+                        ", softmax x ",
+                        PlainNumber(rope.softmax_scale_multiplier));
   }
   return text;
 }

@@ -72,10 +72,9 @@ std::string ClassScaling(const ConfigCase& config, const ResolvedRope& ours) {
   if (!config.Dicts().empty() || !dict.is_object() || !ours.spec.rope_theta) {
     return std::string(kNeverScales);
   }
-  return absl::StrCat(
-      "write what transformers' class takes into the file: ",
-      "\"rope_theta\": ", interpretation::PlainNumber(*ours.spec.rope_theta),
-      ", \"rope_scaling\": ", dict.dump());
+  return absl::StrCat("write what transformers' class takes into the file: ",
+                      "\"rope_theta\": ", PlainNumber(*ours.spec.rope_theta),
+                      ", \"rope_scaling\": ", dict.dump());
 }
 
 // One base in a dict that this reader does not look into; or else nothing that
@@ -92,9 +91,9 @@ std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
   if (ours.spec.rope_theta && theirs.spec.rope_theta &&
       *ours.spec.rope_theta != *theirs.spec.rope_theta &&
       !config.Number("rope_theta")) {
-    return absl::StrCat("write \"rope_theta\": ",
-                        interpretation::PlainNumber(*ours.spec.rope_theta),
-                        " beside the dict, where every reader looks for it");
+    return absl::StrCat(
+        "write \"rope_theta\": ", PlainNumber(*ours.spec.rope_theta),
+        " beside the dict, where every reader looks for it");
   }
   return "run it with the reference's reader where these distances matter, or "
          "spell the scaling with keys that both read";
@@ -129,30 +128,28 @@ std::string AmplitudeFix(const ConfigCase& config, const ResolvedRope& ours,
     return ClassScaling(config, ours);
   }
   if (dict == nullptr) {
-    return absl::StrCat(
-        "write \"attention_factor\": ", interpretation::PlainNumber(wanted),
-        ", or use another reader");
+    return absl::StrCat("write \"attention_factor\": ", PlainNumber(wanted),
+                        ", or use another reader");
   }
   if (!config.Number(*dict, "attention_factor")) {
     return absl::StrCat("remove \"attn_factor\" from ", path,
                         "; or, if the model was trained with it, add "
                         "\"attention_factor\": ",
-                        interpretation::PlainNumber(theirs.attention_factor),
-                        " beside it");
+                        PlainNumber(theirs.attention_factor), " beside it");
   }
   const std::string flag =
       "; for llama.cpp --override-kv "
       "ARCHITECTURE.rope.scaling.attn_factor=float:";
   const double factor = std::get<YarnScaling>(ours.spec.scaling).factor;
   const double implied = factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
-  const std::string multiplier = interpretation::PlainNumber(wanted / implied);
+  const std::string multiplier = PlainNumber(wanted / implied);
   // SGLang would multiply by attn_factor what the pair gives.
   if (wanted == 1 && !config.family().softmax_mscale) {
     return absl::StrCat("write \"mscale\": 1 and \"mscale_all_dim\": 1 in ",
                         path, ", without \"attn_factor\"", flag, multiplier);
   }
-  return absl::StrCat("write both in ", path, ": \"attention_factor\": ",
-                      interpretation::PlainNumber(wanted),
+  return absl::StrCat("write both in ", path,
+                      ": \"attention_factor\": ", PlainNumber(wanted),
                       " and \"attn_factor\": ", multiplier, flag, multiplier);
 }
 

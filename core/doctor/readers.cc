@@ -99,9 +99,9 @@ absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
   for (const double w : rope->inv_freq) {
     if (!(w == 0 ||
           (std::abs(w) >= kMinFrequency && std::abs(w) <= kMaxFrequency))) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "config_json: gives a frequency ", interpretation::PlainNumber(w),
-          ", which is out of range"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("config_json: gives a frequency ", PlainNumber(w),
+                       ", which is out of range"));
     }
   }
   return rope;
@@ -155,8 +155,7 @@ std::string DescribeRope(const ResolvedRope& rope) {
   if (rope.spec.nope) return "no rotation";
   std::string text = absl::StrCat(rope.spec.rotary_dim, " channels");
   if (rope.spec.rope_theta) {
-    absl::StrAppend(&text, ", base ",
-                    interpretation::PlainNumber(*rope.spec.rope_theta));
+    absl::StrAppend(&text, ", base ", PlainNumber(*rope.spec.rope_theta));
   }
   // Without the ends of a ramp.
   const std::string scaling = interpretation::ScalingText(rope.spec);
@@ -164,8 +163,7 @@ std::string DescribeRope(const ResolvedRope& rope) {
                   absl::string_view(scaling).substr(0, scaling.find(", ramp")));
   if (rope.attention_factor != 1) {
     absl::StrAppend(&text, ", amplitude ",
-                    interpretation::PlainNumber(
-                        std::round(rope.attention_factor * 1e6) / 1e6));
+                    PlainNumber(std::round(rope.attention_factor * 1e6) / 1e6));
   }
   return text;
 }

@@ -234,12 +234,12 @@ void CheckOverrides(const Runtime& runtime, const ConfigCase& config,
       const Comparison comparison =
           Compare(*meant[0], *taken[0], config.reach());
       if (!comparison.any()) continue;
-      Finding& finding = Add(
-          "runtime.override-drops-theta",
-          {absl::StrCat(flag, " ", path), std::string(reader.title),
-           interpretation::PlainNumber(taken[0]->spec.rope_theta.value_or(0)),
-           interpretation::PlainNumber(theta)},
-          {absl::StrCat(path, ".rope_theta")}, &config, findings);
+      Finding& finding =
+          Add("runtime.override-drops-theta",
+              {absl::StrCat(flag, " ", path), std::string(reader.title),
+               PlainNumber(taken[0]->spec.rope_theta.value_or(0)),
+               PlainNumber(theta)},
+              {absl::StrCat(path, ".rope_theta")}, &config, findings);
       finding.readers = {VerdictOf(comparison, reader, *taken[0])};
       JudgeBySize(&finding);
     }
@@ -368,8 +368,7 @@ std::string YarnFlags(const Runtime& runtime, const ConfigCase* config,
   }
   if (runtime.engine == Runtime::Engine::kLlamaCpp || config == nullptr) {
     return absl::StrCat("--rope-scaling yarn --rope-scale ",
-                        interpretation::PlainNumber(factor),
-                        " --yarn-orig-ctx ", claimed);
+                        PlainNumber(factor), " --yarn-orig-ctx ", claimed);
   }
   const auto override =
       MergedOverride(*config, {{"rope_type", "yarn"},

@@ -21,7 +21,7 @@ using nlohmann::json;
 // max_position_embeddings as a number for messages.
 std::string LengthText(double length) {
   return length < 0x1p53 ? absl::StrCat(static_cast<std::int64_t>(length))
-                         : interpretation::PlainNumber(length);
+                         : PlainNumber(length);
 }
 
 bool NeedsOriginal(const std::string& type) {
@@ -53,11 +53,10 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   const std::string key = named.path + ".factor";
   if (!(*factor > 0)) return;  // what reads it says so
   if (*factor < 1) {
-    config->Add(
-        "config.factor-below-one",
-        {named.path, interpretation::PlainNumber(*factor),
-         interpretation::PlainNumber(1 / *factor), Unscaled(named, *config)},
-        {key});
+    config->Add("config.factor-below-one",
+                {named.path, PlainNumber(*factor), PlainNumber(1 / *factor),
+                 Unscaled(named, *config)},
+                {key});
   }
   if (!original || !maximum || !(*original >= 1)) return;
   const auto length = static_cast<double>(*maximum);
@@ -69,15 +68,14 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
         absl::StrCat("\"max_position_embeddings\": ",
                      LengthText(std::round(*factor * *original)));
     config->Add("config.factor-ratio",
-                {named.path, interpretation::PlainNumber(*factor),
-                 absl::StrCat(*maximum), LengthText(*original),
-                 interpretation::PlainNumber(ratio), raised},
+                {named.path, PlainNumber(*factor), absl::StrCat(*maximum),
+                 LengthText(*original), PlainNumber(ratio), raised},
                 {key, config->KeyPath("max_position_embeddings")});
   }
   if (*factor > 1 && length == *original && !type.empty() &&
       type != "default") {
     config->Add("config.length-not-raised",
-                {interpretation::PlainNumber(*factor), absl::StrCat(*maximum),
+                {PlainNumber(*factor), absl::StrCat(*maximum),
                  LengthText(std::round(*factor * *original))},
                 {config->KeyPath("max_position_embeddings")});
   }

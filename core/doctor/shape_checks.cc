@@ -47,11 +47,11 @@ void CheckPartialDefault(ConfigCase* config) {
   }
   if (facts.empty()) return;
   facts.push_back(absl::StrCat(reference->reader->title, " ", width));
-  Finding& finding = config->Add(
-      "config.partial-default",
-      {std::string(family.partial_key),
-       interpretation::PlainNumber(family.partial), absl::StrJoin(facts, ", ")},
-      {config->KeyPath(family.partial_key)});
+  Finding& finding =
+      config->Add("config.partial-default",
+                  {std::string(family.partial_key), PlainNumber(family.partial),
+                   absl::StrJoin(facts, ", ")},
+                  {config->KeyPath(family.partial_key)});
   finding.readers = config->Explain(other_width);
   JudgeBySize(&finding);
 }
@@ -106,9 +106,9 @@ void CheckPartialConflict(ConfigCase* config) {
   };
   std::vector<std::string> facts, keys, dropped;
   for (const Told& one : told) {
-    facts.push_back(absl::StrCat(
-        one.path, " ", interpretation::PlainNumber(one.value), " (",
-        interpretation::PlainNumber(one.width), " channels of ", head, ")"));
+    facts.push_back(absl::StrCat(one.path, " ", PlainNumber(one.value), " (",
+                                 PlainNumber(one.width), " channels of ", head,
+                                 ")"));
     keys.push_back(one.path);
     if (is_dropped(one.path)) dropped.push_back(one.path);
   }
@@ -139,17 +139,18 @@ std::optional<double> RowsOfAHead(const ConfigCase& config, double heads) {
 // `hint` follows the number in the fix.
 void AddHeadDim(const std::string& fact, double wanted, ConfigCase* config,
                 const std::string& hint = "") {
-  config->Add("config.head-dim-derived",
-              {fact, absl::StrCat("write it: \"head_dim\": ",
-                                  interpretation::PlainNumber(wanted), hint)},
-              {config->KeyPath("head_dim")});
+  config->Add(
+      "config.head-dim-derived",
+      {fact,
+       absl::StrCat("write it: \"head_dim\": ", PlainNumber(wanted), hint)},
+      {config->KeyPath("head_dim")});
 }
 
 std::string RowsText(const ConfigCase& config, double heads, double wanted) {
-  return absl::StrCat("k_proj has ", *config.key_rows, " rows for ",
-                      interpretation::PlainNumber(
-                          config.Number("num_key_value_heads").value_or(heads)),
-                      " heads: ", interpretation::PlainNumber(wanted));
+  return absl::StrCat(
+      "k_proj has ", *config.key_rows, " rows for ",
+      PlainNumber(config.Number("num_key_value_heads").value_or(heads)),
+      " heads: ", PlainNumber(wanted));
 }
 
 // Types whose attention divides the width by the heads, whatever a file says.
@@ -171,18 +172,15 @@ void AddUndividedWidth(double width, double heads, ConfigCase* config) {
   const double below = std::floor(width / heads) * heads;
   config->Add(
       "config.head-dim-derived",
-      {absl::StrCat("hidden_size ", interpretation::PlainNumber(width),
-                    " is no multiple of num_attention_heads ",
-                    interpretation::PlainNumber(heads),
-                    ", which transformers' class of model_type ",
-                    config->model_type(),
-                    " refuses or rounds down, whatever head_dim says"),
-       absl::StrCat(
-           "correct the one that is wrong: hidden_size is the number "
-           "of columns of q_proj.weight (",
-           below > 0 ? absl::StrCat(interpretation::PlainNumber(below), " and ")
-                     : "",
-           interpretation::PlainNumber(below + heads), " would fit)")},
+      {absl::StrCat(
+           "hidden_size ", PlainNumber(width),
+           " is no multiple of num_attention_heads ", PlainNumber(heads),
+           ", which transformers' class of model_type ", config->model_type(),
+           " refuses or rounds down, whatever head_dim says"),
+       absl::StrCat("correct the one that is wrong: hidden_size is the number "
+                    "of columns of q_proj.weight (",
+                    below > 0 ? absl::StrCat(PlainNumber(below), " and ") : "",
+                    PlainNumber(below + heads), " would fit)")},
       {config->KeyPath("hidden_size"), config->KeyPath("num_attention_heads")});
 }
 
@@ -214,18 +212,17 @@ void CheckHeadDim(ConfigCase* config) {
   if (given) {
     // Layers that differ may have heads of several widths.
     if (!rows || *rows == *given || config->groups().size() > 1) return;
-    return AddHeadDim(
-        absl::StrCat("head_dim is ", interpretation::PlainNumber(*given),
-                     ", and ", RowsText(*config, *heads, *rows)),
-        *rows, config);
+    return AddHeadDim(absl::StrCat("head_dim is ", PlainNumber(*given),
+                                   ", and ", RowsText(*config, *heads, *rows)),
+                      *rows, config);
   }
   if (!has_width) return;
   const double quotient = *width / *heads;
   const auto head = static_cast<std::int64_t>(quotient);
-  const std::string derived = absl::StrCat(
-      "head_dim is absent; hidden_size ", interpretation::PlainNumber(*width),
-      " / num_attention_heads ", interpretation::PlainNumber(*heads), " gives ",
-      interpretation::PlainNumber(quotient));
+  const std::string derived =
+      absl::StrCat("head_dim is absent; hidden_size ", PlainNumber(*width),
+                   " / num_attention_heads ", PlainNumber(*heads), " gives ",
+                   PlainNumber(quotient));
   if (rows) {
     // The weights prove any width, a power of two or not.
     if (*rows == quotient) return;
@@ -381,11 +378,10 @@ void CheckSections(ConfigCase* config) {
         {absl::StrCat("mrope_section [",
                       absl::StrJoin(sections, ", ",
                                     [](std::string* out, double s) {
-                                      absl::StrAppend(
-                                          out, interpretation::PlainNumber(s));
+                                      absl::StrAppend(out, PlainNumber(s));
                                     }),
-                      "] sums to ", interpretation::PlainNumber(sum),
-                      ", and there are ", pairs, " pairs"),
+                      "] sums to ", PlainNumber(sum), ", and there are ", pairs,
+                      " pairs"),
          has_axes && own[0] + own[1] + own[2] == pairs
              ? absl::StrCat("[", own[0], ", ", own[1], ", ", own[2], "]")
              : absl::StrCat("with the sum ", pairs),

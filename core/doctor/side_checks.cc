@@ -65,9 +65,8 @@ void CheckParams(const DoctorInput& input, const ConfigCase& config,
           rope->attention_factor == 1
               ? "write \"mscale\": 1 and \"mscale_all_dim\": 1, or "
                 "\"attention_factor\": 1,"
-              : absl::StrCat(
-                    "write \"attention_factor\": ",
-                    interpretation::PlainNumber(rope->attention_factor)),
+              : absl::StrCat("write \"attention_factor\": ",
+                             PlainNumber(rope->attention_factor)),
           " in ", dict, " of the configuration");
     }
     Finding& finding = AddFinding(
@@ -93,12 +92,12 @@ void CheckTokenizer(const DoctorInput& input, const ConfigCase& config,
   // transformers writes 10^30 for "not known".
   constexpr double kUnknown = 1e15;
   if (length >= kUnknown || length == static_cast<double>(*maximum)) return;
-  AddFinding("config.tokenizer-length",
-             {input.path, interpretation::PlainNumber(length), config.path(),
-              absl::StrCat(*maximum)},
-             {input.path, config.path()},
-             {"model_max_length", config.KeyPath("max_position_embeddings")},
-             findings);
+  AddFinding(
+      "config.tokenizer-length",
+      {input.path, PlainNumber(length), config.path(), absl::StrCat(*maximum)},
+      {input.path, config.path()},
+      {"model_max_length", config.KeyPath("max_position_embeddings")},
+      findings);
 }
 
 void CompareConfigs(const ConfigCase& first, const ConfigCase& second,

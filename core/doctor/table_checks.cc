@@ -137,7 +137,7 @@ std::string Round(double value) {
   for (const double unit : {1000.0, 100.0, 1.0, 0.5}) {
     const double near = std::round(value / unit) * unit;
     if (near > 0 && RelativeDifference(value, near) < 2e-4) {
-      return interpretation::PlainNumber(near);
+      return PlainNumber(near);
     }
   }
   return absl::StrFormat("%.6g", value);
@@ -321,7 +321,7 @@ class TableChecks {
           scaled ? absl::StrCat(" and factor ", Round(ours->factor)) : "");
       const std::string scaling = interpretation::ScalingText(reference.spec);
       says = absl::StrCat(
-          interpretation::PlainNumber(base),
+          PlainNumber(base),
           scaling == "no scaling" && !scaled
               ? ""
               : absl::StrCat(", ", scaling.substr(0, scaling.find(", ramp"))));

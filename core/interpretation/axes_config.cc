@@ -61,19 +61,17 @@ std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, ModelRope* rope) {
     Assume(from.dict.Path("mrope_section"), "", why, rope);
     // ERNIE's fails as it is built, others as they are applied.
     if (from.family.axes == AxisAssignment::kAlternatingTail) {
-      rope->warnings.push_back(
-          absl::StrCat(from.dict.Path("mrope_section"), " is ", why));
+      Warn(&rope->warnings, from.dict, "mrope_section", " is ", why);
     }
     return std::nullopt;
   }
   Assume(from.dict.Path("mrope_section"), absl::StrCat(a, ", ", b, ", ", c),
          DefaultOf(from.rules), rope);
   if (IsAmong(from.model_type, kChecksSections) && !from.from_class) {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path("mrope_section"),
-        " is absent in a dict that is given, "
-        "at which transformers' class of model_type ",
-        from.model_type, " fails; ", a, ", ", b, ", ", c, " is used"));
+    Warn(&rope->warnings, from.dict, "mrope_section",
+         " is absent in a dict that is given, "
+         "at which transformers' class of model_type ",
+         from.model_type, " fails; ", a, ", ", b, ", ", c, " is used");
   }
   if (from.family.axes == AxisAssignment::kAlternatingTail) {
     return RotaryAxes{.assignment = from.family.axes, .sections = {c, a, b}};
@@ -97,14 +95,13 @@ void FitSections(const RopeDict& from, ModelRope* rope) {
   }
   if (fitted == axes->sections) return;
   if (IsAmong(from.model_type, kChecksSections)) {
-    rope->warnings.push_back(
-        absl::StrCat(from.dict.Path("mrope_section"), " [",
-                     absl::StrJoin(axes->sections, ", "),
-                     "] does not sum to the ", rope->spec.rotary_dim / 2,
-                     " pairs, which transformers' class of "
-                     "model_type ",
-                     from.model_type, " refuses; [",
-                     absl::StrJoin(fitted, ", "), "] is used"));
+    Warn(&rope->warnings, from.dict, "mrope_section", " [",
+         absl::StrJoin(axes->sections, ", "), "] does not sum to the ",
+         rope->spec.rotary_dim / 2,
+         " pairs, which transformers' class of "
+         "model_type ",
+         from.model_type, " refuses; [", absl::StrJoin(fitted, ", "),
+         "] is used");
   }
   Assume(from.dict.Path("mrope_section"), absl::StrJoin(fitted, ", "),
          absl::StrCat("[", absl::StrJoin(axes->sections, ", "), "] for ",

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -50,9 +51,9 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
     keys.config[key] = *config.Find(key);
   }
   const auto warn = [&](absl::string_view key, absl::string_view fact) {
-    keys.warnings.push_back(absl::StrCat(
-        config.Path(key), " ", Shortened(*config.Find(key)), " is not read: ",
-        project, "' class of model_type ", model_type, " ", fact));
+    Warn(&keys.warnings, config, key, " ", Shortened(*config.Find(key)),
+         " is not read: ", project, "' class of model_type ", model_type, " ",
+         fact);
   };
   // A whole file that says nothing of its width is not filled in. Parts of
   // published files are sparse: LLaVA 1.5 states none of Llama's own sizes.

@@ -8,6 +8,7 @@
 #include "core/interpretation/class_defaults.h"
 #include "core/interpretation/families.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -216,11 +217,10 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key,
     if (Holds(PartRule::kNoLength,
               config.PeekText("model_type").value_or("")) &&
         absl::StartsWith(name, "rope_") && name != "rope_theta") {
-      warnings->push_back(absl::StrCat(
-          config.Path(name), " stands beside ", key,
-          ", where transformers looks for max_position_embeddings, too, and "
-          "fails; ",
-          key, " is read"));
+      Warn(warnings, config, name, " stands beside ", key,
+           ", where transformers looks for max_position_embeddings, too, and "
+           "fails; ",
+           key, " is read");
       continue;
     }
     if (value->is_null()) continue;
@@ -228,19 +228,17 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key,
     if (inner != nullptr && *inner == *value) {
       if (name == "rope_parameters" && value->is_object() &&
           value->contains("rope_type") && !value->contains("rope_theta")) {
-        warnings->push_back(absl::StrCat(
-            config.Path(name), " has no rope_theta beside ", key,
-            ", which transformers checks there, too, and refuses; ", key,
-            " is read"));
+        Warn(warnings, config, name, " has no rope_theta beside ", key,
+             ", which transformers checks there, too, and refuses; ", key,
+             " is read");
       }
       continue;
     }
-    warnings->push_back(absl::StrCat(
-        config.Path(name), " ", Shortened(*value),
-        " is not read by transformers: ", key,
-        " describes the model that rotates",
-        inner == nullptr ? ", and has none"
-                         : absl::StrCat(", and has ", Shortened(*inner))));
+    Warn(warnings, config, name, " ", Shortened(*value),
+         " is not read by transformers: ", key,
+         " describes the model that rotates",
+         inner == nullptr ? ", and has none"
+                          : absl::StrCat(", and has ", Shortened(*inner)));
   }
 }
 

@@ -107,11 +107,10 @@ absl::StatusOr<ModelRope> ReadPart(
   rope->warnings.insert(rope->warnings.end(), keys.warnings.begin(),
                         keys.warnings.end());
   if (is_plain) {
-    rope->warnings.push_back(absl::StrCat(
-        config.Path("use_mla"),
-        " is false: the code beside the checkpoint has Llama's attention, and "
-        "transformers' class of model_type deepseek_v2 no such switch; the "
-        "former is read"));
+    Warn(&rope->warnings, config, "use_mla",
+         " is false: the code beside the checkpoint has Llama's attention, and "
+         "transformers' class of model_type deepseek_v2 no such switch; the "
+         "former is read");
   }
   return rope;
 }

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/interpretation/float32_frequency.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -24,7 +25,7 @@ struct DiffusionFamily {
   // Key of each axis' channels; empty: a third of attention_head_dim each, what
   // is left over to time (Wan).
   absl::string_view widths_key = {};
-  std::int32_t widths[4] = {};  // one for each of `axes`
+  std::int32_t widths[4] = {};       // one for each of `axes`
   absl::string_view theta_key = {};  // empty: the base is fixed
   double theta = 10000;
   bool float32 = false;
@@ -170,11 +171,10 @@ absl::StatusOr<ModelRope> ReadDiffusion(const JsonObject& config,
     const bool rotary = absl::StartsWith(key, "rope_") ||
                         absl::StartsWith(key, "axes_dim") || key == "theta";
     if (rotary && !config.WasRead(key)) {
-      rope.warnings.push_back(absl::StrCat(
-          config.Path(key), " is not read: diffusers' ", name,
-          family->theta_key.empty() ? " has a base of its own, " : " takes ",
-          family->theta_key.empty() ? NumberText(family->theta)
-                                    : std::string(family->theta_key)));
+      Warn(&rope.warnings, config, key, " is not read: diffusers' ", name,
+           family->theta_key.empty() ? " has a base of its own, " : " takes ",
+           family->theta_key.empty() ? NumberText(family->theta)
+                                     : std::string(family->theta_key));
     }
   }
   rope.assumptions.push_back(

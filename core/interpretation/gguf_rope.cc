@@ -8,8 +8,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "core/interpretation/plain_number.h"
 #include "core/interpretation/profile.h"
+#include "core/text.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -20,10 +20,9 @@ Pairing PairingOfIndexer(const JsonObject& config, const Family& family,
   const Pairing pairing = *given ? Pairing::kInterleaved : Pairing::kHalfSplit;
   if (rules.vllm_modules) return pairing;
   if (pairing != family.indexer) {
-    rope->warnings.push_back(absl::StrCat(
-        config.Path(kKey), " is ", *given ? "true" : "false",
-        ", which transformers does not read: its class's indexer has ",
-        *given ? "half-split" : "interleaved", " pairs, which are used"));
+    Warn(&rope->warnings, config, kKey, " is ", *given ? "true" : "false",
+         ", which transformers does not read: its class's indexer has ",
+         *given ? "half-split" : "interleaved", " pairs, which are used");
   }
   return family.indexer;
 }

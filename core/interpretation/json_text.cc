@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/parsed_text.h"
-#include "core/interpretation/plain_number.h"
+#include "core/text.h"
 
 namespace posenc::core::interpretation {
 namespace {

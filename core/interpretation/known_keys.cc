@@ -11,6 +11,7 @@
 #include "core/interpretation/families.h"
 #include "core/interpretation/layer_entries.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -121,11 +122,10 @@ void WarnOfClassTypes(const ModelLayers& model,
         IsAmong(type.get_ref<const std::string&>(), accepted)) {
       continue;
     }
-    warnings->push_back(absl::StrCat(
-        model.config.Path("layer_types"), " has ", Shortened(type),
-        ", and transformers' class of model_type ", model.model_type, " takes ",
-        absl::StrReplaceAll(accepted, {{" ", ", "}}),
-        " only: it refuses the file"));
+    Warn(warnings, model.config, "layer_types", " has ", Shortened(type),
+         ", and transformers' class of model_type ", model.model_type,
+         " takes ", absl::StrReplaceAll(accepted, {{" ", ", "}}),
+         " only: it refuses the file");
     return;
   }
 }
@@ -178,10 +178,9 @@ void WarnOfRows(const ModelLayers& model, std::vector<std::string>* warnings) {
       continue;
     }
     said = row.key;
-    warnings->push_back(absl::StrCat(
-        model.config.Path(row.key), " is ",
-        row.when == RefusedValue::kGiven ? "given" : Shortened(*value),
-        absl::StrReplaceAll(row.says, {{"{}", model.model_type}})));
+    Warn(warnings, model.config, row.key, " is ",
+         row.when == RefusedValue::kGiven ? "given" : Shortened(*value),
+         absl::StrReplaceAll(row.says, {{"{}", model.model_type}}));
   }
 }
 
@@ -204,10 +203,9 @@ void WarnOfShortLists(const ModelLayers& model,
         (list->empty() && absl::StartsWith(model.model_type, "llama4"))) {
       continue;
     }
-    warnings->push_back(
-        absl::StrCat(model.config.Path(key), " has ", list->size(),
-                     " elements, and num_hidden_layers is ", *layers,
-                     "; transformers' class fails at the layers past them"));
+    Warn(warnings, model.config, key, " has ", list->size(),
+         " elements, and num_hidden_layers is ", *layers,
+         "; transformers' class fails at the layers past them");
   }
 }
 
@@ -221,18 +219,16 @@ void WarnOfNopeList(const ModelLayers& model,
   if (std::any_of(list->begin(), list->end(), [](const json& one) {
         return one.is_number() && one != 0 && one != 1;
       })) {
-    warnings->push_back(absl::StrCat(
-        config.Path("no_rope_layers"), " is ", Shortened(*list),
-        ", which looks like layers' indices; transformers' class reads an "
-        "element for each layer, 0 for one without rope and else 1, and so is "
-        "it read here"));
+    Warn(warnings, config, "no_rope_layers", " is ", Shortened(*list),
+         ", which looks like layers' indices; transformers' class reads an "
+         "element for each layer, 0 for one without rope and else 1, and so is "
+         "it read here");
   }
   if (!list->empty() && std::all_of(list->begin(), list->end(),
                                     [](const json& one) { return one == 0; })) {
-    warnings->push_back(absl::StrCat(
-        config.Path("no_rope_layers"),
-        " is 0 for every layer, so that none rotates; transformers' class "
-        "makes frequencies that no layer takes"));
+    Warn(warnings, config, "no_rope_layers",
+         " is 0 for every layer, so that none rotates; transformers' class "
+         "makes frequencies that no layer takes");
   }
 }
 
@@ -269,9 +265,8 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
         (key == "head_dim" && defaults != nullptr && defaults->head_dim > 0) ||
         (key == "rope_interleave" && model.model_type == "glm4_moe_lite");
     if (value.is_null() && is_never_null) {
-      warnings->push_back(absl::StrCat(
-          config.Path(key),
-          " is null, for which transformers wants a value; read as absent"));
+      Warn(warnings, config, key,
+           " is null, for which transformers wants a value; read as absent");
     }
   }
   if (IsRemote(model.model_type)) {
@@ -291,34 +286,30 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
   const json* list = config.Find("layer_types");
   if (list != nullptr && list->is_array() && layers &&
       *layers != static_cast<std::int64_t>(types.size())) {
-    warnings->push_back(absl::StrCat(config.Path("layer_types"), " has ",
-                                     types.size(),
-                                     " elements, and num_hidden_layers is ",
-                                     *layers, "; transformers refuses that"));
+    Warn(warnings, config, "layer_types", " has ", types.size(),
+         " elements, and num_hidden_layers is ", *layers,
+         "; transformers refuses that");
   }
   const json* const is_long = config.Find("use_long_context");
   const auto maximum = config.PeekInteger("max_position_embeddings");
   if (model.model_type == "zamba2" && is_long != nullptr &&
       *is_long == json(true) && maximum && *maximum != 16384) {
-    warnings->push_back(absl::StrCat(
-        config.Path("max_position_embeddings"), " is ", *maximum,
-        ", and use_long_context is true, by which transformers' class of "
-        "model_type zamba2 takes 16384; so it is read here"));
+    Warn(warnings, config, "max_position_embeddings", " is ", *maximum,
+         ", and use_long_context is true, by which transformers' class of "
+         "model_type zamba2 takes 16384; so it is read here");
   }
   const json* thetas = config.Find("layer_rope_theta");
   if (thetas != nullptr && !thetas->is_null() && *thetas != json::array() &&
       !model.family.layer_bases && model.family.nope != NopeRule::kFromLast) {
-    warnings->push_back(absl::StrCat(
-        config.Path("layer_rope_theta"), " is ", Shortened(*thetas),
-        ", which transformers' class of model_type ", model.model_type,
-        " does not read: its layers turn alike; the list is used here"));
+    Warn(warnings, config, "layer_rope_theta", " is ", Shortened(*thetas),
+         ", which transformers' class of model_type ", model.model_type,
+         " does not read: its layers turn alike; the list is used here");
   }
   for (const std::string& type : types) {
     if (IsAmong(type, kAccepted)) continue;
-    warnings->push_back(absl::StrCat(config.Path("layer_types"), " has \"",
-                                     type,
-                                     "\", which is no type of layer that "
-                                     "transformers knows, and refused there"));
+    Warn(warnings, config, "layer_types", " has \"", type,
+         "\", which is no type of layer that "
+         "transformers knows, and refused there");
     break;
   }
   WarnOfClassTypes(model, warnings);
@@ -328,39 +319,35 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
       !other_width->is_null()) {
     const json* width = config.Find("hidden_size");
     if (width == nullptr || *width != *other_width) {
-      warnings->push_back(absl::StrCat(
-          config.Path("n_embed"), " is ", Shortened(*other_width),
-          ", which transformers' class of model_type falcon takes for "
-          "hidden_size, or refuses; hidden_size is read"));
+      Warn(warnings, config, "n_embed", " is ", Shortened(*other_width),
+           ", which transformers' class of model_type falcon takes for "
+           "hidden_size, or refuses; hidden_size is read");
     }
   }
   const auto hidden = config.PeekInteger("hidden_size");
   const auto heads = config.PeekInteger("num_attention_heads");
   if (hidden && heads && *heads > 0 && *hidden % *heads != 0 &&
       defaults != nullptr && defaults->divided) {
-    warnings->push_back(
-        absl::StrCat(config.Path("hidden_size"), " is ", *hidden,
-                     ", and num_attention_heads ", *heads,
-                     " does not divide it; transformers refuses that"));
+    Warn(warnings, config, "hidden_size", " is ", *hidden,
+         ", and num_attention_heads ", *heads,
+         " does not divide it; transformers refuses that");
   }
 }
 
 void WarnOfNulls(const JsonObject& dict, std::vector<std::string>* warnings) {
   for (const std::string& key : dict.Keys()) {
     if (dict.Find(key)->is_null() && IsAmong(key, kNeverNullInDicts)) {
-      warnings->push_back(absl::StrCat(
-          dict.Path(key),
-          " is null, with which transformers fails; read as absent"));
+      Warn(warnings, dict, key,
+           " is null, with which transformers fails; read as absent");
     }
   }
 }
 
 void WarnOfNoBase(const JsonObject& dict, std::vector<std::string>* warnings) {
   if (dict.Find("rope_theta") != nullptr) return;
-  warnings->push_back(absl::StrCat(
-      dict.Path("rope_theta"),
-      " is absent, and transformers' class has no default for it in an entry "
-      "that is given: it fails"));
+  Warn(warnings, dict, "rope_theta",
+       " is absent, and transformers' class has no default for it in an entry "
+       "that is given: it fails");
 }
 
 bool HasRotaryKey(const JsonObject& config) {

@@ -220,10 +220,9 @@ class ConfigReader {
     const auto channels =
         static_cast<std::int64_t>(*share * static_cast<double>(rope->head_dim));
     if (channels == rope->spec.rotary_dim) return;
-    rope->warnings.push_back(
-        absl::StrCat(config_.Path(kKey), " is not read: it gives ", channels,
-                     " of the ", rope->head_dim, " channels, and ",
-                     rules_.project, " rotates ", rope->spec.rotary_dim));
+    Warn(&rope->warnings, config_, kKey, " is not read: it gives ", channels,
+         " of the ", rope->head_dim, " channels, and ", rules_.project,
+         " rotates ", rope->spec.rotary_dim);
   }
 
   // A class builds the frequencies of every type, so what is wrong with one of

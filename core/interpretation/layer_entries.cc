@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -44,10 +45,9 @@ bool WarnOfSlices(const JsonObject& config, const JsonObject& entries,
   const auto still = config.PeekInteger("qk_nope_head_dim");
   if (given->is_null() && whole && turning && still &&
       *whole != *turning + *still) {
-    warnings->push_back(absl::StrCat(
-        config.Path(kEntries), " is null, and head_dim ", *whole,
-        " is not qk_nope_head_dim ", *still, " + qk_rope_head_dim ", *turning,
-        "; transformers refuses that for sliding layers"));
+    Warn(warnings, config, kEntries, " is null, and head_dim ", *whole,
+         " is not qk_nope_head_dim ", *still, " + qk_rope_head_dim ", *turning,
+         "; transformers refuses that for sliding layers");
     return true;
   }
   for (const std::string& key : entries.Keys()) {
@@ -60,10 +60,9 @@ bool WarnOfSlices(const JsonObject& config, const JsonObject& entries,
     const auto rope = own("qk_rope_head_dim");
     const auto rest = own("qk_nope_head_dim");
     if (!head || !rope || !rest || *head == *rope + *rest) continue;
-    warnings->push_back(absl::StrCat(entries.Path(key), " has a head_dim of ",
-                                     *head, ", and qk_nope_head_dim ", *rest,
-                                     " + qk_rope_head_dim ", *rope,
-                                     " is another; transformers refuses that"));
+    Warn(warnings, entries, key, " has a head_dim of ", *head,
+         ", and qk_nope_head_dim ", *rest, " + qk_rope_head_dim ", *rope,
+         " is another; transformers refuses that");
     return true;
   }
   return false;

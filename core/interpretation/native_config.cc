@@ -104,7 +104,7 @@ void WarnOfUnread(const JsonObject& object, absl::string_view prefix,
                   ModelRope* rope) {
   for (const std::string& key : object.Keys()) {
     if (object.WasRead(key) || !absl::StartsWith(key, prefix)) continue;
-    rope->warnings.push_back(absl::StrCat(object.Path(key), " is not read"));
+    Warn(&rope->warnings, object, key, " is not read");
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/interpretation/config.h"
 #include "core/interpretation/json_object.h"
@@ -39,6 +40,13 @@ struct Choice {
 // warning for each key that gives another number. Returns what is taken.
 double Tell(const Choice& choice, absl::string_view field,
             const ProfileRules& rules, ModelRope* rope);
+
+// A warning about a key, which its text begins with.
+template <typename... Facts>
+void Warn(std::vector<std::string>* warnings, const JsonObject& object,
+          absl::string_view key, const Facts&... facts) {
+  warnings->push_back(absl::StrCat(object.Path(key), facts...));
+}
 
 void Assume(std::string field, std::string value, std::string reason,
             ModelRope* rope);

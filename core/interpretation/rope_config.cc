@@ -25,8 +25,7 @@ namespace {
 
 // The keys without which a reader's class cannot be made.
 void CheckNeededKeys(const RopeDict& from) {
-  const ReadingRow* const row =
-      FindReadingRow(from.rules, from.model_type, ReadingRule::kNeedsKeys);
+  const ReadingRow* const row = from.Row(ReadingRule::kNeedsKeys);
   if (row == nullptr) return;
   for (const absl::string_view key : absl::StrSplit(row->what, ' ')) {
     if (from.config.Find(key) != nullptr) continue;
@@ -58,8 +57,7 @@ void ReadPairing(const RopeDict& from, ModelRope* rope) {
            "as Mistral's own weights (consolidated.safetensors) have it; the "
            "rows of a Hugging Face checkpoint are reordered to half-split",
            rope);
-  } else if (FindReadingRow(from.rules, from.model_type,
-                            ReadingRule::kPermutesRows) != nullptr) {
+  } else if (from.Row(ReadingRule::kPermutesRows) != nullptr) {
     Assume("pairing", "half-split",
            "as this configuration's checkpoint has it; llama.cpp's converter "
            "reorders the rows, so the weights of its GGUF are interleaved",
@@ -72,9 +70,8 @@ void ReadProportional(const RopeDict& from, ModelRope* rope) {
       ReadsByClass(from.rules) ? DefaultShare(from) : 1);
   std::optional<double> factor = from.dict.Number("factor");
   if (factor && *factor != 1 && from.rules.profile == Profile::kSglang) {
-    rope->warnings.push_back(
-        absl::StrCat(from.dict.Path("factor"), " ", NumberText(*factor),
-                     " is not read: SGLang's proportional rotation has none"));
+    Warn(&rope->warnings, from.dict, "factor", " ", NumberText(*factor),
+         " is not read: SGLang's proportional rotation has none");
     factor.reset();
   }
   rope->spec.scaling = ProportionalScaling{
@@ -161,9 +158,8 @@ void WarnOfUnreadKeys(const RopeDict& from, const std::string& type,
       continue;
     }
     if (from.dict.WasRead(key)) continue;
-    rope->warnings.push_back(
-        absl::StrCat(from.dict.Path(key), " is not read: ", from.rules.project,
-                     " does not use it for rope type ", type));
+    Warn(&rope->warnings, from.dict, key, " is not read: ", from.rules.project,
+         " does not use it for rope type ", type);
   }
 }
 
@@ -246,11 +242,11 @@ void CheckType(const RopeDict& from, const std::string& type, ModelRope* rope) {
   if (from.rules.profile == Profile::kHf &&
       (from.config.HasNull("head_dim") || is_left) &&
       IsAmong(type, "yarn dynamic longrope") && !TurnsByAlpha(from)) {
-    rope->warnings.push_back(absl::StrCat(
-        from.config.Path("head_dim"), is_left ? " is absent" : " is null",
-        ", with which transformers' ", type,
-        " fails unless the class fills it in; hidden_size / "
-        "num_attention_heads is used"));
+    Warn(&rope->warnings, from.config, "head_dim",
+         is_left ? " is absent" : " is null", ", with which transformers' ",
+         type,
+         " fails unless the class fills it in; hidden_size / "
+         "num_attention_heads is used");
   }
   const auto given = from.dict.Text(key);
   CheckTypesAgree(from, rope);
@@ -259,39 +255,37 @@ void CheckType(const RopeDict& from, const std::string& type, ModelRope* rope) {
   if (from.rules.profile == Profile::kHf &&
       ((given == "mrope" && !has_axes) ||
        (given == "xdrope" && !absl::StartsWith(from.model_type, "hunyuan")))) {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path(key), " is \"", *given, "\", which transformers' class",
-        from.model_type.empty()
-            ? "es"
-            : absl::StrCat(" of model_type ", from.model_type),
-        from.model_type.empty() ? " refuse; read as " : " refuses; read as ",
-        type));
+    Warn(&rope->warnings, from.dict, key, " is \"", *given,
+         "\", which transformers' class",
+         from.model_type.empty()
+             ? "es"
+             : absl::StrCat(" of model_type ", from.model_type),
+         from.model_type.empty() ? " refuse; read as " : " refuses; read as ",
+         type);
   }
   if (given == "su" && from.rules.profile == Profile::kHf &&
       !from.family.yarn_is_longrope) {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path(key),
-        " is \"su\", LongRoPE's name before; transformers "
-        "knows it in Phi 3's classes only, and refuses it here; read as "
-        "longrope"));
+    Warn(&rope->warnings, from.dict, key,
+         " is \"su\", LongRoPE's name before; transformers "
+         "knows it in Phi 3's classes only, and refuses it here; read as "
+         "longrope");
   }
   if (given == "su" && from.rules.profile == Profile::kHf &&
       from.family.yarn_is_longrope &&
       !from.dict.Has("original_max_position_embeddings")) {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path("original_max_position_embeddings"),
-        " is absent, which transformers' class of model_type ", from.model_type,
-        " refuses beside type \"su\", LongRoPE's name before; read as "
-        "longrope, with the length beside the dict"));
+    Warn(&rope->warnings, from.dict, "original_max_position_embeddings",
+         " is absent, which transformers' class of model_type ",
+         from.model_type,
+         " refuses beside type \"su\", LongRoPE's name before; read as "
+         "longrope, with the length beside the dict");
   }
   if (type == "default" && key == "type" && ReadsByClass(from.rules) && given &&
       *given != "default" && *given != "mrope") {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path(key), " ", *given,
-        " is not read: the class of model_type ",
-        from.model_type.empty() ? "(absent)" : from.model_type,
-        " looks for rope_type, and rotates unscaled without; the file means ",
-        *given));
+    Warn(&rope->warnings, from.dict, key, " ", *given,
+         " is not read: the class of model_type ",
+         from.model_type.empty() ? "(absent)" : from.model_type,
+         " looks for rope_type, and rotates unscaled without; the file means ",
+         *given);
   }
 }
 
@@ -301,19 +295,18 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec,
                  std::vector<std::string>* warnings) {
   constexpr double kWidest = std::numeric_limits<float>::max();
   if (spec.rope_theta && *spec.rope_theta > kWidest) {
-    warnings->push_back(absl::StrCat(
-        from.dict.Path("rope_theta"), " is ", NumberText(*spec.rope_theta),
-        ", more than float32 holds: transformers takes powers of infinity and "
-        "does not turn pairs past the first; the number is used"));
+    Warn(warnings, from.dict, "rope_theta", " is ",
+         NumberText(*spec.rope_theta),
+         ", more than float32 holds: transformers takes powers of infinity and "
+         "does not turn pairs past the first; the number is used");
   }
   // s * L / T - (s - 1) has no digits left of a factor past 2^53.
   const auto factor = from.dict.PeekNumber("factor");
   if (std::holds_alternative<DynamicNtkScaling>(spec.scaling) && factor &&
       *factor >= 0x1p53) {
-    warnings->push_back(absl::StrCat(
-        from.dict.Path("factor"), " is ", NumberText(*factor),
-        ", of which transformers' class makes frequencies that are not "
-        "finite; the formula is used"));
+    Warn(warnings, from.dict, "factor", " is ", NumberText(*factor),
+         ", of which transformers' class makes frequencies that are not "
+         "finite; the formula is used");
   }
   const std::string type = RopeType(from);
   // Other classes fill it in.
@@ -321,18 +314,16 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec,
   if (from.family.needs_original && !from.from_class && from.scales &&
       IsAmong(type, "yarn llama3 longrope") &&
       from.dict.Find(kOriginal) == nullptr) {
-    warnings->push_back(
-        absl::StrCat(from.dict.Path(kOriginal),
-                     " is absent, which transformers' class of model_type ",
-                     from.model_type, " needs for ", type,
-                     ": it refuses the file; max_position_embeddings is used"));
+    Warn(warnings, from.dict, kOriginal,
+         " is absent, which transformers' class of model_type ",
+         from.model_type, " needs for ", type,
+         ": it refuses the file; max_position_embeddings is used");
   }
   if (from.model_type == "dots3_note" &&
       IsAmong(type, "longrope proportional")) {
-    warnings->push_back(absl::StrCat(
-        from.dict.Path(TypeKey(from.dict)), " is ", type,
-        ", for which transformers' class of model_type dots3_note fails, or "
-        "makes frequencies of the whole head; qk_rope_head_dim is rotated"));
+    Warn(warnings, from.dict, TypeKey(from.dict), " is ", type,
+         ", for which transformers' class of model_type dots3_note fails, or "
+         "makes frequencies of the whole head; qk_rope_head_dim is rotated");
   }
 }
 
@@ -342,20 +333,17 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   std::string type = RopeType(from);
   if (!scaled || from.is_unscaled_layer) type = "default";
   if (!from.scales && type != "default") {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path(TypeKey(from.dict)), " ", type,
-        " is not used: ", from.rules.project, "' class of model_type ",
-        from.model_type, " does not scale; its frequencies are unscaled"));
+    Warn(&rope->warnings, from.dict, TypeKey(from.dict), " ", type,
+         " is not used: ", from.rules.project, "' class of model_type ",
+         from.model_type, " does not scale; its frequencies are unscaled");
     type = "default";
   }
-  const ReadingRow* const unscaled =
-      FindReadingRow(from.rules, from.model_type, ReadingRule::kUnscaled);
+  const ReadingRow* const unscaled = from.Row(ReadingRule::kUnscaled);
   if (unscaled != nullptr && type != "default" &&
       !IsAmong(type, unscaled->what)) {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path(TypeKey(from.dict)), " ", type,
-        " is not used: ", from.rules.project, "'s class of model_type ",
-        from.model_type, " ", unscaled->says, "; frequencies are unscaled"));
+    Warn(&rope->warnings, from.dict, TypeKey(from.dict), " ", type,
+         " is not used: ", from.rules.project, "'s class of model_type ",
+         from.model_type, " ", unscaled->says, "; frequencies are unscaled");
     type = "default";
   }
   rope->dict_path = from.dict.Path();
@@ -381,11 +369,10 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   const std::int64_t width = ReadWidth(from, type, rope);
   if (from.model_type == "neomme" && width % 4 != 0 &&
       ReadsByClass(from.rules)) {
-    rope->warnings.push_back(
-        absl::StrCat(from.dict.Path("partial_rotary_factor"), " gives ", width,
-                     " of ", from.head_dim,
-                     " channels; transformers' class of model_type neomme "
-                     "refuses what is no multiple of 4"));
+    Warn(&rope->warnings, from.dict, "partial_rotary_factor", " gives ", width,
+         " of ", from.head_dim,
+         " channels; transformers' class of model_type neomme "
+         "refuses what is no multiple of 4");
   }
   const bool is_odd = width % 2 != 0 && width < from.head_dim &&
                       IsAmong(type, "default linear") &&
@@ -400,10 +387,9 @@ void ReadRopeDict(const RopeDict& from, ModelRope* rope) {
   if (from.rules.profile != Profile::kHf && !spec.axes &&
       from.dict.Text(TypeKey(from.dict)) == "mrope" &&
       from.dict.Find("mrope_section") == nullptr) {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path(TypeKey(from.dict)),
-        " is \"mrope\", and mrope_section, which says how many pairs turn by "
-        "each axis, is absent; read as one axis"));
+    Warn(&rope->warnings, from.dict, TypeKey(from.dict),
+         " is \"mrope\", and mrope_section, which says how many pairs turn by "
+         "each axis, is absent; read as one axis");
   }
   if (type == "proportional" &&
       IsAmong(type, KnownTypes(from.rules, from.model_type))) {

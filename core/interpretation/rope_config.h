@@ -37,6 +37,11 @@ struct RopeDict {
   const ClassDefaults* defaults = nullptr;
   // Width of heads of these layers; 0 if the configuration gives none.
   std::int64_t head_dim = 0;
+
+  // The reader's row of that rule for the model; null if there is none.
+  const ReadingRow* Row(ReadingRule rule) const {
+    return FindReadingRow(rules, model_type, rule);
+  }
 };
 
 // What transformers cannot compute of numbers that it takes.

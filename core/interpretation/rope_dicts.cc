@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/error.h"
+#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -78,21 +79,20 @@ void WarnOfMissingTypes(const ModelLayers& model, const json& class_dict,
     const json* entry = dicts->dict.Find(type);
     if (entry != nullptr && entry->is_null() &&
         model.model_type == "deepseek_v4") {
-      dicts->warnings.push_back(absl::StrCat(
-          dicts->dict.Path(type),
-          " is null: transformers' class of model_type deepseek_v4 then takes "
-          "neither entry, but rope_theta and compress_rope_theta; it is read "
-          "as no rope"));
+      Warn(&dicts->warnings, dicts->dict, type,
+           " is null: transformers' class of model_type deepseek_v4 then takes "
+           "neither entry, but rope_theta and compress_rope_theta; it is read "
+           "as no rope");
       continue;
     }
     if (entry != nullptr &&
         (!entry->is_null() || model.model_type != "dots3_note")) {
       continue;
     }
-    dicts->warnings.push_back(absl::StrCat(
-        dicts->dict.Path(type), entry == nullptr ? " is absent" : " is null",
-        ", and the class of model_type ", model.model_type,
-        " needs an entry for ", type, ": transformers fails"));
+    Warn(&dicts->warnings, dicts->dict, type,
+         entry == nullptr ? " is absent" : " is null",
+         ", and the class of model_type ", model.model_type,
+         " needs an entry for ", type, ": transformers fails");
   }
 }
 
@@ -102,10 +102,9 @@ void WarnOfEmpty(const JsonObject& config, std::vector<std::string>* warnings) {
   for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
     const json* dict = config.Find(key);
     if (dict == nullptr || *dict != json::object()) continue;
-    warnings->push_back(
-        absl::StrCat(config.Path(key),
-                     " is {}, in which transformers looks for entries of "
-                     "layers' types, and fails; read as absent"));
+    Warn(warnings, config, key,
+         " is {}, in which transformers looks for entries of "
+         "layers' types, and fails; read as absent");
   }
 }
 
@@ -119,11 +118,10 @@ void WarnOfStrangeTypes(const ModelLayers& model, const std::string& key,
       is_known = is_known || kind.type == type;
     }
     if (is_known && dict.Find(type)->is_object()) continue;
-    warnings->push_back(
-        absl::StrCat(dict.Path(type), " is ", Shortened(*dict.Find(type)),
-                     "; the class of model_type ", model.model_type,
-                     " takes dicts for its types of layers alone, and "
-                     "transformers refuses the file"));
+    Warn(warnings, dict, type, " is ", Shortened(*dict.Find(type)),
+         "; the class of model_type ", model.model_type,
+         " takes dicts for its types of layers alone, and "
+         "transformers refuses the file");
   }
 }
 
@@ -152,11 +150,10 @@ void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
   const std::string given = Shortened(*config.Find("rope_parameters"));
   if (spelling.rule == ReadingRule::kParametersUnread) {
     const bool scales = config.Has("rope_scaling");
-    warnings->push_back(absl::StrCat(
-        config.Path("rope_parameters"), " ", given, " is not read: ", whose,
-        " ", spelling.says, "; ",
-        config.Has("rope_theta") ? "rope_theta is given" : "rope_theta is not",
-        scales ? ", rope_scaling too" : ", and nothing is scaled"));
+    Warn(warnings, config, "rope_parameters", " ", given,
+         " is not read: ", whose, " ", spelling.says, "; ",
+         config.Has("rope_theta") ? "rope_theta is given" : "rope_theta is not",
+         scales ? ", rope_scaling too" : ", and nothing is scaled");
     return;
   }
   if (spelling.rule == ReadingRule::kParametersBase) {
@@ -168,9 +165,8 @@ void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
         type == "default") {
       return;
     }
-    warnings->push_back(absl::StrCat(
-        config.Path("rope_parameters"), " ", given,
-        " is read for its rope_theta alone: ", whose, " ", spelling.says));
+    Warn(warnings, config, "rope_parameters", " ", given,
+         " is read for its rope_theta alone: ", whose, " ", spelling.says);
     return;
   }
   if (!config.Has("rope_scaling")) return;
@@ -187,16 +183,15 @@ void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
     return dict;
   };
   const bool same = bare("rope_scaling") == bare("rope_parameters");
-  warnings->push_back(absl::StrCat(
-      config.Path(other),
-      same ? "" : absl::StrCat(" ", Shortened(*config.Find(other))),
-      " is not read: ", key.empty() ? "rope_scaling" : key,
-      ", which is given too, replaces it in ", rules.project,
-      same ? ""
-           : absl::StrCat(
-                 " by ",
-                 Shortened(*config.Find(key.empty() ? "rope_scaling" : key)),
-                 "; they differ")));
+  Warn(warnings, config, other,
+       same ? "" : absl::StrCat(" ", Shortened(*config.Find(other))),
+       " is not read: ", key.empty() ? "rope_scaling" : key,
+       ", which is given too, replaces it in ", rules.project,
+       same ? ""
+            : absl::StrCat(
+                  " by ",
+                  Shortened(*config.Find(key.empty() ? "rope_scaling" : key)),
+                  "; they differ"));
 }
 
 // Applies Family::dicts to a dict that is given.
@@ -209,10 +204,9 @@ void ApplyRule(const ModelLayers& model, const std::string& key,
     if (model.model_type == "cohere2_moe" && key == "rope_parameters" &&
         dicts->dict.Find("rope_theta") == nullptr &&
         !dicts->dict.Keys().empty()) {
-      dicts->warnings.push_back(
-          absl::StrCat(dicts->dict.Path("rope_theta"),
-                       " is absent, which transformers' class of model_type ",
-                       model.model_type, " refuses"));
+      Warn(&dicts->warnings, dicts->dict, "rope_theta",
+           " is absent, which transformers' class of model_type ",
+           model.model_type, " refuses");
     }
     // Cohere 2 MoE loses rope_scaling alone.
     dicts->scales =
@@ -224,10 +218,9 @@ void ApplyRule(const ModelLayers& model, const std::string& key,
   }
   if (rule != DictRule::kNested && key == "rope_scaling") return;
   if (rule == DictRule::kMerged) {
-    dicts->warnings.push_back(absl::StrCat(
-        model.config.Path(key), " ", text, " is not read: transformers reads ",
-        "entries for ", kinds,
-        " there, and without them takes its class's bases, unscaled"));
+    Warn(&dicts->warnings, model.config, key, " ", text,
+         " is not read: transformers reads ", "entries for ", kinds,
+         " there, and without them takes its class's bases, unscaled");
     dicts->dict = JsonObject(nullptr, dicts->dict.Path(), status);
     return;
   }
@@ -238,10 +231,9 @@ void ApplyRule(const ModelLayers& model, const std::string& key,
     model.config.Fail(key, one_for_all.substr(1));
     return;
   }
-  dicts->warnings.push_back(
-      absl::StrCat(model.config.Path(key), one_for_all,
-                   "; transformers refuses it, and it is read here as if "
-                   "every type had it"));
+  Warn(&dicts->warnings, model.config, key, one_for_all,
+       "; transformers refuses it, and it is read here as if "
+       "every type had it");
 }
 
 }  // namespace
@@ -289,13 +281,12 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
   if (!known) FindFamily(absl::StrCat(model.model_type, "_text"), &known);
   if (by_class && known && dicts.nested && !from_class && !dicts.has_kinds &&
       model.family.dicts == DictRule::kOne) {
-    dicts.warnings.push_back(absl::StrCat(
-        config.Path(key),
-        " has entries for types of layers, and transformers' "
-        "class of model_type ",
-        model.model_type,
-        " reads one dict for all layers: it fails, or takes its default base "
-        "unscaled; the entry is used here"));
+    Warn(&dicts.warnings, config, key,
+         " has entries for types of layers, and transformers' "
+         "class of model_type ",
+         model.model_type,
+         " reads one dict for all layers: it fails, or takes its default base "
+         "unscaled; the entry is used here");
   }
   if (by_class && !from_class && dicts.nested && rule != DictRule::kMerged &&
       rule != DictRule::kTyped) {

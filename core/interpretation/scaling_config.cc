@@ -71,19 +71,18 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
     longrope.long_mscale = dict.Number("long_mscale");
   }
   if (is_hf && is_phimoe && !(longrope.short_mscale && longrope.long_mscale)) {
-    rope->warnings.push_back(absl::StrCat(
-        dict.Path(longrope.short_mscale ? "long_mscale" : "short_mscale"),
-        " is absent, which transformers' class of model_type phimoe refuses; "
-        "the amplitude is longrope's own"));
+    Warn(&rope->warnings, dict,
+         longrope.short_mscale ? "long_mscale" : "short_mscale",
+         " is absent, which transformers' class of model_type phimoe refuses; "
+         "the amplitude is longrope's own");
   }
   const auto trained = dict.Integer(kOriginal);
   if (is_hf && trained && from.family.original > 0 &&
       !from.config.Has(kOriginal) && *trained != from.family.original) {
-    rope->warnings.push_back(absl::StrCat(
-        dict.Path(kOriginal), " is ", *trained,
-        ", and transformers' class of model_type ", from.model_type,
-        " reads the key beside the dict alone, which is absent and then ",
-        from.family.original, "; the former is used"));
+    Warn(&rope->warnings, dict, kOriginal, " is ", *trained,
+         ", and transformers' class of model_type ", from.model_type,
+         " reads the key beside the dict alone, which is absent and then ",
+         from.family.original, "; the former is used");
   }
   if (!longrope.factor && !longrope.attention_factor &&
       !(longrope.short_mscale && longrope.long_mscale)) {
@@ -180,8 +179,7 @@ void ReadLlama3(const RopeDict& from, ModelRope* rope) {
 // longest sequence L = Lmax * s, where the formula s * L / Lmax - (s - 1) gives
 // s * s - (s - 1); since, that of Lmax by the length T of the training.
 void ReadVllmDynamic(const RopeDict& from, double s, ModelRope* rope) {
-  if (FindReadingRow(from.rules, from.model_type,
-                     ReadingRule::kDynamicConstant) != nullptr) {
+  if (from.Row(ReadingRule::kDynamicConstant) != nullptr) {
     const double constant = s * s - (s - 1);
     rope->spec.scaling = NtkScaling{constant};
     Assume(
@@ -200,13 +198,12 @@ void ReadVllmDynamic(const RopeDict& from, double s, ModelRope* rope) {
     trained = from.config.Integer(kTrained);
   }
   if (!trained) {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path(TypeKey(from.dict)),
-        " is dynamic, by which transformers scales "
-        "sequences past max_position_embeddings ",
-        longest, "; vLLM since 0.22.0 scales by max_position_embeddings / ",
-        kTrained,
-        ", which is absent: frequencies are unscaled at every length"));
+    Warn(&rope->warnings, from.dict, TypeKey(from.dict),
+         " is dynamic, by which transformers scales "
+         "sequences past max_position_embeddings ",
+         longest, "; vLLM since 0.22.0 scales by max_position_embeddings / ",
+         kTrained,
+         ", which is absent: frequencies are unscaled at every length");
     return;
   }
   if (*trained < 1) {
@@ -228,10 +225,9 @@ void ReadVllmDynamic(const RopeDict& from, double s, ModelRope* rope) {
   }
   if (longest == *trained) return;
   if (longest < *trained) {
-    rope->warnings.push_back(
-        absl::StrCat(from.dict.Path(kTrained), " ", *trained,
-                     " is more than max_position_embeddings ", longest,
-                     "; vLLM shrinks the base by it"));
+    Warn(&rope->warnings, from.dict, kTrained, " ", *trained,
+         " is more than max_position_embeddings ", longest,
+         "; vLLM shrinks the base by it");
   }
   rope->spec.scaling = NtkScaling{factor};
   Assume("ntk.factor", NumberText(factor),
@@ -248,17 +244,15 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
   if (TurnsByAlpha(from)) {
     if (profile == Profile::kHf && from.model_type != "hunyuan_vl" &&
         from.config.Find("head_dim") == nullptr && from.defaults != nullptr) {
-      rope->warnings.push_back(absl::StrCat(
-          from.config.Path("head_dim"),
-          " is absent, with which transformers' alpha fails; hidden_size / "
-          "num_attention_heads is used"));
+      Warn(&rope->warnings, from.config, "head_dim",
+           " is absent, with which transformers' alpha fails; hidden_size / "
+           "num_attention_heads is used");
     }
     // Hunyuan's alpha changes the base once, for every length. The rest of its
     // dict is published with a factor of 1, with which it has no effect.
     if (dict.Find("factor") == nullptr && profile == Profile::kHf) {
-      rope->warnings.push_back(absl::StrCat(
-          dict.Path("factor"),
-          " is absent, which transformers refuses; alpha sets the base"));
+      Warn(&rope->warnings, dict, "factor",
+           " is absent, which transformers refuses; alpha sets the base");
     }
     if (dict.Number("factor").value_or(1) == 1) {
       for (const absl::string_view key :
@@ -266,8 +260,8 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
         dict.MarkRead(key);
       }
     } else {
-      rope->warnings.push_back(absl::StrCat(
-          dict.Path("factor"), " is not used: alpha sets the base"));
+      Warn(&rope->warnings, dict, "factor",
+           " is not used: alpha sets the base");
     }
     rope->spec.scaling = NtkScaling{dict.Number("alpha").value_or(0)};
     return;
@@ -341,8 +335,7 @@ std::string RopeType(const RopeDict& from) {
   const Profile profile = from.rules.profile;
   const auto first = dict.Text("rope_type");
   const auto alias = dict.Text("type");
-  const bool alias_first = FindReadingRow(from.rules, from.model_type,
-                                          ReadingRule::kTypeFirst) != nullptr;
+  const bool alias_first = from.Row(ReadingRule::kTypeFirst) != nullptr;
   // Classes of merged dicts set rope_type before they take the file's keys.
   if (!first && !from.nested && ReadsByClass(from.rules) &&
       (from.family.dicts == DictRule::kMerged ||
@@ -380,22 +373,18 @@ void CheckTypesAgree(const RopeDict& from, ModelRope* rope) {
       (*older == "mrope" && *newer == "default")) {
     return;
   }
-  const auto row = [&from](ReadingRule rule) {
-    return FindReadingRow(from.rules, from.model_type, rule);
-  };
   const std::string both = absl::StrCat("is \"", *older, "\", and rope_type \"",
                                         *newer, "\"; ", from.rules.project);
-  if (row(ReadingRule::kTypesConflict) != nullptr) {
+  if (from.Row(ReadingRule::kTypesConflict) != nullptr) {
     from.dict.Fail(
         "type", absl::StrCat(both, " refuses types that differ: remove type"));
     return;
   }
-  const bool reads_older = row(ReadingRule::kTypeFirst) != nullptr;
-  rope->warnings.push_back(absl::StrCat(
-      from.dict.Path("type"), " ", both, " reads ",
-      reads_older ? "type" : "rope_type", ", so that the layers turn by ",
-      reads_older ? *older : *newer, " and not by ",
-      reads_older ? *newer : *older, ": remove the one that is not meant"));
+  const bool reads_older = from.Row(ReadingRule::kTypeFirst) != nullptr;
+  Warn(&rope->warnings, from.dict, "type", " ", both, " reads ",
+       reads_older ? "type" : "rope_type", ", so that the layers turn by ",
+       reads_older ? *older : *newer, " and not by ",
+       reads_older ? *newer : *older, ": remove the one that is not meant");
 }
 
 std::optional<std::int64_t> MaxPositions(const JsonObject& config) {
@@ -495,10 +484,9 @@ void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original,
       static_cast<double>(*maximum) / static_cast<double>(original);
   // Published factors are rounded in their last decimals, at most.
   if (std::abs(factor - implied) <= 1e-6 * implied) return;
-  rope->warnings.push_back(absl::StrCat(
-      from.dict.Path("factor"), " is ", NumberText(factor),
-      ", and max_position_embeddings ", *maximum, " / ", kOriginal, " ",
-      original, " is ", NumberText(implied), "; the factor is used"));
+  Warn(&rope->warnings, from.dict, "factor", " is ", NumberText(factor),
+       ", and max_position_embeddings ", *maximum, " / ", kOriginal, " ",
+       original, " is ", NumberText(implied), "; the factor is used");
 }
 
 void WriteOutFrequencies(const std::vector<double>& inv_freq, RopeSpec* spec) {

@@ -17,10 +17,6 @@ namespace {
 
 constexpr absl::string_view kKey = "rope_theta";
 
-const ReadingRow* RowOf(const RopeDict& from, ReadingRule rule) {
-  return FindReadingRow(from.rules, from.model_type, rule);
-}
-
 const ReadingRow& SpellingOf(const RopeDict& from) {
   return SpellingRow(from.rules.profile, from.rules.version, from.model_type);
 }
@@ -51,9 +47,9 @@ std::optional<Value> BaseInDict(const RopeDict& from,
 // The key beside the dict by which the reader's class has the base of these
 // layers; empty: none.
 absl::string_view OuterKey(const RopeDict& from) {
-  const ReadingRow* const own = RowOf(from, ReadingRule::kBaseKey);
+  const ReadingRow* const own = from.Row(ReadingRule::kBaseKey);
   if (own != nullptr && from.config.Has(own->what)) return own->what;
-  return from.kind != nullptr && RowOf(from, ReadingRule::kOneBase) == nullptr
+  return from.kind != nullptr && from.Row(ReadingRule::kOneBase) == nullptr
              ? from.kind->theta_key
              : from.family.theta_key;
 }
@@ -74,13 +70,13 @@ Value DefaultBase(const RopeDict& from, absl::string_view key) {
           absl::StrCat("by ", other, ", as model_type is not known"));
     }
   }
-  if (RowOf(from, ReadingRule::kNeedsBase) != nullptr) {
+  if (from.Row(ReadingRule::kNeedsBase) != nullptr) {
     from.config.Fail(field,
                      absl::StrCat("is missing; ", from.rules.project,
                                   "'s class of model_type ", from.model_type,
                                   " needs it, and ", SpellingOf(from).says));
   }
-  const ReadingRow* const otherwise = RowOf(from, ReadingRule::kDefaultBase);
+  const ReadingRow* const otherwise = from.Row(ReadingRule::kDefaultBase);
   return Assumed(from.kind != nullptr   ? from.kind->theta
                  : otherwise != nullptr ? otherwise->number
                                         : from.family.theta,
@@ -92,9 +88,9 @@ Value DefaultBase(const RopeDict& from, absl::string_view key) {
 
 // The base of a reader's class that asks no file for one, or the dict alone.
 std::optional<Choice> FixedBase(const RopeDict& from) {
-  const ReadingRow* row = RowOf(from, ReadingRule::kFixedBase);
+  const ReadingRow* row = from.Row(ReadingRule::kFixedBase);
   if (row == nullptr) {
-    row = RowOf(from, ReadingRule::kDictBase);
+    row = from.Row(ReadingRule::kDictBase);
     if (row == nullptr) return std::nullopt;
     if (auto inner = NumberAt(from.dict, kKey)) return Choice{*inner};
   }

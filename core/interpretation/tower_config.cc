@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/interpretation/float32_frequency.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -157,10 +158,9 @@ class TowerReader {
       for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
         if (!config_.Has(key)) continue;
         if (!dict_key.empty()) {
-          rope->warnings.push_back(
-              absl::StrCat(config_.Path(key),
-                           " is not read: rope_scaling, which is given "
-                           "too, replaces it"));
+          Warn(&rope->warnings, config_, key,
+               " is not read: rope_scaling, which is given "
+               "too, replaces it");
           break;
         }
         dict_key = key;
@@ -180,9 +180,9 @@ class TowerReader {
                     absl::StrCat("is \"", type, "\"; the class of ",
                                  model_type_, " takes axial or default only"));
         } else {
-          rope->warnings.push_back(absl::StrCat(
-              dict.Path(type_key), " is ", type, ", and the class of ",
-              model_type_, " reads rope_theta alone: not scaled"));
+          Warn(&rope->warnings, dict, type_key, " is ", type,
+               ", and the class of ", model_type_,
+               " reads rope_theta alone: not scaled");
         }
       }
       if (tower_.frequencies == TowerFrequencies::kOfWidth) {
@@ -190,8 +190,7 @@ class TowerReader {
       }
       for (const std::string& key : dict.Keys()) {
         if (!dict.WasRead(key)) {
-          rope->warnings.push_back(
-              absl::StrCat(dict.Path(key), " is not read"));
+          Warn(&rope->warnings, dict, key, " is not read");
         }
       }
     }
@@ -232,10 +231,10 @@ class TowerReader {
     }
     width_ = width;
     if (width % heads != 0) {
-      rope->warnings.push_back(absl::StrCat(
-          config_.Path(tower_.width_key), " is ", width, ", and the class of ",
-          model_type_, " fails where it divides it among ", heads,
-          " heads; heads of ", width / heads, " channels are read"));
+      Warn(&rope->warnings, config_, tower_.width_key, " is ", width,
+           ", and the class of ", model_type_,
+           " fails where it divides it among ", heads, " heads; heads of ",
+           width / heads, " channels are read");
     }
     return width / heads;
   }
@@ -352,9 +351,9 @@ class TowerReader {
                           absl::StartsWith(key, "rotary_") ||
                           key == "partial_rotary_factor";
       if (rotary && !config_.WasRead(key)) {
-        rope->warnings.push_back(absl::StrCat(
-            config_.Path(key), " is not read: ", Shortened(*config_.Find(key)),
-            " has no part in this tower's rotation"));
+        Warn(&rope->warnings, config_, key,
+             " is not read: ", Shortened(*config_.Find(key)),
+             " has no part in this tower's rotation");
       }
     }
   }

@@ -51,8 +51,7 @@ double DefaultShare(const RopeDict& from) {
       given->is_null() && from.model_type != "deepseek_v4") {
     return 1;
   }
-  const ReadingRow* const otherwise =
-      FindReadingRow(from.rules, from.model_type, ReadingRule::kDefaultShare);
+  const ReadingRow* const otherwise = from.Row(ReadingRule::kDefaultShare);
   if (otherwise != nullptr) return otherwise->number;
   return from.kind != nullptr && from.kind->partial > 0 ? from.kind->partial
                                                         : from.family.partial;
@@ -86,21 +85,19 @@ std::int64_t LatentWidth(const RopeDict& from, const std::string& type,
   const auto head_dim = from.config.Integer("head_dim");
   if (from.config.HasNull("head_dim") && from.rules.profile == Profile::kHf &&
       !IsAmong(from.model_type, "deepseek_v2 minicpm3")) {
-    rope->warnings.push_back(absl::StrCat(
-        from.config.Path("head_dim"),
-        " is null, by which transformers makes frequencies for hidden_size / "
-        "num_attention_heads channels, or fails; qk_rope_head_dim ",
-        *width, " is rotated"));
+    Warn(&rope->warnings, from.config, "head_dim",
+         " is null, by which transformers makes frequencies for hidden_size / "
+         "num_attention_heads channels, or fails; qk_rope_head_dim ",
+         *width, " is rotated");
   }
   // Mistral 4's class gives yarn alone the share that fits.
   if (from.model_type == "mistral4" && from.rules.profile == Profile::kHf &&
       IsAmong(type, "default proportional")) {
-    rope->warnings.push_back(absl::StrCat(
-        from.dict.Path(TypeKey(from.dict)), " is ", type,
-        ", for which transformers' class of model_type mistral4 makes "
-        "frequencies of qk_nope_head_dim + qk_rope_head_dim channels, ",
-        from.head_dim, ", and cannot apply them; qk_rope_head_dim ", *width,
-        " is rotated"));
+    Warn(&rope->warnings, from.dict, TypeKey(from.dict), " is ", type,
+         ", for which transformers' class of model_type mistral4 makes "
+         "frequencies of qk_nope_head_dim + qk_rope_head_dim channels, ",
+         from.head_dim, ", and cannot apply them; qk_rope_head_dim ", *width,
+         " is rotated");
     return *width;
   }
   const auto given = PartialFactor(from);
@@ -229,8 +226,7 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
   }
   if (source == RotaryWidth::kMla) return LatentWidth(from, type, rope);
   if (type == "proportional") return from.head_dim;
-  if (FindReadingRow(from.rules, from.model_type, ReadingRule::kWholeHead) !=
-      nullptr) {
+  if (from.Row(ReadingRule::kWholeHead) != nullptr) {
     const double factor = PartialFactor(from).value_or(from.family.partial);
     if (factor != 1) {
       rope->warnings.push_back(absl::StrCat(
@@ -249,8 +245,7 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
                                                        : RotaryWidth::kPartial;
   }
   if (source == RotaryWidth::kRotaryDim &&
-      FindReadingRow(from.rules, from.model_type, ReadingRule::kNoRotaryDim) !=
-          nullptr) {
+      from.Row(ReadingRule::kNoRotaryDim) != nullptr) {
     source = RotaryWidth::kPartial;
   }
   if (source == RotaryWidth::kRotaryDim) return KeyedWidth(from, rope);
@@ -281,14 +276,13 @@ std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
   }
   const auto keyed = from.config.Integer("rotary_dim");
   if (keyed && *keyed != width) {
-    rope->warnings.push_back(absl::StrCat(
-        from.config.Path("rotary_dim"), " is ", *keyed, ", and ",
-        source == RotaryWidth::kHead && is_unscaled
-            ? absl::StrCat("head_dim ", from.head_dim)
-            : absl::StrCat("partial_rotary_factor ",
-                           NumberText(PartialFactor(from).value_or(1)),
-                           " of head_dim ", from.head_dim, " is ", width),
-        "; ", from.rules.project, " reads the latter for this model type"));
+    Warn(&rope->warnings, from.config, "rotary_dim", " is ", *keyed, ", and ",
+         source == RotaryWidth::kHead && is_unscaled
+             ? absl::StrCat("head_dim ", from.head_dim)
+             : absl::StrCat("partial_rotary_factor ",
+                            NumberText(PartialFactor(from).value_or(1)),
+                            " of head_dim ", from.head_dim, " is ", width),
+         "; ", from.rules.project, " reads the latter for this model type");
   }
   return width;
 }

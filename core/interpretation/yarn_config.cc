@@ -41,8 +41,7 @@ double ReadFactor(const RopeDict& from, absl::string_view type,
            "null; max_position_embeddings / original", rope);
     return factor;
   }
-  if (FindReadingRow(from.rules, from.model_type, ReadingRule::kRatioFactor) !=
-          nullptr &&
+  if (from.Row(ReadingRule::kRatioFactor) != nullptr &&
       from.dict.Has("original_max_position_embeddings")) {
     const double ratio =
         static_cast<double>(
@@ -50,10 +49,9 @@ double ReadFactor(const RopeDict& from, absl::string_view type,
         static_cast<double>(original);
     const auto given = from.dict.Number("factor");
     if (given && *given != ratio) {
-      rope->warnings.push_back(absl::StrCat(
-          from.dict.Path("factor"), " ", NumberText(*given),
-          " is not read: ", from.rules.project,
-          " takes max_position_embeddings / original, ", NumberText(ratio)));
+      Warn(&rope->warnings, from.dict, "factor", " ", NumberText(*given),
+           " is not read: ", from.rules.project,
+           " takes max_position_embeddings / original, ", NumberText(ratio));
     }
     return ratio;
   }
@@ -91,8 +89,7 @@ long double TelechatAmplitude(double factor) {
 }
 
 long double VllmAttentionFactor(const RopeDict& from, double factor) {
-  const bool by_keys = FindReadingRow(from.rules, from.model_type,
-                                      ReadingRule::kAmplitudeByKeys) != nullptr;
+  const bool by_keys = from.Row(ReadingRule::kAmplitudeByKeys) != nullptr;
   if (!by_keys) {
     const double multiplier = from.dict.Number("attn_factor").value_or(1);
     if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
@@ -190,20 +187,18 @@ void ReadTruncation(const RopeDict& from, YarnScaling* yarn, ModelRope* rope) {
     // transformers looks for the key one level too high, and never finds it.
     yarn->truncate = true;
     if (from.dict.Flag("truncate") == false) {
-      rope->warnings.push_back(
-          absl::StrCat(from.dict.Path("truncate"),
-                       " false is not read: transformers looks for it in flat "
-                       "parameters only"));
+      Warn(&rope->warnings, from.dict, "truncate",
+           " false is not read: transformers looks for it in flat "
+           "parameters only");
     }
   } else {
     yarn->truncate = from.dict.Flag("truncate");
     if (!yarn->truncate && from.dict.HasNull("truncate") &&
         from.rules.profile == Profile::kHf) {
       yarn->truncate = false;
-      rope->warnings.push_back(
-          absl::StrCat(from.dict.Path("truncate"),
-                       " is null, which transformers takes for false; read as "
-                       "false"));
+      Warn(&rope->warnings, from.dict, "truncate",
+           " is null, which transformers takes for false; read as "
+           "false");
     } else if (!yarn->truncate) {
       yarn->truncate = true;
       Assume(from.dict.Path("truncate"), "true", DefaultOf(from.rules), rope);
@@ -252,8 +247,7 @@ void ReadYarn(const RopeDict& from, ModelRope* rope) {
       CheckGptOssRamp(from, yarn, *rope);
     }
   } else if (from.family.softmax_mscale &&
-             FindReadingRow(from.rules, from.model_type,
-                            ReadingRule::kSoftmaxUnscaled) == nullptr) {
+             from.Row(ReadingRule::kSoftmaxUnscaled) == nullptr) {
     const double all_dim = dict.Number("mscale_all_dim").value_or(0);
     if (all_dim != 0 && scaled) {
       const long double g = YarnMscale(yarn.factor, all_dim);
