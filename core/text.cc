@@ -1,6 +1,8 @@
 #include "core/text.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "core/error.h"
 
 namespace posenc::core {
 
@@ -46,6 +49,13 @@ int EditDistance(absl::string_view a, absl::string_view b) {
     older = std::exchange(old, row);
   }
   return old.back();
+}
+
+std::string PlainNumber(double value) {
+  if (value == std::floor(value) && std::abs(value) < 1e15) {
+    return absl::StrCat(static_cast<std::int64_t>(value));
+  }
+  return NumberText(value);
 }
 
 }  // namespace posenc::core

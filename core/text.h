@@ -1,5 +1,5 @@
-// Words of others in messages: on one line, and next to the words that may have
-// been meant.
+// Words of others in messages, on one line and next to the words that may have
+// been meant; numbers as people write them.
 
 #pragma once
 
@@ -19,5 +19,8 @@ std::string OneLine(absl::string_view text,
 // How many changes of one letter turn `a` into `b`. An exchange of two
 // neighbours counts as one (Damerau 1964, optimal string alignment).
 int EditDistance(absl::string_view a, absl::string_view b);
+
+// "500000" where NumberText has "5e+05"; else the same.
+std::string PlainNumber(double value);
 
 }  // namespace posenc::core

@@ -70,10 +70,15 @@ layers() {
       grep -vE '^(client/explorer/explorer.cc:[0-9]+:#include <microhttpd|server/admin/[^:]*:[0-9]+:#include <microhttpd|server/metrics/[^:]*:[0-9]+:#include "prometheus|server/trace/[^:]*:[0-9]+:#include "opentelemetry)')"
   forbid "TOML is read by one file" \
     "$(grep -rn '#include [<"]toml++' core client server | grep -v '^server/config/config_file.cc:')"
-  forbid "only core/model knows configurations; the rest of core gets encodings" \
-    "$(grep -rn '#include "core/model/' core | grep -v '^core/model/')"
-  forbid "in core, JSON stays in core/model" \
-    "$(grep -rnE '#include [<"]nlohmann/' core | grep -v '^core/model/')"
+  forbid "core/interpretation and core/doctor know configurations; the rest of core gets encodings" \
+    "$(grep -rn '#include "core/\(interpretation\|doctor\)/' core | grep -vE '^core/(interpretation|doctor)/')"
+  forbid "core/interpretation does not know doctor" \
+    "$(grep -rn '#include "core/doctor/' core/interpretation)"
+  forbid "others include what core/interpretation is asked for, not its readers" \
+    "$(grep -rn '#include "core/interpretation/' core/doctor server client |
+      grep -vE '/(claimed_length|class_defaults|compare|composite|content_hash|families|gguf_file|gguf_keys|gguf_rope|json_object|json_text|preset_default|presets|profile|reading_rules|source|tower_grid)\.h"')"
+  forbid "in core, JSON stays in core/interpretation and core/doctor" \
+    "$(grep -rnE '#include [<"]nlohmann/' core | grep -vE '^core/(interpretation|doctor)/')"
 }
 
 need "${lint_packages[@]}" git

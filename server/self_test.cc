@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "core/simd/dispatch.h"
 
@@ -59,7 +59,7 @@ absl::Status SelfTest() {
     spec.rope_theta = kTheta;
     spec.pairing = golden.pairing;
     core::ApplyRopeArgs args;
-    args.rope = core::LookupOf(spec);
+    args.rope = core::interpretation::LookupOf(spec);
     args.positions = core::StartPosition{kStart};
     const core::ConstTensorView input = {tensor.dtype, tensor.shape,
                                          tensor.data};

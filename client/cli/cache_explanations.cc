@@ -9,26 +9,27 @@
 namespace posenc::cli {
 namespace {
 
-using core::LayerGroup;
 using core::ResolvedRope;
+using core::doctor::LayerGroup;
 
 std::string BaseText(const ResolvedRope& rope) {
   return rope.spec.rope_theta
              ? absl::StrCat("rope_theta ",
                             core::PlainNumber(*rope.spec.rope_theta))
-             : core::DescribeRope(rope);
+             : core::doctor::DescribeRope(rope);
 }
 
 // "the global layers'" for the encoding of full attention.
-std::string WhoseRope(const core::ConfigCase& config,
+std::string WhoseRope(const core::doctor::ConfigCase& config,
                       const ResolvedRope& rope) {
   for (const auto& [type, name] :
        {std::pair("full_attention", "the global layers'"),
         std::pair("sliding_attention", "the sliding layers'")}) {
     LayerGroup group;
     group.type = type;
-    const auto own = core::ResolveText(
-        config.root().dump(), *core::FindReader("hf"), group, config.reach());
+    const auto own = core::doctor::ResolveText(
+        config.root().dump(), *core::interpretation::FindReader("hf"), group,
+        config.reach());
     if (own.ok() && own->inv_freq == rope.inv_freq) return name;
   }
   return "other layers'";
@@ -36,7 +37,7 @@ std::string WhoseRope(const core::ConfigCase& config,
 
 }  // namespace
 
-std::vector<Explanation> ExplanationsOf(const core::ConfigCase& config,
+std::vector<Explanation> ExplanationsOf(const core::doctor::ConfigCase& config,
                                         std::size_t group,
                                         std::int64_t head_dim,
                                         std::int64_t shift) {
@@ -57,7 +58,7 @@ std::vector<Explanation> ExplanationsOf(const core::ConfigCase& config,
                      WhoseRope(config, *ropes[g]), "), theirs is ",
                      own.spec.rope_theta
                          ? core::PlainNumber(*own.spec.rope_theta)
-                         : core::DescribeRope(own)),
+                         : core::doctor::DescribeRope(own)),
         "give the engine, or Reposition, each layer's own encoding "
         "(layer_index)",
         MotionOf(*ropes[g], head_dim, shift));
@@ -76,7 +77,7 @@ std::vector<Explanation> ExplanationsOf(const core::ConfigCase& config,
         "give the engine the configuration's rope_scaling",
         MotionOf(*unscaled, head_dim, shift));
   }
-  for (const core::Reading& reading : config.readings()) {
+  for (const core::doctor::Reading& reading : config.readings()) {
     if (!reading.status().ok()) continue;
     const ResolvedRope& theirs = *reading.ropes[group];
     if (theirs.inv_freq == own.inv_freq || theirs.spec.nope) continue;

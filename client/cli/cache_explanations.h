@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "client/cli/key_motion.h"
-#include "core/model/doctor/config_case.h"
+#include "core/doctor/config_case.h"
 
 namespace posenc::cli {
 
@@ -22,7 +22,7 @@ struct Explanation {
 
 // Explanations for a layer of the group, in the order in which they are tried.
 // The configuration must have a reference.
-std::vector<Explanation> ExplanationsOf(const core::ConfigCase& config,
+std::vector<Explanation> ExplanationsOf(const core::doctor::ConfigCase& config,
                                         std::size_t group,
                                         std::int64_t head_dim,
                                         std::int64_t shift);

@@ -19,16 +19,16 @@
 #include "client/cli/safetensors.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
-#include "core/model/content_hash.h"
-#include "core/model/doctor/config_case.h"
+#include "core/doctor/config_case.h"
+#include "core/interpretation/content_hash.h"
 #include "nlohmann/json.hpp"
 #include "openssl/sha.h"
 
 namespace posenc::cli {
 namespace {
 
-using core::Finding;
 using core::ResolvedRope;
+using core::doctor::Finding;
 
 // Explanations are tried on so many tokens of a layer.
 constexpr std::int64_t kTriedTokens = 32;
@@ -203,10 +203,11 @@ class Certifier {
       config_unreadable_ = std::string(text.status().message());
       return absl::OkStatus();
     }
-    config_unreadable_ = core::JsonFault(*text);
+    config_unreadable_ = core::doctor::JsonFault(*text);
     if (!config_unreadable_.empty()) return absl::OkStatus();
-    std::vector<const core::Reader*> readers;
-    for (const core::Reader& reader : core::Readers()) {
+    std::vector<const core::interpretation::Reader*> readers;
+    for (const core::interpretation::Reader& reader :
+         core::interpretation::Readers()) {
       readers.push_back(&reader);
     }
     nlohmann::json root = nlohmann::json::parse(*text, nullptr, false);
@@ -215,20 +216,21 @@ class Certifier {
       return absl::OkStatus();
     }
     const std::int64_t length =
-        std::max<std::int64_t>(core::ClaimedLength(root), 1);
-    config_ = std::make_unique<core::ConfigCase>(flags_.config, std::move(root),
-                                                 readers, core::Reach{length});
+        std::max<std::int64_t>(core::interpretation::ClaimedLength(root), 1);
+    config_ = std::make_unique<core::doctor::ConfigCase>(
+        flags_.config, std::move(root), readers, core::doctor::Reach{length});
     result_.diagnosis.length = length;
     if (config_->reference() == nullptr) {
-      config_unreadable_ = core::FactOf(config_->readings()[0].status());
+      config_unreadable_ =
+          core::doctor::FactOf(config_->readings()[0].status());
     }
     return absl::OkStatus();
   }
 
   void Report() {
-    const auto add = [&](const std::string& path, core::InputKind kind,
+    const auto add = [&](const std::string& path, core::doctor::InputKind kind,
                          const std::string& unreadable) {
-      core::InputReport input;
+      core::doctor::InputReport input;
       input.path = path;
       input.kind = kind;
       // FileBytes' errors begin with the path.
@@ -236,15 +238,17 @@ class Certifier {
           std::string(absl::StripPrefix(unreadable, absl::StrCat(path, ": ")));
       result_.diagnosis.inputs.push_back(input);
     };
-    add(flags_.config, core::InputKind::kConfig, config_unreadable_);
+    add(flags_.config, core::doctor::InputKind::kConfig, config_unreadable_);
     if (config_ != nullptr && config_->reference() != nullptr) {
       const ResolvedRope& rope = *config_->reference()->ropes[0];
       result_.diagnosis.inputs[0].model_type = config_->model_type();
-      result_.diagnosis.inputs[0].content_hash = core::ContentHash(rope);
-      result_.diagnosis.inputs[0].spec = core::DescribeRope(rope);
+      result_.diagnosis.inputs[0].content_hash =
+          core::interpretation::ContentHash(rope);
+      result_.diagnosis.inputs[0].spec = core::doctor::DescribeRope(rope);
     }
     for (const Cache* cache : {&before_, &after_}) {
-      add(cache->path, core::InputKind::kSafetensors, cache->unreadable);
+      add(cache->path, core::doctor::InputKind::kSafetensors,
+          cache->unreadable);
       result_.diagnosis.inputs.back().spec =
           absl::StrCat(cache->layers.size(), " layers of keys");
     }
@@ -259,7 +263,7 @@ class Certifier {
   void Add(absl::string_view id, const std::string& path,
            const std::string& fact, const std::string& fix,
            std::vector<std::int32_t> layers) {
-    Finding finding = core::MakeFinding(id, {path, fact, fix});
+    Finding finding = core::doctor::MakeFinding(id, {path, fact, fix});
     finding.inputs = {before_.path, after_.path, flags_.config};
     finding.layers = std::move(layers);
     result_.diagnosis.findings.push_back(std::move(finding));
@@ -392,7 +396,7 @@ class Certifier {
     certificate.elements = check::ElementCount(before.tensor.shape);
     certificate.max_error_ulps = error.max_ulps;
     certificate.bound_ulps = error.max_bound;
-    certificate.encoding_hash = core::ContentHash(rope);
+    certificate.encoding_hash = core::interpretation::ContentHash(rope);
     const bool by_angle = flags_.measured && layer > 0;
     const auto fits = [&](const Motion& motion, const MotionBound& within) {
       if (by_angle) {
@@ -514,7 +518,7 @@ class Certifier {
 
   const CertificateFlags& flags_;
   Cache before_, after_;
-  std::unique_ptr<core::ConfigCase> config_;
+  std::unique_ptr<core::doctor::ConfigCase> config_;
   std::string config_unreadable_;
   std::vector<
       std::pair<std::pair<std::string, std::string>, std::vector<std::int32_t>>>
@@ -530,8 +534,8 @@ absl::StatusOr<Certificate> Certify(const CertificateFlags& flags) {
 
 std::string CertificateJson(const Certificate& certificate) {
   using Json = nlohmann::ordered_json;
-  Json root =
-      Json::parse(core::DiagnosisJson(certificate.diagnosis), nullptr, false);
+  Json root = Json::parse(core::doctor::DiagnosisJson(certificate.diagnosis),
+                          nullptr, false);
   root["made"] = certificate.measured ? "two prefills" : "one key";
   root["certificate"] = Json::array();
   for (const LayerCertificate& layer : certificate.layers) {

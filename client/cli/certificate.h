@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/doctor/doctor.h"
+#include "core/doctor/doctor.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::cli {
@@ -52,7 +52,7 @@ struct LayerCertificate {
 };
 
 struct Certificate {
-  core::Diagnosis diagnosis;  // inputs, and cache.* findings
+  core::doctor::Diagnosis diagnosis;  // inputs, and cache.* findings
   std::vector<LayerCertificate> layers;
   std::string cache_sha256, after_sha256;
   bool measured = false;

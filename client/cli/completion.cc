@@ -16,7 +16,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/enum_flags.h"
-#include "core/model/reading_rules.h"
+#include "core/interpretation/reading_rules.h"
 
 namespace posenc::cli {
 namespace {
@@ -69,7 +69,8 @@ std::vector<std::string> MemberWords(const std::string& type) {
 
 std::vector<std::string> ReaderWords() {
   std::vector<std::string> words;
-  for (const core::Reader& reader : core::Readers()) {
+  for (const core::interpretation::Reader& reader :
+       core::interpretation::Readers()) {
     words.emplace_back(reader.id);
   }
   return words;

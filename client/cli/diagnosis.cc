@@ -5,16 +5,16 @@
 namespace posenc::cli {
 namespace {
 
-core::InputReport ReadReport(const v1::DescriptionReport& in) {
+core::doctor::InputReport ReadReport(const v1::DescriptionReport& in) {
   return {.path = in.path(),
-          .kind = static_cast<core::InputKind>(in.kind()),
+          .kind = static_cast<core::doctor::InputKind>(in.kind()),
           .model_type = in.model_type(),
           .content_hash = in.content_hash(),
           .unreadable = in.unreadable(),
           .spec = in.spec()};
 }
 
-core::Verdict ReadVerdict(const v1::ReaderVerdict& in) {
+core::doctor::Verdict ReadVerdict(const v1::ReaderVerdict& in) {
   return {.name = in.name(),
           .says = in.says(),
           .first_distance = in.first_distance(),
@@ -25,10 +25,10 @@ core::Verdict ReadVerdict(const v1::ReaderVerdict& in) {
           .least_kept = in.least_kept()};
 }
 
-core::Finding ReadFinding(const v1::Finding& in) {
-  core::Finding out;
+core::doctor::Finding ReadFinding(const v1::Finding& in) {
+  core::doctor::Finding out;
   out.id = in.id();
-  out.severity = static_cast<core::Severity>(in.severity());
+  out.severity = static_cast<core::doctor::Severity>(in.severity());
   out.message = in.message();
   out.fix = in.fix();
   out.inputs.assign(in.inputs().begin(), in.inputs().end());
@@ -45,8 +45,9 @@ core::Finding ReadFinding(const v1::Finding& in) {
 
 }  // namespace
 
-core::Diagnosis ReadDiagnosis(const v1::DiagnoseRopeResponse& response) {
-  core::Diagnosis diagnosis;
+core::doctor::Diagnosis ReadDiagnosis(
+    const v1::DiagnoseRopeResponse& response) {
+  core::doctor::Diagnosis diagnosis;
   for (const v1::DescriptionReport& report : response.inputs()) {
     diagnosis.inputs.push_back(ReadReport(report));
   }

@@ -2,11 +2,11 @@
 
 #pragma once
 
-#include "core/model/doctor/doctor.h"
+#include "core/doctor/doctor.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::cli {
 
-core::Diagnosis ReadDiagnosis(const v1::DiagnoseRopeResponse& response);
+core::doctor::Diagnosis ReadDiagnosis(const v1::DiagnoseRopeResponse& response);
 
 }  // namespace posenc::cli

@@ -2,7 +2,7 @@
 // them and which of their readers disagree, from which distance on, and which
 // key mends it.
 
-#include "core/model/doctor/doctor.h"
+#include "core/doctor/doctor.h"
 
 #include <cstdio>
 #include <memory>
@@ -41,7 +41,8 @@ struct DoctorFlags {
 };
 
 // "90 % of a score is left to distance 4, 35 % at 131072; logits x 0.77".
-std::string EffectText(const core::Verdict& verdict, std::int64_t length) {
+std::string EffectText(const core::doctor::Verdict& verdict,
+                       std::int64_t length) {
   std::string text;
   if (verdict.first_distance >= 0) {
     text = absl::StrFormat(
@@ -58,13 +59,14 @@ std::string EffectText(const core::Verdict& verdict, std::int64_t length) {
   return text;
 }
 
-void PrintFinding(const core::Finding& finding, std::int64_t length) {
-  absl::PrintF("\n%-8s %s  %s\n", core::SeverityName(finding.severity),
+void PrintFinding(const core::doctor::Finding& finding, std::int64_t length) {
+  absl::PrintF("\n%-8s %s  %s\n", core::doctor::SeverityName(finding.severity),
                finding.id, finding.message);
   // One line for readers that fare alike.
   std::vector<std::pair<std::string, std::string>> effects;
-  for (const core::Verdict& verdict : finding.readers) {
-    if (core::Refuses(verdict)) continue;  // the message says who and why
+  for (const core::doctor::Verdict& verdict : finding.readers) {
+    if (core::doctor::Refuses(verdict))
+      continue;  // the message says who and why
     const std::string effect = EffectText(verdict, length);
     if (!effects.empty() && effects.back().second == effect) {
       absl::StrAppend(&effects.back().first, ", ", verdict.name);
@@ -78,34 +80,35 @@ void PrintFinding(const core::Finding& finding, std::int64_t length) {
   absl::PrintF("         fix: %s\n", finding.fix);
 }
 
-void PrintDiagnosis(const core::Diagnosis& diagnosis) {
-  for (const core::InputReport& input : diagnosis.inputs) {
+void PrintDiagnosis(const core::doctor::Diagnosis& diagnosis) {
+  for (const core::doctor::InputReport& input : diagnosis.inputs) {
     absl::PrintF("%s  %s%s%s  %s\n", core::OneLine(input.path),
-                 core::InputKindName(input.kind),
+                 core::doctor::InputKindName(input.kind),
                  input.model_type.empty() ? "" : "  ",
                  core::OneLine(input.model_type),
                  core::OneLine(input.unreadable.empty()
                                    ? input.spec
                                    : "unreadable: " + input.unreadable));
   }
-  for (const core::Finding& finding : diagnosis.findings) {
+  for (const core::doctor::Finding& finding : diagnosis.findings) {
     PrintFinding(finding, diagnosis.length);
   }
-  const auto count = [&](core::Severity severity, const char* name) {
+  const auto count = [&](core::doctor::Severity severity, const char* name) {
     const int n = diagnosis.Count(severity);
     return absl::StrCat(n, " ", name, n == 1 ? "" : "s");
   };
   absl::PrintF("\n%s, %s, %s; distances up to %d\n",
-               count(core::Severity::kError, "error"),
-               count(core::Severity::kWarning, "warning"),
-               count(core::Severity::kNote, "note"), diagnosis.length);
+               count(core::doctor::Severity::kError, "error"),
+               count(core::doctor::Severity::kWarning, "warning"),
+               count(core::doctor::Severity::kNote, "note"), diagnosis.length);
 }
 
 // The least severity that fails; 0 for "none".
 absl::StatusOr<int> FailLevel(const std::string& text) {
-  if (text == "error") return static_cast<int>(core::Severity::kError);
-  if (text == "warning") return static_cast<int>(core::Severity::kWarning);
-  if (text == "note") return static_cast<int>(core::Severity::kNote);
+  if (text == "error") return static_cast<int>(core::doctor::Severity::kError);
+  if (text == "warning")
+    return static_cast<int>(core::doctor::Severity::kWarning);
+  if (text == "note") return static_cast<int>(core::doctor::Severity::kNote);
   if (text == "none") return 0;
   return UsageError(absl::StrCat("--fail-on: '", text,
                                  "' is not known; write error, warning, note "
@@ -126,17 +129,17 @@ void PrintCertificate(const Certificate& certificate) {
 }
 
 // The exit code of what was found, and lines on stderr for what was not read.
-absl::Status Outcome(const core::Diagnosis& diagnosis, int level) {
+absl::Status Outcome(const core::doctor::Diagnosis& diagnosis, int level) {
   if (diagnosis.unreadable()) {
     std::fflush(stdout);  // the lines below follow it
-    for (const core::InputReport& input : diagnosis.inputs) {
+    for (const core::doctor::InputReport& input : diagnosis.inputs) {
       if (input.unreadable.empty()) continue;
       absl::FPrintF(stderr, "posenc: %s: %s\n", core::OneLine(input.path),
                     core::OneLine(input.unreadable));
     }
     return ExitWith(kExitFile);
   }
-  for (const core::Finding& finding : diagnosis.findings) {
+  for (const core::doctor::Finding& finding : diagnosis.findings) {
     if (static_cast<int>(finding.severity) <= level) {
       return ExitWith(kExitFailed);
     }
@@ -238,9 +241,9 @@ absl::Status RunDoctor(const CLI::App& app, const DoctorFlags& flags,
   const absl::StatusOr<v1::DiagnoseRopeResponse> response =
       connection->client().DiagnoseRope(*request);
   if (!response.ok()) return WithFlag(response.status());
-  const core::Diagnosis diagnosis = ReadDiagnosis(*response);
+  const core::doctor::Diagnosis diagnosis = ReadDiagnosis(*response);
   if (globals.json) {
-    absl::PrintF("%s\n", core::DiagnosisJson(diagnosis));
+    absl::PrintF("%s\n", core::doctor::DiagnosisJson(diagnosis));
   } else {
     PrintDiagnosis(diagnosis);
   }

@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/print.h"
-#include "core/model/doctor/finding.h"
+#include "core/doctor/finding.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::cli {
@@ -28,16 +28,16 @@ std::string WithoutValues(absl::string_view text) {
   return plain;
 }
 
-std::string SeverityText(const core::CheckRow& row) {
+std::string SeverityText(const core::doctor::CheckRow& row) {
   return row.by_size ? "by size"
-                     : std::string(core::SeverityName(row.severity));
+                     : std::string(core::doctor::SeverityName(row.severity));
 }
 
 }  // namespace
 
 void PrintDoctorChecks(bool json) {
   if (!json) {
-    for (const core::CheckRow& row : core::CheckRows()) {
+    for (const core::doctor::CheckRow& row : core::doctor::CheckRows()) {
       absl::PrintF("%-8s %s\n         %s\n         fix: %s\n",
                    SeverityText(row), row.id, row.finds,
                    WithoutValues(row.fix));
@@ -45,7 +45,7 @@ void PrintDoctorChecks(bool json) {
     return;
   }
   nlohmann::ordered_json checks = nlohmann::ordered_json::array();
-  for (const core::CheckRow& row : core::CheckRows()) {
+  for (const core::doctor::CheckRow& row : core::doctor::CheckRows()) {
     const std::vector<std::string> see =
         absl::StrSplit(row.see, "; ", absl::SkipEmpty());
     checks.push_back({{"id", row.id},

@@ -17,11 +17,11 @@
 #include "client/cli/file.h"
 #include "client/cli/safetensors_header.h"
 #include "client/cli/status.h"
-#include "core/model/doctor/doctor.h"
-#include "core/model/gguf_file.h"
-#include "core/model/gguf_keys.h"
-#include "core/model/gguf_rope.h"
-#include "core/model/presets.h"
+#include "core/doctor/doctor.h"
+#include "core/interpretation/gguf_file.h"
+#include "core/interpretation/gguf_keys.h"
+#include "core/interpretation/gguf_rope.h"
+#include "core/interpretation/presets.h"
 #include "nlohmann/json.hpp"
 #include "proto/posenc/wire/frame.h"
 
@@ -195,7 +195,7 @@ v1::Dtype DtypeOf(absl::string_view name) {
 
 // The dtype of floats by ggml's number; UNSPECIFIED for others.
 v1::Dtype DtypeOf(std::uint32_t ggml_type) {
-  const auto dtype = core::GgufDtype(ggml_type);
+  const auto dtype = core::interpretation::GgufDtype(ggml_type);
   return dtype ? static_cast<v1::Dtype>(*dtype) : v1::DTYPE_UNSPECIFIED;
 }
 
@@ -275,11 +275,13 @@ ModelDescription ReadSafetensorsFile(const std::string& path) {
 }
 
 // The file's factors, which decide about the frequencies.
-absl::Status ReadFactors(const OffsetFile& file, const core::GgufFile& header,
+absl::Status ReadFactors(const OffsetFile& file,
+                         const core::interpretation::GgufFile& header,
                          ModelDescription* input) {
-  for (const core::GgufTensor& tensor : header.tensors) {
+  for (const core::interpretation::GgufTensor& tensor : header.tensors) {
     const v1::Dtype dtype = DtypeOf(tensor.type);
-    if (!core::IsFactorTensor(tensor.name) || dtype == v1::DTYPE_UNSPECIFIED) {
+    if (!core::interpretation::IsFactorTensor(tensor.name) ||
+        dtype == v1::DTYPE_UNSPECIFIED) {
       continue;
     }
     std::uint64_t bytes = wire::ElementBytes(dtype);
@@ -292,7 +294,7 @@ absl::Status ReadFactors(const OffsetFile& file, const core::GgufFile& header,
 }
 
 // The file must outlive it.
-core::ByteSource BytesOf(const OffsetFile& file) {
+core::interpretation::ByteSource BytesOf(const OffsetFile& file) {
   return {file.size(), [&file](std::uint64_t offset, char* to, std::size_t n) {
             return file.Read(offset, to, n);
           }};
@@ -305,20 +307,21 @@ ModelDescription ReadGgufFile(const std::string& path) {
     return Unreadable(kKind, path, Fact(status));
   };
   if (!file.status().ok()) return fail(file.status());
-  const core::ByteSource source = BytesOf(file);
-  const auto header = core::ReadGguf(source);
+  const core::interpretation::ByteSource source = BytesOf(file);
+  const auto header = core::interpretation::ReadGguf(source);
   if (!header.ok()) return fail(header.status());
   ModelDescription input = Described(kKind, path);
-  input.set_gguf(core::WriteGgufKeys(*header));
+  input.set_gguf(core::interpretation::WriteGgufKeys(*header));
   // Of a model in several files the first has the keys.
   const auto shard = header->Integer("split.no");
   if (shard.ok() && *shard && **shard > 0) return input;
   // Of the whole file there is more to say than of its keys.
-  const absl::Status good = core::ReadGgufRope(*header, source).status();
+  const absl::Status good =
+      core::interpretation::ReadGgufRope(*header, source).status();
   if (!good.ok()) return fail(good);
   const absl::Status factors = ReadFactors(file, *header, &input);
   if (!factors.ok()) return fail(factors);
-  const core::GgufTensor* const query =
+  const core::interpretation::GgufTensor* const query =
       header->FindTensor("blk.0.attn_q.weight");
   const v1::Dtype dtype =
       query == nullptr ? v1::DTYPE_UNSPECIFIED : DtypeOf(query->type);
@@ -337,7 +340,8 @@ v1::DescriptionKind KindOfJson(const std::string& name,
   if (name == "params.json") return v1::DESCRIPTION_KIND_PARAMS;
   if (name == "tokenizer_config.json") return v1::DESCRIPTION_KIND_TOKENIZER;
   if (name == "config.json") return v1::DESCRIPTION_KIND_CONFIG;
-  if (!core::JsonFault(text).empty()) return v1::DESCRIPTION_KIND_CONFIG;
+  if (!core::doctor::JsonFault(text).empty())
+    return v1::DESCRIPTION_KIND_CONFIG;
   const json root = json::parse(text, nullptr, false);
   if (root.contains("tokenizer_class") || root.contains("model_max_length")) {
     return v1::DESCRIPTION_KIND_TOKENIZER;
@@ -372,7 +376,7 @@ ModelDescription ReadJsonFile(const std::string& path) {
   const v1::DescriptionKind kind = KindOfJson(name, *text);
   // Other bytes than UTF-8 are no JSON, and cannot travel as a text.
   if (Utf8(*text) != *text) {
-    return Unreadable(kind, path, core::JsonFault(*text));
+    return Unreadable(kind, path, core::doctor::JsonFault(*text));
   }
   ModelDescription input = Described(kind, path);
   input.set_text(*std::move(text));
@@ -512,7 +516,8 @@ std::string Utf8(const std::string& text) {
 }
 
 absl::StatusOr<ModelDescription> DescribePreset(const std::string& name) {
-  const core::Preset* const preset = core::FindPreset(name);
+  const core::interpretation::Preset* const preset =
+      core::interpretation::FindPreset(name);
   if (preset == nullptr) {
     return absl::NotFoundError(
         absl::StrCat("'", name, "' is no preset; posenc info lists them"));
@@ -546,13 +551,14 @@ bool IsGguf(const std::string& path) {
          absl::string_view(magic, sizeof(magic)) == "GGUF";
 }
 
-absl::StatusOr<core::GgufRope> ReadGgufKeys(const std::string& path) {
+absl::StatusOr<core::interpretation::GgufRope> ReadGgufKeys(
+    const std::string& path) {
   const OffsetFile file(path);
   if (!file.status().ok()) return file.status();
-  const core::ByteSource source = BytesOf(file);
-  const auto header = core::ReadGguf(source);
+  const core::interpretation::ByteSource source = BytesOf(file);
+  const auto header = core::interpretation::ReadGguf(source);
   if (!header.ok()) return header.status();
-  return core::ReadGgufRope(*header, source);
+  return core::interpretation::ReadGgufRope(*header, source);
 }
 
 std::vector<ModelDescription> ReadDescriptions(

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/gguf_rope.h"
+#include "core/interpretation/gguf_rope.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::cli {
@@ -36,6 +36,7 @@ bool IsGguf(const std::string& path);
 
 // What the keys and factors of a GGUF file say. Errors say what is wrong with
 // it.
-absl::StatusOr<core::GgufRope> ReadGgufKeys(const std::string& path);
+absl::StatusOr<core::interpretation::GgufRope> ReadGgufKeys(
+    const std::string& path);
 
 }  // namespace posenc::cli

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/doctor_files.h"
 #include "client/cli/status.h"
-#include "core/model/gguf_rope.h"
+#include "core/interpretation/gguf_rope.h"
 
 namespace posenc::cli {
 namespace {
@@ -47,17 +47,18 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
   const auto fail = [&](const absl::Status& status) {
     return FileError(flags.config, status);
   };
-  const absl::StatusOr<core::GgufRope> gguf = ReadGgufKeys(flags.config);
+  const absl::StatusOr<core::interpretation::GgufRope> gguf =
+      ReadGgufKeys(flags.config);
   if (!gguf.ok()) return fail(gguf.status());
-  if (gguf->pairing == core::GgufPairing::kNone) {
+  if (gguf->pairing == core::interpretation::GgufPairing::kNone) {
     return fail(absl::InvalidArgumentError(
         absl::StrCat("architecture ", gguf->architecture, " does not rotate")));
   }
-  absl::StatusOr<core::ResolvedRope> rope = core::ResolveGguf(
+  absl::StatusOr<core::ResolvedRope> rope = core::interpretation::ResolveGguf(
       *gguf, flags.length.value_or(gguf->context_length.value_or(1)),
       flags.layer_type == kSliding);
   if (!rope.ok()) return fail(rope.status());
-  const absl::Status axes = core::SetGgufAxes(*gguf, &*rope);
+  const absl::Status axes = core::interpretation::SetGgufAxes(*gguf, &*rope);
   if (!axes.ok()) return fail(axes);
   return rope;
 }

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/model/gguf_rope.h"
-#include "core/model/presets.h"
+#include "core/interpretation/gguf_rope.h"
+#include "core/interpretation/presets.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 #include "posenc/compat.h"
@@ -152,7 +152,8 @@ JsonAnswer Preset(const Client& /*client*/, const std::string& body) {
   v1::RopeSource source;
   const absl::Status read = ReadRequest(body, &source);
   if (!read.ok()) return ToAnswer(read);
-  const core::Preset* const preset = core::FindPreset(source.preset());
+  const core::interpretation::Preset* const preset =
+      core::interpretation::FindPreset(source.preset());
   if (preset == nullptr) {
     return ToAnswer(absl::NotFoundError(absl::StrCat(
         "preset: '", source.preset().substr(0, 80), "' is unknown")));
@@ -171,22 +172,23 @@ JsonAnswer Gguf(const Client& /*client*/, const std::string& body) {
   const absl::Status read = ReadRequest(body, &request);
   if (!read.ok()) return ToAnswer(read);
   core::Faults faults;
-  const std::vector<core::DoctorInput> inputs = server::ReadDescriptions(
-      request, [] { return absl::OkStatus(); }, &faults);
+  const std::vector<core::doctor::DoctorInput> inputs =
+      server::ReadDescriptions(
+          request, [] { return absl::OkStatus(); }, &faults);
   if (!faults.status().ok()) return Invalid(faults.status().message());
   if (inputs.size() != 1 || !inputs[0].gguf) {
     return Invalid(inputs.size() == 1 && !inputs[0].unreadable.empty()
                        ? absl::StrCat("inputs[0]: ", inputs[0].unreadable)
                        : "inputs: must be one GGUF file with keys");
   }
-  const core::GgufRope& gguf = *inputs[0].gguf;
-  if (gguf.pairing == core::GgufPairing::kNone) {
+  const core::interpretation::GgufRope& gguf = *inputs[0].gguf;
+  if (gguf.pairing == core::interpretation::GgufPairing::kNone) {
     return Invalid(absl::StrCat("inputs[0]: architecture ", gguf.architecture,
                                 " does not rotate"));
   }
   const std::int64_t length =
       request.length() > 0 ? request.length() : gguf.context_length.value_or(1);
-  const auto rope = core::ResolveGguf(gguf, length, false);
+  const auto rope = core::interpretation::ResolveGguf(gguf, length, false);
   if (!rope.ok()) {
     return Invalid(absl::StrCat("inputs[0]: ", rope.status().message()));
   }

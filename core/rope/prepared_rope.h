@@ -66,7 +66,7 @@ struct PreparedRope {
 };
 
 // Gives the encoding for heads of head_dim channels. Field paths of its errors
-// are relative to the encoding's field, as ResolveSource's are. core/model
+// are relative to the encoding's field, as ResolveSource's are. core/interpretation
 // makes a lookup from a source (LookupOf); a cache may stand in front.
 using RopeLookup =
     std::function<absl::StatusOr<std::shared_ptr<const PreparedRope>>(

@@ -15,9 +15,9 @@
 namespace posenc::server {
 namespace {
 
-using core::DoctorInput;
 using core::FieldInvalid;
-using core::InputKind;
+using core::doctor::DoctorInput;
+using core::doctor::InputKind;
 
 // Far more than a checkpoint has. What a request makes the server keep, and
 // answer, is bounded by them.
@@ -120,29 +120,30 @@ absl::StatusOr<Floats> ReadFloats(const v1::Tensor& tensor,
   }
   read->Gather();
   const auto* const bytes = static_cast<const char*>(read->view.data);
-  return Floats{
-      dtype, shape,
-      core::DecodeFloats(dtype, bytes, static_cast<std::size_t>(elements))};
+  return Floats{dtype, shape,
+                core::interpretation::DecodeFloats(
+                    dtype, bytes, static_cast<std::size_t>(elements))};
 }
 
-absl::StatusOr<core::SavedTable> ReadTable(const v1::NamedTensor& in) {
+absl::StatusOr<core::doctor::SavedTable> ReadTable(const v1::NamedTensor& in) {
   if (in.name().empty()) return core::FieldRequired("name", "not given");
   const absl::Status name = CheckName("name", in.name());
   if (!name.ok()) return name;
   if (!in.has_tensor()) return core::FieldRequired("tensor", "not given");
   absl::StatusOr<Floats> floats = ReadFloats(in.tensor(), 1, kMaxTableElements);
   if (!floats.ok()) return core::Prefixed("tensor", floats.status());
-  return core::SavedTable{in.name(), floats->dtype, std::move(floats->values)};
+  return core::doctor::SavedTable{in.name(), floats->dtype,
+                                  std::move(floats->values)};
 }
 
-absl::StatusOr<core::QueryRows> ReadRows(const v1::NamedTensor& in) {
+absl::StatusOr<core::doctor::QueryRows> ReadRows(const v1::NamedTensor& in) {
   const absl::Status name = CheckName("name", in.name());
   if (!name.ok()) return name;
   if (!in.has_tensor()) return core::FieldRequired("tensor", "not given");
   const absl::StatusOr<Floats> floats =
       ReadFloats(in.tensor(), 2, kMaxRowElements);
   if (!floats.ok()) return core::Prefixed("tensor", floats.status());
-  core::QueryRows out;
+  core::doctor::QueryRows out;
   out.name = in.name();
   const auto columns = floats->shape[1];
   if (columns == 0) return FieldInvalid("tensor.shape", "rows of no channels");
@@ -156,7 +157,7 @@ absl::StatusOr<core::QueryRows> ReadRows(const v1::NamedTensor& in) {
 // A table of a GGUF file is one of its factors, each of which it has once.
 absl::Status CheckFactor(const std::string& name,
                          std::set<std::string>* names) {
-  if (!core::IsFactorTensor(name)) {
+  if (!core::interpretation::IsFactorTensor(name)) {
     return FieldInvalid(
         "name", absl::StrCat("\"", name.substr(0, 80),
                              "\" is no factor of a GGUF file; they are "
@@ -169,8 +170,9 @@ absl::Status CheckFactor(const std::string& name,
 
 // True if the tensor's data are among the `size` bytes that were sent, or if it
 // has a type whose data nobody looks for.
-bool IsThere(const core::GgufTensor& tensor, std::uint64_t size) {
-  const auto dtype = core::GgufDtype(tensor.type);
+bool IsThere(const core::interpretation::GgufTensor& tensor,
+             std::uint64_t size) {
+  const auto dtype = core::interpretation::GgufDtype(tensor.type);
   if (tensor.offset > size || !dtype) return tensor.offset <= size;
   std::uint64_t elements = 1;
   for (const std::uint64_t extent : tensor.shape) elements *= extent;
@@ -180,25 +182,29 @@ bool IsThere(const core::GgufTensor& tensor, std::uint64_t size) {
 // Reads the GGUF file of `input`, whose tables are its factors.
 absl::Status ReadGguf(absl::string_view bytes, const core::StopAsked& stop,
                       DoctorInput* input) {
-  core::ByteSource source = core::SourceOf(bytes);
+  core::interpretation::ByteSource source =
+      core::interpretation::SourceOf(bytes);
   source.read = [read = source.read, &stop](std::uint64_t offset, char* to,
                                             std::size_t n) {
     const absl::Status stopped = stop();
     return stopped.ok() ? read(offset, to, n) : stopped;
   };
-  absl::StatusOr<core::GgufFile> file = core::ReadGguf(source);
+  absl::StatusOr<core::interpretation::GgufFile> file =
+      core::interpretation::ReadGguf(source);
   if (!file.ok()) return file.status();
   // Of a model in several files the first has the keys.
   const auto shard = file->Integer("split.no");
   if (shard.ok() && *shard && **shard > 0) return absl::OkStatus();
-  std::erase_if(file->tensors, [&](const core::GgufTensor& tensor) {
-    return !IsThere(tensor, bytes.size());
-  });
-  absl::StatusOr<core::GgufRope> rope = core::ReadGgufRope(*file, source);
+  std::erase_if(file->tensors,
+                [&](const core::interpretation::GgufTensor& tensor) {
+                  return !IsThere(tensor, bytes.size());
+                });
+  absl::StatusOr<core::interpretation::GgufRope> rope =
+      core::interpretation::ReadGgufRope(*file, source);
   if (!rope.ok()) return rope.status();
-  for (core::SavedTable& table : input->tables) {
-    const absl::Status set =
-        core::SetFactors(table.name, std::move(table.values), &*rope);
+  for (core::doctor::SavedTable& table : input->tables) {
+    const absl::Status set = core::interpretation::SetFactors(
+        table.name, std::move(table.values), &*rope);
     if (!set.ok()) return set;
   }
   input->tables.clear();
@@ -229,7 +235,7 @@ DoctorInput ReadDescription(const v1::ModelDescription& in,
   const bool gguf = in.kind() == v1::DESCRIPTION_KIND_GGUF;
   std::set<std::string> names;
   for (int i = 0; i < in.tables_size(); ++i) {
-    absl::StatusOr<core::SavedTable> table = ReadTable(in.tables(i));
+    absl::StatusOr<core::doctor::SavedTable> table = ReadTable(in.tables(i));
     if (table.ok() && gguf) {
       const absl::Status factor = CheckFactor(table->name, &names);
       if (!factor.ok()) table = factor;
@@ -239,7 +245,7 @@ DoctorInput ReadDescription(const v1::ModelDescription& in,
     if (table.ok()) out.tables.push_back(*std::move(table));
   }
   if (in.has_query_rows()) {
-    absl::StatusOr<core::QueryRows> rows = ReadRows(in.query_rows());
+    absl::StatusOr<core::doctor::QueryRows> rows = ReadRows(in.query_rows());
     faults->Note(core::Prefixed("query_rows", rows.status()));
     if (rows.ok()) out.query = *std::move(rows);
   }
@@ -276,7 +282,8 @@ std::string Text(absl::string_view text) {
   return Utf8(text, std::string::npos, "\xEF\xBF\xBD");
 }
 
-void WriteReport(const core::InputReport& report, v1::DescriptionReport* out) {
+void WriteReport(const core::doctor::InputReport& report,
+                 v1::DescriptionReport* out) {
   out->set_path(Text(report.path));
   out->set_kind(static_cast<v1::DescriptionKind>(report.kind));
   out->set_model_type(Text(report.model_type));
@@ -285,7 +292,8 @@ void WriteReport(const core::InputReport& report, v1::DescriptionReport* out) {
   out->set_spec(Text(report.spec));
 }
 
-void WriteVerdict(const core::Verdict& verdict, v1::ReaderVerdict* out) {
+void WriteVerdict(const core::doctor::Verdict& verdict,
+                  v1::ReaderVerdict* out) {
   out->set_name(verdict.name);
   out->set_says(Text(verdict.says));
   out->set_first_distance(verdict.first_distance);
@@ -296,7 +304,7 @@ void WriteVerdict(const core::Verdict& verdict, v1::ReaderVerdict* out) {
   out->set_least_kept(verdict.least_kept);
 }
 
-void WriteFinding(const core::Finding& finding, v1::Finding* out) {
+void WriteFinding(const core::doctor::Finding& finding, v1::Finding* out) {
   out->set_id(finding.id);
   out->set_severity(static_cast<v1::Severity>(finding.severity));
   out->set_message(Text(finding.message));
@@ -307,7 +315,7 @@ void WriteFinding(const core::Finding& finding, v1::Finding* out) {
        finding.layers.value_or(std::vector<std::int32_t>())) {
     out->add_layers(layer);
   }
-  for (const core::Verdict& verdict : finding.readers) {
+  for (const core::doctor::Verdict& verdict : finding.readers) {
     WriteVerdict(verdict, out->add_readers());
   }
   for (const std::string& thread : finding.see) out->add_see(thread);
@@ -335,24 +343,25 @@ std::vector<DoctorInput> ReadDescriptions(
   return inputs;
 }
 
-core::DoctorOptions ReadDoctorOptions(const v1::DiagnoseRopeRequest& request) {
+core::doctor::DoctorOptions ReadDoctorOptions(
+    const v1::DiagnoseRopeRequest& request) {
   return {.readers = ToVector(request.readers()),
           .length = Optional(request.length() != 0, request.length()),
           .runtime = request.runtime()};
 }
 
-void WriteDiagnosis(const core::Diagnosis& diagnosis,
+void WriteDiagnosis(const core::doctor::Diagnosis& diagnosis,
                     v1::DiagnoseRopeResponse* response) {
-  for (const core::InputReport& report : diagnosis.inputs) {
+  for (const core::doctor::InputReport& report : diagnosis.inputs) {
     WriteReport(report, response->add_inputs());
   }
-  for (const core::Finding& finding : diagnosis.findings) {
+  for (const core::doctor::Finding& finding : diagnosis.findings) {
     WriteFinding(finding, response->add_findings());
   }
   v1::FindingCounts* const summary = response->mutable_summary();
-  summary->set_error(diagnosis.Count(core::Severity::kError));
-  summary->set_warning(diagnosis.Count(core::Severity::kWarning));
-  summary->set_note(diagnosis.Count(core::Severity::kNote));
+  summary->set_error(diagnosis.Count(core::doctor::Severity::kError));
+  summary->set_warning(diagnosis.Count(core::doctor::Severity::kWarning));
+  summary->set_note(diagnosis.Count(core::doctor::Severity::kNote));
   response->set_length(diagnosis.length);
 }
 

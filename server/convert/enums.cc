@@ -4,9 +4,9 @@
 
 #include "core/absolute/add_encoding.h"
 #include "core/absolute/sinusoidal.h"
+#include "core/doctor/doctor.h"
 #include "core/error.h"
-#include "core/model/doctor/doctor.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/relative/bias.h"
 #include "core/rope/apply.h"
 #include "core/rope/cos_sin_evaluator.h"
@@ -35,7 +35,7 @@ static_assert(Same(Dtype::kFloat8E4m3fn, v1::DTYPE_FLOAT8_E4M3FN));
 static_assert(Same(Dtype::kFloat8E5m2, v1::DTYPE_FLOAT8_E5M2));
 static_assert(v1::Dtype_MAX == v1::DTYPE_FLOAT8_E5M2);
 
-using core::InputKind;
+using core::doctor::InputKind;
 static_assert(Same(InputKind::kConfig, v1::DESCRIPTION_KIND_CONFIG));
 static_assert(Same(InputKind::kParams, v1::DESCRIPTION_KIND_PARAMS));
 static_assert(Same(InputKind::kTokenizer, v1::DESCRIPTION_KIND_TOKENIZER));
@@ -43,7 +43,7 @@ static_assert(Same(InputKind::kGguf, v1::DESCRIPTION_KIND_GGUF));
 static_assert(Same(InputKind::kSafetensors, v1::DESCRIPTION_KIND_SAFETENSORS));
 static_assert(v1::DescriptionKind_MAX == v1::DESCRIPTION_KIND_SAFETENSORS);
 
-using core::Severity;
+using core::doctor::Severity;
 static_assert(Same(Severity::kError, v1::SEVERITY_ERROR));
 static_assert(Same(Severity::kWarning, v1::SEVERITY_WARNING));
 static_assert(Same(Severity::kNote, v1::SEVERITY_NOTE));
@@ -62,7 +62,7 @@ static_assert(Same(Layout::kSbhd, v1::LAYOUT_SBHD));
 static_assert(Same(Layout::kThd, v1::LAYOUT_THD));
 static_assert(v1::Layout_MAX == v1::LAYOUT_THD);
 
-using core::Profile;
+using core::interpretation::Profile;
 static_assert(Same(Profile::kHf, v1::PROFILE_HF));
 static_assert(Same(Profile::kVllm, v1::PROFILE_VLLM));
 static_assert(Same(Profile::kLlamaCpp, v1::PROFILE_LLAMA_CPP));
@@ -72,7 +72,7 @@ static_assert(Same(Profile::kMistral, v1::PROFILE_MISTRAL));
 static_assert(Same(Profile::kMlx, v1::PROFILE_MLX));
 static_assert(v1::Profile_MAX == v1::PROFILE_MLX);
 
-using core::ModelPart;
+using core::interpretation::ModelPart;
 static_assert(Same(ModelPart::kUnspecified, v1::MODEL_PART_UNSPECIFIED));
 static_assert(Same(ModelPart::kText, v1::MODEL_PART_TEXT));
 static_assert(Same(ModelPart::kVision, v1::MODEL_PART_VISION));

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "core/model/tower_grid.h"
+#include "core/interpretation/tower_grid.h"
 #include "server/convert/fields.h"
 #include "server/convert/rope.h"
 
@@ -46,7 +46,7 @@ absl::StatusOr<core::PositionScheme> ReadVision(const v1::VisionPositions& in) {
         absl::StrCat(in.merge_size(), "; must not be negative"));
   }
   absl::StatusOr<core::TowerGrid> tower =
-      core::ResolveTowerGrid(ReadRopeSource(in.rope()));
+      core::interpretation::ResolveTowerGrid(ReadRopeSource(in.rope()));
   if (!tower.ok()) return core::Prefixed("vision.rope", tower.status());
   core::VisionScheme out;
   out.tower = *std::move(tower);

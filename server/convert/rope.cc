@@ -197,8 +197,8 @@ void WriteSpec(const core::RopeSpec& in, v1::RopeSpec* out) {
 
 }  // namespace
 
-core::RopeSource ReadRopeSource(const v1::RopeSource& source) {
-  core::RopeSource out;
+core::interpretation::RopeSource ReadRopeSource(const v1::RopeSource& source) {
+  core::interpretation::RopeSource out;
   switch (source.source_case()) {
     case v1::RopeSource::SOURCE_NOT_SET:
       break;
@@ -206,17 +206,17 @@ core::RopeSource ReadRopeSource(const v1::RopeSource& source) {
       out.source = ReadSpec(source.spec());
       break;
     case v1::RopeSource::kPreset:
-      out.source = core::PresetName{source.preset()};
+      out.source = core::interpretation::PresetName{source.preset()};
       break;
     case v1::RopeSource::kConfigJson:
-      out.source = core::ConfigJson{source.config_json()};
+      out.source = core::interpretation::ConfigJson{source.config_json()};
       break;
   }
   if (source.profile() != v1::PROFILE_UNSPECIFIED) {
-    out.profile = static_cast<core::Profile>(source.profile());
+    out.profile = static_cast<core::interpretation::Profile>(source.profile());
   }
   out.profile_version = source.profile_version();
-  out.part = static_cast<core::ModelPart>(source.part());
+  out.part = static_cast<core::interpretation::ModelPart>(source.part());
   if (source.has_layer_type()) out.layer_type = source.layer_type();
   if (source.has_layer_index()) out.layer_index = source.layer_index();
   if (source.has_sequence_length()) {
@@ -309,7 +309,7 @@ void WriteRope(const core::ResolvedRope& rope, const std::string& content_hash,
   response->set_content_hash(content_hash);
 }
 
-void WriteDifference(const core::RopeDifference& difference,
+void WriteDifference(const core::interpretation::RopeDifference& difference,
                      v1::RopeDifference* out) {
   out->set_equal(difference.equal);
   out->set_max_relative_frequency_difference(

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/model/compare.h"
-#include "core/model/source.h"
+#include "core/interpretation/compare.h"
+#include "core/interpretation/source.h"
 #include "core/rope/analyze.h"
 #include "core/rope/convert_pairing.h"
 #include "core/rope/frequencies.h"
@@ -25,7 +25,7 @@
 namespace posenc::server {
 
 // A source that is not set stays so, which core refuses.
-core::RopeSource ReadRopeSource(const v1::RopeSource& source);
+core::interpretation::RopeSource ReadRopeSource(const v1::RopeSource& source);
 
 core::QueryScale ReadQueryScale(const v1::QueryScale& scale);
 
@@ -48,7 +48,7 @@ core::RotarySlice ReadRotarySlice(v1::RotarySlice slice);
 
 void WriteRope(const core::ResolvedRope& rope, const std::string& content_hash,
                v1::ResolveRopeResponse* response);
-void WriteDifference(const core::RopeDifference& difference,
+void WriteDifference(const core::interpretation::RopeDifference& difference,
                      v1::RopeDifference* out);
 void WriteAnalysis(const core::RopeAnalysis& analysis,
                    v1::AnalyzeRopeResponse* response);

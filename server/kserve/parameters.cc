@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/error.h"
-#include "core/model/json_text.h"
+#include "core/interpretation/json_text.h"
 #include "google/protobuf/util/json_util.h"
 #include "server/convert/unknown_fields.h"
 
@@ -168,7 +168,8 @@ absl::Status CheckJson(absl::string_view json) {
       return Invalid("is nested deeper than ", kMaxDepth);
     }
   }
-  const core::JsonText read = core::ReadJsonText(json);
+  const core::interpretation::JsonText read =
+      core::interpretation::ReadJsonText(json);
   if (!read.fault.empty()) return Invalid(read.fault);
   if (read.twice.empty()) return absl::OkStatus();
   return Invalid("has the key '", read.twice[0].path, "' twice");

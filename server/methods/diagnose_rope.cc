@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/doctor/doctor.h"
 #include "core/error.h"
-#include "core/model/doctor/doctor.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/diagnosis.h"
 #include "server/methods/methods.h"
@@ -22,13 +22,13 @@ absl::Status Answer(const Request& request, const MethodContext& /*context*/,
                     StopCheck stop, v1::DiagnoseRopeResponse* response) {
   const core::StopAsked asked = [stop] { return stop(); };
   core::Faults faults;
-  std::vector<core::DoctorInput> inputs =
+  std::vector<core::doctor::DoctorInput> inputs =
       ReadDescriptions(request, asked, &faults);
-  const core::DoctorOptions options = ReadDoctorOptions(request);
-  faults.Note(core::CheckOptions(options));
+  const core::doctor::DoctorOptions options = ReadDoctorOptions(request);
+  faults.Note(core::doctor::CheckOptions(options));
   if (!faults.none()) return faults.status();
-  absl::StatusOr<core::Diagnosis> diagnosis =
-      core::Diagnose(std::move(inputs), options, asked);
+  absl::StatusOr<core::doctor::Diagnosis> diagnosis =
+      core::doctor::Diagnose(std::move(inputs), options, asked);
   if (!diagnosis.ok()) return diagnosis.status();
   WriteDiagnosis(*diagnosis, response);
   return absl::OkStatus();

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "core/model/presets.h"
+#include "core/interpretation/presets.h"
 #include "core/rope/frequencies.h"
 #include "core/simd/dispatch.h"
 #include "posenc/v1/service.pb.h"
@@ -32,7 +32,8 @@ absl::Status Answer(const v1::GetServerInfoRequest& /*request*/,
     shared->set_prefix(files.prefix());
     shared->set_max_bytes(files.max_bytes());
   }
-  for (const core::Preset& preset : core::Presets()) {
+  for (const core::interpretation::Preset& preset :
+       core::interpretation::Presets()) {
     response->add_presets(std::string(preset.name));
   }
   for (const v1::Dtype dtype :

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "core/model/claimed_length.h"
-#include "core/model/compare.h"
-#include "core/model/content_hash.h"
-#include "core/model/preset_default.h"
+#include "core/interpretation/claimed_length.h"
+#include "core/interpretation/compare.h"
+#include "core/interpretation/content_hash.h"
+#include "core/interpretation/preset_default.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
 #include "server/methods/answers.h"
@@ -30,7 +30,7 @@ absl::Status CheckLength(const Request& request) {
                                " without compare_with; it says how far the "
                                "difference is looked at"));
   }
-  if (length < 0 || length > core::kMaxComparedLength) {
+  if (length < 0 || length > core::interpretation::kMaxComparedLength) {
     return core::FieldInvalid(
         "length", absl::StrCat(length, "; must be 1 to 2^31, or unset"));
   }
@@ -40,8 +40,8 @@ absl::Status CheckLength(const Request& request) {
 std::int64_t LengthOf(const Request& request) {
   if (request.length() > 0) return request.length();
   const std::int64_t claimed =
-      core::ClaimedLength(ReadRopeSource(request.rope()));
-  return claimed > 0 ? claimed : core::kDefaultComparedLength;
+      core::interpretation::ClaimedLength(ReadRopeSource(request.rope()));
+  return claimed > 0 ? claimed : core::interpretation::kDefaultComparedLength;
 }
 
 // A comparison of scores takes up to 8192 distances of the sines and cosines of
@@ -67,13 +67,14 @@ absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
       request.head_dim());
   if (!ropes.ok()) return ropes.status();
   core::ResolvedRope& rope = ropes->rope;
-  const auto unlike_class =
-      core::DifferenceFromDefault(ReadRopeSource(request.rope()), rope);
+  const auto unlike_class = core::interpretation::DifferenceFromDefault(
+      ReadRopeSource(request.rope()), rope);
   if (unlike_class) rope.assumptions.push_back(*unlike_class);
-  WriteRope(rope, core::ContentHash(rope), response);
+  WriteRope(rope, core::interpretation::ContentHash(rope), response);
   if (!ropes->other) return absl::OkStatus();
-  core::RopeDifference difference = core::CompareRopes(rope, *ropes->other);
-  const absl::Status compared = core::CompareScores(
+  core::interpretation::RopeDifference difference =
+      core::interpretation::CompareRopes(rope, *ropes->other);
+  const absl::Status compared = core::interpretation::CompareScores(
       rope, *ropes->other, LengthOf(request), [stop] { return stop(); },
       &difference);
   if (!compared.ok()) return compared;

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "server/convert/rope.h"
 
 namespace posenc::server {
@@ -29,14 +29,14 @@ absl::Status CheckResolves(absl::string_view field, bool given,
                            const v1::RopeSource& source) {
   const absl::Status there = CheckGiven(field, given, source);
   if (!there.ok()) return there;
-  const core::RopeSource read = ReadRopeSource(source);
+  const core::interpretation::RopeSource read = ReadRopeSource(source);
   const auto* spec = std::get_if<core::RopeSpec>(&read.source);
   if (spec != nullptr && spec->rotary_dim == 0 && !spec->nope) {
     return absl::OkStatus();
   }
-  return core::Prefixed(
-      field,
-      core::ResolveSource(read, 0, core::MissingLength::kError).status());
+  return core::Prefixed(field, core::interpretation::ResolveSource(
+                                   read, 0, core::MissingLength::kError)
+                                   .status());
 }
 
 absl::StatusOr<core::ResolvedRope> Resolve(absl::string_view field, bool given,
@@ -45,8 +45,8 @@ absl::StatusOr<core::ResolvedRope> Resolve(absl::string_view field, bool given,
                                            core::MissingLength missing_length) {
   const absl::Status there = CheckGiven(field, given, source);
   if (!there.ok()) return there;
-  absl::StatusOr<core::ResolvedRope> rope =
-      core::ResolveSource(ReadRopeSource(source), head_dim, missing_length);
+  absl::StatusOr<core::ResolvedRope> rope = core::interpretation::ResolveSource(
+      ReadRopeSource(source), head_dim, missing_length);
   if (!rope.ok()) return core::Prefixed(field, rope.status());
   return rope;
 }
@@ -81,8 +81,9 @@ core::RopeLookup CachedLookup(const v1::RopeSource& source, RopeCache* cache) {
         absl::StrCat(head_dim, ":", source.SerializeAsString());
     auto rope = cache->Find(key);
     if (rope != nullptr) return rope;
-    absl::StatusOr<core::ResolvedRope> resolved = core::ResolveSource(
-        ReadRopeSource(source), head_dim, core::MissingLength::kError);
+    absl::StatusOr<core::ResolvedRope> resolved =
+        core::interpretation::ResolveSource(ReadRopeSource(source), head_dim,
+                                            core::MissingLength::kError);
     if (!resolved.ok()) return resolved.status();
     rope = std::make_shared<const core::PreparedRope>(*std::move(resolved));
     cache->Insert(key, rope);

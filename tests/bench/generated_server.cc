@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "core/tensor.h"
 #include "posenc/v1/service.grpc.pb.h"
@@ -33,7 +33,7 @@ class Service final : public v1::PositionalEncodingService::Service {
     rope.pairing = static_cast<core::Pairing>(spec.pairing());
     if (spec.has_rope_theta()) rope.rope_theta = spec.rope_theta();
     core::ApplyRopeArgs args;
-    args.rope = core::LookupOf(rope);
+    args.rope = core::interpretation::LookupOf(rope);
     args.positions = core::StartPosition{request->positions().start()};
     args.layout = static_cast<core::Layout>(request->layout());
 

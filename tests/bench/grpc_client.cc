@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "core/tensor.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -197,7 +197,7 @@ std::string CheckRotated(const std::string& tensor,
   if (tensor.size() != size) return "the answer's size is wrong";
   std::vector<float> expected(elements.size());
   core::ApplyRopeArgs args;
-  args.rope = core::LookupOf(Spec(wanted));
+  args.rope = core::interpretation::LookupOf(Spec(wanted));
   args.positions = core::StartPosition{start};
   const std::int64_t heads = Heads(static_cast<std::int64_t>(size));
   const core::Shape shape = {
@@ -509,7 +509,7 @@ class Kernel final : public Client {
         1, bytes / (heads * kDim * static_cast<int>(sizeof(float))), heads,
         kDim};
     core::ApplyRopeArgs args;
-    args.rope = core::LookupOf(Spec(Answer::kRotated));
+    args.rope = core::interpretation::LookupOf(Spec(Answer::kRotated));
     args.positions = core::StartPosition{0};
     const core::ConstTensorView in{core::Dtype::kFloat32, shape,
                                    region_->bytes().data()};

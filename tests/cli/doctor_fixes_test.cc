@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/content_hash.h"
-#include "core/model/doctor/doctor.h"
-#include "core/model/doctor/readers.h"
-#include "core/model/presets.h"
+#include "core/doctor/doctor.h"
+#include "core/doctor/readers.h"
+#include "core/interpretation/content_hash.h"
+#include "core/interpretation/presets.h"
 #include "tests/fixtures/doctor_cases.h"
 
 namespace posenc::cli {
@@ -428,25 +428,26 @@ TEST_F(DoctorFixesTest, EveryAlternativeThatCanBePastedMends) {
 std::vector<std::string> Layers(const Json& config) {
   std::vector<std::string> hashes;
   for (std::int32_t layer = 0; layer < 8; ++layer) {
-    core::LayerGroup group;
+    core::doctor::LayerGroup group;
     group.index = layer;
-    const auto rope = core::ResolveText(config.dump(), *core::FindReader("hf"),
-                                        group, core::Reach{8192});
-    hashes.push_back(rope.ok() ? core::ContentHash(*rope) : "");
+    const auto rope = core::doctor::ResolveText(
+        config.dump(), *core::interpretation::FindReader("hf"), group,
+        core::doctor::Reach{8192});
+    hashes.push_back(rope.ok() ? core::interpretation::ContentHash(*rope) : "");
   }
   return hashes;
 }
 
 // Alternatives of a published model's findings that change its layers.
 std::vector<std::string> Spoiled(const Json& config) {
-  core::DoctorInput input;
+  core::doctor::DoctorInput input;
   input.path = "config.json";
   input.text = config.dump();
-  const auto diagnosis = core::Diagnose({input}, {});
+  const auto diagnosis = core::doctor::Diagnose({input}, {});
   if (!diagnosis.ok()) return {std::string(diagnosis.status().message())};
   const std::vector<std::string> before = Layers(config);
   std::vector<std::string> spoiled;
-  const Json told = Json::parse(core::DiagnosisJson(*diagnosis));
+  const Json told = Json::parse(core::doctor::DiagnosisJson(*diagnosis));
   for (const Json& finding : told["findings"]) {
     // It tells the values of another model on purpose.
     if (finding["id"] == "config.unlike-published") continue;
@@ -465,7 +466,8 @@ std::vector<std::string> Spoiled(const Json& config) {
 
 // A published model was trained with what its file says.
 TEST(DoctorPublishedFixesTest, NoFixChangesTheEncodingOfAPreset) {
-  for (const core::Preset& preset : core::Presets()) {
+  for (const core::interpretation::Preset& preset :
+       core::interpretation::Presets()) {
     EXPECT_THAT(Spoiled(Json::parse(preset.config_json)), testing::IsEmpty())
         << preset.name;
   }

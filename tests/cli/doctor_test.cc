@@ -8,7 +8,7 @@
 #include <numbers>
 #include <sstream>
 
-#include "core/model/doctor/finding.h"
+#include "core/doctor/finding.h"
 #include "server/server.h"
 #include "tests/fixtures/cli.h"
 #include "tests/fixtures/model_files.h"
@@ -86,7 +86,7 @@ const Json* FindId(const Json& output, const std::string& id) {
 }
 
 TEST_F(DoctorTest, EveryPairShowsItsCheckInTheBadFolderAlone) {
-  for (const core::CheckRow& row : core::CheckRows()) {
+  for (const core::doctor::CheckRow& row : core::doctor::CheckRows()) {
     // certificate_test has those of a cache.
     if (row.id.rfind("cache.", 0) == 0) continue;
     EXPECT_TRUE(fs::is_directory(kPairs / std::string(row.id) / "bad"))
@@ -95,7 +95,7 @@ TEST_F(DoctorTest, EveryPairShowsItsCheckInTheBadFolderAlone) {
   for (const auto& entry : fs::directory_iterator(kPairs)) {
     if (!entry.is_directory()) continue;
     const std::string id = entry.path().filename().string();
-    const core::CheckRow* const row = core::FindCheck(id);
+    const core::doctor::CheckRow* const row = core::doctor::FindCheck(id);
     ASSERT_NE(row, nullptr) << id;
     for (const bool bad : {true, false}) {
       const fs::path folder = entry.path() / (bad ? "bad" : "good");
@@ -109,7 +109,7 @@ TEST_F(DoctorTest, EveryPairShowsItsCheckInTheBadFolderAlone) {
       if (!bad) continue;
       if (!row->by_size) {
         EXPECT_EQ((*finding)["severity"].get<std::string>(),
-                  core::SeverityName(row->severity))
+                  core::doctor::SeverityName(row->severity))
             << id;
       }
       EXPECT_LE((*finding)["message"].get<std::string>().size(), 400) << id;
@@ -134,13 +134,14 @@ TEST_F(DoctorTest, ChecksAreListedWithIdSeverityAndFix) {
   const Outcome outcome = Posenc("--json doctor --checks");
   EXPECT_EQ(outcome.exit_code, 0);
   const Json checks = Json::parse(outcome.text, nullptr, false)["checks"];
-  ASSERT_EQ(checks.size(), core::CheckRows().size());
+  ASSERT_EQ(checks.size(), core::doctor::CheckRows().size());
   for (const Json& check : checks) {
-    const core::CheckRow* const row =
-        core::FindCheck(check["id"].get<std::string>());
+    const core::doctor::CheckRow* const row =
+        core::doctor::FindCheck(check["id"].get<std::string>());
     ASSERT_NE(row, nullptr) << check;
-    EXPECT_EQ(check["severity"].get<std::string>(),
-              row->by_size ? "by size" : core::SeverityName(row->severity));
+    EXPECT_EQ(
+        check["severity"].get<std::string>(),
+        row->by_size ? "by size" : core::doctor::SeverityName(row->severity));
     EXPECT_EQ(check["finds"].get<std::string>(), row->finds);
     EXPECT_EQ(check["fix"].get<std::string>().find('$'), std::string::npos);
   }

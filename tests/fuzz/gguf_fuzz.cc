@@ -5,23 +5,26 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/model/gguf_file.h"
-#include "core/model/gguf_rope.h"
+#include "core/interpretation/gguf_file.h"
+#include "core/interpretation/gguf_rope.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size) {
-  using posenc::core::GgufRope;
+  using posenc::core::interpretation::GgufRope;
   const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
-  const posenc::core::ByteSource source = posenc::core::SourceOf(bytes);
-  const auto file = posenc::core::ReadGguf(source);
+  const posenc::core::interpretation::ByteSource source =
+      posenc::core::interpretation::SourceOf(bytes);
+  const auto file = posenc::core::interpretation::ReadGguf(source);
   if (!file.ok()) {
     if (file.status().message().empty()) std::abort();
     return 0;
   }
-  const auto rope = posenc::core::ReadGgufRope(*file, source);
+  const auto rope = posenc::core::interpretation::ReadGgufRope(*file, source);
   if (!rope.ok()) return 0;
   for (const bool sliding : {false, true}) {
-    posenc::core::ResolveGguf(*rope, 131072, sliding).status().IgnoreError();
+    posenc::core::interpretation::ResolveGguf(*rope, 131072, sliding)
+        .status()
+        .IgnoreError();
   }
   return 0;
 }

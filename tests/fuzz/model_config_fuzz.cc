@@ -8,25 +8,26 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/model/source.h"
-#include "core/model/tower_grid.h"
+#include "core/interpretation/source.h"
+#include "core/interpretation/tower_grid.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size) {
-  using posenc::core::Profile;
+  using posenc::core::interpretation::Profile;
   if (size < 2) return 0;
-  posenc::core::RopeSource source;
-  source.source = posenc::core::ConfigJson{
+  posenc::core::interpretation::RopeSource source;
+  source.source = posenc::core::interpretation::ConfigJson{
       std::string(reinterpret_cast<const char*>(data) + 2, size - 2)};
   constexpr int kProfiles = static_cast<int>(Profile::kMlx);
   source.profile = static_cast<Profile>(1 + data[0] % kProfiles);
-  source.part = static_cast<posenc::core::ModelPart>(data[0] >> 6);
+  source.part =
+      static_cast<posenc::core::interpretation::ModelPart>(data[0] >> 6);
   if (data[1] & 1) source.layer_type = "full_attention";
   if (data[1] & 2) source.layer_index = data[1] >> 4;
   if (data[1] & 4) source.sequence_length = std::int64_t{data[1]} << 10;
-  const auto resolved = posenc::core::ResolveSource(
+  const auto resolved = posenc::core::interpretation::ResolveSource(
       source, data[1] & 8 ? 128 : 0, posenc::core::MissingLength::kError);
-  const auto grid = posenc::core::ResolveTowerGrid(source);
+  const auto grid = posenc::core::interpretation::ResolveTowerGrid(source);
   for (const absl::Status& status : {resolved.status(), grid.status()}) {
     if (status.code() == absl::StatusCode::kInternal ||
         status.code() == absl::StatusCode::kUnknown) {

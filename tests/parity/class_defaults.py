@@ -1,4 +1,4 @@
-"""class_defaults.py [--check]: writes core/model/rows/class_defaults.json,
+"""class_defaults.py [--check]: writes core/interpretation/rows/class_defaults.json,
 or says whether it is current.
 
 What the newest transformers' configuration classes take for absent keys, which
@@ -16,7 +16,7 @@ import sys
 import library
 import written
 
-TARGET = pathlib.Path(__file__).parents[2] / "core/model/rows/class_defaults.json"
+TARGET = pathlib.Path(__file__).parents[2] / "core/interpretation/rows/class_defaults.json"
 KEYS = ["hidden_size", "num_attention_heads", "num_hidden_layers",
         "max_position_embeddings", "head_dim"]
 LAYERS = "num_hidden_layers"
@@ -24,7 +24,7 @@ SLICES = ["qk_rope_head_dim", "qk_nope_head_dim"]
 
 
 def key_of(model_type):
-    """As ModelKey() of core/model/families.h."""
+    """As ModelKey() of core/interpretation/families.h."""
     return model_type.replace("-", "_").replace(" ", "_").removesuffix("_text")
 
 

@@ -15,7 +15,7 @@ import torch
 
 ROOT = pathlib.Path(__file__).parents[2]
 FILES = ROOT / "tests/data/parity/published.jsonl"
-PRESETS = ROOT / "core/model/presets"
+PRESETS = ROOT / "core/interpretation/presets"
 
 
 def entries():

@@ -14,16 +14,16 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/error.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::parity {
 namespace {
 
-using core::ConfigJson;
 using core::MissingLength;
 using core::ResolvedRope;
-using core::RopeSource;
+using core::interpretation::ConfigJson;
+using core::interpretation::RopeSource;
 using nlohmann::json;
 
 // float32 frequencies are theta^x to 2^-24 of the exponent x ln(theta), which
@@ -80,7 +80,8 @@ bool IsAboutLayer(const absl::Status& status) {
 }
 
 absl::StatusOr<ResolvedRope> Resolve(const RopeSource& source) {
-  return core::ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+  return core::interpretation::ResolveSource(source, 0,
+                                             MissingLength::kAssumeOriginal);
 }
 
 // posenc's answer for a layer, or for layers of a type; where neither is given,
@@ -90,7 +91,8 @@ absl::StatusOr<ResolvedRope> Asked(
     const std::optional<std::int32_t>& layer_index) {
   RopeSource source;
   source.source = ConfigJson{one.config_json};
-  if (one.group == "audio") source.part = core::ModelPart::kAudio;
+  if (one.group == "audio")
+    source.part = core::interpretation::ModelPart::kAudio;
   source.layer_type = layer_type;
   source.layer_index = layer_index;
   absl::StatusOr<ResolvedRope> rope = Resolve(source);

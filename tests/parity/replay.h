@@ -1,4 +1,4 @@
-// Replays what transformers answered (record.py) against core/model.
+// Replays what transformers answered (record.py) against core/interpretation.
 
 #pragma once
 

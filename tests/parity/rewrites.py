@@ -15,7 +15,7 @@ import library
 import spellings
 
 SEED = 20261123
-PRESETS = pathlib.Path(__file__).parents[2] / "core/model/presets"
+PRESETS = pathlib.Path(__file__).parents[2] / "core/interpretation/presets"
 
 # Groups of names under which files give one value.
 NAMES = [("hidden_size", "n_embd", "d_model", "dim"),

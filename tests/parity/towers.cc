@@ -22,7 +22,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/gzip_json.h"
 #include "tests/fixtures/hex.h"
@@ -72,10 +72,12 @@ std::string Difference(const json& tower, const ResolvedRope& rope) {
 
 void Examine(const json& tower, Row* row) {
   for (const json& entry : tower["configs"]) {
-    RopeSource source;
-    source.source = ConfigJson{entry["config"].dump()};
-    if (entry.contains("part")) source.part = ModelPart::kVision;
-    const auto rope = ResolveSource(source, 0, MissingLength::kError);
+    interpretation::RopeSource source;
+    source.source = interpretation::ConfigJson{entry["config"].dump()};
+    if (entry.contains("part"))
+      source.part = interpretation::ModelPart::kVision;
+    const auto rope =
+        interpretation::ResolveSource(source, 0, MissingLength::kError);
     ++row->spellings;
     const std::string why = rope.ok() ? Difference(tower, *rope)
                                       : std::string(rope.status().message());
@@ -130,9 +132,10 @@ int PrintTable(const json& record) {
   std::cout << absl::StrFormat("Diffusion transformers of diffusers %s\n",
                                record["diffusers"].get<std::string>());
   for (const json& model : record["diffusion"]) {
-    RopeSource source;
-    source.source = ConfigJson{model["config"].dump()};
-    const auto rope = ResolveSource(source, 0, MissingLength::kError);
+    interpretation::RopeSource source;
+    source.source = interpretation::ConfigJson{model["config"].dump()};
+    const auto rope =
+        interpretation::ResolveSource(source, 0, MissingLength::kError);
     Row row;
     row.spellings = 1;
     row.agree = rope.ok() ? 1 : 0;

@@ -56,15 +56,15 @@ Quad KeyDecay(const core::RopeSpec& spec, int i, int pairs, Quad p) {
 
 }  // namespace
 
-core::RopeSource Encodings::From() const {
-  core::RopeSource source;
+core::interpretation::RopeSource Encodings::From() const {
+  core::interpretation::RopeSource source;
   source.source = from;
   source.sequence_length = from_length;
   return source;
 }
 
-core::RopeSource Encodings::To() const {
-  core::RopeSource source;
+core::interpretation::RopeSource Encodings::To() const {
+  core::interpretation::RopeSource source;
   source.source = to;
   source.sequence_length = to_length;
   return source;
@@ -169,9 +169,9 @@ double PairBound(core::Dtype dtype, double norm) {
 std::string FindMoveError(const Encodings& encodings, const Move& move,
                           const Tensor& in, const Tensor& out) {
   const Extents& e = in.extents;
-  const core::ResolvedRope from = *core::ResolveSource(
+  const core::ResolvedRope from = *core::interpretation::ResolveSource(
       encodings.From(), e.head_dim, core::MissingLength::kError);
-  const core::ResolvedRope to = *core::ResolveSource(
+  const core::ResolvedRope to = *core::interpretation::ResolveSource(
       encodings.To(), e.head_dim, core::MissingLength::kError);
   const int pairs = to.pairs();
   // Each encoding leaves keys in its output pairing.

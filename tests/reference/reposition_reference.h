@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/reposition.h"
 #include "tests/reference/apply_reference.h"
 
@@ -24,8 +24,8 @@ struct Encodings {
   // Positions stay within [0, reach], so that the keys of xPos fit in float16.
   double reach = 60000;
 
-  core::RopeSource From() const;
-  core::RopeSource To() const;
+  core::interpretation::RopeSource From() const;
+  core::interpretation::RopeSource To() const;
 };
 
 // Every kind of change that one rotation makes, for 3 heads of 24 channels.

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "core/rope/rotation_map.h"
 #include "gtest/gtest.h"
@@ -28,7 +28,7 @@ constexpr double kUnit = 0x1p-24;  // float32
 struct Request : core::ApplyRopeArgs {
   core::ApplyRopeArgs WithRope() const {
     core::ApplyRopeArgs args = *this;
-    args.rope = core::LookupOf(spec);
+    args.rope = core::interpretation::LookupOf(spec);
     return args;
   }
 

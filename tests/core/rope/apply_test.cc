@@ -7,7 +7,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "gtest/gtest.h"
 #include "tests/reference/apply_reference.h"
 
@@ -32,7 +32,7 @@ core::RopeSpec Spec(Pairing pairing) {
 core::ApplyRopeArgs Args(const core::RopeSpec& spec, Layout layout,
                          const core::Positions& positions) {
   core::ApplyRopeArgs args;
-  args.rope = core::LookupOf(spec);
+  args.rope = core::interpretation::LookupOf(spec);
   args.layout = layout;
   args.positions = positions;
   args.saturation = core::Saturation::kFinite;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::core {
@@ -18,11 +18,12 @@ namespace {
 
 using nlohmann::json;
 
-ResolvedRope Preset(const std::string& name, Profile profile) {
-  RopeSource source;
-  source.source = PresetName{name};
+ResolvedRope Preset(const std::string& name, interpretation::Profile profile) {
+  interpretation::RopeSource source;
+  source.source = interpretation::PresetName{name};
   source.profile = profile;
-  auto rope = ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+  auto rope =
+      interpretation::ResolveSource(source, 0, MissingLength::kAssumeOriginal);
   EXPECT_TRUE(rope.ok()) << rope.status();
   return *std::move(rope);
 }
@@ -60,8 +61,8 @@ TEST(KeptTest, EndsWhenItIsStopped) {
   const StopAsked stop = [&asked] {
     return ++asked < 10 ? absl::OkStatus() : absl::CancelledError("gone");
   };
-  Kept kept(Preset("gpt-oss-20b", Profile::kHf),
-            Preset("gpt-oss-20b", Profile::kLlamaCpp), stop);
+  Kept kept(Preset("gpt-oss-20b", interpretation::Profile::kHf),
+            Preset("gpt-oss-20b", interpretation::Profile::kLlamaCpp), stop);
   EXPECT_EQ(kept.FirstDistance(131072), -1);
   EXPECT_EQ(kept.status().code(), absl::StatusCode::kCancelled);
   kept.Least(131072);
@@ -100,8 +101,8 @@ TEST(KeptTest, TheLastDistanceIsTriedAndTheFirst4096AreAll) {
 // gpt-oss: an angle of the rounded ramp differs by 0.01 rad from 46 on, and yet
 // 90 % of a score is left up to 5443.
 TEST(KeptTest, AlarmsFarLaterThanAnglesDo) {
-  Kept kept(Preset("gpt-oss-20b", Profile::kHf),
-            Preset("gpt-oss-20b", Profile::kLlamaCpp));
+  Kept kept(Preset("gpt-oss-20b", interpretation::Profile::kHf),
+            Preset("gpt-oss-20b", interpretation::Profile::kLlamaCpp));
   const std::int64_t first = kept.FirstDistance(131072);
   EXPECT_GE(first, 5443 - 3);  // spaced by 0.08 % there
   EXPECT_LE(first, 5443 + 3);

@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "core/rope/table.h"
 #include "nlohmann/json.hpp"
@@ -78,7 +78,7 @@ std::vector<float> Apply(const RopeSpec& spec, const json& tensor,
                          const std::vector<double>& values, int axes) {
   const auto tokens = static_cast<std::int64_t>(values.size()) / axes;
   ApplyRopeArgs args;
-  args.rope = LookupOf(spec);
+  args.rope = interpretation::LookupOf(spec);
   args.layout = Layout::kBhsd;
   args.positions = PositionIds{ConstTensorView{
       Dtype::kFloat64, axes == 1 ? Shape{tokens} : Shape{axes, tokens},
@@ -117,7 +117,7 @@ class AxialPeerTest : public testing::TestWithParam<std::string> {
   RopeSpec PerAxisSpec() const {
     RopeSpec spec;
     spec.rotary_dim = 2 * pairs();
-    spec.pairing = PairingOf(peer_["pairing_in"]);
+    spec.pairing = interpretation::PairingOf(peer_["pairing_in"]);
     spec.angle_precision = AnglePrecision::kFloat32;
     spec.rope_theta = peer_["config"].value("rope_theta", 10000.0);
     RotaryAxes rotary;
@@ -136,7 +136,7 @@ class AxialPeerTest : public testing::TestWithParam<std::string> {
   RopeSpec ExplicitSpec() const {
     RopeSpec spec;
     spec.rotary_dim = 2 * pairs();
-    spec.pairing = PairingOf(peer_["pairing_in"]);
+    spec.pairing = interpretation::PairingOf(peer_["pairing_in"]);
     spec.angle_precision = AnglePrecision::kFloat32;
     const std::vector<float> inv_freq = Floats(peer_["inv_freq"]);
     ExplicitFrequencies frequencies;
@@ -238,7 +238,7 @@ TEST_P(LowPrecisionPeerTest, IsWithinThePeersRoundings) {
   const double unit = std::ldexp(1, -format.mantissa_bits - 1);
   RopeSpec spec;
   spec.rotary_dim = peer["rotary_dim"].get<int>();
-  spec.pairing = PairingOf(peer["pairing"]);
+  spec.pairing = interpretation::PairingOf(peer["pairing"]);
   spec.rope_theta = peer["rope_theta"].get<double>();
   const std::vector<double> positions = PositionsOf(peer["positions"]);
   const auto tokens = static_cast<std::int64_t>(positions.size());
@@ -253,7 +253,7 @@ TEST_P(LowPrecisionPeerTest, IsWithinThePeersRoundings) {
       in[i] = reference::Encode16(format, x[i]);
     }
     ApplyRopeArgs args;
-    args.rope = LookupOf(spec);
+    args.rope = interpretation::LookupOf(spec);
     args.layout = Layout::kBhsd;
     args.positions = PositionIds{
         ConstTensorView{Dtype::kFloat64, Shape{tokens}, positions.data()}};

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/peer_data.h"
@@ -30,7 +30,7 @@ std::string NameOf(const testing::TestParamInfo<std::string>& info) {
 
 class MlxPeerTest : public testing::TestWithParam<std::string> {
  protected:
-  RopeSource Source() const {
+  interpretation::RopeSource Source() const {
     json config = {
         {"model_type", "llama"},
         {"hidden_size", 4 * peer_["head_dim"].get<int>()},
@@ -41,9 +41,9 @@ class MlxPeerTest : public testing::TestWithParam<std::string> {
     const json scaling = peer_.value("scaling_config", json());
     if (scaling.is_object()) config["rope_scaling"] = scaling;
     if (peer_["pairing"] == "interleaved") config["rope_traditional"] = true;
-    RopeSource source;
-    source.source = ConfigJson{config.dump()};
-    source.profile = Profile::kMlx;
+    interpretation::RopeSource source;
+    source.source = interpretation::ConfigJson{config.dump()};
+    source.profile = interpretation::Profile::kMlx;
     return source;
   }
 
@@ -51,10 +51,11 @@ class MlxPeerTest : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(MlxPeerTest, ReadsItsFrequenciesAndAmplitude) {
-  const auto rope = ResolveSource(Source(), 0, MissingLength::kError);
+  const auto rope =
+      interpretation::ResolveSource(Source(), 0, MissingLength::kError);
   ASSERT_TRUE(rope.ok()) << rope.status();
   EXPECT_EQ(rope->spec.rotary_dim, peer_["rotary_dim"].get<int>());
-  EXPECT_EQ(rope->spec.pairing, PairingOf(peer_["pairing"]));
+  EXPECT_EQ(rope->spec.pairing, interpretation::PairingOf(peer_["pairing"]));
   const double amplitude = peer_["amplitude"].get<double>();
   EXPECT_NEAR(rope->attention_factor, amplitude, 1e-12 * amplitude);
   if (!peer_.contains("periods") || peer_["periods"].is_null()) return;
@@ -74,7 +75,7 @@ TEST_P(MlxPeerTest, RotationAgrees) {
   for (std::size_t j = 0; j < peer_["positions"].size(); ++j) {
     const double position = peer_["positions"][j].get<double>();
     ApplyRopeArgs args;
-    args.rope = LookupOf(Source());
+    args.rope = interpretation::LookupOf(Source());
     args.layout = Layout::kBhsd;
     args.positions =
         PositionIds{ConstTensorView{Dtype::kFloat64, Shape{1}, &position}};
@@ -87,9 +88,10 @@ TEST_P(MlxPeerTest, RotationAgrees) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::size_t channel = i % width;
       const std::size_t other =
-          PairingOf(peer_["pairing"]) == Pairing::kInterleaved ? i ^ 1
-          : channel < std::size_t(width) / 2                   ? i + width / 2
-                                                               : i - width / 2;
+          interpretation::PairingOf(peer_["pairing"]) == Pairing::kInterleaved
+              ? i ^ 1
+          : channel < std::size_t(width) / 2 ? i + width / 2
+                                             : i - width / 2;
       const double reach = amplitude * (std::abs(x[i]) + std::abs(x[other]));
       // mlx's angle: position / period in float32, of a period 5 ulp off; then
       // float32 arithmetic with the input scaled first.
@@ -183,7 +185,7 @@ TEST_P(OnnxPeerTest, IsOneRotationForEachPair) {
         spec.scaling = ExplicitFrequencies{.values = {std::atan2(s, c)}};
         const double one = 1;
         ApplyRopeArgs args;
-        args.rope = LookupOf(spec);
+        args.rope = interpretation::LookupOf(spec);
         args.layout = Layout::kThd;
         args.positions =
             PositionIds{ConstTensorView{Dtype::kFloat64, Shape{1}, &one}};
@@ -246,7 +248,7 @@ TEST_P(OrtPeerTest, RotationAgrees) {
   spec.pairing = op_.interleaved ? Pairing::kInterleaved : Pairing::kHalfSplit;
   spec.rope_theta = 10000;
   ApplyRopeArgs args;
-  args.rope = LookupOf(spec);
+  args.rope = interpretation::LookupOf(spec);
   args.layout = op_.layout;
   args.positions = PositionIds{ConstTensorView{
       Dtype::kInt64, Shape{op_.batch, op_.tokens}, op_.rows.data()}};

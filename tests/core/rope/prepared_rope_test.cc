@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "gtest/gtest.h"
 #include "tests/reference/apply_reference.h"
@@ -60,7 +60,7 @@ class Jobs {
     if (random_() % 4 == 0) args.query_scale = core::QueryScale{0.5, 4, 0};
 
     Tensor of_one[] = {q, k}, of_many[] = {q, k};
-    args.rope = core::LookupOf(spec);
+    args.rope = core::interpretation::LookupOf(spec);
     Rotate(args, q, k, of_one);
     args.rope = rope;
     Rotate(args, q, k, of_many);
@@ -102,7 +102,7 @@ std::vector<core::RopeSpec> Specs() {
 }
 
 core::RopeLookup Prepared(const core::RopeSpec& spec) {
-  const auto prepared = core::LookupOf(spec)(32);
+  const auto prepared = core::interpretation::LookupOf(spec)(32);
   EXPECT_TRUE(prepared.ok()) << prepared.status();
   return [prepared = *prepared](std::int64_t) { return prepared; };
 }

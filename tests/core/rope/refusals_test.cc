@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "core/rope/convert_pairing.h"
 #include "core/rope/reposition.h"
@@ -38,9 +38,9 @@ void ExpectInvalid(const absl::Status& status, const char* field,
 class RefusalsTest : public testing::Test {
  protected:
   RefusalsTest() {
-    apply_.rope = LookupOf(HalfSplit());
+    apply_.rope = interpretation::LookupOf(HalfSplit());
     apply_.positions = StartPosition{0};
-    move_.old_rope = move_.new_rope = LookupOf(HalfSplit());
+    move_.old_rope = move_.new_rope = interpretation::LookupOf(HalfSplit());
     move_.movement.old_positions = StartPosition{0};
     move_.movement.target = ShiftAll{7};
   }

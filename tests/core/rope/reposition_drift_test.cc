@@ -45,7 +45,7 @@ Tensor Seeded(Dtype dtype, const Extents& extents, int seed) {
 Tensor ApplyAs(core::TensorRole role, const core::RopeSpec& spec,
                const core::Positions& positions, const Tensor& x) {
   core::ApplyRopeArgs args;
-  args.rope = core::LookupOf(spec);
+  args.rope = core::interpretation::LookupOf(spec);
   args.positions = positions;
   Tensor out = x;
   const core::ConstTensorView from = x.in();
@@ -66,7 +66,7 @@ Tensor Apply(const core::RopeSpec& spec, const core::Positions& positions,
 // Moves k in place.
 void Shift(const core::RopeSpec& spec, std::int64_t shift, Tensor& k) {
   core::RepositionArgs args;
-  args.old_rope = core::LookupOf(spec);
+  args.old_rope = core::interpretation::LookupOf(spec);
   args.movement.target = core::ShiftAll{shift};
   const absl::Status status = core::Reposition(args, k.in(), k.out());
   ASSERT_TRUE(status.ok()) << status;
@@ -75,8 +75,8 @@ void Shift(const core::RopeSpec& spec, std::int64_t shift, Tensor& k) {
 Tensor Move(const core::RopeSpec& from, const core::RopeSpec& to,
             const core::Movement& movement, const Tensor& k) {
   core::RepositionArgs args;
-  args.old_rope = core::LookupOf(from);
-  args.new_rope = core::LookupOf(to);
+  args.old_rope = core::interpretation::LookupOf(from);
+  args.new_rope = core::interpretation::LookupOf(to);
   args.movement = movement;
   Tensor out = k;
   const absl::Status status = core::Reposition(args, k.in(), out.out());

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "core/model/source.h"
+#include "core/interpretation/source.h"
 #include "gtest/gtest.h"
 #include "tests/fixtures/instruction_sets.h"
 #include "tests/reference/reposition_reference.h"
@@ -44,8 +44,8 @@ Grid Positions(const Encodings& encodings, const Extents& e,
 
 core::RepositionArgs Args(const Encodings& encodings, Layout layout) {
   core::RepositionArgs args;
-  args.old_rope = core::LookupOf(encodings.From());
-  args.new_rope = core::LookupOf(encodings.To());
+  args.old_rope = core::interpretation::LookupOf(encodings.From());
+  args.new_rope = core::interpretation::LookupOf(encodings.To());
   args.layout = layout;
   args.saturation = core::Saturation::kFinite;
   return args;

@@ -238,7 +238,7 @@ def configs():
         with_keys(sections, rope_scaling=YARN),
         sections,
     )
-    published = json.loads((HERE / "../../../core/model/presets/llama-3.2-1b.json").read_text())
+    published = json.loads((HERE / "../../../core/interpretation/presets/llama-3.2-1b.json").read_text())
     other = copy.deepcopy(published)
     other["rope_scaling"]["factor"] = 8.0
     pair("config.unlike-published", other, published)

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/model/gguf_keys.h"
+#include "core/interpretation/gguf_keys.h"
 #include "tests/fixtures/server_errors.h"
 
 namespace posenc::server {
@@ -71,13 +71,13 @@ v1::ModelDescription Tables(double base) {
 }
 
 std::string GgufKeys(double base) {
-  core::GgufFile file;
+  core::interpretation::GgufFile file;
   file.keys["general.architecture"] = std::string("llama");
   file.keys["llama.context_length"] = std::uint64_t{131072};
   file.keys["llama.attention.key_length"] = std::uint64_t{64};
   file.keys["llama.rope.dimension_count"] = std::uint64_t{64};
   file.keys["llama.rope.freq_base"] = base;
-  return core::WriteGgufKeys(file);
+  return core::interpretation::WriteGgufKeys(file);
 }
 
 v1::ModelDescription Gguf(const std::string& bytes) {
@@ -205,10 +205,10 @@ TEST_F(DiagnoseRopeTest, TwoConfigurationsOfOneNameAreToldApart) {
 }
 
 TEST_F(DiagnoseRopeTest, NamesThatAreNoUtf8BecomeReplacementCharacters) {
-  core::GgufFile file;
+  core::interpretation::GgufFile file;
   file.keys["general.architecture"] = std::string("\xff\xfe");
   const v1::DiagnoseRopeResponse response =
-      Diagnosed(Request({Gguf(core::WriteGgufKeys(file))}));
+      Diagnosed(Request({Gguf(core::interpretation::WriteGgufKeys(file))}));
   EXPECT_EQ(response.inputs(0).model_type(), "\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 

@@ -1,0 +1,335 @@
+#include "core/doctor/config_case.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/interpretation/claimed_length.h"
+#include "core/interpretation/class_defaults.h"
+#include "core/interpretation/content_hash.h"
+#include "core/interpretation/json_object.h"
+#include "core/interpretation/profile.h"
+
+namespace posenc::core::doctor {
+namespace {
+
+using nlohmann::json;
+
+// Of one key. No model has as many; each may be read by every reader.
+constexpr std::size_t kMaxDicts = 16;
+
+bool IsNested(const json& dict) {
+  for (const auto& [key, value] : dict.items()) {
+    if (value.is_object()) return true;
+  }
+  return false;
+}
+
+std::string RootType(const json& root) {
+  const auto it = root.find("model_type");
+  return it != root.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+bool IsGiven(const json& part, absl::string_view key) {
+  const auto it = part.find(std::string(key));
+  return it != part.end() && !it->is_null();
+}
+
+}  // namespace
+
+bool IsScalingKey(absl::string_view key) {
+  return interpretation::IsAmong(
+      key,
+      "type rope_type factor original_max_position_embeddings "
+      "attention_factor attn_factor beta_fast beta_slow mscale "
+      "mscale_all_dim truncate low_freq_factor high_freq_factor "
+      "short_factor long_factor short_mscale long_mscale alpha "
+      "finetuned extrapolation_factor");
+}
+
+bool SameRopes(const std::vector<std::optional<ResolvedRope>>& a,
+               const std::vector<std::optional<ResolvedRope>>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].has_value() != b[i].has_value()) return false;
+    if (a[i] && interpretation::ContentHash(*a[i]) !=
+                    interpretation::ContentHash(*b[i]))
+      return false;
+  }
+  return true;
+}
+
+absl::Status Reading::status() const {
+  for (const auto& rope : ropes) {
+    if (!rope.ok()) return rope.status();
+  }
+  return absl::OkStatus();
+}
+
+Verdict Reading::verdict() const {
+  Verdict worst;
+  for (std::size_t i = 0; i < comparisons.size(); ++i) {
+    if (i == 0 || IsWorse(comparisons[i].verdict, worst)) {
+      worst = comparisons[i].verdict;
+    }
+  }
+  worst.name = std::string(reader->title);
+  std::vector<std::string> says;
+  says.reserve(ropes.size());
+  for (const auto& rope : ropes) {
+    says.push_back(rope.ok() ? DescribeRope(*rope)
+                             : "refuses: " + FactOf(rope.status()));
+  }
+  says.erase(std::unique(says.begin(), says.end()), says.end());
+  worst.says = absl::StrCat(reader->version, ":");
+  for (std::size_t i = 0; i < says.size(); ++i) {
+    absl::StrAppend(&worst.says, i == 0 ? " " : "; ", says[i]);
+  }
+  return worst;
+}
+
+bool Reading::differs() const {
+  return std::any_of(comparisons.begin(), comparisons.end(),
+                     [](const Comparison& c) { return c.any(); });
+}
+
+ConfigCase::ConfigCase(
+    std::string path, json root,
+    const std::vector<const interpretation::Reader*>& readers, Reach reach)
+    : path_(std::move(path)),
+      root_(std::move(root)),
+      part_(LanguagePartOf(&root_, &model_type_, &part_path_)),
+      family_(interpretation::FindFamily(model_type_, &known_family_)),
+      reach_(std::move(reach)) {
+  const interpretation::Reader* const hf = interpretation::FindReader("hf");
+  groups_ = GroupLayers(root_, reach_);
+  // Of a model with several parts; it needs a class of its own.
+  const std::string outer = interpretation::ModelKey(RootType(root_));
+  std::vector<const interpretation::Reader*> all = {hf};
+  for (const interpretation::Reader* reader : readers) {
+    if (reader == hf || !reader->reads_configs ||
+        !absl::StartsWith(type(), reader->models) ||
+        interpretation::LacksClass(
+            reader->profile, interpretation::VersionOf(*reader), type()) ||
+        interpretation::LacksClass(reader->profile,
+                                   interpretation::VersionOf(*reader), outer)) {
+      continue;
+    }
+    all.push_back(reader);
+  }
+  const std::string text = reach_.status().ok() ? root_.dump() : "";
+  for (const interpretation::Reader* reader : all) {
+    Reading reading{reader, {}, {}};
+    const bool converts = reader->profile == interpretation::Profile::kLlamaCpp;
+    const std::string filled = converts ? WithClassKeys() : "";
+    const std::string& own = filled.empty() ? text : filled;
+    for (const LayerGroup& group : groups_) {
+      auto rope = ResolveText(own, *reader, group, reach_);
+      // A reader that does not know this type of layers has one rope for all.
+      const auto details = GetErrorDetails(rope.status());
+      if (group.type && details && details->field == "layer_type") {
+        rope = ResolveText(own, *reader, {}, reach_);
+      }
+      reading.ropes.push_back(std::move(rope));
+    }
+    readings_.push_back(std::move(reading));
+  }
+  const Reading* const reference = this->reference();
+  if (reference == nullptr) return;
+  for (Reading& reading : readings_) {
+    if (!reading.status().ok()) continue;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      reading.comparisons.push_back(
+          Compare(*reference->ropes[g], *reading.ropes[g], reach_));
+    }
+  }
+}
+
+std::string ConfigCase::WithClassKeys() const {
+  const Reading* const hf = reference();
+  if (hf == nullptr || !hf->ropes[0].ok()) return "";
+  const ResolvedRope& rope = *hf->ropes[0];
+  std::map<std::string, json> keys;
+  if (family_.width == interpretation::RotaryWidth::kMla) {
+    if (interpretation::FindClassDefaults(type()) != nullptr &&
+        !rope.spec.nope) {
+      keys = {{"qk_rope_head_dim", rope.spec.rotary_dim},
+              {"qk_nope_head_dim", rope.head_dim - rope.spec.rotary_dim}};
+    }
+  } else if (!IsGiven(*part_, "hidden_size") ||
+             !IsGiven(*part_, "num_attention_heads")) {
+    keys = {{"head_dim", rope.head_dim}};
+  }
+  const json dict = json::parse(family_.rope_parameters, nullptr, false);
+  if (dict.is_object() && !IsNested(dict) && !IsGiven(*part_, "rope_scaling")) {
+    keys["rope_parameters"] = dict;
+  }
+  bool filled = false;
+  const json copy = Changed([&](json* part) {
+    for (const auto& [key, value] : keys) {
+      if (IsGiven(*part, key)) continue;
+      (*part)[key] = value;
+      filled = true;
+    }
+  });
+  return filled ? copy.dump() : "";
+}
+
+const Reading* ConfigCase::reference() const {
+  for (const Reading& reading : readings_) {
+    if (reading.status().ok()) return &reading;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<ResolvedRope> ConfigCase::Indexer(
+    const interpretation::Reader& reader) const {
+  return ResolveText(root_.dump(), reader, groups_[0], reach_,
+                     interpretation::ModelPart::kIndexer);
+}
+
+std::vector<std::optional<ResolvedRope>> ConfigCase::ResolveOther(
+    const json& root, const interpretation::Reader* reader) const {
+  const interpretation::Reader& by =
+      reader != nullptr ? *reader : *interpretation::FindReader("hf");
+  const std::string text = reach_.status().ok() ? root.dump() : "";
+  std::vector<std::optional<ResolvedRope>> ropes;
+  for (const LayerGroup& group : groups_) {
+    auto rope = ResolveText(text, by, group, reach_);
+    ropes.push_back(rope.ok() ? std::optional(*std::move(rope)) : std::nullopt);
+  }
+  return ropes;
+}
+
+bool ConfigCase::ReadsTheSame(const json& root) const {
+  const Reading* const reference = this->reference();
+  if (reference == nullptr) return false;
+  const auto others = ResolveOther(root, reference->reader);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const ResolvedRope& ours = *reference->ropes[g];
+    const std::optional<ResolvedRope>& other = others[g];
+    if (!other ||
+        interpretation::ContentHash(*other) !=
+            interpretation::ContentHash(ours) ||
+        DescribeRope(*other) != DescribeRope(ours)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool ConfigCase::Drops(const NamedDict& named) const {
+  return ReadsTheSame(Changed([&named](json* part) {
+    json& dict = (*part)[named.place];
+    for (const auto& [key, value] : named.dict->items()) {
+      if (IsScalingKey(key)) dict.erase(key);
+    }
+  }));
+}
+
+std::vector<NamedDict> ConfigCase::Dicts() const {
+  std::vector<NamedDict> dicts;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto it = part_->find(key);
+    if (it == part_->end() || !it->is_object()) continue;
+    const json::json_pointer place = json::json_pointer() / key;
+    if (!IsNested(*it)) {
+      if (!it->empty()) dicts.push_back({KeyPath(key), &*it, place});
+      continue;
+    }
+    std::size_t entries = 0;
+    for (const auto& [name, entry] : it->items()) {
+      if (!entry.is_object() || ++entries > kMaxDicts) continue;
+      dicts.push_back(
+          {absl::StrCat(KeyPath(key), ".", name), &entry, place / name});
+    }
+  }
+  return dicts;
+}
+
+const json* ConfigCase::FlatDict(std::string* key) const {
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    const auto it = part_->find(name);
+    if (it == part_->end() || !it->is_object() || it->empty()) continue;
+    if (IsNested(*it)) return nullptr;
+    if (key != nullptr) *key = KeyPath(name);
+    return &*it;
+  }
+  return nullptr;
+}
+
+std::optional<double> ConfigCase::Number(const json& from,
+                                         absl::string_view key) const {
+  if (!from.is_object()) return std::nullopt;
+  const auto it = from.find(std::string(key));
+  if (it == from.end() || !it->is_number()) return std::nullopt;
+  return it->get<double>();
+}
+
+std::optional<std::int64_t> ConfigCase::MaxPositions() const {
+  absl::Status ignored;
+  const std::int64_t length = interpretation::ClaimedLength(
+      interpretation::JsonObject(&root_, "", &ignored));
+  return length > 0 ? std::optional(length) : std::nullopt;
+}
+
+bool ConfigCase::HasOtherBase() const {
+  const auto items = part_->items();
+  return std::any_of(items.begin(), items.end(), [this](const auto& item) {
+    return interpretation::IsBaseName(item.key()) &&
+           item.key() != family_.theta_key && item.value().is_number();
+  });
+}
+
+std::optional<double> ConfigCase::Original(const json& dict) const {
+  const auto own = Number(dict, "original_max_position_embeddings");
+  return own ? own : Number("original_max_position_embeddings");
+}
+
+std::string ConfigCase::TypeOf(const json& dict) {
+  for (const char* key : {"rope_type", "type"}) {
+    const auto it = dict.find(key);
+    if (it == dict.end() || !it->is_string()) continue;
+    const auto type = it->get<std::string>();
+    if (type == "mrope") return "default";
+    if (type == "su") return "longrope";
+    if (type == "deepseek_yarn" || type == "telechat3-yarn") return "yarn";
+    return type;
+  }
+  return "";
+}
+
+std::string ConfigCase::KeyPath(absl::string_view key) const {
+  return part_path_.empty() ? std::string(key)
+                            : absl::StrCat(part_path_, ".", key);
+}
+
+json ConfigCase::Changed(const std::function<void(json*)>& change) const {
+  json copy = root_;
+  std::string ignored;
+  change(LanguagePartOf(&copy, &ignored, nullptr));
+  return copy;
+}
+
+std::vector<Verdict> ConfigCase::Explain(
+    const std::function<bool(const Reading&)>& concerned) {
+  std::vector<Verdict> verdicts;
+  for (const Reading& reading : readings_) {
+    if (!reading.differs() || !concerned(reading)) continue;
+    verdicts.push_back(reading.verdict());
+    MarkExplained(reading);
+  }
+  return verdicts;
+}
+
+Finding& ConfigCase::Add(absl::string_view id,
+                         const std::vector<std::string>& values,
+                         const std::vector<std::string>& keys) {
+  std::vector<std::string> all = {path_};
+  all.insert(all.end(), values.begin(), values.end());
+  return AddFinding(id, all, {path_}, keys, &findings_);
+}
+
+}  // namespace posenc::core::doctor

@@ -1,0 +1,168 @@
+// One configuration and what every reader makes of it: what the checks of a
+// config.json ask.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/doctor/finding.h"
+#include "core/doctor/readers.h"
+#include "core/interpretation/families.h"
+#include "nlohmann/json.hpp"
+
+namespace posenc::core::doctor {
+
+// A dict of rotary parameters: its path in the file, its content, and its place
+// in the language part.
+struct NamedDict {
+  std::string path;
+  const nlohmann::json* dict;
+  nlohmann::json::json_pointer place;
+};
+
+// True if a key of such a dict tells how positions are scaled, and nothing
+// else.
+bool IsScalingKey(absl::string_view key);
+
+// True if the content hashes are the same, group by group.
+bool SameRopes(const std::vector<std::optional<ResolvedRope>>& a,
+               const std::vector<std::optional<ResolvedRope>>& b);
+
+// One reader's answers, group by group of layers.
+struct Reading {
+  const interpretation::Reader* reader;
+  std::vector<absl::StatusOr<ResolvedRope>> ropes;
+  std::vector<Comparison> comparisons;  // empty if the reader refuses
+
+  // The first error; OK if every group resolves.
+  absl::Status status() const;
+  // The worst of the groups.
+  Verdict verdict() const;
+  bool differs() const;
+};
+
+class ConfigCase {
+ public:
+  ConfigCase(const ConfigCase&) = delete;
+  ConfigCase& operator=(const ConfigCase&) = delete;
+  // `root` is an object. The readers are those that are asked for.
+  ConfigCase(std::string path, nlohmann::json root,
+             const std::vector<const interpretation::Reader*>& readers,
+             Reach reach);
+
+  const std::string& path() const { return path_; }
+  const std::string& model_type() const { return model_type_; }
+  std::string type() const { return interpretation::ModelKey(model_type_); }
+  const interpretation::Family& family() const { return family_; }
+  bool known_family() const { return known_family_; }
+  const nlohmann::json& root() const { return root_; }
+  const nlohmann::json& part() const { return *part_; }
+  const Reach& reach() const { return reach_; }
+
+  // transformers' reading, or that of the first reader that has one.
+  const Reading* reference() const;
+  const std::vector<Reading>& readings() const { return readings_; }
+  // The indexer of the first group of layers, by one reader; an error unless
+  // the class has one.
+  absl::StatusOr<ResolvedRope> Indexer(
+      const interpretation::Reader& reader) const;
+  const std::vector<LayerGroup>& groups() const { return groups_; }
+
+  // The reference with another configuration, group by group; nullopt where it
+  // cannot be read.
+  std::vector<std::optional<ResolvedRope>> ResolveOther(
+      const nlohmann::json& root,
+      const interpretation::Reader* reader = nullptr) const;
+
+  // True if the reference takes the same encodings from another configuration,
+  // scaling included.
+  bool ReadsTheSame(const nlohmann::json& root) const;
+  // True if the reference drops what the dict says of scaling.
+  bool Drops(const NamedDict& named) const;
+
+  // Dicts that are given: rope_scaling, rope_parameters, or their entries.
+  std::vector<NamedDict> Dicts() const;
+  // The dict that transformers reads; null if there is none, or it is nested.
+  const nlohmann::json* FlatDict(std::string* key) const;
+  std::optional<double> Number(const nlohmann::json& from,
+                               absl::string_view key) const;
+  std::optional<double> Number(absl::string_view key) const {
+    return Number(part(), key);
+  }
+  std::optional<std::int64_t> MaxPositions() const;
+  // True if there is a key for a base that the class does not read.
+  bool HasOtherBase() const;
+  std::optional<double> Original(const nlohmann::json& dict) const;
+  // rope_type or type, with aliases resolved; "" if neither is given.
+  static std::string TypeOf(const nlohmann::json& dict);
+  std::string KeyPath(absl::string_view key) const;
+
+  // A configuration like this one after `change` of its language part.
+  nlohmann::json Changed(
+      const std::function<void(nlohmann::json*)>& change) const;
+
+  // Verdicts of the readers for which `concerned` holds, and which differ. They
+  // count as explained: readers.* do not tell of them again.
+  std::vector<Verdict> Explain(
+      const std::function<bool(const Reading&)>& concerned);
+  bool IsExplained(const Reading& reading) const {
+    return explained_.count(reading.reader) > 0;
+  }
+  void MarkExplained(const Reading& reading) {
+    explained_.insert(reading.reader);
+  }
+
+  // Rows of a k_proj.weight in the checkpoint, if one was seen.
+  std::optional<std::int64_t> key_rows;
+
+  std::vector<Finding>& findings() { return findings_; }
+  Finding& Add(absl::string_view id, const std::vector<std::string>& values,
+               const std::vector<std::string>& keys);
+
+ private:
+  // The text with the heads' width or slices and the scaling that transformers'
+  // class gives a file that tells none: llama.cpp's converter asks that class
+  // first. Empty if the file tells them.
+  std::string WithClassKeys() const;
+
+  std::string path_;
+  nlohmann::json root_;
+  std::string model_type_, part_path_;
+  const nlohmann::json* part_;
+  bool known_family_ = false;
+  const interpretation::Family& family_;
+  Reach reach_;
+  std::vector<LayerGroup> groups_;
+  std::vector<Reading> readings_;
+  std::set<const interpretation::Reader*> explained_;
+  std::vector<Finding> findings_;
+};
+
+// The preset of the same type, width, heads and layers, and the width of its
+// heads; nullopt if there is none.
+struct PublishedHead {
+  std::string preset;
+  std::int64_t head_dim = 0;
+};
+std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config);
+
+// The checks of config.*, in the order of the table.
+void CheckConfig(ConfigCase* config);     // config_checks.cc: spellings
+void CheckScaling(ConfigCase* config);    // scaling_checks.cc
+void CheckShape(ConfigCase* config);      // shape_checks.cc
+void CheckPublished(ConfigCase* config);  // published_check.cc
+void CheckReaders(ConfigCase* config);    // reader_checks.cc: readers.*
+// config.key-unread: some readers give the reference's numbers, and say of a
+// key that they do not read it. This check leaves out keys that another finding
+// names.
+void CheckUnreadKeys(ConfigCase* config);
+// config.warned: what the reference says of the file, and no finding tells.
+void CheckWarnings(ConfigCase* config);
+
+}  // namespace posenc::core::doctor

@@ -1,0 +1,75 @@
+// gguf.pairing: whether the rows of a query projection were permuted on
+// conversion as the architecture needs it.
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "core/doctor/input_checks.h"
+
+namespace posenc::core::doctor {
+namespace {
+
+double Largest(const std::vector<std::vector<double>>& rows) {
+  double most = 0;
+  for (const auto& row : rows) {
+    for (const double value : row) most = std::max(most, std::abs(value));
+  }
+  return most;
+}
+
+bool AreAlike(const std::vector<double>& a, const std::vector<double>& b,
+              double tolerance) {
+  const std::size_t n = std::min(a.size(), b.size());
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!(std::abs(a[i] - b[i]) <= tolerance)) return false;
+  }
+  return n > 0;
+}
+
+}  // namespace
+
+void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
+                  const ConfigCase& config, std::vector<Finding>* findings) {
+  if (!gguf.gguf || !gguf.query || !checkpoint.query ||
+      config.reference() == nullptr) {
+    return;
+  }
+  const ResolvedRope& rope = *config.reference()->ropes[0];
+  const auto& ours = gguf.query->rows;
+  const auto& theirs = checkpoint.query->rows;
+  const auto d = static_cast<std::size_t>(rope.spec.rotary_dim);
+  // Rows of a partial or trailing slice are ordered by rules of their own.
+  if (rope.spec.nope || rope.spec.rotary_dim != rope.head_dim || d < 4 ||
+      ours.size() < d || theirs.size() < d) {
+    return;
+  }
+  // A conversion to another format of 16 bits keeps 8 of them.
+  const double tolerance = 0x1p-7 * Largest(theirs);
+  bool as_it_was = true, permuted = true;
+  for (std::size_t i = 0; i < d / 2; ++i) {
+    as_it_was &= AreAlike(ours[i], theirs[i], tolerance) &&
+                 AreAlike(ours[i + d / 2], theirs[i + d / 2], tolerance);
+    permuted &= AreAlike(ours[2 * i], theirs[i], tolerance) &&
+                AreAlike(ours[2 * i + 1], theirs[i + d / 2], tolerance);
+  }
+  if (as_it_was == permuted) return;  // other weights, or too alike to tell
+  const interpretation::GgufPairing pairing = gguf.gguf->pairing;
+  const char* which = nullptr;
+  if (permuted && pairing == interpretation::GgufPairing::kHalfSplit) {
+    which = " is permuted, and its architecture rotates half-split pairs: ";
+  } else if (as_it_was &&
+             pairing == interpretation::GgufPairing::kInterleaved &&
+             rope.spec.pairing == Pairing::kHalfSplit) {
+    which =
+        " is not permuted, and its architecture rotates interleaved pairs: ";
+  }
+  if (which == nullptr) return;
+  AddFinding("gguf.pairing",
+             {gguf.path,
+              absl::StrCat(gguf.query->name, which, gguf.gguf->architecture)},
+             {gguf.path, checkpoint.path, config.path()},
+             {gguf.query->name, checkpoint.query->name}, findings);
+}
+
+}  // namespace posenc::core::doctor

@@ -1,0 +1,230 @@
+#include "core/doctor/readers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/angle/quarter_turns.h"
+#include "core/error.h"
+#include "core/interpretation/composite.h"
+#include "core/interpretation/content_hash.h"
+#include "core/interpretation/families.h"
+#include "core/interpretation/json_object.h"
+#include "core/interpretation/profile.h"
+#include "core/rope/kept.h"
+
+namespace posenc::core::doctor {
+namespace {
+
+using nlohmann::json;
+
+// No model has as many layers, or ropes that differ: the most are four. What a
+// file has beyond is left out.
+constexpr std::int64_t kMaxLayers = 1024;
+constexpr std::size_t kMaxGroups = 16;
+
+// Types that layers of a model may have: its class's, those of its dicts, and
+// the usual ones.
+std::vector<std::string> KnownTypes(const json& part,
+                                    const std::string& model_type) {
+  std::vector<std::string> types;
+  const auto add = [&types](absl::string_view type) {
+    if (!type.empty() && types.size() < kMaxGroups &&
+        std::find(types.begin(), types.end(), type) == types.end()) {
+      types.emplace_back(type);
+    }
+  };
+  const auto add_entries = [&add](const json& dict) {
+    if (!dict.is_object()) return;
+    for (const auto& [name, entry] : dict.items()) {
+      if (entry.is_object()) add(name);
+    }
+  };
+  bool known = false;
+  const interpretation::Family& family =
+      interpretation::FindFamily(model_type, &known);
+  for (const interpretation::LayerKind& kind : family.kinds) add(kind.type);
+  add_entries(json::parse(family.rope_parameters, nullptr, false));
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto dict = part.find(key);
+    if (dict != part.end()) add_entries(*dict);
+  }
+  add("full_attention");
+  add("sliding_attention");
+  add("chunked_attention");
+  return types;
+}
+
+}  // namespace
+
+json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
+  absl::Status status;
+  const interpretation::JsonObject part = interpretation::LanguagePart(
+      interpretation::JsonObject(root, "", &status), model_type);
+  std::string at = part.Path("");
+  if (absl::EndsWith(at, ".")) at.pop_back();
+  if (path != nullptr) *path = at;
+  json* found = root;
+  if (at.empty()) return found;
+  for (const absl::string_view step : absl::StrSplit(at, '.')) {
+    const auto it = found->find(std::string(step));
+    if (it == found->end() || !it->is_object()) return root;
+    found = &*it;
+  }
+  return found;
+}
+
+absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
+                                         const interpretation::Reader& reader,
+                                         const LayerGroup& group,
+                                         const Reach& reach,
+                                         interpretation::ModelPart part) {
+  const absl::Status stopped = reach.status();
+  if (!stopped.ok()) return stopped;
+  interpretation::RopeSource source;
+  source.source = interpretation::ConfigJson{text};
+  source.profile = reader.profile;
+  source.profile_version = std::string(reader.reads_as);
+  source.layer_index = group.index;
+  source.layer_type = group.type;
+  source.part = part;
+  source.sequence_length = reach.length;
+  absl::StatusOr<ResolvedRope> rope =
+      interpretation::ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+  if (!rope.ok()) return rope;
+  // What can be read may still be no frequency that anybody serves.
+  for (const double w : rope->inv_freq) {
+    if (!(w == 0 ||
+          (std::abs(w) >= kMinFrequency && std::abs(w) <= kMaxFrequency))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("config_json: gives a frequency ", PlainNumber(w),
+                       ", which is out of range"));
+    }
+  }
+  return rope;
+}
+
+std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
+  const interpretation::Reader& reader = *interpretation::FindReader("hf");
+  const std::string text = root.dump();
+  const auto whole = ResolveText(text, reader, {}, reach);
+  const auto details = GetErrorDetails(whole.status());
+  if (whole.ok() || !details ||
+      (details->field != "layer_type" && details->field != "layer_index")) {
+    return {LayerGroup{}};
+  }
+  json copy = root;
+  std::string model_type;
+  const json& part = *LanguagePartOf(&copy, &model_type, nullptr);
+  std::int64_t layers = 0;
+  for (const char* key : {"num_hidden_layers", "n_layer", "num_layers"}) {
+    const auto it = part.find(key);
+    if (it != part.end() && it->is_number_integer()) layers = it->get<int>();
+  }
+  const auto types = part.find("layer_types");
+  if (layers == 0 && types != part.end() && types->is_array()) {
+    layers = static_cast<std::int64_t>(types->size());
+  }
+  std::vector<LayerGroup> groups;
+  std::map<std::string, std::size_t> by_hash;
+  for (std::int32_t i = 0; i < std::min(layers, kMaxLayers); ++i) {
+    LayerGroup group;
+    group.index = i;
+    const auto rope = ResolveText(text, reader, group, reach);
+    if (!rope.ok()) break;
+    const auto [it, is_new] =
+        by_hash.emplace(interpretation::ContentHash(*rope), groups.size());
+    if (is_new && groups.size() == kMaxGroups) break;
+    if (is_new) groups.push_back(group);
+    groups[it->second].layers.push_back(i);
+  }
+  if (!groups.empty()) return groups;
+  for (const std::string& type : KnownTypes(part, model_type)) {
+    LayerGroup group;
+    group.type = type;
+    if (ResolveText(text, reader, group, reach).ok()) groups.push_back(group);
+  }
+  if (groups.empty()) groups.push_back({});
+  return groups;
+}
+
+std::string DescribeRope(const ResolvedRope& rope) {
+  if (rope.spec.nope) return "no rotation";
+  std::string text = absl::StrCat(rope.spec.rotary_dim, " channels");
+  if (rope.spec.rope_theta) {
+    absl::StrAppend(&text, ", base ", PlainNumber(*rope.spec.rope_theta));
+  }
+  // Without the ends of a ramp.
+  const std::string scaling = interpretation::ScalingText(rope.spec);
+  absl::StrAppend(&text, ", ",
+                  absl::string_view(scaling).substr(0, scaling.find(", ramp")));
+  if (rope.attention_factor != 1) {
+    absl::StrAppend(&text, ", amplitude ",
+                    PlainNumber(std::round(rope.attention_factor * 1e6) / 1e6));
+  }
+  return text;
+}
+
+Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
+                   const Reach& reach) {
+  Comparison result;
+  const interpretation::RopeDifference difference =
+      interpretation::CompareRopes(reference, other);
+  result.explanations = difference.explanations;
+  const bool one_is_nope = reference.spec.nope != other.spec.nope;
+  result.pairing =
+      one_is_nope || (!reference.spec.nope &&
+                      (reference.spec.rotary_dim != other.spec.rotary_dim ||
+                       reference.spec.pairing != other.spec.pairing ||
+                       reference.spec.reverse != other.spec.reverse ||
+                       reference.heads != other.heads ||
+                       (reference.spec.slice != other.spec.slice &&
+                        reference.spec.rotary_dim != reference.head_dim)));
+  Kept kept(reference, other, reach.stop);
+  result.frequencies = !kept.equal() && !result.pairing;
+  result.amplitude = !reference.spec.nope && !other.spec.nope &&
+                     reference.attention_factor != other.attention_factor;
+  result.softmax =
+      reference.softmax_scale_multiplier != other.softmax_scale_multiplier;
+  result.axes = reference.axis_of_pair != other.axis_of_pair ||
+                reference.axes() != other.axes();
+  Verdict& verdict = result.verdict;
+  verdict.first_distance = kept.FirstDistance(reach.length);
+  verdict.kept_at_length = kept.At(reach.length);
+  verdict.least_kept = kept.Least(reach.length);
+  verdict.first_angle = difference.first_diverging_position;
+  if (result.amplitude) {
+    verdict.amplitude_ratio =
+        other.attention_factor / reference.attention_factor;
+  }
+  if (!kept.equal()) verdict.worst_pair = difference.worst_pair;
+  return result;
+}
+
+Verdict VerdictOf(const Comparison& comparison,
+                  const interpretation::Reader& reader,
+                  const ResolvedRope& rope) {
+  Verdict verdict = comparison.verdict;
+  verdict.name = std::string(reader.title);
+  verdict.says = absl::StrCat(reader.version, ": ", DescribeRope(rope));
+  return verdict;
+}
+
+bool IsWorse(const Verdict& a, const Verdict& b) {
+  const Severity of_a = SeverityOf(a), of_b = SeverityOf(b);
+  if (of_a != of_b) return of_a < of_b;
+  return a.least_kept < b.least_kept;
+}
+
+std::string FactOf(const absl::Status& status) {
+  std::string text(status.message());
+  for (const absl::string_view field : {"config_json: ", "config_json."}) {
+    if (absl::StartsWith(text, field)) text.erase(0, field.size());
+  }
+  return text;
+}
+
+}  // namespace posenc::core::doctor

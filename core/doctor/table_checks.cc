@@ -1,0 +1,406 @@
+// tables.*: saved tables of frequencies against the configuration, and against
+// each other.
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numbers>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/angle/quarter_turns.h"
+#include "core/doctor/input_checks.h"
+#include "core/error.h"
+#include "core/interpretation/compare.h"
+#include "core/tensor.h"
+
+namespace posenc::core::doctor {
+namespace {
+
+// Engines compute tables in float32, by a power and a division: a few ulps.
+constexpr double kTolerance = 16 * 0x1p-24;
+
+// The number after "layers.", "h." or "layer."; -1 if there is none.
+std::int32_t LayerOf(absl::string_view name) {
+  const std::vector<std::string> steps = absl::StrSplit(name, '.');
+  for (std::size_t i = 0; i + 1 < steps.size(); ++i) {
+    if (steps[i] != "layers" && steps[i] != "h" && steps[i] != "layer") {
+      continue;
+    }
+    std::int32_t layer = -1;
+    if (absl::SimpleAtoi(steps[i + 1], &layer) && layer >= 0) return layer;
+  }
+  return -1;
+}
+
+double RelativeDifference(double a, double b) {
+  const double scale = std::max(std::abs(a), std::abs(b));
+  return scale > 0 ? std::abs(a - b) / scale : 0;
+}
+
+// The largest relative difference; 1 for lists of different lengths.
+double Apart(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return 1;
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, RelativeDifference(a[i], b[i]));
+  }
+  return most;
+}
+
+// A table that was computed in float32 and cast to a narrower dtype.
+std::vector<double> CastTo(Dtype dtype, const std::vector<double>& values) {
+  std::vector<double> cast;
+  cast.reserve(values.size());
+  std::uint16_t bits = 0;
+  for (const double value : values) {
+    StoreDouble(static_cast<float>(value), {dtype, {1}, &bits}, 0);
+    cast.push_back(ElementAsDouble({dtype, {1}, &bits}, 0));
+  }
+  return cast;
+}
+
+// The narrower dtype that a table of such frequencies was cast to; nullopt if
+// it was not.
+std::optional<Dtype> CastOf(const std::vector<double>& table,
+                            const std::vector<double>& wanted) {
+  if (Apart(table, wanted) <= kTolerance) return std::nullopt;
+  for (const Dtype dtype : {Dtype::kBfloat16, Dtype::kFloat16,
+                            Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2}) {
+    if (Apart(table, CastTo(dtype, wanted)) <= 1e-7) return dtype;
+  }
+  return std::nullopt;
+}
+
+// The usual frequencies of n pairs: base 10000, and those of pixels in
+// diffusion transformers, n numbers from pi to 128 pi at equal distances.
+std::vector<std::vector<double>> UsualTables(std::size_t n) {
+  std::vector<double> geometric, pixels;
+  geometric.reserve(n);
+  pixels.reserve(n);
+  const auto pairs = static_cast<double>(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto pair = static_cast<double>(i);
+    geometric.push_back(std::pow(1e4, -pair / pairs));
+    pixels.push_back(std::numbers::pi * (1 + 127 * pair / (pairs - 1)));
+  }
+  return {geometric, pixels};
+}
+
+bool IsOfPixels(const std::vector<double>& table) {
+  return table.size() > 1 && Apart(table, UsualTables(table.size())[1]) <= 5e-3;
+}
+
+// "15 of 64 frequencies are 0, the others up to 95 % off".
+std::string LossText(const std::vector<double>& table,
+                     const std::vector<double>& wanted) {
+  std::size_t zeros = 0;
+  double most = 0;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table[i] == 0 && wanted[i] != 0) {
+      ++zeros;
+    } else if (wanted[i] != 0) {
+      most = std::max(most, std::abs(table[i] / wanted[i] - 1));
+    }
+  }
+  return absl::StrFormat(
+      "%d of %d frequencies are 0, the others up to %.2g %% "
+      "off",
+      zeros, table.size(), 100 * most);
+}
+
+// The base and factor of a table base^(-i/n) / factor.
+struct Fit {
+  double base, factor;
+};
+std::optional<Fit> FitOf(const std::vector<double>& table) {
+  const std::size_t n = table.size();
+  if (n < 2 || !(table[0] > 0)) return std::nullopt;
+  const double pairs = static_cast<double>(n);
+  const double base = std::pow(table[n - 1] / table[0], -pairs / (pairs - 1));
+  if (!(base > 1) || !std::isfinite(base)) return std::nullopt;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double fitted =
+        table[0] * std::pow(base, -static_cast<double>(i) / pairs);
+    // A table of 16 bits fits as well as its numbers allow.
+    if (RelativeDifference(table[i], fitted) > 5e-3) return std::nullopt;
+  }
+  return Fit{base, 1 / table[0]};
+}
+
+// The nearest number that somebody would write.
+std::string Round(double value) {
+  for (const double unit : {1000.0, 100.0, 1.0, 0.5}) {
+    const double near = std::round(value / unit) * unit;
+    if (near > 0 && RelativeDifference(value, near) < 2e-4) {
+      return PlainNumber(near);
+    }
+  }
+  return absl::StrFormat("%.6g", value);
+}
+
+class TableChecks {
+ public:
+  TableChecks(const DoctorInput& input, const ConfigCase* config,
+              std::vector<Finding>* findings)
+      : input_(input), config_(config), findings_(findings) {}
+
+  void Run() {
+    for (const SavedTable& table : input_.tables) {
+      const ResolvedRope* const reference = Reference(table);
+      if (IsCast(table, reference) || !CheckValues(table, reference)) continue;
+      if (reference != nullptr) CheckAgainst(table, *reference);
+    }
+    CheckLayers();
+  }
+
+ private:
+  Finding& Add(absl::string_view id, std::vector<std::string> values,
+               const SavedTable& table) {
+    values.insert(values.begin(), input_.path);
+    Finding& finding =
+        AddFinding(id, values, {input_.path}, {table.name}, findings_);
+    if (config_ != nullptr) finding.inputs.push_back(config_->path());
+    const std::int32_t layer = LayerOf(table.name);
+    if (layer >= 0) finding.layers = std::vector<std::int32_t>{layer};
+    return finding;
+  }
+
+  // The encoding of the table's layer; of several that may be meant, the one
+  // that is nearest. Null without a configuration.
+  const ResolvedRope* Reference(const SavedTable& table) const {
+    if (config_ == nullptr || config_->reference() == nullptr) return nullptr;
+    const Reading& reference = *config_->reference();
+    const std::int32_t layer = LayerOf(table.name);
+    const ResolvedRope* nearest = &*reference.ropes[0];
+    double least = 2;
+    for (std::size_t g = 0; g < config_->groups().size(); ++g) {
+      const auto& layers = config_->groups()[g].layers;
+      if (layer >= 0 &&
+          std::find(layers.begin(), layers.end(), layer) != layers.end()) {
+        return &*reference.ropes[g];
+      }
+      const double apart = Apart(table.values, reference.ropes[g]->inv_freq);
+      if (apart < least) {
+        least = apart;
+        nearest = &*reference.ropes[g];
+      }
+    }
+    return nearest;
+  }
+
+  // True for a table that is right but for its few bits. It is told once of
+  // layers that are alike.
+  bool IsCast(const SavedTable& table, const ResolvedRope* reference) {
+    const auto wanted =
+        reference != nullptr
+            ? std::vector<std::vector<double>>{reference->inv_freq}
+            : UsualTables(table.values.size());
+    for (const std::vector<double>& one : wanted) {
+      const std::optional<Dtype> dtype = CastOf(table.values, one);
+      if (!dtype || one.empty()) continue;
+      // The usual frequencies may not be this model's.
+      if (reference == nullptr && !IsFloat8(*dtype)) continue;
+      if (told_.insert(table.values).second)
+        TellCast(table, *dtype, one, reference);
+      return true;
+    }
+    return false;
+  }
+
+  void TellCast(const SavedTable& table, Dtype dtype,
+                const std::vector<double>& wanted,
+                const ResolvedRope* reference) {
+    std::vector<std::string> losses;
+    std::vector<Verdict> readers;
+    if (reference != nullptr) {
+      readers = {VerdictOf(table, *reference)};
+      losses.push_back(absl::StrCat("angles off by 0.01 rad from position ",
+                                    readers[0].first_angle, " on"));
+    }
+    if (IsFloat8(dtype)) losses.push_back(LossText(table.values, wanted));
+    Finding& finding = Add("tables.inv-freq-rounded",
+                           {table.name, std::string(DtypeName(dtype)),
+                            absl::StrJoin(losses, "; ")},
+                           table);
+    finding.readers = std::move(readers);
+    for (const Verdict& verdict : finding.readers) {
+      if (IsFloat8(dtype)) {
+        finding.severity = std::min(finding.severity, SeverityOf(verdict));
+      }
+    }
+  }
+
+  // What is left of scores with a table of as many pairs.
+  Verdict VerdictOf(const SavedTable& table,
+                    const ResolvedRope& reference) const {
+    ResolvedRope other = reference;
+    other.inv_freq = table.values;
+    Verdict verdict = Compare(reference, other, config_->reach()).verdict;
+    verdict.name = "the saved table";
+    verdict.says = table.name;
+    return verdict;
+  }
+
+  // False for what is no table of frequencies at all.
+  bool CheckValues(const SavedTable& table, const ResolvedRope* reference) {
+    for (std::size_t i = 0; i < table.values.size(); ++i) {
+      const double w = table.values[i];
+      // 8 bits hold no small numbers.
+      const bool stands =
+          IsFloat8(table.dtype) ||
+          (reference != nullptr && i < reference->inv_freq.size() &&
+           reference->inv_freq[i] == 0);
+      const bool out = std::isnan(w) || std::isinf(w) || w < 0 ||
+                       (w == 0 && !stands) || w > kMaxFrequency;
+      // Memory that nobody wrote to holds such numbers; no base gives them.
+      const bool tiny = w > 0 && w < 1e-15;
+      if (!out && !tiny) continue;
+      Unusable(table, i);
+      return false;
+    }
+    if (table.values.empty()) return false;
+    // Before scaling, the first pair turns by 1 radian a position.
+    const double first = table.values[0];
+    const double wanted = reference != nullptr && !reference->inv_freq.empty()
+                              ? reference->inv_freq[0]
+                              : 1;
+    if (RelativeDifference(first, wanted) > 5e-3 && first != 1 &&
+        !FitOf(table.values) && !IsOfPixels(table.values)) {
+      Unusable(table, 0);
+      return false;
+    }
+    return true;
+  }
+
+  void Unusable(const SavedTable& table, std::size_t pair) {
+    Add("tables.inv-freq-layers",
+        {absl::StrCat(table.name, ": ",
+                      absl::StrFormat("%.2g", table.values[pair]), " for pair ",
+                      pair)},
+        table);
+    bad_.push_back(table.name);
+  }
+
+  bool IsBad(const SavedTable& table) const {
+    return std::find(bad_.begin(), bad_.end(), table.name) != bad_.end();
+  }
+
+  void CheckAgainst(const SavedTable& table, const ResolvedRope& reference) {
+    const std::vector<double>& wanted = reference.inv_freq;
+    if (reference.spec.nope || wanted.empty() ||
+        Apart(table.values, wanted) <= kTolerance) {
+      return;
+    }
+    if (!told_.insert(table.values).second) return;  // another layer's is alike
+    Finding& finding = Differs(table, reference);
+    // Of another number of pairs there is no share to tell.
+    if (table.values.size() == wanted.size()) {
+      finding.readers = {VerdictOf(table, reference)};
+    }
+  }
+
+  Finding& Differs(const SavedTable& table, const ResolvedRope& reference) {
+    const std::vector<double>& wanted = reference.inv_freq;
+    std::string is, says, set;
+    const double base = reference.spec.rope_theta.value_or(0);
+    const std::optional<Fit> ours = FitOf(table.values);
+    if (table.values.size() != wanted.size()) {
+      is = absl::StrCat(table.values.size(), " pairs");
+      says = absl::StrCat(wanted.size());
+      set = "the rotated width";
+    } else if (ours) {
+      const bool scaled = RelativeDifference(ours->factor, 1) > 1e-3;
+      const bool other_base = RelativeDifference(ours->base, base) > 2e-4;
+      is = absl::StrCat(
+          "base ", Round(ours->base),
+          scaled ? absl::StrCat(" and factor ", Round(ours->factor)) : "");
+      const std::string scaling = interpretation::ScalingText(reference.spec);
+      says = absl::StrCat(
+          PlainNumber(base),
+          scaling == "no scaling" && !scaled
+              ? ""
+              : absl::StrCat(", ", scaling.substr(0, scaling.find(", ramp"))));
+      set = other_base ? absl::StrCat("\"rope_theta\": ", Round(ours->base))
+            : scaled   ? absl::StrCat(
+                             "\"rope_scaling\": {\"rope_type\": \"linear\", "
+                               "\"factor\": ",
+                             Round(ours->factor), "}")
+                     : "\"rope_scaling\": null";
+      if (other_base && scaled) {
+        absl::StrAppend(&set,
+                        ", \"rope_scaling\": {\"rope_type\": \"linear\", "
+                        "\"factor\": ",
+                        Round(ours->factor), "}");
+      }
+    } else {
+      is = absl::StrFormat("frequencies that are off by up to %.3g %%",
+                           100 * Apart(table.values, wanted));
+      says = DescribeRope(reference);
+      set = "the base and scaling that give this table";
+    }
+    return Add("tables.inv-freq-differs",
+               {table.name, is, config_->path(), says, set}, table);
+  }
+
+  // Tables of layers that have one rope are alike.
+  void CheckLayers() {
+    std::map<std::size_t, std::vector<const SavedTable*>> by_group;
+    for (const SavedTable& table : input_.tables) {
+      const std::int32_t layer = LayerOf(table.name);
+      if (layer < 0 || IsBad(table)) continue;
+      std::size_t group = 0;
+      if (config_ != nullptr) {
+        for (std::size_t g = 0; g < config_->groups().size(); ++g) {
+          const auto& layers = config_->groups()[g].layers;
+          if (std::find(layers.begin(), layers.end(), layer) != layers.end()) {
+            group = g;
+          }
+        }
+      }
+      by_group[group].push_back(&table);
+    }
+    for (const auto& [group, tables] : by_group) {
+      std::map<std::vector<double>, int> counts;
+      for (const SavedTable* table : tables) ++counts[table->values];
+      const auto usual = std::max_element(
+          counts.begin(), counts.end(),
+          [](const auto& a, const auto& b) { return a.second < b.second; });
+      for (const SavedTable* table : tables) {
+        const double apart = Apart(table->values, usual->first);
+        if (apart <= kTolerance) continue;
+        Add("tables.inv-freq-layers",
+            {absl::StrCat(table->name,
+                          " differs from the other layers' tables by up to ",
+                          absl::StrFormat("%.3g", 100 * apart), " %")},
+            *table);
+        break;  // one is enough to see it
+      }
+    }
+  }
+
+  const DoctorInput& input_;
+  const ConfigCase* config_;
+  std::vector<Finding>* findings_;
+  std::vector<std::string> bad_;
+  std::set<std::vector<double>> told_;
+};
+
+}  // namespace
+
+std::optional<double> FittedBase(const SavedTable& table) {
+  const std::optional<Fit> fit = FitOf(table.values);
+  if (!fit || RelativeDifference(fit->factor, 1) > 1e-3) return std::nullopt;
+  return fit->base;
+}
+
+void CheckTables(const DoctorInput& input, const ConfigCase* config,
+                 std::vector<Finding>* findings) {
+  TableChecks(input, config, findings).Run();
+}
+
+}  // namespace posenc::core::doctor

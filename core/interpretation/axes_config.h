@@ -1,0 +1,14 @@
+// Reads the position axes of a rope dict: M-RoPE's sections.
+
+#pragma once
+
+#include "core/interpretation/rope_config.h"
+
+namespace posenc::core::interpretation {
+
+// Sets spec.axes: the dict's sections, or else the class's. The spec's
+// rotary_dim is read before. Sections that cannot be set the status of the
+// dict.
+void ReadAxes(const RopeDict& from, ModelRope* rope);
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,33 @@
+// What transformers' configuration classes take for absent keys, and what they
+// refuse: the rows of rows/class_defaults.json, which
+// tests/parity/class_defaults.py writes.
+
+#pragma once
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+namespace posenc::core::interpretation {
+
+// Classes that are alike in this. 0 stands for a value that the class derives.
+struct ClassDefaults {
+  absl::string_view model_types;  // as ModelKey(), separated by blanks
+  std::int64_t hidden_size;
+  std::int64_t num_attention_heads;
+  std::int64_t num_hidden_layers;
+  std::int64_t max_position_embeddings;
+  std::int64_t head_dim = 0;
+  bool divided = false;           // refuses heads that do not divide the width
+  bool ignores_head_dim = false;  // it is hidden_size / num_attention_heads
+  // The keys' other names: "n_embd=hidden_size", separated by blanks.
+  absl::string_view names = {};
+  // Of latent attention, the slices of a head; 0: no such attention.
+  std::int64_t qk_rope_head_dim = 0;
+  std::int64_t qk_nope_head_dim = 0;
+};
+
+// Null for a type whose class is not known.
+const ClassDefaults* FindClassDefaults(absl::string_view model_type);
+
+}  // namespace posenc::core::interpretation

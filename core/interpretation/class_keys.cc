@@ -1,0 +1,167 @@
+#include "core/interpretation/class_keys.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+using nlohmann::json;
+
+// Names that one class or another has for a key.
+struct OtherNames {
+  absl::string_view key;
+  absl::string_view others;
+  std::int64_t ClassDefaults::*value;
+};
+constexpr OtherNames kNames[] = {
+    {"hidden_size", "n_embd d_model dim", &ClassDefaults::hidden_size},
+    {"num_attention_heads",
+     "n_head n_heads num_heads decoder_num_attention_heads "
+     "encoder_num_attention_heads",
+     &ClassDefaults::num_attention_heads},
+    {"num_hidden_layers", "n_layer n_layers num_layers",
+     &ClassDefaults::num_hidden_layers},
+    {"max_position_embeddings", "n_positions max_seq_len seq_length",
+     &ClassDefaults::max_position_embeddings},
+    {"head_dim", "attention_head_dim kv_channels", &ClassDefaults::head_dim}};
+
+// The class's own other name of a key; empty if it has none.
+absl::string_view NameOf(const ClassDefaults& row, absl::string_view key) {
+  for (const absl::string_view pair : absl::StrSplit(row.names, ' ')) {
+    const std::pair<absl::string_view, absl::string_view> names =
+        absl::StrSplit(pair, absl::MaxSplits('=', 1));
+    if (names.second == key) return names.first;
+  }
+  return {};
+}
+
+}  // namespace
+
+ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
+                      const Family& family, absl::string_view model_type,
+                      absl::string_view project) {
+  ClassKeys keys = {.config = json::object()};
+  for (const std::string& key : config.Keys()) {
+    keys.config[key] = *config.Find(key);
+  }
+  const auto warn = [&](absl::string_view key, absl::string_view fact) {
+    Warn(&keys.warnings, config, key, " ", Shortened(*config.Find(key)),
+         " is not read: ", project, "' class of model_type ", model_type, " ",
+         fact);
+  };
+  // A whole file that says nothing of its width is not filled in. Parts of
+  // published files are sparse: LLaVA 1.5 states none of Llama's own sizes.
+  const auto has = [&](absl::string_view key, absl::string_view others) {
+    for (const absl::string_view other : absl::StrSplit(others, ' ')) {
+      if (keys.config.contains(std::string(other))) return true;
+    }
+    const std::string own(NameOf(row, key));
+    return keys.config.contains(std::string(key)) ||
+           (!own.empty() && keys.config.contains(own));
+  };
+  bool has_width = !config.Path().empty() && !config.Keys().empty();
+  for (const auto& [key, others, value] : kNames) {
+    const bool is_width = key == "hidden_size" || key == "head_dim" ||
+                          key == "num_attention_heads";
+    has_width = has_width || (is_width && has(key, others));
+  }
+  for (const auto& [key, others, value] : kNames) {
+    const std::string name(key);
+    const std::string own(NameOf(row, key));
+    const bool is_width = own == "qk_rope_head_dim";
+    if (!own.empty() && !is_width && keys.config.contains(own) &&
+        !keys.config.contains(name)) {
+      keys.config[name] = keys.config[own];
+    }
+    const bool is_given = keys.config.contains(name);
+    if (!own.empty() && !is_width && is_given && keys.config.contains(own) &&
+        keys.config[own] != keys.config[name]) {
+      // The class has its own name for the key, and sets it anew by the other.
+      warn(own, absl::StrCat("takes ", name, " ", Shortened(keys.config[name]),
+                             " for it, which is given too"));
+      keys.config[own] = keys.config[name];
+    }
+    for (const absl::string_view one : absl::StrSplit(others, ' ')) {
+      const std::string other(one);
+      if (other == own || !keys.config.contains(other) ||
+          (row.*value == 0 && name != "head_dim")) {
+        continue;
+      }
+      if (!is_given && !keys.config[other].is_null() && row.*value > 0 &&
+          keys.config[other] != row.*value) {
+        warn(other, absl::StrCat("reads ", name, ", which is absent and then ",
+                                 row.*value));
+      }
+      keys.config.erase(other);
+    }
+    const bool fills =
+        name == "hidden_size" || name == "num_attention_heads" ||
+        (name == "head_dim" && !is_width && !row.ignores_head_dim);
+    if (!is_given && fills && has_width && row.*value > 0 &&
+        !config.Has("speech_encoder_attention_heads")) {
+      keys.config[name] = row.*value;
+      keys.filled.push_back(name);
+    }
+  }
+  if (family.width == RotaryWidth::kMla && has_width) {
+    for (const auto& [name, value] :
+         {std::pair("qk_rope_head_dim", row.qk_rope_head_dim),
+          std::pair("qk_nope_head_dim", row.qk_nope_head_dim)}) {
+      if (keys.config.contains(name) || value == 0) continue;
+      keys.config[name] = value;
+      keys.filled.push_back(name);
+    }
+  }
+  const json* head_dim = config.Find("head_dim");
+  if (row.ignores_head_dim && family.width != RotaryWidth::kMla &&
+      head_dim != nullptr) {
+    const json hidden = keys.config.value("hidden_size", json());
+    const json heads = keys.config.value("num_attention_heads", json());
+    const bool is_derived =
+        hidden.is_number_integer() && heads.is_number_integer() && heads > 0 &&
+        *head_dim == hidden.get<std::int64_t>() / heads.get<std::int64_t>();
+    if (!head_dim->is_null() && !is_derived) {
+      warn("head_dim", "takes hidden_size / num_attention_heads");
+    }
+    keys.config.erase("head_dim");
+  }
+  if (family.global_head_dim == 0 &&
+      config.Find("global_head_dim") != nullptr) {
+    if (!config.Find("global_head_dim")->is_null()) {
+      warn("global_head_dim", "has heads of one width");
+    }
+    keys.config.erase("global_head_dim");
+  }
+  return keys;
+}
+
+ClassKeys FillSlices(const JsonObject& config, const ProfileRules& rules,
+                     const std::string& model_type) {
+  ClassKeys keys = {.config = json::object()};
+  for (const std::string& key : config.Keys()) {
+    keys.config[key] = *config.Find(key);
+  }
+  // A whole file that says nothing of its width is not filled in.
+  if (config.Path().empty() && !keys.config.contains("hidden_size") &&
+      !keys.config.contains("num_attention_heads")) {
+    return keys;
+  }
+  for (const auto& [name, rule] :
+       {std::pair("qk_rope_head_dim", ReadingRule::kDefaultSlice),
+        std::pair("qk_nope_head_dim", ReadingRule::kDefaultRest)}) {
+    const ReadingRow* const row =
+        FindReadingRow(rules, ModelKey(model_type), rule);
+    if (row == nullptr || keys.config.contains(name)) continue;
+    keys.config[name] = static_cast<std::int64_t>(row->number);
+    keys.filled.emplace_back(name);
+  }
+  return keys;
+}
+
+}  // namespace posenc::core::interpretation

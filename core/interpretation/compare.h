@@ -1,0 +1,47 @@
+// How two interpretations of a rotary encoding differ, in numbers and words.
+//
+// What the difference does to attention is core/rope/kept.h's formula.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/rope/frequencies.h"
+#include "core/rope/kept.h"
+
+namespace posenc::core::interpretation {
+
+// Numbers as posenc.v1.RopeDifference.
+struct RopeDifference {
+  bool equal = true;
+  double max_relative_frequency_difference = 0;
+  std::int32_t worst_pair = 0;
+  double attention_factor_ratio = 1;  // b's over a's
+  std::int64_t first_diverging_position = -1;
+  std::vector<std::string> explanations;
+  // Of scores, by CompareScores.
+  std::int64_t first_distance = -1;
+  double kept_at_length = 1;
+  std::int64_t length = 0;
+};
+
+// Longest distance that scores are compared at.
+inline constexpr std::int64_t kMaxComparedLength = std::int64_t{1} << 31;
+// Distances that count if nobody says how many.
+inline constexpr std::int64_t kDefaultComparedLength = 8192;
+
+// The scaling in a few words: "none", "linear by 8".
+std::string ScalingText(const RopeSpec& spec);
+
+RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b);
+
+// Fills in what is left of scores up to `length`, 1 to kMaxComparedLength. The
+// error is that of `stop`.
+absl::Status CompareScores(const ResolvedRope& a, const ResolvedRope& b,
+                           std::int64_t length, const StopAsked& stop,
+                           RopeDifference* difference);
+
+}  // namespace posenc::core::interpretation

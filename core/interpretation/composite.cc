@@ -1,0 +1,301 @@
+#include "core/interpretation/composite.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/interpretation/class_defaults.h"
+#include "core/interpretation/families.h"
+#include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+using nlohmann::json;
+
+// Keys whose value is the language model's part. If a file has several of them,
+// the first in this list counts.
+constexpr absl::string_view kLanguageKeys[] = {
+    "text_config",    "llm_config", "language_config",
+    "thinker_config", "vlm_config", "decoder"};
+
+// Model types that hold a language model of another type, which need not be
+// named in it.
+struct Parents {
+  absl::string_view model_types;  // separated by blanks
+  absl::string_view part;         // the type of their language model
+  // JSON: values that the class adds to a text_config without them.
+  absl::string_view defaults = {};
+};
+constexpr Parents kParents[] = {
+#include "parents.inc"
+};
+
+// What classes do with the parts of their files.
+enum class PartRule {
+  kComposite,  // their parts name their own types, or rotate on their own
+  kOwnText,    // their text is of their type, too, and is read in a part alone
+  kHasText,    // they have a text_config
+  kNoLength,   // they read a rotary dict of their own, and have no length
+};
+struct PartRow {
+  PartRule rule;
+  absl::string_view model_types;  // separated by blanks
+};
+constexpr PartRow kPartRows[] = {
+#include "parts.inc"
+};
+
+bool Holds(PartRule rule, absl::string_view model_type) {
+  return std::any_of(
+      std::begin(kPartRows), std::end(kPartRows), [&](const PartRow& row) {
+        return row.rule == rule && IsAmong(model_type, row.model_types);
+      });
+}
+
+const Parents* FindParents(absl::string_view model_type) {
+  const std::string key = ModelKey(model_type);
+  for (const Parents& parents : kParents) {
+    if (IsAmong(key, parents.model_types)) return &parents;
+  }
+  return nullptr;
+}
+
+// True if heads are described beside the parts.
+bool HasHeads(const JsonObject& config) {
+  for (const absl::string_view key :
+       {"num_attention_heads", "n_head", "n_heads", "num_heads", "head_dim",
+        "qk_rope_head_dim"}) {
+    if (config.Find(key) != nullptr) return true;
+  }
+  return false;
+}
+
+// True if something in the part says that it rotates.
+bool Rotates(const json& part) {
+  if (!part.is_object()) return false;
+  for (const auto& [key, value] : part.items()) {
+    if (absl::StartsWith(key, "rope_") && !value.is_null()) return true;
+  }
+  bool known = false;
+  const json type = part.value("model_type", json());
+  if (!type.is_string()) return false;
+  const Family& family = FindFamily(type.get<std::string>(), &known);
+  return known && family.nope != NopeRule::kEveryLayer;
+}
+
+// Whether the part has a model_type that is known here. Names of parts need not
+// end in _config: LFM2-Audio calls its language model `lfm`.
+bool HasKnownType(const json& part) {
+  if (!part.is_object()) return false;
+  const json type = part.value("model_type", json());
+  bool known = false;
+  if (type.is_string()) FindFamily(type.get<std::string>(), &known);
+  return known;
+}
+
+constexpr char kSoundKeys[] =
+    "audio_config audio_encoder_config codec_config depth_decoder_config";
+
+// True for a type that rotates its text, whatever its sound does.
+bool HasOwnText(const JsonObject& config) {
+  const json* type = config.Find("model_type");
+  if (type == nullptr || !type->is_string()) return false;
+  const auto& name = type->get_ref<const std::string&>();
+  bool known = false;
+  FindFamily(name, &known);
+  return known || Holds(PartRule::kOwnText, name);
+}
+
+// True for a class that has no such part: it reads keys beside it alone.
+bool LacksPart(const JsonObject& config, absl::string_view key) {
+  const json* type = config.Find("model_type");
+  if (type == nullptr || !type->is_string()) return false;
+  const auto& name = type->get_ref<const std::string&>();
+  return FindClassDefaults(ModelKey(name)) != nullptr &&
+         FindParents(name) == nullptr && !Holds(PartRule::kOwnText, name) &&
+         !(key == "text_config" && Holds(PartRule::kHasText, name));
+}
+
+// The key of the part to look into; empty if `config` is the part itself.
+std::string PartKey(const JsonObject& config) {
+  for (const absl::string_view key : kLanguageKeys) {
+    const json* part = config.Find(key);
+    if (part == nullptr || part->is_null()) continue;
+    // A part of a part that its class does not have is not read.
+    if (!config.Path().empty() && HasHeads(config) && LacksPart(config, key)) {
+      continue;
+    }
+    return std::string(key);
+  }
+  if (HasHeads(config)) return "";
+  for (const absl::string_view key : {"decoder_config", "encoder_config"}) {
+    const json* part = config.Find(key);
+    if (part != nullptr && part->is_object()) return std::string(key);
+  }
+  for (const std::string& key : config.Keys()) {
+    // DBRX's attn_config is no part, but keys of the model; and a type that has
+    // a text_config of its own is not read by its sound.
+    const json& part = *config.Find(key);
+    const bool is_part =
+        (absl::EndsWith(key, "_config") && key != "attn_config") ||
+        HasKnownType(part);
+    if (is_part && !(IsAmong(key, kSoundKeys) && HasOwnText(config)) &&
+        Rotates(part)) {
+      return key;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+JsonObject LanguagePart(JsonObject config, std::string* model_type) {
+  for (;;) {
+    if (const auto given = config.Text("model_type")) {
+      *model_type = *given;
+    } else if (const Parents* parents = FindParents(*model_type)) {
+      *model_type = std::string(parents->part);
+    }
+    const std::string key = PartKey(config);
+    if (key.empty()) {
+      // A file of such a type may be flat: the language model's keys at the
+      // top.
+      if (const Parents* parents = FindParents(*model_type)) {
+        *model_type = std::string(parents->part);
+      }
+      return config;
+    }
+    config = config.Object(key);
+  }
+}
+
+std::vector<std::string> AddParentsDefaults(json* root) {
+  std::vector<std::string> added;
+  if (!root->is_object()) return added;
+  const json type = root->value("model_type", json());
+  if (!type.is_string()) return added;
+  const Parents* parents = FindParents(type.get<std::string>());
+  if (parents == nullptr || parents->defaults.empty()) return added;
+  const auto part = root->find("text_config");
+  if (part == root->end() || !part->is_object()) return added;
+  const json defaults = json::parse(parents->defaults);
+  for (const auto& [key, value] : defaults.items()) {
+    if (part->contains(key)) continue;
+    (*part)[key] = value;
+    added.push_back(key);
+  }
+  return added;
+}
+
+namespace {
+
+bool IsLanguageKey(const std::string& key) {
+  return std::find(std::begin(kLanguageKeys), std::end(kLanguageKeys), key) !=
+             std::end(kLanguageKeys) ||
+         key == "decoder_config";
+}
+
+// True for a decoder_config beside which the class looks for a text_config:
+// VibeVoice's own files have the former.
+bool IsUnreadDecoder(const std::string& key,
+                     const std::optional<std::string>& type) {
+  return key == "decoder_config" && type && FindParents(*type) != nullptr &&
+         !IsAmong(*type, "dia clvp");
+}
+
+// Rotary keys beside a part, which the part does not repeat.
+void WarnOfKeysBeside(const JsonObject& config, const std::string& key,
+                      std::vector<std::string>* warnings) {
+  const JsonObject part = config.PeekObject(key);
+  for (const absl::string_view name : {"rope_scaling", "rope_parameters",
+                                       "rope_theta", "partial_rotary_factor"}) {
+    const json* value = config.Find(name);
+    if (value == nullptr || part.Keys().empty()) continue;
+    if (Holds(PartRule::kNoLength,
+              config.PeekText("model_type").value_or("")) &&
+        absl::StartsWith(name, "rope_") && name != "rope_theta") {
+      Warn(warnings, config, name, " stands beside ", key,
+           ", where transformers looks for max_position_embeddings, too, and "
+           "fails; ",
+           key, " is read");
+      continue;
+    }
+    if (value->is_null()) continue;
+    const json* inner = part.Find(name);
+    if (inner != nullptr && *inner == *value) {
+      if (name == "rope_parameters" && value->is_object() &&
+          value->contains("rope_type") && !value->contains("rope_theta")) {
+        Warn(warnings, config, name, " has no rope_theta beside ", key,
+             ", which transformers checks there, too, and refuses; ", key,
+             " is read");
+      }
+      continue;
+    }
+    Warn(warnings, config, name, " ", Shortened(*value),
+         " is not read by transformers: ", key,
+         " describes the model that rotates",
+         inner == nullptr ? ", and has none"
+                          : absl::StrCat(", and has ", Shortened(*inner)));
+  }
+}
+
+}  // namespace
+
+void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
+  absl::Status ignored;
+  const JsonObject config(&root, "", &ignored);
+  const std::string key = PartKey(config);
+  const auto type = config.Text("model_type");
+  // Fuyu's own file is flat.
+  const bool has_text = (IsLanguageKey(key) && !IsUnreadDecoder(key, type)) ||
+                        (!key.empty() && type && FindParents(*type) == nullptr);
+  if (type &&
+      (FindParents(*type) != nullptr || Holds(PartRule::kOwnText, *type)) &&
+      !has_text && *type != "fuyu" && !absl::EndsWith(*type, "_text")) {
+    warnings->push_back(absl::StrCat(
+        "text_config is absent: transformers takes that of its class of "
+        "model_type ",
+        *type, "; ",
+        key.empty() ? "the file's own keys are" : absl::StrCat(key, " is"),
+        " read here"));
+  }
+  if (key.empty()) return;
+  // The other classes put in the type that they imply.
+  if (type == "exaone4_5" &&
+      config.PeekObject(key).Find("model_type") == nullptr) {
+    warnings->push_back(absl::StrCat(
+        key, ".model_type is absent, which transformers' class of model_type ",
+        *type, " refuses; read as exaone4"));
+  }
+  if (type && config.PeekObject(key).PeekText("model_type") == *type) {
+    warnings->push_back(absl::StrCat(
+        "model_type ", *type, " is that of the file and of its ", key,
+        ": transformers' class reads the file's own keys and not ", key,
+        ", which is read here"));
+  }
+  // Music Flamingo's own turn its audio.
+  if (type != "musicflamingo") WarnOfKeysBeside(config, key, warnings);
+  // Parts have parts: ColQwen2's vlm_config has a text_config.
+  JsonObject part = config.PeekObject(key);
+  for (std::string inner = PartKey(part); !inner.empty();
+       inner = PartKey(part)) {
+    WarnOfKeysBeside(part, inner, warnings);
+    part = part.PeekObject(inner);
+  }
+  bool known = false;
+  FindFamily(type.value_or(""), &known);
+  if (known || (type && (FindParents(*type) != nullptr ||
+                         Holds(PartRule::kComposite, ModelKey(*type))))) {
+    return;
+  }
+  warnings->push_back(absl::StrCat(
+      "model_type ",
+      type ? absl::StrCat("\"", *type, "\" of the file is not known here")
+           : "of the file is absent",
+      ": transformers refuses it; its ", key, " is read"));
+}
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,67 @@
+// Reads the rotary encoding out of a model's config.json.
+//
+// The result is what the profile's project makes of the same file (profile.h).
+// PROFILE_HF departs from transformers if that is known to be defective: it is
+// what the model means. The old spelling (rope_theta, rope_scaling) is read,
+// the new one (rope_parameters, also nested by layer type), text_config
+// nesting, and per-family keys (rotary_pct, rotary_emb_base, rotary_dim,
+// qk_rope_head_dim,
+// ...). The formats of Mistral's params.json and gpt-oss's own config.json are
+// recognised (native_config.h).
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/interpretation/reading_rules.h"
+#include "core/interpretation/source.h"
+#include "core/rope/frequencies.h"
+#include "core/rope/spec.h"
+
+namespace posenc::core::interpretation {
+
+// How a sequence's length decides frequencies that depend on one.
+enum class LengthUse {
+  kEach,  // each sequence has its own frequencies
+  kOnce,  // one choice, by the longest sequence that an inference server takes:
+          // the length given, or else ModelRope::length
+  kFixed,  // one choice, by ModelRope::length, whatever length is given
+};
+
+// A configuration's rotary encoding, before frequencies are computed.
+struct ModelRope {
+  RopeSpec spec;  // rotary_dim and pairing set; nope for a layer without
+  std::int64_t head_dim = 0;
+  double softmax_scale_multiplier = 1;
+  std::optional<QueryScale> query_scale;
+  // original_max_position_embeddings, or max_position_embeddings; 0: not known.
+  std::int64_t original_max_position_embeddings = 0;
+  LengthUse length_use = LengthUse::kEach;
+  std::int64_t length = 0;
+  std::string length_reason;
+  // The dict that the scaling was read from.
+  std::string dict_path;
+  // The file's key, in full, for a field of the spec or of its scaling:
+  // "text_config.rotary_emb_base" for "rope_theta".
+  std::map<std::string, std::string> given_by;
+  std::vector<Assumption> assumptions;
+  std::vector<std::string> warnings;
+};
+
+// Errors: INVALID_ARGUMENT kModelConfigInvalid, field "config_json", metadata
+// key: not JSON, a known key of the wrong type, a missing key, an unknown rope
+// type; FieldRequired("layer_type") if layers differ and none was chosen;
+// whatever the profile's project refuses, or reads by a key that is missing.
+absl::StatusOr<ModelRope> ReadModelConfig(
+    absl::string_view config_json, const ProfileVersion& reader,
+    const std::optional<std::string>& layer_type,
+    const std::optional<std::int32_t>& layer_index,
+    ModelPart part = ModelPart::kUnspecified);
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,205 @@
+#include "core/interpretation/diffusion_config.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/error.h"
+#include "core/interpretation/float32_frequency.h"
+#include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+// The letter of an axis that patches do not move on.
+constexpr char kStill = 'l';
+
+struct DiffusionFamily {
+  absl::string_view classes;  // separated by blanks
+  // Key of each axis' channels; empty: a third of attention_head_dim each, what
+  // is left over to time (Wan).
+  absl::string_view widths_key = {};
+  std::int32_t widths[4] = {};       // one for each of `axes`
+  absl::string_view theta_key = {};  // empty: the base is fixed
+  double theta = 10000;
+  bool float32 = false;
+  absl::string_view axes = "thw";
+  TextTokens text = TextTokens::kNone;
+  bool centered = false;
+  bool counts_grids = false;
+};
+
+constexpr DiffusionFamily kFamilies[] = {
+#include "diffusion.inc"
+};
+
+const DiffusionFamily* FindClass(absl::string_view name) {
+  for (const DiffusionFamily& family : kFamilies) {
+    if (!name.empty() && IsAmong(name, family.classes)) return &family;
+  }
+  return nullptr;
+}
+
+// Channels of each axis: even, and no more than a head may have in all.
+std::vector<std::int32_t> ReadWidths(const JsonObject& config,
+                                     const DiffusionFamily& family,
+                                     ModelRope* rope) {
+  const std::optional<std::int64_t> head = config.Integer("attention_head_dim");
+  if (family.widths_key.empty()) {
+    constexpr std::int64_t kWanHead = 128;  // the class's default
+    const std::int64_t width = head.value_or(kWanHead);
+    if (!head) {
+      rope->assumptions.push_back({"attention_head_dim", absl::StrCat(width),
+                                   "absent; the class's default"});
+    }
+    if (width < 6 || width % 2 != 0 || width > kMaxRotaryDim) {
+      config.Fail("attention_head_dim",
+                  absl::StrCat("is ", width, "; it must be even, 6 to ",
+                               kMaxRotaryDim));
+      return {};
+    }
+    const auto third = static_cast<std::int32_t>(2 * (width / 6));
+    return {static_cast<std::int32_t>(width) - 2 * third, third, third};
+  }
+  std::vector<std::int32_t> widths;
+  if (!config.Has(family.widths_key)) {
+    widths.assign(family.widths, family.widths + family.axes.size());
+    rope->assumptions.push_back({std::string(family.widths_key),
+                                 absl::StrJoin(widths, ", "),
+                                 "absent; the class's default"});
+    return widths;
+  }
+  double sum = 0;
+  for (const double width : config.Numbers(family.widths_key)) {
+    if (!(width >= 2 && width <= kMaxRotaryDim && std::fmod(width, 2) == 0)) {
+      config.Fail(family.widths_key,
+                  absl::StrCat("has ", NumberText(width),
+                               "; each must be an even number of channels"));
+      return {};
+    }
+    widths.push_back(static_cast<std::int32_t>(width));
+    sum += width;
+  }
+  if (widths.size() != family.axes.size()) {
+    config.Fail(family.widths_key,
+                absl::StrCat("has ", widths.size(), " values; there are ",
+                             family.axes.size(), " axes"));
+    return {};
+  }
+  if (head && static_cast<double>(*head) != sum) {
+    config.Fail(family.widths_key,
+                absl::StrCat("sums to ", NumberText(sum),
+                             ", and attention_head_dim is ", *head,
+                             "; the whole head turns"));
+    return {};
+  }
+  return widths;
+}
+
+double ReadTheta(const JsonObject& config, const DiffusionFamily& family,
+                 ModelRope* rope) {
+  if (family.theta_key.empty()) return family.theta;
+  const std::optional<double> theta = config.Number(family.theta_key);
+  if (!theta) {
+    rope->assumptions.push_back({std::string(family.theta_key),
+                                 NumberText(family.theta),
+                                 "absent; the class's default"});
+  }
+  return theta.value_or(family.theta);
+}
+
+}  // namespace
+
+bool IsDiffusionConfig(const JsonObject& root) {
+  return root.Find("model_type") == nullptr &&
+         root.Text("_class_name").has_value();
+}
+
+absl::StatusOr<ModelRope> ReadDiffusion(const JsonObject& config,
+                                        ModelPart part, Profile profile) {
+  if (part != ModelPart::kUnspecified && part != ModelPart::kVision) {
+    return FieldInvalid("part",
+                        "a diffusion transformer is one part; leave it unset");
+  }
+  const std::string name = config.Text("_class_name").value_or("");
+  const DiffusionFamily* const family = FindClass(name);
+  if (family == nullptr) {
+    return ConfigError("_class_name",
+                       absl::StrCat("is \"", name,
+                                    "\", of which no rotary encoding is known "
+                                    "here; send it as a spec"));
+  }
+  ModelRope rope;
+  const std::vector<std::int32_t> widths = ReadWidths(config, *family, &rope);
+  const double theta = ReadTheta(config, *family, &rope);
+  RotaryAxes axes = {.assignment = AxisAssignment::kPerAxis};
+  for (const std::int32_t width : widths) {
+    axes.sections.push_back(width / 2);
+    rope.spec.rotary_dim += width;
+  }
+  rope.head_dim = rope.spec.rotary_dim;
+  rope.spec.pairing = Pairing::kInterleaved;
+  rope.spec.axes = std::move(axes);
+  if (!(theta > 1 && std::isfinite(static_cast<float>(theta)))) {
+    config.Fail(family->theta_key, absl::StrCat("is ", NumberText(theta),
+                                                "; it must be finite and > 1"));
+  } else if (family->float32) {
+    ExplicitFrequencies given;
+    for (const std::int32_t width : widths) {
+      for (const double w : Float32Frequencies(theta, width, 0, 2)) {
+        given.values.push_back(w);
+      }
+    }
+    rope.spec.scaling = std::move(given);
+  } else {
+    rope.spec.rope_theta = theta;
+  }
+  if (profile != Profile::kHf) {
+    rope.warnings.push_back(
+        absl::StrCat(RulesOf(profile).project,
+                     " is not asked about diffusion transformers: this is "
+                     "diffusers' interpretation"));
+  }
+  config.MarkRead("rope_max_seq_len");  // the length of a table of positions
+  for (const std::string& key : config.Keys()) {
+    const bool rotary = absl::StartsWith(key, "rope_") ||
+                        absl::StartsWith(key, "axes_dim") || key == "theta";
+    if (rotary && !config.WasRead(key)) {
+      Warn(&rope.warnings, config, key, " is not read: diffusers' ", name,
+           family->theta_key.empty() ? " has a base of its own, " : " takes ",
+           family->theta_key.empty() ? NumberText(family->theta)
+                                     : std::string(family->theta_key));
+    }
+  }
+  rope.assumptions.push_back(
+      {"axes",
+       family->axes.size() == 4   ? "time, height, width, text"
+       : family->axes.size() == 2 ? "height, width"
+                                  : "time, height, width",
+       absl::StrCat("order of a position's axes in ", name)});
+  return rope;
+}
+
+TowerGrid ReadDiffusionGrid(const JsonObject& config) {
+  const DiffusionFamily& family =
+      *FindClass(config.Text("_class_name").value_or(""));
+  TowerGrid grid;
+  for (const char letter : family.axes) {
+    grid.axes.push_back(letter == 't'      ? GridAxis::kTime
+                        : letter == 'h'    ? GridAxis::kHeight
+                        : letter == kStill ? GridAxis::kStill
+                                           : GridAxis::kWidth);
+  }
+  grid.text = family.text;
+  grid.centered = family.centered;
+  grid.counts_grids = family.counts_grids;
+  return grid;
+}
+
+}  // namespace posenc::core::interpretation

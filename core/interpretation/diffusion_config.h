@@ -1,0 +1,30 @@
+// Reads the rotary encoding of a diffusion transformer out of its config.json,
+// as the classes of diffusers 0.42 have it.
+//
+// Most of them compute frequencies and angles in float64: their encoding is the
+// formula's (RotaryAxes, a base), and exact angles give their tables. Those
+// that compute in float32 have the float32 numbers, as towers do
+// (tower_config.h).
+
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "core/interpretation/config.h"
+#include "core/interpretation/json_object.h"
+#include "core/interpretation/source.h"
+#include "core/vision_positions.h"
+
+namespace posenc::core::interpretation {
+
+// True for a configuration that diffusers wrote: `_class_name`, no model_type.
+bool IsDiffusionConfig(const JsonObject& root);
+
+// Errors: FieldInvalid("part") for text and audio; a class that is not known;
+// otherwise they go to the status of `config`.
+absl::StatusOr<ModelRope> ReadDiffusion(const JsonObject& config,
+                                        ModelPart part, Profile profile);
+
+// The grid of a configuration that ReadDiffusion has taken.
+TowerGrid ReadDiffusionGrid(const JsonObject& config);
+
+}  // namespace posenc::core::interpretation

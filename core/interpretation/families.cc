@@ -1,0 +1,71 @@
+#include "core/interpretation/families.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "core/interpretation/profile.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+// Other model types: a configuration that publishes partial_rotary_factor means
+// it, although Llama's class would not read it.
+constexpr Family kOther = {.width = RotaryWidth::kPartial, .any_names = true};
+constexpr Family kOtherLatent = {.pairing = Pairing::kInterleaved,
+                                 .output_pairing = Pairing::kHalfSplit,
+                                 .width = RotaryWidth::kMla,
+                                 .slice = RotarySlice::kTrailing,
+                                 .softmax_mscale = true,
+                                 .any_names = true};
+
+constexpr Family kFamilies[] = {
+#include "families.inc"
+};
+
+std::string Underscored(absl::string_view model_type) {
+  return absl::StrReplaceAll(model_type, {{"-", "_"}, {" ", "_"}});
+}
+
+}  // namespace
+
+std::string ModelKey(absl::string_view model_type) {
+  return std::string(absl::StripSuffix(Underscored(model_type), "_text"));
+}
+
+absl::Span<const Family> Families() { return kFamilies; }
+
+const Family& FindFamily(absl::string_view model_type, bool* known) {
+  *known = true;
+  for (const std::string& key :
+       {Underscored(model_type), ModelKey(model_type)}) {
+    for (const Family& family : kFamilies) {
+      if (IsAmong(key, family.model_types)) return family;
+    }
+  }
+  *known = false;
+  return kOther;
+}
+
+bool IsBaseName(absl::string_view key) {
+  return std::find(std::begin(kBaseNames), std::end(kBaseNames), key) !=
+         std::end(kBaseNames);
+}
+
+const Family& UnknownLatentFamily() { return kOtherLatent; }
+
+bool IsRemote(absl::string_view model_type) {
+  // Names that transformers does not know of classes that it has, or had.
+  if (IsAmong(model_type,
+              "kimi_k2 phi3_v phi4mm ernie4_5_moe_vl ernie4_5_vl")) {
+    return true;
+  }
+  for (const Family& family : kFamilies) {
+    if (family.remote && IsAmong(model_type, family.model_types)) return true;
+  }
+  return false;
+}
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,99 @@
+// The header of a GGUF file, versions 2 and 3, without ggml: keys, and where
+// tensors lie. Everything is little-endian and unaligned:
+//
+//   bytes  what
+//   4      "GGUF"
+//   4      version
+//   8      number of tensors
+//   8      number of keys
+//   ...    keys:    u64 length, bytes; u32 type; value
+//   ...    tensors: u64 length, bytes; u32 dimensions; a u64 extent for each,
+//                   the fastest first; u32 type; u64 offset in the data
+//   ...    padding to general.alignment (32 if absent), and the data
+//
+// Types of values: 0 u8, 1 i8, 2 u16, 3 i16, 4 u32, 5 i32, 6 f32, 7 bool (a
+// byte), 8 string (u64 length, bytes), 9 array (u32 type of elements, u64
+// count, elements), 10 u64, 11 i64, 12 f64.
+//
+// Nothing in the file is trusted, and no memory is asked for by a number that
+// it holds: numbers of keys, tensors, elements and bytes are first compared
+// with what is left of the file. Values that say nothing about rotation are
+// skipped by their size.
+//
+// Source: the GGUF specification (ggml's docs/gguf.md).
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/tensor.h"
+
+namespace posenc::core::interpretation {
+
+// Where the bytes come from: a file, or a part of one that somebody sent.
+struct ByteSource {
+  std::uint64_t size = 0;
+  // Fills `n` bytes from `offset` on; both lie within the size.
+  std::function<absl::Status(std::uint64_t offset, char* to, std::size_t n)>
+      read;
+};
+
+// A source over bytes in memory, which must outlive it.
+ByteSource SourceOf(absl::string_view bytes);
+
+using GgufValue = std::variant<std::int64_t, std::uint64_t, double, bool,
+                               std::string, std::vector<double>>;
+
+struct GgufTensor {
+  std::string name;
+  std::vector<std::uint64_t> shape;  // the fastest extent first
+  std::uint32_t type = 0;            // of ggml: 0 F32, 1 F16, 28 F64, 30 BF16
+  std::uint64_t offset = 0;          // from the file's start
+};
+
+struct GgufFile {
+  std::uint32_t version = 0;
+  // Those that say something about rotation or shape, with strings up to 1 MiB
+  // and lists up to 65,536 numbers.
+  std::map<std::string, GgufValue> keys;
+  // Those that decide about rotation: rope_freqs.weight,
+  // rope_factors_{long,short}.weight, and queries' projections.
+  std::vector<GgufTensor> tensors;
+
+  const GgufTensor* FindTensor(absl::string_view name) const;
+
+  // A value as a number; nullopt if the key is absent. An error that names the
+  // key if it is no number. Integer() refuses fractions, too.
+  absl::StatusOr<std::optional<double>> Number(absl::string_view key) const;
+  absl::StatusOr<std::optional<std::int64_t>> Integer(
+      absl::string_view key) const;
+  absl::StatusOr<std::optional<std::string>> Text(absl::string_view key) const;
+  absl::StatusOr<std::vector<double>> Numbers(absl::string_view key) const;
+};
+
+// Errors are INVALID_ARGUMENT with one line that says what is wrong and where:
+// "ends at byte 200; a string of 26 bytes begins at byte 190". Those of the
+// source come as they are.
+absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source);
+
+// The elements of a tensor. An error that names it if it lies outside of the
+// file, is of no float type, or has more than 2^24 elements.
+absl::StatusOr<std::vector<double>> ReadGgufTensor(const ByteSource& source,
+                                                   const GgufTensor& tensor);
+
+// `n` little-endian elements as numbers.
+std::vector<double> DecodeFloats(Dtype dtype, const char* bytes, std::size_t n);
+
+// The dtype of ggml's types F32, F16, F64 and BF16; nullopt for all others.
+std::optional<Dtype> GgufDtype(std::uint32_t type);
+
+}  // namespace posenc::core::interpretation

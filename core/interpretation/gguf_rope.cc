@@ -1,0 +1,381 @@
+#include "core/interpretation/gguf_rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/interpretation/profile.h"
+#include "core/text.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+constexpr const char* kFactors[] = {"rope_freqs.weight",
+                                    "rope_factors_long.weight",
+                                    "rope_factors_short.weight"};
+
+// Architectures by the pairs of their rows.
+struct GgufRow {
+  absl::string_view architectures;  // separated by blanks
+  GgufPairing pairing;
+  bool if_sections = false;  // for files with sections alone
+};
+constexpr GgufRow kRows[] = {
+#include "gguf.inc"
+};
+
+struct Reads {
+  const GgufFile& file;
+  const std::string& architecture;
+  absl::Status status;
+
+  std::string Key(absl::string_view name) const {
+    return absl::StrCat(architecture, ".", name);
+  }
+  std::optional<double> Number(absl::string_view name) {
+    return Value(file.Number(Key(name)));
+  }
+  std::optional<std::int64_t> Integer(absl::string_view name) {
+    return Value(file.Integer(Key(name)));
+  }
+  std::optional<std::string> Text(absl::string_view name) {
+    return Value(file.Text(Key(name)));
+  }
+  // A width or length: at least `least`, and below 2^31.
+  std::optional<std::int64_t> Extent(absl::string_view name) {
+    const auto value = Integer(name);
+    if (value && (*value < 0 || *value >= std::int64_t{1} << 31)) {
+      Fail(name, absl::StrCat("is ", *value, "; it must be in [0, 2^31)"));
+      return std::nullopt;
+    }
+    return value;
+  }
+  void Fail(absl::string_view name, absl::string_view fact) {
+    if (status.ok()) {
+      status = absl::InvalidArgumentError(
+          absl::StrCat("key ", Key(name), " ", fact));
+    }
+  }
+
+ private:
+  template <typename T>
+  std::optional<T> Value(absl::StatusOr<std::optional<T>> value) {
+    if (value.ok()) return *value;
+    if (status.ok()) status = value.status();
+    return std::nullopt;
+  }
+};
+
+void ReadShape(Reads* reads, GgufRope* rope) {
+  rope->context_length = reads->Extent("context_length");
+  rope->block_count = reads->Extent("block_count");
+  rope->embedding_length = reads->Extent("embedding_length");
+  // Some architectures have a number of heads for each layer.
+  const auto heads = reads->file.Numbers(reads->Key("attention.head_count"));
+  if (!heads.ok()) {
+    if (reads->status.ok()) reads->status = heads.status();
+  } else if (!heads->empty()) {
+    const double most = *std::max_element(heads->begin(), heads->end());
+    if (most >= 1 && most < 0x1p31) {
+      rope->head_count = static_cast<std::int64_t>(most);
+    }
+  }
+  rope->key_length = reads->Extent("attention.key_length");
+  rope->key_length_swa = reads->Extent("attention.key_length_swa");
+  rope->sliding_window = reads->Extent("attention.sliding_window");
+  rope->dimension_count = reads->Extent("rope.dimension_count");
+  rope->dimension_count_swa = reads->Extent("rope.dimension_count_swa");
+}
+
+void ReadScaling(Reads* reads, GgufRope* rope) {
+  rope->freq_base = reads->Number("rope.freq_base");
+  rope->freq_base_swa = reads->Number("rope.freq_base_swa");
+  rope->scaling_type = reads->Text("rope.scaling.type");
+  rope->factor = reads->Number("rope.scaling.factor");
+  if (!rope->factor) rope->factor = reads->Number("rope.scale_linear");
+  rope->original_context_length =
+      reads->Extent("rope.scaling.original_context_length");
+  rope->attn_factor = reads->Number("rope.scaling.attn_factor");
+  rope->yarn_log_multiplier = reads->Number("rope.scaling.yarn_log_multiplier");
+  rope->yarn_ext_factor = reads->Number("rope.scaling.yarn_ext_factor");
+  rope->yarn_attn_factor = reads->Number("rope.scaling.yarn_attn_factor");
+  rope->yarn_beta_fast = reads->Number("rope.scaling.yarn_beta_fast");
+  rope->yarn_beta_slow = reads->Number("rope.scaling.yarn_beta_slow");
+  for (const auto& [name, base] :
+       {std::pair("rope.freq_base", rope->freq_base),
+        std::pair("rope.freq_base_swa", rope->freq_base_swa)}) {
+    if (base && !(*base > 1)) {
+      reads->Fail(name,
+                  absl::StrCat("is ", PlainNumber(*base), "; it must be > 1"));
+    }
+  }
+  // llama.cpp takes a factor of 0 for an absent one.
+  if (rope->factor && *rope->factor == 0) rope->factor.reset();
+  if (rope->factor && !(*rope->factor > 0)) {
+    reads->Fail(
+        "rope.scaling.factor",
+        absl::StrCat("is ", PlainNumber(*rope->factor), "; it must be > 0"));
+  }
+  const std::string type = rope->ScalingType();
+  if (!IsAmong(type, "none linear yarn longrope")) {
+    reads->Fail("rope.scaling.type",
+                absl::StrCat("is \"", type.substr(0, 40),
+                             "\"; known are none, linear, yarn, longrope"));
+  }
+}
+
+// 1 + 0.1 m ln(s) for s > 1.
+long double G(double factor, double m) {
+  if (factor <= 1) return 1;
+  return 1 + 0.1L * m * std::log(static_cast<long double>(factor));
+}
+
+double Amplitude(const GgufRope& gguf, double factor) {
+  const double multiplier = gguf.attn_factor.value_or(1);
+  const double ext = gguf.yarn_ext_factor.value_or(-1);
+  if (gguf.ScalingType() != "yarn" || ext == 0) return multiplier;
+  long double amplitude = G(factor, 1);
+  const double m = gguf.yarn_log_multiplier.value_or(0);
+  if (m != 0) {
+    amplitude = absl::StartsWith(gguf.architecture, "deepseek")
+                    ? 1
+                    : amplitude / G(factor, m);
+  }
+  return static_cast<double>(amplitude * multiplier);
+}
+
+// First and last pair of YaRN's ramp.
+long double RampPair(double turns, double base, std::int64_t d,
+                     std::int64_t original) {
+  const long double pi = std::numbers::pi_v<long double>;
+  return static_cast<long double>(d) *
+         std::log(static_cast<long double>(original) / (turns * 2 * pi)) /
+         (2 * std::log(static_cast<long double>(base)));
+}
+
+// The axis of pair i, the fourth being 3, as ggml has it.
+int AxisOfPair(const std::vector<double>& sections, bool interleaved,
+               std::int32_t i) {
+  if (interleaved) return i < 3 * sections[i % 3] ? i % 3 : 3;
+  int axis = 0;
+  for (double end = sections[0]; axis < 3 && i >= end; end += sections[axis]) {
+    ++axis;
+  }
+  return axis;
+}
+
+}  // namespace
+
+GgufPairing PairingOf(const std::string& architecture, bool has_sections) {
+  for (const GgufRow& row : kRows) {
+    if ((has_sections || !row.if_sections) &&
+        IsAmong(architecture, row.architectures)) {
+      return row.pairing;
+    }
+  }
+  return absl::StartsWith(architecture, "rwkv") ||
+                 absl::StartsWith(architecture, "nemotron_h")
+             ? GgufPairing::kNone
+             : GgufPairing::kUnknown;
+}
+
+std::int64_t GgufRope::HeadDim() const {
+  if (key_length && *key_length > 0) return *key_length;
+  if (embedding_length && head_count && *head_count > 0) {
+    return *embedding_length / *head_count;
+  }
+  return 0;
+}
+
+std::int64_t GgufRope::RotaryDim() const {
+  return dimension_count ? *dimension_count : HeadDim();
+}
+
+std::string GgufRope::Key(absl::string_view name) const {
+  return absl::StrCat(architecture, ".", name);
+}
+
+std::string GgufRope::Describe() const {
+  std::string text = absl::StrCat("base ", PlainNumber(Base()), ", ",
+                                  RotaryDim(), " channels");
+  if (factor || scaling_type) {
+    absl::StrAppend(&text, ", ", ScalingType());
+    if (factor) absl::StrAppend(&text, " by ", PlainNumber(*factor));
+  }
+  if (!rope_freqs.empty()) absl::StrAppend(&text, ", rope_freqs");
+  if (!factors_long.empty()) absl::StrAppend(&text, ", long and short factors");
+  return text;
+}
+
+bool IsFactorTensor(absl::string_view name) {
+  return std::find(std::begin(kFactors), std::end(kFactors), name) !=
+         std::end(kFactors);
+}
+
+absl::Status SetFactors(absl::string_view name, std::vector<double> values,
+                        GgufRope* rope) {
+  for (const double f : values) {
+    if (!(f > 0 && std::isfinite(f))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", name, " has a value ", PlainNumber(f),
+                       "; factors are finite and > 0"));
+    }
+  }
+  (name == kFactors[0]   ? rope->rope_freqs
+   : name == kFactors[1] ? rope->factors_long
+                         : rope->factors_short) = std::move(values);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
+                                      const ByteSource& source) {
+  GgufRope rope;
+  const auto architecture = file.Text("general.architecture");
+  if (!architecture.ok()) return architecture.status();
+  if (!*architecture || (*architecture)->empty()) {
+    return absl::InvalidArgumentError(
+        "key general.architecture is missing; nothing says what the other "
+        "keys are called");
+  }
+  rope.architecture = **architecture;
+  Reads reads{file, rope.architecture, {}};
+  ReadShape(&reads, &rope);
+  ReadScaling(&reads, &rope);
+  const auto sections = file.Numbers(rope.Key("rope.dimension_sections"));
+  if (!sections.ok()) return sections.status();
+  rope.sections = *sections;
+  rope.pairing = PairingOf(rope.architecture, !rope.sections.empty());
+  if (!reads.status.ok()) return reads.status;
+  for (const char* name : kFactors) {
+    const GgufTensor* const tensor = file.FindTensor(name);
+    if (tensor == nullptr) continue;
+    auto read = ReadGgufTensor(source, *tensor);
+    if (!read.ok()) return read.status();
+    const absl::Status set = SetFactors(name, *std::move(read), &rope);
+    if (!set.ok()) return set;
+  }
+  return rope;
+}
+
+absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
+                                         std::int64_t length, bool sliding) {
+  RopeSpec spec;
+  std::int64_t head = gguf.HeadDim();
+  std::int64_t d = gguf.RotaryDim();
+  double base = gguf.Base();
+  if (sliding) {
+    if (gguf.key_length_swa) head = *gguf.key_length_swa;
+    if (gguf.dimension_count_swa) d = *gguf.dimension_count_swa;
+    if (gguf.freq_base_swa) base = *gguf.freq_base_swa;
+  }
+  if (d <= 0 || d % 2 != 0 || d > kMaxRotaryDim) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("key ", gguf.Key("rope.dimension_count"), " is ", d,
+                     "; it must be even and in [2, ", kMaxRotaryDim, "]"));
+  }
+  const std::size_t n = static_cast<std::size_t>(d) / 2;
+  const bool scaled =
+      !(sliding && absl::StartsWith(gguf.architecture, "gemma"));
+  const std::string type = scaled ? gguf.ScalingType() : "none";
+  const double factor = type == "none" ? 1 : gguf.factor.value_or(1);
+  const std::int64_t original =
+      gguf.original_context_length.value_or(gguf.context_length.value_or(0));
+  const std::vector<double>* f = nullptr;
+  if (gguf.rope_freqs.size() == n) {
+    f = &gguf.rope_freqs;
+  } else if (gguf.rope_freqs.empty()) {
+    const auto& list = original > 0 && length > original ? gguf.factors_long
+                                                         : gguf.factors_short;
+    if (list.size() == n) f = &list;
+  }
+  const bool yarn = type == "yarn" && factor != 1;
+  const double ext =
+      gguf.yarn_ext_factor.value_or(-1) < 0 ? 1 : *gguf.yarn_ext_factor;
+  long double low = 0, high = 0;
+  if (yarn && original > 0) {
+    low = std::floor(
+        RampPair(gguf.yarn_beta_fast.value_or(32), base, d, original));
+    high =
+        std::ceil(RampPair(gguf.yarn_beta_slow.value_or(1), base, d, original));
+    low = std::max<long double>(low, 0);
+    high = std::min<long double>(high, static_cast<long double>(d - 1));
+  }
+  ExplicitFrequencies frequencies;
+  for (std::size_t i = 0; i < n; ++i) {
+    const long double w = std::pow(static_cast<long double>(base),
+                                   -2 * static_cast<long double>(i) /
+                                       static_cast<long double>(d)) /
+                          (f != nullptr ? (*f)[i] : 1);
+    long double scaled_w = w / factor;
+    if (yarn && original > 0) {
+      const long double ramp =
+          1 -
+          std::clamp<long double>((static_cast<long double>(i) - low) /
+                                      std::max<long double>(0.001L, high - low),
+                                  0, 1);
+      const long double mix = ramp * ext;
+      scaled_w = scaled_w * (1 - mix) + w * mix;
+    }
+    frequencies.values.push_back(static_cast<double>(scaled_w));
+  }
+  spec.rotary_dim = static_cast<std::int32_t>(d);
+  spec.pairing = gguf.pairing == GgufPairing::kInterleaved
+                     ? Pairing::kInterleaved
+                     : Pairing::kHalfSplit;
+  spec.scaling = frequencies;
+  spec.attention_factor = scaled ? Amplitude(gguf, factor) : 1;
+  return ResolveSpec(spec, std::max(head, d), std::nullopt,
+                     MissingLength::kAssumeOriginal);
+}
+
+absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
+  const bool interleaved = gguf.pairing == GgufPairing::kInterleavedSections;
+  if (gguf.sections.empty() ||
+      (!interleaved && gguf.pairing != GgufPairing::kSections)) {
+    return absl::OkStatus();
+  }
+  const auto fail = [&gguf](absl::string_view fact) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("key ", gguf.Key("rope.dimension_sections"), " ", fact));
+  };
+  constexpr std::size_t kSections = 4;
+  if (gguf.sections.size() != kSections) {
+    return fail(absl::StrCat("has ", gguf.sections.size(),
+                             " elements; llama.cpp wants 4 and refuses the "
+                             "file: the fourth is 0 for text and images"));
+  }
+  const auto pairs = static_cast<std::int32_t>(rope->inv_freq.size());
+  double sum = 0;
+  for (const double section : gguf.sections) {
+    if (!(section >= 0 && section <= pairs) || section != std::floor(section)) {
+      return fail(absl::StrCat("has an element ", PlainNumber(section),
+                               "; sections are numbers of pairs"));
+    }
+    sum += section;
+  }
+  // ggml begins again with the first section then, which no axes can say.
+  if (!interleaved && sum < pairs) {
+    return fail(absl::StrCat("gives ", PlainNumber(sum), " of the ", pairs,
+                             " pairs an axis"));
+  }
+  RotaryAxes axes = {.assignment = interleaved ? AxisAssignment::kInterleaved
+                                               : AxisAssignment::kSectioned,
+                     .sections = std::vector<std::int32_t>(3)};
+  for (std::int32_t i = 0; i < pairs; ++i) {
+    int axis = AxisOfPair(gguf.sections, interleaved, i);
+    if (axis == 3) {
+      rope->inv_freq[i] = 0;
+      axis = interleaved ? 0 : 2;
+    }
+    ++axes.sections[axis];
+  }
+  rope->spec.scaling = ExplicitFrequencies{.values = rope->inv_freq};
+  rope->spec.axes = std::move(axes);
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::core::interpretation

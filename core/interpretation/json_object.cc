@@ -1,0 +1,275 @@
+#include "core/interpretation/json_object.h"
+
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+// A config.json has some KiB and 5 levels. The parser's values free themselves
+// recursively, so their depth must be bounded before they exist.
+constexpr std::size_t kMaxConfigBytes = 1 << 20;
+constexpr int kMaxConfigDepth = 64;
+
+// Words that Python's json writes for floats that JSON does not have.
+constexpr absl::string_view kNotFinite[] = {"-Infinity", "Infinity", "NaN"};
+
+absl::string_view NotFiniteAt(absl::string_view text) {
+  for (const absl::string_view word : kNotFinite) {
+    if (absl::StartsWith(text, word)) return word;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string WithNotFiniteQuoted(absl::string_view text) {
+  std::string quoted;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const absl::string_view word =
+        in_string ? absl::string_view() : NotFiniteAt(text.substr(i));
+    if (!word.empty()) {
+      absl::StrAppend(&quoted, "\"", word, "\"");
+      i += word.size() - 1;
+      continue;
+    }
+    quoted.push_back(text[i]);
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) {
+      quoted.push_back(text[++i]);
+    } else if (text[i] == '"') {
+      in_string = !in_string;
+    }
+  }
+  return quoted;
+}
+
+absl::Status ConfigError(absl::string_view key, absl::string_view fact) {
+  ErrorMetadata metadata;
+  if (!key.empty()) metadata.emplace_back("key", std::string(key));
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, ErrorReason::kModelConfigInvalid,
+      "config_json",
+      key.empty() ? std::string(fact) : absl::StrCat(key, " ", fact), metadata);
+}
+
+absl::Status CheckJsonSize(absl::string_view text) {
+  if (text.size() > kMaxConfigBytes) {
+    return ConfigError("", absl::StrCat(text.size(), " bytes; at most ",
+                                        kMaxConfigBytes, " are read"));
+  }
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kMaxConfigDepth) {
+        return ConfigError("", absl::StrCat("nested deeper than ",
+                                            kMaxConfigDepth, " levels"));
+      }
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string Shortened(const nlohmann::json& value) {
+  constexpr std::size_t kShown = 80;
+  std::string text =
+      value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return text.size() <= kShown ? text
+                               : absl::StrCat(text.substr(0, kShown), "...");
+}
+
+JsonObject::JsonObject(const nlohmann::json* json, std::string path,
+                       absl::Status* status,
+                       std::shared_ptr<const GivenKeys> given)
+    : json_(json),
+      path_(std::move(path)),
+      status_(status),
+      given_(std::move(given)),
+      read_(std::make_shared<std::set<std::string>>()) {}
+
+std::string JsonObject::Path(absl::string_view key) const {
+  std::string path =
+      path_.empty() ? std::string(key) : absl::StrCat(path_, ".", key);
+  if (given_ == nullptr) return path;
+  const auto it = given_->find(path);
+  return it == given_->end() ? path : it->second;
+}
+
+JsonObject JsonObject::With(const nlohmann::json* json) const {
+  return JsonObject(json, path_, status_, given_);
+}
+
+const nlohmann::json* JsonObject::Find(absl::string_view key) const {
+  if (json_ == nullptr) return nullptr;
+  const auto it = json_->find(std::string(key));
+  return it == json_->end() ? nullptr : &*it;
+}
+
+const nlohmann::json* JsonObject::Read(absl::string_view key) const {
+  MarkRead(key);
+  const nlohmann::json* value = Find(key);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+bool JsonObject::Has(absl::string_view key) const {
+  return Read(key) != nullptr;
+}
+
+bool JsonObject::HasNull(absl::string_view key) const {
+  MarkRead(key);
+  const nlohmann::json* value = Find(key);
+  return value != nullptr && value->is_null();
+}
+
+void JsonObject::MarkRead(absl::string_view key) const {
+  read_->insert(std::string(key));
+}
+
+void JsonObject::Fail(absl::string_view key, absl::string_view fact) const {
+  if (status_->ok()) *status_ = ConfigError(Path(key), fact);
+}
+
+void JsonObject::WrongType(absl::string_view key,
+                           absl::string_view wanted) const {
+  const nlohmann::json& value = (*json_)[std::string(key)];
+  const std::string text = value.is_string() ? value.get<std::string>() : "";
+  const absl::string_view word = NotFiniteAt(text);
+  Fail(key, !word.empty() && word == text
+                ? absl::StrCat("is ", word, "; it must be ", wanted)
+                : absl::StrCat("is of type ", value.type_name(), ", ",
+                               Shortened(value), "; it must be ", wanted));
+}
+
+std::optional<double> JsonObject::Number(absl::string_view key) const {
+  const nlohmann::json* value = Read(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number()) {
+    WrongType(key, "a number");
+    return std::nullopt;
+  }
+  return value->get<double>();
+}
+
+std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
+  const std::optional<double> number = Number(key);
+  if (!number) return std::nullopt;
+  // Integers beyond 2^53 are not exact in JSON; no width or length is.
+  if (*number != std::floor(*number) || std::abs(*number) > 0x1p53) {
+    Fail(key, absl::StrCat("is ", NumberText(*number),
+                           "; it must be a whole number, up to 2^53"));
+    return std::nullopt;
+  }
+  return static_cast<std::int64_t>(*number);
+}
+
+std::optional<bool> JsonObject::Flag(absl::string_view key) const {
+  const nlohmann::json* value = Read(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_boolean()) {
+    WrongType(key, "true or false");
+    return std::nullopt;
+  }
+  return value->get<bool>();
+}
+
+std::optional<std::string> JsonObject::Text(absl::string_view key) const {
+  const nlohmann::json* value = Read(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) {
+    WrongType(key, "a string");
+    return std::nullopt;
+  }
+  return value->get<std::string>();
+}
+
+std::vector<double> JsonObject::Numbers(absl::string_view key) const {
+  const nlohmann::json* value = Read(key);
+  std::vector<double> numbers;
+  if (value == nullptr) return numbers;
+  if (!value->is_array()) {
+    WrongType(key, "an array of numbers");
+    return numbers;
+  }
+  for (const nlohmann::json& element : *value) {
+    if (!element.is_number()) {
+      Fail(key, absl::StrCat("has an element of type ", element.type_name(),
+                             ", ", Shortened(element),
+                             "; it must be an array of numbers"));
+      return {};
+    }
+    numbers.push_back(element.get<double>());
+  }
+  return numbers;
+}
+
+JsonObject JsonObject::Object(absl::string_view key) const {
+  const nlohmann::json* value = Read(key);
+  if (value != nullptr && !value->is_object()) {
+    WrongType(key, "an object");
+    value = nullptr;
+  }
+  return JsonObject(value, Path(key), status_, given_);
+}
+
+JsonObject JsonObject::Unseen() const { return With(json_); }
+
+std::optional<double> JsonObject::PeekNumber(absl::string_view key) const {
+  return Unseen().Number(key);
+}
+
+std::optional<std::int64_t> JsonObject::PeekInteger(
+    absl::string_view key) const {
+  return Unseen().Integer(key);
+}
+
+std::optional<std::string> JsonObject::PeekText(absl::string_view key) const {
+  return Unseen().Text(key);
+}
+
+std::vector<double> JsonObject::PeekNumbers(absl::string_view key) const {
+  return Unseen().Numbers(key);
+}
+
+JsonObject JsonObject::PeekObject(absl::string_view key) const {
+  return Unseen().Object(key);
+}
+
+std::optional<std::int64_t> JsonObject::FirstInteger(
+    const std::vector<absl::string_view>& keys) const {
+  for (const absl::string_view key : keys) {
+    if (Has(key)) return Integer(key);
+  }
+  return std::nullopt;
+}
+
+double JsonObject::RequiredNumber(absl::string_view key,
+                                  absl::string_view why) const {
+  const std::optional<double> number = Number(key);
+  if (!number) Fail(key, absl::StrCat("is missing; ", why));
+  return number.value_or(0);
+}
+
+std::vector<std::string> JsonObject::Keys() const {
+  std::vector<std::string> keys;
+  if (json_ == nullptr) return keys;
+  for (const auto& [key, value] : json_->items()) keys.push_back(key);
+  return keys;
+}
+
+bool JsonObject::WasRead(absl::string_view key) const {
+  return read_->count(std::string(key)) > 0;
+}
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,106 @@
+// Reads values of a JSON object by type. It keeps the first error, and which
+// keys were asked for: those of a configuration that nobody asked for are
+// reported.
+//
+// nlohmann::json is in this header for core/interpretation's own files. No
+// header that others include from core/interpretation includes it.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace posenc::core::interpretation {
+
+// INVALID_ARGUMENT, kModelConfigInvalid, of field "config_json".
+absl::Status ConfigError(absl::string_view key, absl::string_view fact);
+
+// Error of a text too long, or nested too deep, to be parsed.
+absl::Status CheckJsonSize(absl::string_view text);
+
+// The values of ParseText() (parsed_text.h); discarded if the text is not JSON.
+nlohmann::json ParseConfig(absl::string_view text);
+
+// The text with those words in quotes. Positions after them move.
+std::string WithNotFiniteQuoted(absl::string_view text);
+
+// JSON as one line, cut if it is long: for errors and warnings.
+std::string Shortened(const nlohmann::json& value);
+
+// The file's keys, in full, for those that another project's format has in
+// their place: "rope_ntk_beta" for "rope_scaling.beta_fast".
+using GivenKeys = std::map<std::string, std::string>;
+
+// An absent or null key reads as nullopt, and so does one of the wrong type,
+// which sets the status. Copies are cheap and share what was asked for; the
+// JSON and the status must outlive them.
+class JsonObject {
+ public:
+  // `json` may be null, for an object without keys. `path` names it in errors.
+  JsonObject(const nlohmann::json* json, std::string path, absl::Status* status,
+             std::shared_ptr<const GivenKeys> given = nullptr);
+
+  // Other JSON in its place, with the same path, status and given keys.
+  JsonObject With(const nlohmann::json* json) const;
+
+  // True if the key is there and not null, or there and null. Asking counts as
+  // reading (see WasRead).
+  bool Has(absl::string_view key) const;
+  bool HasNull(absl::string_view key) const;
+  // Counts the key as read, for one that is known but means nothing here.
+  void MarkRead(absl::string_view key) const;
+  // The file's name of the key, in full.
+  std::string Path(absl::string_view key) const;
+  // Its own path; empty for the whole file.
+  const std::string& Path() const { return path_; }
+  // Null if absent. Does not count as reading.
+  const nlohmann::json* Find(absl::string_view key) const;
+
+  std::optional<double> Number(absl::string_view key) const;
+  std::optional<std::int64_t> Integer(absl::string_view key) const;
+  std::optional<bool> Flag(absl::string_view key) const;
+  std::optional<std::string> Text(absl::string_view key) const;
+  std::vector<double> Numbers(absl::string_view key) const;
+  JsonObject Object(absl::string_view key) const;
+
+  // The same, and the key does not count as read.
+  std::optional<double> PeekNumber(absl::string_view key) const;
+  std::optional<std::int64_t> PeekInteger(absl::string_view key) const;
+  std::optional<std::string> PeekText(absl::string_view key) const;
+  std::vector<double> PeekNumbers(absl::string_view key) const;
+  JsonObject PeekObject(absl::string_view key) const;
+
+  // The first of several spellings.
+  std::optional<std::int64_t> FirstInteger(
+      const std::vector<absl::string_view>& keys) const;
+  // Absent: the error that it is missing, and 0.
+  double RequiredNumber(absl::string_view key, absl::string_view why) const;
+
+  // Sets the status, unless an earlier error has: it explains the later ones.
+  void Fail(absl::string_view key, absl::string_view fact) const;
+  std::vector<std::string> Keys() const;
+  bool WasRead(absl::string_view key) const;
+
+ private:
+  const nlohmann::json* Read(absl::string_view key) const;
+  // Shares the JSON and the status, and forgets what is asked of it.
+  JsonObject Unseen() const;
+  void WrongType(absl::string_view key, absl::string_view wanted) const;
+
+  const nlohmann::json* json_;
+  std::string path_;
+  absl::Status* status_;
+  std::shared_ptr<const GivenKeys> given_;
+  std::shared_ptr<std::set<std::string>> read_;
+};
+
+}  // namespace posenc::core::interpretation

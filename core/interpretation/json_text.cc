@@ -1,0 +1,190 @@
+#include "core/interpretation/json_text.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/interpretation/json_object.h"
+#include "core/interpretation/parsed_text.h"
+#include "core/text.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+using nlohmann::json;
+
+// Makes the values of a text, and keeps what they do not say.
+class TextReader : public nlohmann::json_sax<json> {
+ public:
+  bool null() override { return Put(nullptr); }
+  bool boolean(bool value) override { return Put(value); }
+  bool number_integer(number_integer_t value) override { return Put(value); }
+  bool number_unsigned(number_unsigned_t value) override {
+    Put(value);
+    if (value > std::numeric_limits<std::int64_t>::max()) {
+      KeepLong(absl::StrCat(value));
+    }
+    return true;
+  }
+  bool number_float(number_float_t value, const string_t& digits) override {
+    Put(value);
+    if (digits.find_first_of(".eE") == std::string::npos) KeepLong(digits);
+    return true;
+  }
+  bool string(string_t& value) override { return Put(std::move(value)); }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return Open(json::object()); }
+  bool key(string_t& name) override {
+    open_.back().key = name;
+    return true;
+  }
+  bool end_object() override { return Close(); }
+  bool start_array(std::size_t) override { return Open(json::array()); }
+  bool end_array() override { return Close(); }
+  bool parse_error(std::size_t byte, const std::string& token,
+                   const json::exception& error) override {
+    constexpr int kNumberOverflow = 406;  // nlohmann's out_of_range.406
+    // The last token holds what was read of it, which may be much.
+    std::string last =
+        token.size() <= kShown ? token : token.substr(token.size() - kShown);
+    // Errors are UTF-8 on one line, and the cut may be within a character.
+    std::replace_if(
+        last.begin(), last.end(), [](char c) { return c < ' ' || c > '~'; },
+        '?');
+    if (error.id == kNumberOverflow) found_.text.fault_path = Path();
+    found_.text.fault_byte = byte;
+    found_.text.fault = error.id == kNumberOverflow
+                            ? absl::StrCat("is ", last,
+                                           ", which no float64 holds; give one "
+                                           "that is finite")
+                            : absl::StrCat("is not JSON: wrong at byte ", byte,
+                                           ", at \"", last, "\"");
+    return false;
+  }
+
+  ParsedText found() && { return std::move(found_); }
+
+ private:
+  static constexpr std::size_t kShown = 40;
+  static constexpr std::size_t kTold = 8;
+
+  // An object or list whose end is still to come.
+  struct Container {
+    json* value;
+    std::string key;  // of an object, whose value comes next
+  };
+
+  static std::string Told(const json& value) {
+    if (value.is_object()) return "an object";
+    if (value.is_array()) return "a list";
+    if (value.is_number_float()) return PlainNumber(value.get<double>());
+    if (!value.is_string()) return value.dump();
+    const auto& text = value.get_ref<const std::string&>();
+    return absl::StrCat("\"", text.substr(0, kShown), "\"");
+  }
+
+  bool Put(json value) {
+    Place(std::move(value));
+    return true;
+  }
+
+  bool Open(json empty) {
+    json* const value = Place(std::move(empty));
+    open_.push_back({value, ""});
+    return true;
+  }
+
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  // Where the value is then. It moves no more before its container is closed.
+  json* Place(json value) {
+    if (open_.empty()) {
+      found_.value = std::move(value);
+      return &found_.value;
+    }
+    json& container = *open_.back().value;
+    if (container.is_array()) {
+      container.push_back(std::move(value));
+      return &container.back();
+    }
+    const auto [it, is_new] = container.get_ref<json::object_t&>().try_emplace(
+        open_.back().key, nullptr);
+    if (!is_new && found_.text.twice.size() < kTold) {
+      found_.text.twice.push_back({Path(), Told(it->second), Told(value)});
+    }
+    it->second = std::move(value);
+    return &it->second;
+  }
+
+  void KeepLong(const std::string& digits) {
+    if (found_.text.long_integers.size() >= kTold) return;
+    found_.text.long_integers.push_back(
+        {Path(), digits.size() <= kShown
+                     ? digits
+                     : absl::StrCat(digits.substr(0, kShown), "...")});
+  }
+
+  std::string Path() const {
+    std::string path;
+    for (const Container& one : open_) {
+      if (one.value->is_array()) continue;
+      absl::StrAppend(&path, path.empty() ? "" : ".", one.key);
+    }
+    return path;
+  }
+
+  std::vector<Container> open_;
+  ParsedText found_;
+};
+
+ParsedText ParsePlain(absl::string_view text) {
+  TextReader reader;
+  json::sax_parse(text, &reader);
+  return std::move(reader).found();
+}
+
+// A text that is no JSON.
+ParsedText NoJson(std::string why, std::size_t byte) {
+  ParsedText none;
+  none.text.fault_byte = byte;
+  none.text.fault = absl::StrCat("is not JSON: ", why);
+  return none;
+}
+
+}  // namespace
+
+ParsedText ParseText(absl::string_view text) {
+  if (text.find_first_not_of(" \t\r\n") == absl::string_view::npos) {
+    return NoJson("it is empty", text.size());
+  }
+  const std::size_t zero = text.find('\0');
+  if (zero != absl::string_view::npos) {
+    return NoJson(
+        absl::StrCat("byte ", zero + 1, " is zero; send the file's text"),
+        zero + 1);
+  }
+  ParsedText plain = ParsePlain(text);
+  if (plain.text.fault.empty()) return plain;
+  const std::string quoted = WithNotFiniteQuoted(text);
+  if (quoted == text) return plain;
+  ParsedText parsed = ParsePlain(quoted);
+  parsed.text.fault_byte = plain.text.fault_byte;
+  return parsed;
+}
+
+JsonText ReadJsonText(absl::string_view text) { return ParseText(text).text; }
+
+json ParseConfig(absl::string_view text) {
+  ParsedText parsed = ParseText(text);
+  if (!parsed.text.fault.empty()) return json::value_t::discarded;
+  return std::move(parsed.value);
+}
+
+}  // namespace posenc::core::interpretation

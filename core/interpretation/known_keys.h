@@ -1,0 +1,35 @@
+// Checks of a configuration's known keys, whether or not their values are
+// needed.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/interpretation/class_defaults.h"
+#include "core/interpretation/layers.h"
+
+namespace posenc::core::interpretation {
+
+// A known key of the wrong type sets the status of the model's configuration.
+void CheckKnownKeys(const JsonObject& config);
+
+// The same for a dict of rotary parameters.
+void CheckRopeKeys(const JsonObject& dict);
+
+// What transformers' configuration classes refuse and this reader need not
+// know: nulls and fractions where they want integers, lists of layers that do
+// not fit, heads that do not divide the width. `defaults` may be null.
+void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
+                    std::vector<std::string>* warnings);
+
+// Nulls of a dict that transformers takes for values, and fails at.
+void WarnOfNulls(const JsonObject& dict, std::vector<std::string>* warnings);
+
+// An entry without rope_theta, in a class that has no default for it.
+void WarnOfNoBase(const JsonObject& dict, std::vector<std::string>* warnings);
+
+// True if a key says something about rotation.
+bool HasRotaryKey(const JsonObject& config);
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,305 @@
+#include "core/interpretation/layers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/interpretation/profile.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+using nlohmann::json;
+
+// The types of layers that transformers 5.23 knows, and the entries that
+// DeepSeek V4 has in their place.
+constexpr char kLayerTypes[] =
+    "full_attention sliding_attention chunked_attention window_attention "
+    "indexed_attention compressed_sparse_attention "
+    "heavily_compressed_attention minimax_m3_sparse conv moe hybrid "
+    "hybrid_sliding reference_sliding_attention linear_attention main compress";
+
+// Names before transformers 5, and what they are called since.
+constexpr std::pair<absl::string_view, absl::string_view> kRenamed[] = {
+    {"attention", "full_attention"},
+    {"mamba", "linear_attention"},
+    {"deepseek_sparse_attention", "indexed_attention"},
+    {"qwen_sparse_attention", "indexed_attention"}};
+
+std::string Renamed(std::string type) {
+  for (const auto& [before, since] : kRenamed) {
+    if (type == before) return std::string(since);
+  }
+  return type;
+}
+
+}  // namespace
+
+std::vector<std::string> LayerTypes(const JsonObject& config) {
+  std::vector<std::string> types;
+  const json* list = config.Find("layer_types");
+  if (list == nullptr || list->is_null()) return types;
+  if (!list->is_array()) {
+    config.Fail(
+        "layer_types",
+        absl::StrCat("is of type ", list->type_name(), ", ", Shortened(*list),
+                     "; it must be an array of strings"));
+    return types;
+  }
+  for (const json& type : *list) {
+    if (!type.is_string()) {
+      config.Fail(
+          "layer_types",
+          absl::StrCat("has an element of type ", type.type_name(), ", ",
+                       Shortened(type), "; it must be an array of strings"));
+      return types;
+    }
+    types.push_back(Renamed(type.get<std::string>()));
+  }
+  return types;
+}
+
+bool IsLayerType(const ModelLayers& model, absl::string_view key) {
+  if (IsAmong(key, kLayerTypes)) return true;
+  for (const LayerKind& kind : model.family.kinds) {
+    if (!kind.type.empty() && kind.type == key) return true;
+  }
+  const std::vector<std::string> types = LayerTypes(model.config);
+  return std::count(types.begin(), types.end(), key) > 0;
+}
+
+absl::Status CheckLayerIndex(const JsonObject& config, std::int32_t index) {
+  std::optional<std::int64_t> layers = config.FirstInteger(
+      {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
+  if (!layers && !LayerTypes(config).empty()) {
+    layers = static_cast<std::int64_t>(LayerTypes(config).size());
+  }
+  if (index < 0 || (layers && index >= *layers)) {
+    return FieldInvalid(
+        "layer_index",
+        absl::StrCat(index, layers ? absl::StrCat("; the model has ", *layers,
+                                                  " layers, from 0")
+                                   : "; layers count from 0"));
+  }
+  return absl::OkStatus();
+}
+
+// The type of a layer; empty if the configuration does not say. Projects mark
+// it in four ways: a list of types, a list of numbers, a pattern of letters,
+// and "every n-th".
+std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
+  const auto& [config, model_type, family] = model;
+  const std::vector<std::string> types = LayerTypes(config);
+  if (index < static_cast<std::int64_t>(types.size())) return types[index];
+  const std::string full = family.kinds[0].type.empty()
+                               ? "full_attention"
+                               : std::string(family.kinds[0].type);
+  const std::string other = family.kinds[1].type.empty()
+                                ? "sliding_attention"
+                                : std::string(family.kinds[1].type);
+  // MiMo marks sliding layers with 1, DeepSeek V4 compressed ones with their
+  // ratio.
+  for (const absl::string_view key :
+       {"hybrid_layer_pattern", "compress_ratios"}) {
+    const std::vector<double> marks = config.Numbers(key);
+    if (index < static_cast<std::int64_t>(marks.size())) {
+      return marks[index] == 0 ? full : other;
+    }
+  }
+  std::int64_t every = family.full_every;
+  for (const absl::string_view key :
+       {"sliding_window_pattern", "_sliding_window_pattern",
+        "global_attn_every_n_layers"}) {
+    const json* value = config.Find(key);
+    if (value == nullptr || value->is_null()) continue;
+    if (value->is_string()) {  // EXAONE: "LLLG"
+      const std::string pattern = value->get<std::string>();
+      if (pattern.empty()) return "";
+      return pattern[index % pattern.size()] == 'G' ? full : other;
+    }
+    every = config.Integer(key).value_or(0);
+  }
+  if (every < 1) return "";
+  const bool is_full =
+      family.full_first ? index % every == 0 : (index + 1) % every == 0;
+  return is_full ? full : other;
+}
+
+std::optional<std::int64_t> LayerHeadDim(const ModelLayers& model,
+                                         absl::string_view layer_type) {
+  const JsonObject& config = model.config;
+  const JsonObject entries = config.Object("per_layer_config");
+  std::vector<std::string> types = LayerTypes(config);
+  // Without a list, classes have every n-th layer of another type. More layers
+  // than any model has would only cost time.
+  constexpr std::int64_t kMostLayers = 1024;
+  if (types.empty() && !entries.Keys().empty() && model.family.full_every > 0) {
+    const std::int64_t layers = config.Integer("num_hidden_layers").value_or(0);
+    for (std::int64_t i = 0; i < std::min(layers, kMostLayers); ++i) {
+      types.push_back(TypeOfLayer(model, i));
+    }
+  }
+  std::optional<std::int64_t> found;
+  std::string first;
+  std::size_t having = 0;
+  for (const std::string& key : entries.Keys()) {
+    std::size_t index = 0;
+    if (!absl::SimpleAtoi(key, &index) || index >= types.size()) continue;
+    if (types[index] != layer_type) continue;
+    const auto head_dim = entries.Object(key).Integer("head_dim");
+    if (!head_dim) continue;
+    ++having;
+    if (found && *found != *head_dim) {
+      entries.Fail(absl::StrCat(key, ".head_dim"),
+                   absl::StrCat("is ", *head_dim, ", and ", first, ".head_dim ",
+                                *found, "; layers of type ", layer_type,
+                                " must have one width"));
+      return found;
+    }
+    found = head_dim;
+    first = key;
+  }
+  const auto layers = static_cast<std::size_t>(
+      std::count(types.begin(), types.end(), layer_type));
+  if (found && having < layers) {
+    entries.Fail(absl::StrCat(first, ".head_dim"),
+                 absl::StrCat("is ", *found, ", and ", layers - having,
+                              " other layers of type ", layer_type,
+                              " have none; they must have one width"));
+  }
+  return found;
+}
+
+absl::StatusOr<bool> IsUnscaledLayer(const JsonObject& config,
+                                     const std::optional<std::int32_t>& index) {
+  const std::vector<double> scaled = config.Numbers("rope_scaling_layers");
+  if (!config.Has("rope_scaling_layers")) return false;
+  if (index) return std::count(scaled.begin(), scaled.end(), *index) == 0;
+  const auto layers = config.Integer("num_hidden_layers");
+  if (!layers || static_cast<std::int64_t>(scaled.size()) >= *layers) {
+    return false;
+  }
+  return FieldRequired(
+      "layer_index", absl::StrCat("rope_scaling_layers scales ", scaled.size(),
+                                  " of the model's ", *layers,
+                                  " layers; choose one by its index"));
+}
+
+std::optional<double> LayerTheta(
+    const JsonObject& config, const std::optional<std::int32_t>& layer_index) {
+  const std::vector<double> thetas = config.Numbers("layer_rope_theta");
+  if (thetas.empty()) return std::nullopt;
+  const std::size_t index = layer_index.value_or(0);
+  return index < thetas.size() ? thetas[index] : thetas[0];
+}
+
+std::string SwitchValue(const ModelLayers& model) {
+  const auto& [config, model_type, family] = model;
+  config.MarkRead(family.rope_switch);
+  const json* const given = config.Find(family.rope_switch);
+  if (given == nullptr) return std::string(family.rope_switch_absent);
+  const bool is_flag = IsAmong(family.rope_switch_value, "true false");
+  return given->is_null() && is_flag ? "false" : given->dump();
+}
+
+bool IsSwitchedOff(const ModelLayers& model) {
+  return !model.family.rope_switch.empty() &&
+         SwitchValue(model) != model.family.rope_switch_value;
+}
+
+// True if the chosen layer has no rope. Classes mark such layers in many
+// ways, which are tried from the plainest to the most particular.
+absl::StatusOr<bool> IsNopeLayer(
+    const ModelLayers& model, const std::optional<std::string>& layer_type,
+    const std::optional<std::int32_t>& layer_index) {
+  const auto& [config, model_type, family] = model;
+  if (config.Has("position_embedding_type") &&
+      *config.Find("position_embedding_type") == "nope") {
+    return true;
+  }
+  if (family.nope == NopeRule::kEveryLayer) return true;
+  const std::vector<double> thetas = config.Numbers("layer_rope_theta");
+  if (!thetas.empty()) {
+    if (std::count(thetas.begin(), thetas.end(), thetas[0]) ==
+        static_cast<std::ptrdiff_t>(thetas.size())) {
+      return thetas[0] == 0;
+    }
+    if (!layer_index) {
+      return FieldRequired("layer_index",
+                           "the model's layers differ by their base "
+                           "(layer_rope_theta); choose one by its index");
+    }
+    const absl::Status valid = CheckLayerIndex(config, *layer_index);
+    if (!valid.ok()) return valid;
+    if (*layer_index >= static_cast<std::int64_t>(thetas.size())) {
+      return FieldInvalid("layer_index",
+                          absl::StrCat(*layer_index, "; layer_rope_theta has ",
+                                       thetas.size(), " layers"));
+    }
+    return LayerTheta(config, layer_index) == 0.0;
+  }
+  if (family.nope == NopeRule::kNone) return false;
+  if (family.nope == NopeRule::kNoLength) {
+    return !config.Has("max_position_embeddings");
+  }
+  if (layer_index) {
+    const absl::Status valid = CheckLayerIndex(config, *layer_index);
+    if (!valid.ok()) return valid;
+  }
+  if (family.nope == NopeRule::kFullAttention ||
+      family.nope == NopeRule::kSlidingOnly) {
+    // In transformers' classes the window is 4096 unless the configuration
+    // says null.
+    if (family.nope == NopeRule::kFullAttention &&
+        config.HasNull("sliding_window")) {
+      return false;
+    }
+    if (layer_type) return *layer_type == "full_attention";
+    if (layer_index)
+      return TypeOfLayer(model, *layer_index) == "full_attention";
+    return FieldRequired(
+        "layer_type",
+        "the model's layers differ: full_attention has no rope, "
+        "sliding_attention has; choose one, or a layer_index");
+  }
+  if (family.nope == NopeRule::kFromLast) {
+    const auto layers = config.Integer("num_hidden_layers");
+    if (!layers || !layer_index) {
+      return FieldRequired("layer_index",
+                           "the last layer of the model and every fourth "
+                           "before it have no rope; choose one by its index "
+                           "(the configuration must have num_hidden_layers)");
+    }
+    return (*layers - 1 - *layer_index) % family.full_every == 0;
+  }
+  const std::vector<double> has_rope = config.Numbers("no_rope_layers");
+  if (!has_rope.empty() &&
+      std::count(has_rope.begin(), has_rope.end(), 0) == 0) {
+    return false;
+  }
+  if (layer_type && *layer_type == "chunked_attention") return false;
+  if (layer_type && model_type.rfind("llama4", 0) == 0 &&
+      *layer_type == "full_attention") {
+    return true;
+  }
+  if (!layer_index) {
+    return FieldRequired("layer_index",
+                         "some of the model's layers have no rope "
+                         "(no_rope_layers); choose one by its index");
+  }
+  if (!has_rope.empty()) {
+    if (*layer_index >= static_cast<std::int64_t>(has_rope.size())) {
+      return FieldInvalid("layer_index",
+                          absl::StrCat(*layer_index, "; no_rope_layers has ",
+                                       has_rope.size(), " layers"));
+    }
+    return has_rope[*layer_index] == 0;
+  }
+  const std::int64_t every =
+      config.Integer("no_rope_layer_interval").value_or(family.full_every);
+  return every > 0 && (*layer_index + 1) % every == 0;
+}
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,56 @@
+// Configurations in the formats of the reference implementations.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/interpretation/config.h"
+#include "core/interpretation/json_object.h"
+
+namespace posenc::core::interpretation {
+
+// True for Mistral's params.json: it has dim and n_heads in place of
+// hidden_size and num_attention_heads. Other projects' params.json have them,
+// too; those are refused later, not misread.
+bool IsMistralParams(const JsonObject& config);
+
+// Reads it. It means the same under every profile. Values of the wrong type set
+// the object's status; errors that concern the layer are returned.
+absl::StatusOr<ModelRope> ReadMistralParams(
+    const JsonObject& params, Profile profile,
+    const std::optional<std::string>& layer_type,
+    const std::optional<std::int32_t>& layer_index);
+
+// A configuration in the spelling of transformers, and the file's keys for
+// those of its keys that the file has not, all of them in full.
+struct Respelled {        // NOLINT(bugprone-exception-escape)
+  nlohmann::json config;  // null for a file that need not be respelled
+  GivenKeys given;
+};
+
+// True for gpt-oss's own config.json, which has rope_scaling_factor and
+// rope_ntk_alpha in place of rope_scaling.
+bool IsGptOssConfig(const JsonObject& config);
+
+// A value of the wrong type sets the object's status.
+Respelled GptOssAsTransformers(const JsonObject& config);
+
+// True for Step 3.5's own, whose rope_theta and partial_rotary_factors are
+// lists with an element for each layer.
+bool IsStepConfig(const JsonObject& config);
+
+// The same configuration with parameters for each type of layer, as
+// transformers respells it.
+Respelled StepAsTransformers(const JsonObject& config);
+
+// True for ChatGLM's own, in which rope_ratio may multiply the base.
+bool IsChatGlmConfig(const JsonObject& config);
+
+// The same configuration with rope_theta. ChatGLM-6B's two positions for a head
+// set the object's status.
+Respelled ChatGlmAsTransformers(const JsonObject& config);
+
+}  // namespace posenc::core::interpretation

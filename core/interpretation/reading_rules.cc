@@ -1,0 +1,166 @@
+#include "core/interpretation/reading_rules.h"
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/error.h"
+#include "core/interpretation/profile.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+constexpr ReadingRow kRows[] = {
+#include "readings.inc"
+};
+
+constexpr Reader kReaders[] = {
+#include "readers.inc"
+};
+
+constexpr ReadingRule kSpellings[] = {
+    ReadingRule::kScalingReplaces, ReadingRule::kParametersReplace,
+    ReadingRule::kParametersFill, ReadingRule::kParametersBase,
+    ReadingRule::kParametersUnread};
+
+// Neither the reference implementations nor others have a row: they read as
+// transformers does.
+constexpr ReadingRow kOtherSpelling = {
+    Profile::kHf,
+    "",
+    "",
+    "",
+    ReadingRule::kScalingReplaces,
+    "reads rope_scaling before rope_parameters"};
+
+// The numbers of a version of our own rows.
+Version Numbers(absl::string_view text) {
+  Version numbers;
+  for (const absl::string_view part : absl::StrSplit(text, '.')) {
+    int number = 0;
+    (void)absl::SimpleAtoi(part, &number);
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+bool Applies(const ReadingRow& row, Profile reader, const Version& version,
+             absl::string_view model_type) {
+  return row.reader == reader &&
+         (row.families.empty() || IsAmong(model_type, row.families)) &&
+         (row.since.empty() || IsSince(version, row.since)) &&
+         (row.until.empty() || !IsSince(version, row.until));
+}
+
+}  // namespace
+
+absl::Span<const ReadingRow> ReadingRows() { return kRows; }
+
+absl::Span<const Reader> Readers() { return kReaders; }
+
+const Reader* FindReader(absl::string_view id) {
+  for (const Reader& reader : Readers()) {
+    if (reader.id == id) return &reader;
+  }
+  return nullptr;
+}
+
+Version VersionOf(const Reader& reader) {
+  return reader.reads_as.empty() ? Version() : Numbers(reader.reads_as);
+}
+
+absl::StatusOr<Version> ParseVersion(Profile reader, absl::string_view text) {
+  constexpr char kField[] = "profile_version";
+  const ProfileRules& rules = RulesOf(reader);
+  const std::string shown(text.substr(0, 32));
+  if (rules.newest.empty()) {
+    return FieldInvalid(
+        kField, absl::StrCat("is \"", shown, "\"; no versions of ",
+                             rules.project, " are told apart; leave it unset"));
+  }
+  absl::string_view numbers = text;
+  if (!numbers.empty() && numbers[0] == 'v') numbers.remove_prefix(1);
+  Version version;
+  bool valid = text.size() <= 32;
+  for (const absl::string_view part : absl::StrSplit(numbers, '.')) {
+    int number = 0;
+    valid = valid && !part.empty() && part.size() <= 8 &&
+            part.find_first_not_of("0123456789") == absl::string_view::npos &&
+            absl::SimpleAtoi(part, &number);
+    version.push_back(number);
+  }
+  if (!valid) {
+    return FieldInvalid(
+        kField, absl::StrCat("is \"", shown,
+                             "\"; a version is numbers with dots between "
+                             "them, as ",
+                             rules.newest));
+  }
+  return version;
+}
+
+bool IsSince(const Version& version, absl::string_view other) {
+  return IsSince(version, Numbers(other));
+}
+
+bool IsSince(const Version& version, const Version& other) {
+  if (version.empty() || other.empty()) return version.empty();
+  // "0.22" is "0.22.0".
+  Version a = version, b = other;
+  const std::size_t size = std::max(a.size(), b.size());
+  a.resize(size);
+  b.resize(size);
+  return a >= b;
+}
+
+std::optional<absl::string_view> NearestVersion(Profile reader,
+                                                const Version& version) {
+  const ProfileRules& rules = RulesOf(reader);
+  if (version.empty() || rules.newest.empty()) return std::nullopt;
+  if (!IsSince(version, rules.oldest)) return rules.oldest;
+  if (!IsSince(Numbers(rules.newest), version)) return rules.newest;
+  return std::nullopt;
+}
+
+const ReadingRow* FindReadingRow(Profile reader, const Version& version,
+                                 absl::string_view model_type,
+                                 ReadingRule rule) {
+  for (const ReadingRow& row : ReadingRows()) {
+    if (row.rule == rule && Applies(row, reader, version, model_type)) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+bool LacksClass(Profile reader, const Version& version,
+                absl::string_view model_type) {
+  if (model_type.empty()) return false;
+  bool lacks = false;
+  for (const ReadingRow& row : ReadingRows()) {
+    if (row.rule != ReadingRule::kNoClass &&
+        row.rule != ReadingRule::kHasClass) {
+      continue;
+    }
+    if (Applies(row, reader, version, model_type)) {
+      return row.rule == ReadingRule::kNoClass;
+    }
+    lacks |= row.rule == ReadingRule::kHasClass && row.reader == reader;
+  }
+  return lacks;
+}
+
+const ReadingRow& SpellingRow(Profile reader, const Version& version,
+                              absl::string_view model_type) {
+  for (const ReadingRow& row : ReadingRows()) {
+    if (std::count(std::begin(kSpellings), std::end(kSpellings), row.rule) >
+            0 &&
+        Applies(row, reader, version, model_type)) {
+      return row;
+    }
+  }
+  return kOtherSpelling;
+}
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,125 @@
+// What the readers of configurations do with one and the same file, where that
+// depends on the model's class or has changed with a version: one row of data a
+// fact (rows/readings.json). profile.h has what a project does with every file,
+// in every version.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/interpretation/source.h"
+
+namespace posenc::core::interpretation {
+
+// Numbers of a version: {0, 33, 0}. Empty stands for the newest.
+using Version = std::vector<int>;
+
+enum class ReadingRule {
+  // Which of the spellings counts: of these, the first row that applies.
+  kScalingReplaces,    // rope_scaling replaces rope_parameters
+  kParametersReplace,  // rope_parameters replaces rope_scaling
+  kParametersFill,     // rope_parameters gives what the old spelling does not
+  kParametersBase,     // rope_parameters gives rope_theta and no scaling
+  kParametersUnread,   // rope_scaling and rope_theta alone are read
+  // Each of the rest on its own.
+  kTypeFirst,            // `type` before rope_type
+  kTypesConflict,        // `type` and rope_type that differ are refused
+  kKnowsType,            // knows the rope types in `what`
+  kNeedsBase,            // fails without rope_theta
+  kNeedsKeys,            // fails without the keys in `what`, be they null
+  kOneBase,              // takes rope_theta for layers of every type
+  kOneRope,              // has one dict for layers of every type
+  kBaseKey,              // reads the base by the key in `what`
+  kDictBase,             // takes rope_theta of the dict, or `number`
+  kNoRotaryDim,          // reads a share of the head, not rotary_dim
+  kRatioFactor,          // YaRN: max_position_embeddings / original
+  kDefaultBase,          // takes `number` for an absent rope_theta
+  kFixedBase,            // takes `number`, whatever the file says
+  kDefaultShare,         // takes `number` for an absent share of the head
+  kDefaultSlice,         // takes `number` for an absent qk_rope_head_dim
+  kDefaultRest,          // takes `number` for an absent qk_nope_head_dim
+  kNoClass,              // has no class for these model types
+  kHasClass,             // has classes for these model types alone
+  kPermutesRows,         // makes half-split rows interleaved when it converts
+  kNoSwitch,             // rotates whatever Family::rope_switch says
+  kWholeHead,            // rotates the head whatever partial_rotary_factor says
+  kUnscaled,             // does not scale, but for the rope types in `what`
+  kDynamicConstant,      // dynamic: s * s - (s - 1) for every length
+  kDynamicByTrained,     // dynamic: s * L / T - (s - 1), of lengths in the file
+  kAmplitudeMultiplier,  // YaRN: g(s, 1) * attn_factor
+  kAmplitudeByKeys,      // YaRN: attention_factor, the mscale pair, or g(s, 1)
+  kSoftmaxUnscaled,      // YaRN: leaves the softmax of latent attention alone
+};
+
+struct ReadingRow {
+  Profile reader;
+  absl::string_view families;  // as ModelKey(), by blanks; empty: every
+  absl::string_view
+      since;  // the first version; empty: every one before `until`
+  absl::string_view
+      until;  // the first version that does it no more; empty: none
+  ReadingRule rule;
+  absl::string_view says;  // the fact, with the project for its subject
+  absl::string_view what = {};
+  double number = 0;
+};
+
+// A reader by name: a project in one of its versions, as doctor tells of it.
+struct Reader {
+  absl::string_view id;       // "mlx", as --reader has it
+  absl::string_view title;    // "mlx-lm", as output has it
+  absl::string_view version;  // as output has it
+  Profile profile;
+  absl::string_view reads_as;  // that version of the profile; empty: the newest
+  absl::string_view models;    // prefix of model types that it runs; empty: any
+  bool reads_configs;
+  bool by_name = false;  // asked by its name alone
+};
+
+absl::Span<const ReadingRow> ReadingRows();
+absl::Span<const Reader> Readers();
+
+// Null if there is none of that id.
+const Reader* FindReader(absl::string_view id);
+
+// The version that it reads as.
+Version VersionOf(const Reader& reader);
+
+// The numbers of "0.33.0" or "v5.2". INVALID_ARGUMENT of field profile_version
+// for anything else, and for projects whose versions are not told apart.
+absl::StatusOr<Version> ParseVersion(Profile reader, absl::string_view text);
+
+// A project, in one of its versions.
+struct ProfileVersion {
+  Profile profile = Profile::kHf;
+  Version version = {};
+};
+
+// True if `version` is `other` or later; the newest is later than all.
+bool IsSince(const Version& version, absl::string_view other);
+bool IsSince(const Version& version, const Version& other);
+
+// The oldest or newest version that is known, for a version beyond; nullopt for
+// those between.
+std::optional<absl::string_view> NearestVersion(Profile reader,
+                                                const Version& version);
+
+// The first row of that rule for a model of that type; null if there is none.
+const ReadingRow* FindReadingRow(Profile reader, const Version& version,
+                                 absl::string_view model_type,
+                                 ReadingRule rule);
+
+// True if that version of the project is known not to have the model type.
+bool LacksClass(Profile reader, const Version& version,
+                absl::string_view model_type);
+
+// How that reader takes the two spellings.
+const ReadingRow& SpellingRow(Profile reader, const Version& version,
+                              absl::string_view model_type);
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,33 @@
+// Which dicts of rotary parameters a configuration gives its layers: one for
+// all, or one for each type, its own or its class's.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/interpretation/json_object.h"
+#include "core/interpretation/layers.h"
+#include "core/interpretation/profile.h"
+
+namespace posenc::core::interpretation {
+
+struct RopeDicts {
+  JsonObject dict;          // flat, or an entry for each type of layer
+  bool nested = false;      // has entries
+  bool from_class = false;  // `dict` is the class's own
+  bool has_kinds = false;   // the family's kinds of layers count
+  bool scales = true;       // false: the class takes no scaling
+  std::vector<std::string> warnings;
+};
+
+// `class_dict` is Family::rope_parameters; it and the status must outlive the
+// result. A dict that the profile's project refuses sets the status.
+RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
+                        const nlohmann::json& class_dict, absl::Status* status);
+
+// True if the profile's project reads configurations by transformers' classes.
+bool ReadsByClass(const ProfileRules& rules);
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,239 @@
+#include "core/interpretation/source.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "core/error.h"
+#include "core/interpretation/config.h"
+#include "core/interpretation/presets.h"
+#include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
+#include "core/interpretation/reading_rules.h"
+#include "core/interpretation/scaling_config.h"
+#include "core/text.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+absl::Status UnknownPreset(const std::string& name) {
+  // The distance takes quadratic time, and no preset's name is longer.
+  const absl::string_view shown = absl::string_view(name).substr(0, 64);
+  std::vector<std::pair<int, absl::string_view>> near;
+  for (const Preset& preset : Presets()) {
+    near.emplace_back(EditDistance(shown, preset.name), preset.name);
+  }
+  std::sort(near.begin(), near.end());
+  near.resize(std::min<std::size_t>(near.size(), 3));
+  const std::string names =
+      absl::StrJoin(near, ", ", [](std::string* out, const auto& entry) {
+        absl::StrAppend(out, entry.second);
+      });
+  return MakeError(absl::StatusCode::kNotFound, ErrorReason::kPresetUnknown,
+                   "preset",
+                   absl::StrCat("\"", shown, "\" is not known; near: ", names),
+                   {{"preset", std::string(shown)}});
+}
+
+// Fields of a spec that a configuration's dict stands for.
+constexpr char kScalings[] =
+    "linear ntk dynamic_ntk yarn longrope llama3 proportional";
+
+// The configuration's key for a spec's field: "rope_scaling.factor" for
+// "linear.factor", "rope_scaling" for "linear". The field itself where the
+// configuration has no such key.
+std::string KeyOf(const ModelRope& model, const std::string& field) {
+  const std::string bare = field.substr(0, field.find('['));
+  if (bare == "axes.sections") {
+    for (const char* const key : {"mrope_section", "xdrope_section"}) {
+      const auto it = model.given_by.find(key);
+      if (it != model.given_by.end()) return it->second;
+    }
+  }
+  const auto it = model.given_by.find(bare.substr(bare.find('.') + 1));
+  if (it != model.given_by.end()) {
+    return absl::StrCat(it->second, field.substr(bare.size()));
+  }
+  const std::size_t dot = field.find('.');
+  if (model.dict_path.empty() || !IsAmong(field.substr(0, dot), kScalings)) {
+    return field;
+  }
+  return dot == std::string::npos
+             ? model.dict_path
+             : absl::StrCat(model.dict_path, field.substr(dot));
+}
+
+// An error that ResolveSpec() finds in values of a configuration, named as
+// such: its field is one of a spec that the caller never wrote.
+absl::Status ConfigFault(absl::string_view field, const ModelRope& model,
+                         const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details || details->field == "sequence_length") return status;
+  const std::string key = KeyOf(model, details->field);
+  absl::string_view fact = status.message();
+  absl::ConsumePrefix(&fact, absl::StrCat(details->field, ": "));
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   ErrorReason::kModelConfigInvalid, field,
+                   absl::StrCat(key, ": ", fact), {{"key", key}});
+}
+
+absl::StatusOr<ProfileVersion> ReaderOf(const RopeSource& source) {
+  ProfileVersion reader = {.profile = source.profile};
+  if (source.profile_version.empty()) return reader;
+  absl::StatusOr<Version> version =
+      ParseVersion(source.profile, source.profile_version);
+  if (!version.ok()) return version.status();
+  reader.version = *std::move(version);
+  return reader;
+}
+
+// A version past those that were read is taken for the nearest of them.
+void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
+                   ModelRope* model) {
+  const std::optional<absl::string_view> nearest =
+      NearestVersion(reader.profile, reader.version);
+  if (!nearest) return;
+  const ProfileRules& rules = RulesOf(reader.profile);
+  Assume("profile_version", std::string(*nearest),
+         absl::StrCat(source.profile_version,
+                      *nearest == rules.newest ? " is newer" : " is older",
+                      " than the versions of ", rules.project,
+                      " that are known here, ", rules.oldest, " to ",
+                      rules.newest),
+         model);
+}
+
+absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
+                                           absl::string_view field,
+                                           absl::string_view text,
+                                           std::int64_t head_dim,
+                                           MissingLength missing_length) {
+  absl::StatusOr<ProfileVersion> reader = ReaderOf(source);
+  if (!reader.ok()) return reader.status();
+  absl::StatusOr<ModelRope> model = ReadModelConfig(
+      text, *reader, source.layer_type, source.layer_index, source.part);
+  if (!model.ok()) return model.status();
+  AssumeVersion(source, *reader, &*model);
+  const std::int64_t rotary_dim = model->spec.rotary_dim;
+  // A tensor's heads may be narrower than the model's: MLA's shared key is the
+  // rotated part alone.
+  if (head_dim != 0 && head_dim < rotary_dim) {
+    return FieldInvalid(
+        field, absl::StrCat("rotates ", rotary_dim, " of the ", model->head_dim,
+                            " channels of a head; the "
+                            "tensor's heads have ",
+                            head_dim));
+  }
+  const bool each = model->length_use == LengthUse::kEach;
+  std::optional<std::int64_t> length = source.sequence_length;
+  if (!each && (model->length_use == LengthUse::kFixed || !length)) {
+    length = model->length;
+  }
+  absl::StatusOr<ResolvedRope> resolved =
+      ResolveSpec(model->spec, head_dim != 0 ? head_dim : model->head_dim,
+                  length, missing_length);
+  if (!resolved.ok()) return ConfigFault(field, *model, resolved.status());
+  if (!each) {
+    // The project makes this choice once, for every length. So must the spec
+    // that the caller gets: written out, it resolves to the same frequencies
+    // whatever length comes with it.
+    WriteOutFrequencies(resolved->inv_freq, &resolved->spec);
+    if (!source.sequence_length && !model->length_reason.empty()) {
+      model->assumptions.push_back(
+          {"sequence_length", absl::StrCat(*length), model->length_reason});
+    }
+  }
+  if (model->original_max_position_embeddings > 0) {
+    resolved->original_max_position_embeddings =
+        model->original_max_position_embeddings;
+  }
+  resolved->softmax_scale_multiplier = model->softmax_scale_multiplier;
+  resolved->query_scale = model->query_scale;
+  resolved->assumptions.insert(resolved->assumptions.begin(),
+                               model->assumptions.begin(),
+                               model->assumptions.end());
+  for (std::string& warning : resolved->warnings) {
+    const std::size_t end = std::min(warning.find(' '), warning.size());
+    warning = KeyOf(*model, warning.substr(0, end)) + warning.substr(end);
+  }
+  resolved->warnings.insert(resolved->warnings.begin(), model->warnings.begin(),
+                            model->warnings.end());
+  return resolved;
+}
+
+absl::StatusOr<ResolvedRope> ResolveGivenSpec(const RopeSource& source,
+                                              const RopeSpec& spec,
+                                              std::int64_t head_dim,
+                                              MissingLength missing_length) {
+  if (source.layer_type || source.layer_index) {
+    return FieldInvalid(source.layer_type ? "layer_type" : "layer_index",
+                        "a spec has no layers; leave it unset");
+  }
+  if (source.part != ModelPart::kUnspecified) {
+    return FieldInvalid("part", "a spec has no parts; leave it unset");
+  }
+  if (!source.profile_version.empty()) {
+    return FieldInvalid("profile_version",
+                        "a spec is read alike by all; leave it unset");
+  }
+  absl::StatusOr<ResolvedRope> resolved =
+      ResolveSpec(spec, head_dim, source.sequence_length, missing_length);
+  if (resolved.ok()) return resolved;
+  const std::optional<ErrorDetails> details =
+      GetErrorDetails(resolved.status());
+  // sequence_length is a field beside the spec, not in it.
+  if (details && details->field == "sequence_length") return resolved;
+  return Prefixed("spec", resolved.status());
+}
+
+}  // namespace
+
+absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
+                                           std::int64_t head_dim,
+                                           MissingLength missing_length) {
+  if (source.layer_type && source.layer_index) {
+    return FieldInvalid("layer_index", "layer_type is set too; choose one");
+  }
+  if (source.sequence_length && *source.sequence_length <= 0) {
+    return FieldInvalid(
+        "sequence_length",
+        absl::StrCat(*source.sequence_length, "; it must be at least 1"));
+  }
+  if (const auto* spec = std::get_if<RopeSpec>(&source.source)) {
+    return ResolveGivenSpec(source, *spec, head_dim, missing_length);
+  }
+  if (const auto* name = std::get_if<PresetName>(&source.source)) {
+    const Preset* preset = FindPreset(name->name);
+    if (preset == nullptr) return UnknownPreset(name->name);
+    return ResolveConfig(source, "preset", preset->config_json, head_dim,
+                         missing_length);
+  }
+  if (const auto* config = std::get_if<ConfigJson>(&source.source)) {
+    return ResolveConfig(source, "config_json", config->text, head_dim,
+                         missing_length);
+  }
+  return FieldRequired("",
+                       "no source is set; give spec, preset or config_json");
+}
+
+RopeLookup LookupOf(RopeSource source) {
+  return [source = std::move(source)](std::int64_t head_dim)
+             -> absl::StatusOr<std::shared_ptr<const PreparedRope>> {
+    absl::StatusOr<ResolvedRope> rope =
+        ResolveSource(source, head_dim, MissingLength::kError);
+    if (!rope.ok()) return rope.status();
+    return std::make_shared<const PreparedRope>(*std::move(rope));
+  };
+}
+
+RopeLookup LookupOf(RopeSpec spec) {
+  RopeSource source;
+  source.source = std::move(spec);
+  return LookupOf(std::move(source));
+}
+
+}  // namespace posenc::core::interpretation

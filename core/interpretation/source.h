@@ -1,0 +1,80 @@
+// The source of a rotary encoding: a spec that is written out, a preset's name,
+// or a model's own configuration.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "core/rope/frequencies.h"
+#include "core/rope/prepared_rope.h"
+#include "core/rope/spec.h"
+
+namespace posenc::core::interpretation {
+
+// Numbered as posenc.v1.Profile.
+enum class Profile {
+  kHf = 1,
+  kVllm = 2,
+  kLlamaCpp = 3,
+  kGptOss = 4,
+  kDeepseek = 5,
+  kMistral = 6,
+  kMlx = 7,
+  // Doctor alone reads as these do: the contract has no numbers for them.
+  kSglang = -1,
+  kExllamav3 = -2,
+  kTensorrtLlm = -3,
+};
+
+// Numbered as posenc.v1.ModelPart. kUnspecified: text, or the tower if the
+// configuration is a tower's own. kIndexer: the small attention that chooses
+// tokens for sparse attention.
+enum class ModelPart {
+  kUnspecified = 0,
+  kText = 1,
+  kVision = 2,
+  kAudio = 3,
+  kIndexer = 4
+};
+
+struct PresetName {
+  std::string name;
+};
+struct ConfigJson {
+  std::string text;
+};
+
+struct RopeSource {
+  // monostate: not given, an error.
+  std::variant<std::monostate, RopeSpec, PresetName, ConfigJson> source;
+  Profile profile = Profile::kHf;
+  // Of the profile's project; empty: the newest that is known
+  // (reading_rules.h).
+  std::string profile_version = {};
+  ModelPart part = ModelPart::kUnspecified;
+  // At most one of these two.
+  std::optional<std::string> layer_type;
+  std::optional<std::int32_t> layer_index;
+  std::optional<std::int64_t> sequence_length;
+};
+
+// head_dim is the tensor's, or 0 if there is none; a configuration's own
+// head_dim is then used. Field paths are relative to RopeSource:
+// "spec.yarn.factor", "preset", "config_json", "profile_version", "layer_type",
+// "sequence_length".
+// NOT_FOUND kPresetUnknown; kModelConfigInvalid with metadata key.
+absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
+                                           std::int64_t head_dim,
+                                           MissingLength missing_length);
+
+// Resolves `source` for the head_dim that it is asked for, anew each time, with
+// MissingLength::kError.
+RopeLookup LookupOf(RopeSource source);
+// The same for a source that is this spec.
+RopeLookup LookupOf(RopeSpec spec);
+
+}  // namespace posenc::core::interpretation

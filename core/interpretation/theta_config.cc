@@ -1,0 +1,216 @@
+// The base of the frequencies: ReadTheta() of rope_config.h.
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/interpretation/provenance.h"
+#include "core/interpretation/rope_config.h"
+#include "core/interpretation/rope_dicts.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+constexpr absl::string_view kKey = "rope_theta";
+
+const ReadingRow& SpellingOf(const RopeDict& from) {
+  return SpellingRow(from.rules.profile, from.rules.version, from.model_type);
+}
+
+// rope_theta of the dict that the reader looks for it in.
+std::optional<Value> BaseInDict(const RopeDict& from,
+                                const std::optional<Value>& outer) {
+  switch (SpellingOf(from).rule) {
+    case ReadingRule::kParametersUnread:
+      return std::nullopt;
+    case ReadingRule::kParametersFill:
+      if (outer) {
+        // An equal one there is no surprise.
+        if (from.dict.Path() == from.config.Path("rope_parameters") &&
+            from.dict.PeekNumber(kKey) == outer->value) {
+          from.dict.MarkRead(kKey);
+        }
+        return std::nullopt;
+      }
+      [[fallthrough]];
+    case ReadingRule::kParametersBase:
+      return NumberAt(from.config.Object("rope_parameters"), kKey);
+    default:
+      return NumberAt(from.dict, kKey);
+  }
+}
+
+// The key beside the dict by which the reader's class has the base of these
+// layers; empty: none.
+absl::string_view OuterKey(const RopeDict& from) {
+  const ReadingRow* const own = from.Row(ReadingRule::kBaseKey);
+  if (own != nullptr && from.config.Has(own->what)) return own->what;
+  return from.kind != nullptr && from.Row(ReadingRule::kOneBase) == nullptr
+             ? from.kind->theta_key
+             : from.family.theta_key;
+}
+
+Value Assumed(double base, absl::string_view key, std::string why) {
+  return {base, NumberText(base), std::string(key), std::move(why)};
+}
+
+// The base of a class for a file without one under `key`.
+Value DefaultBase(const RopeDict& from, absl::string_view key) {
+  const absl::string_view field = key.empty() ? kKey : key;
+  if (from.family.any_names && !from.config.Has(kKey)) {
+    for (const absl::string_view other : kBaseNames) {
+      const std::optional<double> base = from.config.Number(other);
+      if (!base) continue;
+      return Assumed(
+          *base, kKey,
+          absl::StrCat("by ", other, ", as model_type is not known"));
+    }
+  }
+  if (from.Row(ReadingRule::kNeedsBase) != nullptr) {
+    from.config.Fail(field,
+                     absl::StrCat("is missing; ", from.rules.project,
+                                  "'s class of model_type ", from.model_type,
+                                  " needs it, and ", SpellingOf(from).says));
+  }
+  const ReadingRow* const otherwise = from.Row(ReadingRule::kDefaultBase);
+  return Assumed(from.kind != nullptr   ? from.kind->theta
+                 : otherwise != nullptr ? otherwise->number
+                                        : from.family.theta,
+                 field,
+                 key.empty()
+                     ? "fixed; transformers reads no base for this model type"
+                     : DefaultOf(from.rules));
+}
+
+// The base of a reader's class that asks no file for one, or the dict alone.
+std::optional<Choice> FixedBase(const RopeDict& from) {
+  const ReadingRow* row = from.Row(ReadingRule::kFixedBase);
+  if (row == nullptr) {
+    row = from.Row(ReadingRule::kDictBase);
+    if (row == nullptr) return std::nullopt;
+    if (auto inner = NumberAt(from.dict, kKey)) return Choice{*inner};
+  }
+  Choice choice = {
+      Assumed(row->number, kKey,
+              absl::StrCat("fixed; ", from.rules.project, " ", row->says))};
+  choice.why = absl::StrCat(from.rules.project, "'s class of model_type ",
+                            from.model_type, " ", row->says);
+  auto given = NumberAt(from.config, kKey);
+  if (!given) given = NumberAt(from.config, from.family.theta_key);
+  if (given) choice.left.push_back(*given);
+  return choice;
+}
+
+// True if an entry for some type of layer has that base.
+bool IsOfAnEntry(const RopeDict& from, double base) {
+  for (const absl::string_view name : {"rope_parameters", "rope_scaling"}) {
+    const JsonObject dicts = from.config.PeekObject(name);
+    for (const std::string& type : dicts.Keys()) {
+      const nlohmann::json& entry = *dicts.Find(type);
+      if (entry.is_object() && entry.count("rope_theta") > 0 &&
+          entry["rope_theta"] == base) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Warns of a base that the model has and the reader's class does not read.
+void WarnOfUnreadBase(const RopeDict& from, const Value& base, double theirs,
+                      ModelRope* rope) {
+  if (base.value == theirs || !ReadsByClass(from.rules)) return;
+  rope->warnings.push_back(absl::StrCat(
+      base.key, " is ", base.text, ", which ", from.rules.project,
+      " does not read: it takes ", NumberText(theirs), "; the former is used"));
+}
+
+Choice BaseOfDict(const RopeDict& from, ModelRope* rope) {
+  if (auto fixed = FixedBase(from)) return *std::move(fixed);
+  const LayerKind* const kind = from.kind;
+  const absl::string_view key = OuterKey(from);
+  std::optional<Value> outer;
+  if (!key.empty()) outer = NumberAt(from.config, key);
+  if (!key.empty() && !outer) {
+    // DBRX and MPT publish theta in attn_config.
+    outer = NumberAt(from.config.Object("attn_config"), key);
+    if (outer) WarnOfUnreadBase(from, *outer, from.family.theta, rope);
+  }
+  const std::optional<Value> inner = BaseInDict(from, outer);
+  // A flat dict's base is for the layers that it scales.
+  const bool is_theirs =
+      from.nested || kind == nullptr ||
+      (from.family.dicts != DictRule::kSplit &&
+       (kind->scaled || (key == kKey && !ReadsByClass(from.rules))));
+  if (inner && is_theirs && (from.scales || key == kKey)) {
+    Choice choice = {*inner};
+    if (from.from_class) {
+      choice.why =
+          absl::StrCat("without rope_parameters, ", from.rules.project,
+                       " takes its class's, whose rope_theta is ", inner->text);
+    }
+    // Beside entries it is the base of one of them, or of none.
+    if (outer &&
+        (!from.nested || from.from_class || !IsOfAnEntry(from, outer->value))) {
+      choice.left.push_back(*outer);
+    }
+    return choice;
+  }
+  Choice choice = {outer ? *outer : DefaultBase(from, key)};
+  choice.why =
+      absl::StrCat(from.rules.project, " takes ", choice.taken.text, " for ",
+                   kind != nullptr ? kind->type : "model_type ",
+                   kind != nullptr ? "" : from.model_type);
+  if (inner) choice.left.push_back(*inner);
+  if (key.empty()) {
+    if (auto given = NumberAt(from.config, kKey)) choice.left.push_back(*given);
+  }
+  return choice;
+}
+
+// Layers turn by their own bases. A base beside the list is of no layer, or is
+// another layer's.
+Choice BaseOfLayer(const RopeDict& from, const Value& own) {
+  Choice choice = {own};
+  choice.why = absl::StrCat(
+      own.key, " gives each layer its base, and none has that one");
+  const std::vector<double> all = from.config.Numbers("layer_rope_theta");
+  for (const JsonObject* object : {&from.dict, &from.config}) {
+    const auto given = NumberAt(*object, kKey);
+    if (given && !from.from_class &&
+        std::count(all.begin(), all.end(), given->value) == 0) {
+      choice.left.push_back(*given);
+    }
+  }
+  return choice;
+}
+
+}  // namespace
+
+double ReadTheta(const RopeDict& from, ModelRope* rope) {
+  if (!from.layer_theta) {
+    return Tell(BaseOfDict(from, rope), kKey, from.rules, rope);
+  }
+  const Value own = {*from.layer_theta, NumberText(*from.layer_theta),
+                     from.config.Path("layer_rope_theta")};
+  if (from.family.layer_bases) {
+    return Tell(BaseOfLayer(from, own), kKey, from.rules, rope);
+  }
+  // transformers reads of the list only which layers have 0.
+  Choice choice = BaseOfDict(from, rope);
+  const bool is_given = (!from.from_class && !from.dict.Keys().empty()) ||
+                        from.config.Has(from.family.theta_key);
+  if (!ReadsByClass(from.rules) || !is_given) {
+    WarnOfUnreadBase(from, own, choice.taken.value, rope);
+    choice = {own};
+  } else {
+    choice.left.push_back(own);
+  }
+  return Tell(choice, kKey, from.rules, rope);
+}
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,470 @@
+#include "core/interpretation/tower_config.h"
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/interpretation/float32_frequency.h"
+#include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+// Keys that lead from a whole model to its parts, at any depth.
+const std::vector<absl::string_view>& KeysOf(ModelPart part) {
+  static const auto* const vision = new std::vector<absl::string_view>{
+      "thinker_config", "vlm_config",   "detector_config", "audio_video_config",
+      "vision_config",  "video_config", "backbone_config", "encoder_config"};
+  static const auto* const audio = new std::vector<absl::string_view>{
+      "thinker_config", "audio_config", "audio_encoder_config", "asr_config",
+      "encoder_config"};
+  return part == ModelPart::kAudio ? *audio : *vision;
+}
+
+// Types of audio parts that name none, by the type of the model around them.
+struct ImpliedPart {
+  absl::string_view parents;  // separated by blanks
+  absl::string_view type;
+};
+constexpr ImpliedPart kImpliedAudio[] = {
+#include "audio_parts.inc"
+};
+
+std::string ImpliedAudioType(absl::string_view parent) {
+  for (const ImpliedPart& row : kImpliedAudio) {
+    if (IsAmong(parent, row.parents)) return std::string(row.type);
+  }
+  return "";
+}
+
+absl::string_view NameOf(ModelPart part) {
+  return part == ModelPart::kAudio ? "audio" : "vision";
+}
+
+std::string TypeOf(const JsonObject& config) {
+  return config.Text("model_type").value_or("");
+}
+
+bool HasRotaryKeys(const JsonObject& config) {
+  for (const std::string& key : config.Keys()) {
+    if (absl::StartsWith(key, "rope_") || absl::StartsWith(key, "rotary_")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+absl::Status NoSuchPart(const std::string& model_type, ModelPart part) {
+  const char* const keys =
+      part == ModelPart::kAudio ? "audio_config" : "vision_config";
+  return FieldInvalid(
+      "part",
+      absl::StrCat(
+          NameOf(part), ", but the configuration",
+          model_type.empty() ? "" : absl::StrCat(", of ", model_type, ","),
+          " has no ", keys, "; leave it unset for the text part"));
+}
+
+class TowerReader {
+ public:
+  explicit TowerReader(const TowerPart& part)
+      : config_(part.config),
+        tower_(*part.tower),
+        model_type_(part.model_type),
+        warning_(part.warning) {}
+
+  ModelRope Read(Profile profile) {
+    ModelRope rope;
+    ReadGrid();  // its keys are checked, too
+    const double theta = ReadTheta(&rope);
+    const std::int64_t head_dim = ReadHeadDim(&rope);
+    rope.head_dim = head_dim;
+    if (!CheckHeadDim(head_dim)) return rope;
+    Assign(theta, head_dim, &rope);
+    if (profile != Profile::kHf) {
+      rope.warnings.push_back(
+          absl::StrCat(RulesOf(profile).project,
+                       " is not asked about towers: this is transformers' "
+                       "interpretation"));
+    }
+    if (tower_.axes != "hw") {
+      rope.assumptions.push_back(
+          {"axes",
+           tower_.axes == "wh" ? "width, height" : "time, height, width",
+           absl::StrCat("order of a position's axes in ", model_type_)});
+    }
+    if (!tower_.warning.empty()) {
+      rope.warnings.push_back(std::string(tower_.warning));
+    }
+    if (!warning_.empty()) rope.warnings.push_back(warning_);
+    WarnOfUnread(&rope);
+    return rope;
+  }
+
+  TowerGrid ReadGrid() {
+    TowerGrid grid;
+    for (const char letter : tower_.axes) {
+      grid.axes.push_back(letter == 't'   ? GridAxis::kTime
+                          : letter == 'h' ? GridAxis::kHeight
+                                          : GridAxis::kWidth);
+    }
+    grid.merge_size = tower_.merge;
+    if (!tower_.merge_key.empty()) {
+      grid.merge_size = static_cast<std::int32_t>(
+          PositiveInteger(tower_.merge_key, tower_.merge, nullptr));
+    }
+    grid.first = tower_.first;
+    grid.leading = tower_.leading;
+    grid.trailing = tower_.trailing;
+    grid.centers = tower_.centers;
+    if (tower_.window > 0) {
+      grid.window = PositiveInteger("window_size", tower_.window, nullptr);
+    }
+    return grid;
+  }
+
+ private:
+  // The value of a key, or its default; `rope` (if given) then gets the
+  // assumption. 1 and an error if it is not at least 1.
+  std::int64_t PositiveInteger(absl::string_view key, std::int64_t absent,
+                               ModelRope* rope) {
+    const std::optional<std::int64_t> given = config_.Integer(key);
+    if (!given) {
+      if (rope != nullptr) Assume(key, absl::StrCat(absent), rope);
+      return absent;
+    }
+    // Beyond this a head would not be served (kMaxRotaryDim), nor any grid.
+    constexpr std::int64_t kGreatest = 1 << 24;
+    if (*given >= 1 && *given <= kGreatest) return *given;
+    config_.Fail(key,
+                 absl::StrCat("is ", *given, "; it must be 1 to ", kGreatest));
+    return 1;
+  }
+
+  void Assume(absl::string_view key, std::string value, ModelRope* rope) {
+    rope->assumptions.push_back(
+        {config_.Path(key), std::move(value),
+         absl::StrCat("absent; the default of ", model_type_)});
+  }
+
+  double ReadTheta(ModelRope* rope) {
+    std::optional<double> theta;
+    absl::string_view dict_key;
+    if (tower_.dict != TowerDict::kNone) {
+      for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
+        if (!config_.Has(key)) continue;
+        if (!dict_key.empty()) {
+          Warn(&rope->warnings, config_, key,
+               " is not read: rope_scaling, which is given "
+               "too, replaces it");
+          break;
+        }
+        dict_key = key;
+      }
+    }
+    if (!dict_key.empty()) {
+      const JsonObject dict = config_.Object(dict_key);
+      theta = dict.Number("rope_theta");
+      std::string type = dict.Text("type").value_or("default");
+      type = dict.Text("rope_type").value_or(type);
+      // The classes turn "default" into axial.
+      const absl::string_view type_key =
+          dict.Has("rope_type") ? "rope_type" : "type";
+      if (type != "axial" && type != "default") {
+        if (tower_.dict == TowerDict::kAxial) {
+          dict.Fail(type_key,
+                    absl::StrCat("is \"", type, "\"; the class of ",
+                                 model_type_, " takes axial or default only"));
+        } else {
+          Warn(&rope->warnings, dict, type_key, " is ", type,
+               ", and the class of ", model_type_,
+               " reads rope_theta alone: not scaled");
+        }
+      }
+      if (tower_.frequencies == TowerFrequencies::kOfWidth) {
+        partial_ = dict.Number("partial_rotary_factor");
+      }
+      for (const std::string& key : dict.Keys()) {
+        if (!dict.WasRead(key)) {
+          Warn(&rope->warnings, dict, key, " is not read");
+        }
+      }
+    }
+    JsonObject of_theta = theta ? config_.Object(dict_key) : config_;
+    if (!theta) theta = config_.Number("rope_theta");
+    if (!theta) {
+      theta = tower_.theta;
+      Assume("rope_theta", NumberText(*theta), rope);
+    }
+    if (!(*theta > 1 && std::isfinite(static_cast<float>(*theta)))) {
+      of_theta.Fail("rope_theta",
+                    absl::StrCat("is ", NumberText(*theta),
+                                 "; it must be > 1, and finite as float32"));
+    }
+    return *theta;
+  }
+
+  std::int64_t ReadHeadDim(ModelRope* rope) {
+    if (tower_.reads_head_dim) {
+      if (config_.Has("head_dim")) {
+        return PositiveInteger("head_dim", 0, rope);
+      }
+      if (tower_.head_dim > 0) {
+        Assume("head_dim", absl::StrCat(tower_.head_dim), rope);
+        return tower_.head_dim;
+      }
+    }
+    const std::int64_t width =
+        PositiveInteger(tower_.width_key, tower_.width, rope);
+    // Classes that call it num_heads map the other name to it.
+    const bool mapped = tower_.heads_key == "num_heads" &&
+                        !config_.Has("num_heads") &&
+                        config_.Has("num_attention_heads");
+    std::int64_t heads = PositiveInteger(
+        mapped ? "num_attention_heads" : tower_.heads_key, tower_.heads, rope);
+    if (!tower_.divisor_key.empty()) {
+      heads *= PositiveInteger(tower_.divisor_key, 1, rope);
+    }
+    width_ = width;
+    if (width % heads != 0) {
+      Warn(&rope->warnings, config_, tower_.width_key, " is ", width,
+           ", and the class of ", model_type_,
+           " fails where it divides it among ", heads, " heads; heads of ",
+           width / heads, " channels are read");
+    }
+    return width / heads;
+  }
+
+  // Whether the class can rotate such heads; sets the error if it cannot.
+  bool CheckHeadDim(std::int64_t head_dim) {
+    const auto axes = static_cast<std::int64_t>(tower_.axes.size());
+    const bool fits = axes == 3 ? head_dim % 2 == 0 && head_dim >= 6
+                                : head_dim % 4 == 0 && head_dim >= 4;
+    if (fits && head_dim <= kMaxRotaryDim) return true;
+    const bool is_given = tower_.reads_head_dim && config_.Has("head_dim");
+    config_.Fail(
+        is_given ? "head_dim" : tower_.width_key,
+        absl::StrCat(
+            is_given ? absl::StrCat("is ", head_dim)
+                     : absl::StrCat("and ", tower_.heads_key, " give heads of ",
+                                    head_dim, " channels"),
+            "; ", model_type_, " needs ",
+            axes == 3 ? "an even number, at least 6" : "a multiple of 4",
+            " up to ", kMaxRotaryDim));
+    return false;
+  }
+
+  // Frequencies of each axis in the order of pair_axes.
+  std::vector<std::vector<double>> Frequencies(double theta,
+                                               std::int64_t head_dim,
+                                               ModelRope* rope) {
+    const std::size_t axes = tower_.axes.size();
+    std::vector<std::vector<double>> frequencies;
+    for (std::size_t a = 0; a < axes; ++a) {
+      switch (tower_.frequencies) {
+        case TowerFrequencies::kOfAxis: {
+          const std::int64_t width =
+              axes == 3 ? 2 * (head_dim / 3 / 2) : head_dim / 2;
+          frequencies.push_back(Float32Frequencies(theta, width, 0, 2));
+          break;
+        }
+        case TowerFrequencies::kShared:
+          frequencies.push_back(Float32Frequencies(
+              theta, head_dim, 2 * static_cast<std::int64_t>(a), 4));
+          break;
+        case TowerFrequencies::kUnitSteps: {
+          const double step = 4.0 / static_cast<double>(head_dim);
+          std::vector<double>& of_axis = frequencies.emplace_back();
+          for (std::int64_t i = 0; i < head_dim / 4; ++i) {
+            of_axis.push_back(Float32Frequency(
+                theta, static_cast<float>(static_cast<double>(i) * step)));
+          }
+          break;
+        }
+        case TowerFrequencies::kOfWidth:
+          frequencies.push_back(
+              Float32Frequencies(theta, RotatedWidth(head_dim, rope), 0, 2));
+          break;
+      }
+    }
+    return frequencies;
+  }
+
+  // int(head_dim * partial_rotary_factor), which has to fill the model's width.
+  std::int64_t RotatedWidth(std::int64_t head_dim, ModelRope* rope) {
+    if (!partial_) partial_ = config_.Number("partial_rotary_factor");
+    // The class's default, which fits its own width and heads.
+    constexpr double kPartial = 4;
+    const auto width = static_cast<std::int64_t>(static_cast<double>(head_dim) *
+                                                 partial_.value_or(kPartial));
+    if (2 * width != width_ || width_ % 4 != 0) {
+      config_.Fail("partial_rotary_factor",
+                   absl::StrCat("gives ", width,
+                                " channels for each axis; they must be half "
+                                "of ",
+                                tower_.width_key, ", which is ", width_));
+      return 2;
+    }
+    rope->head_dim = width_;
+    return width;
+  }
+
+  void Assign(double theta, std::int64_t head_dim, ModelRope* rope) {
+    const std::vector<std::vector<double>> frequencies =
+        Frequencies(theta, head_dim, rope);
+    RotaryAxes axes;
+    axes.assignment = tower_.alternating ? AxisAssignment::kInterleaved
+                                         : AxisAssignment::kPerAxis;
+    axes.halves_per_axis = tower_.halves_per_axis;
+    ExplicitFrequencies given;
+    for (std::size_t a = 0; a < frequencies.size(); ++a) {
+      axes.sections.push_back(static_cast<std::int32_t>(frequencies[a].size()));
+      if (tower_.pair_axes != tower_.axes) {
+        axes.position_axes.push_back(
+            static_cast<std::int32_t>(tower_.axes.find(tower_.pair_axes[a])));
+      }
+      if (!tower_.alternating) {
+        given.values.insert(given.values.end(), frequencies[a].begin(),
+                            frequencies[a].end());
+      }
+    }
+    if (tower_.alternating) {
+      for (std::size_t i = 0; i < frequencies[0].size(); ++i) {
+        for (const std::vector<double>& of_axis : frequencies) {
+          given.values.push_back(of_axis[i]);
+        }
+      }
+    }
+    rope->spec.rotary_dim = static_cast<std::int32_t>(2 * given.values.size());
+    rope->spec.pairing = tower_.pairing;
+    rope->spec.axes = std::move(axes);
+    rope->spec.scaling = std::move(given);
+  }
+
+  void WarnOfUnread(ModelRope* rope) {
+    for (const std::string& key : config_.Keys()) {
+      const bool rotary = absl::StartsWith(key, "rope_") ||
+                          absl::StartsWith(key, "rotary_") ||
+                          key == "partial_rotary_factor";
+      if (rotary && !config_.WasRead(key)) {
+        Warn(&rope->warnings, config_, key,
+             " is not read: ", Shortened(*config_.Find(key)),
+             " has no part in this tower's rotation");
+      }
+    }
+  }
+
+  const JsonObject config_;
+  const Tower& tower_;
+  const std::string model_type_;
+  const std::string warning_;
+  std::optional<double> partial_;
+  std::int64_t width_ = 0;  // of the whole model, if head_dim follows from it
+};
+
+}  // namespace
+
+bool IsTowerConfig(const JsonObject& root) {
+  absl::string_view why;
+  const nlohmann::json* type = root.Find("model_type");
+  if (type == nullptr || !type->is_string()) return false;
+  const auto& name = type->get_ref<const std::string&>();
+  return FindTower(name) != nullptr || IsNoRotation(name, &why);
+}
+
+absl::StatusOr<TowerPart> FindTowerPart(const JsonObject& root,
+                                        ModelPart part) {
+  const std::string whole = TypeOf(root);
+  TowerPart found{root, whole};
+  if (part == ModelPart::kText) {
+    return FieldInvalid("part",
+                        absl::StrCat("text, but the configuration is that of "
+                                     "a vision tower, ",
+                                     whole, "; leave it unset, or vision"));
+  }
+  // The type of the configuration around, the innermost that is given.
+  std::string parent;
+  int depth = 0;
+  for (bool descends = part != ModelPart::kUnspecified; descends;) {
+    descends = false;
+    for (const absl::string_view key : KeysOf(part)) {
+      const nlohmann::json* value = found.config.Find(key);
+      if (value == nullptr || value->is_null()) continue;
+      if (!found.model_type.empty()) parent = found.model_type;
+      found.config = found.config.Object(key);
+      found.model_type = TypeOf(found.config);
+      if (found.model_type.empty() && part == ModelPart::kAudio) {
+        found.model_type = ImpliedAudioType(parent);
+      }
+      descends = true;
+      ++depth;
+      break;
+    }
+  }
+  absl::string_view why;
+  if (IsNoRotation(found.model_type, &why)) {
+    return ConfigError(found.config.Path("model_type"),
+                       absl::StrCat(found.model_type, " ", why));
+  }
+  const auto find = [&](const std::string& type) {
+    found.tower = part == ModelPart::kAudio ? nullptr : FindTower(type);
+    return found.tower != nullptr || IsSequenceTower(type);
+  };
+  bool known = find(found.model_type);
+  if (!known && depth > 0 && part != ModelPart::kAudio) {
+    // Published files give a vision_config the type of the whole model, too.
+    found.tower = FindTowerOfParent(parent, !found.model_type.empty());
+    known = found.tower != nullptr;
+    if (known && !found.model_type.empty() && found.model_type != parent) {
+      found.warning = absl::StrCat(
+          found.config.Path("model_type"), " is \"", found.model_type,
+          "\", and transformers' class of model_type ", parent,
+          " reads its own tower whatever it says; so it is read here");
+    }
+  }
+  if (!known && find(whole)) {
+    // A tower whose own vision_config rotates nothing (SAM 2's memory
+    // attention).
+    found.config = root;
+    found.model_type = whole;
+    known = true;
+  }
+  if (known) {
+    if (found.model_type.empty()) {
+      found.model_type = std::string(found.tower->model_types.substr(
+          0, found.tower->model_types.find(' ')));
+    }
+    return found;
+  }
+  if (depth == 0) return NoSuchPart(whole, part);
+  const std::string type =
+      found.model_type.empty() ? "(absent)" : found.model_type;
+  if (HasRotaryKeys(found.config)) {
+    return ConfigError(
+        found.config.Path("model_type"),
+        absl::StrCat(type,
+                     part == ModelPart::kAudio ? " is not an " : " is not a ",
+                     NameOf(part),
+                     " tower whose rotary encoding is known here; send its "
+                     "frequencies as a spec"));
+  }
+  return ConfigError(
+      found.config.Path("model_type"),
+      absl::StrCat(type, ": this ", NameOf(part),
+                   " tower has no rotary encoding, or none that is known here; "
+                   "its configuration has no rotary key"));
+}
+
+ModelRope ReadTower(const TowerPart& part, Profile profile) {
+  return TowerReader(part).Read(profile);
+}
+
+TowerGrid ReadTowerGrid(const TowerPart& part) {
+  return TowerReader(part).ReadGrid();
+}
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,43 @@
+#include "core/interpretation/tower_grid.h"
+
+#include <string>
+
+#include "core/error.h"
+#include "core/interpretation/diffusion_config.h"
+#include "core/interpretation/presets.h"
+#include "core/interpretation/tower_config.h"
+
+namespace posenc::core::interpretation {
+
+absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source) {
+  // Finds every fault of the source, so that none is left below.
+  const absl::StatusOr<ResolvedRope> rope =
+      ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+  if (!rope.ok()) return rope.status();
+  const auto no_grid = [](absl::string_view field) {
+    return FieldInvalid(field,
+                        "is not of a vision tower whose patches lie on a grid; "
+                        "use grid, or a start for tokens of one axis");
+  };
+  if (std::holds_alternative<RopeSpec>(source.source)) return no_grid("spec");
+  const auto* name = std::get_if<PresetName>(&source.source);
+  const absl::string_view field = name != nullptr ? "preset" : "config_json";
+  const absl::string_view text = name != nullptr
+                                     ? FindPreset(name->name)->config_json
+                                     : std::get<ConfigJson>(source.source).text;
+  const nlohmann::json root = ParseConfig(text);
+  absl::Status status;
+  const JsonObject config(&root, "", &status);
+  if (IsDiffusionConfig(config)) return ReadDiffusionGrid(config);
+  if (source.part != ModelPart::kVision && !IsTowerConfig(config)) {
+    return no_grid(field);
+  }
+  const absl::StatusOr<TowerPart> part = FindTowerPart(config, source.part);
+  if (!part.ok()) return part.status();
+  if (part->tower == nullptr) return no_grid(field);
+  TowerGrid grid = ReadTowerGrid(*part);
+  if (!status.ok()) return status;
+  return grid;
+}
+
+}  // namespace posenc::core::interpretation

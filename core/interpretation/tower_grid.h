@@ -1,0 +1,15 @@
+// The grid of the vision tower that a source names.
+
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "core/interpretation/source.h"
+#include "core/vision_positions.h"
+
+namespace posenc::core::interpretation {
+
+// Errors as ResolveSource; FieldInvalid of "spec", "preset" or "config_json" if
+// it is not the source of a vision tower whose patches lie on a grid.
+absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source);
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,89 @@
+// Facts that the classes of vision towers know and their configurations do not
+// say: one row of data per family of transformers classes (rows/towers.json).
+
+#pragma once
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "core/rope/spec.h"
+
+namespace posenc::core::interpretation {
+
+// The frequencies of an axis with n of a head's d / 2 pairs.
+enum class TowerFrequencies {
+  // theta^(-i/n).
+  kOfAxis,
+  // Every second one of theta^(-2i/d): the first axis has those of even i, the
+  // next those of odd i (Pixtral).
+  kShared,
+  // theta^(-4i/d), i/d first: the class counts its exponents from 0 to 1 in
+  // steps of 4/d (DINOv3).
+  kUnitSteps,
+  // theta^(-2i/r), r = int(head_dim * partial_rotary_factor); the heads are
+  // rotated as one of the model's whole width (EfficientLoFTR).
+  kOfWidth,
+};
+
+// What a class reads of rope_parameters.
+enum class TowerDict {
+  kAxial,      // the base, and refuses every type but its own
+  kThetaOnly,  // the base, whatever the type
+  kNone,       // nothing: rope_theta stands beside
+};
+
+struct Tower {
+  absl::string_view model_types;  // separated by blanks
+  // Model types whose vision_config is this tower's, whatever type it names;
+  // and those whose vision_config is this tower's if it names none.
+  absl::string_view parents = {};
+  absl::string_view default_of = {};
+
+  Pairing pairing = Pairing::kHalfSplit;
+  bool halves_per_axis = false;
+  TowerFrequencies frequencies = TowerFrequencies::kOfAxis;
+  // Axes of a position, one letter each: time, height, width.
+  absl::string_view axes = "hw";
+  // The same letters in the order in which pairs follow them: the first pairs
+  // the first letter, or in turn.
+  absl::string_view pair_axes = "hw";
+  bool alternating = false;
+
+  double theta = 10000;
+  TowerDict dict = TowerDict::kAxial;
+  // head_dim, if `reads_head_dim`; or width / (heads * divisor).
+  bool reads_head_dim = true;
+  absl::string_view width_key = "hidden_size";
+  std::int64_t width = 0;
+  absl::string_view heads_key = "num_attention_heads";
+  std::int64_t heads = 16;
+  absl::string_view divisor_key = {};
+  std::int64_t head_dim = 0;  // that an absent one stands for; 0: none
+
+  // The positions of a grid: see TowerGrid.
+  std::int32_t merge = 1;
+  absl::string_view merge_key = {};
+  std::int32_t first = 0;
+  std::int32_t leading = 0;
+  std::int32_t trailing = 0;
+  std::int64_t window = 0;  // default of window_size; 0: no such rule
+  bool centers = false;
+
+  absl::string_view warning = {};
+};
+
+// The tower of that model type; null if none is known.
+const Tower* FindTower(absl::string_view model_type);
+// The tower that configurations of `parent` nest, if the nested one names a
+// type that is not known (`typed`), or none.
+const Tower* FindTowerOfParent(absl::string_view parent, bool typed);
+
+// True for an encoder of one axis, images' or sound's, that is read as language
+// models are.
+bool IsSequenceTower(absl::string_view model_type);
+
+// True for a vision or audio encoder whose class rotates, but not as a rotary
+// encoding does; the reason is then in `why`.
+bool IsNoRotation(absl::string_view model_type, absl::string_view* why);
+
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,260 @@
+#include "core/interpretation/yarn_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
+#include "core/interpretation/provenance.h"
+#include "core/interpretation/scaling_config.h"
+#include "core/rope/scaling.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+// A beta, or its default. transformers writes `value or default`: 0 counts as
+// absent.
+double BetaOr(const RopeDict& from, absl::string_view key, double otherwise,
+              ModelRope* rope) {
+  const auto beta = from.dict.Number(key);
+  if (beta && *beta != 0) return *beta;
+  if (beta && from.rules.profile != Profile::kHf) {
+    from.dict.Fail(
+        key, absl::StrCat("is 0; ", from.rules.project, " divides by it"));
+  }
+  Assume(from.dict.Path(key), NumberText(otherwise),
+         beta ? "0; transformers takes it for absent" : DefaultOf(from.rules),
+         rope);
+  return otherwise;
+}
+
+double ReadFactor(const RopeDict& from, absl::string_view type,
+                  std::int64_t original, ModelRope* rope) {
+  if (from.rules.null_factor && from.dict.HasNull("factor")) {
+    const double factor = static_cast<double>(RequiredMaximum(
+                              from, "a null factor is derived from it", rope)) /
+                          static_cast<double>(original);
+    Assume(from.dict.Path("factor"), NumberText(factor),
+           "null; max_position_embeddings / original", rope);
+    return factor;
+  }
+  if (from.Row(ReadingRule::kRatioFactor) != nullptr &&
+      from.dict.Has("original_max_position_embeddings")) {
+    const double ratio =
+        static_cast<double>(
+            RequiredMaximum(from, "the factor of yarn follows from it", rope)) /
+        static_cast<double>(original);
+    const auto given = from.dict.Number("factor");
+    if (given && *given != ratio) {
+      Warn(&rope->warnings, from.dict, "factor", " ", NumberText(*given),
+           " is not read: ", from.rules.project,
+           " takes max_position_embeddings / original, ", NumberText(ratio));
+    }
+    return ratio;
+  }
+  const double factor = from.dict.RequiredNumber(
+      "factor", absl::StrCat("rope type ", type, " needs it"));
+  WarnOfFactor(from, factor, original, rope);
+  return factor;
+}
+
+bool IsDeepseekV4(const RopeDict& from) {
+  return absl::StartsWith(from.model_type, "deepseek_v4");
+}
+
+// True if the model has multi-head latent attention as DeepSeek's, for which
+// vLLM and llama.cpp have a class of its own.
+bool IsDeepseekClass(const RopeDict& from) {
+  return from.family.softmax_mscale || IsDeepseekV4(from) ||
+         from.dict.Text("type") == "deepseek_yarn" ||
+         from.dict.Text("rope_type") == "deepseek_yarn";
+}
+
+long double Ratio(const RopeDict& from, double factor) {
+  return YarnMscale(factor, from.dict.Number("mscale").value_or(1)) /
+         YarnMscale(factor, from.dict.Number("mscale_all_dim").value_or(0));
+}
+
+bool IsTelechats(const RopeDict& from) {
+  return from.dict.Text("rope_type")
+             .value_or(from.dict.Text("type").value_or("")) == "telechat3-yarn";
+}
+
+long double TelechatAmplitude(double factor) {
+  if (!(factor > 0)) return 0;
+  return 0.07L * std::log(static_cast<long double>(factor)) + 1;
+}
+
+long double VllmAttentionFactor(const RopeDict& from, double factor) {
+  const bool by_keys = from.Row(ReadingRule::kAmplitudeByKeys) != nullptr;
+  if (!by_keys) {
+    const double multiplier = from.dict.Number("attn_factor").value_or(1);
+    if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
+    // A class of its own, which leaves factors up to 1 alone.
+    if (IsTelechats(from)) {
+      return TelechatAmplitude(std::max(factor, 1.0)) * multiplier;
+    }
+    return from.dict.Flag("apply_yarn_scaling").value_or(true)
+               ? YarnMscale(factor, 1) * multiplier
+               : multiplier;
+  }
+  if (IsDeepseekClass(from)) return Ratio(from, factor);
+  if (IsTelechats(from)) return TelechatAmplitude(factor);
+  if (const auto given = from.dict.Number("attention_factor")) return *given;
+  const bool pair = from.dict.Number("mscale").value_or(0) != 0 &&
+                    from.dict.Number("mscale_all_dim").value_or(0) != 0;
+  return pair ? Ratio(from, factor) : YarnMscale(factor, 1);
+}
+
+// Both of the pair must be given, be they 0.
+long double SglangAttentionFactor(const RopeDict& from, double factor) {
+  const bool pair = from.dict.Number("mscale").has_value() &&
+                    from.dict.Number("mscale_all_dim").has_value();
+  const double multiplier = from.dict.Number("attn_factor").value_or(1);
+  return multiplier * (pair || IsDeepseekClass(from) ? Ratio(from, factor)
+                                                     : YarnMscale(factor, 1));
+}
+
+// llama.cpp's converter drops mscale, and keeps mscale_all_dim for Mistral's
+// and DeepSeek's models alone. The loader therefore takes mscale to be 1, and
+// for DeepSeek's models to be equal to mscale_all_dim. It does not use the
+// attention_factor or attn_factor of the file either: since December 2025 the
+// converter writes them, as rope.scaling.yarn_attn_factor, but the loader
+// replaces that value whenever YaRN is on (pull request 17945).
+long double LlamaCppAttentionFactor(const RopeDict& from, double factor) {
+  long double attention_factor = YarnMscale(factor, 1);
+  const bool mistral = IsAmong(from.model_type, "ministral3 mistral4");
+  if (mistral || from.family.softmax_mscale) {
+    const double all_dim = from.dict.Number("mscale_all_dim").value_or(0);
+    if (all_dim != 0) {
+      attention_factor =
+          mistral ? attention_factor / YarnMscale(factor, all_dim) : 1;
+    }
+  }
+  return attention_factor;
+}
+
+void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
+  const JsonObject& dict = from.dict;
+  if (from.rules.attention_factor == YarnAttentionFactor::kTransformers) {
+    yarn->attention_factor = dict.Number("attention_factor");
+    if (!yarn->attention_factor && IsTelechats(from)) {
+      yarn->attention_factor =
+          static_cast<double>(TelechatAmplitude(yarn->factor));
+    }
+    if (!yarn->attention_factor && IsDeepseekV4(from) && !from.nested) {
+      yarn->attention_factor = 1;  // its class's own default
+    }
+    yarn->mscale = dict.Number("mscale");
+    yarn->mscale_all_dim = dict.Number("mscale_all_dim");
+    return;
+  }
+  long double exact = YarnMscale(yarn->factor, 1);
+  if (IsDeepseekV4(from)) {
+    // Its code rotates by complex numbers of length 1, whatever the dict says.
+    exact = 1;
+  } else if (from.rules.attention_factor == YarnAttentionFactor::kVllm) {
+    exact = VllmAttentionFactor(from, yarn->factor);
+  } else if (from.rules.attention_factor == YarnAttentionFactor::kSglang) {
+    exact = SglangAttentionFactor(from, yarn->factor);
+  } else if (from.rules.attention_factor == YarnAttentionFactor::kLlamaCpp) {
+    exact = LlamaCppAttentionFactor(from, yarn->factor);
+  } else if (from.rules.attention_factor == YarnAttentionFactor::kRatio) {
+    exact = Ratio(from, yarn->factor);
+  }
+  const auto attention_factor = static_cast<double>(exact);
+  if (!(attention_factor > 0 && std::isfinite(attention_factor))) {
+    dict.Fail("mscale", absl::StrCat("and its neighbours give the amplitude ",
+                                     NumberText(attention_factor),
+                                     "; amplitudes are finite and > 0"));
+    return;
+  }
+  yarn->attention_factor = attention_factor;
+}
+
+void ReadTruncation(const RopeDict& from, YarnScaling* yarn, ModelRope* rope) {
+  const bool deepseek = from.rules.vllm_modules && IsDeepseekClass(from);
+  if (from.rules.truncation == Truncation::kNever) {
+    yarn->truncate = false;
+  } else if (from.rules.truncation == Truncation::kAlways || deepseek) {
+    yarn->truncate = true;
+  } else if (from.rules.profile == Profile::kHf &&
+             (from.nested || from.family.dicts == DictRule::kMerged ||
+              from.family.dicts == DictRule::kTyped)) {
+    // transformers looks for the key one level too high, and never finds it.
+    yarn->truncate = true;
+    if (from.dict.Flag("truncate") == false) {
+      Warn(&rope->warnings, from.dict, "truncate",
+           " false is not read: transformers looks for it in flat "
+           "parameters only");
+    }
+  } else {
+    yarn->truncate = from.dict.Flag("truncate");
+    if (!yarn->truncate && from.dict.HasNull("truncate") &&
+        from.rules.profile == Profile::kHf) {
+      yarn->truncate = false;
+      Warn(&rope->warnings, from.dict, "truncate",
+           " is null, which transformers takes for false; read as "
+           "false");
+    } else if (!yarn->truncate) {
+      yarn->truncate = true;
+      Assume(from.dict.Path("truncate"), "true", DefaultOf(from.rules), rope);
+    }
+  }
+}
+
+// gpt-oss asserts that its ramp lies within the pairs.
+void CheckGptOssRamp(const RopeDict& from, const YarnScaling& yarn,
+                     const ModelRope& rope) {
+  const auto [low, high] =
+      YarnRampBounds(yarn, *rope.spec.rope_theta, rope.spec.rotary_dim / 2);
+  const double last = rope.spec.rotary_dim / 2.0 - 1;
+  if (0 < low && low < high && high < last) return;
+  from.dict.Fail(
+      "beta_fast",
+      absl::StrCat("and beta_slow give a ramp from pair ", NumberText(low),
+                   " to ", NumberText(high),
+                   "; gpt-oss's reference implementation wants 0 < low < high "
+                   "< ",
+                   NumberText(last)));
+}
+
+}  // namespace
+
+long double YarnMscale(double factor, double mscale) {
+  if (factor <= 1) return 1;
+  return 0.1L * mscale * std::log(static_cast<long double>(factor)) + 1;
+}
+
+void ReadYarn(const RopeDict& from, ModelRope* rope) {
+  const JsonObject& dict = from.dict;
+  YarnScaling yarn;
+  yarn.original_max_position_embeddings = ReadOriginalMaxPositionEmbeddings(
+      from, "yarn", from.rules.yarn_original, rope);
+  yarn.factor =
+      ReadFactor(from, "yarn", yarn.original_max_position_embeddings, rope);
+  yarn.beta_fast = BetaOr(from, "beta_fast", 32, rope);
+  yarn.beta_slow = BetaOr(from, "beta_slow", 1, rope);
+  ReadTruncation(from, &yarn, rope);
+  ReadAttentionFactor(from, &yarn);
+  const bool scaled = yarn.factor > 1;
+  if (from.rules.profile == Profile::kGptOss) {
+    if (!scaled) return;  // its code does not scale then
+    if (yarn.original_max_position_embeddings > 0) {
+      CheckGptOssRamp(from, yarn, *rope);
+    }
+  } else if (from.family.softmax_mscale &&
+             from.Row(ReadingRule::kSoftmaxUnscaled) == nullptr) {
+    const double all_dim = dict.Number("mscale_all_dim").value_or(0);
+    if (all_dim != 0 && scaled) {
+      const long double g = YarnMscale(yarn.factor, all_dim);
+      rope->softmax_scale_multiplier = static_cast<double>(g * g);
+    }
+  }
+  rope->spec.scaling = yarn;
+}
+
+}  // namespace posenc::core::interpretation

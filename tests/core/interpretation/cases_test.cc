@@ -1,0 +1,261 @@
+// Reads configurations, and holds what is read to the cases of tests/data/model
+// (its README.md says how a case is written).
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/interpretation/reading_rules.h"
+#include "core/interpretation/source.h"
+#include "nlohmann/json.hpp"
+#include "tests/fixtures/claims.h"
+#include "tests/fixtures/model_fields.h"
+
+namespace posenc::core::interpretation {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+// Keys that say what is read, and those that say what is expected.
+const std::set<std::string>& Inputs() {
+  static const auto& keys = *new std::set<std::string>{
+      "config", "profile", "version",  "layer_type",   "layer_index",
+      "length", "part",    "head_dim", "assume_length"};
+  return keys;
+}
+const std::set<std::string>& Expectations() {
+  static const auto& keys = *new std::set<std::string>{
+      "is",     "frequencies", "like",     "assumes",    "assumes_not",
+      "warns",  "silent",      "warnings", "refused",    "field",
+      "reason", "key",         "unsaid",   "assumptions"};
+  return keys;
+}
+
+const std::vector<test::Claim>& Claims() {
+  static const auto& all = *new std::vector(test::LoadClaims("model"));
+  return all;
+}
+
+Profile ProfileOf(const std::string& name) {
+  const Reader* const reader = FindReader(name);
+  EXPECT_NE(reader, nullptr) << name;
+  return reader == nullptr ? Profile::kHf : reader->profile;
+}
+
+MissingLength MissingLengthOf(const json& read) {
+  return read.value("assume_length", false) ? MissingLength::kAssumeOriginal
+                                            : MissingLength::kError;
+}
+
+absl::StatusOr<ResolvedRope> Resolved(const json& read) {
+  RopeSource source;
+  const json& config = read.at("config");
+  source.source = ConfigJson{config.is_string() ? config.get<std::string>()
+                                                : config.dump()};
+  source.profile = ProfileOf(read.value("profile", "hf"));
+  source.profile_version = read.value("version", "");
+  const std::string part = read.value("part", "");
+  source.part = part == "text"      ? ModelPart::kText
+                : part == "vision"  ? ModelPart::kVision
+                : part == "audio"   ? ModelPart::kAudio
+                : part == "indexer" ? ModelPart::kIndexer
+                                    : ModelPart::kUnspecified;
+  if (read.contains("layer_type")) source.layer_type = read["layer_type"];
+  if (read.contains("layer_index")) source.layer_index = read["layer_index"];
+  if (read.contains("length")) source.sequence_length = read["length"];
+  return ResolveSource(source, read.value("head_dim", 0),
+                       MissingLengthOf(read));
+}
+
+// Expects equality up to the rounding of one float64; of whole numbers,
+// exactly.
+void ExpectNumber(const json& actual, const json& expected,
+                  double relative = 0x1p-51) {
+  ASSERT_TRUE(actual.is_number()) << actual << " against " << expected;
+  const auto value = static_cast<double>(NumberOf(expected));
+  EXPECT_NEAR(actual.get<double>(), value,
+              expected.is_number_integer() ? 0 : std::abs(value) * relative);
+}
+
+// Of an object the keys that are expected, which are places of a list, too.
+void ExpectFields(const json& actual, const json& expected) {
+  if (expected.is_number() || IsFormula(expected)) {
+    ExpectNumber(actual, expected);
+  } else if (expected.is_object()) {
+    for (const auto& [key, value] : expected.items()) {
+      SCOPED_TRACE(key);
+      if (actual.is_array()) {
+        const std::size_t place = std::stoul(key);
+        ASSERT_LT(place, actual.size());
+        ExpectFields(actual[place], value);
+      } else {
+        ASSERT_TRUE(actual.contains(key)) << actual;
+        ExpectFields(actual[key], value);
+      }
+    }
+  } else if (expected.is_array()) {
+    ASSERT_EQ(actual.size(), expected.size()) << actual << " " << expected;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      SCOPED_TRACE(i);
+      ExpectFields(actual[i], expected[i]);
+    }
+  } else {
+    EXPECT_EQ(actual, expected);
+  }
+}
+
+void ExpectFrequencies(const ResolvedRope& rope, const json& formulas) {
+  for (const json& of : formulas.is_array() ? formulas : json({formulas})) {
+    const int size = static_cast<int>(rope.inv_freq.size());
+    const int first = of.value("first", 0), last = of.value("last", size - 1);
+    ASSERT_LE(first, last) << of;
+    ASSERT_LT(last, size) << of;
+    for (int i = first; i <= last; ++i) {
+      SCOPED_TRACE(i);
+      ExpectNumber(rope.inv_freq[i],
+                   static_cast<double>(FrequencyOf(of, size, i)),
+                   of.value("near", 0x1p-51));
+    }
+  }
+}
+
+void ExpectAssumptions(const ResolvedRope& rope, const json& read) {
+  const auto find = [&rope](const std::string& field, const std::string& value,
+                            const std::string& reason) {
+    return std::any_of(rope.assumptions.begin(), rope.assumptions.end(),
+                       [&](const Assumption& one) {
+                         return one.field == field && one.value == value &&
+                                one.reason.find(reason) != std::string::npos;
+                       });
+  };
+  const json assumed = read.value("assumes", json::object());
+  for (const auto& [field, value] : assumed.items()) {
+    const bool has_reason = value.is_array();
+    const std::string text = has_reason ? value[0] : value;
+    const std::string reason = has_reason ? value[1] : json("");
+    EXPECT_TRUE(find(field, text, reason)) << field << ": " << value;
+  }
+  const json not_assumed = read.value("assumes_not", json::object());
+  for (const auto& [field, value] : not_assumed.items()) {
+    EXPECT_FALSE(find(field, value, "")) << field << ": " << value;
+  }
+  if (read.contains("assumptions")) {
+    std::vector<std::string> fields;
+    for (const Assumption& one : rope.assumptions) fields.push_back(one.field);
+    EXPECT_THAT(fields,
+                testing::UnorderedElementsAreArray(
+                    read["assumptions"].get<std::vector<std::string>>()));
+  }
+}
+
+void ExpectWarnings(const ResolvedRope& rope, const json& read) {
+  for (const json& text : read.value("warns", json::array())) {
+    EXPECT_THAT(rope.warnings,
+                testing::Contains(HasSubstr(text.get<std::string>())));
+  }
+  for (const json& text : read.value("silent", json::array())) {
+    EXPECT_THAT(
+        rope.warnings,
+        testing::Not(testing::Contains(HasSubstr(text.get<std::string>()))));
+  }
+  if (read.contains("warnings")) {
+    std::vector<testing::Matcher<std::string>> whole;
+    for (const json& text : read["warnings"]) {
+      whole.push_back(HasSubstr(text.get<std::string>()));
+    }
+    EXPECT_THAT(rope.warnings, testing::UnorderedElementsAreArray(whole));
+  }
+}
+
+void ExpectRefusal(const absl::Status& status, const json& read) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  const auto details = GetErrorDetails(status);
+  ASSERT_TRUE(details.has_value()) << status;
+  EXPECT_EQ(details->field, read.value("field", "config_json"));
+  EXPECT_EQ(details->reason,
+            ReasonOf(read.value("reason", read.contains("field")
+                                              ? "FIELD_INVALID"
+                                              : "MODEL_CONFIG_INVALID")))
+      << status;
+  if (read.contains("key")) {
+    std::string key;
+    for (const auto& [name, value] : details->metadata) {
+      if (name == "key") key = value;
+    }
+    EXPECT_EQ(key, read["key"].get<std::string>()) << status;
+  }
+  const std::string message(status.message());
+  const json& texts = read["refused"];
+  for (const json& text : texts.is_array() ? texts : json({texts})) {
+    EXPECT_THAT(message, HasSubstr(text.get<std::string>()));
+  }
+  for (const json& text : read.value("unsaid", json::array())) {
+    EXPECT_THAT(message, testing::Not(HasSubstr(text.get<std::string>())));
+  }
+}
+
+void ExpectRead(const json& models, const json& read) {
+  const auto rope = Resolved(read);
+  if (read.contains("refused")) {
+    ExpectRefusal(rope.status(), read);
+    return;
+  }
+  ASSERT_TRUE(rope.ok()) << rope.status();
+  ExpectFields(FieldsOf(*rope), read.value("is", json::object()));
+  ExpectFrequencies(*rope, read.value("frequencies", json::array()));
+  ExpectAssumptions(*rope, read);
+  ExpectWarnings(*rope, read);
+  // The answer, as a specification, is the same encoding.
+  const auto again = ResolveSpec(
+      rope->spec, rope->head_dim,
+      read.contains("length")
+          ? std::optional<std::int64_t>(read["length"].get<std::int64_t>())
+          : std::nullopt,
+      MissingLengthOf(read));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->inv_freq, rope->inv_freq);
+  EXPECT_EQ(again->attention_factor, rope->attention_factor);
+  if (!read.contains("like")) return;
+  json other = read;
+  other.update(read["like"]);
+  test::MakeConfig(models, &other);
+  const auto same = Resolved(other);
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(rope->inv_freq, same->inv_freq);
+}
+
+class ConfigCaseTest : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(ConfigCaseTest, Holds) {
+  const test::Claim& claim = Claims()[GetParam()];
+  for (const json& read : test::ReadsOf(
+           claim, {"profile", "length", "layer_type", "layer_index"})) {
+    SCOPED_TRACE(read.dump());
+    bool expects = false;
+    for (const auto& [key, value] : read.items()) {
+      expects = expects || Expectations().count(key) > 0;
+      EXPECT_TRUE(Inputs().count(key) + Expectations().count(key) > 0) << key;
+    }
+    EXPECT_TRUE(expects);
+    ExpectRead(claim.models, read);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, ConfigCaseTest,
+                         testing::Range(std::size_t{0}, Claims().size()),
+                         [](const testing::TestParamInfo<std::size_t>& info) {
+                           return Claims()[info.param].name;
+                         });
+
+}  // namespace
+}  // namespace posenc::core::interpretation

@@ -1,0 +1,44 @@
+// The tables of model types (core/interpretation/families.h, class_defaults.h).
+
+#include "core/interpretation/families.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "absl/strings/str_split.h"
+#include "core/interpretation/class_defaults.h"
+#include "nlohmann/json.hpp"
+
+namespace posenc::core::interpretation {
+namespace {
+
+TEST(FamiliesTest, TypesAreSpelledInManyWays) {
+  for (const char* type : {"qwen3_vl_text", "qwen3-vl", "qwen3 vl"}) {
+    bool known = false;
+    EXPECT_EQ(FindFamily(type, &known).head_dim, 128);
+    EXPECT_TRUE(known) << type;
+  }
+  bool known = true;
+  FindFamily("no such model", &known);
+  EXPECT_FALSE(known);
+}
+
+// The two tables have one head for a class that names it.
+TEST(FamiliesTest, AgreeWithTheClassesAboutHeads) {
+  for (const Family& family : Families()) {
+    if (family.width == RotaryWidth::kMla || family.remote) continue;
+    for (const absl::string_view type :
+         absl::StrSplit(family.model_types, ' ')) {
+      const ClassDefaults* row = FindClassDefaults(type);
+      if (row == nullptr || row->head_dim == 0 || family.head_dim == 0) {
+        continue;
+      }
+      EXPECT_EQ(row->head_dim, family.head_dim) << type;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace posenc::core::interpretation
