@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/error.h"
+#include "grpc/health/v1/health.pb.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/completion_queue.h"
@@ -15,17 +16,15 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
-#include "posenc/wire/varint.h"
 #include "server/base/small_file.h"
 
 namespace posenc::server {
 namespace {
 
-// grpc.health.v1: HealthCheckRequest.service is field 1, a string;
-// HealthCheckResponse.status is field 1, an enum in which SERVING is 1.
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+
 constexpr char kMethod[] = "/grpc.health.v1.Health/Check";
-constexpr char kServiceField = 0x0a;
-constexpr char kServing[] = {0x08, 0x01};
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
     const std::string& address, const ProbeTls& tls) {
@@ -55,10 +54,9 @@ absl::Status Probe(const std::string& address, const std::string& service,
                    const ProbeTls& tls, absl::Duration timeout) {
   const auto credentials = CredentialsFor(address, tls);
   if (!credentials.ok()) return credentials.status();
-  std::string message(1, kServiceField);
-  wire::AppendVarint(service.size(), &message);
-  message += service;
-  const grpc::Slice request(message);
+  HealthCheckRequest asked;
+  asked.set_service(service);
+  const grpc::Slice request(asked.SerializeAsString());
 
   grpc::ChannelArguments arguments;
   if (!tls.server_name.empty()) {
@@ -86,10 +84,11 @@ absl::Status Probe(const std::string& address, const std::string& service,
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                         absl::StrCat(address, ": ", status.error_message()));
   }
-  grpc::Slice answer;
-  if (!response.DumpToSingleSlice(&answer).ok() ||
-      std::string(reinterpret_cast<const char*>(answer.begin()),
-                  answer.size()) != std::string(kServing, sizeof(kServing))) {
+  grpc::Slice bytes;
+  HealthCheckResponse answer;
+  if (!response.DumpToSingleSlice(&bytes).ok() ||
+      !answer.ParseFromArray(bytes.begin(), static_cast<int>(bytes.size())) ||
+      answer.status() != HealthCheckResponse::SERVING) {
     return absl::UnavailableError(
         absl::StrCat(address, ": ", service, " is not serving"));
   }

@@ -309,6 +309,8 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
         Listener::Bind(addresses, WithDefaults(options.connections));
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
+    listener_->SetMemoryIsShort(
+        [this] { return service_.admission().waiting() > 0; });
     service_.EndConnectionsBy(
         [listener = listener_.get()](absl::string_view peer) {
           listener->EndConnectionOf(peer);

@@ -192,13 +192,8 @@ absl::Status RpcService::Accept(const CallHeaders& headers, CallSpec* spec,
   const auto found = by_path_.find(headers.method());
   if (found == by_path_.end()) return NoSuchMethod(headers.method());
   const Method& method = methods_[static_cast<std::size_t>(found->second)];
-  spec->service = method.service;
-  spec->name = method.name;
+  static_cast<MethodTraits&>(*spec) = method;
   spec->method = found->second;
-  spec->stream = method.stream;
-  spec->full_is_unavailable = method.full_is_unavailable;
-  spec->small = method.small;
-  spec->observed = method.observed;
   if (method.needs_token) status = Identify(headers, spec);
   if (!status.ok()) return status;
   if (!method.small && draining_.load()) {

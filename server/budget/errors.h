@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
+#include <stdexcept>
 #include <string>
 
 #include "absl/numeric/int128.h"
@@ -37,6 +39,19 @@ absl::Status TooManyCalls();
 
 // RESOURCE_EXHAUSTED, kOverloaded: an allocation failed.
 absl::Status OutOfMemory();
+
+// What the function gives, or OutOfMemory(): a failed allocation ends the call,
+// not the server.
+template <typename Function>
+absl::Status OrOutOfMemory(const Function& function) {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
+  } catch (const std::length_error&) {  // more than a container can hold
+    return OutOfMemory();
+  }
+}
 
 // `value` in decimal.
 std::string ToString(absl::uint128 value);

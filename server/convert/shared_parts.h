@@ -1,18 +1,12 @@
 // Finds what a message says about shared memory, wherever it is in it: tensors
 // that lie there, and places for tensors of the response.
-//
-// Only fields that can hold either are looked at, so that a request without any
-// costs a few tests.
 
 #pragma once
 
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
 #include "posenc/v1/tensor.pb.h"
 
@@ -29,7 +23,6 @@ struct SharedParts {
   };
   struct Place {
     std::string path;
-    int field;
     const v1::SharedMemory* place;
   };
   std::vector<Tensor> tensors;
@@ -40,32 +33,8 @@ struct SharedParts {
   absl::Status CheckNone() const;
 };
 
-// Knows where messages of a type can have such parts. Safe for many threads.
-class SharedPartsFinder {
- public:
-  explicit SharedPartsFinder(const google::protobuf::Descriptor& type)
-      : root_(TypeOf(type)) {}
-
-  SharedParts Find(google::protobuf::Message* message) const;
-
- private:
-  struct Type;
-  struct Field {
-    const google::protobuf::FieldDescriptor* field;
-    const Type* within;  // null: it is a Tensor or a SharedMemory itself
-  };
-  struct Type {
-    std::vector<Field> fields;
-  };
-  // Where a message is in others.
-  struct Step;
-
-  const Type* TypeOf(const google::protobuf::Descriptor& descriptor);
-  static void Find(const Type& type, google::protobuf::Message* message,
-                   const Step* above, SharedParts* parts);
-
-  std::map<const google::protobuf::Descriptor*, std::unique_ptr<Type>> types_;
-  const Type* const root_;
-};
+// Looks at every field that is set. KnownFields::Walk() tells cheaply of most
+// messages that they have no such part.
+SharedParts FindSharedParts(google::protobuf::Message* message);
 
 }  // namespace posenc::server

@@ -215,30 +215,19 @@ absl::uint128 TensorFieldBytes(int field, core::Dtype dtype,
                                 wire::DataBytes(element, shape));
 }
 
-core::TensorView AllocateTensor(core::Dtype dtype, const core::Shape& shape,
-                                v1::Tensor* tensor) {
-  tensor->set_dtype(static_cast<v1::Dtype>(dtype));
-  std::size_t bytes = core::DtypeSize(dtype);
-  for (const std::int64_t extent : shape) {
-    tensor->add_shape(extent);
-    bytes *= static_cast<std::size_t>(extent);
+v1::Tensor SpelledOut(const core::ConstTensorView& elements) {
+  v1::Tensor tensor;
+  tensor.set_dtype(static_cast<v1::Dtype>(elements.dtype));
+  std::int64_t count = 1;
+  for (const std::int64_t extent : elements.shape) {
+    tensor.add_shape(extent);
+    count *= extent;
   }
-  std::string* const data = tensor->mutable_data();
-  data->resize(bytes);
-  return {dtype, shape, data->data()};
-}
-
-void SpellOut(v1::Tensor* tensor) {
-  const core::ConstTensorView view = {static_cast<core::Dtype>(tensor->dtype()),
-                                      ToVector(tensor->shape()),
-                                      tensor->data().data()};
-  const std::int64_t count =
-      tensor->data().size() / core::DtypeSize(view.dtype);
-  tensor->mutable_values()->Reserve(count);
+  tensor.mutable_values()->Reserve(static_cast<int>(count));
   for (std::int64_t i = 0; i < count; ++i) {
-    tensor->add_values(core::ElementAsDouble(view, i));
+    tensor.add_values(core::ElementAsDouble(elements, i));
   }
-  tensor->clear_data();
+  return tensor;
 }
 
 }  // namespace posenc::server

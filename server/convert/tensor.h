@@ -91,12 +91,7 @@ absl::Status ReadTensorField(absl::string_view field, bool given,
 absl::uint128 TensorFieldBytes(int field, core::Dtype dtype,
                                const core::Shape& shape, TensorForm form);
 
-// Gives `tensor` dtype, shape and memory for the elements, and returns a view
-// of that memory. Callers have checked the size.
-core::TensorView AllocateTensor(core::Dtype dtype, const core::Shape& shape,
-                                v1::Tensor* tensor);
-
-// Turns data into values.
-void SpellOut(v1::Tensor* tensor);
+// A tensor whose elements are written out as `values`.
+v1::Tensor SpelledOut(const core::ConstTensorView& elements);
 
 }  // namespace posenc::server

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/wire_format_lite.h"
+#include "posenc/v1/rope.pb.h"
 #include "posenc/v1/tensor.pb.h"
 #include "server/version.h"
 
@@ -52,6 +53,9 @@ std::size_t NumberBytes(FieldDescriptor::CppType type) {
   }
 }
 
+// Copies of so many bytes take memory that nobody counts.
+constexpr std::size_t kMostRopeBytes = 64 << 10;
+
 // About what an empty message or text takes in memory.
 constexpr std::size_t kElementBytes = 192;
 
@@ -65,6 +69,7 @@ const KnownFields::Type* KnownFields::Add(const Descriptor& descriptor) {
   type = std::make_unique<Type>();
   Type* const added = type.get();
   added->shared_memory = &descriptor == v1::SharedMemory::descriptor();
+  added->rope_source = &descriptor == v1::RopeSource::descriptor();
   for (int i = 0; i < descriptor.field_count(); ++i) {
     const FieldDescriptor* const field = descriptor.field(i);
     const auto number = static_cast<std::size_t>(field->number());
@@ -178,6 +183,14 @@ bool KnownFields::LookAt(CodedInputStream* in, std::uint32_t tag,
     return AddList(in, *field, length, seen) && !TooMany(*seen);
   }
   if (field->message == nullptr) return in->Skip(static_cast<int>(length));
+  if (field->message->rope_source) {
+    const void* data = nullptr;
+    int left = 0;
+    in->GetDirectBufferPointerInline(&data, &left);
+    const auto size = std::min(length, static_cast<std::uint32_t>(left));
+    seen->ropes.push_back(
+        {field->field, {static_cast<const char*>(data), size}});
+  }
   const auto [limit, budget] =
       in->IncrementRecursionDepthAndPushLimit(static_cast<int>(length));
   if (budget < 0) return false;
@@ -196,6 +209,9 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
   // An element has two bytes at least, and a number one, which becomes eight.
   if (bytes.size() <= 2 * std::size_t{kMostElements}) return seen;
   seen.grown = 2 * seen.growth + seen.elements * kElementBytes;
+  std::size_t of_ropes = 0;
+  for (const Seen::Rope& rope : seen.ropes) of_ropes += rope.bytes.size();
+  if (of_ropes > kMostRopeBytes) seen.ropes.clear();
   if (!TooMany(seen)) return seen;
   const std::string name(crowded == nullptr ? "" : crowded->name());
   if (seen.elements > kMostElements) {

@@ -1,5 +1,5 @@
 // Refuses what a newer client may send and this server does not know, and sees
-// on the way whether a message names shared memory.
+// on the way whether a message names shared memory, and which encodings it has.
 //
 // Protobuf would skip an unknown field, and the numbers would silently lack
 // what it asks for. See docs/adr/0005.
@@ -14,8 +14,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -24,6 +26,10 @@
 #include "google/protobuf/message.h"
 
 namespace posenc::server {
+
+// The bytes of a request's encodings, as they came, by the names of their
+// fields.
+using RopeBytes = std::map<absl::string_view, std::string>;
 
 // The fields and enum values that messages of one type, and the messages inside
 // them, may have.
@@ -45,6 +51,13 @@ class KnownFields {
     // message in a rare form, of which Check() decides.
     bool known = true;
     bool shares = false;  // a posenc.v1.SharedMemory
+    // The bytes of each posenc.v1.RopeSource as they came, in the message that
+    // was walked over. None if they are so many that nobody should keep them.
+    struct Rope {
+      const google::protobuf::FieldDescriptor* field;
+      absl::string_view bytes;
+    };
+    absl::InlinedVector<Rope, 2> ropes;
     int elements = 0;
     std::size_t growth = 0;
     // Bytes that elements and numbers take in memory, as they are parsed and
@@ -81,7 +94,7 @@ class KnownFields {
   };
   struct Type {
     std::vector<Field> fields;  // by number; `field` is null for a gap
-    bool shared_memory = false;
+    bool shared_memory = false, rope_source = false;
   };
 
   // Adds a type and those that it contains. A type enters `types_` before its

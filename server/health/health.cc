@@ -8,7 +8,6 @@
 #include "grpc/health/v1/health.pb.h"
 #include "server/methods/small_answer.h"
 #include "server/rpc/handler.h"
-#include "server/rpc/tensor_response.h"
 
 namespace posenc::server {
 namespace {
@@ -18,12 +17,8 @@ using grpc::health::v1::HealthCheckResponse;
 
 // The name that is asked for; none if the message is no request.
 std::optional<std::string> NameOf(const RequestMessage& message) {
-  std::string bytes;
-  for (const auto piece : message.pieces()) {
-    bytes.append(piece.data(), piece.size());
-  }
   HealthCheckRequest request;
-  if (!request.ParseFromString(bytes)) return std::nullopt;
+  if (!request.ParseFromString(message.Joined())) return std::nullopt;
   return std::move(*request.mutable_service());
 }
 
@@ -60,7 +55,7 @@ class Health::Watch final : public CallHandler {
   bool HasNext() const override { return false; }  // before there are news
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (!name_ || !health_->HasNews(this, nullptr)) return nullptr;
-    return MakeReadyResponse(Answer(*told_));
+    return std::make_unique<PendingResponse>(Answer(*told_));
   }
   bool WaitsForNews() const override { return name_.has_value(); }
   std::optional<absl::Status> AwaitNews(Waiter* waiter) override {
@@ -158,7 +153,6 @@ std::vector<Method> Health::Methods() {
   Method method;
   method.service = "grpc.health.v1.Health";
   method.name = "Check";
-  method.stream = false;
   method.start = [check](const MethodContext& /*context*/) {
     return std::make_unique<SmallAnswer>(check);
   };

@@ -69,19 +69,16 @@ absl::StatusOr<wire::BorrowedBytes> Only(absl::string_view field,
 absl::Status Parse(RequestMessage message, InferEnvelope* envelope) {
   static const KnownFields kKnown(*Request::descriptor());
   envelope->message = std::move(message);
-  const auto pieces = envelope->message.pieces();
   wire::SplitEnvelope split;
-  envelope->borrows = wire::SplitValues(
-      pieces, Request::kRawInputContentsFieldNumber, kMostTensors, &split);
+  envelope->borrows = wire::SplitValues(envelope->message.pieces(),
+                                        Request::kRawInputContentsFieldNumber,
+                                        kMostTensors, &split);
   if (envelope->borrows) {
     const absl::Status counts = CheckCounts(split);
     if (!counts.ok()) return counts;
   } else {
-    split.rest.clear();
-    for (const auto piece : pieces) {
-      split.rest.append(piece.data(), piece.size());
-      if (split.rest.size() > kMostOddBytes) return NotAMessage();
-    }
+    if (envelope->message.bytes() > kMostOddBytes) return NotAMessage();
+    split.rest = envelope->message.Joined();
   }
   absl::Status status =
       CheckSize("", "what is beside raw_input_contents", split.rest.size(),

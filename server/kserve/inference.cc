@@ -1,19 +1,20 @@
 #include "server/kserve/inference.h"
 
 #include <algorithm>
-#include <atomic>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/error.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "posenc/wire/frame.h"
+#include "server/base/steady_time.h"
 #include "server/budget/errors.h"
 #include "server/convert/status.h"
 #include "server/kserve/datatypes.h"
-#include "server/rpc/tensor_response.h"
+#include "server/rpc/pending_response.h"
 
 namespace posenc::server {
 namespace {
@@ -53,7 +54,7 @@ Inference::Inference(const MethodContext& context, const Common& common,
       common_(common),
       stream_(stream),
       start_(start),
-      since_(absl::Now()),
+      since_(SteadyNow()),
       shared_(std::make_shared<SharedTensors>(
           context.sharing,
           stream ? kMostCopiedOfStream : context.limits->max_request_bytes)) {
@@ -114,20 +115,21 @@ absl::Status Inference::ChooseOutputs(TensorAnswer* answer) {
   return absl::OkStatus();
 }
 
-void Inference::NameModel(ModelInferResponse* response) const {
-  response->set_model_name(envelope_.request.model_name());
-  response->set_model_version(kModelVersion);
-  response->set_id(envelope_.request.id());
+inference::ModelInferResponse Inference::Named() const {
+  ModelInferResponse response;
+  response.set_model_name(envelope_.request.model_name());
+  response.set_model_version(kModelVersion);
+  response.set_id(envelope_.request.id());
   if (stream_ && tells_final_) {
-    (*response->mutable_parameters())["triton_final_response"].set_bool_param(
+    (*response.mutable_parameters())["triton_final_response"].set_bool_param(
         true);
   }
+  return response;
 }
 
 std::string Inference::Head(const TensorAnswer& answer,
                             pb::Message* native) const {
-  ModelInferResponse response;
-  NameModel(&response);
+  ModelInferResponse response = Named();
   if (native != nullptr) AddParameters(native, response.mutable_parameters());
   absl::uint128 raw = 0;
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
@@ -160,74 +162,30 @@ std::string Inference::Head(const TensorAnswer& answer,
   return within + head;
 }
 
-std::string Inference::ErrorMessage(const absl::Status& error) const {
-  inference::ModelStreamInferResponse message;
-  message.set_error_message(ToGrpcStatus(error).error_message());
-  NameModel(message.mutable_infer_response());
-  return Serialize(message);
-}
-
 absl::Status Inference::CheckTime() const {
-  if (absl::Now() - start_ <= timeout_) return absl::OkStatus();
+  if (SteadyNow() - start_ <= timeout_) return absl::OkStatus();
   return absl::DeadlineExceededError(
       absl::StrCat("parameters.timeout: ", absl::ToInt64Microseconds(timeout_),
                    " us have passed"));
 }
 
 void Inference::EndPart(absl::Duration InferTimes::*part) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   times_.*part += now - since_;
   since_ = now;
 }
 
-// The native response with the request's timeout and counts around it.
-class Inference::Response final : public PendingResponse {
- public:
-  Response(std::shared_ptr<Inference> inference,
-           std::unique_ptr<PendingResponse> native)
-      : inference_(std::move(inference)), native_(std::move(native)) {
-    tiles_ = native_->tiles();
-    work_bytes_ = native_->work_bytes();
-    bytes_to_claim_ = native_->bytes_to_claim();
-  }
+absl::Status Inference::GoesOn() {
+  // Until now it waited for its claim, or for a thread.
+  if (!computing_.exchange(true)) EndPart(&InferTimes::queue);
+  return CheckTime();
+}
 
-  absl::Status Allocate(ResponseBuffers* buffers) override {
-    // Until now it waited for its claim, or for a thread.
-    inference_->EndPart(&InferTimes::queue);
-    const absl::Status allocated = native_->Allocate(buffers);
-    bytes_to_claim_ = native_->bytes_to_claim();
-    inference_->EndPart(&InferTimes::output);
-    return allocated;
-  }
-  absl::Status Compute(std::int64_t tile, StopCheck stop) override {
-    const absl::Status in_time = inference_->CheckTime();
-    if (in_time.ok()) return native_->Compute(tile, stop);
-    // A stream goes on after it.
-    late_.store(true);
-    return inference_->stream_ ? absl::OkStatus() : in_time;
-  }
-  absl::Status Complete() override {
-    error_ = late_.load() ? inference_->CheckTime() : native_->Complete();
-    return inference_->stream_ ? absl::OkStatus() : error_;
-  }
-  void Finish(grpc::ByteBuffer* response) override {
-    inference_->EndPart(&InferTimes::infer);
-    if (!error_.ok()) {
-      const grpc::Slice slice(inference_->ErrorMessage(error_));
-      grpc::ByteBuffer(&slice, 1).Swap(response);
-      return;
-    }
-    native_->Finish(response);
-    inference_->EndPart(&InferTimes::output);
-    inference_->answered_ = true;
-  }
-
- private:
-  const std::shared_ptr<Inference> inference_;
-  const std::unique_ptr<PendingResponse> native_;
-  std::atomic<bool> late_{false};
-  absl::Status error_;  // for a stream's message
-};
+absl::Status Inference::Complete(const absl::Status& holds) {
+  EndPart(&InferTimes::infer);
+  answered_ = holds.ok();
+  return holds;
+}
 
 absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
   // Outputs that lie in regions are in no message, and each is within a file.
@@ -247,23 +205,25 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
   absl::Status status = ChooseOutputs(&*answer);
   if (status.ok()) status = CheckTime();
   if (!status.ok()) return status;
+  answer->check = [this] { return GoesOn(); };
+  answer->complete = [this, holds = std::move(answer->complete)] {
+    return Complete(holds());
+  };
+  EndPart(&InferTimes::input);
   std::string head = Head(*answer, native.get());
+  EndPart(&InferTimes::output);
   // Null if the request's bytes lie elsewhere, or there are none.
   const RequestMessage* const borrowed =
       envelope_.borrows && !envelope_.raw.empty() ? &envelope_.message
                                                   : nullptr;
-  absl::StatusOr<std::unique_ptr<PendingResponse>> response =
-      MakeTensorResponse(*std::move(answer), shared_from_this(), borrowed,
-                         std::move(head), context_.limits->max_response_bytes);
-  if (!response.ok()) return response.status();
-  EndPart(&InferTimes::input);
-  return std::make_unique<Response>(shared_from_this(), *std::move(response));
+  return MakeResponse(*std::move(answer), shared_from_this(), borrowed,
+                      std::move(head), context_.limits->max_response_bytes);
 }
 
 namespace {
 
 // Each message of a stream is a request of its own, and gets one answer. What
-// is wrong with one is its answer; the stream goes on.
+// is wrong with one is its answer, and the stream goes on.
 class InferHandler final : public CallHandler {
  public:
   InferHandler(const MethodContext& context, const Inference::Common& common,
@@ -279,38 +239,41 @@ class InferHandler final : public CallHandler {
 
   absl::Status Receive(RequestMessage message) override {
     inference_ = std::make_shared<Inference>(
-        context_, common_, stream_ ? absl::Now() : start_,
+        context_, common_, stream_ ? SteadyNow() : start_,
         waited_ - std::exchange(told_, waited_), stream_);
-    read_ = inference_->Read(std::move(message));
-    return errors_end_it_ ? read_ : absl::OkStatus();
+    absl::Status read = inference_->Read(std::move(message));
+    if (!errors_end_it_) named_ = inference_->Named();
+    if (!read.ok()) inference_ = nullptr;
+    return read;
   }
   std::int64_t copied_bytes() const override {
     return stream_ || inference_ == nullptr ? 0 : inference_->copied_bytes();
   }
   bool TakesLong() const override {
-    return inference_ != nullptr && read_.ok() && inference_->TakesLong();
+    return inference_ != nullptr && inference_->TakesLong();
   }
   bool HasNext() const override { return inference_ != nullptr; }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (inference_ == nullptr) return nullptr;
-    const auto inference = std::exchange(inference_, nullptr);
-    absl::Status error = read_;
-    if (error.ok()) {
-      auto answer = inference->Answer();
-      if (answer.ok() || errors_end_it_) return answer;
-      error = answer.status();
-    }
-    return MakeReadyResponse(inference->ErrorMessage(error));
+    return std::exchange(inference_, nullptr)->Answer();
+  }
+  std::optional<std::string> Tell(const absl::Status& error) override {
+    if (errors_end_it_) return std::nullopt;
+    inference_ = nullptr;  // if no memory was left for its parts
+    inference::ModelStreamInferResponse message;
+    message.set_error_message(ToGrpcStatus(error).error_message());
+    *message.mutable_infer_response() = named_;
+    return Serialize(message);
   }
 
  private:
   const MethodContext context_;
   const Inference::Common common_;
   const bool stream_, errors_end_it_;
-  const absl::Time start_ = absl::Now();
+  const absl::Time start_ = SteadyNow();
   absl::Duration waited_, told_;
   std::shared_ptr<Inference> inference_;  // the message that waits for Next()
-  absl::Status read_;
+  inference::ModelInferResponse named_;   // of a stream's last message
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "inference/inference.pb.h"
 #include "server/kserve/envelope.h"
 #include "server/kserve/models.h"
 #include "server/kserve/native_request.h"
@@ -58,14 +60,13 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // After Read(): see CallHandler.
   bool TakesLong() const { return model_->takes_long(native_->message()); }
 
-  // After Read(), once. Failures are the caller's to tell, but for those of
-  // computing a stream's message: they are its answer.
+  // After Read(), once.
   absl::StatusOr<std::unique_ptr<PendingResponse>> Answer();
-  // A stream's message that tells of an error.
-  std::string ErrorMessage(const absl::Status& error) const;
+
+  // The names that each answer repeats, also if Read() has failed.
+  inference::ModelInferResponse Named() const;
 
  private:
-  class Response;
   using Input = inference::ModelInferRequest::InferInputTensor;
 
   // What parameters of an input or an output say of shared memory.
@@ -100,8 +101,10 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // The answer's message up to the tensors' bytes.
   std::string Head(const TensorAnswer& answer,
                    google::protobuf::Message* native) const;
-  void NameModel(inference::ModelInferResponse* response) const;
   absl::Status CheckTime() const;
+  // Asked before each tile, by any thread, and at the end.
+  absl::Status GoesOn();
+  absl::Status Complete(const absl::Status& holds);
   // Adds what has passed to a part of the request's time.
   void EndPart(absl::Duration InferTimes::*part);
 
@@ -111,6 +114,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   const absl::Time start_;
   absl::Time since_;  // of the part of the time that runs now
   InferTimes times_;
+  std::atomic<bool> computing_{false};
   bool answered_ = false;
 
   InferEnvelope envelope_;

@@ -246,7 +246,7 @@ class InferenceService final : public ExtraService {
         return StartInference(context, {&facts_.counts, facts_.regions.get()},
                               stream);
       };
-      return {kService, name, stream, start, true};
+      return {{kService, name, stream, true}, start};
     };
     std::vector<Method> all = {method("ModelInfer", false),
                                method("ModelStreamInfer", true)};
@@ -262,7 +262,6 @@ class InferenceService final : public ExtraService {
     Method method;
     method.service = kService;
     method.name = question.name;
-    method.stream = false;
     method.small = true;
     method.needs_token = question.needs_token;
     method.observed = question.ask != nullptr;

@@ -32,8 +32,6 @@ template <typename Request, auto answer, typename NativeResponse = void>
 Model MakeModel(absl::string_view name, std::vector<ModelInput> inputs,
                 std::vector<ModelOutput> outputs) {
   static const auto* const known = new KnownFields(*Request::descriptor());
-  static const auto* const shared =
-      new SharedPartsFinder(*Request::descriptor());
   const auto takes_long = [](const Message& request) {
     return ResolvesLong(static_cast<const Request&>(request));
   };
@@ -52,7 +50,6 @@ Model MakeModel(absl::string_view name, std::vector<ModelInput> inputs,
   return {name,
           &Request::default_instance(),
           known,
-          shared,
           std::move(inputs),
           std::move(outputs),
           takes_long,

@@ -10,7 +10,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
-#include "server/convert/shared_parts.h"
 #include "server/convert/tensor.h"
 #include "server/convert/unknown_fields.h"
 #include "server/methods/methods.h"
@@ -45,7 +44,6 @@ struct Model {
   absl::string_view name;
   const google::protobuf::Message* request;  // an empty one
   const KnownFields* known;                  // of its type
-  const SharedPartsFinder* shared;           // likewise
   std::vector<ModelInput> inputs;
   std::vector<ModelOutput> outputs;
   // As CallHandler::TakesLong().

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/error.h"
+#include "server/convert/shared_parts.h"
 #include "server/kserve/parameters.h"
 
 namespace posenc::server {
@@ -123,7 +124,7 @@ absl::Status NativeRequest::CheckKnown() const {
 }
 
 absl::Status NativeRequest::ReadShared(SharedTensors* shared) {
-  const SharedParts parts = model_.shared->Find(message_.get());
+  const SharedParts parts = FindSharedParts(message_.get());
   if (!parts.places.empty()) {
     return core::FieldInvalid(
         absl::StrCat("parameters.", parts.places[0].path),

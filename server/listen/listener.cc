@@ -2,8 +2,8 @@
 
 #include <fcntl.h>
 #include <linux/sockios.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -32,6 +32,10 @@ constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 // and allows what net.core.wmem_max says.
 constexpr int kUnixSendBytes = 512 << 10;
 
+// More than gRPC writes at once. What it writes holds on to the memory of whole
+// responses, also of calls that have ended.
+constexpr std::int64_t kLeastTaken = 2 << 20;
+
 Descriptor Spare() {
   return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
@@ -45,6 +49,26 @@ std::int64_t BlockedBytes(int fd) {
   if (poll(&socket, 1, 0) != 0) return 0;  // takes more, or is gone
   int bytes = 0;
   return ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
+
+// Whether the peer of a unix socket has read something since `*mark` was set.
+bool Reads(int fd, std::int64_t* mark) {
+  const std::int64_t blocked = BlockedBytes(fd);
+  return blocked == 0 || std::exchange(*mark, blocked) != blocked;
+}
+
+// Whether a TCP socket takes more at once, or its peer has taken kLeastTaken
+// since `*mark` was set.
+bool TakesEnough(int fd, std::int64_t* mark) {
+  pollfd socket = {.fd = fd, .events = POLLOUT, .revents = 0};
+  if (poll(&socket, 1, 0) != 0) return true;
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size);
+  const auto taken = static_cast<std::int64_t>(info.tcpi_bytes_acked);
+  if (taken - *mark < kLeastTaken) return false;
+  *mark = taken;
+  return true;
 }
 
 // gRPC sees the peer leave, and the listener the hang-up.
@@ -244,20 +268,22 @@ void Listener::Forget(int fd) {
   connections_.erase(found);
 }
 
-// TCP_USER_TIMEOUT does this over TCP.
+// Over TCP the kernel ends peers who take nothing (TCP_USER_TIMEOUT). Those who
+// take a little now and then are in nobody's way until memory is short.
 void Listener::EndBlocked() {
   const auto now = std::chrono::steady_clock::now();
   if (now - looked_ < kTick) return;
   looked_ = now;
+  const bool needed = memory_is_short_ && memory_is_short_();
   for (auto& [fd, connection] : connections_) {
-    const std::int64_t blocked =
-        connection.peer.has_value() ? 0 : BlockedBytes(fd);
-    if (blocked == 0 || blocked != connection.blocked) {
-      connection.blocked = blocked;
-      connection.blocked_since = now;
-    } else if (now - connection.blocked_since >=
+    const bool moves = connection.peer.has_value()
+                           ? !needed || TakesEnough(fd, &connection.mark)
+                           : Reads(fd, &connection.mark);
+    if (moves) {
+      connection.moved = now;
+    } else if (now - connection.moved >=
                absl::ToChronoNanoseconds(limits_.keepalive_timeout)) {
-      connection.blocked = 0;
+      connection.moved = now;
       Count(Ending::kNotReading);
       ShutDown(connection.fd);
     }

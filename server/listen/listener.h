@@ -16,11 +16,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -40,7 +42,7 @@ namespace posenc::server {
 enum class Ending {
   kAtCap,         // a newcomer: all places are taken
   kNoDescriptor,  // a newcomer: the process has no file descriptor left
-  kNotReading,    // takes nothing of what it is sent
+  kNotReading,    // takes nothing, or too little, of what it is sent
   kTooManyCalls,  // has far more calls open than it was told
 };
 inline constexpr int kEndings = 4;
@@ -68,6 +70,12 @@ class Listener {
 
   // As bound, with real ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
+
+  // Whether calls wait for memory: peers over TCP that hold some by taking
+  // little of what they are sent are ended then. Before Start().
+  void SetMemoryIsShort(std::function<bool()> is_short) {
+    memory_is_short_ = std::move(is_short);
+  }
 
   // Begins to accept. The server that the acceptors belong to has started, and
   // is not shut down before Stop(). `tls`, if any, gets the connections over
@@ -101,10 +109,10 @@ class Listener {
     Descriptor fd;             // the duplicate
     std::optional<Peer> peer;  // none on a unix socket
     bool ended = false;        // by EndConnectionOf()
-    // Unix sockets: the last result of BlockedBytes(), and since when it is
-    // that.
-    std::int64_t blocked = 0;
-    SteadyTime blocked_since{};
+    // Bytes by which is told whether the peer takes what it is sent, and when
+    // it did last.
+    std::int64_t mark = 0;
+    SteadyTime moved = std::chrono::steady_clock::now();
   };
 
   explicit Listener(const ConnectionLimits& limits);
@@ -123,6 +131,7 @@ class Listener {
   void Count(Ending ending) { ++ended_[static_cast<int>(ending)]; }
 
   const ConnectionLimits limits_;
+  std::function<bool()> memory_is_short_;
   std::atomic<std::int64_t> cap_, cap_per_host_;
   std::vector<std::string> addresses_;
   std::vector<ListeningSocket> sockets_;

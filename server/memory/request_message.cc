@@ -27,6 +27,13 @@ absl::InlinedVector<absl::Span<const char>, 4> RequestMessage::pieces() const {
   return pieces;
 }
 
+std::string RequestMessage::Joined() const {
+  std::string bytes;
+  bytes.reserve(bytes_);
+  for (const auto piece : pieces()) bytes.append(piece.data(), piece.size());
+  return bytes;
+}
+
 bool RequestMessage::IsWritable(const core::ConstPieces& part) const {
   if (!exclusive_ || part.size() == 0) return false;
   const char* const first = part.From(0).data();

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,9 @@ class RequestMessage {
   // The message's bytes in order. The spans are valid as long as this object
   // holds the slices and stays where it is.
   absl::InlinedVector<absl::Span<const char>, 4> pieces() const;
+
+  // A copy of them all.
+  std::string Joined() const;
 
   // Whether Writable() may be called: `part` is a part of this message, or lies
   // wholly elsewhere, and nobody else reads the message.

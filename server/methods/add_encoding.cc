@@ -76,8 +76,8 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
 }
 
 std::unique_ptr<CallHandler> StartAddEncoding(const MethodContext& context) {
-  return TensorHandler<Request, v1::AddEncodingResponse, AnswerAddEncoding,
-                       Request::kXFieldNumber>::Start(context);
+  return StartTensorCall<Request, v1::AddEncodingResponse, AnswerAddEncoding,
+                         Request::kXFieldNumber>(context);
 }
 
 }  // namespace posenc::server

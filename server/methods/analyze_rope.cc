@@ -50,7 +50,7 @@ std::size_t Work(const Request& request) {
 }  // namespace
 
 std::unique_ptr<CallHandler> StartAnalyzeRope(const MethodContext& context) {
-  return MessageHandler<Request, v1::AnalyzeRopeResponse, Answer, Work>::Start(
+  return StartMessageCall<Request, v1::AnalyzeRopeResponse, Answer, Work>(
       context);
 }
 

@@ -21,9 +21,6 @@ namespace {
 using Request = v1::ApplyRopeRequest;
 using Response = v1::ApplyRopeResponse;
 
-constexpr int kTensorFields[] = {Request::kQFieldNumber,
-                                 Request::kKFieldNumber};
-
 struct Inputs {
   std::optional<InputTensor> q, k;
 };
@@ -80,7 +77,7 @@ absl::StatusOr<TensorAnswer> AnswerApplyRope(const Request& request,
   core::Faults faults;
   core::ApplyRopeArgs args;
   if (faults.Note(CheckGiven("rope", request.has_rope(), request.rope()))) {
-    args.rope = CachedLookup(request.rope(), context.cache);
+    args.rope = CachedLookup("rope", request.rope(), context);
   }
   faults.Note(CheckLayout(request.layout()));
   args.layout = static_cast<core::Layout>(request.layout());
@@ -126,61 +123,29 @@ absl::StatusOr<TensorAnswer> AnswerApplyRope(const Request& request,
   return answer;
 }
 
-namespace {
-
-class ApplyRopeStreamHandler final : public StreamHandler<Request> {
- public:
-  explicit ApplyRopeStreamHandler(const MethodContext& context)
-      : StreamHandler(context, kTensorFields) {}
-
- private:
-  void CopySettings(const Request& from, Request* to) override {
-    if (from.has_rope()) *to->mutable_rope() = from.rope();
-    to->set_layout(from.layout());
-    to->set_direction(from.direction());
-    if (from.has_query_scale()) {
-      *to->mutable_query_scale() = from.query_scale();
-    }
-    to->set_saturation(from.saturation());
-  }
-  absl::Status RefuseSettings(const Request& request) override {
-    if (request.has_rope()) return NotFirst("rope");
-    if (request.layout() != v1::LAYOUT_UNSPECIFIED) return NotFirst("layout");
-    if (request.direction() != v1::DIRECTION_UNSPECIFIED) {
-      return NotFirst("direction");
-    }
-    if (request.has_query_scale()) return NotFirst("query_scale");
-    if (request.saturation() != v1::SATURATION_UNSPECIFIED) {
-      return NotFirst("saturation");
-    }
-    return absl::OkStatus();
-  }
-  bool HasTensor(const Request& request) override {
-    return request.has_q() || request.has_k();
-  }
-  absl::Status CheckSettings(const Request& request) override {
-    core::Faults faults;
-    faults.Note(CheckResolves("rope", request.has_rope(), request.rope()));
-    faults.Note(CheckLayout(request.layout()));
-    return faults.status();
-  }
-  absl::StatusOr<TensorAnswer> Answer(
-      const Request& request, const BorrowedTensors& borrowed) override {
-    return AnswerApplyRope(request, borrowed, context_);
-  }
-};
-
-}  // namespace
-
 std::unique_ptr<CallHandler> StartApplyRope(const MethodContext& context) {
-  return TensorHandler<Request, Response, AnswerApplyRope,
-                       Request::kQFieldNumber,
-                       Request::kKFieldNumber>::Start(context);
+  return StartTensorCall<Request, Response, AnswerApplyRope,
+                         Request::kQFieldNumber, Request::kKFieldNumber>(
+      context);
 }
 
 std::unique_ptr<CallHandler> StartApplyRopeStream(
     const MethodContext& context) {
-  return std::make_unique<ApplyRopeStreamHandler>(context);
+  static constexpr int kSettings[] = {
+      Request::kRopeFieldNumber, Request::kLayoutFieldNumber,
+      Request::kDirectionFieldNumber, Request::kQueryScaleFieldNumber,
+      Request::kSaturationFieldNumber};
+  static constexpr int kTensors[] = {Request::kQFieldNumber,
+                                     Request::kKFieldNumber};
+  const auto check = [](const Request& request) {
+    core::Faults faults;
+    faults.Note(CheckResolves("rope", request.has_rope(), request.rope()));
+    faults.Note(CheckLayout(request.layout()));
+    return faults.status();
+  };
+  return std::make_unique<StreamHandler<Request>>(
+      context, kSettings, kTensors,
+      StreamHandler<Request>::Functions{check, AnswerApplyRope});
 }
 
 }  // namespace posenc::server

@@ -18,9 +18,9 @@
 #include "posenc/v1/service.pb.h"
 #include "server/budget/errors.h"
 #include "server/convert/relative.h"
-#include "server/convert/shared_parts.h"
 #include "server/methods/answers.h"
 #include "server/methods/methods.h"
+#include "server/methods/stream.h"
 #include "server/rpc/request.h"
 
 namespace posenc::server {
@@ -257,11 +257,8 @@ class BuildBiasHandler final : public CallHandler {
     if (bias_ != nullptr) {
       return core::FieldInvalid("bias", "given twice; one matrix a call");
     }
-    auto parsed = Parse<v1::BuildBiasRequest>(std::move(message), {});
+    auto parsed = ParseOfStream<v1::BuildBiasRequest>(std::move(message));
     if (!parsed.ok()) return parsed.status();
-    static const SharedPartsFinder kFinder(*v1::BuildBiasRequest::descriptor());
-    const absl::Status sent = kFinder.Find(&(*parsed)->request).CheckNone();
-    if (!sent.ok()) return sent;
     absl::StatusOr<std::shared_ptr<const CheckedBias>> bias =
         CheckedBias::Check((*parsed)->request,
                            context_.limits->max_response_bytes, false);
@@ -282,9 +279,9 @@ class BuildBiasHandler final : public CallHandler {
     v1::BuildBiasResponse response;
     response.set_query_start(bias_tile->query_start);
     response.set_key_start(bias_tile->key_start);
-    return MakeTensorResponse(bias_->Answer(*bias_tile), request_, nullptr,
-                              response.SerializeAsString(),
-                              context_.limits->max_response_bytes);
+    return MakeResponse(bias_->Answer(*bias_tile), request_, nullptr,
+                        response.SerializeAsString(),
+                        context_.limits->max_response_bytes);
   }
 
  private:

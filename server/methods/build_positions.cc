@@ -44,8 +44,8 @@ absl::StatusOr<TensorAnswer> AnswerBuildPositions(
 }
 
 std::unique_ptr<CallHandler> StartBuildPositions(const MethodContext& context) {
-  return BuildHandler<v1::BuildPositionsRequest, Response,
-                      AnswerBuildPositions>::Start(context);
+  return StartBuildCall<v1::BuildPositionsRequest, Response,
+                        AnswerBuildPositions>(context);
 }
 
 }  // namespace posenc::server

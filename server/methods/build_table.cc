@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "posenc/v1/service.pb.h"
-#include "server/convert/shared_parts.h"
 #include "server/methods/answers.h"
 #include "server/methods/checked_table.h"
 #include "server/methods/methods.h"
+#include "server/methods/stream.h"
 #include "server/methods/unary.h"
 
 namespace posenc::server {
@@ -48,7 +48,7 @@ absl::StatusOr<TensorAnswer> AnswerBuildTable(
   if (placed && context.sharing.files != nullptr) {
     most = std::max(most, context.sharing.files->max_bytes());
   }
-  const auto table = CheckedTable::Check(request, context.cache, most, 0);
+  const auto table = CheckedTable::Check(request, context, most, 0);
   if (!table.ok()) return table.status();
   if ((*table)->rotary()) response->set_amplitude((*table)->attention_factor());
   return (*table)->Answer(0, (*table)->rows());
@@ -56,40 +56,20 @@ absl::StatusOr<TensorAnswer> AnswerBuildTable(
 
 namespace {
 
-// One message in, the whole table.
-class BuildTableHandler final : public UnaryHandler<v1::BuildTableRequest> {
- public:
-  explicit BuildTableHandler(const MethodContext& context)
-      : UnaryHandler(context, {}) {}
-
- private:
-  absl::StatusOr<std::unique_ptr<PendingResponse>> RespondTo(
-      Parsed parsed) override {
-    v1::BuildTableResponse response;
-    absl::StatusOr<TensorAnswer> answer =
-        AnswerBuildTable(parsed->request, context_, &response);
-    return Place<v1::BuildTableResponse>(std::move(answer), std::move(parsed),
-                                         response.SerializeAsString());
-  }
-};
-
 // One message in, the table's rows out.
 class BuildTableStreamHandler final : public CallHandler {
  public:
   explicit BuildTableStreamHandler(const MethodContext& context)
-      : cache_(context.cache),
+      : context_(context),
         max_response_bytes_(context.limits->max_response_bytes) {}
 
   absl::Status Receive(RequestMessage message) override {
     if (request_ != nullptr) {
       return core::FieldInvalid("table", "given twice; one table a call");
     }
-    auto parsed = Parse<v1::BuildTableStreamRequest>(std::move(message), {});
+    auto parsed =
+        ParseOfStream<v1::BuildTableStreamRequest>(std::move(message));
     if (!parsed.ok()) return parsed.status();
-    static const SharedPartsFinder kFinder(
-        *v1::BuildTableStreamRequest::descriptor());
-    const absl::Status sent = kFinder.Find(&(*parsed)->request).CheckNone();
-    if (!sent.ok()) return sent;
     const v1::BuildTableStreamRequest& request = (*parsed)->request;
     if (!request.has_table()) {
       return core::FieldRequired("table", "not given");
@@ -100,6 +80,7 @@ class BuildTableStreamHandler final : public CallHandler {
                                              "; must be positive, or unset"));
     }
     request_ = *std::move(parsed);
+    context_.ropes = &request_->ropes;
     return absl::OkStatus();
   }
 
@@ -121,8 +102,8 @@ class BuildTableStreamHandler final : public CallHandler {
     if (table_->rotary()) response.set_amplitude(table_->attention_factor());
     response.set_first_row(first_row_);
     absl::StatusOr<std::unique_ptr<PendingResponse>> pending =
-        MakeTensorResponse(table_->Answer(first_row_, n), request_, nullptr,
-                           response.SerializeAsString(), max_response_bytes_);
+        MakeResponse(table_->Answer(first_row_, n), request_, nullptr,
+                     response.SerializeAsString(), max_response_bytes_);
     if (!pending.ok()) return pending.status();
     first_row_ += n;
     // A table without rows is one message too.
@@ -137,7 +118,7 @@ class BuildTableStreamHandler final : public CallHandler {
     // hold at least one.
     absl::StatusOr<std::shared_ptr<const CheckedTable>> table =
         CheckedTable::Check(
-            request.table(), cache_, max_response_bytes_,
+            request.table(), context_, max_response_bytes_,
             std::max<std::int64_t>(1, request.rows_per_message()));
     if (!table.ok()) {
       return OfStream(table.status(), request.rows_per_message() != 0);
@@ -154,7 +135,7 @@ class BuildTableStreamHandler final : public CallHandler {
     return absl::OkStatus();
   }
 
-  RopeCache* const cache_;
+  MethodContext context_;
   const std::int64_t max_response_bytes_;
   // Null before the first message; the table is null before the first answer.
   std::shared_ptr<const ParsedRequest<v1::BuildTableStreamRequest>> request_;
@@ -167,7 +148,8 @@ class BuildTableStreamHandler final : public CallHandler {
 }  // namespace
 
 std::unique_ptr<CallHandler> StartBuildTable(const MethodContext& context) {
-  return std::make_unique<BuildTableHandler>(context);
+  return StartBuildCall<v1::BuildTableRequest, v1::BuildTableResponse,
+                        AnswerBuildTable>(context);
 }
 
 std::unique_ptr<CallHandler> StartBuildTableStream(

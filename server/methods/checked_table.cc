@@ -83,12 +83,12 @@ absl::Status RotaryOnly(const v1::BuildTableRequest& request) {
 
 // A table needs no head_dim: its encoding says how wide it is.
 absl::StatusOr<std::shared_ptr<const core::PreparedRope>> FindRope(
-    const v1::BuildTableRequest& request, RopeCache* cache) {
+    const v1::BuildTableRequest& request, const MethodContext& context) {
   const absl::Status given =
       CheckGiven("rope", request.has_rope(), request.rope());
   if (!given.ok()) return given;
   absl::StatusOr<std::shared_ptr<const core::PreparedRope>> rope =
-      CachedLookup(request.rope(), cache)(0);
+      CachedLookup("rope", request.rope(), context)(0);
   if (!rope.ok()) return core::Prefixed("rope", rope.status());
   return rope;
 }
@@ -96,10 +96,10 @@ absl::StatusOr<std::shared_ptr<const core::PreparedRope>> FindRope(
 }  // namespace
 
 absl::Status CheckedTable::CheckRope(const v1::BuildTableRequest& request,
-                                     RopeCache* cache) {
+                                     const MethodContext& context) {
   core::Faults faults;
   absl::StatusOr<std::shared_ptr<const core::PreparedRope>> rope =
-      FindRope(request, cache);
+      FindRope(request, context);
   faults.Note(rope.status());
   if (rope.ok() && (*rope)->rope.spec.nope) {
     faults.Note(core::FieldInvalid(
@@ -158,7 +158,7 @@ absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
 }
 
 absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
-    const v1::BuildTableRequest& request, RopeCache* cache,
+    const v1::BuildTableRequest& request, const MethodContext& context,
     std::int64_t max_response_bytes, std::int64_t rows_in_message) {
   core::Faults faults;
   if (request.encoding_case() == v1::BuildTableRequest::ENCODING_NOT_SET) {
@@ -181,7 +181,7 @@ absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
   if (faults.Note(core::Prefixed("positions", positions.status()))) {
     table->positions_ = *std::move(positions);
     faults.Note(request.has_absolute() ? table->CheckAbsolute(request)
-                                       : table->CheckRope(request, cache));
+                                       : table->CheckRope(request, context));
   }
   if (!faults.none()) return faults.status();
 

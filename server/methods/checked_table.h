@@ -17,7 +17,7 @@
 #include "posenc/v1/service.pb.h"
 #include "server/convert/absolute.h"
 #include "server/convert/positions.h"
-#include "server/methods/rope_cache.h"
+#include "server/methods/methods.h"
 #include "server/rpc/computation.h"
 
 namespace posenc::server {
@@ -26,11 +26,10 @@ namespace posenc::server {
 class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
  public:
   // Checks everything, all positions included: rows are computed later, some at
-  // a time. cache: of
-  // encodings. max_response_bytes: of one message, with `rows_in_message` rows
+  // a time. max_response_bytes: of one message, with `rows_in_message` rows
   // or, if that is 0, with all of them.
   static absl::StatusOr<std::shared_ptr<const CheckedTable>> Check(
-      const v1::BuildTableRequest& request, RopeCache* cache,
+      const v1::BuildTableRequest& request, const MethodContext& context,
       std::int64_t max_response_bytes, std::int64_t rows_in_message);
 
   std::int64_t rows() const { return rows_; }
@@ -46,7 +45,7 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
 
  private:
   absl::Status CheckRope(const v1::BuildTableRequest& request,
-                         RopeCache* cache);
+                         const MethodContext& context);
   absl::Status CheckAbsolute(const v1::BuildTableRequest& request);
   absl::Status CheckPositions();
   // Whether the encoding has rows for these positions, which are those of the

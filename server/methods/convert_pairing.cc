@@ -67,9 +67,9 @@ absl::StatusOr<TensorAnswer> AnswerConvertPairing(
 }
 
 std::unique_ptr<CallHandler> StartConvertPairing(const MethodContext& context) {
-  return TensorHandler<Request, v1::ConvertPairingResponse,
-                       AnswerConvertPairing,
-                       Request::kWeightFieldNumber>::Start(context);
+  return StartTensorCall<Request, v1::ConvertPairingResponse,
+                         AnswerConvertPairing, Request::kWeightFieldNumber>(
+      context);
 }
 
 }  // namespace posenc::server

@@ -44,7 +44,7 @@ std::size_t Work(const Request& request) {
 }  // namespace
 
 std::unique_ptr<CallHandler> StartDiagnoseRope(const MethodContext& context) {
-  return MessageHandler<Request, v1::DiagnoseRopeResponse, Answer, Work>::Start(
+  return StartMessageCall<Request, v1::DiagnoseRopeResponse, Answer, Work>(
       context);
 }
 

@@ -47,8 +47,8 @@ absl::Status Answer(const v1::GetServerInfoRequest& /*request*/,
 }  // namespace
 
 std::unique_ptr<CallHandler> StartGetServerInfo(const MethodContext& context) {
-  return MessageHandler<v1::GetServerInfoRequest, v1::GetServerInfoResponse,
-                        Answer>::Start(context);
+  return StartMessageCall<v1::GetServerInfoRequest, v1::GetServerInfoResponse,
+                          Answer>(context);
 }
 
 }  // namespace posenc::server

@@ -10,21 +10,21 @@ constexpr char kService[] = "posenc.v1.PositionalEncodingService";
 // In the order of service.proto.
 const std::vector<Method>& All() {
   static const auto* const all = new std::vector<Method>{
-      {kService, "GetServerInfo", false, StartGetServerInfo},
-      {kService, "ResolveRope", false, StartResolveRope},
-      {kService, "BuildTable", false, StartBuildTable},
-      {kService, "BuildTableStream", true, StartBuildTableStream},
-      {kService, "BuildBias", true, StartBuildBias},
-      {kService, "BuildPositions", false, StartBuildPositions},
-      {kService, "ApplyRope", false, StartApplyRope},
-      {kService, "ApplyRopeStream", true, StartApplyRopeStream},
-      {kService, "Reposition", false, StartReposition},
-      {kService, "RepositionStream", true, StartRepositionStream},
-      {kService, "AddEncoding", false, StartAddEncoding},
-      {kService, "ScoreRelative", false, StartScoreRelative},
-      {kService, "ConvertPairing", false, StartConvertPairing},
-      {kService, "AnalyzeRope", false, StartAnalyzeRope},
-      {kService, "DiagnoseRope", false, StartDiagnoseRope},
+      {{kService, "GetServerInfo"}, StartGetServerInfo},
+      {{kService, "ResolveRope"}, StartResolveRope},
+      {{kService, "BuildTable"}, StartBuildTable},
+      {{kService, "BuildTableStream", true}, StartBuildTableStream},
+      {{kService, "BuildBias", true}, StartBuildBias},
+      {{kService, "BuildPositions"}, StartBuildPositions},
+      {{kService, "ApplyRope"}, StartApplyRope},
+      {{kService, "ApplyRopeStream", true}, StartApplyRopeStream},
+      {{kService, "Reposition"}, StartReposition},
+      {{kService, "RepositionStream", true}, StartRepositionStream},
+      {{kService, "AddEncoding"}, StartAddEncoding},
+      {{kService, "ScoreRelative"}, StartScoreRelative},
+      {{kService, "ConvertPairing"}, StartConvertPairing},
+      {{kService, "AnalyzeRope"}, StartAnalyzeRope},
+      {{kService, "DiagnoseRope"}, StartDiagnoseRope},
   };
   return *all;
 }

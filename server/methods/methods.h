@@ -15,8 +15,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "server/budget/limits.h"
+#include "server/convert/unknown_fields.h"
 #include "server/methods/rope_cache.h"
 #include "server/rpc/call_headers.h"
+#include "server/rpc/call_spec.h"
 #include "server/rpc/handler.h"
 #include "server/shared/shared_files.h"
 
@@ -37,24 +39,16 @@ struct MethodContext {
   CallSharing sharing;
   // What the call's headers say, for `start` alone; null without a call.
   const CallHeaders* call = nullptr;
+  // Of the request that is answered; null if it came in another form.
+  const RopeBytes* ropes = nullptr;
 };
 
-struct Method {
-  absl::string_view service;  // "posenc.v1.PositionalEncodingService"
-  absl::string_view name;     // "ApplyRope"
-  bool stream;                // of requests, responses or both
+struct Method : MethodTraits {
   // An error refuses the call at its headers.
   std::function<absl::StatusOr<std::unique_ptr<CallHandler>>(
       const MethodContext& context)>
       start;
-  // How a server that is full says so: RESOURCE_EXHAUSTED, or UNAVAILABLE where
-  // clients retry that alone.
-  bool full_is_unavailable = false;
-  // Messages of 4 KiB at most: its calls need no place and no claim, and are
-  // answered during a drain, too.
-  bool small = false;
   bool needs_token = true;  // where callers must show one
-  bool observed = true;     // by metrics, log and traces
 };
 
 // The contract's.

@@ -20,16 +20,19 @@ namespace {
 
 using Request = v1::RepositionRequest;
 
-constexpr int kTensorFields[] = {Request::kKFieldNumber};
-
-// Notes what is wrong with a request beside the faults that were found while
-// it was read.
-void NoteMore(const Request& request, core::Faults* faults) {
+// Notes what is wrong with the encodings.
+void NoteRopes(const Request& request, core::Faults* faults) {
   faults->Note(
       CheckResolves("old_rope", request.has_old_rope(), request.old_rope()));
   if (request.has_new_rope()) {
     faults->Note(CheckResolves("new_rope", true, request.new_rope()));
   }
+}
+
+// Notes what is wrong with a request beside the faults that were found while
+// it was read.
+void NoteMore(const Request& request, core::Faults* faults) {
+  NoteRopes(request, faults);
   if (request.movement().target_case() == v1::Movement::TARGET_NOT_SET) {
     faults->Note(core::FieldRequired(
         "movement",
@@ -46,11 +49,11 @@ absl::StatusOr<TensorAnswer> AnswerReposition(const Request& request,
   core::RepositionArgs args;
   if (faults.Note(
           CheckGiven("old_rope", request.has_old_rope(), request.old_rope()))) {
-    args.old_rope = CachedLookup(request.old_rope(), context.cache);
+    args.old_rope = CachedLookup("old_rope", request.old_rope(), context);
   }
   if (request.has_new_rope() &&
       faults.Note(CheckGiven("new_rope", true, request.new_rope()))) {
-    args.new_rope = CachedLookup(request.new_rope(), context.cache);
+    args.new_rope = CachedLookup("new_rope", request.new_rope(), context);
   }
   faults.Note(CheckLayout(request.layout()));
   args.layout = static_cast<core::Layout>(request.layout());
@@ -81,56 +84,26 @@ absl::StatusOr<TensorAnswer> AnswerReposition(const Request& request,
   return answer;
 }
 
-namespace {
-
-class RepositionStreamHandler final : public StreamHandler<Request> {
- public:
-  explicit RepositionStreamHandler(const MethodContext& context)
-      : StreamHandler(context, kTensorFields) {}
-
- private:
-  void CopySettings(const Request& from, Request* to) override {
-    if (from.has_old_rope()) *to->mutable_old_rope() = from.old_rope();
-    if (from.has_new_rope()) *to->mutable_new_rope() = from.new_rope();
-    to->set_layout(from.layout());
-    to->set_saturation(from.saturation());
-  }
-  absl::Status RefuseSettings(const Request& request) override {
-    if (request.has_old_rope()) return NotFirst("old_rope");
-    if (request.has_new_rope()) return NotFirst("new_rope");
-    if (request.layout() != v1::LAYOUT_UNSPECIFIED) return NotFirst("layout");
-    if (request.saturation() != v1::SATURATION_UNSPECIFIED) {
-      return NotFirst("saturation");
-    }
-    return absl::OkStatus();
-  }
-  bool HasTensor(const Request& request) override { return request.has_k(); }
-  absl::Status CheckSettings(const Request& request) override {
-    core::Faults faults;
-    faults.Note(
-        CheckResolves("old_rope", request.has_old_rope(), request.old_rope()));
-    if (request.has_new_rope()) {
-      faults.Note(CheckResolves("new_rope", true, request.new_rope()));
-    }
-    faults.Note(CheckLayout(request.layout()));
-    return faults.status();
-  }
-  absl::StatusOr<TensorAnswer> Answer(
-      const Request& request, const BorrowedTensors& borrowed) override {
-    return AnswerReposition(request, borrowed, context_);
-  }
-};
-
-}  // namespace
-
 std::unique_ptr<CallHandler> StartReposition(const MethodContext& context) {
-  return TensorHandler<Request, v1::RepositionResponse, AnswerReposition,
-                       Request::kKFieldNumber>::Start(context);
+  return StartTensorCall<Request, v1::RepositionResponse, AnswerReposition,
+                         Request::kKFieldNumber>(context);
 }
 
 std::unique_ptr<CallHandler> StartRepositionStream(
     const MethodContext& context) {
-  return std::make_unique<RepositionStreamHandler>(context);
+  static constexpr int kSettings[] = {
+      Request::kOldRopeFieldNumber, Request::kNewRopeFieldNumber,
+      Request::kLayoutFieldNumber, Request::kSaturationFieldNumber};
+  static constexpr int kTensors[] = {Request::kKFieldNumber};
+  const auto check = [](const Request& request) {
+    core::Faults faults;
+    NoteRopes(request, &faults);
+    faults.Note(CheckLayout(request.layout()));
+    return faults.status();
+  };
+  return std::make_unique<StreamHandler<Request>>(
+      context, kSettings, kTensors,
+      StreamHandler<Request>::Functions{check, AnswerReposition});
 }
 
 }  // namespace posenc::server

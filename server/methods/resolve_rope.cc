@@ -83,8 +83,8 @@ absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
 }
 
 std::unique_ptr<CallHandler> StartResolveRope(const MethodContext& context) {
-  return MessageHandler<Request, v1::ResolveRopeResponse, AnswerResolveRope,
-                        Work>::Start(context);
+  return StartMessageCall<Request, v1::ResolveRopeResponse, AnswerResolveRope,
+                          Work>(context);
 }
 
 }  // namespace posenc::server

@@ -74,11 +74,22 @@ absl::StatusOr<ComparedRopes> ResolveCompared(
   return ropes;
 }
 
-core::RopeLookup CachedLookup(const v1::RopeSource& source, RopeCache* cache) {
-  return [&source, cache](std::int64_t head_dim)
+core::RopeLookup CachedLookup(absl::string_view field,
+                              const v1::RopeSource& source,
+                              const MethodContext& context) {
+  const std::string* bytes = nullptr;
+  if (context.ropes != nullptr) {
+    const auto came = context.ropes->find(field);
+    if (came != context.ropes->end()) bytes = &came->second;
+  }
+  return [&source, bytes, cache = context.cache](std::int64_t head_dim)
              -> absl::StatusOr<std::shared_ptr<const core::PreparedRope>> {
-    const std::string key =
-        absl::StrCat(head_dim, ":", source.SerializeAsString());
+    std::string key = absl::StrCat(head_dim, ":");
+    if (bytes != nullptr) {
+      key += *bytes;
+    } else {
+      key += source.SerializeAsString();
+    }
     auto rope = cache->Find(key);
     if (rope != nullptr) return rope;
     absl::StatusOr<core::ResolvedRope> resolved =

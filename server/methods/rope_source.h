@@ -16,7 +16,7 @@
 #include "core/rope/prepared_rope.h"
 #include "posenc/v1/rope.pb.h"
 #include "posenc/v1/service.pb.h"
-#include "server/methods/rope_cache.h"
+#include "server/methods/methods.h"
 
 namespace posenc::server {
 
@@ -49,10 +49,12 @@ absl::StatusOr<ComparedRopes> ResolveCompared(
     const v1::RopeSource& rope, const v1::RopeSource* compare_with,
     std::int64_t head_dim);
 
-// Looks `source` up in the cache by its bytes, and resolves it if it is not
-// there. `source` has been checked with CheckGiven and outlives the result.
-// Errors are relative to RopeSource.
-core::RopeLookup CachedLookup(const v1::RopeSource& source, RopeCache* cache);
+// Looks `source` up in the cache by its bytes as they came in `field`, and
+// resolves it if it is not there. `source` has been checked with CheckGiven;
+// both outlive the result. Errors are relative to RopeSource.
+core::RopeLookup CachedLookup(absl::string_view field,
+                              const v1::RopeSource& source,
+                              const MethodContext& context);
 
 // Whether it takes half a millisecond and more to resolve the source: it has a
 // width, or a configuration, that no model has. The largest take 20 and 70 ms,

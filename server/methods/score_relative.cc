@@ -79,9 +79,9 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
 }
 
 std::unique_ptr<CallHandler> StartScoreRelative(const MethodContext& context) {
-  return TensorHandler<Request, v1::ScoreRelativeResponse, AnswerScoreRelative,
-                       Request::kQFieldNumber,
-                       Request::kKFieldNumber>::Start(context);
+  return StartTensorCall<Request, v1::ScoreRelativeResponse,
+                         AnswerScoreRelative, Request::kQFieldNumber,
+                         Request::kKFieldNumber>(context);
 }
 
 }  // namespace posenc::server

@@ -212,7 +212,7 @@ absl::Status SharedTensors::PlaceOutput(const std::string& field,
 void SharedTensors::Attach(std::shared_ptr<const SharedTensors> shared,
                            TensorAnswer* answer) {
   answer->shared_bytes = shared->used_bytes_;
-  answer->check_shared = [shared = std::move(shared)] {
+  answer->complete = [shared = std::move(shared)] {
     return shared->CheckNotCut();
   };
 }

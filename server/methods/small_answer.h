@@ -12,8 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/rpc/handler.h"
-#include "server/rpc/request.h"
-#include "server/rpc/tensor_response.h"
 
 namespace posenc::server {
 
@@ -26,10 +24,7 @@ class SmallAnswer final : public CallHandler {
   explicit SmallAnswer(Answer answer) : answer_(std::move(answer)) {}
 
   absl::Status Receive(RequestMessage message) override {
-    message_.emplace();
-    for (const auto piece : message.pieces()) {
-      message_->append(piece.data(), piece.size());
-    }
+    message_ = message.Joined();
     return absl::OkStatus();
   }
   bool HasNext() const override { return message_.has_value(); }
@@ -38,7 +33,7 @@ class SmallAnswer final : public CallHandler {
     absl::StatusOr<std::string> answer =
         answer_(*std::exchange(message_, std::nullopt));
     if (!answer.ok()) return answer.status();
-    return MakeReadyResponse(*std::move(answer));
+    return std::make_unique<PendingResponse>(*std::move(answer));
   }
 
  private:

@@ -1,22 +1,19 @@
-// The handler of a stream of requests, each of which gets one response.
-//
-// The first message carries the settings. Every message, the first included,
-// may carry tensors. A message without tensors checks the settings, and its
-// response is empty. The messages of a stream have the fields of the unary
-// call, so each is handled as that call would be, with the settings of the
-// first message copied into it.
+// Handlers of streams.
 
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/error.h"
+#include "google/protobuf/descriptor.h"
 #include "server/convert/shared_parts.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
@@ -25,73 +22,107 @@
 
 namespace posenc::server {
 
+// Parses a message of a stream, which names no shared memory.
 template <typename Request>
-class StreamHandler : public CallHandler {
+absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> ParseOfStream(
+    RequestMessage message, absl::Span<const int> tensor_fields = {}) {
+  auto parsed = Parse<Request>(std::move(message), tensor_fields);
+  if (!parsed.ok() || !(*parsed)->may_share) return parsed;
+  const absl::Status none = FindSharedParts(&(*parsed)->request).CheckNone();
+  if (!none.ok()) return none;
+  return parsed;
+}
+
+// A stream of requests, each of which gets one response.
+//
+// The first message carries the settings. Every message, the first included,
+// may carry tensors. A message without tensors checks the settings, and its
+// response is empty. The messages of a stream have the fields of the unary
+// call, so each is handled as that call would be, with the settings of the
+// first message copied into it.
+template <typename Request>
+class StreamHandler final : public CallHandler {
  public:
-  absl::Status Receive(RequestMessage message) final {
-    absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> parsed =
-        Parse<Request>(std::move(message), tensor_fields_);
+  struct Functions {
+    // Checks what can be checked without a tensor.
+    absl::Status (*check)(const Request& request);
+    absl::StatusOr<TensorAnswer> (*answer)(const Request& request,
+                                           const BorrowedTensors& borrowed,
+                                           const MethodContext& context);
+  };
+
+  // Numbers of the request's fields.
+  StreamHandler(const MethodContext& context, absl::Span<const int> settings,
+                absl::Span<const int> tensors, const Functions& functions)
+      : context_(context),
+        setting_fields_(Fields(settings)),
+        tensor_fields_(Fields(tensors)),
+        tensors_(tensors),
+        functions_(functions) {}
+
+  absl::Status Receive(RequestMessage message) override {
+    auto parsed = ParseOfStream<Request>(std::move(message), tensors_);
     if (!parsed.ok()) return parsed.status();
     Request* const request = &(*parsed)->request;
-    static const SharedPartsFinder kFinder(*Request::descriptor());
-    const absl::Status sent = kFinder.Find(request).CheckNone();
-    if (!sent.ok()) return sent;
+    const google::protobuf::Reflection& fields = *request->GetReflection();
     if (!settings_) {
-      settings_.emplace();
-      CopySettings(*request, &*settings_);
-    } else {
-      const absl::Status none = RefuseSettings(*request);
-      if (!none.ok()) return none;
-      CopySettings(*settings_, request);
+      fields.SwapFields(request, &settings_.emplace(), setting_fields_);
+      ropes_ = std::move((*parsed)->ropes);
+      context_.ropes = &ropes_;
     }
+    for (const auto* const field : setting_fields_) {
+      if (!fields.HasField(*request, field)) continue;
+      return core::FieldInvalid(field->name(),
+                                "given again; the settings of a stream are in "
+                                "its first message only");
+    }
+    request->MergeFrom(*settings_);
     parsed_ = *std::move(parsed);
     return absl::OkStatus();
   }
-  bool TakesLong() const final {
+  bool TakesLong() const override {
     return parsed_ != nullptr && !resolved_ && ResolvesLong(parsed_->request);
   }
-  bool HasNext() const final { return parsed_ != nullptr; }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() final {
+  bool HasNext() const override { return parsed_ != nullptr; }
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (parsed_ == nullptr) return nullptr;
     auto parsed = std::exchange(parsed_, nullptr);
     resolved_ = true;
     if (!HasTensor(parsed->request)) {
-      const absl::Status good = CheckSettings(parsed->request);
+      const absl::Status good = functions_.check(parsed->request);
       if (!good.ok()) return good;
-      return MakeReadyResponse("");
+      return std::make_unique<PendingResponse>("");
     }
-    absl::StatusOr<TensorAnswer> answer =
-        Answer(parsed->request, parsed->Borrowed(tensor_fields_));
+    absl::StatusOr<TensorAnswer> answer = functions_.answer(
+        parsed->request, parsed->Borrowed(tensors_), context_);
     return Respond(std::move(answer), std::move(parsed), "",
                    context_.limits->max_response_bytes);
   }
 
- protected:
-  StreamHandler(const MethodContext& context,
-                absl::Span<const int> tensor_fields)
-      : context_(context), tensor_fields_(tensor_fields) {}
+ private:
+  using FieldList = std::vector<const google::protobuf::FieldDescriptor*>;
 
-  // The error for a setting in a later message.
-  static absl::Status NotFirst(absl::string_view field) {
-    return core::FieldInvalid(
-        field,
-        "given again; the settings of a stream are in its first message only");
+  static FieldList Fields(absl::Span<const int> numbers) {
+    FieldList fields;
+    fields.reserve(numbers.size());
+    for (const int number : numbers) {
+      fields.push_back(Request::descriptor()->FindFieldByNumber(number));
+    }
+    return fields;
+  }
+  bool HasTensor(const Request& request) const {
+    return std::any_of(
+        tensor_fields_.begin(), tensor_fields_.end(), [&](const auto* field) {
+          return request.GetReflection()->HasField(request, field);
+        });
   }
 
-  virtual void CopySettings(const Request& from, Request* to) = 0;
-  // An error if `request` has a setting.
-  virtual absl::Status RefuseSettings(const Request& request) = 0;
-  virtual bool HasTensor(const Request& request) = 0;
-  // Checks what can be checked without a tensor.
-  virtual absl::Status CheckSettings(const Request& request) = 0;
-  virtual absl::StatusOr<TensorAnswer> Answer(
-      const Request& request, const BorrowedTensors& borrowed) = 0;
-
-  const MethodContext context_;
-
- private:
-  const absl::Span<const int> tensor_fields_;
+  MethodContext context_;
+  const FieldList setting_fields_, tensor_fields_;
+  const absl::Span<const int> tensors_;
+  const Functions functions_;
   std::optional<Request> settings_;
+  RopeBytes ropes_;  // of the settings
   // The message that waits for Next().
   std::shared_ptr<const ParsedRequest<Request>> parsed_;
   bool resolved_ = false;  // the cache has the stream's encodings

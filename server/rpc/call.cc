@@ -79,7 +79,8 @@ Detached Serve(CallService* service, Loop* loop) {
 Task<absl::Status> Call::Answer() {
   // A drain that Accept() does not see yet waits for the call.
   resources_.calls->Add(1);
-  absl::Status status = service_->Accept(headers_, &spec_, &open_, &handler_);
+  absl::Status status = OrOutOfMemory(
+      [this] { return service_->Accept(headers_, &spec_, &open_, &handler_); });
   if (resources_.observer != nullptr && spec_.observed) {
     resources_.observer->Started(spec_.name, spec_.stream);
   }
@@ -230,7 +231,7 @@ Task<absl::Status> Call::EnterPlace(bool refusable) {
   if (spec_.small || (!large && places->IsCheap(spec_.method))) {
     co_return absl::OkStatus();
   }
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   // gRPC counts a deadline from when it has read the headers.
   const absl::Duration own = headers_.has_deadline()
                                  ? headers_.TimeLeft() - loop_->Lag()
@@ -242,19 +243,19 @@ Task<absl::Status> Call::EnterPlace(bool refusable) {
                      places->Now() + absl::ToDoubleSeconds(own), refusable},
                     &place_, &turn));
   absl::Status status = co_await turn;
-  waited_ += absl::Now() - start;
+  waited_ += SteadyNow() - start;
   co_return status;
 }
 
 Task<absl::Status> Call::EnterMemory() {
   if (spec_.small) co_return absl::OkStatus();
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   Wait room(loop_, stop_, [this] { return memory_->StopWaiting(); });
   sized_ = announced_ || spec_.stream || HoldsTooMuch(start);
   room.For(memory_->Enter(announced_, sized_, &room));
   if (!room.await_ready()) LeavePlace();
   absl::Status status = co_await room;
-  const absl::Duration waited = absl::Now() - start;
+  const absl::Duration waited = SteadyNow() - start;
   waited_ += waited;
   // A message that is read in what is left of its call's time will hardly be
   // answered in it.
@@ -265,7 +266,7 @@ Task<absl::Status> Call::EnterMemory() {
 }
 
 Task<absl::StatusOr<RequestMessage>> Call::Read() {
-  reading_ = {absl::Now(), memory_->expected()};
+  reading_ = {SteadyNow(), memory_->expected()};
   auto read = stream_->Read();
   const bool came = co_await read;
   reading_ = {};
@@ -313,12 +314,12 @@ Task<absl::Status> Call::Run(Step* step) {
   Step::Need need = step->Advance(false);
   while (need != Step::Need::kNothing) {
     if (need == Step::Need::kMemory) {
-      const absl::Time start = absl::Now();
+      const absl::Time start = SteadyNow();
       Wait room(loop_, stop_, [this] { return memory_->StopWaiting(); });
       room.For(memory_->ClaimResponse(step->bytes_to_claim(), &room));
       if (!room.await_ready()) LeavePlace();
       const absl::Status status = co_await room;
-      waited_ += absl::Now() - start;
+      waited_ += SteadyNow() - start;
       step->Claimed(status);
       need = step->Advance(false);
     } else {
@@ -339,7 +340,7 @@ Task<absl::Status> Call::Write(grpc::ByteBuffer* message, bool last) {
   const auto bytes = static_cast<std::int64_t>(message->Length());
   ++messages_out_;
   bytes_out_ += bytes;
-  writing_ = {absl::Now(), bytes};
+  writing_ = {SteadyNow(), bytes};
   bool taken = false;
   if (last) {
     finished_ = true;
@@ -362,7 +363,7 @@ Task<absl::Status> Call::Finish(const absl::Status& status) {
   const absl::Status told = AsTold(spec_, status);
   if (IsOverload(told)) stream_->AddTrailer(kPushback, kPushbackMs);
   const grpc::Status sent = ToGrpcStatus(told);
-  writing_ = {absl::Now(), 0};
+  writing_ = {SteadyNow(), 0};
   auto finish = stream_->Finish(sent);
   co_await finish;
   writing_ = {};
@@ -444,8 +445,8 @@ void Call::Observe(const absl::Status& told) const {
   if (resources_.observer == nullptr || !spec_.observed) return;
   const std::string reason = ReasonName(told);
   CallRecord record = RecordOf(headers_, spec_, told, reason);
-  record.started = started_;
-  record.handling = absl::Now() - started_;
+  record.handling = SteadyNow() - started_;
+  record.started = absl::Now() - record.handling;
   record.waited = waited_;
   record.computing = computing_;
   record.messages_received = messages_in_;

@@ -22,11 +22,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/runtime/pool.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "server/base/steady_time.h"
 #include "server/budget/admission.h"
 #include "server/budget/caller_budgets.h"
 #include "server/budget/calls_in_progress.h"
@@ -135,7 +135,7 @@ class Call final : private Loop::Ticked {
   Stop* const stop_;
   const Loop::Place loop_place_;
   const CallHeaders headers_;
-  const absl::Time started_ = absl::Now();
+  const absl::Time started_ = SteadyNow();
   CallSpec spec_;
   std::unique_ptr<CallHandler> handler_;
   std::optional<std::int64_t> announced_;

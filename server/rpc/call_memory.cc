@@ -103,6 +103,7 @@ absl::Status CallMemory::Received(std::int64_t bytes) {
 
 // Room for a full line of the largest message so far.
 absl::Status CallMemory::ReceivedOfStream(std::int64_t bytes) {
+  largest_message_ = std::max(largest_message_.load(), bytes);
   const std::int64_t excess =
       announced_ ? 0 : std::max<std::int64_t>(bytes - kStreamMessageBytes, 0);
   if (excess <= largest_excess_) return absl::OkStatus();
@@ -171,6 +172,7 @@ std::optional<absl::Status> CallMemory::ClaimResponse(std::int64_t bytes,
       OverBudget(absl::StrCat("no room for a response of ", bytes,
                               " bytes beside the calls in progress"));
   entering_ = false;
+  if (stream_) MakeRoomFor(bytes);
   if (!stream_ && !caller_->Claim(bytes)) return full;
   switch (admission_->EnterMore(bytes, held_, &ticket_, waiter)) {
     case Admission::Entry::kAdmitted:
@@ -184,6 +186,17 @@ std::optional<absl::Status> CallMemory::ClaimResponse(std::int64_t bytes,
       break;
   }
   return full;
+}
+
+// A stream may have claimed all that there is, for four messages. Its response
+// needs room beside one of them, as that of a unary call.
+void CallMemory::MakeRoomFor(std::int64_t bytes) {
+  const std::int64_t held = held_.load();
+  const std::int64_t more = std::min(held + bytes - admission_->budget(),
+                                     held - largest_message_.load());
+  if (more <= 0) return;
+  Hold(-more);
+  admission_->Release(more);
 }
 
 void CallMemory::Release() {

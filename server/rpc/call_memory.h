@@ -98,6 +98,7 @@ class CallMemory final : public RequestMessage::Claimer {
 
  private:
   absl::Status ReceivedOfStream(std::int64_t bytes);
+  void MakeRoomFor(std::int64_t bytes);
   // Counts bytes that Admission has given.
   void Hold(std::int64_t bytes);
   // what: what takes the bytes, as an error names it. remedy: of the error that
@@ -116,7 +117,8 @@ class CallMemory final : public RequestMessage::Claimer {
   std::int64_t lent_ = 0;              // what Lend() released
   std::atomic<bool> entering_{false};  // in the queue for the first claim
   std::int64_t largest_excess_ = 0;    // of a stream's unannounced messages
-  std::int64_t made_ = 0;              // what ClaimMade() has claimed
+  std::atomic<std::int64_t> largest_message_{0};  // of a stream's
+  std::int64_t made_ = 0;  // what ClaimMade() has claimed
 };
 
 }  // namespace posenc::server

@@ -14,19 +14,26 @@
 
 namespace posenc::server {
 
-struct CallSpec {
+// What is known of a method before it is called.
+struct MethodTraits {
   absl::string_view service;  // "posenc.v1.PositionalEncodingService"
-  absl::string_view name;     // of the method
-  int method = 0;             // its number
+  absl::string_view name;     // "ApplyRope"
   bool stream = false;        // of requests, responses or both
-  std::uint64_t peer = 0;     // who shares with others: see Places
-  std::string caller;         // the name of its token; empty without tokens
+  // How a server that is full says so: RESOURCE_EXHAUSTED, or UNAVAILABLE where
+  // clients retry that alone.
+  bool full_is_unavailable = false;
+  // Messages of 4 KiB at most: its calls need no place and no claim, and are
+  // answered during a drain, too.
+  bool small = false;
+  bool observed = true;  // by metrics, log and traces
+};
+
+struct CallSpec : MethodTraits {
+  int method = 0;          // its number
+  std::uint64_t peer = 0;  // who shares with others: see Places
+  std::string caller;      // the name of its token; empty without tokens
   // Bytes that all calls of this caller may have in flight; 0: no limit.
   std::int64_t caller_bytes = 0;
-  // See Method.
-  bool full_is_unavailable = false;
-  bool small = false;
-  bool observed = true;
 };
 
 // Whether the status says that the server is full.

@@ -143,9 +143,14 @@ class TileFunction final : public Computation {
       std::int64_t tile, absl::Span<const OutputBuffer> outputs,
       StopCheck stop)>;
 
-  TileFunction(std::int64_t tiles, Function compute)
-      : Computation(tiles), compute_(std::move(compute)) {}
+  // input_bytes: as of Computation.
+  TileFunction(std::int64_t tiles, Function compute,
+               std::size_t input_bytes = 0)
+      : Computation(tiles),
+        compute_(std::move(compute)),
+        input_bytes_(input_bytes) {}
 
+  std::size_t input_bytes() const override { return input_bytes_; }
   absl::Status Compute(std::int64_t tile,
                        absl::Span<const OutputBuffer> outputs,
                        StopCheck stop) const override {
@@ -154,6 +159,7 @@ class TileFunction final : public Computation {
 
  private:
   const Function compute_;
+  const std::size_t input_bytes_;
 };
 
 // Everything about it has been validated. Borrows the request.
@@ -165,9 +171,15 @@ struct TensorAnswer {
   std::optional<absl::InlinedVector<std::size_t, 2>> sent;
   // Bytes of shared memory that are read and written, to be claimed.
   std::int64_t shared_bytes = 0;
-  // An error if that memory was cut short before it was asked, which is when
-  // everything has been computed. Owns the mappings; empty if there are none.
-  std::function<absl::Status()> check_shared;
+  // The response's small fields, if the computation makes them; null: they are
+  // known before.
+  std::shared_ptr<const std::string> fields;
+  // Called before each tile, perhaps on several threads: an error ends the
+  // computation. Empty: nothing can.
+  std::function<absl::Status()> check;
+  // Called once everything has been computed: an error if it does not hold, as
+  // shared memory was cut short. Empty: it holds.
+  std::function<absl::Status()> complete;
 };
 
 }  // namespace posenc::server

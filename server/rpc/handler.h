@@ -8,55 +8,19 @@
 
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "grpcpp/support/byte_buffer.h"
 #include "server/budget/waiter.h"
 #include "server/memory/request_message.h"
-#include "server/memory/response_buffers.h"
-#include "server/rpc/computation.h"
+#include "server/rpc/pending_response.h"
 
 namespace posenc::server {
-
-// A response whose bytes are still to be computed. Its functions are called in
-// this order: Allocate() once; Compute() once for each tile of [0, tiles()), in
-// any order, at once on several threads; Complete() once, unless a tile failed;
-// Finish() once, unless Complete() failed.
-class PendingResponse {
- public:
-  virtual ~PendingResponse() = default;
-
-  std::int64_t tiles() const { return tiles_; }
-  // Bytes that are read and written, to judge where to run.
-  std::size_t work_bytes() const { return work_bytes_; }
-
-  // Bytes of memory that Allocate() will take beside the request's. They have
-  // to be claimed before. If Allocate() fails, these are the bytes that it has
-  // not taken, which the caller must release.
-  std::int64_t bytes_to_claim() const { return bytes_to_claim_; }
-
-  virtual absl::Status Allocate(ResponseBuffers* /*buffers*/) {
-    return absl::OkStatus();
-  }
-  virtual absl::Status Compute(std::int64_t tile, StopCheck stop) = 0;
-  // Whether what the tiles have computed holds.
-  virtual absl::Status Complete() { return absl::OkStatus(); }
-  virtual void Finish(grpc::ByteBuffer* response) = 0;
-  // Bytes of a unary call's response that nobody has claimed, as they are not
-  // known before Finish().
-  virtual std::int64_t unclaimed_bytes() const { return 0; }
-
- protected:
-  std::int64_t tiles_ = 0;
-  std::size_t work_bytes_ = 0;
-  std::int64_t bytes_to_claim_ = 0;
-};
 
 // The state of one call of an RPC. Used by one thread at a time.
 class CallHandler {
@@ -83,6 +47,12 @@ class CallHandler {
   virtual bool HasNext() const = 0;
   // The next response; null if there is none.
   virtual absl::StatusOr<std::unique_ptr<PendingResponse>> Next() = 0;
+
+  // The message that tells of an error of Receive(), of Next() or of the
+  // response, if the call goes on after it. nullopt: the error ends the call.
+  virtual std::optional<std::string> Tell(const absl::Status& /*error*/) {
+    return std::nullopt;
+  }
 
   // Whether Next() waits for something other than a message: for news that
   // another thread brings. Then AwaitNews() gives OK if there are some;

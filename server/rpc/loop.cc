@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "grpc/support/time.h"
 
 namespace posenc::server {
@@ -35,10 +34,16 @@ grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
   const grpc::CompletionQueue::NextStatus status =
       queue_->AsyncNext(tag, ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
   if (status != grpc::CompletionQueue::TIMEOUT) return status;
-  const absl::Time wake = ticked_.empty() ? absl::InfiniteFuture() : next_tick_;
+  gpr_timespec wake = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+  if (!ticked_.empty()) {
+    wake = gpr_time_add(
+        gpr_now(GPR_CLOCK_MONOTONIC),
+        gpr_time_from_nanos(absl::ToInt64Nanoseconds(next_tick_ - SteadyNow()),
+                            GPR_TIMESPAN));
+  }
   const grpc::CompletionQueue::NextStatus waited =
-      queue_->AsyncNext(tag, ok, absl::ToChronoTime(wake));
-  idle_at_ = absl::Now();
+      queue_->AsyncNext(tag, ok, wake);
+  idle_at_ = SteadyNow();
   return waited;
 }
 
@@ -60,13 +65,13 @@ void Loop::Run() {
 }
 
 Loop::Place Loop::Add(Ticked* ticked) {
-  if (ticked_.empty()) next_tick_ = absl::Now() + kTick;
+  if (ticked_.empty()) next_tick_ = SteadyNow() + kTick;
   return ticked_.insert(ticked_.end(), ticked);
 }
 
 void Loop::TickIfDue() {
   if (ticked_.empty()) return;
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (now < next_tick_) return;
   next_tick_ = now + kTick;
   for (Ticked* const ticked : ticked_) ticked->Tick(now);

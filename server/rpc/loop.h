@@ -16,11 +16,11 @@
 #include <thread>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/server_builder.h"
+#include "server/base/steady_time.h"
 
 namespace posenc::server {
 
@@ -36,7 +36,7 @@ class Loop {
     ~Event() = default;
   };
 
-  // Who is to look at the clock now and then: a call in progress.
+  // Who is to look at the steady clock now and then: a call in progress.
   class Ticked {
    public:
     virtual void Tick(absl::Time now) = 0;
@@ -76,7 +76,7 @@ class Loop {
   void Remove(Place place) { ticked_.erase(place); }
   // The time since the loop last found nothing to do. A call that comes now may
   // have waited in its socket for so long.
-  absl::Duration Lag() const { return absl::Now() - idle_at_; }
+  absl::Duration Lag() const { return SteadyNow() - idle_at_; }
   // Coroutines that await a call, or serve one. The loop ends after the last.
   void Begin() { ++coroutines_; }
   void End() { --coroutines_; }
@@ -101,7 +101,7 @@ class Loop {
   int coroutines_ = 0;
   std::list<Ticked*> ticked_;
   absl::Time next_tick_ = absl::InfinitePast();
-  absl::Time idle_at_ = absl::Now();
+  absl::Time idle_at_ = SteadyNow();
 
   std::mutex mutex_;
   std::vector<Event*> posted_;  // guarded by mutex_

@@ -25,9 +25,8 @@ absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
                                       wire::SplitMessage* split,
                                       bool* borrows) {
   const std::size_t all = message->bytes();
-  const auto pieces = message->pieces();
   *borrows = !tensor_fields.empty() &&
-             wire::SplitTensors(pieces, tensor_fields, split,
+             wire::SplitTensors(message->pieces(), tensor_fields, split,
                                 std::max(kFewBytes, all / kFewPart));
   const std::size_t copies = *borrows ? 2 * split->rest.size() : all;
   const absl::Status room =
@@ -38,8 +37,7 @@ absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
     small = std::move(split->rest);
   } else {
     *split = wire::SplitMessage();
-    small.reserve(all);
-    for (const auto piece : pieces) small.append(piece.data(), piece.size());
+    small = message->Joined();
     message->Clear();
     if (all >= kManyBytes) ReturnFreedMemory();
   }
@@ -53,13 +51,19 @@ absl::Status NotAMessage() {
 
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,
-                        google::protobuf::Message* parsed, bool* may_share) {
+                        google::protobuf::Message* parsed, bool* may_share,
+                        RopeBytes* ropes) {
   const absl::StatusOr<KnownFields::Seen> seen = known.Walk(small);
   if (!seen.ok()) return seen.status();
   absl::Status status =
       message->ClaimMore(static_cast<std::int64_t>(seen->grown));
   if (!status.ok()) return status;
   if (!parsed->ParseFromString(small)) return NotAMessage();
+  for (const auto& [field, bytes] : seen->ropes) {
+    if (ropes == nullptr) break;
+    // A field that came in parts is the same as one of all their bytes.
+    (*ropes)[field->name()].append(bytes.data(), bytes.size());
+  }
   if (may_share != nullptr) *may_share = seen->shares || !seen->known;
   if (!seen->known) status = known.Check(*parsed);
   if (status.ok()) message->GiveBack(static_cast<std::int64_t>(small.size()));

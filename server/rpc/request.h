@@ -17,7 +17,7 @@
 #include "server/memory/request_message.h"
 #include "server/rpc/computation.h"
 #include "server/rpc/handler.h"
-#include "server/rpc/tensor_response.h"
+#include "server/rpc/pending_response.h"
 
 namespace posenc::server {
 
@@ -32,6 +32,7 @@ struct ParsedRequest {
   wire::SplitMessage split;
   bool shared = false;     // there are such tensors
   bool may_share = false;  // there may be such tensors, or places for others
+  RopeBytes ropes;         // by the names of their fields
 
   // The tensors of these fields, which are those that Parse() was given.
   BorrowedTensors Borrowed(absl::Span<const int> fields) const {
@@ -56,12 +57,12 @@ absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
 absl::Status NotAMessage();
 
 // Parses `small`, which was claimed twice and is one of these afterwards, into
-// `parsed`. Errors are those of Parse(). may_share: as in ParsedRequest; may be
-// null.
+// `parsed`. Errors are those of Parse(). may_share, ropes: as in ParsedRequest;
+// may be null.
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,
                         google::protobuf::Message* parsed,
-                        bool* may_share = nullptr);
+                        bool* may_share = nullptr, RopeBytes* ropes = nullptr);
 
 // Parses `message`, borrowing the bytes of the tensors in `tensor_fields`.
 // INVALID_ARGUMENT for what is no protobuf message; UNIMPLEMENTED,
@@ -77,8 +78,9 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
   const absl::StatusOr<std::string> small = TakeSmall(
       tensor_fields, &parsed->message, &parsed->split, &parsed->borrows);
   if (!small.ok()) return small.status();
-  const absl::Status status = ParseSmall(kKnown, *small, &parsed->message,
-                                         &parsed->request, &parsed->may_share);
+  const absl::Status status =
+      ParseSmall(kKnown, *small, &parsed->message, &parsed->request,
+                 &parsed->may_share, &parsed->ropes);
   if (!status.ok()) return status;
   return parsed;
 }
@@ -93,8 +95,8 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Respond(
   if (!answer.ok()) return answer.status();
   const RequestMessage* const message =
       parsed->borrows ? &parsed->message : nullptr;
-  return MakeTensorResponse(*std::move(answer), std::move(parsed), message,
-                            std::move(fields), max_response_bytes);
+  return MakeResponse(*std::move(answer), std::move(parsed), message,
+                      std::move(fields), max_response_bytes);
 }
 
 }  // namespace posenc::server

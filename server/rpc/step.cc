@@ -2,11 +2,11 @@
 
 #include <atomic>
 #include <mutex>
-#include <new>
-#include <stdexcept>
+#include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "grpcpp/support/slice.h"
+#include "server/base/steady_time.h"
 #include "server/budget/errors.h"
 
 namespace posenc::server {
@@ -19,24 +19,12 @@ namespace {
 // 1.06 and 1.13; four of 4 KiB at a time beside two of 1 MiB 0.49.
 constexpr std::size_t kInlineBytes = 128 << 10;
 
-// A failed allocation ends the call, not the server.
-template <typename Function>
-absl::Status OrOutOfMemory(const Function& function) {
-  try {
-    return function();
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory();
-  } catch (const std::length_error&) {  // more than a container can hold
-    return OutOfMemory();
-  }
-}
-
 }  // namespace
 
 Step::Need Step::Advance(bool on_pool) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const Need need = AdvanceTimed(on_pool);
-  computing_ += absl::Now() - start;
+  computing_ += SteadyNow() - start;
   return need;
 }
 
@@ -48,11 +36,12 @@ Step::Need Step::AdvanceTimed(bool on_pool) {
           return Need::kPool;
         }
         status_ = OrOutOfMemory([this] { return Receive(); });
-        stage_ = Stage::kRespond;
+        if (status_.ok()) stage_ = Stage::kRespond;
         break;
       case Stage::kRespond:
         if (!on_pool && with_.handler->TakesLong()) return Need::kPool;
         status_ = OrOutOfMemory([this] { return Respond(); });
+        if (!status_.ok()) break;
         stage_ = response_ == nullptr ? Stage::kOver : Stage::kClaim;
         break;
       case Stage::kClaim:
@@ -60,7 +49,8 @@ Step::Need Step::AdvanceTimed(bool on_pool) {
           const std::optional<absl::Status> claimed =
               with_.memory->ClaimResponse(bytes_to_claim(), nullptr);
           if (!claimed) return Need::kMemory;
-          status_ = *claimed;
+          Claimed(*claimed);
+          break;
         }
         stage_ = Stage::kCompute;
         break;
@@ -69,7 +59,8 @@ Step::Need Step::AdvanceTimed(bool on_pool) {
           return Need::kPool;
         }
         status_ = Compute();
-        has_response_ = status_.ok();
+        if (!status_.ok()) break;
+        has_response_ = true;
         stage_ = Stage::kOver;
         break;
       case Stage::kOver:
@@ -79,7 +70,20 @@ Step::Need Step::AdvanceTimed(bool on_pool) {
     }
   }
   response_.reset();
+  if (stage_ != Stage::kOver) {
+    status_ = OrOutOfMemory([this] { return Tell(); });
+  }
   return Need::kNothing;
+}
+
+// Want of room ends the call in any case, because that makes room.
+absl::Status Step::Tell() {
+  const std::optional<std::string> told = with_.handler->Tell(status_);
+  if (!told) return status_;
+  const grpc::Slice slice(*told);
+  grpc::ByteBuffer(&slice, 1).Swap(&output_);
+  has_response_ = true;
+  return absl::OkStatus();
 }
 
 absl::Status Step::Receive() {
@@ -102,7 +106,7 @@ absl::Status Step::Respond() {
 
 void Step::Claimed(const absl::Status& result) {
   status_ = result;
-  stage_ = Stage::kCompute;
+  stage_ = result.ok() ? Stage::kCompute : Stage::kOver;
 }
 
 absl::Status Step::Compute() {
@@ -115,9 +119,8 @@ absl::Status Step::Compute() {
   status = RunTiles();
   if (!status.ok()) return status;
   return OrOutOfMemory([this] {
-    absl::Status complete = response_->Complete();
-    if (!complete.ok()) return complete;
-    response_->Finish(&output_);
+    absl::Status finished = response_->Finish(&output_);
+    if (!finished.ok()) return finished;
     return with_.memory->ClaimFinished(response_->unclaimed_bytes());
   });
 }

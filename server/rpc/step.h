@@ -69,6 +69,7 @@ class Step {
   absl::Status Respond();
   absl::Status Compute();
   absl::Status RunTiles();
+  absl::Status Tell();
 
   const With with_;
   std::optional<RequestMessage> message_;

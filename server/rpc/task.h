@@ -7,11 +7,15 @@
 #include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "server/budget/errors.h"
+
 namespace posenc::server {
 
-// A coroutine whose result another one awaits. It starts at once. It is awaited
-// once at most, on the thread on which it runs, and must have ended when it is
-// destroyed.
+// A coroutine whose result another one awaits: a status, or a StatusOr. It
+// starts at once. It is awaited once at most, on the thread on which it runs,
+// and must have ended when it is destroyed. If an allocation of its own fails,
+// it ends with that as its result.
 template <typename T>
 class [[nodiscard]] Task {
  public:
@@ -33,7 +37,9 @@ class [[nodiscard]] Task {
     std::suspend_never initial_suspend() noexcept { return {}; }
     Final final_suspend() noexcept { return {}; }
     void return_value(T value) { result.emplace(std::move(value)); }
-    void unhandled_exception() { std::terminate(); }
+    void unhandled_exception() {
+      result.emplace(OrOutOfMemory([]() -> absl::Status { throw; }));
+    }
 
     std::optional<T> result;
     std::coroutine_handle<> waiter;  // null: nobody awaits it yet
@@ -42,7 +48,9 @@ class [[nodiscard]] Task {
   Task(Task&& other) noexcept : task_(std::exchange(other.task_, nullptr)) {}
   Task& operator=(Task&&) = delete;
   ~Task() {
-    if (task_) task_.destroy();
+    if (!task_) return;
+    if (!task_.done()) std::terminate();  // somebody would resume it
+    task_.destroy();
   }
 
   bool await_ready() const { return task_.done(); }

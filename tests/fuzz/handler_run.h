@@ -65,8 +65,9 @@ inline bool Compute(PendingResponse* pending, Admission* admission,
     if (!computed.ok()) return false;
   }
   grpc::ByteBuffer response;
-  pending->Finish(&response);
-  return true;
+  const absl::Status finished = pending->Finish(&response);
+  Judge(finished);
+  return finished.ok();
 }
 
 // A call with these messages.

@@ -1,5 +1,6 @@
 // Listeners, health, reflection, limits and drain.
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "server/admin/channelz.h"
 #include "tests/fixtures/directory.h"
@@ -216,6 +218,32 @@ TEST_F(LifecycleTest, APeerThatDoesNotReadIsEndedByTheKeepaliveTimeout) {
   EXPECT_GT(server_->BytesInFlight(), 0);
   ExpectNothingInFlight();
   EXPECT_TRUE(peer.AwaitEnd());
+}
+
+// Its call is ended before, but what gRPC has begun to write holds the memory
+// until the peer has taken it.
+TEST_F(LifecycleTest, APeerThatTakesLittleIsEndedIfOthersNeedItsMemory) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.limits.max_request_bytes = 1 << 20;
+  options.limits.in_flight_bytes = 66 << 20;
+  options.connections.keepalive_timeout = absl::Seconds(2);
+  Start(options);
+  http2::Socket peer = PeerThatDoesNotRead(server_->addresses()[0]);
+  std::thread takes_little([&peer] {
+    char bytes[16 << 10];
+    pollfd poller = {peer.fd(), POLLIN, 0};
+    while (poll(&poller, 1, 60000) == 1 &&
+           recv(peer.fd(), bytes, sizeof(bytes), 0) > 0) {
+      absl::SleepFor(absl::Milliseconds(100));
+    }
+  });
+  v1::BuildTableResponse table;
+  const grpc::Status status = Call(&Stub::BuildTable, LargeTable(), &table);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  takes_little.join();
+  EXPECT_THAT(server_->Status().connections_refused,
+              testing::Contains(testing::Pair("not_reading", 1)));
 }
 
 TEST_F(LifecycleTest, ListensOnTcpAndUnixSocketsAtOnce) {

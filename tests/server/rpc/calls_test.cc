@@ -5,12 +5,15 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
+#include "server/extra_service.h"
 #include "tests/fixtures/server_errors.h"
 
 namespace posenc::server {
@@ -405,6 +408,73 @@ TEST_F(CallsTest, EveryCallWithoutADeadlineGetsTheServersOwn) {
     while (queue.Next(&tag, &ok)) {
     }
   }
+  ExpectNothingInFlight();
+}
+
+// Protobuf merges a field that comes in parts.
+TEST_F(CallsTest, AnEncodingIsKeptUnderItsBytesAsTheyCame) {
+  v1::ApplyRopeRequest request, profile;
+  request.mutable_rope()->set_preset("llama-3.1-8b");
+  request.set_layout(v1::LAYOUT_BSHD);
+  request.mutable_positions()->set_start(7);
+  SetTensor(v1::DTYPE_FLOAT32, {1, 1, 1, 128}, std::vector<float>(128, 1.5f),
+            request.mutable_q());
+  profile.mutable_rope()->set_profile(v1::PROFILE_VLLM);
+  v1::ApplyRopeRequest whole = request;
+  whole.MergeFrom(profile);
+  const std::string one = whole.SerializeAsString();
+  const std::string parts =
+      request.SerializeAsString() + profile.SerializeAsString();
+  const std::string turned =
+      profile.SerializeAsString() + request.SerializeAsString();
+  std::string first;
+  for (const auto& [bytes, hits, misses] :
+       {std::tuple{one, 0, 1}, {one, 1, 1}, {parts, 2, 1}, {turned, 2, 2}}) {
+    std::string response;
+    EXPECT_TRUE(RawUnary(channel_,
+                         "/posenc.v1.PositionalEncodingService/ApplyRope",
+                         bytes, &response)
+                    .ok());
+    if (first.empty()) first = response;
+    EXPECT_EQ(response, first);
+    const ServerStatus status = server_->Status();
+    EXPECT_EQ(status.cache_hits, hits);
+    EXPECT_EQ(status.cache_misses, misses);
+  }
+}
+
+// Its RPC finds no memory before any message is read.
+class Exhausted final : public ExtraService {
+ public:
+  std::vector<Method> Methods() override {
+    Method method;
+    method.service = "test.Exhausted";
+    method.name = "Ask";
+    method.stream = false;
+    method.start = [](const MethodContext&)
+        -> absl::StatusOr<std::unique_ptr<CallHandler>> {
+      throw std::bad_alloc();
+    };
+    return {method};
+  }
+  void SetReady(bool /*ready*/) override {}
+};
+
+TEST_F(CallsTest, ACallWithoutMemoryIsRefusedAndOthersGoOn) {
+  ServerOptions options;
+  options.listen = {"127.0.0.1:0"};
+  options.extra_services = {
+      {v1::GetServerInfoRequest::descriptor()->file()->service(0),
+       [](SharedFiles*) { return std::make_unique<Exhausted>(); }}};
+  Start(options);
+  std::string response;
+  const grpc::Status status =
+      RawUnary(channel_, "/test.Exhausted/Ask", "", &response);
+  EXPECT_EQ(status.error_code(), kExhausted);
+  EXPECT_THAT(status.error_message(), StartsWith("out of memory"));
+  v1::GetServerInfoResponse info;
+  EXPECT_TRUE(
+      Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
   ExpectNothingInFlight();
 }
 

@@ -373,6 +373,34 @@ TEST_F(StreamTest, MoreThanWasAnnouncedIsAnError) {
   EXPECT_EQ(call("0").error_code(), Status::INVALID_ARGUMENT);
 }
 
+// A stream claims four times what it announces, or all that there is. Here its
+// responses cannot be written over their requests.
+TEST_F(StreamTest, AResponseFitsBesideItsRequestWhateverTheStreamHasClaimed) {
+  constexpr std::int64_t kBudget = 8 << 20;
+  for (const int part : {2, 4, 5}) {
+    SCOPED_TRACE(part);
+    ServerOptions options;
+    options.listen = {"127.0.0.1:0"};
+    options.limits.max_request_bytes = options.limits.in_flight_bytes = kBudget;
+    Start(options);
+    // A token has 1 KiB, and a message less than 1 KiB beside its tokens.
+    v1::ApplyRopeRequest unary = Unary(0, kBudget / part / 1024 - 1);
+    unary.mutable_rope()->mutable_spec()->set_output_pairing(
+        v1::PAIRING_INTERLEAVED);
+    std::vector<v1::ApplyRopeStreamRequest> requests(6, Chunk(unary, false));
+    requests[0] = Chunk(unary, true);
+    grpc::ClientContext context;
+    context.set_deadline(Deadline());
+    context.AddMetadata("posenc-message-bytes", std::to_string(kBudget / part));
+    std::vector<v1::ApplyRopeStreamResponse> responses;
+    const grpc::Status status =
+        Exchange(stub_->ApplyRopeStream(&context), requests, &responses);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(responses.size(), requests.size());
+    ExpectNothingInFlight();
+  }
+}
+
 TEST_F(StreamTest, AnnouncementsThatCannotBeAreRefusedUnread) {
   const std::string beyond =
       std::to_string(ServerOptions().limits.max_request_bytes + 1);
