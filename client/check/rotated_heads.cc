@@ -13,6 +13,11 @@
 namespace posenc::check {
 namespace {
 
+absl::Status Unsupported(absl::string_view what) {
+  return absl::UnimplementedError(
+      absl::StrCat("check: ", what, " is not checked"));
+}
+
 // Calls `visit` for the channels of one head; false if it ended the walk.
 bool VisitHead(const TokenRotation& rotation, const TensorView& before,
                const TensorView& after, std::int64_t head,
@@ -64,6 +69,38 @@ bool VisitHead(const TokenRotation& rotation, const TensorView& before,
 }
 
 }  // namespace
+
+absl::StatusOr<TokenRotation> TokenRotation::Of(
+    const v1::ResolveRopeResponse& rope, std::int64_t head_dim) {
+  const v1::RopeSpec& spec = rope.spec();
+  const std::int64_t pairs = spec.rotary_dim() / 2;
+  if (spec.nope()) return Unsupported("an encoding without rotation");
+  if (spec.has_xpos()) return Unsupported("xPos");
+  if (spec.angle_precision() == v1::ANGLE_PRECISION_FLOAT32) {
+    return Unsupported("float32 angles");
+  }
+  // A token has the same position on every axis, so that axes do not matter
+  // unless the frequencies differ by them.
+  if (rope.inv_freq_size() != pairs) {
+    return Unsupported("frequencies that differ by head or axis");
+  }
+  TokenRotation rotation;
+  rotation.frequencies.assign(rope.inv_freq().begin(), rope.inv_freq().end());
+  rotation.attention_factor = rope.amplitude();
+  rotation.reverse = spec.reverse();
+  rotation.before.interleaved = spec.pairing() == v1::PAIRING_INTERLEAVED;
+  rotation.before.pairs = pairs;
+  if (spec.slice() == v1::ROTARY_SLICE_TRAILING) {
+    rotation.before.first = head_dim - spec.rotary_dim();
+  }
+  rotation.after = rotation.before;
+  if (spec.output_pairing() != v1::PAIRING_UNSPECIFIED) {
+    rotation.after.interleaved =
+        spec.output_pairing() == v1::PAIRING_INTERLEAVED;
+  }
+  rotation.angle_error = 0x1p-64L;
+  return rotation;
+}
 
 absl::StatusOr<HeadsView> HeadsView::Of(const TensorView& tensor,
                                         v1::Layout layout) {

@@ -27,6 +27,12 @@ struct HeadsView {
 // A rotation whose angle depends on the token's position alone, not on axes or
 // heads.
 struct TokenRotation {
+  // What a server resolved, for tokens with one position each. The frequencies
+  // are the server's own, and their products with positions are rounded to 64
+  // bits. UNIMPLEMENTED for encodings that are not checked.
+  static absl::StatusOr<TokenRotation> Of(const v1::ResolveRopeResponse& rope,
+                                          std::int64_t head_dim);
+
   std::vector<long double> frequencies;  // radians per position, by pair
   long double attention_factor = 1;
   PairLayout before;     // pairs of the input

@@ -1,6 +1,7 @@
 // `posenc add`: adds an absolute encoding to the embeddings in a file.
 
 #include <memory>
+#include <optional>
 
 #include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
@@ -13,7 +14,7 @@ namespace {
 
 struct AddFlags {
   FieldFlags encoding{v1::AbsoluteEncoding::descriptor()};
-  PositionFlags positions;
+  FieldFlags positions{v1::Positions::descriptor()};
   v1::Combination combination = v1::COMBINATION_ADD;
   std::optional<double> x_scale;
   TransformFlags files;

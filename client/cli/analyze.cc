@@ -2,39 +2,92 @@
 // wavelength in positions, and by distance the similarity of a vector with
 // itself and the decay of scores that RoFormer (section 3.4.3) bounds.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/types/span.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/print.h"
-#include "client/cli/text_plot.h"
 
 namespace posenc::cli {
 namespace {
 
-// Distances are in positions: 0, distance_step ... max_distance.
+constexpr FieldFlag kFlags[] = {
+    {"--head-dim", "head_dim", "N",
+     "Channels of a head; for a --spec without rotaryDim", kAlone},
+    {"--max-distance", "max_distance", "N",
+     "Largest distance of decay and similarity", kAlone, false, "4096"},
+    {"--distance-step", "distance_step", "N",
+     "Between distances; at most 65536 of them", kAlone, false, "1"},
+    {"--trained-length", "trained_length", "N",
+     "Default: the model's, if it tells", kAlone},
+};
+
 struct AnalyzeFlags {
   SourceFlags source;
   SourceFlags compare;
-  std::int32_t head_dim = 0;
-  std::int64_t max_distance = 4096;
-  std::int64_t distance_step = 1;
-  std::int64_t trained_length = 0;
+  FieldFlags request{v1::AnalyzeRopeRequest::descriptor()};
 };
 
-void PrintAnalysis(const v1::AnalyzeRopeResponse& response,
-                   const AnalyzeFlags& flags) {
+// Columns and rows of the curve; labels and axis take 14 columns more, and the
+// rest of 80 stays free.
+constexpr std::size_t kWidth = 64;
+constexpr int kHeight = 12;
+
+// Draws `values`, which are finite and not empty, from left to right for a
+// terminal of 80 columns. If there are more values than columns, a column shows
+// the mean of its share. The ends of both axes are labelled.
+std::string Plot(absl::Span<const double> values, const std::string& first_x,
+                 const std::string& last_x) {
+  const std::size_t width = std::min(kWidth, values.size());
+  std::vector<double> means(width);
+  for (std::size_t i = 0; i < width; ++i) {
+    const std::size_t begin = i * values.size() / width;
+    const std::size_t end = (i + 1) * values.size() / width;
+    for (std::size_t j = begin; j < end; ++j) means[i] += values[j];
+    means[i] /= static_cast<double>(end - begin);
+  }
+  const auto [low, high] = std::minmax_element(means.begin(), means.end());
+  const double range = *high > *low ? *high - *low : 1;
+  std::vector<std::string> lines(kHeight, std::string(width, ' '));
+  for (std::size_t i = 0; i < width; ++i) {
+    const long from_top =
+        std::lround((*high - means[i]) / range * (kHeight - 1));
+    lines[static_cast<std::size_t>(from_top)][i] = '*';
+  }
+  std::string text;
+  for (int row = 0; row < kHeight; ++row) {
+    const std::string label = row == 0 ? absl::StrFormat("%.4g", *high)
+                              : row == kHeight - 1
+                                  ? absl::StrFormat("%.4g", *low)
+                                  : "";
+    absl::StrAppendFormat(&text, "  %10s |%s\n", label, lines[row]);
+  }
+  absl::StrAppendFormat(&text, "  %10s +%s\n", "", std::string(width, '-'));
+  const std::size_t gap = width > first_x.size() + last_x.size()
+                              ? width - first_x.size() - last_x.size()
+                              : 1;
+  absl::StrAppendFormat(&text, "  %10s  %s%s%s\n", "", first_x,
+                        std::string(gap, ' '), last_x);
+  return text;
+}
+
+void PrintAnalysis(const v1::AnalyzeRopeRequest& request,
+                   const v1::AnalyzeRopeResponse& response,
+                   const std::string& name) {
   const int pairs = response.wavelengths_size();
-  std::printf("%s\n", flags.source.Name().c_str());
+  std::printf("%s\n", name.c_str());
   PrintFact("pairs", absl::StrCat(pairs));
   PrintFact("full turns",
             absl::StrCat(response.pairs_within_trained_length(), " of ", pairs,
                          " pairs complete one in the trained length",
-                         flags.trained_length > 0
-                             ? absl::StrCat(" (", flags.trained_length, ")")
+                         request.trained_length() > 0
+                             ? absl::StrCat(" (", request.trained_length(), ")")
                              : ""));
   std::printf("\n  %6s  %18s\n", "pair", "wavelength");
   for (const int i : Spread(pairs, 10)) {
@@ -43,7 +96,7 @@ void PrintAnalysis(const v1::AnalyzeRopeResponse& response,
                     ? NineDigits(response.wavelengths(i)).c_str()
                     : "still");
   }
-  const std::int64_t step = std::max<std::int64_t>(flags.distance_step, 1);
+  const std::int64_t step = std::max<std::int64_t>(request.distance_step(), 1);
   const int distances = response.decay_size();
   const bool compared = response.kept_size() > 0;
   std::printf("\n  %10s  %12s  %12s%s\n", "distance", "similarity", "decay",
@@ -81,10 +134,8 @@ absl::Status RunAnalyze(const AnalyzeFlags& flags, const GlobalFlags& globals) {
     if (!other.ok()) return other.status();
     *request.mutable_compare_with() = *std::move(other);
   }
-  request.set_head_dim(flags.head_dim);
-  request.set_max_distance(flags.max_distance);
-  request.set_distance_step(flags.distance_step);
-  request.set_trained_length(flags.trained_length);
+  const absl::Status read = flags.request.Read(&request);
+  if (!read.ok()) return read;
   const absl::StatusOr<Connection> connection = Connection::Open(globals);
   if (!connection.ok()) return connection.status();
   const absl::StatusOr<v1::AnalyzeRopeResponse> response =
@@ -93,7 +144,7 @@ absl::Status RunAnalyze(const AnalyzeFlags& flags, const GlobalFlags& globals) {
   if (globals.json) {
     PrintJson(ToJson(*response));
   } else {
-    PrintAnalysis(*response, flags);
+    PrintAnalysis(request, *response, flags.source.Name());
   }
   return absl::OkStatus();
 }
@@ -104,16 +155,7 @@ Command AddAnalyze(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<AnalyzeFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &flags->compare);
-  AddValue(app, "--head-dim", &flags->head_dim, "N",
-           "Channels of a head; for a --spec without rotaryDim");
-  AddValue(app, "--max-distance", &flags->max_distance, "N",
-           "Largest distance of decay and similarity")
-      ->capture_default_str();
-  AddValue(app, "--distance-step", &flags->distance_step, "N",
-           "Between distances; at most 65536 of them")
-      ->capture_default_str();
-  AddValue(app, "--trained-length", &flags->trained_length, "N",
-           "Default: the model's, if it tells");
+  flags->request.Add(app, "", kFlags);
   return [flags, globals] { return RunAnalyze(*flags, *globals); };
 }
 

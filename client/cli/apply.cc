@@ -1,11 +1,11 @@
 // `posenc apply`: rotates q and k of a file, which is the service's main job.
 // Both travel in one call; the answers replace them in a copy of the file.
 
+#include <array>
 #include <chrono>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "client/check/element.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/enum_flags.h"
@@ -22,7 +22,7 @@ namespace {
 // no name, so `as` says which of the two it is.
 struct ApplyFlags {
   SourceFlags source;
-  PositionFlags positions;
+  FieldFlags positions{v1::Positions::descriptor()};
   std::string in;
   std::string out;
   std::string q;
@@ -34,67 +34,58 @@ struct ApplyFlags {
   int repeat = 0;  // calls after the first one
 };
 
-// Which entries of the file are q and k; nullptr if the file has no such
-// tensor. They point into the TensorFile, and the answers replace them there.
-struct Chosen {
-  SafetensorsEntry* q = nullptr;
-  SafetensorsEntry* k = nullptr;
-};
+// q and k, in this order.
+constexpr const char* kNames[] = {"q", "k"};
+using Chosen = std::array<SafetensorsEntry*, 2>;
 
-// Finds the tensor to rotate: the one that the flag names, which must exist, or
-// without a flag the one of the usual name, which need not. An .npy file has
-// one entry; its name is empty.
-absl::Status Choose(const std::string& flag, const char* usual,
-                    TensorFile* file, SafetensorsEntry** entry,
-                    absl::optional<TensorView>* view) {
-  *entry = file->Find(flag.empty() ? usual : flag);
-  if (*entry == nullptr) {
-    if (flag.empty()) return absl::OkStatus();
-    return FileError(file->path(), absl::NotFoundError(absl::StrCat(
-                                       "holds no tensor \"", flag, "\"")));
-  }
-  const absl::StatusOr<TensorView> tensor = AsTensor(**entry);
-  if (!tensor.ok()) return FileError(file->path(), tensor.status());
-  *view = *tensor;
-  return absl::OkStatus();
+absl::optional<TensorView>& Sent(ApplyRopeArgs* args, int which) {
+  return which == 0 ? args->q : args->k;
 }
 
-// Chooses q and k, and sets the views of `args`.
+// Finds the tensors to rotate: those that flags name, which must exist, or
+// without a flag those of the usual names, of which one must. Null for what is
+// not there. They point into the file, and the answers replace them there. An
+// .npy file has one entry, whose name is empty. Sets the views of `args`.
 absl::StatusOr<Chosen> ChooseTensors(const ApplyFlags& flags, TensorFile* file,
                                      ApplyRopeArgs* args) {
-  Chosen chosen;
+  Chosen chosen = {};
+  const std::string* const names[] = {&flags.q, &flags.k};
   if (file->is_npy()) {
     if (!flags.q.empty() || !flags.k.empty()) {
       return UsageError("--q, --k: an .npy file has one tensor; use --as");
     }
-    const bool is_q = flags.as == "q";
-    const absl::Status status = Choose(
-        "", "", file, is_q ? &chosen.q : &chosen.k, is_q ? &args->q : &args->k);
-    if (!status.ok()) return status;
-    return chosen;
+    chosen[flags.as == "q" ? 0 : 1] = file->Find("");
+  } else {
+    for (const int i : {0, 1}) {
+      chosen[i] = file->Find(names[i]->empty() ? kNames[i] : *names[i]);
+      if (chosen[i] != nullptr || names[i]->empty()) continue;
+      return FileError(file->path(),
+                       absl::NotFoundError(absl::StrCat("holds no tensor \"",
+                                                        *names[i], "\"")));
+    }
+    if (chosen[0] == nullptr && chosen[1] == nullptr) {
+      return FileError(
+          flags.in, absl::NotFoundError("holds neither q nor k; name them with "
+                                        "--q and --k"));
+    }
+    if (chosen[0] == chosen[1]) {
+      return UsageError("--q and --k name the same tensor");
+    }
   }
-  absl::Status status = Choose(flags.q, "q", file, &chosen.q, &args->q);
-  if (!status.ok()) return status;
-  status = Choose(flags.k, "k", file, &chosen.k, &args->k);
-  if (!status.ok()) return status;
-  if (chosen.q == nullptr && chosen.k == nullptr) {
-    return FileError(
-        flags.in, absl::NotFoundError("holds neither q nor k; name them with "
-                                      "--q and --k"));
-  }
-  if (chosen.q == chosen.k) {
-    return UsageError("--q and --k name the same tensor");
+  for (const int i : {0, 1}) {
+    if (chosen[i] == nullptr) continue;
+    const absl::StatusOr<TensorView> tensor = AsTensor(*chosen[i]);
+    if (!tensor.ok()) return FileError(file->path(), tensor.status());
+    Sent(args, i) = *tensor;
   }
   return chosen;
 }
 
 // One call, and the seconds from when it was sent until its answer is here.
-// `what` stands in the progress line until a stream tells how far it is.
 absl::StatusOr<ApplyRopeResult> Rotate(const Client& client,
                                        const ApplyRopeArgs& args,
-                                       const std::string& what,
                                        double* seconds) {
-  Progress progress(what);
+  Progress progress;
   const auto begin = std::chrono::steady_clock::now();
   absl::StatusOr<ApplyRopeResult> result =
       client.ApplyRope(args, ShowProgress(&progress, "rotating "));
@@ -130,18 +121,13 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
                                            (args.k ? args.k->bytes.size() : 0));
   Timing timing;
   absl::StatusOr<ApplyRopeResult> result =
-      Rotate(connection->client(), args,
-             absl::StrCat("rotating ", BytesText(bytes)), &timing.seconds);
+      Rotate(connection->client(), args, &timing.seconds);
   if (!result.ok()) return result.status();
   for (; timing.repeats < flags.repeat; ++timing.repeats) {
     // The same call again, for its time alone: the answer is dropped.
     double seconds = 0;
     const absl::Status repeated =
-        Rotate(connection->client(), args,
-               absl::StrCat("rotating again, ", timing.repeats + 1, " of ",
-                            flags.repeat),
-               &seconds)
-            .status();
+        Rotate(connection->client(), args, &seconds).status();
     if (!repeated.ok()) return repeated;
     if (timing.repeats == 0 || seconds < timing.best_repeat_seconds) {
       timing.best_repeat_seconds = seconds;
@@ -149,19 +135,17 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
   }
 
   nlohmann::ordered_json tensors;
-  for (const char* name : {"q", "k"}) {
-    const auto& sent = *name == 'q' ? args.q : args.k;
-    const auto& got = *name == 'q' ? result->q : result->k;
+  for (const int i : {0, 1}) {
+    const absl::optional<TensorView>& sent = Sent(&args, i);
+    const absl::optional<TensorView>& got = i == 0 ? result->q : result->k;
     if (!sent) continue;
     if (!got || got->bytes.size() != sent->bytes.size()) {
-      return absl::InternalError(absl::StrCat("the server answered without ",
-                                              name, " or with another size"));
+      return absl::InternalError(absl::StrCat(
+          "the server answered without ", kNames[i], " or with another size"));
     }
-    tensors[name] = {{"dtype", check::DtypeName(sent->dtype)},
-                     {"shape", sent->shape}};
+    tensors[kNames[i]] = TensorJson(*sent);
+    (*chosen)[i]->bytes = got->bytes;
   }
-  if (chosen->q != nullptr) chosen->q->bytes = result->q->bytes;
-  if (chosen->k != nullptr) chosen->k->bytes = result->k->bytes;
   const absl::Status written = file->Write(flags.out);
   if (!written.ok()) return written;
   PrintDone(globals, "rotated", flags.out, tensors, bytes, timing);

@@ -3,20 +3,21 @@
 // since it may be larger than the memory; without, a corner is printed.
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/check/element.h"
-#include "client/cli/bias_flags.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
-#include "client/cli/enum_flags.h"
+#include "client/cli/field_flags.h"
 #include "client/cli/matrix_file.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
 #include "client/cli/status.h"
+#include "client/cli/tensor_file.h"
 
 namespace posenc::cli {
 namespace {
@@ -27,19 +28,87 @@ constexpr std::int64_t kShownHeads = 2;
 // line.
 constexpr std::int64_t kPrintedKeys = 24;
 
+constexpr FieldFlag kBiases[] = {
+    {"--alibi", "alibi.heads", "HEADS", "ALiBi for so many heads"},
+    {"--max-bias", "alibi.max_bias", "X", "Of its rule for slopes (default 8)",
+     "--alibi"},
+    {"--slopes", "alibi.slopes", "LIST", "Instead of that rule: one per head",
+     "--alibi"},
+
+    {"--t5", "t5", nullptr, "T5's buckets; numbers without --weights"},
+    {"--num-buckets", "t5.num_buckets", "N", "Default 32", "--t5"},
+    {"--max-distance", "t5.max_distance", "N", "Default 128", "--t5"},
+    {"--bidirectional", "t5.bidirectional", nullptr,
+     "Half of the buckets are for later keys (encoders)", "--t5"},
+    {"--weights", "t5.weights", "FILE",
+     "[num_buckets, heads]: an .npy, or FILE.safetensors:NAME", "--t5"},
+
+    {"--kerple", "kerple.kernel", "KERNEL", "KERPLE: logarithmic or power"},
+    {"--r1", "kerple.r1", "LIST", "One per head", "--kerple", true},
+    {"--r2", "kerple.r2", "LIST", "One per head", "--kerple", true},
+
+    {"--fire", "fire", "FILE",
+     "FIRE: a .safetensors file with w1, b1, w2 and b2"},
+    {"--c", "fire.c", "X", "Of FIRE", "--fire"},
+    {"--threshold", "fire.threshold", "X", "Of FIRE", "--fire"},
+    {"--epsilon", "fire.epsilon", "X", "Of FIRE: 1e-6 in its code", "--fire"},
+
+    {"--sandwich", "sandwich.heads", "HEADS", "Sandwich for so many heads"},
+    {"--dim", "sandwich.dim", "N", "Of Sandwich: 128 in the paper",
+     "--sandwich", true},
+
+    {"--untied-positions", "untied_positions", "FILE",
+     "TUPE: a .safetensors file with position_queries and position_keys"},
+    {"--scale", "untied_positions.scale", "X", "Of TUPE (default 1)",
+     "--untied-positions"},
+};
+
+constexpr FieldFlag kIndices[] = {
+    {"--clip", nullptr, "LEFT,RIGHT", "Shaw's clipped distances: 16,16"},
+    {"--deberta", "relative_index.deberta.max_position", "MAX_POSITION",
+     "DeBERTa's buckets"},
+    {"--bucket-size", "relative_index.deberta.bucket_size", "N",
+     "0: none of the logarithmic ones", "--deberta"},
+    {"--grid", "relative_index.grid.extents", "EXTENTS",
+     "Cells of an image's window: 7x7"},
+};
+
+absl::Status SetClip(const std::string& text, v1::ClippedDistance* clip) {
+  const absl::StatusOr<std::vector<std::int64_t>> ends =
+      ParseIntegers("--clip", text);
+  if (!ends.ok()) return ends.status();
+  if (ends->size() != 2 ||
+      (*ends)[0] != static_cast<std::int32_t>((*ends)[0]) ||
+      (*ends)[1] != static_cast<std::int32_t>((*ends)[1])) {
+    return UsageError("--clip: left and right are needed; write 16,16");
+  }
+  clip->set_left(static_cast<std::int32_t>((*ends)[0]));
+  clip->set_right(static_cast<std::int32_t>((*ends)[1]));
+  return absl::OkStatus();
+}
+
 // Queries stand at query_start ... query_start + query_length - 1; keys
-// likewise. Tiles are the messages of the answer; 0 leaves their size to the
-// server.
+// likewise. Tiles are the messages of the answer.
+constexpr FieldFlag kRequest[] = {
+    {"--query-start", "query_start", "N", "Position of the first query", kAlone,
+     false, "0"},
+    {"--query-length", "query_length", "N", "Queries", kAlone, true},
+    {"--key-start", "key_start", "N", "Position of the first key", kAlone,
+     false, "0"},
+    {"--key-length", "key_length", "N", "Keys (default: up to the last query)",
+     kAlone},
+    {"--query-tile", "query_tile", "N",
+     "Queries of a message (default: the server's choice)", kAlone},
+    {"--key-tile", "key_tile", "N", "Keys of a message", kAlone},
+    {"--dtype", "dtype", "NAME",
+     "float32, float16, bfloat16, float64 (indices: int32)", kAlone},
+    {"--causal", "causal", nullptr,
+     "-infinity where the key comes after the query", kAlone},
+};
+
 struct BiasCommandFlags {
   FieldFlags bias{v1::Bias::descriptor()};
-  std::int64_t query_start = 0;
-  std::int64_t query_length = 0;
-  std::int64_t key_start = 0;
-  std::optional<std::int64_t> key_length;
-  std::int64_t query_tile = 0;
-  std::int64_t key_tile = 0;
-  v1::Dtype dtype = v1::DTYPE_UNSPECIFIED;
-  bool causal = false;
+  FieldFlags request{v1::BuildBiasRequest::descriptor()};
   std::string out;
 };
 
@@ -90,6 +159,16 @@ absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
   return absl::OkStatus();
 }
 
+void PrintWritten(const std::string& path, const TensorView& bias,
+                  const GlobalFlags& globals) {
+  if (globals.json) {
+    PrintJson({{"out", path}, {"bias", TensorJson(bias)}});
+  } else {
+    std::printf("bias  %s %s\n", check::DtypeName(bias.dtype).c_str(),
+                check::ShapeText(bias.shape).c_str());
+  }
+}
+
 // With --out: every tile goes to its place in the file as it comes.
 absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
                    const Connection& connection, const GlobalFlags& globals) {
@@ -101,13 +180,13 @@ absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
   absl::Status written;
   absl::Status status;
   {
-    Progress progress("building the bias");
+    Progress progress;
     status = connection.client().BuildBias(request, [&](const BiasTile& tile) {
       written = file->Write(request, tile);
       if (!written.ok()) return false;
       done += static_cast<double>(tile.tensor.shape[1]) *
               static_cast<double>(tile.tensor.shape[2]);
-      progress.Set(
+      progress.Tell(
           absl::StrFormat("building the bias: %.0f %%", 100 * done / elements));
       return true;
     });
@@ -116,59 +195,53 @@ absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
   if (!status.ok()) return status;
   status = file->Commit();
   if (!status.ok()) return status;
-  if (globals.json) {
-    PrintJson({{"out", path}, {"bias", TensorJson(file->matrix())}});
-  } else {
-    std::printf("bias  %s %s\n", check::DtypeName(file->matrix().dtype).c_str(),
-                check::ShapeText(file->matrix().shape).c_str());
-  }
+  PrintWritten(path, file->matrix(), globals);
+  return absl::OkStatus();
+}
+
+// With --out -: a pipe takes bytes in their order alone, so that the matrix is
+// put together in memory.
+absl::Status Pipe(const v1::BuildBiasRequest& request,
+                  const Connection& connection, const GlobalFlags& globals) {
+  const absl::StatusOr<TensorResult> bias =
+      connection.client().BuildBias(request);
+  if (!bias.ok()) return bias.status();
+  const absl::Status written = WriteTensor("-", "bias", bias->tensor);
+  if (!written.ok()) return written;
+  PrintWritten("-", bias->tensor, globals);
   return absl::OkStatus();
 }
 
 absl::Status RunBias(const BiasCommandFlags& flags,
                      const GlobalFlags& globals) {
   v1::BuildBiasRequest request;
-  absl::StatusOr<v1::Bias> bias = BuildBias(flags.bias);
-  if (!bias.ok()) return bias.status();
-  *request.mutable_bias() = *std::move(bias);
-  request.set_query_start(flags.query_start);
-  request.set_query_length(flags.query_length);
-  request.set_key_start(flags.key_start);
-  // By default keys reach up to the last query.
-  request.set_key_length(flags.key_length.value_or(
-      flags.query_start + flags.query_length - flags.key_start));
-  request.set_query_tile(flags.query_tile);
-  request.set_key_tile(flags.key_tile);
-  request.set_causal(flags.causal);
-  request.set_dtype(flags.dtype);
+  absl::Status read = flags.bias.Read(request.mutable_bias());
+  if (read.ok() && flags.bias.Given("--clip")) {
+    read = SetClip(
+        flags.bias.Text("--clip"),
+        request.mutable_bias()->mutable_relative_index()->mutable_clip());
+  }
+  if (read.ok()) read = flags.request.Read(&request);
+  if (!read.ok()) return read;
+  if (!flags.request.Given("--key-length")) {
+    request.set_key_length(request.query_start() + request.query_length() -
+                           request.key_start());
+  }
   const absl::StatusOr<Connection> connection = Connection::Open(globals);
   if (!connection.ok()) return connection.status();
-  return flags.out.empty() ? Print(request, *connection, globals)
-                           : Write(request, flags.out, *connection, globals);
+  if (flags.out.empty()) return Print(request, *connection, globals);
+  return IsStandardStream(flags.out)
+             ? Pipe(request, *connection, globals)
+             : Write(request, flags.out, *connection, globals);
 }
 
 }  // namespace
 
 Command AddBias(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<BiasCommandFlags>();
-  AddBiasFlags(app, &flags->bias);
-  AddValue(app, "--query-start", &flags->query_start, "N",
-           "Position of the first query")
-      ->capture_default_str();
-  AddValue(app, "--query-length", &flags->query_length, "N", "Queries")
-      ->required();
-  AddValue(app, "--key-start", &flags->key_start, "N",
-           "Position of the first key")
-      ->capture_default_str();
-  AddValue(app, "--key-length", &flags->key_length, "N",
-           "Keys (default: up to the last query)");
-  AddValue(app, "--query-tile", &flags->query_tile, "N",
-           "Queries of a message (default: the server's choice)");
-  AddValue(app, "--key-tile", &flags->key_tile, "N", "Keys of a message");
-  AddEnumFlag(app, "--dtype", &flags->dtype,
-              "float32, float16, bfloat16, float64 (indices: int32)");
-  app->add_flag("--causal", flags->causal,
-                "-infinity where the key comes after the query");
+  flags->bias.Add(app, "Bias", kBiases);
+  flags->bias.Add(app, "Indices", kIndices);
+  flags->request.Add(app, "", kRequest);
   AddValue(app, "--out", &flags->out, "FILE",
            "An .npy, or .safetensors with the tensor bias, written "
            "tile by tile; without, a corner is printed");

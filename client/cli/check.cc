@@ -10,7 +10,6 @@
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/print.h"
-#include "client/cli/progress.h"
 #include "client/cli/rotation.h"
 #include "client/cli/safetensors.h"
 #include "client/cli/status.h"
@@ -160,13 +159,10 @@ absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
   if (!rope.ok()) return rope.status();
 
   nlohmann::ordered_json json;
-  absl::Status status;
-  {
-    const Progress progress("checking");
-    status = CheckTensors(*rope, flags, *before, *after, globals, &json);
-    if (status.ok() && !flags.moved.empty()) {
-      status = CheckMoved(flags, *after, globals, &json);
-    }
+  absl::Status status =
+      CheckTensors(*rope, flags, *before, *after, globals, &json);
+  if (status.ok() && !flags.moved.empty()) {
+    status = CheckMoved(flags, *after, globals, &json);
   }
   if (status.ok() && globals.json) PrintJson(json);
   return status;

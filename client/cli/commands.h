@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
@@ -33,5 +35,10 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals);
 Command AddExplore(CLI::App* app, const GlobalFlags* globals);
 Command AddCompletion(CLI::App* app, const GlobalFlags* globals);
 Command AddMan(CLI::App* app, const GlobalFlags* globals);
+
+// Prints what completes the last of the words of a command line, a candidate a
+// line: a word, or a word, a tab and what it means, or ":files" for the names
+// of files. `app` has all commands.
+void PrintCandidates(CLI::App* app, const std::vector<std::string>& words);
 
 }  // namespace posenc::cli

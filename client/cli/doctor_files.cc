@@ -14,8 +14,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/check/element.h"
 #include "client/cli/file.h"
-#include "client/cli/safetensors_header.h"
+#include "client/cli/safetensors.h"
 #include "client/cli/status.h"
 #include "core/doctor/doctor.h"
 #include "core/interpretation/gguf_file.h"
@@ -181,16 +182,12 @@ void ReadRows(const OffsetFile& file, const std::string& name,
   tensor.set_data(std::move(data));
 }
 
-// The dtype of floats by its name in a .safetensors file; UNSPECIFIED for
-// others.
-v1::Dtype DtypeOf(absl::string_view name) {
-  if (name == "F64") return v1::DTYPE_FLOAT64;
-  if (name == "F32") return v1::DTYPE_FLOAT32;
-  if (name == "F16") return v1::DTYPE_FLOAT16;
-  if (name == "BF16") return v1::DTYPE_BFLOAT16;
-  if (name == "F8_E4M3") return v1::DTYPE_FLOAT8_E4M3FN;
-  if (name == "F8_E5M2") return v1::DTYPE_FLOAT8_E5M2;
-  return v1::DTYPE_UNSPECIFIED;
+// The dtype of floats; UNSPECIFIED for others.
+v1::Dtype DtypeOf(const SafetensorsEntry& entry) {
+  const absl::StatusOr<TensorView> tensor = AsTensor(entry);
+  return tensor.ok() && check::SignificandBits(tensor->dtype) > 0
+             ? tensor->dtype
+             : v1::DTYPE_UNSPECIFIED;
 }
 
 // The dtype of floats by ggml's number; UNSPECIFIED for others.
@@ -221,16 +218,16 @@ absl::Status ReadTable(const OffsetFile& file, const std::string& name,
 }
 
 absl::Status ReadSavedTable(const OffsetFile& file, std::uint64_t data,
-                            const SafetensorsRange& range,
+                            const SafetensorsEntry& entry,
                             ModelDescription* input) {
-  const v1::Dtype dtype = DtypeOf(range.dtype);
+  const v1::Dtype dtype = DtypeOf(entry);
   if (dtype == v1::DTYPE_UNSPECIFIED) {
     return absl::InvalidArgumentError(
-        absl::StrCat(range.name, " is ", range.dtype,
+        absl::StrCat(entry.name, " is ", entry.dtype,
                      "; tables are F64, F32, F16, BF16, F8_E4M3, F8_E5M2"));
   }
-  return ReadTable(file, range.name, dtype, data + range.begin, range.size,
-                   input);
+  return ReadTable(file, entry.name, dtype, data + entry.begin,
+                   entry.bytes.size(), input);
 }
 
 ModelDescription ReadSafetensorsFile(const std::string& path) {
@@ -253,21 +250,21 @@ ModelDescription ReadSafetensorsFile(const std::string& path) {
   const auto layout = ParseSafetensorsHeader(header, file.size() - 8 - *size);
   if (!layout.ok()) return fail(layout.status());
   bool has_key = false;
-  for (const SafetensorsRange& range : layout->entries) {
-    if (IsTable(range.name)) {
-      status = ReadSavedTable(file, 8 + *size, range, &input);
+  for (const SafetensorsEntry& entry : layout->entries) {
+    if (IsTable(entry.name)) {
+      status = ReadSavedTable(file, 8 + *size, entry, &input);
       if (!status.ok()) return fail(status);
-    } else if (IsKeyProjection(range.name) && range.shape.size() == 2 &&
+    } else if (IsKeyProjection(entry.name) && entry.shape.size() == 2 &&
                !has_key) {
       has_key = true;
-      input.set_key_rows(range.shape[0]);
-    } else if (IsQueryProjection(range.name) && range.shape.size() == 2) {
-      const v1::Dtype dtype = DtypeOf(range.dtype);
+      input.set_key_rows(entry.shape[0]);
+    } else if (IsQueryProjection(entry.name) && entry.shape.size() == 2) {
+      const v1::Dtype dtype = DtypeOf(entry);
       // Rows of 8 bits are too coarse to be told apart.
       if (wire::ElementBytes(dtype) > 1) {
-        ReadRows(file, range.name, 8 + *size + range.begin,
-                 static_cast<std::uint64_t>(range.shape[0]),
-                 static_cast<std::uint64_t>(range.shape[1]), dtype, &input);
+        ReadRows(file, entry.name, 8 + *size + entry.begin,
+                 static_cast<std::uint64_t>(entry.shape[0]),
+                 static_cast<std::uint64_t>(entry.shape[1]), dtype, &input);
       }
     }
   }

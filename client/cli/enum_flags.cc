@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "client/cli/status.h"
@@ -62,6 +63,24 @@ std::string EnumText(const EnumDescriptor& type, int value) {
   return found == nullptr ? absl::StrCat(value) : NameOf(*found);
 }
 
+CLI::Validator EnumValidator(const EnumDescriptor& type) {
+  return CLI::Validator(
+             [&type](const std::string& text) {
+               return Find(type, text) == nullptr ? NoneOf(type, text) : "";
+             },
+             "")
+      .name(absl::StrJoin(EnumNames(type), ","));
+}
+
+std::vector<std::string> EnumValues(CLI::Option* option) {
+  try {
+    return absl::StrSplit(option->get_validator(0)->get_name(), ',',
+                          absl::SkipEmpty());
+  } catch (const CLI::OptionNotFound&) {  // there is no validator
+    return {};
+  }
+}
+
 CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name,
                          const EnumDescriptor& type, int usual,
                          std::function<void(int)> set,
@@ -72,12 +91,7 @@ CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name,
         set(Find(type, text)->number());
       },
       help);
-  // This is before the value is set.
-  option->check(CLI::Validator(
-      [&type](const std::string& text) {
-        return Find(type, text) == nullptr ? NoneOf(type, text) : "";
-      },
-      ""));
+  option->check(EnumValidator(type));  // before the value is set
   if (usual != 0) option->default_str(EnumText(type, usual));
   return option->type_name("NAME");
 }

@@ -30,6 +30,12 @@ std::string EnumText(Enum value) {
   return EnumText(*google::protobuf::GetEnumDescriptor<Enum>(), value);
 }
 
+// Refuses texts that are no name of the enum.
+CLI::Validator EnumValidator(const google::protobuf::EnumDescriptor& type);
+
+// The names that an option takes if it has such a validator first.
+std::vector<std::string> EnumValues(CLI::Option* option);
+
 // Adds a flag that sets a value of the enum. `usual` is what --help shows as
 // its default, unless that is the unspecified value.
 CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name,

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/enum_flags.h"
 #include "client/cli/options.h"
@@ -89,25 +91,23 @@ absl::Status ReadFile(const std::string& name, const std::string& path,
 
 // What the flag is read into at first. Lists, names and files are texts.
 FieldFlags::Value FieldFlags::ValueOf(const FieldFlag& row) const {
+  const std::string usual = row.usual == nullptr ? "" : row.usual;
+  std::int32_t narrow = 0;
+  std::int64_t wide = 0;
   if (row.type == nullptr) return false;
-  if (row.field == nullptr) return std::string();
+  if (row.field == nullptr) return usual;
   const FieldDescriptor* const field = FieldOf(type_, row);
-  if (field->is_repeated()) return std::string();
+  if (field->is_repeated()) return usual;
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
-      return std::int32_t{0};
+      return absl::SimpleAtoi(usual, &narrow) ? narrow : 0;
     case FieldDescriptor::CPPTYPE_INT64:
-      return std::int64_t{0};
+      return absl::SimpleAtoi(usual, &wide) ? wide : std::int64_t{0};
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return 0.0;
     default:
-      return std::string();
+      return usual;
   }
-}
-
-std::string FieldFlags::Flag::name() const {
-  const absl::string_view names = row.names;
-  return std::string(names.substr(0, names.find(',')));
 }
 
 bool FieldFlags::Flag::given() const {
@@ -115,29 +115,42 @@ bool FieldFlags::Flag::given() const {
   return on != nullptr ? *on : option->count() > 0;
 }
 
-void FieldFlags::Add(CLI::App* app, const char* group,
-                     absl::Span<const FieldFlag> rows) {
+void FieldFlags::Add(CLI::App* app, const std::string& group,
+                     absl::Span<const FieldFlag> rows,
+                     const std::string& prefix) {
+  prefix_ = prefix;
   for (const FieldFlag& row : rows) {
+    const std::string names =
+        absl::StrReplaceAll(row.names, {{"--", absl::StrCat("--", prefix)}});
     Flag& added = flags_.emplace_back();
     added.row = row;
+    added.name = names.substr(0, names.find(','));
     added.value = ValueOf(row);
     added.option = std::visit(
         [&](auto& value) {
           using Value = std::decay_t<decltype(value)>;
           if constexpr (std::is_same_v<Value, bool>) {
-            return app->add_flag(row.names, value, row.help);
+            return app->add_flag(names, value, row.help);
           } else {
-            return app->add_option(row.names, value, row.help)
-                ->type_name(row.type);
+            return app->add_option(names, value, row.help)->type_name(row.type);
           }
         },
         added.value);
-    if (*group != '\0') added.option->group(group);
+    if (!group.empty()) added.option->group(group);
+    if (row.usual != nullptr) added.option->default_str(row.usual);
+    if (row.field != nullptr && row.type != nullptr) {
+      const FieldDescriptor* const field = FieldOf(type_, row);
+      if (field->enum_type() != nullptr) {
+        added.option->check(EnumValidator(*field->enum_type()));
+      }
+    }
     if (row.of == nullptr) {
       for (const Flag& other : flags_) {
         if (other.row.of != nullptr || &other == &added) continue;
         added.option->excludes(other.option);
       }
+    } else if (*row.of == '\0') {
+      added.option->required(row.required);
     } else if (!absl::StrContains(row.of, " ")) {
       CLI::Option* const kind = Find(row.of).option;
       added.option->needs(kind);
@@ -147,8 +160,9 @@ void FieldFlags::Add(CLI::App* app, const char* group,
 }
 
 const FieldFlags::Flag& FieldFlags::Find(absl::string_view name) const {
+  const std::string full = absl::StrCat("--", prefix_, name.substr(2));
   return *std::find_if(flags_.begin(), flags_.end(),
-                       [&](const Flag& flag) { return flag.name() == name; });
+                       [&](const Flag& flag) { return flag.name == full; });
 }
 
 bool FieldFlags::Given(absl::string_view name) const {
@@ -178,22 +192,25 @@ absl::Status FieldFlags::Set(const Flag& flag, absl::string_view path,
   const Reflection& reflection = *message->GetReflection();
   const std::string* const text = std::get_if<std::string>(&flag.value);
   if (field->is_repeated()) {
-    return AddNumbers(flag.row, flag.name(), *text, field, message);
+    return AddNumbers(flag.row, flag.name, *text, field, message);
   }
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_MESSAGE:
       message = reflection.MutableMessage(message, field);
       return text == nullptr ? absl::OkStatus()
-                             : ReadFile(flag.name(), *text, message);
+                             : ReadFile(flag.name, *text, message);
     case FieldDescriptor::CPPTYPE_ENUM: {
       const absl::StatusOr<int> value =
-          ParseEnum(*field->enum_type(), flag.name(), *text);
+          ParseEnum(*field->enum_type(), flag.name, *text);
       if (!value.ok()) return value.status();
       reflection.SetEnumValue(message, field, *value);
       break;
     }
     case FieldDescriptor::CPPTYPE_BOOL:
       reflection.SetBool(message, field, true);
+      break;
+    case FieldDescriptor::CPPTYPE_STRING:
+      reflection.SetString(message, field, *text);
       break;
     case FieldDescriptor::CPPTYPE_INT32:
       reflection.SetInt32(message, field, std::get<std::int32_t>(flag.value));
@@ -210,15 +227,16 @@ absl::Status FieldFlags::Set(const Flag& flag, absl::string_view path,
 absl::Status FieldFlags::Read(Message* message) const {
   std::vector<std::string> kinds;
   for (const Flag& flag : flags_) {
-    if (flag.row.of == nullptr) kinds.push_back(flag.name());
-    if (!flag.given() || flag.row.field == nullptr) continue;
+    if (flag.row.of == nullptr) kinds.push_back(flag.name);
+    if (flag.row.field == nullptr) continue;
+    if (!flag.given() && flag.row.usual == nullptr) continue;
     std::vector<absl::string_view> paths = absl::StrSplit(flag.row.field, ' ');
     if (paths.size() > 1) {
       const std::vector<std::string> of = absl::StrSplit(flag.row.of, ' ');
       const auto kind = std::find_if(
           of.begin(), of.end(), [&](const auto& name) { return Given(name); });
       if (kind == of.end()) {
-        return UsageError(absl::StrCat(flag.name(), ": belongs to ",
+        return UsageError(absl::StrCat(flag.name, ": belongs to ",
                                        absl::StrJoin(of, " and ")));
       }
       paths[0] = paths[kind - of.begin()];
@@ -226,7 +244,7 @@ absl::Status FieldFlags::Read(Message* message) const {
     const absl::Status status = Set(flag, paths[0], message);
     if (!status.ok()) return status;
   }
-  if (!Empty()) return absl::OkStatus();
+  if (kinds.empty() || !Empty()) return absl::OkStatus();
   const std::string last = kinds.back();
   kinds.pop_back();
   return UsageError(absl::StrCat("one of ", absl::StrJoin(kinds, ", "), " and ",

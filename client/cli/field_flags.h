@@ -1,10 +1,10 @@
 // Flags that fill in a message of the contract. Each is a row, which says which
 // field it stands for.
 //
-// Some flags are kinds, of which exactly one is given; the others are details
-// of a kind. Which go together is told to CLI11: kinds exclude each other, and
-// a detail needs its kind. Values are not judged here: the server knows what
-// each field may be, and its errors name the field as the flag does.
+// Some flags are kinds, of which exactly one is given; others are details of a
+// kind, or stand alone. Which go together is told to CLI11: kinds exclude each
+// other, and a detail needs its kind. Values are not judged here: the server
+// knows what each field may be, and its errors name the field as the flag does.
 
 #pragma once
 
@@ -21,6 +21,9 @@
 
 namespace posenc::cli {
 
+// `of` of a flag that stands alone.
+inline constexpr char kAlone[] = "";
+
 struct FieldFlag {
   const char* names;  // "--alibi", or two, "--to,--padded-length"
   // A path in the message, "alibi.heads". Null: whoever reads the message asks
@@ -34,7 +37,9 @@ struct FieldFlag {
   // The kind that this is a detail of; of a flag of two kinds both, and in the
   // same order its two fields. Null for a kind.
   const char* of = nullptr;
-  bool required = false;  // the kind needs this flag
+  bool required = false;  // by the kind, or by the command
+  // The field's value without the flag, as a text; null: unset.
+  const char* usual = nullptr;
 };
 
 class FieldFlags {
@@ -43,8 +48,11 @@ class FieldFlags {
   explicit FieldFlags(const google::protobuf::Descriptor* type) : type_(type) {}
 
   // Adds the flags under a heading of --help; empty: CLI11's own. Each row
-  // stands after that of its kind. This must stay where it is from then on.
-  void Add(CLI::App* app, const char* group, absl::Span<const FieldFlag> rows);
+  // stands after that of its kind. `prefix` stands in front of all names
+  // ("new-"), which rows and callers leave out. This must stay where it is from
+  // then on.
+  void Add(CLI::App* app, const std::string& group,
+           absl::Span<const FieldFlag> rows, const std::string& prefix = "");
 
   // Whether a flag is given, by the first of its names; and the text of one
   // that takes any.
@@ -55,8 +63,8 @@ class FieldFlags {
   bool Empty() const;
 
   // Sets the fields of the flags that are given. Reads the files that they
-  // name, into the message. Errors have exit code 2 (flags, and that no kind is
-  // given) or 3 (files).
+  // name, into the message. Errors have exit code 2 (flags, and that no kind of
+  // several is given) or 3 (files).
   absl::Status Read(google::protobuf::Message* message) const;
 
  private:
@@ -64,10 +72,10 @@ class FieldFlags {
       std::variant<std::string, bool, std::int32_t, std::int64_t, double>;
   struct Flag {
     FieldFlag row;
+    std::string name;  // the first of its names, with the prefix
     CLI::Option* option = nullptr;
     Value value;
 
-    std::string name() const;  // the first of its names
     bool given() const;
   };
   Value ValueOf(const FieldFlag& row) const;
@@ -76,6 +84,7 @@ class FieldFlags {
   const Flag& Find(absl::string_view name) const;
 
   const google::protobuf::Descriptor* type_;
+  std::string prefix_;
   std::deque<Flag> flags_;  // CLI11 writes to their values
 };
 

@@ -54,6 +54,18 @@ struct Reading {
 absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
                                    const Client& client, bool one_axis);
 
+// Exit code 2, naming the flag, unless the value is in [low, high].
+absl::Status CheckRange(const char* flag, std::int64_t value, std::int64_t low,
+                        std::int64_t high);
+
+// The analysis of an encoding, by the flags' head_dim and trained length, and
+// by distances if `max_distance` is not 0.
+absl::StatusOr<v1::AnalyzeRopeResponse> Analyze(const FigureFlags& flags,
+                                                const Reading& reading,
+                                                std::int64_t max_distance,
+                                                std::int64_t distance_step,
+                                                const Client& client);
+
 // One function for each figure (figure_curves.cc, figure_tables.cc). Bad flags
 // are errors with exit code 2; others are the server's.
 absl::StatusOr<Figure> FrequenciesFigure(const FigureFlags& flags,

@@ -50,24 +50,6 @@ std::string SpecText(const v1::RopeSpec& spec) {
   return text;
 }
 
-// What the flags add to a name: "profile vllm", "layer 3".
-std::string Details(const SourceFlags& flags) {
-  std::string text;
-  if (flags.profile != v1::PROFILE_UNSPECIFIED) {
-    absl::StrAppend(&text, ", ", EnumText(flags.profile));
-  }
-  if (!flags.profile_version.empty()) {
-    absl::StrAppend(&text, " ", flags.profile_version);
-  }
-  if (flags.part != v1::MODEL_PART_UNSPECIFIED) {
-    absl::StrAppend(&text, ", ", EnumText(flags.part));
-  }
-  if (!flags.layer_type.empty()) absl::StrAppend(&text, ", ", flags.layer_type);
-  if (flags.layer_index) absl::StrAppend(&text, ", layer ", *flags.layer_index);
-  if (flags.length) absl::StrAppend(&text, ", length ", *flags.length);
-  return text;
-}
-
 absl::StatusOr<v1::ResolveRopeResponse> Resolve(const v1::RopeSource& source,
                                                 std::int32_t head_dim,
                                                 const Client& client) {
@@ -124,10 +106,11 @@ absl::StatusOr<Reading> Read(const SourceFlags& flags, v1::RopeSource source,
       flags.Empty() ? absl::StrCat("--", flags.prefix, "*") : SourceFlag(flags),
       *resolved, one_axis);
   if (!drawable.ok()) return drawable;
-  const std::string name = flags.Empty()       ? base
-                           : source.has_spec() ? SpecText(resolved->spec())
-                                               : ShortName(flags);
-  return Reading{name + Details(flags), std::move(source),
+  std::vector<std::string> parts = DetailTexts(flags.Details());
+  parts.insert(parts.begin(), flags.Empty()       ? base
+                              : source.has_spec() ? SpecText(resolved->spec())
+                                                  : ShortName(flags));
+  return Reading{absl::StrJoin(parts, ", "), std::move(source),
                  *std::move(resolved)};
 }
 
@@ -198,51 +181,20 @@ struct Distances {
 absl::StatusOr<Distances> ReadDistances(const FigureFlags& flags) {
   Distances distances;
   distances.max = flags.max_distance.value_or(4096);
-  if (distances.max < 1 || distances.max > kMaxDistance) {
-    return UsageError(absl::StrCat("--max-distance: is ", distances.max,
-                                   "; must be in [1, ", kMaxDistance, "]"));
-  }
   distances.step = flags.distance_step.value_or(
       (distances.max + kUsualDistances - 1) / kUsualDistances);
-  if (distances.step < 1 || distances.step > distances.max) {
-    return UsageError(absl::StrCat("--distance-step: is ", distances.step,
-                                   "; must be in [1, --max-distance]"));
+  absl::Status status =
+      CheckRange("--max-distance", distances.max, 1, kMaxDistance);
+  if (status.ok()) {
+    status = CheckRange("--distance-step", distances.step, 1, distances.max);
   }
+  if (!status.ok()) return status;
   if (distances.max / distances.step >= kMaxPlottedDistances) {
     return UsageError(absl::StrCat(
         "--distance-step: ", distances.max / distances.step + 1,
         " distances; a picture shows at most ", kMaxPlottedDistances));
   }
   return distances;
-}
-
-// decay or similarity over the distance, of each encoding.
-absl::StatusOr<std::vector<plot::Curve>> DistanceCurves(
-    const FigureFlags& flags, const Client& client,
-    const google::protobuf::RepeatedField<double>& (
-        v1::AnalyzeRopeResponse::*values)() const) {
-  const absl::StatusOr<Distances> distances = ReadDistances(flags);
-  if (!distances.ok()) return distances.status();
-  const absl::StatusOr<std::vector<Reading>> readings =
-      ReadBoth(flags, client, true);
-  if (!readings.ok()) return readings.status();
-  std::vector<plot::Curve> curves;
-  for (const Reading& reading : *readings) {
-    v1::AnalyzeRopeRequest request;
-    *request.mutable_rope() = reading.source;
-    request.set_head_dim(flags.head_dim);
-    request.set_max_distance(distances->max);
-    request.set_distance_step(distances->step);
-    const absl::StatusOr<v1::AnalyzeRopeResponse> response =
-        client.AnalyzeRope(request);
-    if (!response.ok()) return response.status();
-    plot::Curve curve{reading.name, {}};
-    for (const double value : ((*response).*values)()) {
-      curve.points.emplace_back(curve.points.size() * distances->step, value);
-    }
-    curves.push_back(std::move(curve));
-  }
-  return curves;
 }
 
 // "NAME: TEXT; NAME: TEXT", with what `text_of` says of the points of each
@@ -265,6 +217,35 @@ std::string Ends(const std::vector<plot::Curve>& curves) {
     const auto& [last_x, last_y] = points.back();
     return absl::StrFormat("%.4g at %.6g, %.4g at %.6g", y, x, last_y, last_x);
   });
+}
+
+// The chart with decay or similarity of each encoding over the distance.
+absl::StatusOr<Figure> OverDistance(
+    const FigureFlags& flags, const Client& client,
+    const google::protobuf::RepeatedField<double>& (
+        v1::AnalyzeRopeResponse::*values)() const,
+    plot::Chart chart) {
+  const absl::StatusOr<Distances> distances = ReadDistances(flags);
+  if (!distances.ok()) return distances.status();
+  const absl::StatusOr<std::vector<Reading>> readings =
+      ReadBoth(flags, client, true);
+  if (!readings.ok()) return readings.status();
+  for (const Reading& reading : *readings) {
+    const absl::StatusOr<v1::AnalyzeRopeResponse> response =
+        Analyze(flags, reading, distances->max, distances->step, client);
+    if (!response.ok()) return response.status();
+    plot::Curve curve{reading.name, {}};
+    for (const double value : ((*response).*values)()) {
+      curve.points.emplace_back(curve.points.size() * distances->step, value);
+    }
+    chart.curves.push_back(std::move(curve));
+  }
+  if (readings->size() == 1) {
+    absl::StrAppend(&chart.title, ": ", readings->front().name);
+  }
+  chart.x.label = "distance in positions";
+  absl::StrAppend(&chart.description, Ends(chart.curves), ".");
+  return chart;
 }
 
 // Tells where each curve is farthest from 1, as "NAME: 1.76 at 17".
@@ -291,6 +272,27 @@ std::string Names(const std::vector<Reading>& readings) {
 }
 
 }  // namespace
+
+absl::Status CheckRange(const char* flag, std::int64_t value, std::int64_t low,
+                        std::int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return UsageError(absl::StrCat(flag, ": is ", value, "; must be in [", low,
+                                 ", ", high, "]"));
+}
+
+absl::StatusOr<v1::AnalyzeRopeResponse> Analyze(const FigureFlags& flags,
+                                                const Reading& reading,
+                                                std::int64_t max_distance,
+                                                std::int64_t distance_step,
+                                                const Client& client) {
+  v1::AnalyzeRopeRequest request;
+  *request.mutable_rope() = reading.source;
+  request.set_head_dim(flags.head_dim);
+  request.set_max_distance(max_distance);
+  request.set_distance_step(distance_step);
+  request.set_trained_length(flags.trained_length.value_or(0));
+  return client.AnalyzeRope(request);
+}
 
 absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
                                    const Client& client, bool one_axis) {
@@ -341,10 +343,9 @@ absl::StatusOr<Figure> FrequenciesFigure(const FigureFlags& flags,
 
 absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
                                          const Client& client) {
-  if (flags.trained_length && *flags.trained_length < 1) {
-    return UsageError(absl::StrCat(
-        "--trained-length: is ", *flags.trained_length, "; must be positive"));
-  }
+  const absl::Status trained = CheckRange(
+      "--trained-length", flags.trained_length.value_or(1), 1, INT64_MAX);
+  if (!trained.ok()) return trained;
   const absl::StatusOr<std::vector<Reading>> readings =
       ReadBoth(flags, client, true);
   if (!readings.ok()) return readings.status();
@@ -354,12 +355,8 @@ absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
   chart.y = {"positions per full turn", true};
   std::vector<std::string> turns;
   for (const Reading& reading : *readings) {
-    v1::AnalyzeRopeRequest request;
-    *request.mutable_rope() = reading.source;
-    request.set_head_dim(flags.head_dim);
-    request.set_trained_length(flags.trained_length.value_or(0));
     const absl::StatusOr<v1::AnalyzeRopeResponse> response =
-        client.AnalyzeRope(request);
+        Analyze(flags, reading, 0, 0, client);
     if (!response.ok()) return response.status();
     chart.curves.push_back(PairCurve(reading.name, response->wavelengths()));
     turns.push_back(absl::StrCat(
@@ -380,44 +377,28 @@ absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
 
 absl::StatusOr<Figure> DecayFigure(const FigureFlags& flags,
                                    const Client& client) {
-  absl::StatusOr<std::vector<plot::Curve>> curves =
-      DistanceCurves(flags, client, &v1::AnalyzeRopeResponse::decay);
-  if (!curves.ok()) return curves.status();
   plot::Chart chart;
   chart.title = "Long-term decay (RoFormer, 3.4.3)";
-  if (curves->size() == 1) {
-    absl::StrAppend(&chart.title, ": ", curves->front().name);
-  }
-  chart.x.label = "distance in positions";
   chart.y.label = "bound on a score";
-  chart.description = absl::StrCat(
+  chart.description =
       "Mean over n of |sum over m < n of exp(i distance w_m)|, which bounds "
-      "how large a score can be at a distance. ",
-      Ends(*curves), ".");
-  chart.curves = *std::move(curves);
+      "how large a score can be at a distance. ";
   chart.shown_y = {0};
-  return chart;
+  return OverDistance(flags, client, &v1::AnalyzeRopeResponse::decay,
+                      std::move(chart));
 }
 
 absl::StatusOr<Figure> SimilarityFigure(const FigureFlags& flags,
                                         const Client& client) {
   if (!flags.image.empty()) return ImageFigure(flags, client);
-  absl::StatusOr<std::vector<plot::Curve>> curves =
-      DistanceCurves(flags, client, &v1::AnalyzeRopeResponse::similarity);
-  if (!curves.ok()) return curves.status();
   plot::Chart chart;
   chart.title = "Similarity of a vector with itself, moved away";
-  if (curves->size() == 1) {
-    absl::StrAppend(&chart.title, ": ", curves->front().name);
-  }
-  chart.x.label = "distance in positions";
   chart.y.label = "mean of cos(distance x frequency)";
-  chart.description = absl::StrCat(
-      "Mean over pairs of the cosine of distance times frequency. ",
-      Ends(*curves), ".");
-  chart.curves = *std::move(curves);
+  chart.description =
+      "Mean over pairs of the cosine of distance times frequency. ";
   chart.shown_y = {0, 1};
-  return chart;
+  return OverDistance(flags, client, &v1::AnalyzeRopeResponse::similarity,
+                      std::move(chart));
 }
 
 absl::StatusOr<Figure> CompareFigure(const FigureFlags& flags,
@@ -465,10 +446,8 @@ absl::StatusOr<Figure> KeptFigure(const FigureFlags& flags,
       OtherReadings(flags, *reference, client);
   if (!others.ok()) return others.status();
   const std::int64_t reach = flags.max_distance.value_or(kUsualReach);
-  if (reach < 2 || reach > kMaxDistance) {
-    return UsageError(absl::StrCat("--max-distance: is ", reach,
-                                   "; must be in [2, ", kMaxDistance, "]"));
-  }
+  const absl::Status far = CheckRange("--max-distance", reach, 2, kMaxDistance);
+  if (!far.ok()) return far;
   plot::Chart chart;
   chart.title = absl::StrCat(
       "What is left of a score if a reader differs from ", reference->name);

@@ -23,11 +23,6 @@ constexpr double kPi = std::numbers::pi;
 // Points of the arc that shows a turn.
 constexpr int kArcPoints = 64;
 
-absl::Status CheckRows(std::int64_t rows) {
-  if (rows >= 1) return absl::OkStatus();
-  return UsageError(absl::StrCat("--rows: is ", rows, "; must be positive"));
-}
-
 absl::Status CheckCells(std::int64_t rows, std::int64_t columns) {
   if (rows <= kMaxPlottedCells / columns) return absl::OkStatus();
   return UsageError(absl::StrCat("--rows: ", rows, " rows of ", columns,
@@ -181,7 +176,7 @@ absl::StatusOr<plot::Matrix> ImageSimilarity(const Reading& reading, int height,
 
 absl::StatusOr<Figure> AnglesFigure(const FigureFlags& flags,
                                     const Client& client) {
-  const absl::Status rows = CheckRows(flags.rows);
+  const absl::Status rows = CheckRange("--rows", flags.rows, 1, INT64_MAX);
   if (!rows.ok()) return rows;
   const absl::StatusOr<Reading> reading = ReadSource(flags, client, true);
   if (!reading.ok()) return reading.status();
@@ -222,7 +217,7 @@ absl::StatusOr<Figure> AnglesFigure(const FigureFlags& flags,
 
 absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
                                    const Client& client) {
-  const absl::Status rows = CheckRows(flags.rows);
+  const absl::Status rows = CheckRange("--rows", flags.rows, 1, INT64_MAX);
   if (!rows.ok()) return rows;
   if (flags.values != "cos" && flags.values != "sin" &&
       flags.values != "both") {
@@ -241,10 +236,9 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
   if (flags.channels) {
     const plot::Matrix& matrix = table->matrices[0];
     const int most = std::min<int>(plot::kLooks, matrix.columns);
-    if (*flags.channels < 1 || *flags.channels > most) {
-      return UsageError(absl::StrCat("--channels: is ", *flags.channels,
-                                     "; must be in [1, ", most, "]"));
-    }
+    const absl::Status channels =
+        CheckRange("--channels", *flags.channels, 1, most);
+    if (!channels.ok()) return channels;
     if (matrix.rows > kMaxPlottedDistances) {
       return UsageError(absl::StrCat("--rows: is ", matrix.rows,
                                      "; curves show at most ",
@@ -417,10 +411,8 @@ absl::StatusOr<Figure> RotationFigure(const FigureFlags& flags,
   if (!reading.ok()) return reading.status();
   const v1::RopeSpec& spec = reading->resolved.spec();
   const int width = spec.rotary_dim(), pairs = width / 2;
-  if (flags.pair < 0 || flags.pair >= pairs) {
-    return UsageError(absl::StrCat("--pair: is ", flags.pair,
-                                   "; must be in [0, ", pairs, ")"));
-  }
+  const absl::Status pair = CheckRange("--pair", flags.pair, 0, pairs - 1);
+  if (!pair.ok()) return pair;
   // A head that has the vector in this pair and zeros elsewhere.
   const int head_dim = std::max(reading->resolved.head_dim(), width);
   const int offset =

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <new>
 #include <utility>
 
@@ -53,32 +52,6 @@ absl::Status WriteAll(int fd, absl::Span<const char> part) {
     part.remove_prefix(static_cast<std::size_t>(written));
   }
   return absl::OkStatus();
-}
-
-// Copies all of a regular file to standard output.
-absl::Status CopyToStandardOutput(int fd) {
-  std::vector<char> buffer(std::size_t{1} << 20);
-  for (off_t offset = 0;;) {
-    const ssize_t got = pread(fd, buffer.data(), buffer.size(), offset);
-    if (got == 0) return absl::OkStatus();
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::ErrnoToStatus(errno, "cannot read");
-    const absl::Status status =
-        WriteAll(STDOUT_FILENO, {buffer.data(), static_cast<std::size_t>(got)});
-    if (!status.ok()) return status;
-    offset += got;
-  }
-}
-
-// Opens a file without a name in the directory of temporary files.
-int OpenNameless() {
-  const char* const directory = std::getenv("TMPDIR");
-  std::string path = absl::StrCat(
-      directory == nullptr || *directory == '\0' ? "/tmp" : directory,
-      "/posenc-XXXXXX");
-  const int fd = mkostemp(path.data(), O_CLOEXEC);
-  if (fd >= 0) unlink(path.c_str());
-  return fd;
 }
 
 }  // namespace
@@ -151,11 +124,6 @@ absl::Status WriteFile(const std::string& path,
 }
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
-  if (IsStandardStream(path)) {
-    const int nameless = OpenNameless();
-    if (nameless < 0) return SystemError(path, "cannot create a copy");
-    return OutputFile(path, "", nameless);
-  }
   std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   // 0666, of which the umask takes away, as for any file that a user makes.
   const int fd =
@@ -180,7 +148,7 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
 OutputFile::~OutputFile() {
   if (fd_ < 0) return;
   close(fd_);
-  if (!temporary_.empty()) unlink(temporary_.c_str());
+  unlink(temporary_.c_str());
 }
 
 absl::Status OutputFile::WriteAt(std::int64_t offset,
@@ -200,11 +168,6 @@ absl::Status OutputFile::WriteAt(std::int64_t offset,
 
 absl::Status OutputFile::Commit() {
   absl::Status status;
-  if (temporary_.empty()) {
-    status = CopyToStandardOutput(fd_);
-    close(std::exchange(fd_, -1));
-    return status.ok() ? status : FileError(path_, status);
-  }
   if (close(std::exchange(fd_, -1)) != 0) {
     status = SystemError(path_, "cannot write");
   } else if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {

@@ -39,7 +39,7 @@ absl::Status WriteFile(const std::string& path,
 
 // A file that is written piece by piece, in any order. Until Commit() it has a
 // name of its own beside `path` (the same directory, so that renaming is
-// atomic). For "-" it has no name, and Commit() copies it to standard output.
+// atomic). `path` is not "-".
 class OutputFile {
  public:
   static absl::StatusOr<OutputFile> Create(const std::string& path);

@@ -14,35 +14,37 @@ namespace {
 constexpr char kSliding[] = "sliding_attention";
 
 // What says how a configuration is read means nothing for a GGUF.
-absl::Status CheckFlags(const SourceFlags& flags) {
+absl::Status CheckFlags(const SourceFlags& flags,
+                        const v1::RopeSource& details) {
   for (const auto& [flag, given] :
-       {std::pair("profile", flags.profile != v1::PROFILE_UNSPECIFIED &&
-                                 flags.profile != v1::PROFILE_LLAMA_CPP),
-        std::pair("profile-version", !flags.profile_version.empty()),
-        std::pair("part", flags.part != v1::MODEL_PART_UNSPECIFIED &&
-                              flags.part != v1::MODEL_PART_TEXT),
-        std::pair("layer-index", flags.layer_index.has_value())}) {
+       {std::pair("profile", details.profile() != v1::PROFILE_UNSPECIFIED &&
+                                 details.profile() != v1::PROFILE_LLAMA_CPP),
+        std::pair("profile-version", !details.profile_version().empty()),
+        std::pair("part", details.part() != v1::MODEL_PART_UNSPECIFIED &&
+                              details.part() != v1::MODEL_PART_TEXT),
+        std::pair("layer-index", details.has_layer_index())}) {
     if (given) {
       return UsageError(absl::StrCat("--", flags.prefix, flag,
                                      ": a GGUF is read as llama.cpp reads it, "
                                      "and takes none"));
     }
   }
-  if (!flags.layer_type.empty() && flags.layer_type != kSliding &&
-      flags.layer_type != "full_attention") {
+  if (details.has_layer_type() && details.layer_type() != kSliding &&
+      details.layer_type() != "full_attention") {
     return UsageError(
-        absl::StrCat("--", flags.prefix, "layer-type: '", flags.layer_type,
+        absl::StrCat("--", flags.prefix, "layer-type: '", details.layer_type(),
                      "' is none of a GGUF's: full_attention, ", kSliding));
   }
-  if (flags.length && *flags.length < 1) {
+  if (details.has_sequence_length() && details.sequence_length() < 1) {
     return UsageError(absl::StrCat("--", flags.prefix, "length: is ",
-                                   *flags.length, "; must be > 0"));
+                                   details.sequence_length(), "; must be > 0"));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
-  const absl::Status good = CheckFlags(flags);
+  const v1::RopeSource details = flags.Details();
+  const absl::Status good = CheckFlags(flags, details);
   if (!good.ok()) return good;
   const auto fail = [&](const absl::Status& status) {
     return FileError(flags.config, status);
@@ -55,8 +57,10 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
         absl::StrCat("architecture ", gguf->architecture, " does not rotate")));
   }
   absl::StatusOr<core::ResolvedRope> rope = core::interpretation::ResolveGguf(
-      *gguf, flags.length.value_or(gguf->context_length.value_or(1)),
-      flags.layer_type == kSliding);
+      *gguf,
+      details.has_sequence_length() ? details.sequence_length()
+                                    : gguf->context_length.value_or(1),
+      details.layer_type() == kSliding);
   if (!rope.ok()) return fail(rope.status());
   const absl::Status axes = core::interpretation::SetGgufAxes(*gguf, &*rope);
   if (!axes.ok()) return fail(axes);

@@ -4,37 +4,37 @@
 #include <cmath>
 #include <numbers>
 
+#include "absl/functional/function_ref.h"
 #include "client/check/element.h"
 
 namespace posenc::cli {
 namespace {
 
-struct Pair {
-  double x, y;
-};
-
-Pair PairAt(const check::HeadsView& heads, std::int64_t offset,
-            const check::PairChannels& channels) {
-  return {check::ElementAt(heads.tensor, offset + channels.x),
-          check::ElementAt(heads.tensor, offset + channels.y)};
-}
-
-// Calls visit(token, head, offset of the head's first channel) for every head
-// of the first `most_tokens` tokens of each sequence.
-template <typename Visit>
-void ForHeads(const check::HeadIndex& index, std::int64_t most_tokens,
-              Visit visit) {
-  for (std::int64_t b = 0; b < index.batch; ++b) {
-    for (std::int64_t s = 0; s < std::min(index.tokens, most_tokens); ++s) {
-      for (std::int64_t h = 0; h < index.heads; ++h) {
-        visit(b * index.tokens + s, h, index.Offset(b, s, h));
-      }
-    }
-  }
-}
-
 double Ulps(v1::Dtype dtype, long double error, double length) {
   return static_cast<double>(error) / check::UlpAt(dtype, length);
+}
+
+// Calls `visit` for all elements of `after`, with what the motion makes of
+// `before`. `pair` is the element's, -1 where channels pass through.
+void Visit(const Motion& motion, const check::HeadsView& before,
+           const check::HeadsView& after,
+           absl::FunctionRef<bool(const check::RotatedElement& element,
+                                  std::int64_t pair)>
+               visit) {
+  const std::int64_t pairs = motion.layout.pairs;
+  check::TokenRotation rotation;
+  rotation.frequencies.assign(motion.frequencies.begin(),
+                              motion.frequencies.begin() + pairs);
+  rotation.attention_factor = motion.amplitude;
+  rotation.before = rotation.after = motion.layout;
+  std::int64_t seen = 0;  // channels that turn: two for each pair
+  check::VisitRotatedHeads(
+      rotation, before, after,
+      [&](std::int64_t) { return static_cast<long double>(motion.shift); },
+      /*token_step=*/1,
+      [&](const check::RotatedElement& element) {
+        return visit(element, element.passes_through ? -1 : seen++ / 2 % pairs);
+      });
 }
 
 }  // namespace
@@ -59,20 +59,10 @@ MotionError Measure(const Motion& motion, const check::HeadsView& before,
   MotionError error;
   error.max_bound = bound.ulps;
   const v1::Dtype dtype = before.tensor.dtype;
-  const std::int64_t pairs = motion.layout.pairs;
-  std::vector<long double> cosines, sines;
-  std::vector<bool> rotates(static_cast<std::size_t>(before.index.head_dim));
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    const long double angle =
-        static_cast<long double>(motion.shift) * motion.frequencies[i];
-    cosines.push_back(motion.amplitude * std::cos(angle));
-    sines.push_back(motion.amplitude * std::sin(angle));
-    const check::PairChannels channels = motion.layout.Channels(i);
-    rotates[channels.x] = rotates[channels.y] = true;
-  }
   // Radians that angles may be off by, for each pair.
   std::vector<double> from_angles;
-  for (std::int64_t i = 0; i < pairs; ++i) {
+  from_angles.reserve(static_cast<std::size_t>(motion.layout.pairs));
+  for (std::int64_t i = 0; i < motion.layout.pairs; ++i) {
     const double w = std::abs(motion.frequencies[i]);
     const double of_shift =
         w > 0 ? (4 + std::abs(std::log(w))) *
@@ -80,43 +70,37 @@ MotionError Measure(const Motion& motion, const check::HeadsView& before,
               : 0;
     from_angles.push_back(w * bound.angle_unit * (2 * p_max + of_shift));
   }
-  std::vector<bool> bad_tokens(
-      static_cast<std::size_t>(before.index.batch * before.index.tokens));
-  std::vector<bool> bad_heads(static_cast<std::size_t>(before.index.heads));
-  std::int64_t token = 0, head = 0;
-  const auto judge = [&](long double off, double length, double most) {
-    const double ulps = Ulps(dtype, off, length);
-    error.max_ulps = std::max(error.max_ulps, ulps);
-    error.max_bound = std::max(error.max_bound, most);
-    if (ulps <= most) return;
-    if (error.within) {
-      error.first_token = token;
-      error.first_head = head;
-    }
-    error.within = false;
-    bad_tokens[token] = bad_heads[head] = true;
-  };
-  ForHeads(before.index, most_tokens,
-           [&](std::int64_t t, std::int64_t h, std::int64_t offset) {
-             token = t;
-             head = h;
-             for (std::int64_t i = 0; i < pairs; ++i) {
-               const check::PairChannels channels = motion.layout.Channels(i);
-               const Pair a = PairAt(before, offset, channels);
-               const Pair b = PairAt(after, offset, channels);
-               const long double x = a.x * cosines[i] - a.y * sines[i];
-               const long double y = a.x * sines[i] + a.y * cosines[i];
-               const double length = std::hypot(a.x, a.y);
-               judge(std::max(std::abs(b.x - x), std::abs(b.y - y)), length,
-                     bound.ulps + Ulps(dtype, from_angles[i] * length, length));
-             }
-             for (std::int64_t d = 0; d < before.index.head_dim; ++d) {
-               if (rotates[d]) continue;
-               const double a = check::ElementAt(before.tensor, offset + d);
-               const double b = check::ElementAt(after.tensor, offset + d);
-               judge(std::abs(a - b), std::abs(a), bound.ulps);
-             }
-           });
+  const check::HeadIndex& at = before.index;
+  std::vector<bool> bad_tokens(static_cast<std::size_t>(at.batch * at.tokens));
+  std::vector<bool> bad_heads(static_cast<std::size_t>(at.heads));
+  Visit(motion, before, after,
+        [&](const check::RotatedElement& element, std::int64_t pair) {
+          const std::int64_t s = element.index / at.token_stride % at.tokens;
+          if (s >= most_tokens) return false;
+          const double length =
+              static_cast<double>(pair < 0 ? std::abs(element.exact)
+                                           : std::hypot(element.x, element.y));
+          const double most =
+              pair < 0 ? bound.ulps
+                       : bound.ulps +
+                             Ulps(dtype, from_angles[pair] * length, length);
+          const double ulps =
+              Ulps(dtype, std::abs(element.actual - element.exact), length);
+          error.max_ulps = std::max(error.max_ulps, ulps);
+          error.max_bound = std::max(error.max_bound, most);
+          if (ulps <= most) return true;
+          const std::int64_t b =
+              at.batch > 1 ? element.index / at.batch_stride % at.batch : 0;
+          const std::int64_t token = b * at.tokens + s;
+          const std::int64_t head = element.index / at.head_stride % at.heads;
+          if (error.within) {
+            error.first_token = token;
+            error.first_head = head;
+          }
+          error.within = false;
+          bad_tokens[token] = bad_heads[head] = true;
+          return true;
+        });
   error.tokens = std::count(bad_tokens.begin(), bad_tokens.end(), true);
   error.heads = std::count(bad_heads.begin(), bad_heads.end(), true);
   return error;
@@ -125,18 +109,20 @@ MotionError Measure(const Motion& motion, const check::HeadsView& before,
 std::vector<double> MeasuredAngles(const check::PairLayout& layout,
                                    const check::HeadsView& before,
                                    const check::HeadsView& after) {
+  Motion still;
+  still.layout = layout;
+  still.frequencies.resize(static_cast<std::size_t>(layout.pairs));
   std::vector<long double> cross(layout.pairs), dot(layout.pairs);
-  ForHeads(before.index, before.index.tokens,
-           [&](std::int64_t, std::int64_t, std::int64_t offset) {
-             for (std::int64_t i = 0; i < layout.pairs; ++i) {
-               const Pair a = PairAt(before, offset, layout.Channels(i));
-               const Pair b = PairAt(after, offset, layout.Channels(i));
-               cross[i] += static_cast<long double>(a.x) * b.y -
-                           static_cast<long double>(a.y) * b.x;
-               dot[i] += static_cast<long double>(a.x) * b.x +
-                         static_cast<long double>(a.y) * b.y;
-             }
-           });
+  // Both sums are of the products with x, and then with y, of the pair after.
+  bool is_x = false;
+  Visit(still, before, after,
+        [&](const check::RotatedElement& element, std::int64_t pair) {
+          if (pair < 0) return true;
+          is_x = !is_x;
+          cross[pair] += (is_x ? -element.y : element.x) * element.actual;
+          dot[pair] += (is_x ? element.x : element.y) * element.actual;
+          return true;
+        });
   std::vector<double> angles;
   angles.reserve(static_cast<std::size_t>(layout.pairs));
   for (std::int64_t i = 0; i < layout.pairs; ++i) {

@@ -136,6 +136,10 @@ int Main(int argc, char** argv) {
       AddCompletion);
   add("man", "This program's manual page", "man | man -l -", AddMan);
 
+  if (argc > 1 && !std::strcmp(argv[1], "__complete")) {  // a shell asks
+    PrintCandidates(&app, {argv + 2, argv + argc});
+    return kExitOk;
+  }
   const auto refuse = [&](absl::string_view fact) {
     // The parser may have stopped before --json, which holds for errors too.
     bool json = false;

@@ -19,8 +19,8 @@ namespace posenc::cli {
 
 class MatrixFile {
  public:
-  // An .npy file, or a .safetensors file with one tensor of this name. `path`
-  // appears with Commit().
+  // An .npy file, or a .safetensors file with one tensor of this name. `path`,
+  // which is not "-", appears with Commit().
   static absl::StatusOr<MatrixFile> Create(const std::string& path,
                                            const std::string& name);
 

@@ -1,16 +1,20 @@
 #include "client/cli/npy.h"
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "client/check/element.h"
 #include "client/cli/file.h"
+#include "client/cli/safetensors.h"
 #include "client/cli/status.h"
+#include "nlohmann/json.hpp"
 #include "posenc/wire/frame.h"
 
 namespace posenc::cli {
@@ -36,109 +40,27 @@ absl::Status Malformed(absl::string_view fact) {
   return absl::InvalidArgumentError(absl::StrCat("not a .npy file: ", fact));
 }
 
-// Reads the header, which is a Python literal: a dict with a string, a bool and
-// a tuple of integers, in any order. NumPy evaluates it with ast.literal_eval;
-// this recursive descent takes what NumPy writes, and other spacing and quotes.
-// Every Take*() skips white space, then consumes what it is named for or
-// nothing.
-class HeaderParser {
- public:
-  explicit HeaderParser(absl::string_view text) : text_(text) {}
-
-  absl::Status Parse() {
-    if (!Take('{')) return Malformed("the header is no dict");
-    while (!Take('}')) {
-      absl::string_view key;
-      if (!TakeString(&key) || !Take(':')) {
-        return Malformed("the header is no dict of names");
-      }
-      absl::Status status;
-      if (key == "descr" && !has_descr_) {
-        has_descr_ = true;
-        if (!TakeString(&descr)) {
-          return absl::InvalidArgumentError(
-              "structured dtypes are not supported; save one plain array");
-        }
-      } else if (key == "fortran_order" && !has_order_) {
-        has_order_ = true;
-        fortran_order = TakeWord("True");
-        if (!fortran_order && !TakeWord("False")) {
-          return Malformed("fortran_order is neither True nor False");
-        }
-      } else if (key == "shape" && !has_shape_) {
-        has_shape_ = true;
-        if (!TakeShape()) return Malformed("shape is no tuple of integers");
-      } else {
-        return Malformed(
-            absl::StrCat("unknown or repeated key '", key, "' in the header"));
-      }
-      if (!Take(',') && !Peek('}')) return Malformed("the header's dict ends");
+// The header is a Python literal: a dict with a string, a bool and a tuple of
+// integers. In JSON brackets, words and quotes are others, and no comma ends a
+// list. What is nested more deeply than a tuple is left out.
+nlohmann::json HeaderOf(absl::string_view literal) {
+  const std::string other = absl::StrReplaceAll(literal, {{"'", "\""},
+                                                          {"(", "["},
+                                                          {")", "]"},
+                                                          {"True", "true"},
+                                                          {"False", "false"}});
+  std::string text;
+  for (const char c : other) {
+    if (c == ']' || c == '}') {
+      const std::size_t last = text.find_last_not_of(" \n");
+      if (last != std::string::npos && text[last] == ',') text.resize(last);
     }
-    SkipSpace();
-    if (!text_.empty()) return Malformed("the header goes on after its dict");
-    if (!has_descr_ || !has_order_ || !has_shape_) {
-      return Malformed("the header lacks descr, fortran_order or shape");
-    }
-    return absl::OkStatus();
+    text += c;
   }
-
-  absl::string_view descr;
-  bool fortran_order = false;
-  std::vector<std::int64_t> shape;
-
- private:
-  void SkipSpace() { text_ = absl::StripLeadingAsciiWhitespace(text_); }
-
-  bool Peek(char c) {
-    SkipSpace();
-    return !text_.empty() && text_[0] == c;
-  }
-
-  bool Take(char c) {
-    if (!Peek(c)) return false;
-    text_.remove_prefix(1);
-    return true;
-  }
-
-  bool TakeWord(absl::string_view word) {
-    SkipSpace();
-    if (!absl::StartsWith(text_, word)) return false;
-    text_.remove_prefix(word.size());
-    return true;
-  }
-
-  bool TakeString(absl::string_view* value) {
-    const char quote = Peek('"') ? '"' : '\'';
-    if (!Take(quote)) return false;
-    const std::size_t end = text_.find(quote);
-    if (end == absl::string_view::npos) return false;
-    *value = text_.substr(0, end);
-    text_.remove_prefix(end + 1);
-    return true;
-  }
-
-  bool TakeShape() {
-    if (!Take('(')) return false;
-    while (!Take(')')) {
-      SkipSpace();
-      std::size_t digits = 0;
-      while (digits < text_.size() && absl::ascii_isdigit(text_[digits])) {
-        ++digits;
-      }
-      std::int64_t extent;
-      if (!absl::SimpleAtoi(text_.substr(0, digits), &extent)) return false;
-      text_.remove_prefix(digits);
-      shape.push_back(extent);
-      if (!Take(',') && !Peek(')')) return false;
-    }
-    return true;
-  }
-
-  absl::string_view text_;
-  bool has_descr_ = false;
-  bool has_order_ = false;
-  bool has_shape_ = false;
-};
+  const auto keep = [](int depth, nlohmann::json::parse_event_t,
+                       nlohmann::json&) { return depth <= 2; };
+  return nlohmann::json::parse(text, keep, /*allow_exceptions=*/false);
+}
 
 absl::StatusOr<v1::Dtype> DtypeOf(absl::string_view descr) {
   for (const Descr& known : kDescrs) {
@@ -188,28 +110,38 @@ absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
                                   text.size() - header_start));
   }
 
-  HeaderParser header(text.substr(header_start, header_size));
-  const absl::Status parsed = header.Parse();
-  if (!parsed.ok()) return parsed;
-  const absl::StatusOr<v1::Dtype> dtype = DtypeOf(header.descr);
+  const nlohmann::json header =
+      HeaderOf(text.substr(header_start, header_size));
+  if (!header.is_object() || header.size() != 3 || !header.contains("descr") ||
+      !header.contains("fortran_order") || !header.contains("shape")) {
+    return Malformed("the header is no dict of descr, fortran_order and shape");
+  }
+  if (!header["descr"].is_string()) {
+    return absl::InvalidArgumentError(
+        "structured dtypes are not supported; save one plain array");
+  }
+  const absl::StatusOr<v1::Dtype> dtype =
+      DtypeOf(header["descr"].get<std::string>());
   if (!dtype.ok()) return dtype.status();
-  if (header.fortran_order) {
+  if (header["fortran_order"] != false) {
     return absl::InvalidArgumentError(
         "fortran_order is True; save it in C order "
         "(numpy.ascontiguousarray)");
   }
-  const std::int64_t count = check::ElementCount(header.shape);
+  const absl::optional<std::vector<std::int64_t>> shape =
+      ExtentsOf(header["shape"]);
+  if (!shape) return Malformed("shape is no tuple of integers");
+  const std::int64_t count = check::ElementCount(*shape);
   const std::size_t size = wire::ElementBytes(*dtype);
   const absl::Span<const char> data = bytes.subspan(header_start + header_size);
   // Compared by division, since count * size may wrap.
   if (count < 0 || data.size() % size != 0 ||
       static_cast<std::uint64_t>(count) != data.size() / size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shape ", check::ShapeText(header.shape), " of ",
-                     check::DtypeName(*dtype), " does not match ", data.size(),
-                     " bytes of data"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shape ", check::ShapeText(*shape), " of ", check::DtypeName(*dtype),
+        " does not match ", data.size(), " bytes of data"));
   }
-  return TensorView{*dtype, header.shape, data};
+  return TensorView{*dtype, *shape, data};
 }
 
 absl::StatusOr<std::string> NpyHeader(const TensorView& tensor) {

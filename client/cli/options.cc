@@ -37,20 +37,38 @@ absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   return absl::OkStatus();
 }
 
-// Sets how it is interpreted: --profile, --profile-version, --part,
-// --layer-type, --layer-index, --length.
-void SetInterpretation(const SourceFlags& flags, v1::RopeSource* source) {
-  if (flags.profile != v1::PROFILE_UNSPECIFIED) {
-    source->set_profile(flags.profile);
-  }
-  if (!flags.profile_version.empty()) {
-    source->set_profile_version(flags.profile_version);
-  }
-  if (flags.part != v1::MODEL_PART_UNSPECIFIED) source->set_part(flags.part);
-  if (!flags.layer_type.empty()) source->set_layer_type(flags.layer_type);
-  if (flags.layer_index) source->set_layer_index(*flags.layer_index);
-  if (flags.length) source->set_sequence_length(*flags.length);
-}
+constexpr FieldFlag kDetails[] = {
+    {"--profile", "profile", "NAME",
+     "Whose reading: hf, vllm, llama_cpp, gpt_oss, deepseek, mistral, mlx "
+     "(default hf)",
+     kAlone},
+    {"--profile-version", "profile_version", "VERSION",
+     "Version of the profile's project, for example 0.21.0 of vllm (default: "
+     "the newest that is known)",
+     kAlone},
+    {"--part", "part", "NAME",
+     "Which part of the model: text, vision, audio, indexer (default text, or "
+     "the tower that the file is)",
+     kAlone},
+    {"--layer-type", "layer_type", "NAME", "full_attention, sliding_attention",
+     kAlone},
+    {"--layer-index", "layer_index", "N", "Which layer, from 0", kAlone},
+    {"--length", "sequence_length", "N",
+     "Tokens that length-dependent scalings (dynamic_ntk, longrope) are "
+     "evaluated at",
+     kAlone},
+};
+
+constexpr FieldFlag kPositions[] = {
+    {"--start", "start", "N", "Token t of every sequence stands at N + t"},
+    {"--starts", "starts.values", "LIST", "One start per sequence: 0,-3"},
+    {"--ids", "ids", "FILE",
+     "One position per token: an .npy, or FILE.safetensors:NAME"},
+    {"--cu-seqlens", "packed.cu_seqlens", "LIST",
+     "Ends of packed sequences, with a 0 in front: 0,3,7"},
+    {"--packed-starts", "packed.starts", "LIST",
+     "First position of each packed sequence", "--cu-seqlens"},
+};
 
 }  // namespace
 
@@ -78,55 +96,61 @@ bool SourceFlags::Empty() const {
 }
 
 bool SourceFlags::Given() const {
-  return !Empty() || profile != v1::PROFILE_UNSPECIFIED ||
-         !profile_version.empty() || part != v1::MODEL_PART_UNSPECIFIED ||
-         !layer_type.empty() || layer_index || length;
+  return !Empty() || Details().ByteSizeLong() > 0;
 }
 
 std::string SourceFlags::Name() const {
   return !preset.empty() ? preset : !config.empty() ? config : "spec";
 }
 
+v1::RopeSource SourceFlags::Details() const {
+  v1::RopeSource source;
+  details.Read(&source).IgnoreError();  // CLI11 knows the values to be right
+  return source;
+}
+
+std::vector<std::string> DetailTexts(const v1::RopeSource& details) {
+  std::vector<std::string> texts;
+  if (details.profile() != v1::PROFILE_UNSPECIFIED) {
+    texts.push_back("profile " + EnumText(details.profile()));
+  }
+  if (!details.profile_version().empty()) {
+    texts.push_back("version " + details.profile_version());
+  }
+  if (details.part() != v1::MODEL_PART_UNSPECIFIED) {
+    texts.push_back("part " + EnumText(details.part()));
+  }
+  if (details.has_layer_type()) {
+    texts.push_back("layer " + details.layer_type());
+  }
+  if (details.has_layer_index()) {
+    texts.push_back(absl::StrCat("layer ", details.layer_index()));
+  }
+  if (details.has_sequence_length()) {
+    texts.push_back(absl::StrCat("length ", details.sequence_length()));
+  }
+  return texts;
+}
+
 void AddSourceFlags(CLI::App* app, const std::string& prefix,
                     const std::string& group, SourceFlags* flags) {
   flags->prefix = prefix;
   const std::string dashes = "--" + prefix;
-  const auto add = [&](const char* name, auto* value, const char* type,
-                       const char* text) {
-    return app->add_option(dashes + name, *value, text)
-        ->type_name(type)
-        ->group(group);
-  };
-  CLI::Option* const preset = add("preset", &flags->preset, "NAME",
-                                  "Name of a model that `posenc info` lists");
-  CLI::Option* const config =
-      add("config", &flags->config, "FILE",
-          "A model's config.json (-: stdin), or its .gguf as llama.cpp reads "
-          "it");
-  CLI::Option* const spec = add("spec", &flags->spec, "JSON",
-                                "posenc.v1.RopeSpec as JSON, for example "
-                                "{\"pairing\":\"PAIRING_INTERLEAVED\"}");
-  preset->excludes(config)->excludes(spec);
-  config->excludes(spec);
-  AddEnumFlag(app, dashes + "profile", &flags->profile,
-              "Whose reading: hf, vllm, llama_cpp, gpt_oss, deepseek, "
-              "mistral, mlx (default hf)")
-      ->group(group);
-  add("profile-version", &flags->profile_version, "VERSION",
-      "Version of the profile's project, for example 0.21.0 of vllm (default: "
-      "the newest that is known)");
-  AddEnumFlag(
-      app, dashes + "part", &flags->part,
-      "Which part of the model: text, vision, audio, indexer (default text, or "
-      "the tower that the file is)")
-      ->group(group);
-  CLI::Option* const type = add("layer-type", &flags->layer_type, "NAME",
-                                "full_attention, sliding_attention");
-  add("layer-index", &flags->layer_index, "N", "Which layer, from 0")
-      ->excludes(type);
-  add("length", &flags->length, "N",
-      "Tokens that length-dependent scalings (dynamic_ntk, longrope) are "
-      "evaluated at");
+  CLI::Option* const preset =
+      AddValue(app, dashes + "preset", &flags->preset, "NAME",
+               "Name of a model that `posenc info` lists");
+  CLI::Option* const config = AddValue(
+      app, dashes + "config", &flags->config, "FILE",
+      "A model's config.json (-: stdin), or its .gguf as llama.cpp reads it");
+  CLI::Option* const spec = AddValue(app, dashes + "spec", &flags->spec, "JSON",
+                                     "posenc.v1.RopeSpec as JSON, for example "
+                                     "{\"pairing\":\"PAIRING_INTERLEAVED\"}");
+  preset->excludes(config)->excludes(spec)->group(group);
+  config->excludes(spec)->group(group);
+  spec->group(group);
+  flags->details.Add(app, group, kDetails, prefix);
+  app->get_option(dashes + "layer-index")
+      ->excludes(app->get_option(dashes + "layer-type"));
 }
 
 absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
@@ -140,7 +164,7 @@ absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
   if (!status.ok()) return status;
   // A GGUF is read whole by now; the flags would be of a configuration.
   const bool is_gguf = !flags.config.empty() && source.has_spec();
-  if (!is_gguf) SetInterpretation(flags, &source);
+  if (!is_gguf) source.MergeFrom(flags.Details());
   return source;
 }
 
@@ -148,7 +172,7 @@ absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
                                             const SourceFlags& flags) {
   if (!flags.Empty()) return BuildSource(flags);
   v1::RopeSource source = base;
-  SetInterpretation(flags, &source);
+  source.MergeFrom(flags.Details());
   return source;
 }
 
@@ -204,70 +228,18 @@ absl::StatusOr<std::vector<std::int32_t>> ParseExtents(
   return extents;
 }
 
-bool PositionFlags::Empty() const {
-  return !start && starts.empty() && ids.empty() && cu_seqlens.empty();
-}
-
 void AddPositionFlags(CLI::App* app, const std::string& prefix,
-                      const std::string& group, PositionFlags* flags) {
-  flags->prefix = prefix;
-  const std::string dashes = "--" + prefix;
-  const auto add = [&](const char* name, auto* value, const char* text) {
-    return app->add_option(dashes + name, *value, text)->group(group);
-  };
-  add("start", &flags->start, "Token t of every sequence stands at N + t")
-      ->type_name("N");
-  add("starts", &flags->starts, "One start per sequence: 0,-3")
-      ->type_name("LIST");
-  add("ids", &flags->ids,
-      "One position per token: an .npy, or FILE.safetensors:NAME")
-      ->type_name("FILE");
-  add("cu-seqlens", &flags->cu_seqlens,
-      "Ends of packed sequences, with a 0 in front: 0,3,7")
-      ->type_name("LIST");
-  add("packed-starts", &flags->packed_starts,
-      "First position of each packed sequence")
-      ->type_name("LIST");
+                      const std::string& group, FieldFlags* flags) {
+  flags->Add(app, group, kPositions, prefix);
 }
 
-absl::StatusOr<v1::Positions> BuildPositions(const PositionFlags& flags) {
-  const std::string dashes = "--" + flags.prefix;
-  const int kinds = flags.start.has_value() + !flags.starts.empty() +
-                    !flags.ids.empty() + !flags.cu_seqlens.empty();
-  if (kinds != 1) {
-    return UsageError(
-        absl::StrCat(kinds == 0 ? "no" : absl::StrCat(kinds, " kinds of"),
-                     " positions; give one of ", dashes, "start, ", dashes,
-                     "starts, ", dashes, "ids and ", dashes, "cu-seqlens"));
-  }
-  if (!flags.packed_starts.empty() && flags.cu_seqlens.empty()) {
-    return UsageError(absl::StrCat(dashes, "packed-starts: belongs to ", dashes,
-                                   "cu-seqlens"));
-  }
+absl::StatusOr<v1::Positions> BuildPositions(const FieldFlags& flags) {
   v1::Positions positions;
-  if (flags.start) {
-    positions.set_start(*flags.start);
-  } else if (!flags.starts.empty()) {
-    const auto values = ParseIntegers(dashes + "starts", flags.starts);
-    if (!values.ok()) return values.status();
-    positions.mutable_starts()->mutable_values()->Assign(values->begin(),
-                                                         values->end());
-  } else if (!flags.ids.empty()) {
-    const absl::Status status =
-        ReadTensor(dashes + "ids", flags.ids, positions.mutable_ids());
-    if (!status.ok()) return status;
-  } else {
-    const auto lengths = ParseIntegers(dashes + "cu-seqlens", flags.cu_seqlens);
-    if (!lengths.ok()) return lengths.status();
-    v1::PackedSequences* const packed = positions.mutable_packed();
-    packed->mutable_cu_seqlens()->Assign(lengths->begin(), lengths->end());
-    if (!flags.packed_starts.empty()) {
-      const auto starts =
-          ParseIntegers(dashes + "packed-starts", flags.packed_starts);
-      if (!starts.ok()) return starts.status();
-      packed->mutable_starts()->Assign(starts->begin(), starts->end());
-    }
+  const absl::Status status = flags.Read(&positions);
+  if (flags.Empty()) {
+    return UsageError(absl::StrCat("no positions; ", status.message()));
   }
+  if (!status.ok()) return status;
   return positions;
 }
 

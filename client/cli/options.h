@@ -5,13 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cli/field_flags.h"
 #include "client/cli/file.h"
 #include "client/flags/security_flags.h"
 #include "posenc/client.h"
@@ -44,12 +44,10 @@ struct SourceFlags {
   std::string preset;  // a name that the server knows
   std::string config;  // the path of a config.json
   std::string spec;    // a posenc.v1.RopeSpec as JSON
-  v1::Profile profile = v1::PROFILE_UNSPECIFIED;
-  std::string profile_version;
-  v1::ModelPart part = v1::MODEL_PART_UNSPECIFIED;
-  std::string layer_type;
-  std::optional<std::int32_t> layer_index;
-  std::optional<std::int64_t> length;
+  FieldFlags details{v1::RopeSource::descriptor()};
+
+  // Profile, its version, part, layer and length alone.
+  v1::RopeSource Details() const;
 
   // True without --preset, --config and --spec.
   bool Empty() const;
@@ -60,6 +58,9 @@ struct SourceFlags {
   // What people call it: "llama-3.1-8b", the configuration's file, or "spec".
   std::string Name() const;
 };
+
+// What the details add to a name: "profile vllm", "layer 3".
+std::vector<std::string> DetailTexts(const v1::RopeSource& details);
 
 // `prefix` stands before every name ("compare-"), so that one command may take
 // two encodings. `group` is the heading of these flags in --help.
@@ -76,25 +77,13 @@ absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
                                             const SourceFlags& flags);
 
 // The positions of tokens, in one of four forms: --start, --starts, --ids or
-// --cu-seqlens.
-struct PositionFlags {
-  std::string prefix;                 // stands before the flags' names: "new-"
-  std::optional<std::int64_t> start;  // token t of every sequence: start + t
-  std::string starts;                 // a start per sequence: "0,-3"
-  std::string ids;                    // a file with a position per token
-  std::string cu_seqlens;             // ends of packed sequences: "0,3,7"
-  std::string packed_starts;          // with cu_seqlens: a start per sequence
-
-  // True if none of the four forms is given.
-  bool Empty() const;
-};
-
+// --cu-seqlens. `flags` are of Positions.
 void AddPositionFlags(CLI::App* app, const std::string& prefix,
-                      const std::string& group, PositionFlags* flags);
+                      const std::string& group, FieldFlags* flags);
 
-// The message for the one form that is given; exit code 2 if there are more or
-// none. --ids reads its file.
-absl::StatusOr<v1::Positions> BuildPositions(const PositionFlags& flags);
+// The message for the one form that is given; exit code 2 if there is none.
+// --ids reads its file.
+absl::StatusOr<v1::Positions> BuildPositions(const FieldFlags& flags);
 
 // --layout, which must be given.
 void AddLayoutFlag(CLI::App* app, v1::Layout* layout);

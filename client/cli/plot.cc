@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -21,7 +20,6 @@
 #include "client/cli/misspelt.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
-#include "client/plot/svg.h"
 
 namespace posenc::cli {
 namespace {
@@ -140,17 +138,6 @@ absl::Status CheckFlags(const CLI::App& app, const PlotFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status CheckSides(const PlotFlags& flags) {
-  for (const auto& [flag, side, least] :
-       {std::tuple("--width", flags.width, kMinWidth),
-        std::tuple("--height", flags.height, kMinHeight)}) {
-    if (side >= least && side <= kMaxSide) continue;
-    return UsageError(absl::StrCat(flag, ": is ", side, "; must be in [", least,
-                                   ", ", kMaxSide, "]"));
-  }
-  return absl::OkStatus();
-}
-
 // What --output may be: a file for the picture, or nothing if --json asks for
 // the numbers.
 absl::Status CheckOutput(const PlotFlags& flags, const GlobalFlags& globals) {
@@ -169,7 +156,7 @@ absl::Status CheckOutput(const PlotFlags& flags, const GlobalFlags& globals) {
       absl::StrCat("--output: '", flags.output, "' does not end in .svg"));
 }
 
-plot::Scene DrawFigure(const Figure& figure, const PlotFlags& flags) {
+std::string DrawFigure(const Figure& figure, const PlotFlags& flags) {
   return std::visit(
       [&](const auto& data) {
         return plot::Draw(data, flags.width, flags.height);
@@ -229,9 +216,13 @@ absl::Status RunPlot(const CLI::App& app, const PlotFlags& flags,
   const absl::StatusOr<const FigureRow*> row = FindFigure(flags.figure);
   if (!row.ok()) return row.status();
   absl::Status status = CheckFlags(app, flags);
-  if (status.ok()) status = CheckSides(flags);
-  if (!status.ok()) return status;
-  status = CheckOutput(flags, globals);
+  if (status.ok()) {
+    status = CheckRange("--width", flags.width, kMinWidth, kMaxSide);
+  }
+  if (status.ok()) {
+    status = CheckRange("--height", flags.height, kMinHeight, kMaxSide);
+  }
+  if (status.ok()) status = CheckOutput(flags, globals);
   if (!status.ok()) return status;
   const absl::StatusOr<Connection> connection = Connection::Open(globals);
   if (!connection.ok()) return connection.status();
@@ -240,7 +231,7 @@ absl::Status RunPlot(const CLI::App& app, const PlotFlags& flags,
   if (!figure.ok()) return figure.status();
   std::size_t bytes = 0;
   if (!flags.output.empty()) {
-    const std::string picture = plot::ToSvg(DrawFigure(*figure, flags));
+    const std::string picture = DrawFigure(*figure, flags);
     bytes = picture.size();
     status = Write(flags.output, picture);
     if (!status.ok()) return status;

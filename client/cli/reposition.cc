@@ -4,6 +4,7 @@
 // one call each.
 
 #include <memory>
+#include <optional>
 
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
@@ -20,8 +21,8 @@ namespace {
 struct RepositionFlags {
   SourceFlags old_rope;
   SourceFlags new_rope;
-  PositionFlags old_positions;
-  PositionFlags new_positions;
+  FieldFlags old_positions{v1::Positions::descriptor()};
+  FieldFlags new_positions{v1::Positions::descriptor()};
   std::optional<std::int64_t> shift;
   std::string shifts;
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;

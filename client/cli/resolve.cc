@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <memory>
 #include <numbers>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -147,22 +148,8 @@ void PrintDifference(const v1::RopeDifference& difference,
 // What the flags name as the other encoding: "spec", "llama-3-8b, profile
 // vllm", or "length 4096" for the same model at another length.
 std::string VariantName(const SourceFlags& flags) {
-  std::vector<std::string> parts;
-  if (!flags.Empty()) parts.push_back(flags.Name());
-  if (flags.profile != v1::PROFILE_UNSPECIFIED) {
-    parts.push_back("profile " + EnumText(flags.profile));
-  }
-  if (!flags.profile_version.empty()) {
-    parts.push_back("version " + flags.profile_version);
-  }
-  if (flags.part != v1::MODEL_PART_UNSPECIFIED) {
-    parts.push_back("part " + EnumText(flags.part));
-  }
-  if (!flags.layer_type.empty()) parts.push_back("layer " + flags.layer_type);
-  if (flags.layer_index) {
-    parts.push_back(absl::StrCat("layer ", *flags.layer_index));
-  }
-  if (flags.length) parts.push_back(absl::StrCat("length ", *flags.length));
+  std::vector<std::string> parts = DetailTexts(flags.Details());
+  if (!flags.Empty()) parts.insert(parts.begin(), flags.Name());
   return absl::StrJoin(parts, ", ");
 }
 

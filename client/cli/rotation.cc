@@ -12,46 +12,6 @@
 namespace posenc::cli {
 namespace {
 
-absl::Status Unsupported(absl::string_view what) {
-  return absl::UnimplementedError(
-      absl::StrCat("check: ", what, " is not checked"));
-}
-
-// The rotation that the resolved encoding stands for.
-absl::StatusOr<check::TokenRotation> RotationOf(
-    const v1::ResolveRopeResponse& rope, std::int64_t head_dim) {
-  const v1::RopeSpec& spec = rope.spec();
-  if (spec.nope()) return Unsupported("an encoding without rotation");
-  if (spec.has_xpos()) return Unsupported("xPos");
-  if (spec.angle_precision() == v1::ANGLE_PRECISION_FLOAT32) {
-    return Unsupported("float32 angles");
-  }
-  const std::int64_t pairs = spec.rotary_dim() / 2;
-  // --start gives a token the same position on every axis, so that axes do not
-  // matter unless the frequencies differ by them.
-  if (rope.inv_freq_size() != pairs) {
-    return Unsupported("frequencies that differ by head or axis");
-  }
-  check::TokenRotation rotation;
-  rotation.frequencies.assign(rope.inv_freq().begin(), rope.inv_freq().end());
-  rotation.attention_factor = rope.amplitude();
-  rotation.reverse = spec.reverse();
-  rotation.before.interleaved = spec.pairing() == v1::PAIRING_INTERLEAVED;
-  rotation.before.pairs = pairs;
-  if (spec.slice() == v1::ROTARY_SLICE_TRAILING) {
-    rotation.before.first = head_dim - spec.rotary_dim();
-  }
-  rotation.after = rotation.before;
-  if (spec.output_pairing() != v1::PAIRING_UNSPECIFIED) {
-    rotation.after.interleaved =
-        spec.output_pairing() == v1::PAIRING_INTERLEAVED;
-  }
-  // The frequencies are the server's own; their product with a position is
-  // rounded to 64 bits.
-  rotation.angle_error = 0x1p-64L;
-  return rotation;
-}
-
 // Judges elements one by one.
 class Judge {
  public:
@@ -137,7 +97,7 @@ absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
   const TensorView& sent = before.tensor;
   const TensorView& got = after.tensor;
   const absl::StatusOr<check::TokenRotation> rotation =
-      RotationOf(rope, before.index.head_dim);
+      check::TokenRotation::Of(rope, before.index.head_dim);
   if (!rotation.ok()) return rotation.status();
   if (sent.shape != got.shape || sent.dtype != got.dtype) {
     return absl::InvalidArgumentError(

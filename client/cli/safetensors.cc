@@ -6,9 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/check/element.h"
 #include "client/cli/file.h"
-#include "client/cli/safetensors_header.h"
 #include "client/cli/status.h"
-#include "nlohmann/json.hpp"
 
 namespace posenc::cli {
 namespace {
@@ -40,6 +38,15 @@ constexpr NamedDtype kDtypes[] = {{"F64", 8, v1::DTYPE_FLOAT64},
                                   {"F8_E4M3", 1, v1::DTYPE_FLOAT8_E4M3FN},
                                   {"F8_E5M2", 1, v1::DTYPE_FLOAT8_E5M2}};
 
+// Where the bytes of a tensor are when only the header was read.
+absl::Span<const char> Unread(std::uint64_t size) {
+  return {static_cast<const char*>(nullptr), static_cast<std::size_t>(size)};
+}
+
+// The longest header that is read: the reference implementation's limit. No
+// model has a longer one, and a crafted one must not fill the memory.
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+
 absl::Status Malformed(absl::string_view fact) {
   return absl::InvalidArgumentError(
       absl::StrCat("not a .safetensors file: ", fact));
@@ -49,13 +56,7 @@ absl::Status MalformedEntry(absl::string_view name, absl::string_view fact) {
   return Malformed(absl::StrCat("tensor \"", name, "\": ", fact));
 }
 
-// True for integers in [0, 2^63).
-bool IsExtent(const Json& value) {
-  return value.is_number_unsigned() &&
-         value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX};
-}
-
-absl::StatusOr<SafetensorsRange> ParseEntry(const std::string& name,
+absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
                                             const Json& json,
                                             std::uint64_t data_size) {
   if (!json.is_object()) return MalformedEntry(name, "is no object");
@@ -67,37 +68,31 @@ absl::StatusOr<SafetensorsRange> ParseEntry(const std::string& name,
     return MalformedEntry(name, "needs dtype, shape and data_offsets");
   }
   if (!dtype->is_string()) return MalformedEntry(name, "dtype is no string");
-  if (!shape->is_array() ||
-      !std::all_of(shape->begin(), shape->end(), IsExtent)) {
-    return MalformedEntry(name, "shape is no array of extents");
-  }
-  if (!offsets->is_array() || offsets->size() != 2 ||
-      !std::all_of(offsets->begin(), offsets->end(), IsExtent)) {
+  const auto extents = ExtentsOf(*shape);
+  if (!extents) return MalformedEntry(name, "shape is no array of extents");
+  const auto ends = ExtentsOf(*offsets);
+  if (!ends || ends->size() != 2) {
     return MalformedEntry(name, "data_offsets are no two offsets");
   }
-  const std::uint64_t begin = (*offsets)[0].get<std::uint64_t>();
-  const std::uint64_t end = (*offsets)[1].get<std::uint64_t>();
+  const auto begin = static_cast<std::uint64_t>((*ends)[0]);
+  const auto end = static_cast<std::uint64_t>((*ends)[1]);
   if (begin > end || end > data_size) {
     return MalformedEntry(name, absl::StrCat("data_offsets [", begin, ", ", end,
                                              "] of ", data_size, " bytes"));
   }
-  SafetensorsRange entry;
-  entry.name = name;
-  entry.dtype = dtype->get<std::string>();
-  entry.shape = shape->get<std::vector<std::int64_t>>();
-  entry.begin = begin;
-  entry.size = end - begin;
+  const std::uint64_t size = end - begin;
+  SafetensorsEntry entry{name, dtype->get<std::string>(), *extents,
+                         Unread(size), begin};
   const std::int64_t count = check::ElementCount(entry.shape);
   if (count < 0) return MalformedEntry(name, "shape overflows 64 bits");
   for (const NamedDtype& known : kDtypes) {
     if (entry.dtype != known.name) continue;
     // Compared by division, since count * size may wrap.
-    if (entry.size % known.size != 0 ||
-        entry.size / known.size != static_cast<std::uint64_t>(count)) {
+    if (size % known.size != 0 ||
+        size / known.size != static_cast<std::uint64_t>(count)) {
       return MalformedEntry(
-          name,
-          absl::StrCat("shape ", check::ShapeText(entry.shape), " of ",
-                       entry.dtype, " does not match ", entry.size, " bytes"));
+          name, absl::StrCat("shape ", check::ShapeText(entry.shape), " of ",
+                             entry.dtype, " does not match ", size, " bytes"));
     }
   }
   return entry;
@@ -116,6 +111,17 @@ absl::Status ParseMetadata(const Json& json,
 }
 
 }  // namespace
+
+absl::optional<std::vector<std::int64_t>> ExtentsOf(const Json& list) {
+  const auto is_extent = [](const Json& value) {
+    return value.is_number_unsigned() &&
+           value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX};
+  };
+  if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_extent)) {
+    return absl::nullopt;
+  }
+  return list.get<std::vector<std::int64_t>>();
+}
 
 SafetensorsEntry* Safetensors::Find(const std::string& name) {
   for (SafetensorsEntry& entry : entries) {
@@ -142,8 +148,8 @@ absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
   return header_size;
 }
 
-absl::StatusOr<SafetensorsLayout> ParseSafetensorsHeader(
-    absl::Span<const char> text, std::uint64_t data_size) {
+absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
+                                                   std::uint64_t data_size) {
   // Names that stand twice, of which the parser keeps one, and nesting are
   // visible only while the header is parsed.
   std::vector<std::set<std::string>> names;
@@ -169,32 +175,33 @@ absl::StatusOr<SafetensorsLayout> ParseSafetensorsHeader(
   if (!status.ok()) return status;
   if (!header.is_object()) return Malformed("the header is no JSON object");
 
-  SafetensorsLayout layout;
+  Safetensors layout;
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
       status = ParseMetadata(value, &layout.metadata);
       if (!status.ok()) return status;
       continue;
     }
-    absl::StatusOr<SafetensorsRange> entry = ParseEntry(name, value, data_size);
+    absl::StatusOr<SafetensorsEntry> entry = ParseEntry(name, value, data_size);
     if (!entry.ok()) return entry.status();
     layout.entries.push_back(*std::move(entry));
   }
   // In the order of the bytes, to see holes and overlaps between neighbours.
   // Empty tensors come before the one that starts at the same offset.
   std::stable_sort(layout.entries.begin(), layout.entries.end(),
-                   [](const SafetensorsRange& a, const SafetensorsRange& b) {
-                     return a.begin != b.begin ? a.begin < b.begin
-                                               : a.size < b.size;
+                   [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+                     return a.begin != b.begin
+                                ? a.begin < b.begin
+                                : a.bytes.size() < b.bytes.size();
                    });
   std::uint64_t end = 0;
-  for (const SafetensorsRange& entry : layout.entries) {
+  for (const SafetensorsEntry& entry : layout.entries) {
     if (entry.begin != end) {
       return MalformedEntry(
           entry.name, absl::StrCat("starts at ", entry.begin,
                                    " where the one before ends at ", end));
     }
-    end += entry.size;
+    end += entry.bytes.size();
   }
   if (end != data_size) {
     return Malformed(
@@ -208,15 +215,11 @@ absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes) {
       SafetensorsHeaderSize(bytes, bytes.size());
   if (!size.ok()) return size.status();
   const absl::Span<const char> data = bytes.subspan(8 + *size);
-  absl::StatusOr<SafetensorsLayout> layout =
+  absl::StatusOr<Safetensors> file =
       ParseSafetensorsHeader(bytes.subspan(8, *size), data.size());
-  if (!layout.ok()) return layout.status();
-  Safetensors file;
-  file.metadata = std::move(layout->metadata);
-  for (SafetensorsRange& range : layout->entries) {
-    file.entries.push_back({std::move(range.name), std::move(range.dtype),
-                            std::move(range.shape),
-                            data.subspan(range.begin, range.size)});
+  if (!file.ok()) return file.status();
+  for (SafetensorsEntry& entry : file->entries) {
+    entry.bytes = data.subspan(entry.begin, entry.bytes.size());
   }
   return file;
 }

@@ -21,7 +21,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "nlohmann/json.hpp"
 #include "posenc/client.h"
 
 namespace posenc::cli {
@@ -31,7 +33,10 @@ struct SafetensorsEntry {
   // As the file has it: "BF16". Tensors that pass through may have any dtype.
   std::string dtype;
   std::vector<std::int64_t> shape;
-  absl::Span<const char> bytes;  // the file's, or whatever replaced it
+  // The file's, or whatever replaced it. Where only a header was read, the data
+  // is null and the size is right.
+  absl::Span<const char> bytes;
+  std::uint64_t begin = 0;  // in the file that was read, behind its header
 };
 
 struct Safetensors {
@@ -46,6 +51,19 @@ struct Safetensors {
 // that the format demands is checked. INVALID_ARGUMENT says what is wrong,
 // without the file's name.
 absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes);
+
+// The header's length, of its first 8 bytes; an error unless it fits into a
+// file of `file_size` bytes.
+absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
+    absl::Span<const char> first_bytes, std::uint64_t file_size);
+
+// A header's JSON, for a file with `data_size` bytes behind it: for those who
+// read a few tensors of a large file. Checks all that ParseSafetensors does.
+absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> json,
+                                                   std::uint64_t data_size);
+
+// A list of integers in [0, 2^63), or nothing.
+absl::optional<std::vector<std::int64_t>> ExtentsOf(const nlohmann::json& list);
 
 // An entry as a tensor of the contract, and back; the bytes stay where they
 // are. INVALID_ARGUMENT for dtypes that the other side does not have.

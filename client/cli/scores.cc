@@ -12,7 +12,6 @@
 #include "client/cli/enum_flags.h"
 #include "client/cli/field_flags.h"
 #include "client/cli/print.h"
-#include "client/cli/progress.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 
@@ -103,11 +102,8 @@ absl::Status RunScores(const ScoresFlags& flags, const GlobalFlags& globals) {
   args.k = *k;
   const absl::StatusOr<Connection> connection = Connection::Open(globals);
   if (!connection.ok()) return connection.status();
-  absl::StatusOr<TensorResult> result = absl::InternalError("not called");
-  {
-    const Progress progress("scoring");
-    result = connection->client().ScoreRelative(args);
-  }
+  const absl::StatusOr<TensorResult> result =
+      connection->client().ScoreRelative(args);
   if (!result.ok()) return result.status();
   if (!flags.out.empty()) {
     const absl::Status written =

@@ -28,7 +28,7 @@ namespace {
 struct TableFlags {
   SourceFlags source;
   FieldFlags absolute{v1::AbsoluteEncoding::descriptor()};
-  PositionFlags positions;
+  FieldFlags positions{v1::Positions::descriptor()};
   std::int64_t rows = 0;
   v1::TableLayout layout = v1::TABLE_LAYOUT_HALF;
   v1::Dtype dtype = v1::DTYPE_FLOAT32;
@@ -148,14 +148,16 @@ absl::Status WriteTensors(const TableFlags& flags,
 // otherwise.
 absl::Status SetPositions(const TableFlags& flags,
                           v1::BuildTableRequest* request) {
-  PositionFlags positions = flags.positions;
-  if (positions.Empty() && positions.packed_starts.empty()) {
-    if (flags.absolute.Given("--sincos-grid")) return absl::OkStatus();
-    positions.start = 0;
-  } else if (!positions.start && flags.rows != 0) {
+  if (flags.positions.Empty()) {
+    if (!flags.absolute.Given("--sincos-grid")) {
+      request->mutable_positions()->set_start(0);
+    }
+    return absl::OkStatus();
+  }
+  if (!flags.positions.Given("--start") && flags.rows != 0) {
     return UsageError("--rows: belongs to --start; the positions tell");
   }
-  absl::StatusOr<v1::Positions> built = BuildPositions(positions);
+  absl::StatusOr<v1::Positions> built = BuildPositions(flags.positions);
   if (!built.ok()) return built.status();
   *request->mutable_positions() = *std::move(built);
   return absl::OkStatus();
@@ -188,7 +190,7 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
 
   absl::StatusOr<BuildTableResult> result = absl::InternalError("not called");
   {
-    Progress progress("building the table");
+    Progress progress;
     result = connection->client().BuildTable(
         request, ShowProgress(&progress, "building the table: "));
   }

@@ -69,11 +69,11 @@ absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
   double bytes = 0;
   const auto begin = std::chrono::steady_clock::now();
   {
-    Progress progress(verb);
+    Progress progress;
     for (SafetensorsEntry* const entry : *selected) {
       const std::string text = absl::StrCat(verb, " ", results.size(), " of ",
                                             selected->size(), " tensors");
-      progress.Set(text);
+      progress.Tell(text);
       const absl::StatusOr<TensorView> tensor = AsTensor(*entry);
       if (!tensor.ok()) return tensor.status();
       absl::StatusOr<TensorResult> result =

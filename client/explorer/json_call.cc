@@ -109,12 +109,6 @@ std::int64_t Cells(const TensorView& tensor) {
   return cells;
 }
 
-void Write(const TensorView& tensor, v1::Tensor* out) {
-  out->set_dtype(tensor.dtype);
-  for (const std::int64_t extent : tensor.shape) out->add_shape(extent);
-  out->set_data(tensor.bytes.data(), tensor.bytes.size());
-}
-
 JsonAnswer Table(const Client& client, const std::string& body) {
   const auto too_large = [] {
     return ToAnswer(absl::ResourceExhaustedError(absl::StrCat(
@@ -138,7 +132,7 @@ JsonAnswer Table(const Client& client, const std::string& body) {
   for (const auto& [tensor, field] : tensors) {
     if (!tensor) continue;
     if (Cells(*tensor) > kMaxTableCells) return too_large();
-    Write(*tensor, (response.*field)());
+    *(response.*field)() = ToTensor(*tensor);
   }
   return ToAnswer(response);
 }

@@ -36,31 +36,13 @@ double Frequency(std::int64_t i, std::int64_t dim) {
 // frequencies, or what the server resolved its preset to.
 absl::StatusOr<check::TokenRotation> RotationOf(
     const v1::ResolveRopeResponse* rope, std::int64_t head_dim) {
+  if (rope != nullptr) return check::TokenRotation::Of(*rope, head_dim);
   check::TokenRotation rotation;
   rotation.angle_error = kAngleError;
-  if (rope == nullptr) {
-    for (std::int64_t i = 0; i < head_dim / 2; ++i) {
-      rotation.frequencies.push_back(Frequency(i, head_dim));
-    }
-  } else {
-    const v1::RopeSpec& spec = rope->spec();
-    if (spec.nope() || spec.has_axes() || spec.has_xpos() || spec.reverse() ||
-        spec.slice() == v1::ROTARY_SLICE_TRAILING ||
-        spec.angle_precision() == v1::ANGLE_PRECISION_FLOAT32 ||
-        (spec.output_pairing() != v1::PAIRING_UNSPECIFIED &&
-         spec.output_pairing() != spec.pairing()) ||
-        rope->inv_freq_size() * 2 != spec.rotary_dim()) {
-      return absl::UnimplementedError(
-          "--verify: only encodings of one axis that turn a head's leading "
-          "channels exactly are checked; leave out --preset");
-    }
-    rotation.frequencies.assign(rope->inv_freq().begin(),
-                                rope->inv_freq().end());
-    rotation.attention_factor = rope->amplitude();
-    rotation.before.interleaved = spec.pairing() == v1::PAIRING_INTERLEAVED;
+  for (std::int64_t i = 0; i < head_dim / 2; ++i) {
+    rotation.frequencies.push_back(Frequency(i, head_dim));
   }
-  rotation.before.pairs =
-      static_cast<std::int64_t>(rotation.frequencies.size());
+  rotation.before.pairs = head_dim / 2;
   rotation.after = rotation.before;
   return rotation;
 }

@@ -132,18 +132,7 @@ StepResult Engine::Run(const StepOptions& options,
                           step.measured) /
       1e9;
   result.cases.resize(workload_->size());
-  for (const auto& worker : workers) {
-    result.unsent += worker->unsent();
-    result.dropped += worker->dropped();
-    result.limited += worker->limited();
-    result.sent_late += worker->sent_late();
-    result.busiest_thread =
-        std::max(result.busiest_thread, worker->busiest_thread());
-    result.send_delay.Add(worker->send_delay());
-    for (std::size_t i = 0; i < result.cases.size(); ++i) {
-      result.cases[i].Add(worker->cases()[i]);
-    }
-  }
+  for (const auto& worker : workers) worker->AddTo(&result);
   return result;
 }
 

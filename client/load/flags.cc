@@ -1,6 +1,6 @@
 #include "client/load/flags.h"
 
-#include <tuple>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -23,7 +23,7 @@ absl::StatusOr<std::vector<int>> ParseInFlight(const std::string& text) {
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     int level;
     if (!absl::SimpleAtoi(part, &level) || level < 1 || level > 100000) {
-      return InvalidFlag("--in-flight", text,
+      return InvalidText(text,
                          "calls between 1 and 100000, such as 16 or 1,16,64");
     }
     levels.push_back(level);
@@ -31,87 +31,44 @@ absl::StatusOr<std::vector<int>> ParseInFlight(const std::string& text) {
   return levels;
 }
 
-absl::StatusOr<WorkloadOptions> PlanWorkload(const Flags& flags) {
-  WorkloadOptions options;
-  auto mix = ParseMix("--mix", flags.mix);
-  if (!mix.ok()) return mix.status();
-  options.mix = *std::move(mix);
-  options.sizes.clear();
-  for (const absl::string_view part : absl::StrSplit(flags.sizes, ',')) {
-    const auto bytes = ParseBytes("--size", part);
+absl::StatusOr<std::vector<std::int64_t>> ParseSizes(const std::string& text) {
+  std::vector<std::int64_t> sizes;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const absl::StatusOr<std::int64_t> bytes = ParseBytes(part);
     if (!bytes.ok()) return bytes.status();
-    options.sizes.push_back(*bytes);
+    sizes.push_back(*bytes);
   }
-  if (!flags.shapes.empty()) {
-    auto shapes = ParseShapes("--shape", flags.shapes);
-    if (!shapes.ok()) return shapes.status();
-    options.shapes = *std::move(shapes);
-  }
-  auto dtypes = ParseDtypes("--dtype", flags.dtypes);
-  if (!dtypes.ok()) return dtypes.status();
-  options.dtypes = *std::move(dtypes);
-  options.preset = flags.preset;
-  options.variants = flags.variants;
-  options.seed = static_cast<std::uint64_t>(flags.seed);
-  return options;
+  return sizes;
+}
+
+// Sets *value to what `parse` makes of the flag's text, or refuses the text.
+template <typename T, typename Parse>
+CLI::Validator Into(T* value, const Parse& parse) {
+  return CLI::Validator(
+      [value, parse](const std::string& text) -> std::string {
+        auto parsed = parse(text);
+        if (!parsed.ok()) return std::string(parsed.status().message());
+        *value = *std::move(parsed);
+        return "";
+      },
+      "");
 }
 
 }  // namespace
 
-absl::StatusOr<Plan> MakePlan(const Flags& flags) {
-  Plan plan;
-  plan.security.target = flags.server;
-  const absl::Status secured =
-      flags::ApplySecurityFlags(flags.security, &plan.security);
-  if (!secured.ok()) return secured;
-  auto workload = PlanWorkload(flags);
-  if (!workload.ok()) return workload.status();
-  plan.workload = *std::move(workload);
-  StepOptions step;
-  for (const auto& [flag, text, duration] :
-       {std::tuple("--warm-up", flags.warm_up, &step.warm_up),
-        std::tuple("--duration", flags.duration, &step.duration),
-        std::tuple("--timeout", flags.timeout, &step.timeout),
-        std::tuple("--p99", flags.p99, &plan.p99)}) {
-    const auto parsed = ParseDuration(flag, text, duration == &step.warm_up);
-    if (!parsed.ok()) return parsed.status();
-    *duration = *parsed;
+std::vector<StepOptions> StepsOf(const Flags& flags) {
+  std::vector<StepOptions> steps;
+  if (flags.find_capacity) return steps;
+  for (const double rate : flags.rates) {
+    steps.push_back(flags.step);
+    steps.back().rate = rate;
   }
-  plan.timeout = step.timeout;
-  step.calls = flags.calls;
-  step.verify = flags.verify;
-  step.seed = static_cast<std::uint64_t>(flags.seed);
-  step.poisson = flags.arrivals == "poisson";
-  const auto levels = ParseInFlight(flags.in_flight);
-  if (!levels.ok()) return levels.status();
-  plan.search = step;
-  plan.search.in_flight = levels->front();
-  if (!flags.overload.empty()) {
-    auto multiples =
-        ParseNumbers("--overload", flags.overload, 1000,
-                     "multiples of the peak above 0 and at most 1000, such as "
-                     "1,2,5,10");
-    if (!multiples.ok()) return multiples.status();
-    plan.multiples = *std::move(multiples);
+  if (!steps.empty()) return steps;
+  for (const int level : flags.in_flight) {
+    steps.push_back(flags.step);
+    steps.back().in_flight = level;
   }
-  if (flags.find_capacity) return plan;
-  if (!flags.rates.empty()) {
-    // gRPC starts far fewer than 10^7 calls a second.
-    const auto rates =
-        ParseNumbers("--rates", flags.rates, 1e7,
-                     "calls per second above 0, such as 1000,2000,4000");
-    if (!rates.ok()) return rates.status();
-    for (const double rate : *rates) {
-      plan.steps.push_back(step);
-      plan.steps.back().rate = rate;
-    }
-    return plan;
-  }
-  for (const int level : *levels) {
-    plan.steps.push_back(step);
-    plan.steps.back().in_flight = level;
-  }
-  return plan;
+  return steps;
 }
 
 absl::Status CheckFlags(const CLI::App& app, const Flags& flags) {
@@ -138,6 +95,20 @@ absl::Status CheckFlags(const CLI::App& app, const Flags& flags) {
 }
 
 void AddFlags(CLI::App* app, Flags* flags) {
+  // What a text is turned into; `usual` is the text of the default.
+  const auto parsed = [&](const char* name, const char* type, const char* usual,
+                          CLI::Validator into, const char* help) {
+    app->add_option_function<std::string>(
+           name, [](const std::string&) {}, help)
+        ->check(std::move(into))
+        ->type_name(type)
+        ->default_str(usual);
+  };
+  const auto duration = [](const std::string& text) {
+    return ParseDuration(text);
+  };
+  WorkloadOptions* const workload = &flags->workload;
+  StepOptions* const step = &flags->step;
   // The default is shown, unless it stands for what the help says.
   const auto hidden = [&](const char* name, auto* value, const char* type,
                           const char* help) {
@@ -150,26 +121,41 @@ void AddFlags(CLI::App* app, Flags* flags) {
   add("--server", &flags->server, "ADDRESS",
       "127.0.0.1:50051, dns:///host:port, unix:/path");
   flags::AddSecurityFlags(app, &flags->security);
-  add("--in-flight", &flags->in_flight, "N,...",
-      "Closed loop: calls kept in flight, a step each");
-  add("--rates", &flags->rates, "R,...",
+  parsed("--in-flight", "N,...", "16", Into(&flags->in_flight, ParseInFlight),
+         "Closed loop: calls kept in flight, a step each");
+  // gRPC starts far fewer than 10^7 calls a second.
+  parsed(
+      "--rates", "R,...", "",
+      Into(&flags->rates,
+           [](const std::string& text) {
+             return ParseNumbers(
+                 text, 1e7, "calls per second above 0, such as 1000,2000,4000");
+           }),
       "Open loop: calls due per second, a step each; latency counts from when "
       "a call was due");
-  add("--arrivals", &flags->arrivals, "KIND", "Open loop: even or poisson")
-      ->check(CLI::IsMember({"even", "poisson"}));
+  app->add_option_function<std::string>(
+         "--arrivals",
+         [step](const std::string& kind) { step->poisson = kind == "poisson"; },
+         "Open loop: even or poisson")
+      ->check(CLI::IsMember({"even", "poisson"}))
+      ->type_name("KIND")
+      ->default_str("even");
   hidden("--max-in-flight", &flags->max_in_flight, "N",
          "Open loop: calls beyond it are sent later, or dropped (by "
          "default 16384, less for large answers)")
       ->check(CLI::Range(1, 100000));
-  add("--mix", &flags->mix, "RPC:W,...",
+  parsed(
+      "--mix", "RPC:W,...", "ApplyRope", Into(&workload->mix, ParseMix),
       "ApplyRope, Reposition, BuildTable, AddEncoding, ResolveRope; weights");
-  add("--size", &flags->sizes, "SIZE,...", "Bytes of a call's tensor");
-  add("--shape", &flags->shapes, "BxSxHxD,...", "Shapes instead of sizes");
-  add("--dtype", &flags->dtypes, "NAME,...",
-      "float32, float16, bfloat16, float64");
-  add("--preset", &flags->preset, "NAME",
+  parsed("--size", "SIZE,...", "64KiB", Into(&workload->sizes, ParseSizes),
+         "Bytes of a call's tensor");
+  parsed("--shape", "BxSxHxD,...", "", Into(&workload->shapes, ParseShapes),
+         "Shapes instead of sizes");
+  parsed("--dtype", "NAME,...", "float32", Into(&workload->dtypes, ParseDtypes),
+         "float32, float16, bfloat16, float64");
+  add("--preset", &workload->preset, "NAME",
       "A model's encoding, instead of the plain one");
-  add("--variants", &flags->variants, "N",
+  add("--variants", &workload->variants, "N",
       "Requests of each kind, with other data and positions")
       ->check(CLI::Range(1, 1000));
   add("--seed", &flags->seed, "N", "Of data and order");
@@ -178,15 +164,21 @@ void AddFlags(CLI::App* app, Flags* flags) {
   hidden("--threads", &flags->threads, "N",
          "That wait for answers (by default half of the cores)")
       ->check(CLI::Range(1, 256));
-  add("--warm-up", &flags->warm_up, "TIME", "Before each step, not counted");
-  add("--duration", &flags->duration, "TIME", "Of each step");
-  hidden("--calls", &flags->calls, "N", "Of each step, instead")
+  parsed("--warm-up", "TIME", "1s",
+         Into(&step->warm_up,
+              [](const std::string& text) {
+                return ParseDuration(text, /*allow_zero=*/true);
+              }),
+         "Before each step, not counted");
+  parsed("--duration", "TIME", "10s", Into(&step->duration, duration),
+         "Of each step");
+  hidden("--calls", &step->calls, "N", "Of each step, instead")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  add("--timeout", &flags->timeout, "TIME",
-      "A call's deadline, from when it was due; and of connecting");
+  parsed("--timeout", "TIME", "10s", Into(&step->timeout, duration),
+         "A call's deadline, from when it was due; and of connecting");
   app->add_flag("--no-retry", flags->no_retry,
                 "Do not retry as the published service config says");
-  add("--verify", &flags->verify, "SHARE",
+  add("--verify", &step->verify, "SHARE",
       "Share of the answers compared bit for bit with the first, "
       "which is checked against the formula")
       ->check(CLI::Validator(ShareFault, ""));
@@ -203,12 +195,19 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->check(CLI::Validator(ShareFault, ""));
   app->add_flag("--find-capacity", flags->find_capacity,
                 "Search the highest rate with a p99 under --p99");
-  add("--p99", &flags->p99, "TIME", "Bound of --find-capacity");
+  parsed("--p99", "TIME", "10ms", Into(&flags->p99, duration),
+         "Bound of --find-capacity");
   add("--max-steps", &flags->max_steps, "N", "Of --find-capacity")
       ->check(CLI::Range(1, 100));
-  add("--overload", &flags->overload, "X,...",
-      "Measure the peak, then offer these multiples of it: goodput against "
-      "offered load; without retries");
+  parsed("--overload", "X,...", "",
+         Into(&flags->overload,
+              [](const std::string& text) {
+                return ParseNumbers(text, 1000,
+                                    "multiples of the peak above 0 and at most "
+                                    "1000, such as 1,2,5,10");
+              }),
+         "Measure the peak, then offer these multiples of it: goodput against "
+         "offered load; without retries");
   add("--json", &flags->json_path, "FILE", "Report as JSON");
   add("--html", &flags->html_path, "FILE", "Report as a page with charts");
   add("--hlog", &flags->hlog_path, "FILE",

@@ -78,7 +78,13 @@ std::string Label(const StepOptions& step) {
 // One run of the command: connects, measures every step, reports.
 class Run {
  public:
-  Run(const Flags& flags, Plan plan) : flags_(flags), plan_(std::move(plan)) {}
+  Run(const Flags& flags, ClientOptions security)
+      : flags_(flags),
+        security_(std::move(security)),
+        steps_(StepsOf(flags)),
+        search_(flags.step) {
+    search_.in_flight = flags.in_flight.front();
+  }
 
   int Main();
 
@@ -87,7 +93,7 @@ class Run {
   absl::Status Prepare();
   StepResult RunStep(const StepOptions& step);
   bool Search();
-  // Runs the plan's steps. False, and why, if one of them is not as it must be.
+  // Runs the steps. False, and why, if one of them is not as it must be.
   bool RunSteps(std::string* reason);
   // Offers the multiples of the peak, which the steps before have shown.
   void Overload();
@@ -103,7 +109,10 @@ class Run {
   absl::Status Write() const;
 
   const Flags& flags_;
-  Plan plan_;
+  const ClientOptions security_;  // target, TLS and token alone
+  std::vector<StepOptions> steps_;
+  // Closed loop with which a search begins, and what other steps begin as.
+  StepOptions search_;
   std::vector<Case> workload_;
   SteadyClock clock_;
   std::shared_ptr<SharedRegion> region_;  // null: tensors are sent
@@ -116,9 +125,9 @@ class Run {
 
 int Run::MostSlots() const {
   int most = flags_.find_capacity || !flags_.overload.empty()
-                 ? std::max(open_in_flight_, plan_.search.in_flight)
+                 ? std::max(open_in_flight_, search_.in_flight)
                  : 1;
-  for (const StepOptions& step : plan_.steps) {
+  for (const StepOptions& step : steps_) {
     most = std::max(most, step.in_flight);
   }
   return most;
@@ -132,8 +141,9 @@ absl::Status Run::Prepare() {
       return absl::PermissionDeniedError(*path + ": cannot be written");
     }
   }
+  const absl::Duration timeout = flags_.step.timeout;
   const auto channels = ConnectAll(flags_.server, flags_.connections, Retries(),
-                                   plan_.timeout, plan_.security);
+                                   timeout, security_);
   if (!channels.ok()) return channels.status();
   // If the server runs on this machine, half of it is the server's.
   const int threads =
@@ -144,28 +154,29 @@ absl::Status Run::Prepare() {
                 4);
   engine_ = std::make_unique<Engine>(&workload_, *channels, threads, &clock_);
 
-  const Client client((*channels)[0], plan_.timeout);
+  const Client client((*channels)[0], timeout);
   const auto info = client.GetServerInfo();
   report_["server"] = info.ok()
                           ? Json{{"version", info->version()},
                                  {"instruction_set", info->instruction_set()}}
                           : Json(nullptr);
-  if (flags_.verify > 0) {
+  if (flags_.step.verify > 0) {
     v1::ResolveRopeResponse rope;
-    if (!flags_.preset.empty()) {
+    const std::string& preset = flags_.workload.preset;
+    if (!preset.empty()) {
       v1::ResolveRopeRequest request;
-      request.mutable_rope()->set_preset(flags_.preset);
+      request.mutable_rope()->set_preset(preset);
       auto resolved = client.ResolveRope(request);
       if (!resolved.ok()) return resolved.status();
       rope = *std::move(resolved);
     }
-    const absl::Status learned = engine_->Learn(
-        &workload_, plan_.timeout,
-        [&](const Case& one, const std::string& request,
-            const std::string& answer) {
-          return CheckAnswer(one.rpc, request, answer,
-                             flags_.preset.empty() ? nullptr : &rope);
-        });
+    const absl::Status learned =
+        engine_->Learn(&workload_, timeout,
+                       [&](const Case& one, const std::string& request,
+                           const std::string& answer) {
+                         return CheckAnswer(one.rpc, request, answer,
+                                            preset.empty() ? nullptr : &rope);
+                       });
     if (!learned.ok()) return learned;
   }
   if (!flags_.shared_memory.empty()) {
@@ -177,7 +188,7 @@ absl::Status Run::Prepare() {
   if (flags_.protocol == "kserve") {
     const absl::Status turned = TurnIntoInferences(
         [&](const Case& one, const Request& request) {
-          return engine_->Ask(one, request, plan_.timeout);
+          return engine_->Ask(one, request, timeout);
         },
         &workload_);
     if (!turned.ok()) return turned;
@@ -224,13 +235,13 @@ StepResult Run::RunStep(const StepOptions& step) {
 // Searches the capacity (capacity.h), from the throughput of a closed loop on.
 // False if no rate held, or nothing was answered.
 bool Run::Search() {
-  const StepResult closed = RunStep(plan_.search);
+  const StepResult closed = RunStep(search_);
   if (closed.total.ok == 0 || interrupted) return false;
   const double start = std::ceil(static_cast<double>(closed.total.ok) /
                                  std::max(closed.seconds, 1e-9));
-  StepOptions step = plan_.search;
+  StepOptions step = search_;
   step.in_flight = open_in_flight_;
-  const auto bound = absl::ToInt64Nanoseconds(plan_.p99);
+  const auto bound = absl::ToInt64Nanoseconds(flags_.p99);
   const Capacity found =
       FindCapacity(start, flags_.max_steps, [&](double rate) {
         if (interrupted) return false;
@@ -250,7 +261,7 @@ bool Run::Search() {
 
 bool Run::RunSteps(std::string* reason) {
   bool passed = true;
-  for (const StepOptions& step : plan_.steps) {
+  for (const StepOptions& step : steps_) {
     const StepResult result = RunStep(step);
     if (result.total.ok + result.Failed() == 0 && !interrupted) {
       passed = false;
@@ -280,9 +291,9 @@ void Run::Overload() {
   report_["peak"] = peak;
   report_["overload"] = Json::array();
   if (peak <= 0) return;
-  StepOptions step = plan_.search;
+  StepOptions step = search_;
   step.in_flight = open_in_flight_;
-  for (const double multiple : plan_.multiples) {
+  for (const double multiple : flags_.overload) {
     if (interrupted) return;
     step.rate = multiple * peak;
     step.cool_down = true;
@@ -300,19 +311,19 @@ Json Run::Settings() const {
   return {{"loop", flags_.find_capacity   ? "search"
                    : flags_.rates.empty() ? "closed"
                                           : "open"},
-          {"arrivals", flags_.arrivals},
+          {"arrivals", flags_.step.poisson ? "poisson" : "even"},
           {"cases", std::move(cases)},
-          {"preset", flags_.preset},
-          {"variants", flags_.variants},
+          {"preset", flags_.workload.preset},
+          {"variants", flags_.workload.variants},
           {"seed", flags_.seed},
           {"connections", flags_.connections},
           {"max_in_flight", open_in_flight_},
-          {"warm_up_s", absl::ToDoubleSeconds(plan_.search.warm_up)},
-          {"duration_s", absl::ToDoubleSeconds(plan_.search.duration)},
-          {"calls", flags_.calls},
-          {"timeout_s", absl::ToDoubleSeconds(plan_.timeout)},
+          {"warm_up_s", absl::ToDoubleSeconds(flags_.step.warm_up)},
+          {"duration_s", absl::ToDoubleSeconds(flags_.step.duration)},
+          {"calls", flags_.step.calls},
+          {"timeout_s", absl::ToDoubleSeconds(flags_.step.timeout)},
           {"retry", Retries()},
-          {"verify", flags_.verify},
+          {"verify", flags_.step.verify},
           {"shared_memory", flags_.shared_memory},
           {"protocol", flags_.protocol},
           {"max_error_rate", flags_.max_error_rate}};
@@ -330,14 +341,14 @@ absl::Status Run::Write() const {
 }
 
 int Run::Main() {
-  auto workload = BuildWorkload(plan_.workload);
+  auto workload = BuildWorkload(flags_.workload);
   if (!workload.ok()) return Fail(workload.status(), kUsage);
   workload_ = *std::move(workload);
   open_in_flight_ =
       flags_.max_in_flight > 0
           ? flags_.max_in_flight
           : OpenInFlight(workload_, !flags_.shared_memory.empty());
-  for (StepOptions& step : plan_.steps) {
+  for (StepOptions& step : steps_) {
     if (step.rate > 0) step.in_flight = open_in_flight_;
   }
   report_ = {{"tool", "posenc-load"},
@@ -358,11 +369,12 @@ int Run::Main() {
   if (flags_.find_capacity) {
     passed = Search();
     if (!passed) {
-      reason = absl::StrCat("--p99: no rate has its p99 under ", flags_.p99);
+      reason = absl::StrCat("--p99: no rate has its p99 under ",
+                            absl::FormatDuration(flags_.p99));
     }
   }
   if (!RunSteps(&reason)) passed = false;
-  if (passed && !plan_.multiples.empty()) {
+  if (passed && !flags_.overload.empty()) {
     Overload();
     if (report_["overload"].empty() && !interrupted) {
       passed = false;
@@ -445,17 +457,22 @@ int Main(int argc, char** argv) {
   if (app.count("--shared-memory") > 0 && flags.shared_memory.empty()) {
     flags.shared_memory = "in-place";
   }
-  const absl::Status status = CheckFlags(app, flags);
+  flags.step.seed = flags.workload.seed =
+      static_cast<std::uint64_t>(flags.seed);
+  ClientOptions security;
+  security.target = flags.server;
+  absl::Status status = CheckFlags(app, flags);
+  if (status.ok()) {
+    status = flags::ApplySecurityFlags(flags.security, &security);
+  }
   if (!status.ok()) return Fail(status, kUsage);
-  auto plan = MakePlan(flags);
-  if (!plan.ok()) return Fail(plan.status(), kUsage);
 
   struct sigaction action = {};
   action.sa_handler = [](int) { interrupted = true; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second one kills
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  return Run(flags, *std::move(plan)).Main();
+  return Run(flags, std::move(security)).Main();
 }
 
 }  // namespace

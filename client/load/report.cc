@@ -40,10 +40,29 @@ struct Rates {
   double calls, gbps_sent, gbps_received;
 };
 
-std::string LatencyCell(const Json& latency, const char* key) {
-  if (latency.is_null()) return "-";
-  return NanosText(latency.at(key).get<double>() * 1e3);
+double Number(const Json& of, const char* key) {
+  return of.at(key).get<double>();
 }
+
+std::int64_t Count(const Json& of, const char* key) {
+  return of.at(key).get<std::int64_t>();
+}
+
+std::string Text(const Json& of, const char* key) {
+  return of.at(key).get<std::string>();
+}
+
+// Microseconds, or that there are none.
+std::string MicrosCell(const Json& value) {
+  return value.is_null() ? "-" : NanosText(value.get<double>() * 1e3);
+}
+
+std::string LatencyCell(const Json& latency, const char* key) {
+  return latency.is_null() ? "-" : MicrosCell(latency.at(key));
+}
+
+constexpr const char* kFigures[] = {"mean",  "p50",    "p90", "p99",
+                                    "p99.9", "p99.99", "max"};
 
 std::string Cells(std::initializer_list<std::string> cells, int first_width) {
   std::string line;
@@ -203,7 +222,7 @@ namespace {
 // before lack these keys.
 std::string OwnLimits(const Json& step) {
   std::string text;
-  const std::string label = step.at("label").get<std::string>();
+  const std::string label = Text(step, "label");
   const auto dropped = step.value("dropped", std::int64_t{0});
   if (dropped > 0) {
     absl::StrAppend(&text, label, ": ", dropped,
@@ -213,7 +232,7 @@ std::string OwnLimits(const Json& step) {
   const auto limited = step.value("limited", std::int64_t{0});
   if (limited > 0) {
     absl::StrAppend(&text, label, ": ", limited, " calls were held back by ",
-                    step.at("in_flight_limit").get<std::int64_t>(),
+                    Count(step, "in_flight_limit"),
                     " calls in flight; raise --max-in-flight to offer the "
                     "whole load\n");
   }
@@ -224,8 +243,7 @@ std::string OwnLimits(const Json& step) {
         "sent more than 10 ms late, and its busiest thread used %.0f %% of a "
         "core; offer less, raise --threads and --connections, or give it a "
         "machine of its own\n",
-        label, step.at("sent_late").get<std::int64_t>(),
-        100 * step.at("busiest_thread").get<double>());
+        label, Count(step, "sent_late"), 100 * Number(step, "busiest_thread"));
   }
   return text;
 }
@@ -237,7 +255,7 @@ std::string OverloadText(const Json& report) {
   std::string text = absl::StrFormat(
       "\ngoodput against offered load; peak %.0f calls/s, deadline %g s, at "
       "most %d calls in flight\n",
-      report.at("peak").get<double>(),
+      Number(report, "peak"),
       report.at("settings").at("timeout_s").get<double>(),
       report.at("settings").value("max_in_flight", 0));
   text += Cells({"offered", "calls/s", "good/s", "of peak", "good", "refused",
@@ -246,20 +264,18 @@ std::string OverloadText(const Json& report) {
                 12);
   for (const Json& point : report.at("overload")) {
     const auto count = [&](const char* key) {
-      return absl::StrCat(point.at(key).get<std::int64_t>());
+      return absl::StrCat(Count(point, key));
     };
     const auto latency = [&](const char* key) {
-      return point.at(key).is_null()
-                 ? "-"
-                 : NanosText(point.at(key).get<double>() * 1e3);
+      return MicrosCell(point.at(key));
     };
     const auto number = [&](const char* key, int digits) {
       return point.at(key).is_null()
                  ? "-"
-                 : absl::StrFormat("%.*f", digits, point.at(key).get<double>());
+                 : absl::StrFormat("%.*f", digits, Number(point, key));
     };
     text +=
-        Cells({absl::StrFormat("%gx", point.at("multiple").get<double>()),
+        Cells({absl::StrFormat("%gx", Number(point, "multiple")),
                number("offered_per_second", 0), number("good_per_second", 0),
                number("good_of_peak", 2), count("good"), count("refused"),
                count("expired"), count("dropped"), count("unsent"),
@@ -277,9 +293,7 @@ std::string ReportText(const Json& report) {
   int width = 12;
   for (const Json& step : steps) {
     for (const Json& one : step.at("cases")) {
-      width = std::max(
-          width,
-          static_cast<int>(one.at("name").get<std::string>().size()) + 2);
+      width = std::max(width, static_cast<int>(Text(one, "name").size()) + 2);
     }
   }
   std::string text = Cells({"", "calls/s", "GB/s out", "GB/s in", "mean", "p50",
@@ -287,33 +301,28 @@ std::string ReportText(const Json& report) {
                            width);
   const auto latencies = [](const Json& latency) {
     std::string cells;
-    for (const char* key :
-         {"mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"}) {
+    for (const char* key : kFigures) {
       absl::StrAppendFormat(&cells, "%11s", LatencyCell(latency, key));
     }
     return cells;
   };
   for (const Json& step : steps) {
-    absl::StrAppendFormat(&text, "%-*s%11.0f%11.3f%11.3f%s%11d\n", width,
-                          step.at("label").get<std::string>(),
-                          step.at("calls_per_second").get<double>(),
-                          step.at("gbps_sent").get<double>(),
-                          step.at("gbps_received").get<double>(),
-                          latencies(step.at("latency_us")),
-                          step.at("failed").get<std::int64_t>() +
-                              step.at("unsent").get<std::int64_t>());
+    absl::StrAppendFormat(
+        &text, "%-*s%11.0f%11.3f%11.3f%s%11d\n", width, Text(step, "label"),
+        Number(step, "calls_per_second"), Number(step, "gbps_sent"),
+        Number(step, "gbps_received"), latencies(step.at("latency_us")),
+        Count(step, "failed") + Count(step, "unsent"));
     if (step.at("cases").size() > 1) {
       for (const Json& one : step.at("cases")) {
-        absl::StrAppendFormat(
-            &text, "  %-*s%11s%11s%11s%s\n", width - 2,
-            one.at("name").get<std::string>(),
-            absl::StrCat(one.at("ok").get<std::int64_t>(), " ok"), "", "",
-            latencies(one.at("latency_us")));
+        absl::StrAppendFormat(&text, "  %-*s%11s%11s%11s%s\n", width - 2,
+                              Text(one, "name"),
+                              absl::StrCat(Count(one, "ok"), " ok"), "", "",
+                              latencies(one.at("latency_us")));
       }
     }
   }
   for (const Json& step : steps) {
-    const std::string label = step.at("label").get<std::string>();
+    const std::string label = Text(step, "label");
     for (const auto& [code, count] : step.at("errors").items()) {
       absl::StrAppend(
           &text, label, ": ", count.get<std::int64_t>(), " x ", code,
@@ -321,28 +330,25 @@ std::string ReportText(const Json& report) {
           " (p50), ", LatencyCell(step.at("failed_latency_us"), "p99"),
           " (p99)\n");
     }
-    if (step.at("unsent").get<std::int64_t>() > 0) {
-      absl::StrAppend(&text, label, ": ", step.at("unsent").get<std::int64_t>(),
+    if (Count(step, "unsent") > 0) {
+      absl::StrAppend(&text, label, ": ", Count(step, "unsent"),
                       " calls were due but not sent in time\n");
     }
     text += OwnLimits(step);
-    if (step.at("verified").get<std::int64_t>() > 0) {
-      absl::StrAppend(&text, label, ": ",
-                      step.at("verified").get<std::int64_t>(),
-                      " answers compared bit for bit, ",
-                      step.at("wrong").get<std::int64_t>(), " differ\n");
+    if (Count(step, "verified") > 0) {
+      absl::StrAppend(&text, label, ": ", Count(step, "verified"),
+                      " answers compared bit for bit, ", Count(step, "wrong"),
+                      " differ\n");
     }
     if (!step.at("first_wrong").is_null()) {
-      absl::StrAppend(&text, label, ": ",
-                      step.at("first_wrong").get<std::string>(), "\n");
+      absl::StrAppend(&text, label, ": ", Text(step, "first_wrong"), "\n");
     }
   }
   if (report.contains("capacity") && !report.at("capacity").is_null()) {
     const Json& capacity = report.at("capacity");
-    absl::StrAppendFormat(
-        &text, "capacity: %.0f calls/s with p99 under %s\n",
-        capacity.at("calls_per_second").get<double>(),
-        NanosText(capacity.at("p99_bound_us").get<double>() * 1e3));
+    absl::StrAppendFormat(&text, "capacity: %.0f calls/s with p99 under %s\n",
+                          Number(capacity, "calls_per_second"),
+                          NanosText(Number(capacity, "p99_bound_us") * 1e3));
   }
   return text + OverloadText(report);
 }
@@ -367,37 +373,31 @@ std::string ComparisonText(const std::string& a_name, const Json& a,
                            const std::string& b_name, const Json& b) {
   std::string text = absl::StrCat("a: ", a_name, "\nb: ", b_name, "\n");
   for (const StepPair& pair : MatchSteps(a, b)) {
-    const std::string a_label = pair.a->at("label").get<std::string>();
-    const std::string b_label = pair.b->at("label").get<std::string>();
-    absl::StrAppend(
-        &text, "\n",
-        Cells({a_label == b_label ? a_label
-                                  : absl::StrCat(a_label, " / ", b_label),
-               "a", "b", "b/a"},
-              18));
+    const Json &one = *pair.a, &other = *pair.b;
+    std::string label = Text(one, "label");
+    if (label != Text(other, "label")) {
+      absl::StrAppend(&label, " / ", Text(other, "label"));
+    }
+    absl::StrAppend(&text, "\n", Cells({label, "a", "b", "b/a"}, 18));
     for (const char* key : {"calls_per_second", "gbps_sent", "gbps_received"}) {
-      const double x = pair.a->at(key).get<double>();
-      const double y = pair.b->at(key).get<double>();
+      const double x = Number(one, key), y = Number(other, key);
       text += Cells({key, absl::StrFormat("%.6g", x),
                      absl::StrFormat("%.6g", y), Ratio(x, y)},
                     18);
     }
-    const Json& x = pair.a->at("latency_us");
-    const Json& y = pair.b->at("latency_us");
-    for (const char* key :
-         {"mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"}) {
-      text +=
-          Cells({key, LatencyCell(x, key), LatencyCell(y, key),
-                 x.is_null() || y.is_null()
-                     ? "-"
-                     : Ratio(x.at(key).get<double>(), y.at(key).get<double>())},
-                18);
+    const Json& x = one.at("latency_us");
+    const Json& y = other.at("latency_us");
+    for (const char* key : kFigures) {
+      text += Cells(
+          {key, LatencyCell(x, key), LatencyCell(y, key),
+           x.is_null() || y.is_null() ? "-"
+                                      : Ratio(Number(x, key), Number(y, key))},
+          18);
     }
-    text += Cells(
-        {"error_rate",
-         absl::StrFormat("%.4g", pair.a->at("error_rate").get<double>()),
-         absl::StrFormat("%.4g", pair.b->at("error_rate").get<double>()), ""},
-        18);
+    text +=
+        Cells({"error_rate", absl::StrFormat("%.4g", Number(one, "error_rate")),
+               absl::StrFormat("%.4g", Number(other, "error_rate")), ""},
+              18);
   }
   return text;
 }

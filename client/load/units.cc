@@ -11,14 +11,12 @@
 
 namespace posenc::load {
 
-absl::Status InvalidFlag(absl::string_view flag, absl::string_view text,
-                         absl::string_view rule) {
+absl::Status InvalidText(absl::string_view text, absl::string_view rule) {
   return absl::InvalidArgumentError(
-      absl::StrCat(flag, ": \"", text, "\"; must be ", rule));
+      absl::StrCat("\"", text, "\"; must be ", rule));
 }
 
-absl::StatusOr<absl::Duration> ParseDuration(absl::string_view flag,
-                                             absl::string_view text,
+absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text,
                                              bool allow_zero) {
   absl::Duration duration;
   if (!absl::ParseDuration(text, &duration) ||
@@ -26,15 +24,14 @@ absl::StatusOr<absl::Duration> ParseDuration(absl::string_view flag,
       (!allow_zero && duration == absl::ZeroDuration()) ||
       // A year in nanoseconds is 3 * 10^16, so that sums stay far from 2^63.
       duration > absl::Hours(24 * 365)) {
-    return InvalidFlag(flag, text,
-                       allow_zero ? "a duration of at most a year, such as 10s"
-                                  : "a duration above 0, such as 10s or 250ms");
+    return InvalidText(text, allow_zero
+                                 ? "a duration of at most a year, such as 10s"
+                                 : "a duration above 0, such as 10s or 250ms");
   }
   return duration;
 }
 
-absl::StatusOr<std::int64_t> ParseBytes(absl::string_view flag,
-                                        absl::string_view text) {
+absl::StatusOr<std::int64_t> ParseBytes(absl::string_view text) {
   static constexpr std::pair<absl::string_view, double> kUnits[] = {
       {"KiB", 1024.0},
       {"MiB", 1048576.0},
@@ -61,19 +58,17 @@ absl::StatusOr<std::int64_t> ParseBytes(absl::string_view flag,
     if (bytes < 1 || bytes > 0x1p62 || bytes != std::floor(bytes)) break;
     return static_cast<std::int64_t>(bytes);
   }
-  return InvalidFlag(flag, text,
-                     "a whole number of bytes, such as 4096 or 64KiB");
+  return InvalidText(text, "a whole number of bytes, such as 4096 or 64KiB");
 }
 
-absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view flag,
-                                                 absl::string_view text,
+absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view text,
                                                  double most,
                                                  absl::string_view rule) {
   std::vector<double> numbers;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     double number;
     if (!absl::SimpleAtod(part, &number) || !(number > 0) || number > most) {
-      return InvalidFlag(flag, text, rule);
+      return InvalidText(text, rule);
     }
     numbers.push_back(number);
   }

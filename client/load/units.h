@@ -1,5 +1,5 @@
 // Quantities as people write and read them: "250ms", "64KiB". Parsers name the
-// flag and the text in their error, and say what it must be.
+// text in their error, and say what it must be.
 
 #pragma once
 
@@ -14,22 +14,18 @@
 
 namespace posenc::load {
 
-// "<flag>: "<text>"; must be <rule>", INVALID_ARGUMENT.
-absl::Status InvalidFlag(absl::string_view flag, absl::string_view text,
-                         absl::string_view rule);
+// "<text>"; must be <rule>: INVALID_ARGUMENT.
+absl::Status InvalidText(absl::string_view text, absl::string_view rule);
 
 // Parses "10s", "1.5ms", "2m". Above 0 unless zero is allowed, at most a year.
-absl::StatusOr<absl::Duration> ParseDuration(absl::string_view flag,
-                                             absl::string_view text,
+absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text,
                                              bool allow_zero = false);
 
 // Parses "4096", "64KiB", "16MiB", "1GiB"; "64kB" is 64000. Above 0.
-absl::StatusOr<std::int64_t> ParseBytes(absl::string_view flag,
-                                        absl::string_view text);
+absl::StatusOr<std::int64_t> ParseBytes(absl::string_view text);
 
 // Parses "1000,2000.5", each above 0 and at most `most`; `rule` says so.
-absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view flag,
-                                                 absl::string_view text,
+absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view text,
                                                  double most,
                                                  absl::string_view rule);
 

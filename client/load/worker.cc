@@ -77,8 +77,8 @@ Worker::Worker(Step* step, int index,
       slots_(step->options.in_flight / step->workers +
              (index < step->options.in_flight % step->workers ? 1 : 0)),
       next_request_(step->workload->size()),
-      random_(step->options.seed * 1000003 + static_cast<unsigned>(index)),
-      cases_(step->workload->size()) {
+      random_(step->options.seed * 1000003 + static_cast<unsigned>(index)) {
+  part_.cases.resize(step->workload->size());
   for (int i = 0; i < slots_; ++i) {
     free_slots_.push_back(index + i * step->workers);
   }
@@ -236,7 +236,7 @@ void Worker::Dispatch() {
     const std::int64_t now = step_->clock->Now();
     for (; more && next <= now; more = advance()) backlog.push_back(next);
     while (!backlog.empty() && now >= backlog.front() + timeout) {
-      Leave(backlog.front(), now, held_until, &dropped_);
+      Leave(backlog.front(), now, held_until, &part_.dropped);
       backlog.pop_front();
     }
     if (options.cool_down && now >= step_->end && step_->counted.load() == 0 &&
@@ -248,11 +248,11 @@ void Worker::Dispatch() {
     backlog.pop_back();
     if (!options.cool_down &&
         now - (due <= held_until ? 0 : kLate) >= step_->end) {
-      Leave(due, now, held_until, &unsent_);
+      Leave(due, now, held_until, &part_.unsent);
       continue;
     }
     Leave(due, now, held_until, nullptr);
-    if (step_->Counts(due)) send_delay_.Record(now - due);
+    if (step_->Counts(due)) part_.send_delay.Record(now - due);
     {
       const std::lock_guard<std::mutex> lock(slots_mutex_);
       ++used_slots_;
@@ -277,9 +277,9 @@ void Worker::Leave(std::int64_t due, std::int64_t now, std::int64_t held_until,
                    std::int64_t* reason) {
   if (!step_->Counts(due)) return;
   if (due <= held_until) {
-    ++limited_;
+    ++part_.limited;
   } else if (now - due > kTooLate) {
-    ++sent_late_;
+    ++part_.sent_late;
   }
   if (reason != nullptr) ++*reason;
 }
@@ -324,7 +324,7 @@ void Worker::Record(const Call& call, std::int64_t now) {
         static_cast<std::int64_t>(call.request->slots[0].output.size());
   }
   counts_.latency.Record(latency);
-  cases_[call.case_index].Record(latency);
+  part_.cases[call.case_index].Record(latency);
   if (!call.verify) return;
   ++counts_.verified;
   if (right) return;
@@ -332,6 +332,19 @@ void Worker::Record(const Call& call, std::int64_t now) {
     counts_.first_wrong = absl::StrCat(
         (*step_->workload)[call.case_index].name, ": an answer of ",
         call.response.Length(), " bytes differs from the first");
+  }
+}
+
+void Worker::AddTo(StepResult* result) const {
+  result->unsent += part_.unsent;
+  result->dropped += part_.dropped;
+  result->limited += part_.limited;
+  result->sent_late += part_.sent_late;
+  result->busiest_thread =
+      std::max({result->busiest_thread, dispatching_share_, polling_share_});
+  result->send_delay.Add(part_.send_delay);
+  for (std::size_t i = 0; i < part_.cases.size(); ++i) {
+    result->cases[i].Add(part_.cases[i]);
   }
 }
 

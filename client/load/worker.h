@@ -21,7 +21,6 @@
 
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -79,16 +78,8 @@ class Worker {
   // Adds to `counts` what happened since the last time. For any thread.
   void TakeInterval(Counts* counts);
 
-  // Valid once done() is true.
-  std::int64_t unsent() const { return unsent_; }
-  std::int64_t dropped() const { return dropped_; }
-  std::int64_t limited() const { return limited_; }
-  std::int64_t sent_late() const { return sent_late_; }
-  double busiest_thread() const {
-    return std::max(dispatching_share_, polling_share_);
-  }
-  const Histogram& send_delay() const { return send_delay_; }
-  const std::vector<Histogram>& cases() const { return cases_; }
+  // Adds this worker's part, but for the counts. Valid once done() is true.
+  void AddTo(StepResult* result) const;
 
  private:
   struct Call;
@@ -126,14 +117,9 @@ class Worker {
   std::mt19937_64 random_;
   std::discrete_distribution<std::size_t> choose_;
   grpc::CompletionQueue queue_;
-  std::int64_t unsent_ = 0;
-  std::int64_t dropped_ = 0;
-  std::int64_t limited_ = 0;
-  std::int64_t sent_late_ = 0;
+  StepResult part_;
   // Of a core, by each of the threads.
   double dispatching_share_ = 0, polling_share_ = 0;
-  Histogram send_delay_;
-  std::vector<Histogram> cases_;
 
   std::mutex slots_mutex_;
   std::condition_variable slot_freed_;

@@ -123,10 +123,10 @@ absl::StatusOr<std::vector<std::int64_t>> ShapeOf(std::int64_t size,
   const auto element = static_cast<std::int64_t>(wire::ElementBytes(dtype));
   const std::int64_t rows = size / (element * kHeadDim);
   if (size % (element * kHeadDim) != 0 || rows == 0) {
-    return InvalidFlag("--size", BytesText(size),
-                       absl::StrCat("a multiple of ", element * kHeadDim,
-                                    " bytes, one head of ", kHeadDim,
-                                    " channels in ", check::DtypeName(dtype)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--size: \"", BytesText(size), "\"; must be a multiple of ",
+        element * kHeadDim, " bytes, one head of ", kHeadDim, " channels in ",
+        check::DtypeName(dtype)));
   }
   // 8 heads, or the next power of two below that divides the rows.
   std::int64_t heads = kHeads;
@@ -137,7 +137,7 @@ absl::StatusOr<std::vector<std::int64_t>> ShapeOf(std::int64_t size,
 }  // namespace
 
 absl::StatusOr<std::vector<std::pair<std::string, double>>> ParseMix(
-    const std::string& flag, const std::string& text) {
+    const std::string& text) {
   std::vector<std::pair<std::string, double>> mix;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     const std::vector<absl::string_view> pair = absl::StrSplit(part, ':');
@@ -148,15 +148,13 @@ absl::StatusOr<std::vector<std::pair<std::string, double>>> ParseMix(
     if (pair.size() > 2 || known == std::end(kRpcs) ||
         (pair.size() == 2 && (!absl::SimpleAtod(pair[1], &weight) ||
                               !(weight > 0) || weight > 1e9))) {
-      return InvalidFlag(
-          flag, text,
-          absl::StrCat("RPC:WEIGHT,... with an RPC of ",
-                       absl::StrJoin(kRpcs, ", "), " and a weight above 0"));
+      return InvalidText(text, absl::StrCat("RPC:WEIGHT,... with an RPC of ",
+                                            absl::StrJoin(kRpcs, ", "),
+                                            " and a weight above 0"));
     }
     for (const auto& [name, unused] : mix) {
       if (name == *known) {
-        return InvalidFlag(flag, text,
-                           absl::StrCat("without ", name, " twice"));
+        return InvalidText(text, absl::StrCat("without ", name, " twice"));
       }
     }
     mix.emplace_back(*known, weight);
@@ -165,7 +163,7 @@ absl::StatusOr<std::vector<std::pair<std::string, double>>> ParseMix(
 }
 
 absl::StatusOr<std::vector<std::vector<std::int64_t>>> ParseShapes(
-    const std::string& flag, const std::string& text) {
+    const std::string& text) {
   std::vector<std::vector<std::int64_t>> shapes;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     std::vector<std::int64_t> shape;
@@ -177,17 +175,15 @@ absl::StatusOr<std::vector<std::vector<std::int64_t>>> ParseShapes(
     }
     if (!valid || shape.size() != 4 || shape[3] % 2 != 0 ||
         check::ElementCount(shape) < 0) {
-      return InvalidFlag(
-          flag, text,
-          "BxSxHxD,... above 0 with an even D, such as 1x128x8x128");
+      return InvalidText(
+          text, "BxSxHxD,... above 0 with an even D, such as 1x128x8x128");
     }
     shapes.push_back(std::move(shape));
   }
   return shapes;
 }
 
-absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& flag,
-                                                   const std::string& text) {
+absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& text) {
   std::vector<v1::Dtype> dtypes;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     v1::Dtype dtype;
@@ -196,7 +192,7 @@ absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& flag,
         (dtype != v1::DTYPE_FLOAT32 && dtype != v1::DTYPE_FLOAT16 &&
          dtype != v1::DTYPE_BFLOAT16 && dtype != v1::DTYPE_FLOAT64 &&
          !check::IsFloat8(dtype))) {
-      return InvalidFlag(flag, text,
+      return InvalidText(text,
                          "of float32, float16, bfloat16, float64, "
                          "float8_e4m3fn, float8_e5m2");
     }

@@ -67,15 +67,14 @@ struct WorkloadOptions {
 
 // Parses "ApplyRope:8,BuildTable:1"; a name alone weighs 1.
 absl::StatusOr<std::vector<std::pair<std::string, double>>> ParseMix(
-    const std::string& flag, const std::string& text);
+    const std::string& text);
 
 // Parses "1x128x8x128,1x1x8x128", each [B, S, H, D].
 absl::StatusOr<std::vector<std::vector<std::int64_t>>> ParseShapes(
-    const std::string& flag, const std::string& text);
+    const std::string& text);
 
 // Parses "float32,bfloat16".
-absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& flag,
-                                                   const std::string& text);
+absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& text);
 
 // Makes the requests. INVALID_ARGUMENT names the flag whose value does not fit.
 absl::StatusOr<std::vector<Case>> BuildWorkload(const WorkloadOptions& options);

@@ -83,22 +83,22 @@ std::vector<Curve> JoinAlike(const std::vector<Curve>& curves) {
 
 // A line sample and a name for each curve, in lines under the title. Returns
 // where the plane may begin.
-double AddLegend(const std::vector<Curve>& curves, Scene* scene) {
+double AddLegend(const std::vector<Curve>& curves, Svg* svg) {
   double x = kLeft, y = kTop + 6;
   for (std::size_t i = 0; i < curves.size(); ++i) {
     const std::string& name = curves[i].name;
     const double width = kSample + 8 + TextWidth(name, kTextSize) + 18;
-    if (x > kLeft && x + width > scene->width) {
+    if (x > kLeft && x + width > svg->width()) {
       x = kLeft;
       y += kLegendLine;
     }
-    scene->marks.emplace_back(Path{"legend",
-                                   "",
-                                   {{x, y - 4}, {x + kSample, y - 4}},
-                                   CurveColor(i),
-                                   2,
-                                   CurveDash(i)});
-    scene->marks.emplace_back(
+    svg->Add(Path{"legend",
+                  "",
+                  {{x, y - 4}, {x + kSample, y - 4}},
+                  CurveColor(i),
+                  2,
+                  CurveDash(i)});
+    svg->Add(
         Label{"legend", name, {x + kSample + 8, y}, Anchor::kStart, kTextSize});
     x += width;
   }
@@ -107,30 +107,29 @@ double AddLegend(const std::vector<Curve>& curves, Scene* scene) {
 
 // Where a rule's text stands: near the right end of a horizontal one, above it,
 // and near the top of a vertical one, on the side that has more room.
-void AddRule(const Rule& rule, const Scale& x, const Scale& y, Scene* scene) {
+void AddRule(const Rule& rule, const Scale& x, const Scale& y, Svg* svg) {
   const Scale& along = rule.vertical ? x : y;
   if (!(rule.at >= along.low && rule.at <= along.high)) return;
   const double at = along.At(rule.at);
   const Point from = rule.vertical ? Point{at, y.from} : Point{x.from, at};
   const Point to = rule.vertical ? Point{at, y.to} : Point{x.to, at};
-  scene->marks.emplace_back(
-      Path{"rule", rule.text, {from, to}, kInk, 1, {4, 3}});
+  svg->Add(Path{"rule", rule.text, {from, to}, kInk, 1, {4, 3}});
   Label label{"rule", rule.text, {x.to - 6, at - 6}, Anchor::kEnd, kTickSize};
   if (rule.vertical) {
     const bool left_half = at < (x.from + x.to) / 2;
     label.at = {at + (left_half ? 6 : -6), y.to + 15};
     label.anchor = left_half ? Anchor::kStart : Anchor::kEnd;
   }
-  scene->marks.emplace_back(std::move(label));
+  svg->Add(label);
 }
 
 }  // namespace
 
-Scene Draw(const Chart& chart, int width, int height) {
-  Scene scene{chart.title, chart.description, width, height, {}};
-  AddTitle(&scene);
+std::string Draw(const Chart& chart, int width, int height) {
+  Svg svg(chart.title, chart.description, width, height);
+  AddTitle(chart.title, &svg);
   const std::vector<Curve> curves = JoinAlike(chart.curves);
-  const double top = chart.curves.size() < 2 ? kTop : AddLegend(curves, &scene);
+  const double top = chart.curves.size() < 2 ? kTop : AddLegend(curves, &svg);
 
   Range x_range, y_range;
   for (const double y : chart.shown_y) y_range.Include(y);
@@ -153,22 +152,22 @@ Scene Draw(const Chart& chart, int width, int height) {
   Scale y = Fit(chart.y, y_range, 0.04, height - kBottom, top);
   if (chart.equal_units) MakeEqual(&x, &y);
 
-  AddXTicks(x, y.from, y.to, true, &scene);
-  AddYTicks(y, x.from, x.to, true, &scene);
-  scene.marks.emplace_back(Path{
+  AddXTicks(x, y.from, y.to, true, &svg);
+  AddYTicks(y, x.from, x.to, true, &svg);
+  svg.Add(Path{
       "frame", "", {{x.from, y.to}, {x.from, y.from}, {x.to, y.from}}, kInk});
-  AddXLabel(chart.x.label, (x.from + x.to) / 2, y.from, &scene);
-  AddYLabel(chart.y.label, x.from, (y.from + y.to) / 2, &scene);
+  AddXLabel(chart.x.label, (x.from + x.to) / 2, y.from, &svg);
+  AddYLabel(chart.y.label, x.from, (y.from + y.to) / 2, &svg);
   for (std::size_t i = 0; i < curves.size(); ++i) {
     Path path{"curve", curves[i].name, {}, CurveColor(i), 2, CurveDash(i)};
     for (const auto& point : curves[i].points) {
       if (!shown(point)) continue;
       path.points.push_back({x.At(point.first), y.At(point.second)});
     }
-    scene.marks.emplace_back(std::move(path));
+    svg.Add(path);
   }
-  for (const Rule& rule : chart.rules) AddRule(rule, x, y, &scene);
-  return scene;
+  for (const Rule& rule : chart.rules) AddRule(rule, x, y, &svg);
+  return svg.File();
 }
 
 }  // namespace posenc::plot

@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "client/plot/scene.h"
-
 namespace posenc::plot {
 
 struct Axis {
@@ -41,7 +39,7 @@ struct Chart {
 // Curves of the same points are drawn once, with all of their names. Points
 // that an axis cannot show are left out, and the curve goes on after them:
 // those that are not finite, and on a logarithmic axis those that are not
-// positive.
-Scene Draw(const Chart& chart, int width, int height);
+// positive. The picture is SVG.
+std::string Draw(const Chart& chart, int width, int height);
 
 }  // namespace posenc::plot

@@ -8,9 +8,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "client/plot/scene.h"
-
 namespace posenc::plot {
+
+// 0xRRGGBB.
+using Color = std::uint32_t;
 
 inline constexpr Color kInk = 0x1a1a1a;
 inline constexpr Color kGrid = 0xdddddd;

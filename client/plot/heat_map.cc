@@ -37,7 +37,7 @@ Scale Numbered(double first, int count, double from, double to) {
 }
 
 void AddMatrix(const HeatMap& map, const Matrix& matrix, bool first,
-               Cells cells, Scene* scene) {
+               Cells cells, Svg* svg) {
   cells.name = matrix.name;
   cells.rows = matrix.rows;
   cells.columns = matrix.columns;
@@ -48,52 +48,51 @@ void AddMatrix(const HeatMap& map, const Matrix& matrix, bool first,
   const double left = cells.at.x, top = cells.at.y;
   const double right = left + cells.width, bottom = top + cells.height;
   AddXTicks(Numbered(matrix.first_column, matrix.columns, left, right), bottom,
-            top, false, scene);
+            top, false, svg);
   AddYTicks(Numbered(matrix.first_row, matrix.rows, top, bottom), left, right,
-            false, scene);
-  AddXLabel(map.column_label, (left + right) / 2, bottom, scene);
-  if (first) AddYLabel(map.row_label, left, (top + bottom) / 2, scene);
+            false, svg);
+  AddXLabel(map.column_label, (left + right) / 2, bottom, svg);
+  if (first) AddYLabel(map.row_label, left, (top + bottom) / 2, svg);
   if (map.matrices.size() > 1) {
-    scene->marks.emplace_back(Label{"name",
-                                    matrix.name,
-                                    {(left + right) / 2, top - 8},
-                                    Anchor::kMiddle,
-                                    kTextSize});
+    svg->Add(Label{"name",
+                   matrix.name,
+                   {(left + right) / 2, top - 8},
+                   Anchor::kMiddle,
+                   kTextSize});
   }
-  scene->marks.emplace_back(std::move(cells));
+  svg->Add(cells);
 }
 
 // Highest on top, as values grow upwards elsewhere.
 void AddColors(const HeatMap& map, double left, double top, double bottom,
-               Scene* scene) {
+               Svg* svg) {
   Cells bar{map.color_label, 256,  1,           std::vector<std::uint8_t>(256),
             {left, top},     kBar, bottom - top};
   std::iota(bar.levels.rbegin(), bar.levels.rend(), std::uint8_t{0});
-  scene->marks.emplace_back(std::move(bar));
+  svg->Add(bar);
   const Scale scale{map.log, map.low, map.high, bottom, top};
   for (const Tick& tick : Ticks(scale)) {
     const double y = scale.At(tick.value);
-    scene->marks.emplace_back(
-        Path{"tick", "", {{left + kBar, y}, {left + kBar + 4, y}}, kInk});
-    scene->marks.emplace_back(Label{"tick-color",
-                                    tick.text,
-                                    {left + kBar + 7, y + 4},
-                                    Anchor::kStart,
-                                    kTickSize});
+    svg->Add(Path{"tick", "", {{left + kBar, y}, {left + kBar + 4, y}}, kInk});
+    svg->Add(Label{"tick-color",
+                   tick.text,
+                   {left + kBar + 7, y + 4},
+                   Anchor::kStart,
+                   kTickSize});
   }
-  scene->marks.emplace_back(Label{"label",
-                                  map.color_label,
-                                  {left + kBarLabel, (top + bottom) / 2},
-                                  Anchor::kMiddle,
-                                  kTextSize,
-                                  true});
+  svg->Add(Label{"label",
+                 map.color_label,
+                 {left + kBarLabel, (top + bottom) / 2},
+                 Anchor::kMiddle,
+                 kTextSize,
+                 true});
 }
 
 }  // namespace
 
-Scene Draw(const HeatMap& map, int width, int height) {
-  Scene scene{map.title, map.description, width, height, {}};
-  AddTitle(&scene);
+std::string Draw(const HeatMap& map, int width, int height) {
+  Svg svg(map.title, map.description, width, height);
+  AddTitle(map.title, &svg);
   const double top = kTop + (map.matrices.size() > 1 ? 16 : 0);
   const double bottom = height - kBottom;
   const double count = static_cast<double>(map.matrices.size());
@@ -112,11 +111,11 @@ Scene Draw(const HeatMap& map, int width, int height) {
     cells.at = {left, top};
     cells.width = each;
     cells.height = tall;
-    AddMatrix(map, map.matrices[i], i == 0, std::move(cells), &scene);
+    AddMatrix(map, map.matrices[i], i == 0, std::move(cells), &svg);
     left += each + kGap;
   }
-  AddColors(map, left - kGap + 20, top, top + tall, &scene);
-  return scene;
+  AddColors(map, left - kGap + 20, top, top + tall, &svg);
+  return svg.File();
 }
 
 }  // namespace posenc::plot

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "client/plot/scene.h"
-
 namespace posenc::plot {
 
 // Values [rows, columns], row-major. The first column has the number
@@ -32,6 +30,7 @@ struct HeatMap {
   bool square_cells = false;
 };
 
-Scene Draw(const HeatMap& map, int width, int height);
+// As SVG.
+std::string Draw(const HeatMap& map, int width, int height);
 
 }  // namespace posenc::plot

@@ -1,20 +1,85 @@
-// A scene as SVG 1.1: its points are numbers in the text, for tests and screen
-// readers, and heat maps are embedded PNGs, since each cell as an element of
-// its own would be hundreds of megabytes.
+// A picture as SVG 1.1, written mark by mark. Lengths are pixels, x to the
+// right and y down; what comes later lies on top. The ground is white.
+//
+// Points are numbers in the text, for tests and screen readers, and heat maps
+// are embedded PNGs, since each cell as an element of its own would be hundreds
+// of megabytes.
 
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
-#include "client/plot/scene.h"
+#include "client/plot/colors.h"
 
 namespace posenc::plot {
 
-// A whole file. Coordinates have two decimals.
-std::string ToSvg(const Scene& scene);
+struct Point {
+  double x = 0, y = 0;
+};
 
-// Text with the five characters replaced that XML reserves, and without control
-// characters, which XML cannot hold.
-std::string EscapeXml(const std::string& text);
+// A line through the points, in their order. `dash` is lengths of dashes and
+// gaps in turn; empty: solid. `role` is its class in SVG ("curve", "grid"), and
+// `name` what a reader hears.
+struct Path {
+  std::string role;
+  std::string name;
+  std::vector<Point> points;
+  Color color = 0;
+  double width = 1;
+  std::vector<double> dash;
+};
+
+enum class Anchor { kStart, kMiddle, kEnd };
+
+// One line of text whose baseline begins, is centred or ends at a point.
+struct Label {
+  std::string role;
+  std::string text;
+  Point at;
+  Anchor anchor = Anchor::kStart;
+  double size = 13;
+  bool upward = false;  // turned by 90 degrees, to be read from below
+};
+
+// Cells of a heat map, scaled into a rectangle. `levels` has rows * columns
+// indices into Cividis(), the first row on top. If some are `masked`, level 0
+// is a cell without a value.
+struct Cells {
+  std::string name;
+  int rows = 0, columns = 0;
+  std::vector<std::uint8_t> levels;
+  Point at;
+  double width = 0, height = 0;
+  bool masked = false;
+};
+
+// Coordinates have two decimals.
+class Svg {
+ public:
+  // The title and the description are what a reader hears of the picture.
+  Svg(const std::string& title, const std::string& description, int width,
+      int height);
+
+  int width() const { return width_; }
+
+  void Add(const Path& path);
+  void Add(const Label& label);
+  void Add(const Cells& cells);
+
+  // The whole file, once everything is added.
+  std::string File() const { return text_ + "</svg>\n"; }
+
+ private:
+  int width_;
+  std::string text_;
+};
+
+// Upper bound on the width of a text, for legends and margins: fonts differ,
+// and hardly any has letters wider than this on average.
+inline double TextWidth(const std::string& text, double size) {
+  return 0.6 * size * static_cast<double>(text.size());
+}
 
 }  // namespace posenc::plot

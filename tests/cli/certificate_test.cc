@@ -260,24 +260,6 @@ TEST_F(CertificateTest, Float64KeysMayHaveTablesOfFloat32) {
   }
 }
 
-TEST_F(CertificateTest, WithTablesOfFloat32WhatIsWrongIsExplainedInFloat64) {
-  WriteConfig();
-  Engine engine;
-  engine.float32_tables = true;
-  WriteCaches({engine}, {engine}, 1020, v1::DTYPE_FLOAT64);
-  EXPECT_THAT(Message("cache.mismatch", 1021),
-              HasSubstr("layer 0 moved by 1020, not by 1021"));
-  WriteConfig({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 4.0}}}});
-  WriteCaches({engine}, {engine}, 1021, v1::DTYPE_FLOAT64);
-  EXPECT_THAT(Message("cache.mismatch", 1021),
-              HasSubstr("layer 0 moved without scaling"));
-  WriteConfig();
-  engine.interleaved = true;
-  WriteCaches({engine}, {engine}, 1021, v1::DTYPE_FLOAT64);
-  EXPECT_THAT(Message("cache.mismatch", 1021),
-              HasSubstr("layer 0 moved with interleaved pairs"));
-}
-
 // A thousandth of what angles in float32 may be off by is seen in float64.
 TEST_F(CertificateTest, Float64KeysAreHeldToAnglesOfFloat64) {
   WriteConfig();
@@ -344,41 +326,37 @@ TEST_F(CertificateTest, LayersThatMovedWithTheGlobalBaseAreExplained) {
                         "layers'), theirs is 10000"));
 }
 
-TEST_F(CertificateTest, KeysThatStayedAreExplained) {
-  WriteConfig();
-  WriteCaches(std::vector<Engine>(2), std::vector<Engine>(2), 0);
-  EXPECT_THAT(Message("cache.mismatch", 64),
-              HasSubstr("layers 0-1 did not move"));
-}
-
-TEST_F(CertificateTest, AnotherShiftIsFound) {
-  WriteConfig();
-  WriteCaches(std::vector<Engine>(2), std::vector<Engine>(2), 63);
-  EXPECT_THAT(Message("cache.mismatch", 64),
-              HasSubstr("layers 0-1 moved by 63, not by 64"));
-}
-
-TEST_F(CertificateTest, UnscaledKeysAreExplained) {
-  WriteConfig({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 4.0}}}});
-  WriteCaches(std::vector<Engine>(2), std::vector<Engine>(2), 1021);
-  EXPECT_THAT(Message("cache.mismatch", 1021),
-              HasSubstr("layers 0-1 moved without scaling"));
-}
-
-TEST_F(CertificateTest, TheOtherPairingIsExplained) {
-  WriteConfig();
-  const Engine engine = {.interleaved = true};
-  WriteCaches({engine}, {engine}, 1021);
-  EXPECT_THAT(Message("cache.mismatch", 1021),
-              HasSubstr("layer 0 moved with interleaved pairs"));
-}
-
-TEST_F(CertificateTest, APartOfTheWidthIsExplained) {
-  WriteConfig();
-  const Engine engine = {.frequencies = Geometric(10000, 8)};
-  WriteCaches({engine}, {engine}, 1021);
-  EXPECT_THAT(Message("cache.mismatch", 1021),
-              HasSubstr("layer 0 moved 8 channels, theirs are 16"));
+TEST_F(CertificateTest, WhatAnEngineDidInsteadIsExplained) {
+  const Engine right, pairs = {.interleaved = true};
+  const Engine part = {.frequencies = Geometric(10000, 8)};
+  const Engine tables = {.float32_tables = true};
+  const Engine both = {.interleaved = true, .float32_tables = true};
+  const Json plain = Json::object();
+  const Json linear = {
+      {"rope_scaling", {{"rope_type", "linear"}, {"factor", 4.0}}}};
+  const struct {
+    const Engine& engine;
+    int layers, moved, shift;
+    const Json& config;
+    const char* did;
+  } kCases[] = {
+      {right, 2, 0, 64, plain, "layers 0-1 did not move"},
+      {right, 2, 63, 64, plain, "layers 0-1 moved by 63, not by 64"},
+      {right, 2, 1021, 1021, linear, "layers 0-1 moved without scaling"},
+      {pairs, 1, 1021, 1021, plain, "layer 0 moved with interleaved pairs"},
+      {part, 1, 1021, 1021, plain, "layer 0 moved 8 channels, theirs are 16"},
+      // With keys of float64.
+      {tables, 1, 1020, 1021, plain, "layer 0 moved by 1020, not by 1021"},
+      {tables, 1, 1021, 1021, linear, "layer 0 moved without scaling"},
+      {both, 1, 1021, 1021, plain, "layer 0 moved with interleaved pairs"}};
+  for (const auto& of : kCases) {
+    WriteConfig(of.config);
+    const std::vector<Engine> engines(of.layers, of.engine);
+    WriteCaches(
+        engines, engines, of.moved,
+        of.engine.float32_tables ? v1::DTYPE_FLOAT64 : v1::DTYPE_FLOAT32);
+    EXPECT_THAT(Message("cache.mismatch", of.shift), HasSubstr(of.did));
+  }
 }
 
 TEST_F(CertificateTest, AnAmplitudeThatCountsTwiceIsExplained) {

@@ -37,15 +37,6 @@ Json Plain() {
           {"rope_theta", 500000.0},   {"max_position_embeddings", 131072}};
 }
 
-Json Conflict() {
-  Json config = Plain();
-  config["rope_scaling"] = {{"rope_type", "yarn"},
-                            {"type", "linear"},
-                            {"factor", 4.0},
-                            {"original_max_position_embeddings", 32768}};
-  return config;
-}
-
 // The JSON alone: lines on stderr follow it.
 Json Output(const std::string& arguments) {
   const std::string text = Posenc("--json doctor " + arguments).text;
@@ -118,18 +109,6 @@ TEST_F(DoctorTest, EveryPairShowsItsCheckInTheBadFolderAlone) {
   }
 }
 
-TEST_F(DoctorTest, ExitCodesFollowFailOn) {
-  Write("config.json", Conflict());
-  EXPECT_EQ(Doctor(Path("")).exit_code, 1);
-  EXPECT_EQ(Doctor(Path("") + " --fail-on none").exit_code, 0);
-  Write("config.json", Plain());
-  EXPECT_EQ(Doctor(Path("")).exit_code, 0);
-  EXPECT_EQ(Doctor(Path("") + " --fail-on note").exit_code, 0);
-  Write("tokenizer_config.json", {{"model_max_length", 2048}});
-  EXPECT_EQ(Doctor(Path("") + " --fail-on warning").exit_code, 0);
-  EXPECT_EQ(Doctor(Path("") + " --fail-on note").exit_code, 1);
-}
-
 TEST_F(DoctorTest, ChecksAreListedWithIdSeverityAndFix) {
   const Outcome outcome = Posenc("--json doctor --checks");
   EXPECT_EQ(outcome.exit_code, 0);
@@ -146,72 +125,6 @@ TEST_F(DoctorTest, ChecksAreListedWithIdSeverityAndFix) {
     EXPECT_EQ(check["fix"].get<std::string>().find('$'), std::string::npos);
   }
   EXPECT_THAT(Doctor("--checks").text, HasSubstr("config.type-conflict"));
-}
-
-// Gemma 3's has 1.2 MB.
-TEST_F(DoctorTest, OfALargeTokenizersConfigurationTheLengthIsRead) {
-  Write("config.json", Plain());
-  const std::string tokens = "\"added_tokens\": \"" +
-                             std::string(2 << 20, 'x') +
-                             "\", \"extra\": {\"model_max_length\": 7}";
-  WriteText("tokenizer_config.json",
-            "{" + tokens + ", \"model_max_length\": 8192}");
-  const Json told = Output(Path(""));
-  ASSERT_EQ(told["findings"].size(), 1) << told.dump(1);
-  EXPECT_EQ(told["findings"][0]["id"], "config.tokenizer-length");
-  EXPECT_THAT(told["findings"][0]["message"].get<std::string>(),
-              HasSubstr("model_max_length is 8192"));
-  WriteText("tokenizer_config.json", "{" + tokens);
-  EXPECT_THAT(Output(Path(""))["inputs"][1]["unreadable"].get<std::string>(),
-              HasSubstr("not JSON"));
-}
-
-TEST_F(DoctorTest, JsonHasEveryField) {
-  Write("config.json", Conflict());
-  const Json output = Output(Path("config.json"));
-  EXPECT_EQ(output["length"], 131072);
-  EXPECT_EQ(output["summary"],
-            (Json{{"error", 1}, {"warning", 1}, {"note", 0}}));
-  // vLLM runs no configuration whose types differ.
-  ASSERT_NE(FindId(output, "readers.refuses"), nullptr);
-  const Json& input = output["inputs"][0];
-  EXPECT_EQ(input["path"], Path("config.json"));
-  EXPECT_EQ(input["kind"], "config");
-  EXPECT_EQ(input["model_type"], "llama");
-  EXPECT_EQ(input["content_hash"].get<std::string>().size(), 64);
-  const Json& finding = output["findings"][0];
-  EXPECT_EQ(finding["layers"], "all");
-  EXPECT_EQ(finding["fix"], "remove \"type\" from rope_scaling");
-  EXPECT_EQ(finding["keys"],
-            (Json{"rope_scaling.type", "rope_scaling.rope_type"}));
-  const Json& reader = finding["readers"][0];
-  EXPECT_EQ(reader["name"], "mlx-lm");
-  for (const char* key : {"says", "first_distance", "kept_at_length",
-                          "first_angle", "amplitude_ratio", "worst_pair"}) {
-    EXPECT_TRUE(reader.contains(key)) << key;
-  }
-  EXPECT_EQ(reader["first_distance"], 3);
-  EXPECT_NEAR(reader["amplitude_ratio"].get<double>(), 0.8782, 1e-4);
-}
-
-TEST_F(DoctorTest, FolderWithAllFiveKindsAtOnceReadsAll) {
-  fs::copy(kPairs / "params.config-differs" / "bad", Path("all"));
-  fs::copy(kPairs / "config.tokenizer-length" / "bad" / "tokenizer_config.json",
-           Path("all"));
-  fs::copy(kPairs / "gguf.freq-base" / "bad" / "model.gguf", Path("all"));
-  fs::copy(kPairs / "tables.inv-freq-differs" / "bad" / "model.safetensors",
-           Path("all"));
-  fs::create_directory(Path("all/deeper"));
-  WriteText("all/deeper/config.json", "not JSON");
-  const Json output = Output(Path("all"));
-  ASSERT_EQ(output["inputs"].size(), 5);
-  for (const Json& input : output["inputs"]) {
-    EXPECT_TRUE(input["unreadable"].is_null()) << input;
-  }
-  for (const char* id : {"params.config-differs", "config.tokenizer-length",
-                         "gguf.freq-base", "tables.inv-freq-differs"}) {
-    EXPECT_NE(FindId(output, id), nullptr) << id;
-  }
 }
 
 TEST_F(DoctorTest, WhatMayNotBeReadIsNamed) {
@@ -235,27 +148,6 @@ TEST_F(DoctorTest, WhatMayNotBeReadIsNamed) {
         << path;
   }
   fs::permissions(Path("closed"), fs::perms::owner_all);
-}
-
-TEST_F(DoctorTest, AnIndexTellsWhichShardsHoldTables) {
-  fs::create_directory(Path("m"));
-  Json config = Plain();
-  config["head_dim"] = 16;
-  config["rope_theta"] = 10000.0;
-  Write("m/config.json", config);
-  fs::copy(kPairs / "tables.inv-freq-differs" / "bad" / "model.safetensors",
-           Path("m/one.safetensors"));
-  WriteText("m/two.safetensors", "not read");
-  Write("m/model.safetensors.index.json",
-        {{"weight_map",
-          {{"model.layers.0.self_attn.rotary_emb.inv_freq", "one.safetensors"},
-           {"lm_head.weight", "two.safetensors"}}}});
-  const Json output = Output(Path("m"));
-  ASSERT_EQ(output["inputs"].size(), 2);
-  EXPECT_NE(FindId(output, "tables.inv-freq-differs"), nullptr);
-  for (const Json& input : output["inputs"]) {
-    EXPECT_TRUE(input["unreadable"].is_null()) << input;
-  }
 }
 
 TEST_F(DoctorTest, AServerElsewhereSaysTheSame) {

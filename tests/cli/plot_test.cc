@@ -6,8 +6,6 @@
 #include <numbers>
 #include <sstream>
 
-#include "absl/strings/escaping.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fixtures/cli.h"
 #include "tests/fixtures/png.h"
@@ -17,7 +15,6 @@ namespace posenc::cli {
 namespace {
 
 using plot::Element;
-using ::testing::HasSubstr;
 
 constexpr double kPi = std::numbers::pi;
 
@@ -140,36 +137,6 @@ TEST_F(PlotTest, NumbersOfEachFigureAreTheFormulas) {
   }
 }
 
-TEST_F(PlotTest, ArrowsEndWhereTheRotationPutsTheVector) {
-  for (const char* pairing : {"HALF_SPLIT", "INTERLEAVED"}) {
-    const Json json = Numbers(
-        "rotation --position 7 --pair 1 --vector 3,-2 --spec "
-        "'{\"rotaryDim\":8,\"pairing\":\"PAIRING_" +
-        std::string(pairing) + "\"}'");
-    const double c = std::cos(0.7), s = std::sin(0.7);
-    EXPECT_EQ(json["curves"][0]["name"], "before");
-    EXPECT_EQ(json["curves"][0]["x"][1], 3);
-    EXPECT_EQ(json["curves"][0]["y"][1], -2);
-    EXPECT_EQ(json["curves"][1]["name"], "after");
-    EXPECT_NEAR(json["curves"][1]["x"][1].get<double>(), 3 * c + 2 * s, 1e-14);
-    EXPECT_NEAR(json["curves"][1]["y"][1].get<double>(), 3 * s - 2 * c, 1e-14);
-    // The arc ends in the direction of the second arrow.
-    EXPECT_NEAR(std::atan2(json["curves"][2]["y"].back().get<double>(),
-                           json["curves"][2]["x"].back().get<double>()),
-                std::atan2(3 * s - 2 * c, 3 * c + 2 * s), 1e-12);
-  }
-}
-
-TEST_F(PlotTest, TheTurnOfAReversedEncodingGoesTheOtherWay) {
-  const Json json = Numbers(
-      "rotation --position 1 --spec '{\"rotaryDim\":2,\"reverse\":true,"
-      "\"pairing\":\"PAIRING_INTERLEAVED\"}'");
-  EXPECT_NEAR(json["curves"][1]["y"][1].get<double>(), -std::sin(1), 1e-14);
-  EXPECT_NEAR(std::atan2(json["curves"][2]["y"].back().get<double>(),
-                         json["curves"][2]["x"].back().get<double>()),
-              -1, 1e-12);
-}
-
 TEST_F(PlotTest, KeptIsTheMeanCosineOfTheDifferences) {
   const Json json = Numbers(
       "kept --max-distance 1000 --spec "
@@ -186,47 +153,6 @@ TEST_F(PlotTest, KeptIsTheMeanCosineOfTheDifferences) {
     EXPECT_NEAR(curve["y"][i].get<double>(),
                 (std::cos(r * 0.5) + std::cos(r * 0.005)) / 2, 1e-12);
   }
-}
-
-TEST_F(PlotTest, KeptOfGptOssFallsUnderNineTenthsAt5443InLlamaCpp) {
-  const Json json =
-      Numbers("kept --preset gpt-oss-20b --profiles llama_cpp,vllm");
-  ASSERT_EQ(json["curves"].size(), 2u);
-  const Json& curve = json["curves"][0];
-  EXPECT_EQ(curve["name"], "llama_cpp");
-  for (std::size_t i = 0; i < curve["x"].size(); ++i) {
-    if (curve["x"][i] >= 5443) break;
-    EXPECT_GE(curve["y"][i], 0.9) << curve["x"][i];
-  }
-  EXPECT_THAT(json["description"].get<std::string>(), HasSubstr("5443"));
-}
-
-TEST_F(PlotTest, CompareShowsTheRatioOfTheFrequencies) {
-  const Json json = Numbers(
-      "compare --spec "
-      "'{\"rotaryDim\":8,\"pairing\":\"PAIRING_HALF_SPLIT\"}' --compare-spec "
-      "'{\"rotaryDim\":8,\"pairing\":\"PAIRING_HALF_SPLIT\",\"linear\":"
-      "{\"factor\":4}}'");
-  for (const Json& ratio : json["curves"][0]["y"]) EXPECT_EQ(ratio, 0.25);
-  EXPECT_THAT(json["description"].get<std::string>(),
-              HasSubstr("linear: 0.25 at 0."));
-}
-
-TEST_F(PlotTest, CompareTellsASmallDifferenceFromNone) {
-  const auto description = [&](const std::string& theta) {
-    return Numbers(
-               "compare --spec '{\"rotaryDim\":8,\"ropeTheta\":10000,"
-               "\"pairing\":\"PAIRING_HALF_SPLIT\"}' --compare-spec "
-               "'{\"rotaryDim\":8,\"ropeTheta\":" +
-               theta + ",\"pairing\":\"PAIRING_HALF_SPLIT\"}'")["description"]
-        .get<std::string>();
-  };
-  // 10001^(-3/4) over 10000^(-3/4) is 1 - 7.5e-5.
-  EXPECT_THAT(description("10001"),
-              HasSubstr("Farthest from it: base 10001: 1 - 7.5e-05 at 3."));
-  EXPECT_THAT(description("9999"),
-              HasSubstr("Farthest from it: base 9999: 1 + 7.5e-05 at 3."));
-  EXPECT_THAT(description("10000"), HasSubstr("base 10000: 1 everywhere."));
 }
 
 TEST_F(PlotTest, InAnImageTheEndOfTheRowLooksNearerThanTheCellBelow) {
@@ -259,12 +185,7 @@ TEST_F(PlotTest, InAnImageTheEndOfTheRowLooksNearerThanTheCellBelow) {
 }
 
 std::vector<std::vector<std::uint32_t>> Embedded(const Element& image) {
-  const std::string& href = image.attributes.at("href");
-  const std::string start = "data:image/png;base64,";
-  EXPECT_EQ(href.compare(0, start.size(), start), 0);
-  std::string file;
-  EXPECT_TRUE(absl::Base64Unescape(href.substr(start.size()), &file));
-  return plot::DecodePng(file);
+  return plot::DecodeEmbedded(image.attributes.at("href"));
 }
 
 TEST_F(PlotTest, PixelsOfAHeatMapHaveTheColorsOfTheirValues) {
@@ -314,36 +235,6 @@ TEST_F(PlotTest, ATableOf8192By1024IsOneImage) {
   ASSERT_EQ(cells.size(), 8192u);
   EXPECT_EQ(cells[0].size(), 1024u);
   EXPECT_LT(Text("p.svg").size(), 16u << 20);
-}
-
-TEST_F(PlotTest, StdoutTakesThePictureAndNothingElse) {
-  const std::string file = Path("picture");
-  const Outcome outcome = Posenc("plot decay --output -" + std::string(kEight) +
-                                 " >" + Quoted(file));
-  EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_EQ(outcome.text, "");  // of stderr
-  EXPECT_TRUE(plot::ParseXml(Text("picture")).has_value());
-}
-
-TEST_F(PlotTest, ABiasIsDrawnFromItsFileAndWhatIsMaskedIsNoNumber) {
-  const std::string file = Path("alibi.npy");
-  ASSERT_EQ(Posenc("bias --alibi 2 --query-length 4 --causal --out " + file)
-                .exit_code,
-            0);
-  const Json json = Numbers("bias --in " + file);
-  ASSERT_EQ(json["matrices"].size(), 2);
-  EXPECT_EQ(json["low"], -3.0 / 16);  // the first of two slopes is 2^-4
-  EXPECT_EQ(json["high"], 0);
-  const Json& values = json["matrices"][0]["values"];
-  ASSERT_EQ(values.size(), 16);
-  EXPECT_EQ(values[12], -3.0 / 16);
-  EXPECT_EQ(values[13], -2.0 / 16);
-  EXPECT_TRUE(values[1].is_null());
-  EXPECT_THAT(
-      json["description"].get<std::string>(),
-      HasSubstr("from -0.1875 to 0; light grey cells are -inf (masked), "
-                "+inf or NaN."));
-  EXPECT_EQ(Svg("bias --in " + file).All("image").size(), 3u);  // and a scale
 }
 
 }  // namespace

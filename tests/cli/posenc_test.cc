@@ -1,14 +1,7 @@
 // The `posenc` command itself, with the service inside its process.
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <numbers>
 #include <string>
 #include <vector>
@@ -17,7 +10,6 @@
 #include "client/cli/file.h"
 #include "client/cli/npy.h"
 #include "client/cli/safetensors.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fixtures/cli.h"
 
@@ -25,9 +17,6 @@ namespace posenc::cli {
 namespace {
 
 using check::UlpAt;
-using ::testing::ContainsRegex;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr long double kPi = std::numbers::pi_v<long double>;
 
@@ -72,14 +61,11 @@ TEST_F(PosencTest, TablesHoldCosinesAndSines) {
       "\"PAIRING_HALF_SPLIT\"}' --rows 33 --start -5 --out-cos " +
       Quoted(cos_path) + " --out-sin " + Quoted(sin_path));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
-  const auto cos_file = FileBytes::Read(cos_path);
-  const auto sin_file = FileBytes::Read(sin_path);
-  ASSERT_TRUE(cos_file.ok() && sin_file.ok());
-  const auto cos_table = ParseNpy(cos_file->bytes());
-  const auto sin_table = ParseNpy(sin_file->bytes());
-  ASSERT_TRUE(cos_table.ok() && sin_table.ok());
-  ASSERT_EQ(cos_table->shape, (std::vector<std::int64_t>{33, 4}));
-  ASSERT_EQ(sin_table->shape, cos_table->shape);
+  std::vector<std::int64_t> shape;
+  const std::vector<double> cos_table = ReadElements(cos_path, "", &shape);
+  ASSERT_EQ(shape, (std::vector<std::int64_t>{33, 4}));
+  const std::vector<double> sin_table = ReadElements(sin_path, "", &shape);
+  ASSERT_EQ(shape, (std::vector<std::int64_t>{33, 4}));
   for (int row = 0; row < 33; ++row) {
     for (int i = 0; i < 4; ++i) {
       const long double angle = (row - 5) * std::pow(10.0L, -i);
@@ -88,9 +74,9 @@ TEST_F(PosencTest, TablesHoldCosinesAndSines) {
       const double slack = 0x1p-53 * std::fabs(static_cast<double>(angle));
       const double c = static_cast<double>(std::cos(angle));
       const double s = static_cast<double>(std::sin(angle));
-      EXPECT_NEAR(ElementAt(*cos_table, row * 4 + i), c,
+      EXPECT_NEAR(cos_table[row * 4 + i], c,
                   0.5 * UlpAt(v1::DTYPE_FLOAT32, c) + slack);
-      EXPECT_NEAR(ElementAt(*sin_table, row * 4 + i), s,
+      EXPECT_NEAR(sin_table[row * 4 + i], s,
                   0.5 * UlpAt(v1::DTYPE_FLOAT32, s) + slack);
     }
   }
@@ -163,104 +149,6 @@ TEST_F(PosencTest, AppliesAnInterleavedRotationAndKeepsTheRest) {
       }
     }
   }
-}
-
-TEST_F(PosencTest, RepeatTellsTheFirstCallsRateFromAWarmOneAndWritesOnce) {
-  ASSERT_EQ(Posenc("sample --seed 3 --dtype float32 --q 1,2,1,4 --out " +
-                   Quoted(Path("in.safetensors")))
-                .exit_code,
-            0);
-  const std::string apply =
-      "apply --spec '{\"pairing\":\"PAIRING_HALF_SPLIT\"}' --layout bshd "
-      "--start 5 --in " +
-      Quoted(Path("in.safetensors")) + " --out ";
-  const Outcome once = Posenc(apply + Quoted(Path("once.safetensors")));
-  ASSERT_EQ(once.exit_code, 0) << once.text;
-  EXPECT_THAT(once.text, Not(HasSubstr("first call")));
-  // A pipe keeps all that is written to it, not just what came last.
-  ASSERT_EQ(mkfifo(Path("pipe.safetensors").c_str(), 0600), 0);
-  const int pipe =
-      open(Path("pipe.safetensors").c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
-  ASSERT_GE(pipe, 0);
-
-  const Outcome repeated =
-      Posenc(apply + Quoted(Path("pipe.safetensors")) + " --repeat 3");
-
-  EXPECT_EQ(repeated.exit_code, 0) << repeated.text;
-  EXPECT_THAT(
-      repeated.text,
-      ContainsRegex("first call \\(page faults\\): [0-9.]+ GB/s; best of "
-                    "3 more: [0-9.]+ GB/s\n"));
-  EXPECT_THAT(repeated.text, HasSubstr("GB/s counts a tensor's bytes once"));
-  std::string written(1 << 16, '\0');
-  const ssize_t got = read(pipe, written.data(), written.size());
-  close(pipe);
-  ASSERT_GE(got, 0);
-  written.resize(got);
-  const auto expected = FileBytes::Read(Path("once.safetensors"));
-  ASSERT_TRUE(expected.ok()) << expected.status();
-  EXPECT_EQ(written, AsString(expected->bytes()));
-}
-
-TEST_F(PosencTest, RepeatAddsToTheJson) {
-  ASSERT_EQ(Posenc("sample --dtype float32 --k 1,2,1,4 --out " +
-                   Quoted(Path("in.safetensors")))
-                .exit_code,
-            0);
-  const std::string apply =
-      "apply --json --spec '{\"pairing\":\"PAIRING_HALF_SPLIT\"}' --layout "
-      "bshd --start 5 --in " +
-      Quoted(Path("in.safetensors")) + " --out " +
-      Quoted(Path("out.safetensors"));
-
-  const Json once = Posenc(apply).json();
-  EXPECT_GT(once["gigabytes_per_second"].get<double>(), 0);
-  EXPECT_FALSE(once.contains("repeats"));
-  const Json twice = Posenc(apply + " --repeat 1").json();
-  EXPECT_GT(twice["gigabytes_per_second"].get<double>(), 0);
-  EXPECT_EQ(twice["repeats"]["calls"], 1);
-  EXPECT_GT(twice["repeats"]["best_seconds"].get<double>(), 0);
-  EXPECT_GT(twice["repeats"]["best_gigabytes_per_second"].get<double>(), 0);
-}
-
-TEST_F(PosencTest, CheckFindsEveryWrongElement) {
-  const std::string q = Quoted(Path("qk.safetensors"));
-  const std::string common =
-      "--config " + std::string(kLlama) + " --layout bshd ";
-  const auto apply = [&](int start, const std::string& out) {
-    return Posenc("apply " + common + "--in " + q + " --start " +
-                  std::to_string(start) + " --out " + Quoted(Path(out)));
-  };
-  ASSERT_EQ(Posenc("sample --seed 7 --q 1,40,4,128 --k 1,40,2,128 --out " + q)
-                .exit_code,
-            0);
-  ASSERT_EQ(apply(0, "a.safetensors").exit_code, 0);
-  ASSERT_EQ(apply(1000, "b.safetensors").exit_code, 0);
-  const std::string check = "check --json " + common + "--before " + q;
-  const std::string a = Quoted(Path("a.safetensors"));
-  const std::string b = Quoted(Path("b.safetensors"));
-
-  const Outcome good = Posenc(check + " --after " + a + " --moved " + b);
-  ASSERT_EQ(good.exit_code, 0) << good.text;
-  EXPECT_EQ(good.json()["rotation"]["q"]["elements"], 40 * 4 * 128);
-  EXPECT_EQ(good.json()["scores"]["wrong"], 0);
-
-  // Rotated from elsewhere.
-  EXPECT_EQ(Posenc(check + " --after " + b).exit_code, 1);
-  // Scores of keys that were not rotated.
-  EXPECT_EQ(Posenc(check + " --after " + a + " --moved " + q).exit_code, 1);
-  // The last bit of one element, a whole ulp from where it was.
-  std::fstream file(Path("a.safetensors"),
-                    std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(-2, std::ios::end);
-  const char changed = static_cast<char>(file.peek() ^ 1);
-  file.seekp(-2, std::ios::end);
-  file.put(changed);
-  file.close();
-  const Outcome bad = Posenc(check + " --after " + a);
-  EXPECT_EQ(bad.exit_code, 1);
-  EXPECT_THAT(bad.json()["error"]["message"].get<std::string>(),
-              HasSubstr("k: 1 of 10240 elements"));
 }
 
 }  // namespace

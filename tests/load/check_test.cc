@@ -173,7 +173,7 @@ TEST_F(CheckTest, EncodingsThatAreNotCheckedAreRefused) {
   const auto workload = BuildWorkload(options);
   ASSERT_TRUE(workload.ok()) << workload.status();
   v1::ResolveRopeResponse rope;
-  rope.mutable_spec()->set_reverse(true);
+  rope.mutable_spec()->mutable_xpos();
   EXPECT_EQ(CheckAnswer("ApplyRope",
                         BytesOf((*workload)[0].requests[0].message), "", &rope)
                 .code(),

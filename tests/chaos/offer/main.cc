@@ -46,6 +46,10 @@ std::string Framed(const std::string& message) {
 
 // The message of an RPC that posenc-load knows, or what --path and --message
 // say.
+absl::Status Wrong(absl::string_view flag, const absl::Status& fact) {
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": ", fact.message()));
+}
+
 absl::StatusOr<Request> MakeMessage(const Flags& flags) {
   Request request;
   if (!flags.path.empty()) {
@@ -60,11 +64,11 @@ absl::StatusOr<Request> MakeMessage(const Flags& flags) {
     return request;
   }
   load::WorkloadOptions workload;
-  auto mix = load::ParseMix("--rpc", flags.rpc);
-  if (!mix.ok()) return mix.status();
+  auto mix = load::ParseMix(flags.rpc);
+  if (!mix.ok()) return Wrong("--rpc", mix.status());
   workload.mix = *std::move(mix);
-  const auto size = load::ParseBytes("--size", flags.size);
-  if (!size.ok()) return size.status();
+  const auto size = load::ParseBytes(flags.size);
+  if (!size.ok()) return Wrong("--size", size.status());
   workload.sizes = {*size};
   const auto cases = load::BuildWorkload(workload);
   if (!cases.ok()) return cases.status();
@@ -82,7 +86,7 @@ absl::StatusOr<Request> MakeRequest(const Flags& flags) {
     const std::vector<std::string> parts =
         absl::StrSplit(header, absl::MaxSplits('=', 1));
     if (parts.size() != 2) {
-      return load::InvalidFlag("--header", header, "NAME=VALUE");
+      return Wrong("--header", load::InvalidText(header, "NAME=VALUE"));
     }
     request.headers.emplace_back(parts[0], parts[1]);
   }
