@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Holds manifests to what they promise, and the chart to the base.
+"""Checks rules of the manifests, and that the chart equals the base.
 
 usage: check.py RENDERED.yaml [BASE.yaml]
 
-Of RENDERED: budgets below limits, times that follow from each other, probes,
-Pod Security. With BASE: that both say the same, but for what only Helm labels.
+Checks of RENDERED: budgets below limits, times that depend on each other,
+probes, Pod Security. With BASE, both must be equal, except for Helm's own
+labels.
 """
 import re
 import sys
@@ -12,7 +13,7 @@ import sys
 import yaml
 
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-# Of an idle server; measured 25 MiB.
+# Memory of an idle server; measured 25 MiB.
 PROCESS = 30 * 2**20
 HELM_LABELS = {"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version"}
 
@@ -28,7 +29,7 @@ def seconds(text):
 
 
 def read(path):
-    """Objects by kind and name; tests of the chart are left out."""
+    """Returns objects by kind and name, without the chart's tests."""
     with open(path, encoding="utf-8") as file:
         objects = [each for each in yaml.safe_load_all(file) if each]
     kept = {}
@@ -44,7 +45,7 @@ def read(path):
 
 
 def sorted_by_name(value):
-    """The same, but lists whose order says nothing are in one order."""
+    """Returns the object with lists sorted whose order has no meaning."""
     if isinstance(value, dict):
         value = {key: sorted_by_name(each) for key, each in value.items()}
         for key in value.keys() & {"volumes", "volumeMounts"}:
@@ -120,7 +121,7 @@ def admin_faults(objects, container, flags):
 
 
 def shared_memory_faults(pod, container, flags):
-    """Containers that share memory with the server, and what they share it in."""
+    """Returns containers that share memory with the server, and its volume."""
     others = [each for each in pod["containers"] if each is not container]
     if "shared-memory-prefix" not in flags:
         if others:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Manifests and chart, without a cluster.
+# Checks manifests and chart without a cluster.
 #   check.sh      needs kustomize, helm, promtool and python3-yaml
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -8,7 +8,7 @@ trap 'rm -rf "$work"' EXIT
 
 check() { /usr/bin/python3 check.py "$@"; }
 
-# refused MESSAGE ARGUMENT...: that values of the chart are.
+# refused MESSAGE ARGUMENT...: the chart must refuse these values.
 refused() {
   local message=$1
   shift
@@ -25,7 +25,7 @@ for overlay in dev prod secure sidecar; do
   kustomize build "kustomize/overlays/$overlay" >"$work/$overlay.yaml"
   check "$work/$overlay.yaml"
 done
-# Its Envoy reads a file of the folder above.
+# The overlay's Envoy reads a file of the folder above.
 kustomize build --load-restrictor=LoadRestrictionsNone kustomize/overlays/edge >"$work/edge.yaml"
 check "$work/edge.yaml"
 grep -q -- '--listen=127.0.0.1:50051' "$work/edge.yaml"
@@ -43,7 +43,7 @@ refused inFlightBytes --set server.inFlightBytes=64MB
 refused typo --set server.typo=1
 refused 'tokens.secretName needs tls' --set tokens.secretName=a
 
-# All of it at once, and as the overlay secure has it.
+# All options at once, with the values of the overlay secure.
 cat >"$work/secure-values.yaml" <<'EOT'
 tls: {secretName: posenc-tls, clientCa: true}
 tokens: {secretName: posenc-tokens}
@@ -58,7 +58,7 @@ topologySpread: {node: DoNotSchedule}
 EOT
 helm template --kube-version 1.30.0 posenc helm -f "$work/secure-values.yaml" >"$work/chart-secure.yaml"
 check "$work/chart-secure.yaml" "$work/secure.yaml"
-# A sidecar's memory, as the overlay sidecar has it.
+# A sidecar's memory, with the values of the overlay sidecar.
 cat >"$work/sidecar-values.yaml" <<'EOT'
 sidecar:
   enabled: true
@@ -117,7 +117,7 @@ sed "s|helm/files|$PWD/helm/files|; s/10% of the calls fail/11% of the calls fai
 if promtool test rules "$work/alerts_test.yaml" >/dev/null 2>&1; then exit 1; fi
 echo "promtool: $(grep -c 'alert:' helm/files/alerts.yaml) alerts, each tested with series that deserve it, and quiet on a server that is well"
 
-# A check that cannot fail is none.
+# The checks must fail on wrong manifests.
 sed 's/in-flight-bytes=256MiB/in-flight-bytes=512MiB/' "$work/chart.yaml" >"$work/wrong.yaml"
 if check "$work/wrong.yaml" "$work/base.yaml" 2>"$work/error"; then exit 1; fi
 grep -q 'does not fit' "$work/error"
@@ -139,7 +139,8 @@ for wrong in 's/medium: Memory//' 's/sizeLimit: .*/sizeLimit: 512Mi/' 's/--share
     exit 1
   fi
 done
-# Containers of two users: the server is told of the other, and a group has both.
+# Containers of two users: the server trusts the other user, and both share a
+# group.
 two_users() {
   /usr/bin/python3 - "$work/sidecar.yaml" "$1" >"$work/two.yaml" <<'EOT'
 import sys, yaml

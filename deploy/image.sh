@@ -4,11 +4,11 @@
 #   image.sh [--keep FILE] [--archive FILE] [--native]
 # --keep: this machine's image, as an archive (gzip) for `docker load`.
 # --archive: both, as an OCI archive for `skopeo copy --all`.
-# --native: this machine's architecture alone.
-# Needs buildah, and docker to try what it has built; a daemon is started where none
-# runs, and stopped again. Another architecture is tried under qemu. Root is needed.
+# --native: only this machine's architecture.
+# Needs root, buildah, and docker to try the images; starts and stops a daemon if none
+# runs. Tries another architecture under qemu.
 #   GRPC    1.51 or 1.83: see SECURITY.md
-#   MIRROR  of debootstrap, where the base cannot be pulled
+#   MIRROR  for debootstrap, if the base cannot be pulled
 #   CACHE   storage of buildah and of the started daemon
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -24,7 +24,7 @@ daemon=
 container=
 keep=
 archive=
-# Steps run in a chroot, as they do where containers cannot be nested.
+# Steps run in a chroot, because containers cannot always be nested.
 export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot
 buildah=(buildah --root "$cache/buildah" --runroot "$work/buildah")
 
@@ -34,7 +34,7 @@ die() {
   exit 1
 }
 
-# until_true TENTHS COMMAND...: that the command comes true in time.
+# until_true TENTHS COMMAND...: waits until the command succeeds.
 until_true() {
   local tries=$1 i
   shift
@@ -56,8 +56,8 @@ finish() {
 }
 trap finish EXIT
 
-# Of its own, beside the system's: another socket and storage, no bridge, and
-# the host's forwarding and firewall stay as they are.
+# Starts a separate daemon: another socket and storage than the system's, no
+# bridge, and no changes to the host's forwarding and firewall.
 start_daemon() {
   docker version >/dev/null 2>&1 && return
   export DOCKER_HOST=unix://$work/docker.sock
@@ -72,13 +72,13 @@ start_daemon() {
   }
 }
 
-# make_base SUITE NAME: what the official image is, the minimal system.
+# make_base SUITE NAME: makes the minimal system, like the official image.
 make_base() {
   local suite=$1 name=$2 root=$work/base mirror container
   say "making $name by debootstrap"
   debootstrap --variant=minbase "$suite" "$root" ${MIRROR:+"$MIRROR"} >"$work/debootstrap.log" ||
     { tail -n 5 "$work/debootstrap.log" >&2; die "debootstrap failed"; }
-  # Debian's own, or what MIRROR says: debootstrap wrote it down.
+  # Debian's mirror, or MIRROR: debootstrap wrote it down.
   mirror=$(awk '$1 == "deb" { print $2; exit }' "$root/etc/apt/sources.list")
   if [[ $suite == bookworm ]]; then
     printf 'deb %s %s main\n' "$mirror" bookworm-updates "${mirror%/debian}/debian-security" \
@@ -91,7 +91,7 @@ make_base() {
   rm -rf "$root"
 }
 
-# The base's stage of the Dockerfile: the suite that has this gRPC.
+# Prints the Dockerfile's stage of the base: the suite that has this gRPC.
 base() {
   case $grpc in
     1.51) base_suite=bookworm base_argument=STABLE ;;
@@ -112,7 +112,7 @@ build() {
   "${buildah[@]}" manifest create "$image" >/dev/null
   for architecture in "${architectures[@]}"; do
     say "building $image for $architecture with gRPC $grpc"
-    # Layers: a second run builds what changed. OCI's format has no HEALTHCHECK.
+    # Layers: a second run builds only changes. OCI's format has no HEALTHCHECK.
     "${buildah[@]}" build --format docker --layers --pull-never --network host -t "$image-$architecture" \
       --platform "linux/$architecture" --build-arg BUILDPLATFORM="linux/$native" \
       --build-arg GRPC="$grpc" --build-arg "$base_argument=$base_name" \
@@ -125,7 +125,7 @@ build() {
   done
 }
 
-# Lets this machine's kernel run programs of arm64, by qemu.
+# Lets this machine's kernel run arm64 programs with qemu.
 register_qemu() {
   [[ -e /proc/sys/fs/binfmt_misc/register ]] ||
     mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
@@ -136,7 +136,7 @@ register_qemu() {
 
 locked=(--read-only --cap-drop ALL --security-opt no-new-privileges)
 
-# client ARGUMENT...: posenc in a container beside the server's.
+# client ARGUMENT...: runs posenc in a container beside the server's.
 client() {
   docker run --rm "${locked[@]}" --network "container:$container" \
     -v "$work/tensors:/tensors" --entrypoint posenc "$image" "$@" \
@@ -187,7 +187,7 @@ try() {
   container=
 }
 
-# show ARCHITECTURE: the bill of materials and the size of the image that was tried.
+# show ARCHITECTURE: prints the bill of materials and the size of the tried image.
 show() {
   local id packages bytes
   id=$(docker create --network none "$image")

@@ -1,10 +1,11 @@
-"""The gallery: docs/gallery.md and its pictures, each by the command beside it.
+"""Draws the gallery: docs/gallery.md and its pictures, each by the command
+beside it.
 
     gallery.py POSENC          writes them
-    gallery.py POSENC check    fails if they are not what the command draws now
+    gallery.py POSENC check fails if the command draws other pictures now
 
-The check looks at the SVG without its embedded PNGs, whose bytes are zlib's.
-"""
+The check compares the SVG without its embedded PNGs, whose bytes depend on
+zlib. """
 
 import re
 import shlex
@@ -25,7 +26,7 @@ def spec(dim, more=""):
 BASE_100 = spec(128, ',"ropeTheta":100')
 TWO_AXES = spec(64, ',"axes":{"assignment":"ASSIGNMENT_PER_AXIS","sections":[16,16]}')
 
-# Name, title, what is to be seen, arguments of `posenc plot`.
+# Name, title, caption, arguments of `posenc plot`.
 PICTURES = [
     ("frequencies", "Inverse frequency by pair",
      "A pair turns by its frequency at every position: fast pairs count single positions, slow ones thousands. "
@@ -72,9 +73,9 @@ PICTURES = [
 
 HEAD = """# Gallery
 
-What positional encodings do, drawn by `posenc plot`, which runs the service inside its own
-process: each picture by the command under it. `./run gallery` writes this page. `--json` prints
-the numbers; `posenc.plots` of the Python client draws with matplotlib.
+These pictures show what positional encodings do. `posenc plot` draws each by the command under
+it, and runs the service inside its own process. `./run gallery` writes this page. `--json`
+prints the numbers; `posenc.plots` of the Python client draws with matplotlib.
 """
 
 

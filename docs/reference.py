@@ -21,31 +21,31 @@ RPC = re.compile(r"rpc (\w+)\((stream )?(\w+)\) returns \((stream )?(\w+)\) \{")
 
 
 class Scope:
-    """A message, an enum, a service, or a oneof, whose rows belong to the message around it."""
+    """A message, an enum, a service, or a oneof; a oneof's rows belong to its message."""
 
     def __init__(self, kind, name, comment):
         self.kind, self.name, self.comment, self.rows = kind, name, comment, []
 
 
 def escaped(text):
-    """Markdown that shows the text, whose `code` is code already."""
+    """Returns Markdown that shows the text; `code` stays code."""
     parts = text.split("`")
     parts[::2] = [re.sub(r"([<*])", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts).replace("|", "\\|")
 
 
 def paragraph(comment):
-    """Lines of a comment as Markdown; lists stay lists."""
+    """Returns a comment's lines as Markdown; lists stay lists."""
     return "\n".join(escaped(line) for line in comment).strip()
 
 
 def cell(comment):
-    """The same in one line of a table."""
+    """Returns the same as one line for a table."""
     return " ".join(("<br>" if line.startswith("- ") or not line else "") + escaped(line) for line in comment).strip()
 
 
 def read(path):
-    """Scopes of a proto, in the order in which they begin."""
+    """Returns the scopes of a proto, in the order of their first lines."""
     found, open_scopes, comment = [], [], []
     for number, raw in enumerate(path.read_text().splitlines(), 1):
         line = raw.strip()
@@ -98,7 +98,7 @@ def link(kind):
 
 
 def nested_links(page):
-    """Links to types that stand inside a message have its name in front."""
+    """Puts a message's name in front of links to its nested types."""
     names = {name.lower() for name in re.findall(r"^### (\S+)$", page, re.M)}
     anchors = {name.replace(".", "") for name in names}
 

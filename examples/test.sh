@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Runs the examples against a server of their own: test.sh POSENCD [EXAMPLE...]
-#
-# Tools (grpcurl and ghz, from the Go module proxy) go to build/tools, what the
-# examples build to build/examples.
+# Starts a server and runs the examples: test.sh POSENCD [EXAMPLE...]
+# Tools (grpcurl and ghz, from the Go module proxy) go to build/tools, the
+# examples' output to build/examples.
 set -euo pipefail
 posencd=$(realpath "$1")
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -11,8 +10,8 @@ tools=$root/build/tools
 out=$root/build/examples
 mkdir -p "$tools" "$out"
 
-# The value of cos(1) - sin(1) for pair 0, whose frequency is 1: what q of ones
-# has there at position 1.
+# cos(1) - sin(1) is the result for pair 0 (frequency 1) of a q of ones at
+# position 1.
 says="16777216 bytes, rotated; at position 0 1, at position 1 -0.301169"
 
 server=
@@ -34,7 +33,7 @@ address=$(head -n 1 "$work/ready")
 # shellcheck source=examples/go_env.sh
 . "$here/go_env.sh"
 
-# same TEXT: standard input is it.
+# same TEXT: standard input must equal TEXT.
 same() {
   local actual
   actual=$(cat)
@@ -127,7 +126,7 @@ paged_cache_example() {
   "$root/build/clients/python/venv/bin/python" -B "$here/paged_cache/test.py" "$address"
 }
 
-# Ray is large: not among those that run unless it is named.
+# Ray is large: this example runs only if it is named.
 ray_reposition_example() {
   "$root/client/python/run" build
   local venv=$out/ray

@@ -27,20 +27,21 @@ const (
 	requestIDKey    = "x-request-id"
 	messageBytesKey = "posenc-message-bytes"
 
-	// Smaller calls gain nothing from a connection of their own.
+	// Smaller calls gain nothing from a separate connection.
 	bulkFrom = 64 << 10
 
-	// How long a connection may take to let go of what a call left behind
-	// before it is looked at as stuck.
+	// How long a connection may take to release a call's buffers before it counts
+	// as stuck.
 	grace = 200 * time.Millisecond
 
-	// How long the question may take that explains an UNIMPLEMENTED.
+	// How long the request for the server's version may take, for an
+	// UNIMPLEMENTED.
 	explainTimeout = 2 * time.Second
 )
 
-// channel is the client's connections. It is what generated code calls, and does
-// there what every call needs: a connection, a deadline, a request id, the
-// announced size, and the error's translation.
+// channel holds the client's connections. Generated code calls it, and it gives
+// every call a connection, a deadline, a request id and an announced size, and
+// translates the error.
 type channel struct {
 	target  string
 	options *dialOptions
@@ -50,14 +51,14 @@ type channel struct {
 	small  *grpc.ClientConn
 	once   *grpc.ClientConn   // without retries; nil until it is needed
 	bulk   []*grpc.ClientConn // nil until it is needed
-	calls  []int              // under way on each of bulk
-	turn   int                // after the one of bulk that was taken last
+	calls  []int              // running calls on each of bulk
+	turn   int                // index after the last used one of bulk
 	closed bool
 }
 
-// How many bytes a connection for tensors reads and writes at once (gRPC's 32 KiB
-// cost a third more processor time, measured with 64 MiB on loopback), and windows
-// so large that neither a chunk of a stream nor an answer waits for them.
+// Bytes that a connection for tensors reads and writes at once (gRPC's 32 KiB took
+// a third more processor time with 64 MiB on loopback), and windows so large that
+// neither chunks nor answers wait for them.
 const (
 	bulkBuffer           = 256 << 10
 	bulkStreamWindow     = 16 << 20
@@ -102,8 +103,8 @@ func newChannel(target string, o *dialOptions) (*channel, error) {
 
 var longPort = regexp.MustCompile(`:([0-9]{5,})(?:,|$)`)
 
-// checkTarget finds a scheme that is not gRPC's, and a port that no server has:
-// gRPC would say so only in calls, and there as if the server were away.
+// checkTarget refuses schemes that gRPC does not know, and impossible ports.
+// gRPC would report these only in calls, as if the server did not answer.
 func checkTarget(target string) error {
 	for _, scheme := range []string{"http://", "https://"} {
 		if rest, found := strings.CutPrefix(target, scheme); found {
@@ -122,33 +123,33 @@ func checkTarget(target string) error {
 }
 
 func dialing(o *dialOptions, security credentials.TransportCredentials) []grpc.DialOption {
-	// A retry is of use only if the connection has been tried again by then:
-	// the first backoff of the retries, not gRPC's 1 s.
+	// A retry helps only after the connection was tried again, so this is the
+	// retries' first backoff, not gRPC's 1 s.
 	reconnect := backoff.DefaultConfig
 	reconnect.BaseDelay = 100 * time.Millisecond
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(security),
 		grpc.WithUserAgent("posenc-go/" + Version),
 		grpc.WithDefaultServiceConfig(o.serviceConfig),
-		grpc.WithDisableServiceConfig(), // that of DNS, which would cost a look-up
+		grpc.WithDisableServiceConfig(), // DNS's config would cost a look-up
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 20 * time.Second}),
-		// The timeout becomes TCP_USER_TIMEOUT, which ends connections that take
-		// no bytes. gRPC sets it only if it also sends pings, and servers close
-		// connections that ping often: one an hour is as good as none.
+		// The timeout becomes TCP_USER_TIMEOUT, which ends connections whose peer
+		// reads no bytes. gRPC sets it only if it also sends pings; servers close
+		// connections that ping often, so it is one ping an hour.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Hour, Timeout: o.stuckTimeout}),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(int(o.maxMessageBytes)),
 			grpc.MaxCallSendMsgSize(int(o.maxMessageBytes)),
-			// A call that has sent more than this is not retried. gRPC's 256 KiB
-			// would exclude most tensors; it keeps references, not copies.
+			// A call that has sent more than this is not retried. gRPC's default of 256
+			// KiB would exclude most tensors; it keeps references, not copies.
 			grpc.MaxRetryRPCBufferSize(int(o.maxMessageBytes)),
 			grpc.ForceCodecV2(newCodec()),
 		),
 	}
 }
 
-// single returns the connection for calls that must not be sent again: gRPC
-// decides by the connection.
+// single returns the connection for calls that must not be sent again: in gRPC,
+// retries are an option of the connection.
 func (c *channel) single() (*grpc.ClientConn, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -162,10 +163,11 @@ func (c *channel) single() (*grpc.ClientConn, error) {
 	return c.once, err
 }
 
-// connection returns the one for a call whose larger message has this size, and
-// what to call at the call's end. Tensors take the connection with the fewest
-// calls: a new one is made only if all others are busy. Equals take turns: one
-// whose calls fail at once is often idle, and shall not draw all of them.
+// connection returns the connection for a call whose larger message has this
+// size, and a function for the call's end. Tensors take the connection with the
+// fewest calls; a new one is made only if all others are busy. Equally busy
+// connections are used in turn: a connection whose calls fail at once is often
+// idle, and must not get all calls.
 func (c *channel) connection(bytes int64) (*grpc.ClientConn, func(), error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -201,8 +203,8 @@ func (c *channel) connection(bytes int64) (*grpc.ClientConn, func(), error) {
 	}), nil
 }
 
-// load is twice the calls under way on one of bulk: one that is still to be made
-// comes after those that are idle, and before those that are not.
+// load is twice the running calls on one of bulk, or 1 if it has no connection
+// yet: a new connection comes after idle ones, and before busy ones.
 func (c *channel) load(i int) int {
 	if c.bulk[i] == nil {
 		return 1
@@ -210,19 +212,19 @@ func (c *channel) load(i int) int {
 	return 2 * c.calls[i]
 }
 
-// recall waits until a connection has let go of what a call lent it, so that
-// the caller may change the tensors. After a call's end gRPC drops what it has
-// not yet written, unless the peer takes nothing of what it is writing. Such a
-// connection serves nobody: it is closed, which ends the wait.
+// recall waits until a connection has released the memory that a call lent it,
+// so that the caller may change the tensors. After a call's end gRPC drops
+// unwritten data, unless the peer does not read the data that it is writing.
+// Such a connection is useless: it is closed, which ends the wait.
 func (c *channel) recall(l *loans, from *grpc.ClientConn) {
 	l.close()
 	if l.await(grace) || l.await(c.options.stuckTimeout) {
 		return
 	}
 	c.drop(from)
-	// gRPC's writer ends with the connection, at most 5 s later, the time for its
-	// goodbye to the peer. What it then throws away it may not give back (1.80),
-	// so that this wait can run to its end.
+	// gRPC's writer ends with the connection, at most 5 s later, after its goodbye
+	// to the peer. gRPC 1.80 may not give dropped buffers back, so this wait can
+	// time out.
 	l.await(c.options.stuckTimeout + 10*time.Second)
 }
 
@@ -257,8 +259,8 @@ func (c *channel) close() error {
 	return err
 }
 
-// identify makes sure that the call has a request id, and returns it. It fails if
-// that, or the trace that the call belongs to, cannot be sent.
+// identify returns the call's request id, and makes one if it has none. It fails
+// if the id or the trace context cannot be sent.
 func identify(ctx context.Context) (context.Context, string, error) {
 	sent, _ := metadata.FromOutgoingContext(ctx)
 	ids, traces := sent.Get(requestIDKey), sent.Get("traceparent")
@@ -277,7 +279,7 @@ func identify(ctx context.Context) (context.Context, string, error) {
 	return metadata.AppendToOutgoingContext(ctx, requestIDKey, id), id, nil
 }
 
-// sendable tells whether headers can carry these values.
+// sendable returns whether headers can carry these values.
 func sendable(values []string) bool {
 	for _, value := range values {
 		for _, c := range []byte(value) {
@@ -289,7 +291,7 @@ func sendable(values []string) bool {
 	return true
 }
 
-// announce tells the server a message's size, unless the caller has done so.
+// announce sends a message's size, unless the caller has done so.
 func announce(ctx context.Context, bytes int64) context.Context {
 	if sent, ok := metadata.FromOutgoingContext(ctx); ok && len(sent.Get(messageBytesKey)) > 0 {
 		return ctx
@@ -355,8 +357,8 @@ func sizes(request any) (bytes, expected int64) {
 	return bytes, max(bytes, expected)
 }
 
-// explain adds to an UNIMPLEMENTED which version the server has. Where there is a
-// reason, the server has said itself which field it does not know.
+// explain adds the server's version to an UNIMPLEMENTED. With a reason, the
+// server has already named the field that it does not know.
 func (c *channel) explain(ctx context.Context, method string, err error) error {
 	var e *Error
 	if !errors.As(err, &e) || e.code != codes.Unimplemented || e.Reason != "" || strings.HasSuffix(method, "/GetServerInfo") {

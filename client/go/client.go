@@ -14,15 +14,14 @@ import (
 // Version is this client's.
 const Version = "0.2.0"
 
-// ServiceConfig is gRPC's service config unless WithServiceConfig gives
-// another: round robin over healthy servers, and up to four attempts for calls
-// that end as UNAVAILABLE.
+// ServiceConfig is the default of WithServiceConfig: round robin over healthy
+// servers, and up to four attempts for calls that end as UNAVAILABLE.
 //
 //go:embed service_config.json
 var ServiceConfig string
 
-// Client calls one server, or all that its target resolves to. It is safe for
-// any number of goroutines.
+// Client calls one server, or all servers of its target. It is safe for any
+// number of goroutines.
 type Client struct {
 	channel *channel
 	stub    posencv1.PositionalEncodingServiceClient
@@ -32,8 +31,8 @@ type Client struct {
 
 // Dial makes a client of the server at target: "localhost:50051",
 // "dns:///posenc:50051", "unix:/run/posenc.sock". It does not wait for the
-// network: if nobody is there, the first call says so. It fails if options or
-// the files that they name are wrong.
+// network: if no server answers, the first call fails. Dial fails if options or
+// their files are wrong.
 func Dial(target string, options ...DialOption) (*Client, error) {
 	o := &dialOptions{
 		timeout:         time.Minute,
@@ -62,7 +61,7 @@ func Dial(target string, options ...DialOption) (*Client, error) {
 	}, nil
 }
 
-// Close ends all connections; calls that are under way fail.
+// Close ends all connections; running calls fail.
 func (c *Client) Close() error {
 	if c == nil {
 		return nil
@@ -70,8 +69,8 @@ func (c *Client) Close() error {
 	return c.channel.close()
 }
 
-// check is an error if the client or the context is nil. A client is nil if Dial
-// failed and its caller did not look at the error.
+// check returns an error if the client or the context is nil. A client is nil if
+// Dial failed and its caller ignored the error.
 func (c *Client) check(ctx context.Context) error {
 	if c == nil {
 		return wrongArgument("client", "is nil; Dial returned an error")
@@ -83,8 +82,8 @@ func (c *Client) check(ctx context.Context) error {
 }
 
 // Stub returns the generated client over this client's connections. Its calls
-// have request ids, default deadlines, announced sizes and *Error as all others,
-// but copy tensors.
+// have request ids, default deadlines, announced sizes and *Error like all
+// others, but copy tensors.
 func (c *Client) Stub() posencv1.PositionalEncodingServiceClient { return c.stub }
 
 // with puts a call's options into the context's outgoing metadata.
@@ -98,7 +97,7 @@ func (o *callOptions) with(ctx context.Context) context.Context {
 	return ctx
 }
 
-// plain makes a call whose messages hold no tensors worth lending.
+// plain makes a call whose messages have no large tensors.
 func plain[Request, Response any](
 	ctx context.Context, c *Client,
 	method func(posencv1.PositionalEncodingServiceClient, context.Context, *Request, ...grpc.CallOption) (*Response, error),
@@ -110,7 +109,8 @@ func plain[Request, Response any](
 	return method(c.stub, collect(options).with(ctx), request)
 }
 
-// GetServerInfo tells the server's version, instruction set, limits and presets.
+// GetServerInfo returns the server's version, instruction set, limits and
+// presets.
 func (c *Client) GetServerInfo(ctx context.Context, options ...Option) (*posencv1.GetServerInfoResponse, error) {
 	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.GetServerInfo, &posencv1.GetServerInfoRequest{}, options)
 }
@@ -121,21 +121,22 @@ func (c *Client) ResolveRope(ctx context.Context, request *posencv1.ResolveRopeR
 	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.ResolveRope, request, options)
 }
 
-// AnalyzeRope tells wavelengths, long-term decay and similarity between
+// AnalyzeRope returns wavelengths, long-term decay and similarity between
 // positions, as numbers for plots.
 func (c *Client) AnalyzeRope(ctx context.Context, request *posencv1.AnalyzeRopeRequest, options ...Option) (*posencv1.AnalyzeRopeResponse, error) {
 	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.AnalyzeRope, request, options)
 }
 
 // DiagnoseRope reads all descriptions of one checkpoint as each of its readers
-// does, and says which disagree, from which distance on, and which key mends it.
+// does, and says which readers disagree, from which distance on, and which key
+// fixes it.
 func (c *Client) DiagnoseRope(ctx context.Context, request *posencv1.DiagnoseRopeRequest, options ...Option) (*posencv1.DiagnoseRopeResponse, error) {
 	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.DiagnoseRope, request, options)
 }
 
 // BuildPositions builds position ids for batches that are packed, padded, split
-// over devices, or mix text and images. The answer's Positions go into other
-// calls as they are.
+// over devices, or mix text and images. Pass the answer's Positions to other
+// calls unchanged.
 func (c *Client) BuildPositions(ctx context.Context, request *posencv1.BuildPositionsRequest, options ...Option) (*posencv1.BuildPositionsResponse, error) {
 	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.BuildPositions, request, options)
 }

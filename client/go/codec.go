@@ -25,18 +25,18 @@ const (
 	dataField   = 15
 )
 
-// The most that protobuf can frame: 2 GiB - 1.
+// The largest message of protobuf: 2 GiB - 1.
 const maxProtoBytes = math.MaxInt32
 
-// sentTensor is a tensor and its field in the message that it is sent in.
+// sentTensor is a tensor and its field in the sent message.
 type sentTensor struct {
 	field  protowire.Number
 	tensor Tensor
-	shared bool // says its place instead of its data
+	shared bool // sends its place instead of its data
 }
 
-// sentMessage is a message whose tensors lie in the caller's memory. They are
-// framed here, so that generated code need not copy them.
+// sentMessage is a message whose tensors lie in the caller's memory. The
+// tensors are framed here, so that generated code does not copy them.
 type sentMessage struct {
 	body    proto.Message // without the tensors
 	tensors []sentTensor
@@ -44,7 +44,7 @@ type sentMessage struct {
 	once    bool // must not be sent a second time
 }
 
-// frame returns everything of a tensor's field but its data, which comes last.
+// frame returns a tensor's field without its data, which comes last.
 func (s sentTensor) frame() []byte {
 	var header, shape []byte
 	if s.tensor.dtype != 0 {
@@ -111,8 +111,8 @@ func (m *sentMessage) marshal() (mem.BufferSlice, error) {
 	return slice, nil
 }
 
-// receivedMessage is a message whose tensors are taken out of what the
-// connection received, straight into memory for results.
+// receivedMessage is a message whose tensors are copied from the received bytes
+// directly into memory for results.
 type receivedMessage struct {
 	body    proto.Message // gets everything but the tensors
 	tensors []*receivedTensor
@@ -122,15 +122,15 @@ type receivedMessage struct {
 type receivedTensor struct {
 	name   string // of the result, for errors
 	field  protowire.Number
-	into   []byte // for the data if it is not nil; new memory otherwise
+	into   []byte // memory for the data; nil: new memory
 	place  *place // of `into`
-	shared bool   // the server writes it there itself
+	shared bool   // the server writes the result there
 	tensor Tensor
 	misfit *Error // the result does not fit into `into`; gRPC passes its text on only
 }
 
 // failure returns the error of a call. If the answer did not fit into an output,
-// which nobody could know before it came, the error is about that output.
+// which only the answer shows, the error is about that output.
 func (m *receivedMessage) failure(err error) error {
 	for _, t := range m.tensors {
 		if err != nil && t.misfit != nil {
@@ -140,8 +140,8 @@ func (m *receivedMessage) failure(err error) error {
 	return err
 }
 
-// check returns an error unless the answer has the tensor, of the type and shape
-// that are wanted, and all of its bytes.
+// check returns an error unless the answer has the tensor with the wanted type
+// and shape, and all of its bytes.
 func (t *receivedTensor) check(wanted result) error {
 	got := &t.tensor
 	if !got.given {
@@ -150,7 +150,7 @@ func (t *receivedTensor) check(wanted result) error {
 	bytes := int64(elementBytes(got.dtype))
 	fits := bytes > 0 && got.dtype == wanted.dtype && (wanted.shape == nil || slices.Equal(got.shape, wanted.shape))
 	for _, extent := range got.shape {
-		// What the bytes cannot hold must not overflow.
+		// A shape larger than the bytes must not overflow.
 		if fits = fits && extent >= 0 && (extent == 0 || bytes <= math.MaxInt64/extent); fits {
 			bytes *= extent
 		}
@@ -243,7 +243,7 @@ func readLength(reader *mem.Reader) (int, error) {
 	return int(length), nil
 }
 
-// read takes the tensor out of the next `length` bytes.
+// read reads the tensor from the next `length` bytes.
 func (t *receivedTensor) read(reader *mem.Reader, length int) error {
 	t.tensor = Tensor{given: true}
 	var rest []byte

@@ -2,12 +2,12 @@ package posenc
 
 import "github.com/posenc/posenc/client/go/posencv1"
 
-// headExtents are those of a tensor of heads, whatever the order of its
+// headExtents are extents of a tensor of heads, independent of the order of its
 // dimensions.
 type headExtents struct{ batch, tokens int64 }
 
-// part is a contiguous part of a tensor: some of its sequences, and of these
-// some tokens.
+// part is a contiguous part of a tensor: some of its sequences, with some of
+// their tokens.
 type part struct {
 	extents                headExtents // of the whole tensor
 	batchBegin, batchEnd   int64
@@ -16,7 +16,7 @@ type part struct {
 	offset, bytes          int64 // in the tensor
 }
 
-// axis is what one dimension of a tensor of heads counts.
+// axis is the meaning of one dimension of a tensor of heads.
 type axis int
 
 const (
@@ -27,8 +27,8 @@ const (
 )
 
 // axesOf returns the dimensions of a layout, outermost first, and how many of
-// them may be cut. Channels never are, and heads only in BHSD, in which a head
-// has all its tokens side by side, unless they have to stay together.
+// them may be cut. Channels are never cut, and heads only in BHSD, in which a
+// head's tokens are contiguous, unless heads must stay together.
 func axesOf(layout Layout, wholeHeads bool) (axes []axis, cuttable int) {
 	switch layout {
 	case BSHD:
@@ -56,14 +56,14 @@ func (p *part) setRange(a axis, begin, end int64) {
 	}
 }
 
-// misfit is the error of what must be known to cut, and is not so. All else is
-// the server's to check.
+// misfit is the error of a tensor that cannot be cut. The server checks
+// everything else.
 func misfit(field, format string, args ...any) error {
 	return wrongArgument(field, format+"; the tensor cannot be cut into parts", args...)
 }
 
-// checkShape compares by division, as the product of a shape that the bytes do
-// not have may overflow. What is left of the bytes must be 1 at the end.
+// checkShape compares by division, because the product of a wrong shape may
+// overflow. The quotient of the bytes must be 1 at the end.
 func checkShape(name string, t Tensor, axes []axis) error {
 	if len(axes) == 0 || len(axes) != len(t.shape) {
 		return misfit(name+".shape", "%s does not go with the layout", shapeText(t.shape))
@@ -85,8 +85,8 @@ func checkShape(name string, t Tensor, axes []axis) error {
 }
 
 // cutTensor cuts a tensor into parts, in the order of memory, of at most
-// maxBytes if that is possible: a token of one head is never cut, nor are the
-// heads of a token in layouts in which they lie side by side.
+// maxBytes if possible: a token of one head is never cut, and neither are the
+// heads of a token in layouts in which they are contiguous.
 func cutTensor(name string, t Tensor, layout Layout, wholeHeads bool, maxBytes int64) ([]part, error) {
 	axes, cuttable := axesOf(layout, wholeHeads)
 	if err := checkShape(name, t, axes); err != nil {
@@ -102,8 +102,8 @@ func cutTensor(name string, t Tensor, layout Layout, wholeHeads bool, maxBytes i
 	}
 	whole.extents = headExtents{whole.batchEnd, whole.tokensEnd}
 
-	// Parts are runs along one axis: the outermost whose steps are small enough,
-	// or else the last that may be cut.
+	// Cuts along one axis: the outermost whose steps are small enough, or else the
+	// last that may be cut.
 	cut := 0
 	for cut+1 < cuttable && step[cut] > maxBytes {
 		cut++
@@ -111,7 +111,7 @@ func cutTensor(name string, t Tensor, layout Layout, wholeHeads bool, maxBytes i
 	extent := t.shape[cut]
 	run := min(max(maxBytes/step[cut], 1), extent)
 	var parts []part
-	index := make([]int64, cut) // along the axes outside of it
+	index := make([]int64, cut) // along the outer axes
 	for offset := int64(0); offset < bytes; {
 		p := whole
 		for i, at := range index {
@@ -139,8 +139,8 @@ func cutTensor(name string, t Tensor, layout Layout, wholeHeads bool, maxBytes i
 	return parts, nil
 }
 
-// needAxes tells whether ids of this shape may be [B, S] or [axes, S]: only the
-// encoding tells whether it has several axes.
+// needAxes returns whether ids of this shape may be [B, S] or [axes, S]: only
+// the encoding shows whether it has several axes.
 func needAxes(layout Layout, e headExtents, all ...*posencv1.Tensor) bool {
 	for _, ids := range all {
 		shape := ids.GetShape()

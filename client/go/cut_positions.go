@@ -9,8 +9,8 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// later returns the position so many tokens further on. It saturates instead of
-// overflowing: the server refuses such positions anyway, and names them.
+// later returns the position that is `tokens` further on. It saturates instead
+// of overflowing: the server refuses such positions, and names them.
 func later(position, tokens int64) int64 {
 	if position > math.MaxInt64-tokens {
 		return position
@@ -19,7 +19,7 @@ func later(position, tokens int64) int64 {
 }
 
 // cutPositions returns the positions of a part's tokens. Missing positions stay
-// missing: the server says so.
+// missing: the server reports them.
 func cutPositions(positions *Positions, layout Layout, several bool, p *part) (*Positions, error) {
 	switch kind := positions.GetKind().(type) {
 	case *posencv1.Positions_Start:
@@ -48,7 +48,7 @@ func cutPositions(positions *Positions, layout Layout, several bool, p *part) (*
 }
 
 // cutPacked cuts a packed batch between any two tokens. The sequences that a
-// part covers, whole or in part, become its sequences, each with its own start:
+// part covers, wholly or partly, become its sequences, each with its own start:
 //
 //	cu_seqlens  0     4       9        the part: tokens [2, 6)
 //	            |-----|-------|  -->   cu_seqlens 0 2 4
@@ -78,13 +78,13 @@ func cutPacked(packed *posencv1.PackedSequences, p *part) (*Positions, error) {
 	return &Positions{Kind: &posencv1.Positions_Packed{Packed: cut}}, nil
 }
 
-// More than any encoding has. It keeps the product of axes, batch and tokens
-// from overflowing.
+// More axes than any encoding has, so that the product of axes, batch and
+// tokens cannot overflow.
 const maxAxes = 1 << 16
 
-// cutIDs cuts ids, or what is shaped like them: [S], [B, S], [axes, S] or
-// [axes, B, S]; [T] or [axes, T] if packed. The rank and the first extent tell
-// which, except where needAxes.
+// cutIDs cuts ids, or tensors with their shape: [S], [B, S], [axes, S] or
+// [axes, B, S]; [T] or [axes, T] if packed. The rank and the first extent show
+// which, except if needAxes.
 func cutIDs(ids *posencv1.Tensor, layout Layout, several bool, p *part) (*posencv1.Tensor, error) {
 	shape, rank, inner := ids.GetShape(), len(ids.GetShape()), 2
 	if layout == THD {
@@ -108,7 +108,7 @@ func cutIDs(ids *posencv1.Tensor, layout Layout, several bool, p *part) (*posenc
 	fits := (len(shape) == 1 || perSequence) && axes > 0 && axes <= maxAxes &&
 		shape[len(shape)-1] == tokens && (!perSequence || shape[0] == batch)
 	if fits {
-		// This does not overflow: so many tokens are in memory.
+		// This does not overflow: the tokens are in memory.
 		count := axes * batch * tokens
 		if len(ids.GetValues()) > 0 {
 			fits = int64(len(ids.GetValues())) == count
@@ -121,7 +121,7 @@ func cutIDs(ids *posencv1.Tensor, layout Layout, several bool, p *part) (*posenc
 			shapeText(ids.GetShape()), p.extents.batch, tokens)
 	}
 	// The ids are a matrix of axes * batch rows and a column for every token. A
-	// part has some sequences of each axis, and of these some tokens.
+	// part has some sequences of each axis, with some of their tokens.
 	cut := &posencv1.Tensor{Dtype: ids.GetDtype()}
 	if several {
 		cut.Shape = append(cut.Shape, axes)

@@ -12,19 +12,19 @@
 // A [Tensor] views the caller's memory. Tensors of 64 KiB and more are sent from
 // there without a copy, and results are copied once, from what the connection
 // received to the caller's outputs. No call returns, not even after a deadline or
-// a cancellation, before the connection has let go of the tensors: they may be
-// changed at once. A peer that takes no bytes can delay that by the time of
-// [WithStuckTimeout], after which its connection is closed. During a call
-// nobody else may write to its tensors, or read its outputs.
+// a cancellation, before the connection has released the tensors: they may be
+// changed at once. A peer that reads no bytes can delay that by the time of
+// [WithStuckTimeout]; then its connection is closed. During a call other code
+// must not write to its tensors, or read its outputs.
 //
 // If a call ends with an error, its outputs may hold a part of the result. In
-// place, that is a part of the tensor rotated and the rest not, but only if
+// place, a part of the tensor may then be rotated and the rest not, but only if
 // the tensor was so large that it went through a stream.
 //
 // # Deadlines
 //
-// A call whose context has no deadline gets one of 60 s ([WithTimeout]). If it
-// goes through a stream, that is instead the longest time without any progress.
+// A call whose context has no deadline gets 60 s ([WithTimeout]). For a stream,
+// 60 s is instead the longest time without any progress.
 //
 // # Errors
 //

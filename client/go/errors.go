@@ -13,25 +13,25 @@ import (
 	"github.com/posenc/posenc/client/go/posencrpc"
 )
 
-// Error is how every call fails: what the server said, or the connection, or
-// this library. It has a gRPC status for status.FromError, and is
+// Error is the error of every call, from the server, the connection or this
+// library. It has a gRPC status for status.FromError, and is
 // context.DeadlineExceeded or context.Canceled for errors.Is if that was the
 // cause.
 type Error struct {
-	// Code is gRPC's name of the code: "INVALID_ARGUMENT".
+	// Code is gRPC's name of the code, such as "INVALID_ARGUMENT".
 	Code string
-	// Reason is what to branch on: the ErrorReason without its prefix, such as
-	// "FIELD_REQUIRED". Empty if the server gave none.
+	// Reason is the ErrorReason without its prefix, such as "FIELD_REQUIRED":
+	// branch on it. Empty if the server gave none.
 	Reason string
-	// Field is the request's field at fault, if one is.
+	// Field is the request's field at fault, if any.
 	Field string
-	// Metadata is what ErrorInfo carries: field, limitBytes, messageIndex, ...
+	// Metadata is ErrorInfo's metadata: field, limitBytes, messageIndex, ...
 	Metadata map[string]string
 	// Violations are all fields at fault, if the server found several.
 	Violations []Violation
-	// RequestID is what the server's log knows the call by.
+	// RequestID is the call's id in the server's log.
 	RequestID string
-	// Message says what is wrong and what to do.
+	// Message says what is wrong and how to fix it.
 	Message string
 
 	code codes.Code
@@ -70,14 +70,15 @@ func newError(code codes.Code, format string, args ...any) *Error {
 	return &Error{Code: name, Message: fmt.Sprintf(format, args...), code: code}
 }
 
-// wrongArgument is an error of a call's arguments that no server has seen.
+// wrongArgument is an error of a call's arguments, found before anything is
+// sent.
 func wrongArgument(field, format string, args ...any) *Error {
 	e := newError(codes.InvalidArgument, "%s: "+format, append([]any{field}, args...)...)
 	e.Field = field
 	return e
 }
 
-// errorOf turns what gRPC returned into an *Error; nil stays nil.
+// errorOf converts gRPC's error to an *Error; nil stays nil.
 func errorOf(err error, target, requestID string) error {
 	if err == nil {
 		return nil
@@ -94,7 +95,7 @@ func errorOf(err error, target, requestID string) error {
 	}
 	s, _ := status.FromError(err)
 	e := newError(s.Code(), "%s", s.Message())
-	// This is what round robin says of a name that has no address.
+	// Round robin's text for a name without an address.
 	if s.Code() == codes.Unavailable && s.Message() == "no children to pick from" {
 		e.Message = "no address was found for the name"
 	}
@@ -106,7 +107,7 @@ func errorOf(err error, target, requestID string) error {
 	return e
 }
 
-// readDetails takes what google.rpc.Status holds beside code and message.
+// readDetails reads the details of a google.rpc.Status.
 func (e *Error) readDetails(s *status.Status) {
 	for _, detail := range s.Proto().GetDetails() {
 		_, name, _ := strings.Cut(detail.GetTypeUrl(), "/")
@@ -129,8 +130,8 @@ func (e *Error) readDetails(s *status.Status) {
 	}
 }
 
-// outside names the fields of the message at path as if it were the request.
-// Other errors stay as they are.
+// outside makes fields of an error relative to the message at path. Other
+// errors do not change.
 func outside(path string, err error) error {
 	var e *Error
 	if !errors.As(err, &e) || !strings.HasPrefix(e.Field, path+".") {
@@ -150,7 +151,7 @@ func outside(path string, err error) error {
 	return err
 }
 
-// tooLarge tells whether the same tensor may pass in smaller messages.
+// tooLarge returns whether the same tensor may pass in smaller messages.
 func tooLarge(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.code == codes.ResourceExhausted && e.Reason != "OVERLOADED"

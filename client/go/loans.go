@@ -7,14 +7,13 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Smaller tensors are copied: that costs less than to wait for their return.
+// Smaller tensors are copied, which costs less than to wait for their return.
 const lendFrom = 64 << 10
 
-// loans counts the memory that a call has lent to its connection. gRPC counts
-// the references to a buffer, and gives it back to its pool with the last one:
-// this is that pool.
+// loans counts the memory that a call has lent to its connection. It is a
+// buffer pool: gRPC gives a buffer back to its pool with the last reference.
 type loans struct {
-	count    atomic.Int64 // 1 more than is lent, until close
+	count    atomic.Int64 // loans + 1 until close
 	returned chan struct{}
 }
 
@@ -30,7 +29,7 @@ func (l *loans) lend(memory []byte) mem.Buffer {
 	return mem.NewBuffer(&memory, l)
 }
 
-// Get is part of mem.BufferPool. Nobody takes buffers from this pool.
+// Get is part of mem.BufferPool. It is never called.
 func (l *loans) Get(length int) *[]byte {
 	memory := make([]byte, length)
 	return &memory
@@ -43,10 +42,10 @@ func (l *loans) Put(*[]byte) {
 	}
 }
 
-// close says that nothing more will be lent.
+// close ends the lending.
 func (l *loans) close() { l.Put(nil) }
 
-// await waits, after close, until everything has come back.
+// await waits, after close, until all memory has come back.
 func (l *loans) await(patience time.Duration) bool {
 	select {
 	case <-l.returned:

@@ -8,8 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// What a message may be at most, either way, unless WithMaxMessageBytes says
-// otherwise: the server's own default.
+// The default of WithMaxMessageBytes, which is also the server's.
 const defaultMaxMessageBytes = 512 << 20
 
 type dialOptions struct {
@@ -32,30 +31,31 @@ func WithTimeout(timeout time.Duration) DialOption {
 	return func(o *dialOptions) { o.timeout = timeout }
 }
 
-// WithStuckTimeout sets the time after which a connection is closed that takes
-// no bytes while some are waiting. A call whose deadline passes meanwhile
-// returns only then, as the connection holds its tensors. The default is 10 s.
+// WithStuckTimeout sets the time after which a connection is closed if its peer
+// does not read waiting bytes. A call whose deadline passes earlier returns
+// only then, because the connection holds its tensors. The default is 10 s.
 func WithStuckTimeout(timeout time.Duration) DialOption {
 	return func(o *dialOptions) { o.stuckTimeout = timeout }
 }
 
-// WithMaxMessageBytes sets how large a message may be, either way. Larger ones
-// are neither sent nor taken. At most 2 GiB - 1; the default is 512 MiB.
+// WithMaxMessageBytes sets the largest size of a message, either way. Larger
+// ones are neither sent nor received. At most 2 GiB - 1; the default is 512
+// MiB.
 func WithMaxMessageBytes(bytes int64) DialOption {
 	return func(o *dialOptions) { o.maxMessageBytes = bytes }
 }
 
 // WithStreamAbove sets the size above which tensors to rotate or reposition go
-// through a stream. The default is the largest message. Lower it, to 16 MiB
-// say, if transfer is to overlap with computation.
+// through a stream. The default is the largest message. A lower value, such as
+// 16 MiB, makes transfer overlap with computation.
 func WithStreamAbove(bytes int64) DialOption {
 	return func(o *dialOptions) { o.streamAboveBytes = bytes }
 }
 
 // WithBulkConnections sets the number of connections for calls of 64 KiB and
-// more. One is made when all others have calls under way: on a single one,
-// concurrent calls would hold each other back. Smaller calls share one of their
-// own. 0: all share that one. The default is 4.
+// more. A new one is made when all others are busy: on a single connection,
+// concurrent calls would delay each other. Smaller calls share a separate
+// connection. 0: all calls share that one. The default is 4.
 func WithBulkConnections(count int) DialOption {
 	return func(o *dialOptions) { o.bulkConnections = count }
 }
@@ -65,27 +65,27 @@ func WithServiceConfig(json string) DialOption {
 	return func(o *dialOptions) { o.serviceConfig = json }
 }
 
-// WithTLS wants TLS, and no connection without it.
+// WithTLS requires TLS for every connection.
 func WithTLS(config TLS) DialOption {
 	return func(o *dialOptions) { o.tls = &config }
 }
 
-// WithToken shows a bearer token with every call. It needs TLS, or a target
+// WithToken sends a bearer token with every call. It needs TLS, or a target
 // that is a unix socket or a loopback address.
 func WithToken(token string) DialOption {
 	return func(o *dialOptions) { o.token = token }
 }
 
-// WithTokenFile is like WithToken, with a file that holds the token and nothing
-// else, and is read again when it changes.
+// WithTokenFile is like WithToken, with a file that holds only the token. The
+// file is read again when it changes.
 func WithTokenFile(path string) DialOption {
 	return func(o *dialOptions) { o.tokenFile = path }
 }
 
-// DialFromEnv makes a client of the server that the environment names:
-// POSENC_SERVER (localhost:50051 if it is not set), POSENC_TLS=1 or
-// POSENC_TLS_CA, POSENC_TLS_CERT, POSENC_TLS_KEY and POSENC_TLS_SERVER_NAME,
-// POSENC_TOKEN or POSENC_TOKEN_FILE. Options override it.
+// DialFromEnv makes a client from the environment: POSENC_SERVER (default
+// localhost:50051), POSENC_TLS=1 or POSENC_TLS_CA, POSENC_TLS_CERT,
+// POSENC_TLS_KEY and POSENC_TLS_SERVER_NAME, POSENC_TOKEN or POSENC_TOKEN_FILE.
+// Options override it.
 func DialFromEnv(options ...DialOption) (*Client, error) {
 	target := os.Getenv("POSENC_SERVER")
 	if target == "" {
@@ -116,7 +116,7 @@ type callOptions struct {
 // Option is an option of one call.
 type Option func(*callOptions)
 
-// RequestID names the call in the server's log; a random one is made otherwise.
+// RequestID names the call in the server's log; the default is random.
 func RequestID(id string) Option {
 	return func(o *callOptions) { o.requestID = id }
 }
@@ -132,14 +132,15 @@ func Progress(report func(done, total int64)) Option {
 	return func(o *callOptions) { o.progress = report }
 }
 
-// Into names the memory for a call's results, in the order of its tensors: that
-// of q, then that of k, where there are both. An output may be its input's own
-// memory. Without it a Rope rotates in place, and other calls take new memory.
+// Into names the memory for a call's results, in the order of its tensors: q's,
+// then k's. An output may be its input's memory. Without Into a Rope rotates in
+// place, and other calls allocate memory.
 func Into(outputs ...Tensor) Option {
 	return func(o *callOptions) { o.outputs = outputs }
 }
 
-// Saturate says what becomes of results past the largest number of an FP8 type.
+// Saturate sets the treatment of results past the largest number of an FP8
+// type.
 func Saturate(saturation Saturation) Option {
 	return func(o *callOptions) { o.saturation = saturation }
 }
@@ -155,8 +156,8 @@ func (o *callOptions) output(i int) []byte {
 	return o.outputs[i].data
 }
 
-// result is a tensor of an answer, as far as it is known before the call: only the
-// server knows the size of a concatenation, or of a preset's table.
+// result describes a tensor of an answer before the call. Only the server knows
+// the size of a concatenation, or of a preset's table.
 type result struct {
 	name  string
 	dtype Dtype
@@ -164,11 +165,11 @@ type result struct {
 	bytes int     // -1: not known
 }
 
-// outputName is how errors call the memory for a result: as the contract calls the
-// field for its place.
+// outputName is the name of a result's memory in errors: the contract's field for
+// its place.
 func outputName(result string) string { return result + "_output" }
 
-// likeInput is a result that has the type and shape of a tensor of the request.
+// likeInput is a result with the type and shape of a tensor of the request.
 func likeInput(name string, input Tensor) result {
 	return result{name, input.dtype, input.shape, len(input.data)}
 }
@@ -190,7 +191,7 @@ func (o *callOptions) misfit(i int, r result) error {
 	return nil
 }
 
-// receive returns where result number i goes, which is in this field.
+// receive returns the memory for result number i, which is in this field.
 func (o *callOptions) receive(i int, name string, field protowire.Number, shared bool) *receivedTensor {
 	t := &receivedTensor{name: name, field: field, into: o.output(i)}
 	if i < len(o.outputs) {
@@ -200,8 +201,8 @@ func (o *callOptions) receive(i int, name string, field protowire.Number, shared
 	return t
 }
 
-// unused returns an error if there is an output for a tensor that the call lacks,
-// or whose memory is gone: has tells of tensor number i whether it is there.
+// unused returns an error if an output is for a tensor that the call lacks, or
+// lies in a closed region. has(i) is whether the call has tensor number i.
 func (o *callOptions) unused(names []string, has func(i int) bool) error {
 	for i, output := range o.outputs {
 		if i >= len(names) {

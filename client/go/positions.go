@@ -19,10 +19,10 @@ const (
 	Interleaved = posencv1.Pairing_PAIRING_INTERLEAVED
 )
 
-// Positions say where tokens stand.
+// Positions are the tokens' positions.
 type Positions = posencv1.Positions
 
-// Movement says where keys stand, and where they go.
+// Movement has the old and new positions of keys.
 type Movement = posencv1.Movement
 
 // StartAt puts token t of every sequence at start + t.
@@ -30,7 +30,7 @@ func StartAt(start int64) *Positions {
 	return &Positions{Kind: &posencv1.Positions_Start{Start: start}}
 }
 
-// StartsAt gives each sequence of the batch a start of its own.
+// StartsAt gives each sequence of the batch its own start.
 func StartsAt(starts ...int64) *Positions {
 	return &Positions{Kind: &posencv1.Positions_Starts{Starts: &posencv1.SequenceStarts{Values: starts}}}
 }
@@ -41,20 +41,20 @@ func IDs(ids Tensor) *Positions {
 	return &Positions{Kind: &posencv1.Positions_Ids{Ids: ids.message()}}
 }
 
-// Packed says where the sequences of a THD batch begin and end; each starts at
-// its position of starts, or at 0 if there are none.
+// Packed sets where the sequences of a THD batch begin and end; sequence i
+// starts at position starts[i], or at 0 without starts.
 func Packed(cuSeqlens []int64, starts ...int64) *Positions {
 	packed := &posencv1.PackedSequences{CuSeqlens: cuSeqlens, Starts: starts}
 	return &Positions{Kind: &posencv1.Positions_Packed{Packed: packed}}
 }
 
-// ShiftBy moves every key by so many positions.
+// ShiftBy moves every key by `shift` positions.
 func ShiftBy(shift int64) *Movement {
 	return &Movement{Target: &posencv1.Movement_Shift{Shift: shift}}
 }
 
-// ShiftEach moves every key by its own number of positions; shifts are shaped
-// like ids, and are copied.
+// ShiftEach moves every key by its own number of positions; shifts have the
+// shape of ids, and are copied.
 func ShiftEach(shifts Tensor) *Movement {
 	return &Movement{Target: &posencv1.Movement_Shifts{Shifts: shifts.message()}}
 }

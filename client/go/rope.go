@@ -7,18 +7,18 @@ import (
 )
 
 // Rope is a rotary encoding that the server has resolved once: its calls send
-// the short specification, not a configuration to be parsed each time.
+// the short specification, not a configuration.
 type Rope struct {
-	// Resolved is all that the server said: head_dim, frequencies, attention
-	// factor, assumptions, warnings.
+	// Resolved is the server's answer: head_dim, frequencies, attention factor,
+	// assumptions, warnings.
 	Resolved *posencv1.ResolveRopeResponse
 
 	client *Client
 	source RopeSource
 }
 
-// Rope resolves an encoding. A specification without rotary_dim needs no
-// answer and is taken as it is: then Resolved is nil.
+// Rope resolves an encoding. A specification without rotary_dim is used without
+// a call; Resolved is then nil.
 func (c *Client) Rope(ctx context.Context, source RopeSource, options ...Option) (*Rope, error) {
 	if err := c.check(ctx); err != nil {
 		return nil, err
@@ -47,8 +47,8 @@ func (r *Rope) Source() RopeSource {
 	return r.source
 }
 
-// errNoRope is the error of a nil Rope: Client.Rope failed, and its caller did not
-// look at the error.
+// errNoRope is the error of a nil Rope: Client.Rope failed, and its caller ignored
+// the error.
 func errNoRope() *Error {
 	return wrongArgument("rope", "is nil; Client.Rope returned an error")
 }
@@ -78,14 +78,14 @@ func (r *Rope) Reposition(ctx context.Context, layout Layout, movement *Movement
 	return err
 }
 
-// inPlace makes tensors their own outputs, before other options so that these
-// win.
+// inPlace makes tensors their own outputs; it comes first, so that other
+// options win.
 func inPlace(options []Option, tensors ...Tensor) []Option {
 	return append([]Option{Into(tensors...)}, options...)
 }
 
 // Table builds the cosines and sines of positions 0, 1, ..., [rows, pairs] in
-// float32; BuildTable has all the choices.
+// float32; BuildTable has all options.
 func (r *Rope) Table(ctx context.Context, rows int, options ...Option) (*Table, error) {
 	if r == nil {
 		return nil, errNoRope()

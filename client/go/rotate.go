@@ -23,29 +23,29 @@ const (
 	kField = 15
 )
 
-// ApplyRopeArgs is what ApplyRope takes. Tensors are [B, S, H, D] in the order
-// of Layout, or [T, H, D]; at least one of them.
+// ApplyRopeArgs are ApplyRope's arguments. Tensors are [B, S, H, D] in the
+// order of Layout, or [T, H, D]; at least one is required.
 type ApplyRopeArgs struct {
 	Rope       RopeSource
 	Positions  *Positions
 	Layout     Layout
 	Direction  posencv1.Direction
 	QueryScale *posencv1.QueryScale
-	Saturation Saturation // required if Q or K is of FP8
+	Saturation Saturation // required if Q or K is FP8
 	Q, K       Tensor
 }
 
-// RepositionArgs is what Reposition takes. The zero NewRope: the same as OldRope.
+// RepositionArgs are Reposition's arguments. A zero NewRope means OldRope.
 type RepositionArgs struct {
 	OldRope, NewRope RopeSource
 	Movement         *Movement
 	Layout           Layout
-	Saturation       Saturation // required if K is of FP8
+	Saturation       Saturation // required if K is FP8
 	K                Tensor
 }
 
-// ApplyRope rotates q, k or both. Results are shaped and typed as they are, in
-// new memory unless the option Into names some. Tensors over WithStreamAbove, or
+// ApplyRope rotates q, k or both. Results have their shapes and types, in new
+// memory or in the memory of the option Into. Tensors over WithStreamAbove, or
 // over the server's limit, go through a stream in chunks.
 func (c *Client) ApplyRope(ctx context.Context, args ApplyRopeArgs, options ...Option) (q, k Tensor, err error) {
 	if args.Rope.err != nil {
@@ -125,8 +125,8 @@ func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ..
 	return results[0], nil
 }
 
-// byHead tells whether heads have frequencies of their own, so that a part of a
-// tensor must have all of them.
+// byHead returns whether heads have different frequencies, so that a part of a
+// tensor must have all heads.
 func byHead(rope RopeSource) bool {
 	return rope.message.GetSpec().GetExplicitFrequencies().GetHeads() > 0
 }
@@ -137,9 +137,9 @@ type rotation struct {
 	layout Layout
 	rope   RopeSource
 	byHead bool
-	// A stream's messages have the same fields as the single one, under the same
-	// numbers: the single one's types serve for both. These are without tensors.
-	settings func() proto.Message                               // what a stream's first message says
+	// A stream's messages have the same field numbers as the single message, so
+	// its types serve for both. These are without tensors.
+	settings func() proto.Message                               // a stream's first message
 	whole    func() proto.Message                               // settings and positions
 	places   func(p *part, several bool) (proto.Message, error) // the positions of a part
 	response func() proto.Message
@@ -154,7 +154,7 @@ type rotated struct {
 	tensor Tensor
 }
 
-// rotate makes the call in one message if it may be so large, else in chunks.
+// rotate makes the call in one message, or if that is too large in chunks.
 func (c *Client) rotate(ctx context.Context, r *rotation, o *callOptions) ([]Tensor, error) {
 	if err := c.check(ctx); err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (c *Client) rotate(ctx context.Context, r *rotation, o *callOptions) ([]Ten
 		return c.rotateInChunks(ctx, r, o)
 	}
 	results, err := c.rotateAtOnce(ctx, r, o, nil)
-	// The server's limit may be lower than ours. What is no larger than a chunk
+	// The server's limit may be lower than ours. A message no larger than a chunk
 	// would only be refused again.
 	if tooLarge(err) {
 		if size, asked := c.chunkBytes(ctx); asked == nil && bytes > size {
@@ -255,11 +255,11 @@ type chunk struct {
 	into    []byte
 }
 
-// What a chunk's message has beside tensor and positions: tags, lengths, shapes.
+// Bytes of a chunk's message beside tensor and positions: tags, lengths, shapes.
 const framingBytes = 256
 
-// plan cuts the tensors. Each is cut by itself, the first one first: q and k may
-// differ in heads, so that equal amounts of memory hold different tokens.
+// plan cuts the tensors, each separately and in order: q and k may have
+// different numbers of heads, so equal amounts of memory hold different tokens.
 func (c *Client) plan(ctx context.Context, r *rotation, o *callOptions) (chunks []chunk, results []Tensor, several bool, err error) {
 	size, err := c.chunkBytes(ctx)
 	if err != nil {
@@ -311,9 +311,9 @@ func (c *Client) rotateInChunks(ctx context.Context, r *rotation, o *callOptions
 	if err != nil {
 		return nil, err
 	}
-	// Positions are cut twice. This time tells how large the largest message
-	// will be, which is announced, and whether they fit the tensors before
-	// anything is sent. They are small beside the tensors.
+	// Positions are cut twice, which is cheap. The first time gives the size of
+	// the largest message, to announce it, and checks that positions fit the
+	// tensors before anything is sent.
 	largest, total := int64(proto.Size(r.settings())), int64(0)
 	for i := range chunks {
 		body, err := r.places(&chunks[i].part, several)
@@ -351,10 +351,10 @@ func (c *Client) rotateInChunks(ctx context.Context, r *rotation, o *callOptions
 	return results, nil
 }
 
-// begin sends the settings and waits for the empty answer, which tells whether
-// they are good, and ends the time in which gRPC keeps messages for a retry. If
-// that ended while a chunk is being sent, gRPC (1.80: bufferForRetryLocked) would
-// never give the chunk's memory back.
+// begin sends the settings and waits for the empty answer, which shows that they
+// are valid. After it gRPC keeps no messages for a retry. If that changed while a
+// chunk is being sent, gRPC (1.80: bufferForRetryLocked) would never give the
+// chunk's memory back.
 func (r *rotation) begin(s *stream) error {
 	if err := s.SendMsg(r.settings()); err != nil && err != io.EOF {
 		return err
@@ -379,7 +379,7 @@ func (r *rotation) send(s *stream, chunks []chunk, several bool, lent *loans, co
 		message := &sentMessage{body: body, loans: lent,
 			tensors: []sentTensor{{field: chunks[i].rotated.field, tensor: tensor}}}
 		count.Add(1)
-		// Waits if the server takes no more: it reads ahead by a few messages.
+		// Waits while the server does not read: it reads ahead by a few messages.
 		if err := s.SendMsg(message); err != nil {
 			return err
 		}
@@ -387,7 +387,7 @@ func (r *rotation) send(s *stream, chunks []chunk, several bool, lent *loans, co
 	return s.CloseSend()
 }
 
-// receive takes the answers, of which there is one for each chunk in order.
+// receive reads the answers: one for each chunk, in order.
 func (r *rotation) receive(s *stream, chunks []chunk, total int64, sent *atomic.Int64, progress func(done, total int64)) error {
 	done := int64(0)
 	for i := range chunks {
@@ -420,14 +420,14 @@ func (r *rotation) receive(s *stream, chunks []chunk, total int64, sent *atomic.
 	return nil
 }
 
-// chunkSize is what the server recommends, once it has been asked.
+// chunkSize is the server's recommendation, after the first request for it.
 type chunkSize struct{ known atomic.Int64 }
 
-// Size of a chunk if the server recommends none: an answer of 4 MiB and its
-// framing stay below the limit that most gRPC clients begin with.
+// Default size of a chunk: with framing, an answer stays below 4 MiB, the
+// default limit of most gRPC clients.
 const chunkBytes = 4<<20 - 64<<10
 
-// What a message may have beside a chunk: settings, positions, framing.
+// Bytes that a message may have beside a chunk: settings, positions, framing.
 const messageOverhead = 64 << 10
 
 // chunkBytes fails only if the deadline passes: the stream would wait for as long

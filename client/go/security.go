@@ -15,13 +15,13 @@ import (
 	"google.golang.org/grpc/credentials/local"
 )
 
-// TLS names PEM files, which are read by Dial. The zero TLS trusts what the
-// system trusts.
+// TLS names PEM files, which Dial reads. The zero TLS trusts the system's
+// authorities.
 type TLS struct {
 	// Authorities of the server's certificate. Empty: the system's.
 	CAFile string
-	// This client's own certificate, its issuers after it, and its key without
-	// a passphrase, for servers that want one. Both or none.
+	// This client's own certificate, followed by its issuers, and its key without
+	// a passphrase, for servers that require them. Both or none.
 	CertFile, KeyFile string
 	// The name that the server's certificate must bear. Empty: the target's.
 	ServerName string
@@ -52,7 +52,7 @@ func (t TLS) config() (*tls.Config, error) {
 	return config, nil
 }
 
-// transport returns how connections to the target are secured.
+// transport returns the credentials for connections to the target.
 func transport(target string, o *dialOptions) (credentials.TransportCredentials, error) {
 	withToken := o.token != "" || o.tokenFile != ""
 	switch {
@@ -65,7 +65,7 @@ func transport(target string, o *dialOptions) (credentials.TransportCredentials,
 	case !withToken:
 		return insecure.NewCredentials(), nil
 	case onThisMachine(target):
-		// Plaintext, but connections that prove to leave this machine fail.
+		// Plaintext; connections that leave this machine fail.
 		return local.NewCredentials(), nil
 	default:
 		return nil, wrongArgument("token", "would be sent in the clear to %s; must have TLS", target)
@@ -91,11 +91,11 @@ func onThisMachine(target string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// How often the file of a token is looked at, at most.
+// Shortest time between two checks of a token's file.
 const tokenLook = time.Second
 
 // bearer puts a token into every call's headers. Its file is read again when it
-// has changed; what it held before serves while it cannot be read.
+// has changed; the old token stays in use while the file cannot be read.
 type bearer struct {
 	path string
 
@@ -139,7 +139,7 @@ func (b *bearer) read() (string, error) {
 	return token, nil
 }
 
-// visible tells whether a header can hold the text as one token.
+// visible returns whether a header can hold the text as one token.
 func visible(text string) bool {
 	for _, c := range []byte(text) {
 		if c <= ' ' || c >= 0x7f {
@@ -171,5 +171,5 @@ func (b *bearer) GetRequestMetadata(context.Context, ...string) (map[string]stri
 }
 
 // RequireTransportSecurity is part of credentials.PerRPCCredentials. transport()
-// has seen to it that a token never leaves this machine in the clear.
+// ensures that a token never leaves this machine in the clear.
 func (b *bearer) RequireTransportSecurity() bool { return false }

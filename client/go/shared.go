@@ -20,10 +20,10 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// SharedRegion is memory that a server on this host maps too: calls with tensors
-// that lie there carry their places, and no bytes of them.
+// SharedRegion is memory that a server on this host maps, too: for tensors that
+// lie there, calls carry only their places.
 type SharedRegion struct {
-	name string // of the file; empty if nothing is shared
+	name string // of the file; empty if no memory is shared
 	path string
 
 	mutex  sync.Mutex
@@ -41,20 +41,20 @@ type regionOptions struct{ name, directory string }
 // RegionOption is an option of a SharedRegion.
 type RegionOption func(*regionOptions)
 
-// RegionName names the region's file. Without it the name is the server's prefix
-// and something random.
+// RegionName names the region's file. The default is the server's prefix and
+// random digits.
 func RegionName(name string) RegionOption {
 	return func(o *regionOptions) { o.name = name }
 }
 
-// RegionDirectory is the server's directory as this process sees it, if it is
-// another.
+// RegionDirectory is this process's path of the server's directory, if it
+// differs.
 func RegionDirectory(path string) RegionOption {
 	return func(o *regionOptions) { o.directory = path }
 }
 
-// SharedRegion makes a region of so many bytes, to be closed by the caller. If
-// the server shares no memory with this client, it is memory like any other, and
+// SharedRegion makes a region of this many bytes; the caller closes it. If the
+// server shares no memory with this client, the region is ordinary memory, and
 // calls send its bytes.
 func (c *Client) SharedRegion(ctx context.Context, bytes int64, options ...RegionOption) (*SharedRegion, error) {
 	o := &regionOptions{}
@@ -107,9 +107,9 @@ var fileName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
 // with the client.
 func (r *SharedRegion) Name() string { return r.name }
 
-// Tensor views the bytes from offset on. The tensor goes by its place in calls,
-// and results are written there if Into names it; a tensor of a slice of its
-// elements goes as bytes.
+// Tensor views the bytes from offset on. Calls send the tensor's place, and the
+// server writes results there if Into names it; a tensor made from a slice of
+// its elements is sent as bytes.
 func (r *SharedRegion) Tensor(dtype Dtype, offset int64, shape ...int) (Tensor, error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -148,8 +148,8 @@ func (r *SharedRegion) Tensor(dtype Dtype, offset int64, shape ...int) (Tensor, 
 	return tensor, nil
 }
 
-// Close removes the file, and the memory: to use a slice of it afterwards ends
-// the program. No call with its tensors may be under way.
+// Close removes the file and unmaps the memory: using a slice of it afterwards
+// crashes the program. No call with its tensors may be running.
 func (r *SharedRegion) Close() error {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -177,7 +177,7 @@ func (p *place) closed() bool {
 	return p.region.memory == nil
 }
 
-// checkOpen finds a tensor whose region is closed: its memory is gone.
+// checkOpen refuses a tensor whose region is closed.
 func checkOpen(name string, tensor Tensor) error {
 	if tensor.place != nil && tensor.place.closed() {
 		return wrongArgument(name, "lies in a shared region that is closed")
@@ -185,12 +185,12 @@ func checkOpen(name string, tensor Tensor) error {
 	return nil
 }
 
-// sharing tells what a call says instead of bytes: which outputs lie in regions,
-// and which of them are their inputs.
+// sharing is a request with places instead of bytes: it says which outputs lie
+// in regions, and which of them are their inputs.
 type sharing struct {
 	any     bool
 	inPlace []string // names of tensors
-	rest    int64    // bytes of inputs that are sent after all
+	rest    int64    // bytes of inputs outside of regions
 }
 
 func sharingOf(names []string, inputs []Tensor, outputs []Tensor) sharing {
@@ -216,8 +216,8 @@ func sharingOf(names []string, inputs []Tensor, outputs []Tensor) sharing {
 	return s
 }
 
-// failed turns the error of a call with places into what its caller is told.
-// again: nothing has been written, and bytes may pass.
+// failed converts the error of a call with places for its caller. again:
+// nothing has been written, and the call may be sent again with bytes.
 func (s sharing) failed(err error) (told error, again bool) {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -232,7 +232,7 @@ func (s sharing) failed(err error) (told error, again bool) {
 		return err, tooLarge(err)
 	}
 	switch e.code {
-	// The server has turned the call away.
+	// The server has refused the call.
 	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Aborted, codes.Unimplemented:
 	default:
 		e.Message += "; " + strings.Join(s.inPlace, " and ") + " may have been rotated by then, in part or whole: write it anew"
@@ -240,7 +240,7 @@ func (s sharing) failed(err error) (told error, again bool) {
 	return e, false
 }
 
-// setOutput sets the field of a request that says where a result goes.
+// setOutput sets the field of a request for a result's place.
 func setOutput(request proto.Message, result string, p *place) {
 	message := request.ProtoReflect()
 	field := message.Descriptor().Fields().ByName(protoreflect.Name(result + "_output"))

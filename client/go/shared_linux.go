@@ -20,12 +20,12 @@ func newSharedFile(path string, bytes int64) ([]byte, error) {
 		return nil, wrongArgument("directory", "%s: %v; must be the server's, as this process sees it", path, err)
 	}
 	defer unix.Close(file)
-	// Without it, a full file system would show only when the bytes are used, as a signal.
+	// Without it, a full file system would cause a signal when the bytes are used.
 	err = unix.Fallocate(file, 0, 0, bytes)
 	for errors.Is(err, unix.EINTR) { // Go's own signals
 		err = unix.Fallocate(file, 0, 0, bytes)
 	}
-	// What is made in such a directory belongs to its group, as in a volume that has an fsGroup.
+	// Files in such a directory belong to its group, for example in a volume with an fsGroup.
 	var directory unix.Stat_t
 	if err == nil {
 		err = unix.Stat(filepath.Dir(path), &directory)
@@ -56,7 +56,7 @@ func privateMemory(bytes int64) ([]byte, error) {
 
 func unmap(memory []byte) error { return unix.Munmap(memory) }
 
-// machineMemory tells the bytes of memory that there are.
+// machineMemory returns the machine's memory in bytes.
 func machineMemory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

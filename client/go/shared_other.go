@@ -4,7 +4,7 @@ package posenc
 
 import "math"
 
-// The server runs on Linux, and memory is shared on one host only.
+// The server runs only on Linux, and memory is shared only on one host.
 func newSharedFile(path string, _ int64) ([]byte, error) {
 	return nil, wrongArgument("directory", "%s: shared memory is for Linux", path)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// RopeSource says which rotary encoding is meant: a preset's, a model's by its
-// configuration, or one that is written out.
+// RopeSource names a rotary encoding: a preset's, a model's by its
+// configuration, or a complete specification.
 type RopeSource struct {
 	message *posencv1.RopeSource
 	err     error
 }
 
-// SourceOption narrows down a RopeSource.
+// SourceOption selects a part or a reading of a RopeSource.
 type SourceOption func(*posencv1.RopeSource)
 
 // LayerType picks the layers of this type, such as "full_attention".
@@ -31,17 +31,18 @@ func LayerIndex(index int) SourceOption {
 	return func(s *posencv1.RopeSource) { s.Layer = &posencv1.RopeSource_LayerIndex{LayerIndex: int32(index)} }
 }
 
-// SequenceLength is the length that length-dependent scalings are evaluated at.
+// SequenceLength is the length for length-dependent scalings.
 func SequenceLength(tokens int64) SourceOption {
 	return func(s *posencv1.RopeSource) { s.SequenceLength = &tokens }
 }
 
-// Profile says whose reading of a configuration holds if projects disagree.
+// Profile selects the project whose reading of a configuration applies.
 func Profile(profile posencv1.Profile) SourceOption {
 	return func(s *posencv1.RopeSource) { s.Profile = profile }
 }
 
-// ProfileVersion is a version of the profile's project, "0.21.0" of vLLM; without it the newest that the server knows.
+// ProfileVersion is a version of the profile's project, such as vLLM's "0.21.0"; the default is the newest that the
+// server knows.
 func ProfileVersion(version string) SourceOption {
 	return func(s *posencv1.RopeSource) { s.ProfileVersion = version }
 }
@@ -62,7 +63,7 @@ func ConfigJSON(text string, options ...SourceOption) RopeSource {
 }
 
 // ConfigFile is the encoding of a model by its config.json. If the file cannot
-// be read, the call that uses this says so.
+// be read, the call that uses it fails.
 func ConfigFile(path string, options ...SourceOption) RopeSource {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -71,16 +72,16 @@ func ConfigFile(path string, options ...SourceOption) RopeSource {
 	return ConfigJSON(string(text), options...)
 }
 
-// Spec is an encoding that is written out.
+// Spec is an encoding by its specification.
 func Spec(spec *posencv1.RopeSpec, options ...SourceOption) RopeSource {
 	return sourceOf(&posencv1.RopeSource{Source: &posencv1.RopeSource_Spec{Spec: spec}}, options)
 }
 
-// Source is an encoding by its message, which BuildTableRequest and others hold.
+// Source is an encoding by its message, as in BuildTableRequest and others.
 func Source(message *posencv1.RopeSource) RopeSource { return RopeSource{message: message} }
 
-// SpecJSON is an encoding that is written out as JSON, in proto3's mapping; enum
-// values may be short: {"pairing": "half_split", "rotary_dim": 128}.
+// SpecJSON is an encoding by its specification as JSON, in proto3's mapping;
+// enum values may be short: {"pairing": "half_split", "rotary_dim": 128}.
 func SpecJSON(text string, options ...SourceOption) RopeSource {
 	var fields any
 	if err := json.Unmarshal([]byte(text), &fields); err != nil {
@@ -109,7 +110,7 @@ func lengthen(value any, descriptor protoreflect.MessageDescriptor) {
 		}
 		switch {
 		case field == nil:
-			continue // protojson names it
+			continue // protojson reports it
 		case field.Message() != nil:
 			lengthen(value, field.Message())
 		case field.Enum() != nil:
@@ -132,8 +133,8 @@ func sourceOf(message *posencv1.RopeSource, options []SourceOption) RopeSource {
 	return RopeSource{message: message}
 }
 
-// Message returns the source as calls with generated requests take it; nil if
-// its file could not be read.
+// Message returns the source for generated requests; nil if its file could not
+// be read.
 func (s RopeSource) Message() *posencv1.RopeSource { return s.message }
 
 func severalAxes(spec *posencv1.RopeSpec) bool {

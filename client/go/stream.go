@@ -10,11 +10,11 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Deadline of a stream that is only to make progress. Without any the server
-// would set its own, which is meant for calls that forgot theirs.
+// Deadline of a stream whose only limit is progress. Without a deadline the
+// server would set its default.
 const longestStream = 24 * time.Hour
 
-// stream is a gRPC stream that ends if it stands still.
+// stream is a gRPC stream that ends if it makes no progress.
 type stream struct {
 	grpc.ClientStream
 	channel   *channel
@@ -23,7 +23,7 @@ type stream struct {
 	method    string
 	requestID string
 	cancel    context.CancelFunc
-	patience  time.Duration // 0: without end
+	patience  time.Duration // 0: unlimited
 	watch     *time.Timer
 	stood     atomic.Bool
 	received  atomic.Int64
@@ -87,8 +87,8 @@ func (s *stream) end(err error) error {
 	return s.channel.explain(context.Background(), s.method, err)
 }
 
-// SendMsg is part of grpc.ClientStream. An io.EOF means that RecvMsg knows why
-// the stream ended.
+// SendMsg is part of grpc.ClientStream. After an io.EOF, RecvMsg returns the
+// error of the stream.
 func (s *stream) SendMsg(message any) error {
 	err := s.ClientStream.SendMsg(message)
 	if err == nil {

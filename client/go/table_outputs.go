@@ -10,9 +10,9 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// tableOutputs pairs the tensors that a table will have (cos and sin, or the one
-// table) with the memory that the caller gave for them: the first output of Into
-// is for the first tensor, and so on.
+// tableOutputs pairs the tensors of a table (cos and sin, or the single table)
+// with the caller's memory: the first output of Into is for the first tensor,
+// and so on.
 type tableOutputs struct {
 	names   []string
 	options *callOptions
@@ -47,9 +47,9 @@ func outputsOfTable(request *posencv1.BuildTableRequest, o *callOptions) (*table
 	return t, nil
 }
 
-// byPlace returns the request with the places of outputs that lie in shared
-// memory; nil if there are none. The server writes a tensor of its own size
-// there, so that size must be known to be the output's.
+// byPlace returns the request with the places of outputs in shared memory; nil
+// without such outputs. The server writes the whole tensor there, so its size
+// must be known and equal the output's.
 func (t *tableOutputs) byPlace(request *posencv1.BuildTableRequest) *posencv1.BuildTableRequest {
 	if tableBytes(request) <= 0 {
 		return nil
@@ -67,7 +67,7 @@ func (t *tableOutputs) byPlace(request *posencv1.BuildTableRequest) *posencv1.Bu
 	return changed
 }
 
-// receive returns the memory that the tensors are written to: cos, sin, table.
+// receive returns the memory for the tensors: cos, sin, table.
 func (t *tableOutputs) receive(shared bool) []*receivedTensor {
 	tensors := tableTensors()
 	for i, name := range t.names {
@@ -78,7 +78,7 @@ func (t *tableOutputs) receive(shared bool) []*receivedTensor {
 }
 
 // tableShape returns the shape of each tensor of a table; nil if only the server
-// knows, as of presets, configurations, and what it will refuse.
+// knows it: for presets, configurations, and requests that it will refuse.
 func tableShape(request *posencv1.BuildTableRequest) []int64 {
 	if tableBytes(request) < 0 {
 		return nil
@@ -142,7 +142,7 @@ func tableWidth(request *posencv1.BuildTableRequest) int64 {
 	}
 }
 
-// lastExtent returns 0 of a tensor without any.
+// lastExtent returns 0 for a tensor without extents.
 func lastExtent(tensor *posencv1.Tensor) int64 {
 	shape := tensor.GetShape()
 	if len(shape) == 0 {

@@ -11,13 +11,13 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// About the bytes of a table's row: 128 channels, cosines and sines, in
-// float32. It decides only over which connection a table comes.
+// Approximate bytes of a table's row: 128 channels, cosines and sines, in
+// float32. It only selects the connection for a table.
 const rowBytes = 1024
 
-// Table holds rows of cosines and sines, or of one table. Shapes are as in
-// posencv1.TableLayout: [rows, ...], after the heads if frequencies differ by
-// head.
+// Table holds rows of cosines and sines, or of a single table. Shapes are as in
+// posencv1.TableLayout: [rows, ...], or [heads, rows, ...] if frequencies
+// differ by head.
 type Table struct {
 	Amplitude       float64 // attention factor, which the values contain
 	Cos, Sin, Table Tensor
@@ -33,9 +33,9 @@ func tableTensors() []*receivedTensor {
 }
 
 // BuildTable builds rows of a table: cosines and sines of a rotary encoding, or
-// an absolute encoding. If the table is over a limit it is asked for again, as a
-// stream, which Progress then follows. Into names memory for cos and sin, or for
-// the one table.
+// an absolute encoding. If the table is over a limit, it is requested again as a
+// stream, and Progress follows it. Into names memory for cos and sin, or for the
+// single table.
 func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableRequest, options ...Option) (*Table, error) {
 	if err := c.check(ctx); err != nil {
 		return nil, err
@@ -74,12 +74,12 @@ func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableReq
 		return nil
 	})
 	if err != nil {
-		return nil, outside("table", err) // the caller has written no message `table`
+		return nil, outside("table", err) // callers do not know the message `table`
 	}
 	return rows.take()
 }
 
-// tableOnce asks for a table in one message.
+// tableOnce requests a table in one message.
 func (c *Client) tableOnce(ctx context.Context, request *posencv1.BuildTableRequest, into []*receivedTensor) (*Table, error) {
 	body := &posencv1.BuildTableResponse{}
 	response := &receivedMessage{body: body, tensors: into}
@@ -88,7 +88,7 @@ func (c *Client) tableOnce(ctx context.Context, request *posencv1.BuildTableRequ
 	}
 	for _, t := range into {
 		if t.name == "" {
-			continue // this table has none such
+			continue // this table does not have it
 		}
 		if err := t.check(result{t.name, tableDtype(request), tableShape(request), -1}); err != nil {
 			return nil, err
@@ -97,9 +97,9 @@ func (c *Client) tableOnce(ctx context.Context, request *posencv1.BuildTableRequ
 	return tableOfParts(body.GetAmplitude(), response.results()), nil
 }
 
-// BuildTableStream builds a table of any length, and hands over its rows message
-// by message, with the number of the first. An error of take ends the call and
-// is returned.
+// BuildTableStream builds a table of any length, and calls take for each message
+// of rows with the first row's number. An error of take ends the call and is
+// returned.
 func (c *Client) BuildTableStream(ctx context.Context, request *posencv1.BuildTableStreamRequest, take func(firstRow int64, rows *Table) error, options ...Option) error {
 	if err := c.checkStream(ctx, take != nil); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (c *Client) serverStream(ctx context.Context, method string, request proto.
 	}
 }
 
-// rowsOf tells how many rows a request asks for; 0 if only the server knows.
+// rowsOf returns a request's number of rows; 0 if only the server knows it.
 func rowsOf(request *posencv1.BuildTableRequest) int64 {
 	positions := request.GetPositions()
 	// The last extent of ids counts tokens; the others are axes or sequences.
@@ -165,7 +165,7 @@ func rowsOf(request *posencv1.BuildTableRequest) int64 {
 	if grid == nil {
 		return request.GetRows()
 	}
-	// A grid has a row for every cell, and room for special tokens before them.
+	// A grid has a row for every cell, after the rows of special tokens.
 	cells := int64(1)
 	for _, extent := range grid.GetExtents() {
 		if extent < 0 || extent > 0 && cells > maxProtoBytes/int64(extent) {
@@ -176,10 +176,10 @@ func rowsOf(request *posencv1.BuildTableRequest) int64 {
 	return cells + int64(grid.GetLeadingZeroRows())
 }
 
-// tableRows puts a table together that comes in parts.
+// tableRows joins the parts of a table.
 type tableRows struct {
 	total, next int64
-	axis        int // of the rows; those before it are heads
+	axis        int // of the rows; outer axes are heads
 	into        []*receivedTensor
 	amplitude   float64
 	whole       [3]Tensor
@@ -240,7 +240,7 @@ func (r *tableRows) addTensor(whole *Tensor, into *receivedTensor, part Tensor) 
 		if into.into == nil {
 			needed := size
 			if into.field != tableFields["table"] {
-				needed *= 2 // cosines and sines are as large as each other
+				needed *= 2 // cosines and sines
 			}
 			if err := checkMemory(needed); err != nil {
 				return 0, err
@@ -256,7 +256,7 @@ func (r *tableRows) addTensor(whole *Tensor, into *receivedTensor, part Tensor) 
 	if part.dtype != whole.dtype || int64(len(whole.data)) != heads*r.total*row {
 		return 0, r.misfit(r.next)
 	}
-	// A message has the heads one after the other, each with its rows only.
+	// A message has all heads, one after the other, with only its rows.
 	for h := range heads {
 		copy(whole.data[(h*r.total+r.next)*row:], part.data[h*rows*row:(h+1)*rows*row])
 	}
@@ -277,8 +277,9 @@ func (r *tableRows) take() (*Table, error) {
 	return tableOfParts(r.amplitude, r.whole[:]), nil
 }
 
-// checkMemory refuses a result that is more than the machine's memory: Go ends the
-// process if the kernel has none, and the kernel if it gave out more than there is.
+// checkMemory refuses a result larger than the machine's memory: Go ends the
+// process if the kernel refuses memory, and the kernel ends it if it has
+// overcommitted.
 func checkMemory(size int64) error {
 	memory := machineMemory()
 	if size <= memory {
@@ -296,8 +297,8 @@ type BiasTile struct {
 }
 
 // BuildBiasTiles builds an attention bias for a range of queries and keys, and
-// hands over its tiles in row-major order of the matrix. An error of take ends
-// the call and is returned.
+// calls take for each tile in row-major order of the matrix. An error of take
+// ends the call and is returned.
 func (c *Client) BuildBiasTiles(ctx context.Context, request *posencv1.BuildBiasRequest, take func(BiasTile) error, options ...Option) error {
 	if err := c.checkStream(ctx, take != nil); err != nil {
 		return err
@@ -320,7 +321,7 @@ func (c *Client) BuildBias(ctx context.Context, request *posencv1.BuildBiasReque
 		return Tensor{}, err
 	}
 	if !matrix.whole.given {
-		// Trained tables may be of no heads: such a bias comes without any tile.
+		// Trained tables may have no heads: such a bias has no tile.
 		return Tensor{shape: []int64{0, request.GetQueryLength(), request.GetKeyLength()}, given: true}, nil
 	}
 	if matrix.done != int64(len(matrix.whole.data)) {
@@ -329,7 +330,7 @@ func (c *Client) BuildBias(ctx context.Context, request *posencv1.BuildBiasReque
 	return matrix.whole, nil
 }
 
-// biasMatrix puts a bias together.
+// biasMatrix joins the tiles of a bias.
 type biasMatrix struct {
 	request *posencv1.BuildBiasRequest
 	whole   Tensor

@@ -12,7 +12,7 @@ import (
 type Dtype = posencv1.Dtype
 
 // The element types that tensors may have. Int32 and Int64 hold indices and
-// positions; only heads to be rotated and weights are of FP8.
+// positions; only rotated heads and weights may be FP8.
 const (
 	DtypeFloat32      = posencv1.Dtype_DTYPE_FLOAT32
 	DtypeFloat16      = posencv1.Dtype_DTYPE_FLOAT16
@@ -24,19 +24,19 @@ const (
 	DtypeFloat8E5M2   = posencv1.Dtype_DTYPE_FLOAT8_E5M2
 )
 
-// Saturation says what becomes of results past the largest number of an FP8
-// type. Calls with heads of FP8 must say it.
+// Saturation is the treatment of results past the largest number of an FP8
+// type. Calls with FP8 heads require it.
 type Saturation = posencv1.Saturation
 
-// SaturationFinite: they become that number. SaturationNone: they become
-// infinity, and NaN in E4M3, which has none.
+// SaturationFinite: such results become that number. SaturationNone: they
+// become infinity, or NaN in E4M3, which has no infinity.
 const (
 	SaturationFinite = posencv1.Saturation_SATURATION_FINITE
 	SaturationNone   = posencv1.Saturation_SATURATION_NONE
 )
 
-// Tensor views a dense row-major tensor in memory: of the caller, or of a
-// result. The zero Tensor stands for none.
+// Tensor views a dense row-major tensor in the caller's or a result's memory.
+// The zero Tensor means no tensor.
 type Tensor struct {
 	dtype Dtype
 	shape []int64
@@ -85,7 +85,7 @@ func Int64(elements []int64, shape ...int) Tensor {
 	return viewOf(DtypeInt64, elements, shape)
 }
 
-// Bytes views data, which is little-endian, as a tensor of this type and shape.
+// Bytes views little-endian data as a tensor of this type and shape.
 func Bytes(dtype Dtype, data []byte, shape ...int) Tensor {
 	return Tensor{dtype: dtype, shape: extents(shape), data: data, given: true}
 }
@@ -94,7 +94,7 @@ func viewOf[T any](dtype Dtype, elements []T, shape []int) Tensor {
 	return Bytes(dtype, bytesOf(elements), shape...)
 }
 
-// The wire is little-endian, and so is every machine that this view is for.
+// The wire is little-endian, and so is every supported machine.
 func bytesOf[T any](elements []T) []byte {
 	if len(elements) == 0 {
 		return nil
@@ -116,7 +116,7 @@ func extents(shape []int) []int64 {
 	return result
 }
 
-// Given tells whether this is a tensor at all: the zero Tensor is none.
+// Given returns false for the zero Tensor.
 func (t Tensor) Given() bool { return t.given }
 
 // Dtype returns the type of the elements.
@@ -170,8 +170,8 @@ func elementsOf[T any](t Tensor, dtype Dtype) []T {
 	return unsafe.Slice((*T)(first), len(t.data)/size)
 }
 
-// Values returns the elements, whatever their type, in memory of their own.
-// int64 elements above 2^53 are rounded.
+// Values returns a copy of the elements of any type. int64 elements above 2^53
+// are rounded.
 func (t Tensor) Values() []float64 {
 	size := elementBytes(t.dtype)
 	if size == 0 {
@@ -241,7 +241,7 @@ func float8Value(bits uint8) float64 {
 	}
 }
 
-// 0 for a type that is not known.
+// elementBytes returns 0 for an unknown type.
 func elementBytes(dtype Dtype) int {
 	switch dtype {
 	case DtypeFloat8E4M3FN, DtypeFloat8E5M2:
@@ -257,7 +257,7 @@ func elementBytes(dtype Dtype) int {
 	}
 }
 
-// Memory for a result, aligned for elements of 8 bytes.
+// newBytes returns memory for a result, aligned for elements of 8 bytes.
 func newBytes(size int) []byte {
 	if size == 0 {
 		return nil
@@ -266,7 +266,7 @@ func newBytes(size int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), size)
 }
 
-// A tensor of a message, which views the message's bytes.
+// tensorOf returns a tensor that views the message's bytes.
 func tensorOf(message *posencv1.Tensor) Tensor {
 	if message == nil {
 		return Tensor{}
@@ -274,7 +274,7 @@ func tensorOf(message *posencv1.Tensor) Tensor {
 	return Tensor{dtype: message.GetDtype(), shape: message.GetShape(), data: message.GetData(), given: true}
 }
 
-// A message that holds a copy of the tensor.
+// message returns a message with a copy of the tensor.
 func (t Tensor) message() *posencv1.Tensor {
 	if !t.given {
 		return nil

@@ -11,7 +11,7 @@ import (
 )
 
 // AddEncoding combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an
-// absolute encoding. x goes beside the request, which is without it.
+// absolute encoding. The request itself does not have x.
 func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingRequest, x Tensor, options ...Option) (Tensor, error) {
 	return c.tensorCall(ctx, "AddEncoding", request, &posencv1.AddEncodingResponse{}, options,
 		encoded(request, x), sentTensor{field: 15, tensor: x})
@@ -19,15 +19,15 @@ func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingR
 
 // ScoreRelative computes attention scores of encodings that act inside
 // attention: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], not
-// divided by sqrt(D). q and k go beside the request, which is without them.
+// divided by sqrt(D). The request itself does not have q and k.
 func (c *Client) ScoreRelative(ctx context.Context, request *posencv1.ScoreRelativeRequest, q, k Tensor, options ...Option) (Tensor, error) {
 	return c.tensorCall(ctx, "ScoreRelative", request, &posencv1.ScoreRelativeResponse{}, options,
 		scores(request.GetDtype(), q, k), sentTensor{field: qField, tensor: q}, sentTensor{field: kField, tensor: k})
 }
 
 // ConvertPairing reorders the rows of a projection's weight or bias, [H * D,
-// ...], so that a checkpoint for one pairing works with the other. The weight
-// goes beside the request, which is without it.
+// ...], so that a checkpoint for one pairing works with the other. The request
+// itself does not have the weight.
 func (c *Client) ConvertPairing(ctx context.Context, request *posencv1.ConvertPairingRequest, weight Tensor, options ...Option) (Tensor, error) {
 	return c.tensorCall(ctx, "ConvertPairing", request, &posencv1.ConvertPairingResponse{}, options,
 		likeInput("weight", weight), sentTensor{field: 15, tensor: weight})
@@ -40,9 +40,9 @@ func encoded(request *posencv1.AddEncodingRequest, x Tensor) result {
 	return likeInput("x", x)
 }
 
-// scores is [B, H, Sq, Sk]; of no known size if q and k have no such shapes.
+// scores is [B, H, Sq, Sk]; its size is unknown if q and k have other shapes.
 func scores(dtype Dtype, q, k Tensor) result {
-	if dtype == 0 { // what the server takes then
+	if dtype == 0 { // the server's default
 		dtype = DtypeFloat32
 		if q.dtype == DtypeFloat64 {
 			dtype = DtypeFloat64
@@ -55,14 +55,14 @@ func scores(dtype Dtype, q, k Tensor) result {
 	return result{"scores", dtype, shape, int(shape[0]*shape[1]*shape[2]*shape[3]) * elementBytes(dtype)}
 }
 
-// tensorCall makes a call that sends tensors and gets one, which is field 15 of
+// tensorCall makes a call that sends tensors and receives one, in field 15 of
 // all these answers.
 func (c *Client) tensorCall(ctx context.Context, method string, request, response proto.Message, options []Option, r result, tensors ...sentTensor) (Tensor, error) {
 	if err := c.check(ctx); err != nil {
 		return Tensor{}, err
 	}
 	if reflected := request.ProtoReflect(); !reflected.IsValid() {
-		request = reflected.New().Interface() // nil: the server names what is missing
+		request = reflected.New().Interface() // nil: the server reports missing fields
 	}
 	o := collect(options)
 	if err := o.unused([]string{r.name}, func(int) bool { return true }); err != nil {
@@ -79,7 +79,8 @@ func (c *Client) tensorCall(ctx context.Context, method string, request, respons
 	if err := o.misfit(0, r); err != nil {
 		return Tensor{}, err
 	}
-	// The server writes its result to a place whatever room there is.
+	// The server writes its whole result to a place, even if the output is
+	// smaller.
 	outputs := o.outputs
 	if r.bytes < 0 {
 		outputs = nil

@@ -1,5 +1,5 @@
-"""Writes the configuration of a load test with tensors of 1 MiB: ghz wants them
-in base64, which nobody would type."""
+"""Writes the configuration of a load test with tensors of 1 MiB, in base64 for
+ghz."""
 
 import base64
 import json

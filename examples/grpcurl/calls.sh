@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Calls by hand. calls.sh ADDRESS (127.0.0.1:50051 if not given)
-#
-# grpcurl asks the server what it has (reflection): no .proto is needed. Small
-# tensors may be written out as `values`; `data` is base64 in JSON.
+# grpcurl uses the server's reflection and needs no .proto. Small tensors may be
+# written as `values`; `data` is base64 in JSON.
 set -euo pipefail
 address=${1:-127.0.0.1:50051}
 service=posenc.v1.PositionalEncodingService

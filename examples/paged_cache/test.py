@@ -1,7 +1,7 @@
-"""Moved keys are what their models' formulas say, in float64: test.py ADDRESS.
+"""Compares moved keys with their models' formulas, in float64: test.py ADDRESS.
 
 The formulas are written out here from the papers and from transformers'
-documentation; nothing is asked of the server that is checked.
+documentation, independently of the server.
 """
 
 import math
@@ -23,7 +23,7 @@ def plain(dim, theta):
 
 def yarn(dim, theta, factor, original):
     """arXiv:2309.00071: pairs with more than 32 rotations in the original length
-    are kept, those with fewer than 1 divided, a ramp lies between."""
+    are kept, pairs with fewer than 1 are divided, a ramp lies between."""
     def pair_of(rotations):
         return dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(theta))
     low, high = max(math.floor(pair_of(32)), 0), min(math.ceil(pair_of(1)), dim - 1)
@@ -104,15 +104,15 @@ def check(client, name, move, make, rng):
     for layer, (frequencies, _) in enumerate(layers):
         flat = caches[layer].reshape(2, -1, KV_HEADS, head_dim)
         cached = before[layer][0, old_slots].astype(np.float64)
-        # The factor is in the cached keys already: they are turned, not scaled.
+        # The cached keys already contain the factor: they are only rotated.
         expected = rotate(cached, np.full(TOKENS, float(SHIFT)), frequencies, 1.0)
-        # 10 units of float32, as the contract's vectors have it, and the last
-        # rounding: half an ulp of bfloat16, at most 2^-8 of the element.
+        # 10 units of float32, like the contract's vectors, and the last rounding: half an ulp
+        # of bfloat16, at most 2^-8 of the element.
         allowed = pair_lengths(cached, len(frequencies)) * (10 * 2.0 ** -24 + 2.0 ** -8)
         error = np.abs(flat[0, new_slots].astype(np.float64) - expected)
         assert (error <= allowed).all(), f"{name}: layer {layer}: off by {error.max()}"
-        # It is where the model itself would have put it, too: one more rounding,
-        # that of the cached key.
+        # It also equals a key that the model rotates to the new position, up to the rounding of
+        # the cached key.
         keys, factor = raw[layer], layers[layer][1]
         itself = rotate(keys, positions + SHIFT, frequencies, factor)
         scale = pair_lengths(keys * factor, len(frequencies))

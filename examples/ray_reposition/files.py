@@ -18,7 +18,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def read(path):
-    """Name -> array, and the file's own metadata, None if it has none."""
+    """Returns arrays by name, and the file's metadata or None."""
     data = np.fromfile(path, np.uint8)
     try:
         (length,) = struct.unpack("<Q", data[:8].tobytes())
@@ -27,7 +27,7 @@ def read(path):
         tensors = {}
         for name, entry in header.items():
             begin, end = (8 + length + offset for offset in entry["data_offsets"])
-            # An array of its own memory: elements of the file need not be aligned.
+            # A copy: elements of the file need not be aligned.
             tensors[name] = data[begin:end].copy().view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
     except KeyError as error:
         raise ValueError(f"{path}: {error} is unknown here") from error
@@ -37,7 +37,7 @@ def read(path):
 
 
 def write(path, tensors, metadata=None):
-    """Writes a file whole or not at all."""
+    """Writes a file completely or not at all."""
     header, at = {} if metadata is None else {"__metadata__": metadata}, 0
     for name, array in tensors.items():
         header[name] = {"dtype": NAMES[array.dtype], "shape": list(array.shape),

@@ -20,7 +20,7 @@ KEYS = re.compile(r"(?:^|\.)layers\.(\d+)\.k$")
 
 
 class Mover:
-    """A worker: a client of each server that it was sent to, and each layer's
+    """A worker: has a client for each server that it has used, and each layer's
     encoding, resolved once."""
 
     def __init__(self, rope, movement, out):
@@ -51,15 +51,15 @@ class Mover:
 
 
 def reposition(folder, out, servers, rope, movement, workers):
-    """A row a file: its name, the server that moved it, how many tensors moved.
-    `movement` is what Rope.reposition() takes: a shift; of FP8 keys a saturation."""
+    """Returns a row for each file: its name, its server, the number of moved tensors.
+    `movement` has arguments of Rope.reposition(): a shift; for FP8 keys a saturation."""
     paths = sorted(str(path) for path in Path(folder).glob("*.safetensors"))
     if not paths:
         raise ValueError(f"{folder} has no .safetensors files")
     os.makedirs(out, exist_ok=True)
     if os.path.samefile(folder, out):
         raise ValueError(f"{out} is the folder of the caches; what is there already is skipped")
-    # Servers take files in turn, whichever worker comes by them.
+    # Each server gets the next file in turn, independently of the worker.
     items = [{"path": path, "server": server}
              for path, server in zip(paths, itertools.cycle(servers))]
     files = ray.data.from_items(items, override_num_blocks=len(items))

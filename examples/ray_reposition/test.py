@@ -1,7 +1,7 @@
-"""A folder of caches, moved over several servers: test.py POSENCD.
+"""Moves a folder of caches over several servers: test.py POSENCD.
 
-Every key is checked against the formula, in float64; every server has had work;
-run again, the job does nothing.
+Every key is compared with the formula, in float64; every server has moved
+files; a second run does nothing.
 """
 
 import json

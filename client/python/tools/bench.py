@@ -1,10 +1,10 @@
-"""Times one case, alone in its process, so that its peak memory is the case's.
+"""Times one case in its own process, so that the peak memory is the case's.
 
     python bench.py TARGET CASE
 
-CASE: unary64, unary1, stream256; token1, one token, whose peak is the program's
-own; echo64 and echo1 are what grpcio itself takes
-for the same bytes, against an echo of its own in another process.
+CASE: unary64, unary1, stream256; token1 (one token) measures the program's own
+peak; echo64 and echo1 measure grpcio itself with the same bytes and an echo in
+another process.
 """
 
 import json
@@ -19,8 +19,8 @@ import numpy
 import posenc
 
 MIB = 1 << 20
-# As in all clients' benchmarks: seconds of calls before those that are
-# measured, and at least one over every connection.
+# As in all clients' benchmarks: seconds of unmeasured calls, at least one over
+# every connection.
 WARM_UP, CONNECTIONS = 2, 4
 HEADS, CHANNELS = 32, 128
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]

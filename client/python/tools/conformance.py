@@ -2,7 +2,7 @@
 
     python conformance.py TARGET FOLDER
 
-Prints family, name, ok or fail, and why, a line a case.
+Prints a line for each case: family, name, ok or fail, and why.
 """
 
 import sys
@@ -16,7 +16,7 @@ from vectors import load, misfit, snake
 
 
 def array(json):
-    """A tensor of a request as a caller has it; None if it is not well-formed."""
+    """Returns a tensor of a request as a caller's array; None if it is malformed."""
     tensor = message_of(messages.Tensor, json, "tensor")
     if tensor.dtype not in range(1, 7) or tensor.elements != len(tensor.values):
         return None
@@ -31,7 +31,7 @@ def places(json):
     return message_of(messages.Positions, json, "positions")
 
 
-# How a field of a request becomes an argument of the method.
+# Converts a field of a request to an argument of the method.
 CONVERSIONS = {
     "rope": rope,
     "compareWith": rope,
@@ -56,8 +56,7 @@ METHODS = {
     "AnalyzeRope": "analyze_rope",
     "DiagnoseRope": "diagnose_rope",
 }
-# Arguments that a method must be given; a request without them is not one that
-# its caller can make.
+# Required arguments of a method; its caller cannot make a request without them.
 REQUIRED = {
     "ResolveRope": {"rope"},
     "BuildBias": {"bias", "queryLength", "keyLength"},
@@ -73,15 +72,16 @@ POSITIONAL = {"resolve": ["rope"], "build_bias": ["bias"], "analyze_rope": ["rop
 
 
 def arguments(rpc, request):
-    """(positional, keyword) arguments of the client's method; None if it cannot say this."""
+    """Returns (positional, keyword) arguments of the client's method; None if it cannot express the
+    request."""
     if not REQUIRED.get(rpc, set()) <= set(request):
         return None
     if rpc == "BuildPositions":
         return [request], {}
-    # A complex table is one array, which does not tell its amplitude.
+    # A complex table is one array, which has no amplitude.
     if rpc == "BuildTable" and request.get("layout") == "TABLE_LAYOUT_COMPLEX":
         return None
-    # build_table starts at 0 unless told; such a request has no positions.
+    # build_table starts at 0 by default; such a request has no positions.
     if rpc == "BuildTable" and "positions" not in request and "sincosGrid" not in request.get("absolute", {}):
         return None
     given = {}
@@ -105,7 +105,7 @@ def arguments(rpc, request):
 
 
 def parts(rpc, result):
-    """The result's parts by the names that expectations have."""
+    """Returns the result's parts by the expectations' names."""
     if rpc == "ApplyRope":
         return {"q": result[0], "k": result[1]}
     if rpc == "BuildTable":
@@ -132,7 +132,7 @@ def part(of, path):
 def run(client, rpc, request):
     given = arguments(rpc, request)
     if given is None:
-        # No caller of a method can leave this out: the call that takes messages.
+        # No caller of a method can leave this out, so send messages.
         return client._run(raw(rpc, request), {}), True
     return getattr(client, METHODS[rpc])(*given[0], **given[1]), False
 
@@ -177,7 +177,7 @@ def main(target, folder):
         for family, case in load(folder):
             try:
                 why = judge(client, case)
-            except Exception as error:  # of the client's, which is a failure too
+            except Exception as error:  # a bug of the client fails the case, too
                 why = f"{type(error).__name__}: {error}"
             count += 1
             failed += bool(why)

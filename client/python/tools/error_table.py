@@ -1,8 +1,9 @@
-"""Replays a table of error cases: every client fails in the same way.
+"""Replays a table of error cases, in which all clients must fail in the same
+way.
 
     python error_table.py TABLE ENVFILE
 
-Prints "errors", name, ok or fail, and why, a line a case.
+Prints a line for each case: "errors", name, ok or fail, and why.
 """
 
 import json
@@ -50,7 +51,7 @@ def call(client, case):
 
 
 def output(given, q):
-    """Memory for q's result, or a pair."""
+    """Returns memory for q's result, or a pair."""
     if given is None:
         return None
     out = numpy.zeros(given.get("shape", q.shape), given.get("dtype", q.dtype))
@@ -59,7 +60,7 @@ def output(given, q):
 
 
 def in_other_memory(client, memory, rest):
-    """The same numbers as in plain memory must give the same."""
+    """Checks that the same numbers in plain memory give the same result."""
     plain = numpy.arange(64, dtype="float32").reshape(1, 4, 2, 8)
     other = {
         "strided": lambda: numpy.repeat(plain, 2, axis=-1)[..., ::2],
@@ -86,7 +87,7 @@ def judge(case, env):
             call(client, case)
     except posenc.PosencError as error:
         return misfit(case["expect"], error)
-    except Exception as error:  # of another kind: not the one exception
+    except Exception as error:  # another exception than the expected one
         return f"{type(error).__name__}: {error}"
     return "" if case["expect"]["code"] == "OK" else "succeeded"
 

@@ -2,7 +2,8 @@
 
     python snippet.py FILE TARGET FOLDER
 
-FILE holds them; FOLDER config.json, q.bin and k.bin, and gets q.out and k.out.
+FILE has the lines. FOLDER has config.json, q.bin and k.bin, and receives q.out
+and k.out.
 """
 
 import os

@@ -40,7 +40,7 @@ def reals(values):
 
 
 def step(x, dtype):
-    """Distance between neighbours of the element type at x."""
+    """Returns the distance between neighbours of the element type at x."""
     bits, smallest = FORMATS[dtype][:2]
     _, exponent = numpy.frexp(x)
     exponent = numpy.where(x == 0, smallest, exponent)
@@ -48,7 +48,7 @@ def step(x, dtype):
 
 
 def ordinal(array, dtype):
-    """Integers that count the element type's numbers in order."""
+    """Returns integers that count the element type's numbers in order."""
     _, _, element, integer = FORMATS[dtype]
     bits = array.astype(element).view(integer).astype(object)
     lowest = int(numpy.iinfo(integer).min)
@@ -56,7 +56,7 @@ def ordinal(array, dtype):
 
 
 def misfit(expected, answer):
-    """Why an answer is not what a vector expects; "" if it is.
+    """Returns why an answer differs from a vector's expectation, or "".
 
     answer: an array, a list of numbers, a number, a text, or an enum's name.
     """

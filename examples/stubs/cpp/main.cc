@@ -1,4 +1,4 @@
-// Rotates q through generated code alone. rotate ADDRESS
+// Rotates q with only generated code. rotate ADDRESS
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -9,8 +9,7 @@
 #include "posenc/v1/service.grpc.pb.h"
 
 int main(int argc, char** argv) {
-  // The server's own limit, unless its operator says otherwise; gRPC's is 4
-  // MiB.
+  // The server's default limit; gRPC's is 4 MiB.
   constexpr int kLimit = 512 << 20;
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kLimit);

@@ -1,7 +1,6 @@
-// Rotates q through generated code alone: go run . ADDRESS
-//
-// The generated code is that of the Go client's module; with protoc it is made by
-// protoc-gen-go and protoc-gen-go-grpc from proto/posenc/v1.
+// Rotates q with only generated code: go run . ADDRESS
+// The generated code is from the Go client's module; protoc-gen-go and
+// protoc-gen-go-grpc make it from proto/posenc/v1.
 package main
 
 import (
@@ -21,7 +20,7 @@ import (
 	pb "github.com/posenc/posenc/client/go/posencv1"
 )
 
-// The server's own limit, unless its operator says otherwise; gRPC's is 4 MiB.
+// The server's default limit; gRPC's is 4 MiB.
 const limit = 512 << 20
 
 func main() {
@@ -44,7 +43,7 @@ func main() {
 		Q: &pb.Tensor{
 			Dtype: pb.Dtype_DTYPE_FLOAT32,
 			Shape: []int64{1, 1024, 32, 128},
-			// The floats' own bytes, on a little-endian machine.
+			// The floats' bytes without a copy, on a little-endian machine.
 			Data: unsafe.Slice((*byte)(unsafe.Pointer(&q[0])), 4*len(q)),
 		},
 	}
@@ -55,7 +54,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// A copy, as the bytes need not begin where a float may.
+	// A copy, because the bytes need not be aligned for floats.
 	rotated := make([]float32, len(q))
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&rotated[0])), 4*len(rotated)), answer.Q.Data)
 	fmt.Printf("%d bytes, rotated; at position 0 %g, at position 1 %.6f\n",

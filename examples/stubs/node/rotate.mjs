@@ -1,11 +1,11 @@
-// Rotates q through generated code alone. node rotate.mjs ADDRESS PROTO_FOLDER
+// Rotates q with only generated code. node rotate.mjs ADDRESS PROTO_FOLDER
 //
 //   npm install @grpc/grpc-js @grpc/proto-loader
 import grpc from "@grpc/grpc-js";
 import loader from "@grpc/proto-loader";
 
 const [address, protos] = process.argv.slice(2);
-const limit = 512 * 2 ** 20; // the server's own, unless its operator says otherwise
+const limit = 512 * 2 ** 20; // the server's default
 const definition = loader.loadSync("posenc/v1/service.proto", { includeDirs: [protos], longs: Number, enums: String });
 const { PositionalEncodingService } = grpc.loadPackageDefinition(definition).posenc.v1;
 const client = new PositionalEncodingService(address, grpc.credentials.createInsecure(), {

@@ -1,4 +1,4 @@
-"""Rotates q through generated code alone. rotate.py ADDRESS
+"""Rotates q with only generated code. rotate.py ADDRESS
 
     pip install grpcio grpcio-tools numpy
     python -m grpc_tools.protoc -I proto --python_out=gen --grpc_python_out=gen proto/posenc/v1/*.proto
@@ -12,7 +12,7 @@ import numpy as np
 from posenc.v1 import rope_pb2, service_pb2, service_pb2_grpc
 from posenc.v1 import tensor_pb2 as t
 
-LIMIT = 512 << 20  # the server's own, unless its operator says otherwise
+LIMIT = 512 << 20  # the server's default
 
 channel = grpc.insecure_channel(sys.argv[1], options=[
     ("grpc.max_receive_message_length", LIMIT),  # the default is 4 MiB

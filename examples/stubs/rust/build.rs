@@ -1,4 +1,5 @@
-//! Generates the contract's code. PROTO is its folder, if it is not three up.
+//! Generates the contract's code. PROTO is its folder (default: three folders
+//! up).
 
 use std::{env, path::PathBuf};
 
@@ -7,7 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let proto = PathBuf::from(env::var("PROTO").unwrap_or("../../../proto".into()));
     tonic_prost_build::configure()
         .build_server(false)
-        // Else prost copies every tensor into a Vec<u8>.
+        // Without this prost copies every tensor into a Vec<u8>.
         .bytes(".")
         .compile_protos(&[proto.join("posenc/v1/service.proto")], &[proto])?;
     Ok(())

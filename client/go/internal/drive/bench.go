@@ -15,8 +15,8 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// As in all clients' benchmarks: calls are made for this long before those that
-// are measured, and at least one over every connection.
+// As in all clients' benchmarks: unmeasured calls run first for this long, at
+// least one over every connection.
 const (
 	warmUp      = 2 * time.Second
 	connections = 4
@@ -31,7 +31,7 @@ type benchmark struct {
 var benchmarks = map[string]benchmark{
 	"unary1":    {64, 5, nil},
 	"unary64":   {4096, 5, nil},
-	"token1":    {1, 5, nil}, // whose peak is the program's own
+	"token1":    {1, 5, nil}, // measures the program's own peak
 	"stream256": {16384, 2, []posenc.DialOption{posenc.WithStreamAbove(1)}},
 }
 
@@ -84,7 +84,7 @@ func bench(args []string) error {
 	})
 }
 
-// peakBytes is the most memory that this process has had resident.
+// peakBytes is this process's peak of resident memory.
 func peakBytes() (int64, error) {
 	file, err := os.Open("/proc/self/status")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// bound says how far an answer may be from the truth.
+// bound is the largest allowed error of an answer.
 type bound struct {
 	Kind   string
 	Value  float64
@@ -98,7 +98,7 @@ func encode(dtype posenc.Dtype, values []float64) ([]byte, bool) {
 	return data, true
 }
 
-// float16Bits encodes a number that float16 has.
+// float16Bits encodes a number of float16.
 func float16Bits(x float64) uint16 {
 	sign := uint16(math.Float64bits(x) >> 48 & 0x8000)
 	fraction, exponent := math.Frexp(math.Abs(x)) // x = fraction * 2^exponent
@@ -112,7 +112,7 @@ func float16Bits(x float64) uint16 {
 	}
 }
 
-// float8Bits encodes a number that E4M3 has.
+// float8Bits encodes a number of E4M3.
 func float8Bits(x float64) uint8 {
 	sign := uint8(math.Float64bits(x) >> 56 & 0x80)
 	fraction, exponent := math.Frexp(math.Abs(x)) // x = fraction * 2^exponent
@@ -180,7 +180,7 @@ func (b bound) check(i int, answer, expected any, f format) error {
 	difference := new(big.Float).SetPrec(200).Sub(big.NewFloat(a), truth)
 	allowed := 0.0
 	switch b.Kind {
-	case "exact", "ulp": // 20 digits of an exact value are rounded too
+	case "exact", "ulp": // exact values are also rounded, to 20 digits
 		nearest := f.nearest(truth)
 		difference.Sub(big.NewFloat(a), big.NewFloat(nearest))
 		allowed = b.Value * f.ulp(nearest)

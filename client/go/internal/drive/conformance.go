@@ -18,7 +18,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// vector is a case of proto/testdata/conformance; its README says what is what.
+// vector is a case of proto/testdata/conformance, which has a README.
 type vector struct {
 	Name    string
 	RPC     string
@@ -36,7 +36,7 @@ type expectation struct {
 
 type expectedError struct{ Code, Reason, Field string }
 
-// reply is what a call answered: a message, and tensors beside it by their path.
+// reply is a call's answer: a message, and separate tensors by their path.
 type reply struct {
 	message proto.Message
 	tensors map[string]posenc.Tensor
@@ -131,7 +131,7 @@ func checkError(err error, expected expectedError) error {
 }
 
 // call makes a vector's call through the client's own method, or through the
-// generated one if a tensor cannot be had as bytes.
+// generated method if a tensor has no valid bytes.
 func call(ctx context.Context, c *posenc.Client, v vector) (reply, error) {
 	read := func(request proto.Message) { // the vectors' requests are well-formed JSON
 		if err := protojson.Unmarshal(v.Request, request); err != nil {
@@ -249,8 +249,9 @@ func reposition(ctx context.Context, c *posenc.Client, request *posencv1.Reposit
 	return reply{tensors: map[string]posenc.Tensor{"k": k}}, err
 }
 
-// take moves a tensor out of a request, as bytes. It leaves one there that has
-// not as many elements as its shape, or no type: only the request can be so.
+// take moves a tensor out of a request, as bytes. It leaves a malformed tensor
+// there (no type, or another number of elements than its shape): only a request
+// can have one.
 func take(field **posencv1.Tensor) (posenc.Tensor, bool) {
 	m := *field
 	if m == nil {

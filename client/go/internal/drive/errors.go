@@ -15,7 +15,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// errorCase is one of proto/testdata/client_errors.json.
+// errorCase is a case of proto/testdata/client_errors.json.
 type errorCase struct {
 	Name    string
 	Only    []string // languages; none: all
@@ -30,14 +30,14 @@ type errorCase struct {
 	Arguments struct {
 		Shape  []int
 		Dtype  string
-		Layout json.RawMessage // null: none is sent
+		Layout json.RawMessage // null: send none
 		Rope   json.RawMessage
 		Start  *int64
 		Rows   int64 // of a table
 		IDs    []any
 		// null: none is given
 		Positions, Q json.RawMessage
-		Bytes        int // of q; 0: what its shape takes
+		Bytes        int // of q; 0: the shape's
 		Out          *struct {
 			Shape []int
 			Dtype string
@@ -240,7 +240,7 @@ func (c errorCase) rotate(client *posenc.Client) error {
 	return err
 }
 
-// zeros takes the bytes of its shape unless others are given.
+// zeros makes a tensor of `bytes` zeros; 0: the bytes of its shape.
 func zeros(dtype string, shape []int, bytes int) posenc.Tensor {
 	if bytes == 0 {
 		bytes = elementSize(dtype)

@@ -43,7 +43,7 @@ func hop(args []string) error {
 	return os.WriteFile(args[2], keys, 0o644)
 }
 
-// zipModule writes a module's files as the go command's proxies serve them.
+// zipModule writes a module's files in the format of Go's module proxies.
 func zipModule(args []string) error {
 	if len(args) != 5 {
 		return fmt.Errorf("zip: needs MODULE VERSION DIR LICENSE OUT")

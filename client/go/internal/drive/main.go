@@ -1,4 +1,4 @@
-// Command drive is how client/go/run drives the client: it replays conformance
+// Command drive runs the client for client/go/run: it replays conformance
 // vectors and error cases, measures, and moves tensors between files.
 package main
 

@@ -3,8 +3,8 @@
     rope = posenc.connect("localhost:50051").rope("config.json")
     q, k = rope.apply(q, k, start=0, layout="bshd")
 
-Client waits for its answers, AsyncClient is for asyncio. The contract's
-messages, which answers and specifications are, stand in posenc.messages.
+Client waits for its answers, AsyncClient is for asyncio. Answers and
+specifications are messages of the contract; posenc.messages has them.
 """
 
 from .aio import AsyncClient, AsyncRope

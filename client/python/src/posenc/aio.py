@@ -85,7 +85,7 @@ class _Runner:
             raise PosencError("INTERNAL", f"the stream ended after {answers} of {step.answers} answers")
 
     async def _exchange(self, method: Any, step: Stream, call: Call) -> int:
-        """Sends and takes all messages, and counts the answers."""
+        """Sends and receives all messages, and counts the answers."""
         stream = method(
             timeout=LONGEST_STREAM if call.timeout is None else call.rest(),
             metadata=self._connections.metadata(call, step.announced),
@@ -131,7 +131,7 @@ class _Runner:
 
 
 class AsyncClient:
-    """Client's methods, to be awaited; arguments and results are Client's.
+    """Has Client's methods to be awaited, with the same arguments and results.
 
         async with posenc.AsyncClient("dns:///posenc:50051") as client:
             q, k = await client.apply_rope(q, k, rope="llama-3.1-8b", positions=0, layout="bshd")
@@ -177,12 +177,13 @@ class AsyncClient:
 
     @classmethod
     def from_env(cls, **options: Any) -> AsyncClient:
-        """A client by POSENC_SERVER, POSENC_TLS, POSENC_TLS_CA, ..._CERT, ..._KEY,
-        ..._SERVER_NAME, POSENC_TOKEN and POSENC_TOKEN_FILE; `options` win."""
+        """Makes a client from POSENC_SERVER, POSENC_TLS, POSENC_TLS_CA, ..._CERT,
+        ..._KEY, ..._SERVER_NAME, POSENC_TOKEN and POSENC_TOKEN_FILE; `options`
+        win."""
         return cls(**{**from_environment(), **options})
 
     async def close(self) -> None:
-        """Ends calls that are under way, and closes the connections."""
+        """Ends running calls, and closes the connections."""
         for channel in self._connections.take_all():
             await channel.close()
 
@@ -432,7 +433,7 @@ class AsyncRope:
         self._client = client
         self.resolved = resolved
         self.spec = resolved.spec or m.RopeSpec()
-        # Length-dependent scalings ask for the length in every call.
+        # Length-dependent scalings need the length in every call.
         self.source = m.RopeSource(spec=self.spec, sequence_length=sequence_length)
 
     async def apply(

@@ -1,7 +1,7 @@
-"""Arrays of numpy, torch and others: their bytes as they lie, and back.
+"""Converts arrays of numpy, torch and others to bytes, and back.
 
-Nothing is copied of a contiguous little-endian array in host memory. Arrays
-that are not are copied once; so are those on a GPU.
+A contiguous little-endian array in host memory is not copied. All other arrays,
+also those on a GPU, are copied once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ _ACCEPTED = (
 
 @dataclass(frozen=True)
 class Borrowed:
-    """A caller's array as a message has it, and how to make another of its kind."""
+    """A caller's array as a message's tensor, and a way to make another of its kind."""
 
     tensor: Tensor
-    # From numpy; for torch, what numpy has not is in unsigned integers of its size.
+    # From numpy's array; torch's dtypes that numpy lacks come as unsigned integers
+    # of their size.
     wrap: Callable[[Array], Any]
 
     @property
@@ -40,7 +41,7 @@ class Borrowed:
         return memoryview(self.tensor.data)
 
     def fresh(self, shape: Sequence[int], dtype: int, name: str) -> Output:
-        """Memory for a result of this array's kind."""
+        """Returns memory for a result of this array's kind."""
         size = _product(shape) * ELEMENT_BYTES.get(dtype, 0)
         check_memory(size)
         with _memory_for(name, "the result", size):
@@ -50,7 +51,7 @@ class Borrowed:
 
 @dataclass(frozen=True)
 class Output:
-    """Where a result goes, and what the caller gets once it is there."""
+    """The memory for a result, and the array that the caller gets."""
 
     bytes: memoryview
     result: Callable[[], Any]
@@ -63,12 +64,12 @@ class Output:
 
 
 def check_memory(size: int) -> None:
-    """Refuses a result that is more than the machine's memory: where the kernel gives
-    out more than there is, the process would end while it is written."""
+    """Refuses a result larger than the machine's memory: a kernel that overcommits
+    would kill the process while the result is written."""
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
-        return  # not known here
+        return  # the size of memory is unknown
     if 0 < memory < size:
         text = f"the result has {size} bytes, and this machine {memory} of memory; ask for less, or take it in parts"
         raise PosencError("RESOURCE_EXHAUSTED", text)
@@ -76,11 +77,12 @@ def check_memory(size: int) -> None:
 
 @contextlib.contextmanager
 def _memory_for(name: str, what: str, size: int) -> Iterator[None]:
-    """Names the tensor that there is no memory for."""
+    """Names the tensor in an error for lack of memory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        # torch has no type for it: "DefaultCPUAllocator: can't allocate memory".
+        # torch has no error type for this: "DefaultCPUAllocator: can't allocate
+        # memory".
         if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
             raise
         raise MemoryError(f"{name}: no memory for {what}, {size} bytes") from None
@@ -104,13 +106,13 @@ def _shaped(memory: Array, shape: Sequence[int], dtype: int, bits: bool) -> Arra
 
 
 def torch_of(array: Any) -> Any:
-    """The torch module if `array` is one of its tensors; never imports it."""
+    """Returns the torch module if `array` is one of its tensors; never imports it."""
     torch = sys.modules.get("torch")
     return torch if torch is not None and isinstance(array, torch.Tensor) else None
 
 
 def borrow(array: Any, name: str) -> Borrowed:
-    """Views the caller's array; copies what is not contiguous or big-endian."""
+    """Views the caller's array; copies it if it is not contiguous or big-endian."""
     torch = torch_of(array)
     if torch is not None:
         return _borrow_torch(torch, array, name)
@@ -135,7 +137,8 @@ def _to_numpy(array: Any, name: str) -> Array:
 
 
 def _way_back(array: Any) -> Callable[[Array], Any]:
-    """The same kind out: by the array API, or by the library's from_dlpack."""
+    """Returns the function that makes an array of the same kind: the array API's, or the library's
+    from_dlpack."""
     if isinstance(array, memoryview):
         return lambda result: memoryview(result.data)
     namespace = getattr(array, "__array_namespace__", None)
@@ -182,7 +185,7 @@ def _borrow_torch(torch: Any, array: Any, name: str) -> Borrowed:
 
 
 def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
-    """A view of a contiguous tensor, by its bits if numpy has no such dtype."""
+    """Views a contiguous tensor, as its bits if numpy lacks the dtype."""
     flat = tensor.reshape(-1)
     if flat.dtype == torch.bfloat16:
         flat = flat.view(torch.int16)
@@ -193,12 +196,12 @@ def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
 
 
 def output(out: Any, like: Borrowed, name: str) -> Output:
-    """The caller's own memory for a result with the shape and dtype of `like`."""
+    """Returns the caller's memory for a result with the shape and dtype of `like`."""
     return shaped_output(out, like.tensor.shape, like.tensor.dtype, name)
 
 
 def shaped_output(out: Any, shape: Optional[Sequence[int]], dtype: int, name: str) -> Output:
-    """The caller's own memory for a result. Without a shape: only the server knows it."""
+    """Returns the caller's memory for a result. No shape: only the server knows it."""
     memory = writable(out, dtype, name)
     if shape is not None and list(out.shape) != list(shape):
         raise invalid(name, f"has shape {list(out.shape)}; must be {list(shape)}")
@@ -206,7 +209,7 @@ def shaped_output(out: Any, shape: Optional[Sequence[int]], dtype: int, name: st
 
 
 def writable(out: Any, dtype: Optional[int], name: str) -> Output:
-    """The memory of an array that results are written to."""
+    """Returns the memory of an array for results."""
     torch = torch_of(out)
     if torch is not None:
         if out.device.type != "cpu" or not out.is_contiguous() or out.requires_grad:
@@ -228,7 +231,7 @@ def writable(out: Any, dtype: Optional[int], name: str) -> Output:
 
 
 def array_of(tensor: Tensor, like: Optional[Borrowed], out: Optional[Output], name: str) -> Any:
-    """A received tensor as an array of the caller's kind, in memory of its own."""
+    """Returns a received tensor as an array of the caller's kind, with its own memory."""
     if tensor.values:
         tensor = Tensor(tensor.dtype, tensor.shape, [], numpy.asarray(tensor).reshape(-1).view(numpy.uint8).data)
     if out is None:
@@ -240,7 +243,7 @@ NUMPY = Borrowed(Tensor(), _as_numpy)
 
 
 def dtype_of(dtype: Any) -> tuple[Dtype, Borrowed]:
-    """A Dtype from its name, from numpy's or from torch's, and whose arrays are meant."""
+    """Returns a Dtype from its name or from numpy's or torch's dtype, and the library that it belongs to."""
     if dtype is None:
         return Dtype.UNSPECIFIED, NUMPY
     torch = sys.modules.get("torch")
@@ -265,7 +268,7 @@ def _torch_wrap(torch: Any) -> Callable[[Array], Any]:
 
 
 def reinterpreted(memory: Array, shape: Sequence[int], dtype: Dtype, like: Borrowed) -> Any:
-    """A view of bytes as an array of numpy, or of torch if `like` is dtype_of() one of its types."""
+    """Views bytes as an array of numpy, or of torch if `like` is dtype_of() a torch dtype."""
     if like is NUMPY:
         return _shaped(memory, shape, dtype, False)
     torch = sys.modules["torch"]

@@ -1,4 +1,4 @@
-"""Connections to the server, and what goes with every call."""
+"""Connections to the server, and the options and metadata of every call."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ from .wire import invalid
 SERVICE = "/posenc.v1.PositionalEncodingService/"
 VERSION = importlib.metadata.version("posenc")
 
-# Seconds of a unary call, and of a stream without progress.
+# Seconds for a unary call, and for a stream without progress.
 DEFAULT_TIMEOUT = 60.0
-# Deadline of a stream that is only to make progress. Without any the server
-# would set its own, which is meant for calls that forgot theirs.
+# Deadline of a stream whose only limit is progress. Without a deadline the
+# server would set its default.
 LONGEST_STREAM = 24 * 3600.0
-# Smaller messages gain nothing from a connection of their own.
+# Smaller messages gain nothing from a separate connection.
 BULK_BYTES = 64 << 10
-# Messages sent ahead of their answers: one each is being sent, computed,
-# received and taken.
+# Messages sent ahead of their answers: at a time, one is sent, one is computed,
+# one is received and one is processed.
 WINDOW = 4
-# grpcio moves a message in one piece, and copies it twice on each way: above
-# this size chunks are faster, as they are sent, computed and received at the
-# same time, and need less memory (README.md, "Memory").
+# grpcio moves a message in one piece, and copies it twice on each way. Above
+# this size chunks are faster, because they are sent, computed and received at
+# the same time, and need less memory (README.md, "Memory").
 STREAM_ABOVE_BYTES = 4 << 20
-# Seconds, a year: grpcio takes what does not fit its clock for a deadline that is over.
+# A year in seconds: grpcio treats a time beyond its clock as a deadline in the past.
 _LONGEST_TIMEOUT = 365 * 24 * 3600.0
-# The most that protobuf can frame.
+# The largest message of protobuf.
 _MAX_PROTO_BYTES = (1 << 31) - 1
 
 
 @dataclass
 class Call:
-    """What a caller may say for one call. timeout: of the whole, streams too. It
-    begins now: each of the call's requests gets what remains of it."""
+    """A caller's options for one call. timeout: for the whole call, also of a
+    stream. It starts now, and each request of the call gets the remaining
+    time."""
 
     timeout: Optional[float] = None
     request_id: Optional[str] = None
@@ -62,15 +63,15 @@ class Call:
             self._end = time.monotonic() + self.timeout
 
     def rest(self) -> Optional[float]:
-        """Seconds that remain of the call's own timeout; never 0, which is the
-        caller's mistake only if it was so from the beginning."""
+        """Returns the remaining seconds of the call's own timeout; never 0,
+        because 0 would be refused as the caller's mistake."""
         if self.timeout is None or not self.timeout > 0:
             return self.timeout
         return max(self._end - time.monotonic(), 1e-6)
 
 
 class Connection:
-    """A channel that is made when it is needed, and its methods."""
+    """A channel and its methods, made at the first use."""
 
     def __init__(self, make: Any) -> None:
         self._make = make
@@ -91,21 +92,22 @@ class Connection:
         return found
 
     def load(self) -> int:
-        """Twice the calls under way: a channel that is still to be made comes after
-        those that are idle, and before those that are not."""
+        """Returns twice the running calls, plus one without a channel: a new
+        channel comes after idle channels, and before busy ones."""
         return 1 if self._channel is None else 2 * self.calls
 
     def take(self) -> Any:
-        """The channel to be closed, if there is one."""
+        """Returns the channel to close, if any."""
         with self._lock:
             channel, self._channel, self._methods = self._channel, None, {}
         return channel
 
 
 class Connections:
-    """Small messages share one connection. Larger ones take the one with the
-    fewest calls under way, as a single one would hold concurrent calls back; a
-    new one is slow until TCP knows the way. `grpc` is grpc or grpc.aio."""
+    """Small messages share one connection. A larger one takes the connection
+    with the fewest running calls: a single connection would delay concurrent
+    calls, and a new one is slow until TCP has adapted. `grpc` is grpc or
+    grpc.aio."""
 
     def __init__(self, options: Options, grpc: Any) -> None:
         self._options = options
@@ -113,7 +115,7 @@ class Connections:
         self._credentials, self._security = credentials_of(options)
         self._bearer = Bearer(options)
         self._small = Connection(lambda: self._channel(False))
-        # gRPC decides by the channel whether it sends a call again.
+        # In gRPC, retries are an option of the channel.
         self._once = Connection(lambda: self._channel(False, retries=False))
         self._bulk = [Connection(lambda: self._channel(True)) for _ in range(options.bulk_channels)]
         self._lock = threading.Lock()
@@ -125,7 +127,7 @@ class Connections:
 
     @contextmanager
     def of(self, message_bytes: int, once: bool = False) -> Iterator[Connection]:
-        """The connection for a call, as long as that lasts. once: for one that
+        """Yields the connection for a call, and counts the call. once: the call
         must not be sent again."""
         if once:
             yield self._once
@@ -135,8 +137,8 @@ class Connections:
             return
         with self._lock:
             connection = min(self._bulk, key=Connection.load)
-            # Equals take turns: one whose calls fail at once is often idle, and
-            # shall not draw all of them.
+            # Equally busy connections are used in turn: a connection whose
+            # calls fail at once is often idle, and must not get all calls.
             self._bulk.remove(connection)
             self._bulk.append(connection)
             connection.calls += 1
@@ -150,7 +152,7 @@ class Connections:
         rest = call.rest()
         seconds = self._options.timeout if rest is None else rest
         seconds = DEFAULT_TIMEOUT if seconds is None else seconds
-        if not seconds > 0:  # grpcio would let a quick call through
+        if not seconds > 0:  # grpcio would let a quick call succeed
             raise PosencError("DEADLINE_EXCEEDED", f"timeout: {seconds} s; must be above 0")
         return min(seconds, step.timeout if step else _LONGEST_TIMEOUT, _LONGEST_TIMEOUT)
 
@@ -166,7 +168,7 @@ class Connections:
         return headers
 
     def take_all(self) -> list[Any]:
-        """The channels to be closed."""
+        """Returns the channels to close."""
         self.closed = True
         self.regions.close()
         channels = [connection.take() for connection in (self._small, self._once, *self._bulk)]
@@ -183,13 +185,13 @@ class Connections:
             ("grpc.max_send_message_length", self.limits.max_message_bytes),
             ("grpc.service_config", config),
             ("grpc.enable_retries", int(retries)),
-            # A call that has sent more than this is not retried. gRPC's 256 KiB
-            # would exclude most tensors.
+            # A call that has sent more than this is not retried. gRPC's default
+            # of 256 KiB would exclude most tensors.
             ("grpc.per_rpc_retry_buffer_size", self.limits.max_message_bytes),
-            # A retry is of use only if the connection has been tried again by
-            # then: the first backoff of the retries, not gRPC's 1 s.
+            # A retry helps only after the connection was tried again, so this
+            # is the retries' first backoff, not gRPC's 1 s.
             ("grpc.initial_reconnect_backoff_ms", 100),
-            # Names in Kubernetes live for 5 s; gRPC looks every 30 s.
+            # Kubernetes' names are valid for 5 s; gRPC's default is 30 s.
             ("grpc.dns_min_time_between_resolutions_ms", 5000),
             # Otherwise all channels with equal arguments share one connection.
             ("grpc.use_local_subchannel_pool", int(own_connection)),

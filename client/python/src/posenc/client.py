@@ -1,4 +1,4 @@
-"""Client: calls that wait for their answer."""
+"""Client, whose calls wait for their answers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class CallOptions(TypedDict, total=False):
     """Every method takes these by keyword.
 
-    timeout: seconds for the whole call, streams too, instead of the client's.
-    request_id: stands in the server's log; made if none is given.
+    timeout: seconds for the whole call or stream, instead of the client's.
+    request_id: appears in the server's log; random by default.
     traceparent: of W3C Trace Context.
     """
 
@@ -34,25 +34,26 @@ class CallOptions(TypedDict, total=False):
 
 
 class Client:
-    """A client of the server, or the servers, at `target`.
+    """A client of one or several servers at `target`.
 
         with posenc.Client("dns:///posenc:50051") as client:
             q, k = client.apply_rope(q, k, rope="llama-3.1-8b", positions=0, layout="bshd")
 
     target: "host:port", "dns:///posenc:50051" or "unix:/run/posenc.sock".
-    timeout: seconds that a call may take, 60 unless given; for streams the
+    timeout: seconds that a call may take, by default 60; for streams the
         longest time without progress.
     tls, tls_ca, tls_cert, tls_key, tls_server_name: TLS, and PEM files. Any of
         them switches TLS on; without tls_ca the system's authorities are trusted.
     token, token_file: a bearer token. The file is read again when it changes.
-    max_message_bytes: larger messages are neither sent nor taken.
-    stream_above_bytes: larger rotations and tables go in chunks (4 MiB).
+    max_message_bytes: larger messages are neither sent nor received.
+    stream_above_bytes: larger rotations and tables go in chunks; by default 4
+    MiB.
     bulk_channels: connections for messages of 64 KiB and more.
     service_config: gRPC's, as JSON, instead of the published one.
 
     Arrays are numpy's, torch's or of any library with a buffer, DLPack or the
-    array API; results are of the same kind. Making a client never waits for the
-    network. It is safe for any number of threads. Errors are PosencError.
+    array API; results are of the same kind. The constructor never waits for the
+    network. A client is safe for any number of threads. Errors are PosencError.
     """
 
     def __init__(
@@ -93,12 +94,13 @@ class Client:
 
     @classmethod
     def from_env(cls, **options: Any) -> Client:
-        """A client by POSENC_SERVER, POSENC_TLS, POSENC_TLS_CA, ..._CERT, ..._KEY,
-        ..._SERVER_NAME, POSENC_TOKEN and POSENC_TOKEN_FILE; `options` win."""
+        """Makes a client from POSENC_SERVER, POSENC_TLS, POSENC_TLS_CA, ..._CERT,
+        ..._KEY, ..._SERVER_NAME, POSENC_TOKEN and POSENC_TOKEN_FILE; `options`
+        win."""
         return cls(**{**from_environment(), **options})
 
     def close(self) -> None:
-        """Ends calls that are under way, and closes the connections."""
+        """Ends running calls, and closes the connections."""
         for channel in self._connections.take_all():
             channel.close()
 
@@ -114,7 +116,7 @@ class Client:
         return self._runner.run(steps, Call(**options))
 
     def get_server_info(self, **options: Unpack[CallOptions]) -> m.GetServerInfoResponse:
-        """Version, instruction set, limits, presets."""
+        """Returns version, instruction set, limits, presets."""
         return self._run(methods.get_server_info(), options)  # type: ignore[no-any-return]
 
     def shared_region(
@@ -125,17 +127,18 @@ class Client:
         directory: Optional[str] = None,
         **options: Unpack[CallOptions],
     ) -> SharedRegion:
-        """Memory that the server maps too: calls with views of it carry no tensors.
+        """Makes memory that the server maps, too: calls with views of it carry no
+        tensors.
 
             with client.shared_region(q_bytes) as region:
                 q = region.array((1, 4096, 32, 128), "float16")
                 client.apply_rope(q, rope="llama-3.1-8b", positions=0, layout="bshd", out=q)
 
-        name: of the file; the server's prefix and something random unless given.
-        directory: the server's, as this process sees it, if it is another.
+        name: of the file; by default the server's prefix and random digits.
+        directory: this process's path of the server's directory, if it differs.
         If the server shares no memory with this client, the calls send bytes.
         The file is removed when the region or the client is closed. A call in
-        place is never sent twice: after an error that says so, write q anew.
+        place is never sent twice: after an error that says so, write q again.
         """
         steps = methods.shared_region(self._connections.regions, bytes, name, directory)
         return self._run(steps, options)  # type: ignore[no-any-return]
@@ -155,8 +158,8 @@ class Client:
         length: int = 0,
         **options: Unpack[CallOptions],
     ) -> m.ResolveRopeResponse:
-        """What a preset, a config.json or a specification means: the complete
-        spec, inv_freq, amplitude, and every assumption by name. With
+        """Returns what a preset, a config.json or a specification means: the
+        complete spec, inv_freq, amplitude, and every assumption by name. With
         `compare_with` also how the two differ, in scores up to distance `length`."""
         steps = methods.resolve(
             rope,
@@ -214,17 +217,17 @@ class Client:
 
         rope: a preset's name, a path, a dict or text of a config.json, a dict of
             a specification ({"pairing": "half_split", "rope_theta": 500000}), a
-            transformers configuration, or what client.rope() gave.
-        positions: an int is the first token's; an array or a list has one a
-            token; {"starts": [0, 7]} has each sequence's first, and
-            posenc.packed(cu_seqlens) is for "thd".
+            transformers configuration, or a result of client.rope().
+        positions: an int is the first token's position; an array or a list has
+            one for each token; {"starts": [0, 7]} has each sequence's first,
+            and posenc.packed(cu_seqlens) is for "thd".
         layout: "bshd", "bhsd", "sbhd" or "thd".
         direction: "inverse" undoes a rotation, "adjoint" is its gradient.
         saturation: needed for FP8. Results past its largest number become that
-            number ("finite"), or infinity, NaN in E4M3 ("none").
+            number ("finite"), or infinity ("none"; in E4M3 NaN).
         out: the results' memory, (q, k), or one array; may be q and k themselves.
 
-        Returns (q, k); what was not given is None.
+        Returns (q, k); a tensor that was not given is None.
         """
         steps = methods.apply_rope(
             *self._memory, q, k, rope, positions, layout, direction, query_scale, saturation, out
@@ -247,9 +250,9 @@ class Client:
     ) -> Any:
         """Moves rotated keys to other positions, or from one encoding to another.
 
-        Either `shift` (an int, or one a token), or old_positions and
-        new_positions, as in apply_rope. rope: what k was rotated with. FP8 needs
-        `saturation`, as in apply_rope.
+        Takes either `shift` (an int, or one for each token), or old_positions
+        and new_positions, as in apply_rope. rope: the encoding that rotated k.
+        FP8 needs `saturation`, as in apply_rope.
         """
         steps = methods.reposition(
             *self._memory, k, rope, new_rope, old_positions, new_positions, shift, layout, saturation, out
@@ -269,11 +272,13 @@ class Client:
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> Any:
-        """Rows of a table: (cos, sin) of a rope, or one array of an absolute encoding.
+        """Returns rows of a table: (cos, sin) of a rope, or one array of an absolute
+        encoding.
 
-        positions: 0 unless given. layout: "half" (default), "duplicated",
-        "pair_repeated", or "complex", which is one array. dtype: a name, numpy's
-        or torch's, which also says whose array comes; float32 unless given.
+        positions: by default 0. layout: "half" (default), "duplicated",
+        "pair_repeated", or "complex", which is one array. dtype: a name,
+        numpy's dtype or torch's, by default float32; torch's gives tensors of
+        torch.
         out: the results' memory: (cos, sin), or the one array.
         """
         steps = build_table(*self._memory, rope, absolute, rows, positions, layout, dtype, for_keys, out)
@@ -293,7 +298,7 @@ class Client:
         causal: bool = False,
         **options: Unpack[CallOptions],
     ) -> Any:
-        """An attention bias, [heads, query_length, key_length]: {"alibi": {"heads": 8}}."""
+        """Returns an attention bias, [heads, query_length, key_length]: {"alibi": {"heads": 8}}."""
         steps = methods.build_bias(
             bias,
             dtype,
@@ -308,10 +313,11 @@ class Client:
         return self._run(steps, options)
 
     def build_positions(self, scheme: Any, **options: Unpack[CallOptions]) -> m.BuildPositionsResponse:
-        """Position ids by {"packed": {"lengths": [3, 5]}}, or "padded",
-        "context_parallel", "grid", "multimodal", "attention_sinks", "vision".
+        """Returns position ids for {"packed": {"lengths": [3, 5]}}, or
+        "padded", "context_parallel", "grid", "multimodal", "attention_sinks",
+        "vision".
 
-        The answer's `positions` go into other calls as they are.
+        Pass the answer's `positions` to other calls unchanged.
         """
         return self._run(methods.build_positions(scheme), options)  # type: ignore[no-any-return]
 
@@ -326,7 +332,7 @@ class Client:
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> Any:
-        """x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding:
+        """Adds an absolute encoding to x, [B, S, dim], [S, dim] or [T, dim]:
         {"sinusoidal": {"dim": 512, "order": "interleaved"}}."""
         steps = methods.add_encoding(*self._memory, x, encoding, positions, combination, x_scale, out)
         return self._run(steps, options)
@@ -343,8 +349,9 @@ class Client:
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> Any:
-        """Attention scores of encodings that act inside attention: q [B, H, Sq, D]
-        and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by sqrt(D)."""
+        """Returns attention scores of encodings that act inside attention: q [B,
+        H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by
+        sqrt(D)."""
         steps = methods.score_relative(*self._memory, q, k, score, query_start, key_start, dtype, out)
         return self._run(steps, options)
 
@@ -376,7 +383,7 @@ class Client:
         compare_with: Any = None,
         **options: Unpack[CallOptions],
     ) -> m.AnalyzeRopeResponse:
-        """Wavelengths, long-term decay and similarity between positions."""
+        """Returns wavelengths, long-term decay and similarity between positions."""
         steps = methods.analyze_rope(
             rope,
             compare_with,
@@ -397,10 +404,11 @@ class Client:
         **options: Unpack[CallOptions],
     ) -> m.DiagnoseRopeResponse:
         """Reads all descriptions of one checkpoint as each of its readers does, and
-        says which disagree, from which distance on, and which key mends it.
+        says which readers disagree, from which distance on, and which key fixes
+        it.
 
         inputs: ModelDescriptions, or dicts of their fields: {"kind": "config",
-        "text": ...}. readers: those that count ("hf", "vllm"); none: all.
+        "text": ...}. readers: readers to check ("hf", "vllm"); by default all.
         """
         steps = methods.diagnose_rope(inputs, readers, length, runtime)
         return self._run(steps, options)  # type: ignore[no-any-return]
@@ -413,7 +421,7 @@ class Rope:
         self._client = client
         self.resolved = resolved
         self.spec = resolved.spec or m.RopeSpec()
-        # Length-dependent scalings ask for the length in every call.
+        # Length-dependent scalings need the length in every call.
         self.source = m.RopeSource(spec=self.spec, sequence_length=sequence_length)
 
     def apply(
@@ -430,7 +438,7 @@ class Rope:
         out: Any = None,
         **options: Unpack[CallOptions],
     ) -> tuple[Any, Any]:
-        """Client.apply_rope(). Either `start`, an int: the first token's position; or `positions`."""
+        """Calls Client.apply_rope(). Takes either `start`, the first token's position, or `positions`."""
         return self._client.apply_rope(
             q,
             k,
@@ -445,16 +453,16 @@ class Rope:
         )
 
     def reposition(self, k: Any, *, layout: Any, **arguments: Any) -> Any:
-        """Client.reposition()."""
+        """Calls Client.reposition()."""
         return self._client.reposition(k, rope=self.source, layout=layout, **arguments)
 
     def table(self, *, rows: Optional[int] = None, **arguments: Any) -> Any:
-        """Client.build_table(): (cos, sin)."""
+        """Calls Client.build_table(), and returns (cos, sin)."""
         return self._client.build_table(rope=self.source, rows=rows, **arguments)
 
 
 def connect(target: str, **options: Any) -> Client:
-    """Client(target, ...)."""
+    """Returns Client(target, ...)."""
     return Client(target, **options)
 
 

@@ -1,4 +1,4 @@
-"""Puts tables and biases together that come in parts."""
+"""Joins the parts of tables and biases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .wire import Buffer, decode, invalid
 
 
 def rows_of(request: BuildTableRequest) -> int:
-    """The number of rows that a request asks for, 0 if it does not tell."""
+    """Returns a request's number of rows, 0 if it is unknown."""
     positions, absolute = request.positions, request.absolute
     if positions is not None and positions.ids is not None and positions.ids.shape:
         # The last extent of ids counts tokens; the others are axes or sequences.
@@ -26,12 +26,12 @@ def rows_of(request: BuildTableRequest) -> int:
     grid = absolute.sincos_grid if absolute else None
     if grid is None:
         return request.rows
-    # A grid has a row for every cell, and room for special tokens before them.
+    # A grid has a row for every cell, after the rows of special tokens.
     return math.prod(grid.extents) + grid.leading_zero_rows
 
 
 class TableRows:
-    """The tensors of a table, row range by row range."""
+    """The tensors of a table, filled by ranges of rows."""
 
     def __init__(self, request: BuildTableRequest, like: Borrowed, outs: dict[str, Optional[Output]]) -> None:
         self.amplitude = 1.0
@@ -70,7 +70,7 @@ class TableRows:
                 shape = [*part.shape[:axis], self._rows, *part.shape[axis + 1 :]]
                 size = math.prod(shape) * ELEMENT_BYTES[part.dtype]
                 if self._outs[name] is None and name == "cos":
-                    check_memory(2 * size)  # sines are as large
+                    check_memory(2 * size)  # cosines and sines
                 out = self._outs[name] or self._like.fresh(shape, part.dtype, name)
                 if len(out.bytes) != size:
                     raise invalid(name + "_output", f"has {len(out.bytes)} bytes; the result has {size}")

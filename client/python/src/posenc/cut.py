@@ -1,8 +1,8 @@
 """Cuts tensors of heads, and the positions of their tokens, into parts.
 
-A part is a run of memory that goes through a stream as if it were a request of
-its own, and its result has the same place in the output. So a tensor is cut
-along its outermost dimensions.
+A part is contiguous memory that goes through a stream like a separate request,
+and its result has the same place in the output. So a tensor is cut along its
+outermost dimensions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AXES = {Layout.BSHD: "bthc", Layout.BHSD: "bhtc", Layout.SBHD: "tbhc", Layout.T
 
 @dataclass(frozen=True)
 class Part:
-    """A run of a tensor's bytes, and the range of each dimension that it covers."""
+    """Contiguous bytes of a tensor, and the range of each dimension that they cover."""
 
     offset: int
     bytes: int
@@ -42,7 +42,7 @@ def _misfit(path: str, fact: str) -> Misfit:
 
 
 def extents_of(tensor: Tensor, layout: int, name: str) -> dict[str, int]:
-    """Batch, tokens and heads of a tensor whose bytes are as its shape says."""
+    """Returns batch, tokens and heads of a tensor whose bytes fit its shape."""
     axes = _AXES.get(layout, "")  # type: ignore[call-overload]
     if len(tensor.shape) != len(axes) or not all(extent > 0 for extent in tensor.shape):
         raise _misfit(f"{name}.shape", f"{tensor.shape} is not of layout {layout!r}")
@@ -52,18 +52,18 @@ def extents_of(tensor: Tensor, layout: int, name: str) -> dict[str, int]:
 
 
 def cut_tensor(tensor: Tensor, layout: int, whole_heads: bool, max_bytes: int, name: str) -> list[Part]:
-    """Parts of about max_bytes, in the order of the memory.
+    """Yields parts of about max_bytes, in memory order.
 
-    whole_heads: heads have frequencies of their own, so that the server must
-    see all of them together.
+    whole_heads: heads have different frequencies, so the server must get all
+    heads together.
     """
     extents = extents_of(tensor, layout, name)
     axes, shape = _AXES[Layout(layout)], tensor.shape
-    # Channels are never cut, and heads only where a head has its tokens side by side.
+    # Channels are never cut, and heads only if a head's tokens are contiguous.
     cuttable = {"bhtc": 1 if whole_heads else 3, "thc": 1}.get(axes, 2)
     step = [ELEMENT_BYTES[tensor.dtype] * math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    # Parts are runs along the outermost axis whose steps are small enough, or
-    # else along the last that may be cut.
+    # Cuts along the outermost axis whose steps are small enough, or else along
+    # the last axis that may be cut.
     cut = 0
     while cut + 1 < cuttable and step[cut] > max_bytes:
         cut += 1
@@ -83,7 +83,7 @@ def cut_tensor(tensor: Tensor, layout: int, whole_heads: bool, max_bytes: int, n
 
 
 def needs_axes(places: Optional[object], layout: int, extents: dict[str, int]) -> bool:
-    """Whether [n, S] ids may be one row a sequence, or one an axis: only the rope tells."""
+    """Returns whether only the rope shows if [n, S] ids have a row for each sequence or for each axis."""
     if isinstance(places, Movement):
         inner: Sequence[object] = (places.old_positions, places.new_positions, places.shifts)
         return any(needs_axes(item, layout, extents) for item in inner)
@@ -96,7 +96,7 @@ def needs_axes(places: Optional[object], layout: int, extents: dict[str, int]) -
 def cut_ids(ids: Tensor, layout: int, extents: dict[str, int], several_axes: bool, part: Part) -> Tensor:
     """Ids are [S], [B, S], [axes, S] or [axes, B, S]; [T] or [axes, T] if packed."""
     rank, is_packed = len(ids.shape), layout == Layout.THD
-    # The rank and the first extent tell which, but for needs_axes().
+    # The rank and the first extent show which, except if needs_axes().
     if rank == (2 if is_packed else 3) or (rank == 2 and not is_packed and ids.shape[0] != extents["b"]):
         several_axes = True
     axes = ids.shape[0] if several_axes and rank else 1
@@ -119,7 +119,7 @@ def cut_positions(
     positions: Optional[Positions], layout: int, extents: dict[str, int], several_axes: bool, part: Part
 ) -> Optional[Positions]:
     if positions is None:
-        return None  # the server says that they are missing
+        return None  # the server reports that they are missing
     begin = part.ranges["t"][0]
     if positions.start is not None:
         return Positions(start=positions.start + begin)
@@ -136,7 +136,8 @@ def cut_positions(
 
 
 def _cut_packed(packed: PackedSequences, layout: int, tokens: int, part: Part) -> PackedSequences:
-    """The sequences that a part covers, whole or in part, with starts of their own.
+    """Returns the sequences that a part covers, wholly or partly, each with a
+    start.
 
     cu_seqlens  0     4       9        the part: tokens [2, 6)
                 |-----|-------|  -->   cu_seqlens 0 2 4

@@ -1,4 +1,4 @@
-"""PosencError, and how it is read from a failed call."""
+"""PosencError, the error of a failed call."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, Optional
 class PosencError(Exception):
     """A call that failed.
 
-    code: gRPC's name of the error: "INVALID_ARGUMENT".
+    code: gRPC's name of the error, such as "INVALID_ARGUMENT".
     reason: the contract's ErrorReason without its prefix, to branch on:
         "FIELD_REQUIRED"; "" if the error has none.
     field: the field at fault, "q.data"; "" if none is.
     metadata: facts that come with the reason: {"field": "q.data", "expectedBytes": "64", ...}
     violations: every field at fault with its remedy, if there are several.
-    request_id: the call's, which stands in the server's log.
+    request_id: the call's id, which the server logs.
 
-    str(error) is the server's text: field, fact and remedy; the target too if
-    the server is away.
+    str(error) is the server's text: field, fact and remedy; if no server
+    answers, it names the target.
     """
 
     def __init__(
@@ -45,12 +45,13 @@ class PosencError(Exception):
         return str(self.args[0])
 
     def with_text(self, text: str) -> PosencError:
-        """The same error with more to say."""
+        """Returns the same error with more text."""
         self.args = (text,)
         return self
 
     def outside_of(self, path: str) -> PosencError:
-        """The same error with fields named from inside the message at `path`: `table.rows` becomes `rows`."""
+        """Returns the same error with fields relative to the message at `path`: `table.rows` becomes
+        `rows`."""
         if not self.field.startswith(f"{path}."):
             return self
 
@@ -67,7 +68,7 @@ class PosencError(Exception):
 
 
 def _rebuild(code: str, text: str, state: dict[str, Any]) -> PosencError:
-    """So that errors go through pickle, as between Ray's or Spark's processes."""
+    """Makes errors work with pickle, for example between Ray's or Spark's processes."""
     error = PosencError(code, text)
     error.__dict__.update(state)
     return error

@@ -87,7 +87,7 @@ def apply_rope(
 
 
 def _pair_of_outputs(q: Any, k: Any, out: Any) -> tuple[Any, Any]:
-    """out is a pair, or one array if there is one tensor."""
+    """Returns `out` as a pair; it may be one array if the call has one tensor."""
     if out is None:
         return None, None
     if isinstance(out, (tuple, list)):
@@ -158,7 +158,8 @@ def _tensor_call(
     dtype: int,
     shape: Optional[Sequence[int]],
 ) -> Steps[Any]:
-    """A unary call with these tensors, whose answer has the tensor `result`, of this shape if it is known."""
+    """Makes a unary call with these tensors. Its answer has the tensor `result`, of this shape if it is
+    known."""
     like = next(iter(arrays.values()))
     out_bytes = -1 if shape is None else math.prod(shape) * ELEMENT_BYTES[dtype]
     answer_type = getattr(m, method + "Response")
@@ -192,7 +193,7 @@ def add_encoding(
         combination=optional_enum(m.Combination, combination, "combination"),
         x_scale=None if x_scale is None else number("double", x_scale, "x_scale"),
     )
-    # How large a concatenation is, only the server knows: that comes as bytes.
+    # Only the server knows the size of a concatenation, so it comes as bytes.
     known = request.combination != m.Combination.CONCATENATE
     shape = array.tensor.shape if known else None
     into = None if out is None else shaped_output(out, shape, array.tensor.dtype, "x_output")
@@ -218,7 +219,7 @@ def score_relative(
         key_start=number("int64", key_start, "key_start"),
         dtype=dtype_of(dtype)[0],
     )
-    # [B, H, Sq, Sk] in what the server takes for an unset dtype.
+    # [B, H, Sq, Sk] in the server's default for an unset dtype.
     element = request.dtype or (Dtype.FLOAT64 if array.tensor.dtype == Dtype.FLOAT64 else Dtype.FLOAT32)
     shape = [*array.tensor.shape[:3], *keys.tensor.shape[2:3]]
     into = None if out is None else shaped_output(out, shape, element, "scores_output")

@@ -1,4 +1,4 @@
-"""What a client is told when it is made: server, limits, TLS and token."""
+"""A client's options: server, limits, TLS and token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .errors import PosencError
 from .wire import invalid
 
 DEFAULT_TARGET = "localhost:50051"
-# Seconds between looks at a token file, at most so often.
+# Shortest time in seconds between two checks of a token file.
 _LOOK = 1.0
 
 
@@ -47,7 +47,7 @@ class Options:
         if scheme:
             raise invalid("target", f"is {self.target!r}; must be {rest!r}, without {scheme} (tls=True is TLS)")
         for port in re.findall(r":(\d{5,})(?=,|$)", "" if self.target.startswith("unix") else self.target):
-            # gRPC would cut it to 16 bits, and call whatever listens there.
+            # gRPC would truncate it to 16 bits, and call another port.
             if int(port) > 65535:
                 raise invalid("target", f"is {self.target!r}, with port {port}; must be 1 to 65535")
         check_seconds(self.timeout)
@@ -57,7 +57,8 @@ class Options:
             if not isinstance(getattr(self, option), (str, type(None))):
                 raise invalid(option, f"is {getattr(self, option)!r}; must be text")
         for option in ("tls_ca", "tls_cert", "tls_key", "token_file"):
-            # open() takes an int too, for a file that is open, and would close it.
+            # open() accepts the descriptor of an open file, too, and would close
+            # it.
             if not isinstance(getattr(self, option), (str, os.PathLike, type(None))):
                 raise invalid(option, f"is {getattr(self, option)!r}; must be a path")
         for option in ("max_message_bytes", "stream_above_bytes", "bulk_channels"):
@@ -73,7 +74,7 @@ def check_seconds(timeout: Any) -> None:
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Options from POSENC_SERVER, POSENC_TLS..., POSENC_TOKEN and POSENC_TOKEN_FILE."""
+    """Returns options from POSENC_SERVER, POSENC_TLS..., POSENC_TOKEN and POSENC_TOKEN_FILE."""
     names = {
         "POSENC_SERVER": "target",
         "POSENC_TLS_CA": "tls_ca",
@@ -94,7 +95,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
 
 
 def credentials_of(options: Options) -> tuple[Optional[grpc.ChannelCredentials], list[tuple[str, Any]]]:
-    """Channel credentials, None for plaintext, and the channel arguments that belong to them."""
+    """Returns channel credentials (None for plaintext) and their channel arguments."""
     arguments: list[tuple[str, Any]] = []
     files = options.tls_ca, options.tls_cert, options.tls_key
     if options.tls or any(files) or options.tls_server_name:
@@ -113,12 +114,12 @@ def credentials_of(options: Options) -> tuple[Optional[grpc.ChannelCredentials],
     if local is None:
         name = "token" if options.token else "token_file"
         raise invalid(name, f"would be sent in the clear to {options.target}; must have TLS")
-    # Plaintext, but gRPC ends connections that prove to leave this machine.
+    # Plaintext; gRPC ends connections that leave this machine.
     return grpc.local_channel_credentials(local), arguments
 
 
 def _system_roots() -> Optional[bytes]:
-    """The system's authorities. None, and so gRPC's own, if it has no such file."""
+    """Returns the system's authorities, or None (then gRPC uses its own) without such a file."""
     path = ssl.get_default_verify_paths().cafile
     return _read(path, "tls") if path else None
 
@@ -144,7 +145,7 @@ def _read(path: str, option: str) -> bytes:
 
 
 def _local_kind(target: str) -> Any:
-    """The kind of a target that is on this machine, as its text tells; None if it is not."""
+    """Returns the kind of a target whose text names this machine, or None."""
     if target.startswith(("unix:", "unix-abstract:")):
         return grpc.LocalConnectionType.UDS
     target = re.sub("^(dns:///|dns:|ipv4:|ipv6:)", "", target)
@@ -155,8 +156,8 @@ def _local_kind(target: str) -> Any:
 
 
 class Bearer:
-    """The token of every call. A file is read again when it has changed; what it
-    held before serves while it cannot be read."""
+    """Adds the token to every call. Reads a file again when it has changed;
+    keeps the old token while it cannot be read."""
 
     def __init__(self, options: Options) -> None:
         if options.token and options.token_file:
@@ -172,7 +173,7 @@ class Bearer:
             self._header = _bearer(_read(self._path, "token_file").decode("latin-1"), f"token_file: {self._path}")
 
     def header(self) -> str:
-        """The value of `authorization`; "" if there is no token."""
+        """Returns the value of `authorization`, or "" without a token."""
         if self._path:
             with self._lock:
                 now = time.monotonic()

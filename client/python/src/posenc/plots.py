@@ -1,13 +1,14 @@
-"""The pictures of `posenc plot`, for matplotlib (pip install 'posenc[plots]').
+"""Draws the pictures of `posenc plot` with matplotlib (pip install
+'posenc[plots]').
 
     client = posenc.connect("localhost:50051")
     ax = posenc.plots.kept(client, "gpt-oss-20b")
     ax.figure.savefig("kept.svg")
 
-Every function draws into `ax`, or into a new figure's, and returns it. Where it
-says `ropes`, one rope or a dict of them by name, a curve each. A rope is what
-Client.resolve takes. Numbers are the server's, but for what the formulas here
-say of its frequencies.
+Every function draws into `ax` or into a new figure, and returns the axes.
+`ropes` is one rope or a dict of ropes by name, with a curve for each. A rope is
+an argument of Client.resolve. The numbers come from the server, or from
+formulas here over its frequencies.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ __all__ = [
     "wavelengths",
 ]
 
-# Okabe and Ito's colours with a grey for the yellow, and a dash pattern of its own
-# for each: those of the command.
+# The command's colours: Okabe and Ito's with grey instead of yellow, each with its
+# own dash pattern.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#767676")
 _DASHES = ("-", "--", ":", "-.", (0, (3, 2)), (0, (7, 2)), (0, (7, 2, 1, 2)), (0, (1, 2)))
 
-# Readers that `compare` and `kept` show unless others are named.
+# Readers that `compare` and `kept` show by default.
 _PROFILES = ("hf", "vllm", "llama_cpp", "mlx")
 
-# Points of a curve over the distance, unless a step is given.
+# Default number of points of a curve over the distance.
 _DISTANCES = 1024
 
 
 def frequencies(client: Client, ropes: Any, *, ax: Any = None) -> Any:
-    """Radians per position of each pair, on a logarithmic axis."""
+    """Draws radians per position of each pair, on a logarithmic axis."""
     ax = _axes(ax, "pair of channels", "radians per position")
     for name, rope in _named(ropes).items():
         _curve(ax, name, range(_pairs(client, rope)), numpy.abs(_frequencies(client, rope)))
@@ -61,7 +62,7 @@ def frequencies(client: Client, ropes: Any, *, ax: Any = None) -> Any:
 
 
 def wavelengths(client: Client, ropes: Any, *, trained_length: int = 0, ax: Any = None) -> Any:
-    """Positions that each pair needs for a full turn; a line at trained_length."""
+    """Draws the positions that each pair needs for a full turn, and a line at trained_length."""
     ax = _axes(ax, "pair of channels", "positions per full turn")
     for name, rope in _named(ropes).items():
         values = client.analyze_rope(rope, trained_length=trained_length).wavelengths
@@ -73,7 +74,7 @@ def wavelengths(client: Client, ropes: Any, *, trained_length: int = 0, ax: Any 
 
 
 def decay(client: Client, ropes: Any, *, max_distance: int = 4096, distance_step: int = 0, ax: Any = None) -> Any:
-    """RoFormer's bound on a score (section 3.4.3) over the distance."""
+    """Draws RoFormer's bound on a score (section 3.4.3) over the distance."""
     ax = _axes(ax, "distance in positions", "bound on a score")
     for name, rope in _named(ropes).items():
         distances, answer = _analyzed(client, rope, max_distance, distance_step)
@@ -91,11 +92,12 @@ def similarity(
     image: Optional[tuple[int, int]] = None,
     ax: Any = None,
 ) -> Any:
-    """Mean over pairs of cos(distance * frequency), over the distance.
+    """Draws the mean over pairs of cos(distance * frequency), over the
+    distance.
 
-    image: (height, width). Then it is a heat map, of one rope: what the first cell
-    of an image has in common with each other. With one axis positions count along
-    the rows; with two or three the last are height and width.
+    image: (height, width) gives a heat map for one rope: the similarity of the
+    first cell of an image with each other cell. With one axis positions count
+    along the rows; with two or three axes the last two are height and width.
     """
     if image is not None:
         return _image(client, ropes, image, ax)
@@ -107,7 +109,7 @@ def similarity(
 
 
 def angles(client: Client, rope: Any, *, rows: int = 1024, start: int = 0, ax: Any = None) -> Any:
-    """Position times frequency in full turns, a row for each position."""
+    """Draws position times frequency in full turns, with a row for each position."""
     _positive(rows, "rows")
     turns = numpy.abs(numpy.outer(numpy.arange(start, start + rows), _frequencies(client, rope))) / (2 * numpy.pi)
     ax = _axes(ax, "pair of channels", "position")
@@ -127,10 +129,11 @@ def table(
     channels: Optional[int] = None,
     ax: Any = None,
 ) -> Any:
-    """Cosines or sines (values) of a rope, or the rows of an absolute encoding.
+    """Draws cosines or sines (values) of a rope, or the rows of an absolute
+    encoding.
 
-    channels: the first so many columns as curves, instead of all as a heat map.
-    rows is None for encodings that know theirs, such as sincos_grid.
+    channels: draws this many first columns as curves, instead of all as a heat map.
+    rows: None for encodings with a fixed number of rows, such as sincos_grid.
     """
     if values not in ("cos", "sin"):
         raise invalid("values", f"is {values!r}; must be 'cos' or 'sin'")
@@ -150,9 +153,10 @@ def table(
 
 
 def bias(matrix: Any, *, head: int = 0, ax: Any = None) -> Any:
-    """One head of a bias [heads, queries, keys], or of a sequence's scores.
+    """Draws one head of a bias [heads, queries, keys], or of a sequence's
+    scores.
 
-    What is masked (-inf) is left empty.
+    Masked cells (-inf) are empty.
     """
     values = numpy.asarray(matrix, numpy.float64)
     if values.ndim != 3 or not 0 <= head < len(values):
@@ -172,7 +176,7 @@ def rotation(
     vector: tuple[float, float] = (1.0, 0.0),
     ax: Any = None,
 ) -> Any:
-    """A vector in the plane of a pair, before and after its turn."""
+    """Draws a vector in the plane of a pair, before and after its rotation."""
     resolved = client.resolve(rope)
     spec = resolved.spec or RopeSpec()
     pairs = _pairs(client, rope, one_axis=True)
@@ -203,7 +207,7 @@ def rotation(
 
 
 def compare(client: Client, rope: Any, others: Optional[Mapping[str, Any]] = None, *, ax: Any = None) -> Any:
-    """Frequencies of other ropes, or of other readers of this one, over its own."""
+    """Draws frequencies of other ropes, or of other readers of this rope, divided by its own."""
     own = _frequencies(client, rope)
     ax = _axes(ax, "pair of channels", "ratio of frequencies")
     for name, other in _others(client, rope, others).items():
@@ -223,8 +227,9 @@ def kept(
     max_distance: int = 131072,
     ax: Any = None,
 ) -> Any:
-    """The share of a score that is left if others rotate: the mean over pairs of
-    cos(distance * |w - w'|), on a logarithmic axis, with a line at 0.9."""
+    """Draws the share of a score that is left if other readers rotate: the mean
+    over pairs of cos(distance * |w - w'|), on a logarithmic axis, with a line at
+    0.9."""
     if max_distance < 2:
         raise invalid("max_distance", f"is {max_distance}; must be at least 2")
     own = _frequencies(client, rope)
@@ -233,7 +238,7 @@ def kept(
     for name, other in _others(client, rope, others).items():
         theirs = _frequencies(client, other)
         width = max(len(own), len(theirs))
-        # Pairs that one side does not rotate count as frequency 0 there.
+        # Unrotated pairs have frequency 0.
         apart = numpy.pad(own, (0, width - len(own))) - numpy.pad(theirs, (0, width - len(theirs)))
         _curve(ax, name, distances, numpy.cos(numpy.outer(distances, apart)).mean(axis=1))
     ax.axhline(0.9, color="black", linewidth=1, linestyle=":")
@@ -242,7 +247,7 @@ def kept(
 
 
 def _named(ropes: Any) -> dict[str, Any]:
-    """A dict of ropes, or one rope: those are dicts, too, with fields as keys."""
+    """Returns a dict of ropes. One rope may be a dict, too, with fields as keys."""
     if isinstance(ropes, Mapping) and ropes and all(_is_rope(value) for value in ropes.values()):
         fields = {"spec", "preset", "config_json", "configJson"}
         if not fields & set(ropes):
@@ -255,7 +260,7 @@ def _is_rope(value: Any) -> bool:
 
 
 def _others(client: Client, rope: Any, others: Optional[Mapping[str, Any]]) -> dict[str, Any]:
-    """Those that are named, or the usual readers that do not refuse the rope."""
+    """Returns the named readers, or the default readers that do not refuse the rope."""
     if others is not None:
         return dict(others)
     source = rope_source(rope)
@@ -337,7 +342,7 @@ def _curve(ax: Any, name: str, x: Iterable[Any], y: Iterable[Any]) -> None:
 
 
 def _heat_map(ax: Any, matrix: Any, start: int, label: str, title: str, aspect: str = "auto", **scale: Any) -> Any:
-    """Rows from the top, the first at `start`; numbers stand at the middle of rows and columns."""
+    """Draws rows from the top, the first at `start`; numbers stand at the middle of rows and columns."""
     rows, columns = matrix.shape
     extent = (-0.5, columns - 0.5, start + rows - 0.5, start - 0.5)
     image = ax.imshow(matrix, cmap="cividis", aspect=aspect, extent=extent, interpolation="nearest", **scale)

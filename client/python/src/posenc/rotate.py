@@ -1,4 +1,4 @@
-"""Rotations: in one message if it may be so large, else in chunks through a stream."""
+"""Rotations, in one message or, if it would be too large, in chunks through a stream."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .steps import Limits, Steps, Stream, Unary, answered, chunk_bytes, resolve_
 from .tensor import Tensor
 from .wire import Buffer, decode, put, size
 
-# What a message has beside a chunk's bytes, positions and settings: tags, lengths, shapes.
+# Bytes of a message beside a chunk's bytes, positions and settings: tags, lengths, shapes.
 _FRAMING_BYTES = 256
 
 
 @dataclass
 class Rotated:
-    """A tensor of the call: its field in the messages, and where its result goes."""
+    """A tensor of the call: its field in the messages, and the memory for its result."""
 
     number: int
     name: str
@@ -41,7 +41,7 @@ class Rotated:
 class Rotation:
     """A call of ApplyRope or Reposition."""
 
-    method: str  # and its stream, with "Stream" behind it
+    method: str  # with "Stream" appended, the stream's method
     answer: Any
     settings: list[Buffer]
     place_number: int
@@ -65,7 +65,7 @@ class Rotation:
 
 
 def rotate(call: Rotation, limits: Limits, regions: Regions) -> Steps[list[Any]]:
-    """The rotated tensors, in the order of call.tensors."""
+    """Returns the rotated tensors, in the order of call.tensors."""
     arrays = {t.name: t.array for t in call.tensors}
     outs = {t.name: t.out for t in call.tensors}
     shared = SharedCall.of(regions, arrays, outs, {name: len(array.bytes) for name, array in arrays.items()})
@@ -80,16 +80,16 @@ def rotate(call: Rotation, limits: Limits, regions: Regions) -> Steps[list[Any]]
         try:
             return (yield from _in_chunks(call, limits))
         except cut.Misfit:
-            # What does not fit its layout or positions is wrong, and the server
-            # says better why.
+            # The tensor does not fit its layout or positions; the server
+            # explains it better.
             if total > limits.max_message_bytes:
                 raise
     try:
         answer = yield Unary(call.method, pieces, total)
     except PosencError as error:
-        # The server's limit may be lower than ours. What is no larger than a
-        # chunk would only be refused again; if the server does not tell how large
-        # they are, the first error says more.
+        # The server's limit may be lower than ours. A message no larger than a
+        # chunk would only be refused again. If the server does not tell the size
+        # of chunks, the first error says more.
         if not has_bytes or not too_large(error):
             raise
         try:
@@ -104,12 +104,12 @@ def rotate(call: Rotation, limits: Limits, regions: Regions) -> Steps[list[Any]]
 
 
 def rotated(message: Any, of: Rotated, placed: bool = False) -> Tensor:
-    """The result, which is of the tensor's type and shape."""
+    """Returns the result, which must have the tensor's type and shape."""
     return answered(message, of.name, of.array.tensor.dtype, of.array.tensor.shape, placed)
 
 
 def _shared(call: Rotation, shared: SharedCall, limits: Limits) -> Steps[Optional[list[Any]]]:
-    """None if bytes have to be sent instead."""
+    """Returns None if bytes must be sent instead."""
     pieces = call.message(call.settings, call.places, [(t.number, shared.tensors[t.name]) for t in call.tensors])
     for t in call.tensors:
         place = shared.places[t.name]
@@ -148,9 +148,9 @@ def _in_chunks(call: Rotation, limits: Limits) -> Steps[list[Any]]:
     if ambiguous:
         several_axes = _has_several_axes((yield from resolve_source(call.ropes[0])))
 
-    # Positions are cut twice. This time tells how large the largest message
-    # will be, which is announced, and whether they fit the tensors before
-    # anything is sent. They are small beside the tensors.
+    # Positions are cut twice, which is cheap. The first time gives the size of
+    # the largest message, to announce it, and checks that positions fit the
+    # tensors before anything is sent.
     def places_of(extents: dict[str, int], part: cut.Part) -> Any:
         return call.cut_places(extents, several_axes, part)
 

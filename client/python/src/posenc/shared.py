@@ -1,4 +1,4 @@
-"""Regions of shared memory: tensors that client and server both map, and that no call carries."""
+"""Regions of shared memory: client and server map their tensors, and calls do not carry them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from .tensor import ELEMENT_BYTES, SharedMemory
 from .wire import Buffer, invalid, number
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
-# After these the server has written nothing. It turned the call away before.
+# Errors by which the server refuses a call before it writes anything.
 _UNTOUCHED = ("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED")
 
 
 class SharedRegion:
     """Memory for tensors, made by Client.shared_region(); a context that closes it.
 
-    name: of its file; "" if the server shares no memory with this client. Then
-        it is memory like any other, and calls send its bytes.
+    name: of its file; "" if the server shares no memory with this client: then
+        it is ordinary memory, and calls send its bytes.
     """
 
     def __init__(self, bytes: int, info: Optional[SharedMemoryInfo], name: Optional[str], directory: Optional[str]):
@@ -49,14 +49,14 @@ class SharedRegion:
             _check_name(self.name, info.prefix)
             path = os.path.join(info.directory if directory is None else directory, self.name)
             self._memory = _new_file(path, self.bytes)
-            # Also when the region is forgotten, and when Python ends.
+            # Runs also when the region is collected, and when Python ends.
             self._remove = weakref.finalize(self, _remove, path, os.getpid())
         self._begin = address_of(memoryview(self._memory))
 
     def array(self, shape: Sequence[int], dtype: Any = None, offset: int = 0) -> Any:
-        """A view of the bytes from `offset` on as an array: of numpy, or of torch
-        if dtype is torch's; float32 unless given. Calls that are given the view
-        send its place, and with `out` write there."""
+        """Views the bytes from `offset` on as an array of numpy, or of torch if
+        dtype is torch's; by default float32. Calls send the view's place, and
+        with `out` the server writes there."""
         if self._memory is None:
             raise invalid("region", "is closed; make another one")
         element, like = dtype_of("float32" if dtype is None else dtype)
@@ -73,12 +73,12 @@ class SharedRegion:
         return reinterpreted(memory, extents, element, like)
 
     def close(self) -> None:
-        """Removes the file. Views stay, as arrays like any other."""
+        """Removes the file. Views stay valid as ordinary arrays."""
         self._memory = None
         self._remove()
 
     def place(self, data: Buffer) -> Optional[SharedMemory]:
-        """Where these bytes lie, if it is in the region."""
+        """Returns the place of these bytes, or None outside of the region."""
         if self._memory is None or not self.name or not len(data):
             return None
         offset = address_of(data) - self._begin
@@ -112,13 +112,14 @@ class Regions:
 
 
 def refused(error: PosencError) -> bool:
-    """Whether the server shares no memory with this client, or is too old to, so that bytes have to be sent."""
+    """Returns whether bytes must be sent, because the server shares no memory with this client or is too
+    old."""
     reasons = "SHARED_MEMORY_UNAVAILABLE", "FIELD_UNKNOWN"
     return error.reason in reasons and error.code in ("UNIMPLEMENTED", "PERMISSION_DENIED")
 
 
 def spoiled(error: PosencError, name: str) -> PosencError:
-    """The error of a call in place."""
+    """Returns the error of a call in place."""
     if error.code in _UNTOUCHED:
         return error
     return error.with_text(f"{error.text}; {name} may have been rotated by then, in part or whole: write it anew")
@@ -143,9 +144,9 @@ def _new_file(path: str, size: int) -> mmap.mmap:
     except OSError as error:
         raise invalid("directory", f"{path}: {error.strerror}; must be the server's, as this process sees it") from None
     try:
-        # Without it, a full file system would show only when the bytes are used, as a signal.
+        # Without it, a full file system would cause a signal when the bytes are used.
         os.posix_fallocate(file, 0, size)
-        # What is made in such a directory belongs to its group, as in a volume that has an fsGroup.
+        # Files in such a directory belong to its group, for example in a volume with an fsGroup.
         if os.stat(os.path.dirname(path)).st_mode & stat.S_ISGID:
             os.fchmod(file, 0o660)
         return mmap.mmap(file, size)

@@ -16,7 +16,7 @@ from .wire import Buffer, size
 
 @dataclass
 class SharedCall:
-    """What the request says instead of bytes."""
+    """The places that a request has instead of bytes."""
 
     tensors: dict[str, Tensor]
     places: dict[str, Optional[SharedMemory]]  # of results
@@ -32,8 +32,8 @@ class SharedCall:
         outs: dict[str, Optional[Output]],
         out_bytes: Mapping[str, int],
     ) -> Optional[SharedCall]:
-        """None if nothing lies in a region. out_bytes: of the results, which the
-        server writes whatever `out` has room for."""
+        """Returns None if no tensor lies in a region. out_bytes: size of the
+        results, which the server writes even if `out` is smaller."""
         tensors = {name: array.tensor for name, array in arrays.items()}
         held = {name: regions.place(array.bytes) for name, array in arrays.items()}
         places = {
@@ -49,7 +49,7 @@ class SharedCall:
         return cls(tensors, places, arrays, outs, in_place)
 
     def ask(self, method: str, pieces: list[Buffer], limits: Limits) -> Steps[Optional[bytes]]:
-        """The answer; None if bytes have to be sent instead."""
+        """Returns the answer, or None if bytes must be sent instead."""
         if size(pieces) > limits.max_message_bytes:
             return None
         received = sum(len(array.bytes) for name, array in self._arrays.items() if not self.places.get(name))

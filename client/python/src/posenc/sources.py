@@ -1,4 +1,4 @@
-"""What callers may give as a rope, as positions and as a movement."""
+"""Reads callers' ropes, positions and movements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _SOURCES = {"spec", "preset", "config_json", "configJson"}
 
 
 def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
-    """A RopeSource from a preset's name, a path, a dict or a model's configuration.
+    """Returns a RopeSource from a preset's name, a path, a dict or a model's
+    configuration.
 
     options: profile, profile_version, part, layer_type, layer_index,
     sequence_length; None is unset.
@@ -39,9 +40,9 @@ def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
 
 def _rope_source(rope: Any, path: str) -> RopeSource:
     if rope is None:
-        return RopeSource()  # the server says that it is required
+        return RopeSource()  # the server reports that it is required
     if hasattr(rope, "source") and isinstance(rope.source, RopeSource):
-        return rope.source  # resolved before, by Client.rope()
+        return rope.source  # already resolved, by Client.rope()
     if isinstance(rope, RopeSource):
         return rope
     if isinstance(rope, RopeSpec):
@@ -56,8 +57,8 @@ def _rope_source(rope: Any, path: str) -> RopeSource:
         return RopeSource(preset=rope)
     if isinstance(rope, Mapping):
         return _from_mapping(rope, path)
-    # A transformers configuration. to_dict() leaves nothing out; what it holds
-    # that is not JSON, such as torch's dtypes, says nothing about the encoding.
+    # A transformers configuration. to_dict() is complete; its values that are
+    # not JSON, such as torch's dtypes, do not concern the encoding.
     if hasattr(rope, "to_dict"):
         return RopeSource(config_json=json.dumps(rope.to_dict(), default=_json))
     raise invalid(path, f"is a {type(rope).__name__}; must be a preset's name, a path, a dict or a configuration")
@@ -71,8 +72,9 @@ def _from_mapping(rope: Mapping[str, Any], path: str) -> RopeSource:
         if spec is not None:
             result.spec = message_of(RopeSpec, spec, f"{path}.spec")
         return result
-    # No configuration has a key "pairing", and every specification needs one
-    # (or "nope"). A misspelt one is named, as none of a configuration's is near.
+    # No configuration has a key "pairing", and every specification needs one (or
+    # "nope"). A misspelt one is an error, because no key of a configuration is
+    # similar.
     mistyped = difflib.get_close_matches("pairing", [key for key in rope if isinstance(key, str)], 1, 0.8)
     if mistyped or "nope" in rope or set(rope) <= _SPEC_FIELDS:
         return RopeSource(spec=message_of(RopeSpec, rope, f"{path}.spec"))
@@ -80,12 +82,13 @@ def _from_mapping(rope: Mapping[str, Any], path: str) -> RopeSource:
 
 
 def _json(value: Any) -> Any:
-    """What JSON has no type for: numpy's numbers are numbers, all else says nothing about the encoding."""
+    """Converts values without a JSON type: numpy's numbers become numbers, others do not concern the
+    encoding."""
     return value.tolist() if isinstance(value, (numpy.generic, numpy.ndarray)) else str(value)
 
 
 def _read_config(file: str, path: str) -> str:
-    """The text of a config.json or params.json, or of the one in a model's folder."""
+    """Returns the text of a config.json or params.json, or of the one in a model's folder."""
     if os.path.isdir(file):
         names = [os.path.join(file, name) for name in ("config.json", "params.json")]
         file = next(filter(os.path.exists, names), names[0])
@@ -98,9 +101,9 @@ def _read_config(file: str, path: str) -> str:
 
 
 def positions_of(positions: Any, path: str = "positions") -> Optional[Positions]:
-    """Positions from a start (an int), ids (an array or a list) or a dict."""
+    """Returns positions from a start (an int), ids (an array or a list) or a dict."""
     if positions is None:
-        return None  # the server says whether they are required
+        return None  # the server checks whether they are required
     if isinstance(positions, Positions):
         return positions
     if isinstance(positions, Mapping):
@@ -114,7 +117,7 @@ def positions_of(positions: Any, path: str = "positions") -> Optional[Positions]
 
 
 def places_of(start: Any, positions: Any) -> Any:
-    """The positions of Rope.apply(), where `start` is a word for the first token's."""
+    """Returns the positions of Rope.apply(); `start` is the first token's position."""
     if start is None:
         return positions
     if positions is not None:
@@ -125,7 +128,7 @@ def places_of(start: Any, positions: Any) -> Any:
 
 
 def ids_of(ids: Any, path: str) -> Tensor:
-    """One position, or shift, a token. Small integers are widened."""
+    """Returns one position or shift for each token. Widens small integers."""
     if torch_of(ids) is not None:
         kind = str(ids.dtype).rpartition(".")[2]
         if kind in ("int16", "int8", "uint8"):
@@ -148,15 +151,16 @@ def ids_of(ids: Any, path: str) -> Tensor:
 
 
 def packed(cu_seqlens: Any, starts: Any = ()) -> Positions:
-    """Positions of a packed batch ("thd"): sequence i has tokens [cu_seqlens[i], cu_seqlens[i + 1])."""
+    """Returns positions of a packed batch ("thd"): sequence i has tokens [cu_seqlens[i], cu_seqlens[i +
+    1])."""
     given = {"cu_seqlens": cu_seqlens, "starts": starts}
     return Positions(packed=message_of(PackedSequences, given, "positions.packed"))
 
 
 def movement_of(old_positions: Any, new_positions: Any, shift: Any) -> Optional[Movement]:
-    """Where keys stand, and where they go: `shift` is an int, or one a token."""
+    """Returns the keys' old and new positions; `shift` is an int, or one for each token."""
     if old_positions is None and new_positions is None and shift is None:
-        return None  # the server says what is missing
+        return None  # the server reports the missing field
     if new_positions is not None and shift is not None:
         raise invalid("shift", "excludes new_positions")
     movement = Movement(

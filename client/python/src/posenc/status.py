@@ -52,7 +52,7 @@ class _BadRequest(Message):
 
 
 def _read(cls: Any, data: Any) -> Any:
-    """Details that cannot be read are none: the error itself says more."""
+    """Reads details, or ignores unreadable ones: the error itself says more."""
     try:
         return decode(cls, data)
     except PosencError:
@@ -60,7 +60,7 @@ def _read(cls: Any, data: Any) -> Any:
 
 
 def error_of(code: Any, text: str, trailers: Sequence[Any], target: str, request_id: str) -> PosencError:
-    """What a failed call raises. `code` is grpc's."""
+    """Returns the error of a failed call. `code` is grpc's."""
     reason = ""
     metadata: dict[str, str] = {}
     violations: tuple[tuple[str, str], ...] = ()
@@ -87,7 +87,7 @@ def error_of(code: Any, text: str, trailers: Sequence[Any], target: str, request
 
 
 def _of_the_connection(code: Any, text: str, target: str) -> str:
-    """gRPC's own words, with the server and what to do about it."""
+    """Returns gRPC's text, with the server and a remedy."""
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"{target}: {text}; the timeout is over: is the server there, or must the timeout be longer?"
     if code != grpc.StatusCode.UNAVAILABLE:

@@ -1,8 +1,8 @@
-"""What a call does on the wire, told apart from who waits for it.
+"""The messages of a call, separate from the code that waits for them.
 
-A method is a generator of steps: it yields Unary or Stream, is sent the answer
-of a Unary or thrown the PosencError of either, and returns the method's result.
-Client runs the steps in the caller's thread, AsyncClient in the event loop.
+A method is a generator of steps: it yields Unary or Stream, receives the answer
+of a Unary or the PosencError of either, and returns the method's result. Client
+runs the steps in the caller's thread, AsyncClient in the event loop.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from .wire import Buffer, decode, encode, size
 
 T = TypeVar("T")
 
-# Chunks of a stream if the server recommends none: with their framing they fit
-# into 4 MiB, which is all that most gRPC clients take.
+# Default size of a stream's chunks: with framing they fit into 4 MiB, the limit
+# of most gRPC clients.
 _CHUNK_BYTES = (4 << 20) - (64 << 10)
-# What a message may have beside a chunk: settings, positions, framing.
+# Bytes that a message may have beside a chunk: settings, positions, framing.
 _MESSAGE_OVERHEAD = 64 << 10
-# How long a server may take to tell its version, for the text of an error.
+# Seconds that a server may take to report its version, for the text of an
+# error.
 _VERSION_TIMEOUT = 2
 
 
 @dataclass
 class Unary:
-    """One message each way. Its answer is sent to the generator."""
+    """One message each way. The generator receives the answer."""
 
     method: str
     pieces: list[Buffer]
-    expected_bytes: int = 0  # of the answer, about
-    timeout: float = math.inf  # seconds, if the call's own are not fewer
+    expected_bytes: int = 0  # approximate size of the answer
+    timeout: float = math.inf  # seconds; the call's own timeout may be shorter
     once: bool = False  # must not be sent a second time
 
 
 def joined(step: Unary) -> bytes:
-    """The message in one piece, which grpcio wants."""
+    """Returns the message in one piece, as grpcio needs it."""
     try:
         return b"".join(step.pieces)
     except MemoryError:
@@ -49,13 +50,13 @@ def joined(step: Unary) -> bytes:
 
 @dataclass
 class Stream:
-    """Messages both ways, read while writing; `take` gets every answer."""
+    """Messages both ways at the same time; `take` gets every answer."""
 
     method: str
     messages: Callable[[], Iterator[list[Buffer]]]
     take: Callable[[Buffer], None]
     announced: int = 0
-    answers: int = -1  # one for each request; -1: however many come
+    answers: int = -1  # expected number; -1: any number
 
 
 Steps = Generator[Union[Unary, Stream], Any, T]
@@ -65,18 +66,18 @@ Steps = Generator[Union[Unary, Stream], Any, T]
 class Limits:
     max_message_bytes: int
     stream_above_bytes: int
-    chunk_bytes: int = 0  # 0: not asked for yet
+    chunk_bytes: int = 0  # 0: not known yet
 
 
 def ask(method: str, request: Any, answer: Any, expected_bytes: int = 0) -> Steps[Any]:
-    """A unary call with messages that need nothing special."""
+    """Makes a unary call with ordinary messages."""
     data = yield Unary(method, encode(request), expected_bytes)
     return decode(answer, data)
 
 
 def chunk_bytes(limits: Limits) -> Steps[int]:
-    """The size of chunks that the server recommends; asked for once. Fails only if the
-    deadline passes: the stream would wait for as long again."""
+    """Returns the size of chunks that the server recommends, and keeps it. Fails only
+    if the deadline passes: the stream would wait for as long again."""
     if limits.chunk_bytes:
         return limits.chunk_bytes
     most = max(limits.max_message_bytes - _MESSAGE_OVERHEAD, 1)
@@ -105,8 +106,8 @@ def too_large(error: PosencError) -> bool:
 
 
 def explained(steps: Steps[T], version: str) -> Steps[T]:
-    """The same; an UNIMPLEMENTED says which versions met. Where there is a reason,
-    the server has said itself what it does not know."""
+    """Does the same, and adds both versions to an UNIMPLEMENTED. With a reason,
+    the server has already said what it does not know."""
     try:
         return (yield from steps)
     except PosencError as error:
@@ -129,8 +130,9 @@ def answered(
     shape: Optional[Sequence[int]] = None,
     placed: bool = False,
 ) -> Tensor:
-    """A tensor that the answer must have, of this type and shape if they are known,
-    and with all of its bytes unless the server has placed them elsewhere."""
+    """Returns a tensor that the answer must have. Checks type and shape if they are
+    known, and that all bytes are present unless the server wrote them to shared
+    memory."""
     tensor: Optional[Tensor] = getattr(message, name)
     if tensor is None:
         raise PosencError("INTERNAL", f"the answer has no {name}")

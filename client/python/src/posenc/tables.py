@@ -1,4 +1,4 @@
-"""build_table, as steps (steps.py): which tensors a table has, and where they go."""
+"""build_table as steps (steps.py): a table's tensors, and the memory for them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from .steps import Limits, Steps, Stream, Unary, answered, too_large
 from .tensor import ELEMENT_BYTES, Dtype
 from .wire import coerce, decode, encode, invalid, message_of, number, optional_enum
 
-# About the bytes of a table's row: 128 channels, cosines and sines, in float32.
+# Approximate bytes of a table's row: 128 channels, cosines and sines, in
+# float32.
 _ROW_BYTES = 1024
 
 
 class RotaryTable(tuple):  # type: ignore[type-arg]
-    """A pair (cos, sin), and the attention factor that is in their values already."""
+    """A pair (cos, sin), and the attention factor, which their values already contain."""
 
     amplitude: float
 
@@ -70,7 +71,7 @@ def build_table(
     results = yield from _by_place(limits, regions, request, like, outs)
     if results is not None:
         return results
-    # About so large is the answer. Large ones come faster as a stream.
+    # Approximate size of the answer. Large answers are faster as a stream.
     expected = rows_of(request) * _ROW_BYTES
     if expected > limits.stream_above_bytes:
         return (yield from _in_parts(request, like, outs))
@@ -98,7 +99,7 @@ def _in_parts(request: m.BuildTableRequest, like: Borrowed, outs: dict[str, Opti
     try:
         yield Stream("BuildTableStream", lambda: iter([encode(m.BuildTableStreamRequest(table=request))]), rows.add)
     except PosencError as error:
-        # The caller has written no message `table`.
+        # Callers do not know the message `table`.
         raise error.outside_of("table") from error.__cause__
     return _table({name: rows.result(name) for name in outs}, rows.amplitude)
 
@@ -106,7 +107,7 @@ def _in_parts(request: m.BuildTableRequest, like: Borrowed, outs: dict[str, Opti
 def _by_place(
     limits: Limits, regions: Regions, request: m.BuildTableRequest, like: Borrowed, outs: dict[str, Optional[Output]]
 ) -> Steps[Any]:
-    """None if nothing goes to shared memory, or if the server takes no place."""
+    """Returns None if no result goes to shared memory, or if the server accepts no place."""
     shape = _shape(request)
     size = -1 if shape is None else math.prod(shape) * ELEMENT_BYTES[request.dtype or Dtype.FLOAT32]
     shared = SharedCall.of(regions, {}, outs, dict.fromkeys(outs, size))
@@ -130,7 +131,7 @@ def _by_place(
 
 
 def _outputs(request: m.BuildTableRequest, out: Any) -> dict[str, Optional[Output]]:
-    """The tensors that the table will have, and the caller's memory for them."""
+    """Returns the tensors of the table, and the caller's memory for them."""
     rotary = request.rope is not None and request.layout != m.TableLayout.COMPLEX
     names = ("cos", "sin") if rotary else ("table",)
     if out is None:
@@ -151,8 +152,8 @@ def _outputs(request: m.BuildTableRequest, out: Any) -> dict[str, Optional[Outpu
 
 
 def _shape(request: m.BuildTableRequest) -> Optional[list[int]]:
-    """Of each tensor; None if only the server knows, as of presets,
-    configurations, and what it will refuse."""
+    """Returns each tensor's shape, or None if only the server knows it: for
+    presets, configurations, and requests that it will refuse."""
     spec = request.rope.spec if request.rope else None
     shape = [rows_of(request)]
     if spec is not None:

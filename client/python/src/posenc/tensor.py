@@ -25,15 +25,15 @@ class Dtype(IntEnum):
     FLOAT8_E5M2 = 8
 
 
-# Bytes of an element; 0 of what this version does not know.
+# Bytes of an element; 0 for a Dtype that this version does not know.
 ELEMENT_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8, 7: 1, 8: 1}
 
-# Those that numpy itself has not.
+# Types that numpy itself lacks.
 ML_DTYPES = (Dtype.BFLOAT16, Dtype.FLOAT8_E4M3FN, Dtype.FLOAT8_E5M2)
 
 
 def numpy_dtype(dtype: int) -> numpy.dtype[Any]:
-    """The numpy type of elements of a Dtype."""
+    """Returns the numpy type of a Dtype."""
     name = Dtype(dtype).name.lower()
     if dtype in ML_DTYPES:
         try:
@@ -74,7 +74,7 @@ class Tensor(Message):
         return borrow(array, path).tensor
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> numpy.ndarray[Any, Any]:
-        # A server answers tensors that came as `values` likewise.
+        # A server answers `values` with `values`.
         if self.values:
             array = numpy.array(self.values, numpy.float64).astype(numpy_dtype(self.dtype))
         else:

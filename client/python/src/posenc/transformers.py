@@ -3,9 +3,9 @@
     model = AutoModelForCausalLM.from_pretrained(...)
     posenc.transformers.install(model, posenc.connect("localhost:50051"))
 
-A module is called as transformers' own is, module(x, position_ids), and gives
-(cos, sin), [B, S, rotary_dim] of x's dtype on its device. The values are those
-of the formula, rounded once; transformers rounds angles to float32, which at
+A module is called like transformers' own, module(x, position_ids), and returns
+(cos, sin), [B, S, rotary_dim] in x's dtype on its device. The values are the
+formula's, rounded once; transformers rounds angles to float32, which at
 position 100,000 is an error of up to 0.004.
 """
 
@@ -21,14 +21,14 @@ from .messages import ResolveRopeResponse, RopeSource, RopeSpec
 from .sources import rope_source
 from .wire import invalid
 
-# Rows that a table has at least; it doubles when a position is beyond.
+# Minimum number of a table's rows; doubled for positions beyond it.
 _ROWS = 4096
 
 
 class RotaryEmbedding(torch.nn.Module):
-    """A drop-in for LlamaRotaryEmbedding and those like it.
+    """A drop-in replacement for LlamaRotaryEmbedding and similar classes.
 
-    config: the model's. layer_type: for models whose layers differ, unless
+    config: the model's. layer_type: for models with different layers, unless
     every call names it (Gemma 3). Positions are integers from 0 on.
     """
 
@@ -36,7 +36,8 @@ class RotaryEmbedding(torch.nn.Module):
         super().__init__()
         self.config = config
         self.layer_type = layer_type
-        # Not torch's: a client is no part of a model's state, and has no copy.
+        # In a list, so that torch does not treat the client as a part of the
+        # model's state, or copy it.
         self._client = [client]
         self._source = rope_source(_text(config))
         self._resolved: dict[tuple[Optional[str], Optional[int]], ResolveRopeResponse] = {}
@@ -62,7 +63,7 @@ class RotaryEmbedding(torch.nn.Module):
         return self._resolved[key]
 
     def _length(self, layer_type: Optional[str], rows: int) -> Optional[int]:
-        """The length that length-dependent scalings are evaluated at; None for all others."""
+        """Returns the length for length-dependent scalings; None for all others."""
         spec = self._resolve(layer_type, None).spec or RopeSpec()
         if spec.dynamic_ntk is not None:
             return max(rows, spec.dynamic_ntk.max_position_embeddings)
@@ -80,9 +81,9 @@ class RotaryEmbedding(torch.nn.Module):
             count = max(_ROWS, 1 << (rows - 1).bit_length())
             spec = self._resolve(layer_type, length).spec
             source = RopeSource(spec=spec, sequence_length=length)
-            # transformers writes every value twice, [cos | cos], whatever the pairing.
+            # transformers writes every value twice, [cos | cos], for both pairings.
             table = self._client[0].build_table(rope=source, rows=count, layout="duplicated", dtype=torch.float32)
-            if length is not None:  # that of another length is of no use any more
+            if length is not None:  # a table of another length is useless now
                 self._tables = {k: v for k, v in self._tables.items() if k[0] != layer_type}
         if table[0].device != device:
             table = table[0].to(device), table[1].to(device)
@@ -91,14 +92,14 @@ class RotaryEmbedding(torch.nn.Module):
 
 
 def _text(config: Any) -> str:
-    """The language model's part, as JSON."""
+    """Returns the language model's part as JSON."""
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     return json.dumps(config.to_dict(), default=str)
 
 
 def install(model: torch.nn.Module, client: Client) -> int:
-    """Puts RotaryEmbedding in the place of every rotary module of a model that
-    has its configuration; returns how many there were."""
+    """Replaces every rotary module of a model that has its configuration by
+    RotaryEmbedding; returns the number of replaced modules."""
     count = 0
     for module in list(model.modules()):
         for name, child in list(module.named_children()):

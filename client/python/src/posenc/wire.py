@@ -1,8 +1,7 @@
 """Protobuf's wire format for the dataclasses of messages.py.
 
-Cut by hand, so that a tensor is copied once on its way into a request and not
-at all on its way out of an answer, and so that posenc agrees with every version
-of the protobuf package.
+Written by hand, so that a tensor is copied once into a request and never out of
+an answer, and so that posenc works with every version of the protobuf package.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from .errors import PosencError
 
 Buffer = Union[bytes, memoryview]
 
-# How often a field occurs: `OPTIONAL` scalars tell unset (None) from 0.
+# Number of values of a field; `OPTIONAL` scalars distinguish unset (None) from
+# 0.
 OPTIONAL, REPEATED = "optional", "repeated"
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -42,8 +42,8 @@ class _Field:
     number: int
     kind: Any  # a scalar's name, or the class of an enum or of a message
     label: str
-    numeric: bool  # and so packed if it is repeated
-    tag: bytes  # as it is written
+    numeric: bool  # packed if it is repeated
+    tag: bytes  # encoded
 
 
 def field(number: int, kind: Any, label: str = "") -> Any:
@@ -61,7 +61,7 @@ def field(number: int, kind: Any, label: str = "") -> Any:
 
 
 def fields_of(cls: Any) -> dict[int, _Field]:
-    """The fields of a message by number, in ascending order."""
+    """Returns the fields of a message by number, in ascending order."""
     if "_fields" not in cls.__dict__:
         fields = [_field_of(f.name, *f.metadata["wire"]) for f in dataclasses.fields(cls)]
         cls._fields = {f.number: f for f in sorted(fields, key=lambda f: f.number)}
@@ -79,7 +79,7 @@ def _field_of(name: str, number: int, kind: Any, label: str) -> _Field:
 
 
 def encode(message: Message) -> list[Buffer]:
-    """The pieces of a serialized message; large `bytes` fields are borrowed."""
+    """Returns the pieces of a serialized message; large `bytes` fields are borrowed."""
     out: list[Buffer] = []
     _encode(message, out)
     return out
@@ -90,7 +90,7 @@ def size(pieces: Sequence[Buffer]) -> int:
 
 
 def put(number: int, message: Message) -> list[Buffer]:
-    """The pieces of a field that holds `message`."""
+    """Returns the pieces of a field that holds `message`."""
     inner = encode(message)
     return [_varint(number << 3 | _BYTES) + _varint(size(inner)), *inner]
 
@@ -197,7 +197,7 @@ def _decode(cls: Any, view: memoryview) -> Any:
             raise IndexError("cut off")
         f = fields.get(tag >> 3)
         if f is None:
-            continue  # a newer server's
+            continue  # from a newer server
         if f.label != REPEATED:
             values[f.name] = _decode_one(f.kind, raw)
         else:
@@ -231,7 +231,7 @@ def _decode_one(kind: Any, raw: Any) -> Any:
         try:
             return kind(raw)
         except ValueError:
-            return raw  # a newer server's
+            return raw  # from a newer server
     return _decode(kind, raw)
 
 
@@ -239,11 +239,11 @@ def _decode_one(kind: Any, raw: Any) -> Any:
 
 
 def message_of(cls: Any, value: Any, path: str) -> Any:
-    """A message from one of its class, or from a dict of its fields.
+    """Returns a message from one of its class, or from a dict of its fields.
 
     Names are the contract's, or their JSON spelling (rotaryDim); enum values may
-    be short ("half_split"); tensors may be arrays. A message whose only, or
-    first, field is a list may be that list.
+    be short ("half_split"); tensors may be arrays. A list is accepted for a
+    message whose only, or first, field is a list.
     """
     fields = {f.name: f for f in fields_of(cls).values()}
     if isinstance(value, cls):
@@ -286,7 +286,7 @@ def _coerce(f: _Field, value: Any, path: str) -> Any:
 
 
 def coerce(kind: Any, value: Any, path: str) -> Any:
-    """A field's value from what a caller gave."""
+    """Returns a field's value from a caller's value."""
     if _is_message(kind):
         return message_of(kind, value, path)
     if _is_enum(kind):
@@ -312,7 +312,7 @@ def coerce(kind: Any, value: Any, path: str) -> Any:
 
 
 def _bytes(value: Any, path: str) -> Any:
-    """Bytes, or as JSON writes them: in base64."""
+    """Returns bytes from bytes, or from base64 as in JSON."""
     if isinstance(value, str):
         try:
             return base64.b64decode(value, validate=True)
@@ -324,14 +324,14 @@ def _bytes(value: Any, path: str) -> Any:
 
 
 def number(kind: str, value: Any, path: str) -> Any:
-    """coerce() of an argument, which unlike a field of JSON is no text."""
+    """Calls coerce() for an argument, which unlike a field of JSON is no text."""
     if isinstance(value, (str, bytes)):
         raise invalid(path, f"is {value!r}; must be a {kind}")
     return coerce(kind, value, path)
 
 
 def _index(value: Any) -> int:
-    """An int, or a float without a fraction, as configurations have them."""
+    """Returns an int; accepts a float without a fraction, as in configurations."""
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         return int(value)
     if isinstance(value, bool):
@@ -340,7 +340,7 @@ def _index(value: Any) -> int:
 
 
 def enum_of(kind: Any, value: Any, path: str) -> Any:
-    """A value of an enum: "bshd", "BSHD", "LAYOUT_BSHD" or its number."""
+    """Returns a value of an enum from "bshd", "BSHD", "LAYOUT_BSHD" or its number."""
     if isinstance(value, str):
         name = value.upper()
         prefix = re.sub("(?<!^)(?=[A-Z])", "_", kind.__name__).upper() + "_"
@@ -357,7 +357,7 @@ def enum_of(kind: Any, value: Any, path: str) -> Any:
     except TypeError:
         raise invalid(path, f"is {value!r}; must be a name of {kind.__name__}") from None
     except ValueError:
-        return operator.index(value)  # the server says what it does not know
+        return operator.index(value)  # the server reports unknown numbers
 
 
 def optional_enum(kind: Any, value: Any, name: str) -> Any:
@@ -365,5 +365,5 @@ def optional_enum(kind: Any, value: Any, name: str) -> Any:
 
 
 def invalid(path: str, fact: str) -> PosencError:
-    """A mistake that is found before anything is sent."""
+    """Returns the error for a mistake that is found before anything is sent."""
     return PosencError("INVALID_ARGUMENT", f"{path}: {fact}", field=path)

@@ -1,4 +1,4 @@
-//! Rotates q through generated code alone: cargo run -- localhost:50051
+//! Rotates q with only generated code: cargo run -- localhost:50051
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ pub mod v1 {
 use v1::positional_encoding_service_client::PositionalEncodingServiceClient;
 use v1::{positions, rope_source, ApplyRopeRequest, Dtype, Layout, Positions, RopeSource, Tensor};
 
-/// The server's own limit, unless its operator says otherwise; tonic's is 4 MiB,
-/// and it calls longer answers OUT_OF_RANGE.
+/// The server's default limit; tonic's is 4 MiB, and longer answers are
+/// OUT_OF_RANGE.
 const LIMIT: usize = 512 << 20;
 
 #[tokio::main]

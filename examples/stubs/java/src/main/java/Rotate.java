@@ -17,14 +17,14 @@ import java.nio.FloatBuffer;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
-/** Rotates q through generated code alone: mvn compile exec:java -Dexec.args=localhost:50051. */
+/** Rotates q with only generated code: mvn compile exec:java -Dexec.args=localhost:50051. */
 public final class Rotate {
-  /** The server's own limit, unless its operator says otherwise; gRPC's is 4 MiB. */
+  /** The server's default limit; gRPC's is 4 MiB. */
   private static final int LIMIT = 512 << 20;
 
   public static void main(String[] arguments) throws InterruptedException {
     int elements = 1024 * 32 * 128; // 16 MiB
-    // Java's buffers are big-endian until told: no server could notice.
+    // Java's buffers are big-endian by default: no server could notice.
     ByteBuffer q = ByteBuffer.allocate(4 * elements).order(ByteOrder.LITTLE_ENDIAN);
     for (int i = 0; i < elements; ++i) q.putFloat(4 * i, 1);
     ApplyRopeRequest request =
