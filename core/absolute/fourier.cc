@@ -9,8 +9,8 @@
 namespace posenc::core {
 namespace {
 
-// With positions of 2^31, 4 B x then stays below 2^51 quarter turns, which the
-// kernel can reduce.
+// With positions of 2^31, 4 B x stays below 2^51 quarter turns, the kernel's
+// limit.
 constexpr double kLargest = 0x1p18;
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Rows of trained tables, and Su's hierarchical extension of them
 // (kexue.fm/archives/7947, bert4keras' PositionEmbedding).
 //
-// A table's own rows are rounded once to the dtype asked for, or copied if that
-// is the table's. Extended rows are, in float64, for i > 0,
+// A table's own rows are rounded once to the requested dtype, or copied if that
+// is the table's dtype. Extended rows are, in float64, for i > 0,
 //   alpha * u_i + (1 - alpha) * u_j
 //   u_k = (row_k - alpha * row_0) / (1 - alpha)
 // at position i * rows + j (off by 8 * 2^-53 of the sum of the magnitudes of

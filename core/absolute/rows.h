@@ -17,10 +17,10 @@ namespace posenc::core {
 template <typename T>
 class AbsoluteRows {
  public:
-  // The encoding is validated.
+  // Expects a validated encoding.
   explicit AbsoluteRows(const AbsoluteEncoding& encoding);
 
-  // Writes the row of a token at positions[axis], which the encoding reaches;
+  // Writes the row of a token at positions[axis], which CheckReach() accepts;
   // for a grid, its row t.
   void Row(std::int64_t t, const double* positions, T* row);
 

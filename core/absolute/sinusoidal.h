@@ -47,7 +47,7 @@ absl::Status CheckSinusoidDim(std::int32_t dim);
 // dim < 4, odd_dim_sine with another order than interleaved.
 absl::Status ValidateSinusoidal(const Sinusoidal& encoding);
 
-// The rows of a validated encoding.
+// Returns the rows of a validated encoding.
 TrigRows SinusoidalRows(const Sinusoidal& encoding);
 
 // Fills `table`, [rows, dim] of any floating dtype, each value rounded once.
