@@ -8,7 +8,7 @@ namespace posenc::core {
 
 struct GeometricPoint {
   std::int64_t floor;
-  bool exact;  // the point is an integer: nothing was cut off
+  bool exact;  // the point is an integer
 };
 
 // first * (last / first)^(step / steps), decided exactly: a rounded power is

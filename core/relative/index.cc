@@ -57,8 +57,7 @@ class GridRule final : public BiasTiles::Rule {
   void Fill(const BiasTileWriter& writer) const override {
     constexpr std::int64_t kBlock = 256;  // columns at a time
     const BiasRange& tile = writer.tile;
-    // The index of the last cell against the first one, the greatest there is,
-    // and what the others count from.
+    // The index if i = j; other indices count from it.
     const std::int64_t middle = Weight(cells_ - 1);
     std::int64_t keys[kBlock];
     double values[kBlock];
