@@ -12,7 +12,7 @@ constexpr double kDefaultMaxBias = 8;  // the paper's
 
 double Slope(std::int32_t heads, double max_bias, std::int64_t head) {
   const std::int64_t power = std::bit_floor(static_cast<std::uint32_t>(heads));
-  // h / c: heads past the power of two take the odd steps of the next power.
+  // Heads past the power of two take the odd steps of twice that power.
   const long double step =
       head < power
           ? static_cast<long double>(head + 1) / power
