@@ -1,5 +1,5 @@
 // Gives a rotation the cosines and sines of its tokens. ApplyRope has a source
-// for positions, Reposition one for changes of position.
+// for positions, and Reposition has a source for changes of position.
 
 #pragma once
 
@@ -11,13 +11,13 @@
 
 namespace posenc::core {
 
-// Produces the (cos, sin) row of a token. Not thread-safe: each thread has a
-// Clone() of its own.
+// Produces the (cos, sin) row of a token. Not thread-safe: each thread has its
+// own Clone().
 class CosSinSource {
  public:
   virtual ~CosSinSource() = default;
 
-  // Another source of the same values.
+  // Returns another source of the same values.
   virtual std::unique_ptr<CosSinSource> Clone() const = 0;
 
   virtual std::size_t pairs() const = 0;
