@@ -139,7 +139,7 @@ absl::StatusOr<PositionExtents> Validate(const ContextParallelScheme& split) {
   return PositionExtents{Dtype::kInt32, {Sum(split.lengths) / split.size}};
 }
 
-// Checks offsets or steps: finite, and as many as there are extents, or none.
+// Checks offsets or steps: all finite, and none or one for each extent.
 absl::Status CheckPerAxis(absl::string_view field,
                           const std::vector<double>& values, std::size_t axes) {
   if (!values.empty() && values.size() != axes) {

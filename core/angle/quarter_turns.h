@@ -55,8 +55,8 @@ inline constexpr double kMinFrequency = 0x1p-900;
 inline constexpr double kMaxFrequency = 0x1p20;
 
 // hi + mid + lo quarter turns per position. hi and mid have at most 21
-// significant bits. As pieces are rounded to nearest, mid and lo may have the
-// other sign.
+// significant bits. mid and lo may have the other sign, because pieces are
+// rounded to nearest.
 struct QuarterTurns {
   double hi, mid, lo;
 };

@@ -372,7 +372,7 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
             return w / (is_long ? scaling.long_factor
                                 : scaling.short_factor)[first_pair + i];
           } else if constexpr (std::is_same_v<T, Llama3Scaling>) {
-            // As YaRN, but the ramp is linear in the number of rotations.
+            // Like YaRN, but the ramp is linear in the number of rotations.
             const Real rotations =
                 scaling.original_max_position_embeddings * w / (2 * kPi);
             const Real low = scaling.low_freq_factor;
