@@ -1,6 +1,6 @@
-// posenc-offer: offers a server more load than it can serve, cheaply enough
-// that one core can offer ten times what another core serves (posenc-load uses
-// gRPC's client, which cannot). Prints one line of JSON.
+// posenc-offer: offers a server more load than it can serve, so cheaply that
+// one core can offer ten times what another core serves (posenc-load cannot,
+// because of gRPC's client). Prints one line of JSON.
 
 #include <cstdio>
 #include <exception>
@@ -44,8 +44,8 @@ std::string Framed(const std::string& message) {
                       U32(static_cast<std::uint32_t>(message.size())), message);
 }
 
-// The message of an RPC that posenc-load knows, or what --path and --message
-// say.
+// Returns the message of an RPC that posenc-load knows, or that of --path and
+// --message.
 absl::StatusOr<Request> MakeMessage(const Flags& flags) {
   Request request;
   if (!flags.path.empty()) {

@@ -1,4 +1,5 @@
-"""R7: one client that asks for five times the capacity beside ten small ones."""
+"""R7: one client that asks for five times the capacity, beside ten small
+clients."""
 from process import Server
 from world import failures, ms, within
 
