@@ -46,7 +46,7 @@ Json Conflict() {
   return config;
 }
 
-// The JSON alone: lines on stderr follow it.
+// Returns only the JSON: lines from stderr follow it.
 Json Output(const std::string& arguments) {
   const std::string text = Posenc("--json doctor " + arguments).text;
   const std::size_t end = text.rfind("\n}\n");
@@ -54,7 +54,7 @@ Json Output(const std::string& arguments) {
                      nullptr, false);
 }
 
-// The lines on stderr.
+// Returns the lines on stderr.
 std::string Complaints(const std::string& text) {
   std::istringstream lines(text);
   std::string complaints, line;
@@ -64,7 +64,7 @@ std::string Complaints(const std::string& text) {
   return complaints;
 }
 
-// The words of a pair's `command`, quoted for the shell.
+// Returns the words of a pair's `command`, quoted for the shell.
 std::string CommandOf(const fs::path& folder) {
   std::ifstream file(folder / "command");
   std::string words, line;
@@ -87,7 +87,7 @@ const Json* FindId(const Json& output, const std::string& id) {
 
 TEST_F(DoctorTest, EveryPairShowsItsCheckInTheBadFolderAlone) {
   for (const core::CheckRow& row : core::CheckRows()) {
-    // certificate_test has those of a cache.
+    // certificate_test covers the checks of a cache.
     if (row.id.rfind("cache.", 0) == 0) continue;
     EXPECT_TRUE(fs::is_directory(kPairs / std::string(row.id) / "bad"))
         << row.id;
@@ -147,7 +147,7 @@ TEST_F(DoctorTest, ChecksAreListedWithIdSeverityAndFix) {
   EXPECT_THAT(Doctor("--checks").text, HasSubstr("config.type-conflict"));
 }
 
-// Gemma 3's has 1.2 MB.
+// Gemma 3's file has 1.2 MB.
 TEST_F(DoctorTest, OfALargeTokenizersConfigurationTheLengthIsRead) {
   Write("config.json", Plain());
   const std::string tokens = "\"added_tokens\": \"" +
@@ -214,7 +214,7 @@ TEST_F(DoctorTest, FolderWithAllFiveKindsAtOnceReadsAll) {
 }
 
 TEST_F(DoctorTest, WhatMayNotBeReadIsNamed) {
-  // Root may read everything, without two of its capabilities as others may.
+  // Root may read everything, unless it drops two capabilities.
   const std::string program =
       geteuid() == 0 ? "/usr/bin/setpriv" : "/usr/bin/env";
   const std::string before =

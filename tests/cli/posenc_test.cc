@@ -33,7 +33,7 @@ constexpr long double kPi = std::numbers::pi_v<long double>;
 
 const char kLlama[] = "'" POSENC_TEST_DATA "/configs/llama-3.1-8b.json'";
 
-// Llama 3.1's frequencies as its paper's code has them.
+// Llama 3.1's frequencies, as in its paper's code.
 std::vector<long double> Llama3Frequencies() {
   std::vector<long double> values;
   for (int i = 0; i < 64; ++i) {
@@ -177,7 +177,7 @@ TEST_F(PosencTest, RepeatTellsTheFirstCallsRateFromAWarmOneAndWritesOnce) {
   const Outcome once = Posenc(apply + Quoted(Path("once.safetensors")));
   ASSERT_EQ(once.exit_code, 0) << once.text;
   EXPECT_THAT(once.text, Not(HasSubstr("first call")));
-  // A pipe keeps all that is written to it, not just what came last.
+  // A pipe keeps all bytes that are written to it, not only the last result.
   ASSERT_EQ(mkfifo(Path("pipe.safetensors").c_str(), 0600), 0);
   const int pipe =
       open(Path("pipe.safetensors").c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
@@ -249,7 +249,7 @@ TEST_F(PosencTest, CheckFindsEveryWrongElement) {
   EXPECT_EQ(Posenc(check + " --after " + b).exit_code, 1);
   // Scores of keys that were not rotated.
   EXPECT_EQ(Posenc(check + " --after " + a + " --moved " + q).exit_code, 1);
-  // The last bit of one element, a whole ulp from where it was.
+  // Changes the last bit of one element, by a whole ulp.
   std::fstream file(Path("a.safetensors"),
                     std::ios::in | std::ios::out | std::ios::binary);
   file.seekg(-2, std::ios::end);
