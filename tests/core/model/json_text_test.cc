@@ -1,4 +1,4 @@
-// What a text says beside its JSON (core/model/json_text.h).
+// Properties of a text that its parsed JSON lacks (core/model/json_text.h).
 
 #include "core/model/json_text.h"
 

@@ -1,4 +1,4 @@
-// The rows of what readers do differently, and versions
+// Rows with differences between readers, and versions
 // (core/model/reading_rules.h).
 
 #include "core/model/reading_rules.h"
