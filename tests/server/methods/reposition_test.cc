@@ -28,7 +28,7 @@ std::vector<float> Samples(int n) {
   return out;
 }
 
-// Keys [1, 3, 2, 8] that stand at 10, 11, 12, shifted by 1000.
+// Keys [1, 3, 2, 8] at 10, 11, 12, shifted by 1000.
 v1::RepositionRequest GoodMove() {
   v1::RepositionRequest request;
   request.mutable_old_rope()->mutable_spec()->set_pairing(
@@ -57,7 +57,7 @@ void ExpectTurned(const v1::Tensor& in, const v1::Tensor& out,
       [&visited](const check::RotatedElement& element) {
         ++visited;
         EXPECT_FALSE(element.passes_through);
-        // The core's bound, and what the frequencies' float64 adds.
+        // Core's bound, and the error of float64 frequencies.
         const double bound =
             (10 * 0x1p-24 + 1e-11) *
             static_cast<double>(std::hypot(element.x, element.y));
