@@ -63,17 +63,18 @@ absl::Status MakeError(absl::StatusCode code, ErrorReason reason,
 absl::Status FieldRequired(absl::string_view field, absl::string_view fact);
 absl::Status FieldInvalid(absl::string_view field, absl::string_view fact);
 
-// The details of a status made above; nullopt for any other.
+// Returns the details of a status made above; nullopt for any other.
 std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status);
 
-// A number for a message: the shortest text that reads back as the same one.
+// Formats a number for a message: the shortest text that reads back as the same
+// number.
 std::string NumberText(double value);
 
-// The same error with "<prefix>." in front of its field, in message and
+// Returns the error with "<prefix>." in front of its field, in message and
 // details. Returns all other statuses, also OK, unchanged.
 absl::Status Prefixed(absl::string_view prefix, const absl::Status& status);
 
-// The same error with one more entry of metadata.
+// Returns the error with one more entry of metadata.
 absl::Status WithMetadata(const absl::Status& status, absl::string_view key,
                           absl::string_view value);
 

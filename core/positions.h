@@ -40,7 +40,7 @@ struct PackedSequences {
 using Positions = std::variant<std::monostate, StartPosition, SequenceStarts,
                                PositionIds, PackedSequences>;
 
-// The field of posenc.v1.Positions that gives the numbers: "start",
+// Returns the field of posenc.v1.Positions that gives the numbers: "start",
 // "starts.values", "ids" or "packed"; "" for monostate.
 absl::string_view FieldOf(const Positions& positions);
 
@@ -105,12 +105,12 @@ absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
 using CheckReachFunction = absl::FunctionRef<absl::Status(
     const TokenPositions& positions, std::int64_t first)>;
 
-// Checks the positions start, start + 1, ... of `rows` > 0 rows, the same on
-// every axis, without listing them: there may be more rows than memory holds.
-// An encoding's positions form one interval, so all rows are good if the first
-// and the last are, and bisection finds the first bad row. Returns errors of
-// ExpandPositions with the caller's field in front ("positions.start"; index:
-// the row), and errors of `reach` unchanged.
+// Checks the positions start, start + 1, ... of `rows` > 0 rows, equal on all
+// axes, without a list: there may be more rows than memory holds. An encoding's
+// positions form one interval, so all rows are good if the first and the last
+// are, and bisection finds the first bad row. Returns errors of ExpandPositions
+// with the caller's field in front ("positions.start"; index: the row), and
+// errors of `reach` unchanged.
 absl::Status CheckConsecutive(std::int64_t start, std::int64_t rows, int axes,
                               CheckReachFunction reach);
 

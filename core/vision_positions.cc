@@ -81,7 +81,7 @@ std::int64_t OriginOf(const VisionScheme& scheme, const PatchGrid& grid,
   return tower.centered ? extent / 2 - extent : tower.first;
 }
 
-// The position of the first text token on axis a; -1 if all stand at 0.
+// The position of the first text token on axis a; -1 if all are at 0.
 std::int64_t FirstTextPosition(const VisionScheme& scheme, std::size_t a) {
   switch (scheme.tower.text) {
     case TextTokens::kOnFirstAxis:

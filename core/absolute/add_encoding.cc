@@ -69,7 +69,7 @@ absl::Status CheckShape(const AddEncodingArgs& args,
 }
 
 // Loads rows of x's dtype as T, and stores them rounded. T is the type of the
-// arithmetic: float for all dtypes but float64.
+// arithmetic: float for all dtypes except float64.
 template <typename T>
 class RowFormat {
  public:

@@ -56,7 +56,8 @@ using AbsoluteEncoding = std::variant<std::monostate, Sinusoidal, LearnedTable,
 
 struct AbsoluteExtents {
   std::int64_t dim = 0;
-  // Position axes of a token. Several are coordinates: positions must be ids.
+  // Position axes of a token. If there are several, they are coordinates, and
+  // positions must be ids.
   int axes = 1;
   // The number of a grid's rows; a grid takes no positions.
   std::optional<std::int64_t> rows;

@@ -12,8 +12,8 @@
 
 namespace posenc::core {
 
-// Errors: frequencies missing, not floating, not [axes, dim / 2] with both > 0,
-// an element not finite or beyond 2^18.
+// Errors: frequencies that are missing, not floating, or not [axes, dim / 2]
+// with both > 0; an element that is not finite or beyond 2^18.
 absl::Status ValidateFourier(const FourierFeatures& encoding);
 
 // Returns the rows of a validated encoding.

@@ -25,9 +25,9 @@ namespace posenc::core {
 // 0.5, or outside (0, 1).
 absl::Status ValidateLearned(const LearnedTable& encoding);
 
-// OUT_OF_RANGE ("positions", metadata index: of batch * tokens, counted from
-// `first`) for a negative or fractional position, and one past the table or its
-// extension.
+// Returns OUT_OF_RANGE ("positions", metadata index: of batch * tokens, counted
+// from `first`) for a negative or fractional position, or one past the table or
+// its extension.
 absl::Status CheckLearnedReach(const LearnedTable& encoding,
                                const TokenPositions& positions,
                                std::int64_t first = 0);

@@ -28,8 +28,8 @@ class AbsoluteRows {
   std::variant<TrigRows, LearnedRows<T>, GridRows<T>> rows_;
 };
 
-// OUT_OF_RANGE if a trained table has no row for a position (learned.h), whose
-// index counts from `first`.
+// Returns OUT_OF_RANGE if a trained table has no row for a position
+// (learned.h). The error's index counts from `first`.
 absl::Status CheckReach(const AbsoluteEncoding& encoding,
                         const TokenPositions& positions,
                         std::int64_t first = 0);

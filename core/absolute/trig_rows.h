@@ -16,7 +16,7 @@
 
 namespace posenc::core {
 
-// Bounds the frequencies that a request of a few bytes can ask for.
+// Bounds the number of frequencies, which a request of a few bytes can set.
 inline constexpr int kMaxAbsoluteDim = 1 << 20;
 
 // Returns factor * base^-exponent, evaluated in long double and rounded once to

@@ -20,10 +20,10 @@ namespace posenc::core {
 
 class DeltaRows {
  public:
-  // An evaluated row costs 10 times one that follows from another (AVX-512). If
-  // every anchor were evaluated, that would add a third to the cost of its 32
-  // rows; so only one anchor in 32 is, the base, and the others follow from it.
-  // 32 rows of 64 pairs are 32 KiB, which stay in L1 or close to it.
+  // Evaluating a row costs 10 times as much as computing it from another
+  // (AVX-512). Evaluating every anchor would add a third to the cost of its 32
+  // rows; so only the base, one anchor in 32, is evaluated, and gives the other
+  // anchors. 32 rows of 64 pairs are 32 KiB, which stay in L1 or close to it.
   static constexpr std::size_t kRows = 32;
   // Rows of wider encodings are evaluated one by one: their deltas and strides
   // would take more than half a MiB.
@@ -60,7 +60,7 @@ class DeltaRows {
   DeltaRows(const QuarterTurnArrays& frequencies, std::size_t step);
 
   std::size_t pitch() const { return pitch_; }
-  // Row k: cosines, then, pitch() further on, sines. The next row follows.
+  // Row k: cosines, then sines at pitch(). The next row follows.
   const double* Row(std::size_t k) const {
     return rows_.data() + 2 * k * pitch_;
   }

@@ -18,10 +18,10 @@ struct RoundedCosSin {
 };
 
 // The floats nearest to factor * cos(phi) and factor * sin(phi) of pair i of
-// the row; kernels.h says what phi is. The exact values may lie as close to
-// halfway as the larger of 2^-85 of them and 2^-90 + 2^-93 |phi| / (pi / 2) of
-// the factor: large angles are limited by their reduction
-// (angle/quarter_turns.h). The sign of a sine of 0 is unspecified.
+// the row; kernels.h defines phi. The exact values may lie as close to halfway
+// as the larger of 2^-85 of them and 2^-90 + 2^-93 |phi| / (pi / 2) of the
+// factor: large angles are limited by their reduction (angle/quarter_turns.h).
+// The sign of a sine of 0 is unspecified.
 RoundedCosSin RoundExactly(const simd::TrigRow& row, std::size_t i);
 
 // Corrects the kernel's rounding of a row, if the kernel says that this may be

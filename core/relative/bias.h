@@ -1,4 +1,4 @@
-// Additive attention biases that depend on query and key positions only, by
+// Additive attention biases that depend only on query and key positions, in
 // bias tiles: rectangles of the matrix. i is the query's position, j the key's.
 // The messages of posenc.v1 relative.proto have the formulas.
 //

@@ -1,8 +1,8 @@
 // Maps a distance between two positions to an index: T5's and DeBERTa's
 // logarithmic buckets, Shaw's clipped distance, windows of an image.
 //
-// Boundaries of logarithmic buckets are decided exactly if a rounded logarithm
-// leaves them in doubt.
+// If a rounded logarithm leaves a boundary between buckets in doubt, it is
+// computed exactly.
 
 #pragma once
 

@@ -9,7 +9,7 @@
 namespace posenc::core {
 namespace {
 
-// Indices that depend on the distance i - j alone.
+// Indices that depend only on the distance i - j.
 template <typename Index>
 class DistanceIndexRule final : public DistanceRule {
  public:
@@ -77,8 +77,8 @@ class GridRule final : public BiasTiles::Rule {
   }
 
  private:
-  // The index is linear in the coordinates, so each cell contributes a weight
-  // of its own: index(i, j) = Weight(i) - Weight(j) + Weight(last cell).
+  // The index is linear in the coordinates, so each cell contributes its own
+  // weight: index(i, j) = Weight(i) - Weight(j) + Weight(last cell).
   std::int64_t Weight(std::int64_t cell) const {
     std::int64_t weight = 0, stride = 1;
     for (std::size_t a = grid_.extents.size(); a-- > 0;) {

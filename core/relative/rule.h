@@ -40,8 +40,8 @@ class BiasTiles::Rule {
 
 using BiasRule = std::unique_ptr<const BiasTiles::Rule>;
 
-// A bias that depends on the distance i - j alone. It is computed once per
-// distance and head; the rows of a tile are that strip, shifted by one each.
+// A bias that depends only on the distance i - j. It is computed once per
+// distance and head; the rows of a tile are this strip, each shifted by one.
 class DistanceRule : public BiasTiles::Rule {
  public:
   void Fill(const BiasTileWriter& writer) const final;

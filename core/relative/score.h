@@ -8,8 +8,8 @@
 //   DeBERTa (arXiv:2006.03654), x = clip(bucket(i - j) + span, 0, 2 span - 1)
 //     q_i . k_j + q_i . position_keys[x] + k_j . position_queries[x]
 //
-// Accumulated in float64, rounded once to the scores' dtype: within
-// (D + 4) * 2^-53 * sum |terms| of exact before that rounding.
+// Accumulated in float64, rounded once to the scores' dtype: before that
+// rounding the error is at most (D + 4) * 2^-53 * sum |terms|.
 
 #pragma once
 

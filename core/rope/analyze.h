@@ -34,7 +34,7 @@ struct RopeAnalysis {
 // distance_step 0 means 1; original_max_position_embeddings 0 means the rope's.
 // `stop` is called at each distance; its error ends the analysis. Field paths:
 // "rope" (several axes, frequencies by head, NoPE), "max_distance",
-// "distance_step", "trained_length" (as the contract calls
+// "distance_step", "trained_length" (the contract's name of
 // original_max_position_embeddings), "compare_with" (several axes, frequencies
 // by head).
 absl::StatusOr<RopeAnalysis> AnalyzeRope(

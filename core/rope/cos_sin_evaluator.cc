@@ -100,9 +100,9 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
   const double factor = factor_ * HeadScale(positions);
   // Pairs are evaluated in steps whose positions, factors and float32 angles
   // fit on the stack. Angles that are sums over the axes are an exception: the
-  // kernel finds the frequencies of the next axis all pairs_ further on, so it
-  // needs all pairs at once. They have neither an axis for each pair nor xPos,
-  // so they do not use the stack.
+  // kernel expects the frequencies of the next axis after all pairs_ of one
+  // axis, so it needs all pairs at once. They have neither an axis for each
+  // pair nor xPos, so they do not use the stack.
   const bool summed = frequency_axes_ > 1 && !float32_angles_;
   const std::size_t step = summed ? pairs_ : std::min(pairs_, kStackPairs);
 

@@ -69,7 +69,7 @@ class CosSinEvaluator {
    private:
     friend class CosSinEvaluator;
 
-    // Cosines, then sines, pitch_ further on.
+    // Cosines, then sines at pitch_.
     double* base() { return rows_.data(); }
     double* row() { return rows_.data() + 2 * pitch_; }
 

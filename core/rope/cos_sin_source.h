@@ -23,7 +23,7 @@ class CosSinSource {
   virtual std::size_t pairs() const = 0;
   // Sets of frequencies: 1, or one for each head of the tensor.
   virtual std::size_t heads() const = 0;
-  // True if one row serves every token of every sequence.
+  // True if all tokens of all sequences have the same row.
   virtual bool uniform() const { return false; }
 
   // Writes [heads][2][pairs], cosines then sines, of token t of sequence b.

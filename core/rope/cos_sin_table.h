@@ -14,8 +14,8 @@ namespace posenc::core {
 
 class CosSinTable {
  public:
-  // `wide` means float64. `values` counts those of one token. `scaled` adds a
-  // factor per token (CosSinSource::HeadScale).
+  // `wide` means float64. `values` counts the cosines and sines of a token.
+  // `scaled` adds a factor per token (CosSinSource::HeadScale).
   CosSinTable(bool wide, std::size_t values, std::int64_t tokens, bool scaled);
 
   // Evaluates n tokens of sequence b, from token `first` on, into rows at, at +

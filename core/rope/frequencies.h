@@ -18,7 +18,7 @@
 
 namespace posenc::core {
 
-// A value that was filled in, and why.
+// A default that was filled in, and the reason.
 struct Assumption {
   std::string field;   // "rope_scaling.beta_fast"
   std::string value;   // "32"

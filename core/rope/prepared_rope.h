@@ -66,7 +66,7 @@ struct PreparedRope {
 
 // Gives the encoding for heads of head_dim channels. Field paths of its errors
 // are relative to the encoding's field, as ResolveSource's are. core/model
-// makes a lookup from a source (LookupOf); a cache may stand in front.
+// makes a lookup from a source (LookupOf); a cache may wrap it.
 using RopeLookup =
     std::function<absl::StatusOr<std::shared_ptr<const PreparedRope>>(
         std::int64_t head_dim)>;

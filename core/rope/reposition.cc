@@ -65,7 +65,7 @@ std::string HalvesName(const std::vector<Segment>& segments) {
       "]");
 }
 
-// The channels that keys are read from and written to, as segments that serve
+// Returns the channels that keys are read from and written to, as segments for
 // both encodings. Interleaved pairs may be cut between any two pairs, so they
 // take the other side's segments; if both sides have halves, their segments
 // must be equal.

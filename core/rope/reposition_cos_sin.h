@@ -52,7 +52,7 @@ class RepositionCosSin : public CosSinSource {
   void Fill(std::int64_t b, std::int64_t t, float* row) override;
   void Fill(std::int64_t b, std::int64_t t, double* row) override;
 
-  // OUT_OF_RANGE (metadata index) if a factor of xPos leaves float32.
+  // Returns OUT_OF_RANGE (metadata index) if a factor of xPos leaves float32.
   absl::Status CheckReach(std::int64_t batch, std::int64_t tokens);
 
  private:

@@ -291,8 +291,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
         const std::size_t offset =
             static_cast<std::size_t>(t) * heads.token_bytes +
             static_cast<std::size_t>(i) * heads.bytes + pass;
-        // A factor of 1 must leave every bit as it is: a product would turn a
-        // signalling NaN into a quiet one.
+        // A factor of 1 must not change a bit: a product would make a
+        // signalling NaN quiet.
         if (map_.scaled_ && rows.table->Scale(rows.first + t) != 1) {
           ScaleChannels(rotation, src + offset, dst + offset,
                         rows.table->Scale(rows.first + t));

@@ -261,7 +261,7 @@ struct YarnRamp {
     // The last pair is d / 2 - 1. The authors' code has d - 1, as does all
     // later code, and models were trained with it.
     high = std::min(high, d - 1);
-    // The authors' code avoids a division by zero so.
+    // The authors' code avoids a division by zero in this way.
     if (low == high) high += 0.001L;
   }
 
@@ -331,8 +331,8 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
   const Real d = 2 * static_cast<Real>(n);
   Real base = theta;
   if (const auto* ntk = std::get_if<NtkScaling>(&spec.scaling)) {
-    // The base grows so that the slowest pair is slowed down by the factor, and
-    // the fastest not at all: (base * f^(d/(d-2)))^(-(d-2)/d) =
+    // The greater base divides the frequency of the slowest pair by the factor,
+    // and keeps that of the fastest: (base * f^(d/(d-2)))^(-(d-2)/d) =
     // base^(-(d-2)/d) / f.
     if (n == 1) return TooFewPairs("ntk");
     base *= std::pow(static_cast<Real>(ntk->factor), d / (d - 2));

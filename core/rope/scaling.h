@@ -14,7 +14,7 @@
 
 namespace posenc::core {
 
-// FieldInvalid unless value is finite and > 0.
+// Returns FieldInvalid unless value is finite and > 0.
 absl::Status CheckPositive(absl::string_view field, double value);
 
 // Checks rope->spec.scaling for spec.rotary_dim, except explicit frequencies.

@@ -2,7 +2,7 @@
 // of slices, and its tensor should not be joined by a copy only to be read
 // once.
 //
-// A type says whether the bytes may be written to, as with TensorView and
+// The type tells whether the bytes may be written, as with TensorView and
 // ConstTensorView. The slices of a request may be shared with others, so they
 // are ConstPieces; code that is the only owner of the bytes makes Pieces of
 // them.

@@ -59,7 +59,7 @@ class RowMap {
 void MapRows(const RowMap& map, const ConstPieces& in, const Pieces& out,
              std::int64_t first, std::int64_t rows);
 
-// All rows of a tensor that lies in one piece.
+// Maps all rows of a tensor in one piece.
 void MapAll(const RowMap& map, const void* in, void* out);
 
 }  // namespace posenc::core

@@ -40,8 +40,8 @@ bool HasF16c() {
 #endif
 }
 
-// __builtin_cpu_supports also asks whether the system saves the registers,
-// which xsimd's own detection does not.
+// __builtin_cpu_supports, unlike xsimd's own detection, also checks that the
+// system saves the registers.
 std::vector<const KernelTable*> DetectKernels() {
   std::vector<const KernelTable*> supported;
   __builtin_cpu_init();

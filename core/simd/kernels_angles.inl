@@ -1,7 +1,7 @@
 // Cosines and sines of sums of angles. Part of kernels.inl.
 //
 // Results are sums of products in float64, each off by less than `error`, and
-// rounded to float32. kernels_doubt.inl says which of them may be rounded the
+// rounded to float32. kernels_doubt.inl finds results that may be rounded the
 // wrong way.
 
 #pragma once

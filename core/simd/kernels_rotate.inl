@@ -4,7 +4,7 @@
 // In a cache it goes token by token. From memory it fetches ahead, and on CPUs
 // with few requests in flight for each page it walks several pages at once:
 //
-//   a token of heads, whose pages take turns     |--page 0--|--page 1--| ..
+//   a token of heads, with alternating pages     |--page 0--|--page 1--| ..
 //                                                 ^ head 0   ^ head 8
 //                                                   then heads 1 and 9, ..
 //

@@ -175,9 +175,9 @@ void StoreLanes(const Real& x, Out* dst, std::size_t count) {
 }
 
 // True if a result is within 16 last places of halfway between two floats, so
-// that it may round the wrong way: the upper 24 of the 29 bits that float32
-// drops tell. Results are off by at most 4 last places. Not valid for subnormal
-// floats, which drop more bits.
+// that it may round the wrong way: it checks the upper 24 of the 29 bits that
+// float32 drops. Results are off by at most 4 last places. Not valid for
+// subnormal floats, which drop more bits.
 template <class Real>
 bool NearHalfway(const Real& x, const Real& y) {
   using Bits = xsimd::batch<std::int64_t, typename Real::arch_type>;

@@ -110,8 +110,8 @@ void RunWalk(const Walk<typename Slice::Dtype>& walk) {
         }
         from += place_step;
         to += place_step;
-        // Without this, compilers keep further loop variables, for which there
-        // are not enough general registers.
+        // Without this, compilers keep more loop variables than there are
+        // general registers.
         asm("" : "+r"(from), "+r"(to));
       }
       from += turn_gap;
