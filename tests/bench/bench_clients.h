@@ -11,7 +11,7 @@
 
 namespace posenc::bench {
 
-// Calls of one client in a stretch of time.
+// Calls of one client in a period of time.
 struct Sample {
   double seconds = 0;
   std::vector<double> latencies;  // in seconds, one per call

@@ -56,7 +56,7 @@ ServerProcess::ServerProcess(std::vector<std::string> command,
     close(log);
     return;
   }
-  // A driver that is killed leaves no server behind.
+  // If the driver is killed, the server ends, too.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   cpu_set_t cores;

@@ -13,8 +13,8 @@
 //   one_thread      the same work on one thread
 //
 // From memory, a rotation also computes its rows, as in a call; in a cache it
-// uses ready rows. Each instruction set is measured in a process of its own,
-// because a process chooses one when it starts.
+// uses ready rows. Each instruction set is measured in its own process, because
+// a process chooses one when it starts.
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -311,7 +311,7 @@ class Bench {
     Report(Compare(row, Call(c), {{"ready_table", Pass(c)}}, Clock::kThread));
   }
 
-  // As in the pool: the caller and idle threads take tiles.
+  // Spreads tiles like the pool: the caller and idle threads take them.
   void Threads(Case c, bool busy) {
     c.name = busy ? "two threads, core busy" : "two threads";
     const CoreRow row = RowOf(c);

@@ -18,7 +18,7 @@ using Call = std::function<void()>;
 
 extern "C" {
 
-// As GetServerInfo names it.
+// Returns GetServerInfo's name of the instruction set.
 const char* PosencIsa() { return posenc::simd::ActiveKernels().name; }
 
 // Makes a whole call on [tokens, heads, head_dim], for PosencRun. dtype is

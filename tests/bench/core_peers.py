@@ -35,8 +35,8 @@ SIZES = (
     ("memory", 64 << 20),
     ("memory", 256 << 20),
 )
-# Number in posenc.v1.Dtype, bytes, and by how much peers may differ: their tables
-# and sums have this precision, numbers are up to 5.
+# Number in posenc.v1.Dtype, bytes, and the allowed difference of peers: their
+# tables and sums have this precision, and numbers are up to 5.
 DTYPES = {"float32": (1, 4, 1e-4), "float16": (2, 2, 2e-2), "bfloat16": (3, 2, 2e-1)}
 
 

@@ -2,7 +2,7 @@
 # ApplyRope over sockets, against plain echo and against servers that people
 # would write themselves, in Go, Rust and Python.
 #   rpc.sh BIN_DIR WORK_DIR [ARGUMENT...]
-# Arguments go to posenc-rpc-bench. WORK_DIR keeps what is built for it. A
+# Arguments go to posenc-rpc-bench. WORK_DIR keeps the built programs. A
 # server whose toolchain or packages are not available is left out.
 set -euo pipefail
 

@@ -1,4 +1,4 @@
-"""Processes under test, and what /proc says of them."""
+"""Processes under test, and their figures from /proc."""
 import contextlib
 import os
 import resource

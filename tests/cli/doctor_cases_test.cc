@@ -100,7 +100,7 @@ TEST_F(DoctorCasesTest, ReadersAreAsFarApartAsPeopleMeasured) {
        20000, 0.627, 0.0005},
       {"unsloth 6197", unscaled(llama32_3b), "config.new-spelling-only",
        "mlx-lm", 29696, 0.60, 0.005},
-      // The score is not yet at its least when answers turn bad.
+      // Answers become bad before the score reaches its minimum.
       {"llama-models 241, 1B", by_8(llama32), "config.both-spellings",
        "llama.cpp", 80000, 0.787, 0.0005},
       {"llama-models 241, 3B", by_8(llama32_3b), "config.both-spellings",

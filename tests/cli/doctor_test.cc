@@ -171,7 +171,7 @@ TEST_F(DoctorTest, JsonHasEveryField) {
   EXPECT_EQ(output["length"], 131072);
   EXPECT_EQ(output["summary"],
             (Json{{"error", 1}, {"warning", 1}, {"note", 0}}));
-  // vLLM runs no configuration whose types differ.
+  // vLLM refuses configurations whose types differ.
   ASSERT_NE(FindId(output, "readers.refuses"), nullptr);
   const Json& input = output["inputs"][0];
   EXPECT_EQ(input["path"], Path("config.json"));

@@ -3,7 +3,7 @@
 # in turn while a third process of the pod calls. Part of cluster.sh, whose
 # functions and variables it uses.
 
-# Calls a second, and seconds of a row: a killed container is back within two.
+# Calls per second, and seconds of a row: a killed container is back within two seconds.
 sidecar_rate=100
 sidecar_seconds=20
 
@@ -86,8 +86,8 @@ share_memory() {
 
   printf '\n%-46s %7s %7s %12s %7s  %s\n' "$sidecar_rate calls a second in shared memory" calls failed \
     "longest" took errors
-  # Between the end of the server and its return each call fails at once, unless
-  # it may be retried; kubelet takes a second or two.
+  # While the server is down, each call fails at once, unless it may be retried;
+  # kubelet takes a second or two.
   shared_row "server killed; in place" $((10 * sidecar_rate)) application posenc --shared-memory in-place
   fresh_pod
   shared_row "server killed; out of place, with retries" $((10 * sidecar_rate)) application posenc --shared-memory out-of-place

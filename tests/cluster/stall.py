@@ -3,10 +3,10 @@
 
 usage: stall.py DNS_SERVER NAME PORT SENDERS
 
-Each sender has a connection of its own, with the headers of an ApplyRope and
-eight bytes of a message of 1 MiB. It answers pings, and never sends another
-byte. NAME is looked up every second, so that a new replica gets its SENDERS.
-Ended senders begin again while the name has their replica; senders at other
+Each sender has its own connection, with the headers of an ApplyRope and eight
+bytes of a message of 1 MiB. It answers pings, and never sends another byte.
+NAME is looked up every second, so that a new replica gets its SENDERS. Ended
+senders begin again while the name has their replica; senders at other
 replicas stay until the replica closes them.
 
 Prints at the end: BEGUN MOST_AT_A_TIME REPLICAS_SEEN

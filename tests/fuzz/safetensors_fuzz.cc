@@ -18,7 +18,8 @@ void Demand(bool holds) {
   if (!holds) std::abort();
 }
 
-// Each tensor begins where the one before ends, and the last ends the data.
+// Each tensor begins at the end of the previous one, and the last ends the
+// data.
 void DemandCover(const Safetensors& file, absl::Span<const char> data) {
   const char* next = data.data();
   for (const SafetensorsEntry& entry : file.entries) {

@@ -1,5 +1,5 @@
-"""Servers for the clients' tests, on free loopback ports, and what they need:
-certificates and tokens."""
+"""Servers for the clients' tests, on free loopback ports, with certificates
+and tokens."""
 
 import contextlib
 import os

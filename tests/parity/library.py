@@ -47,7 +47,7 @@ CLASSES = {
 }
 
 
-# Keys without whose value a type does not rotate.
+# A type rotates only if these keys have these values.
 SWITCHES = {
     "esm": {"position_embedding_type": "rotary"},
     "evolla_sa_prot": {"position_embedding_type": "rotary"},

@@ -17,7 +17,7 @@ import spellings
 SEED = 20261123
 PRESETS = pathlib.Path(__file__).parents[2] / "core/model/presets"
 
-# Groups of names under which files give one value.
+# Groups of names for the same value in files.
 NAMES = [("hidden_size", "n_embd", "d_model", "dim"),
          ("num_attention_heads", "n_head", "n_heads", "num_heads"),
          ("num_hidden_layers", "n_layer", "num_layers"),
@@ -163,7 +163,7 @@ class Rewrite(damage.Damage):
             for kind in kinds}
 
     def moved(self):
-        """A key of the dict beside it, or the reverse."""
+        """Moves a key of the dict beside it, or the reverse."""
         part = self._part()
         name = self._chance.choice(["rope_parameters", "rope_scaling"])
         rope = part.get(name)
@@ -180,7 +180,7 @@ class Rewrite(damage.Damage):
                 rope[key] = part.pop(key)
 
     def lifted(self):
-        """Keys of the part at the top of the file, or the reverse."""
+        """Moves keys of the part to the top of the file, or the reverse."""
         part = self._part()
         if part is self._values:
             return
@@ -201,7 +201,8 @@ class Rewrite(damage.Damage):
             self._values[self._path[0]] = {}
 
     def flat(self):
-        """A part's keys at the top of the file, and no part."""
+        """Moves a part's keys to the top of the file, and removes the
+        part."""
         part = self._part()
         if part is not self._values:
             self._values.pop(self._path[0], None)

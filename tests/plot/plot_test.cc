@@ -156,7 +156,7 @@ TEST(HeatMapTest, NumbersStandAtTheMiddleOfTheirCellsAndMaskedOnesAreGrey) {
   for (const Mark& mark : scene.marks) {
     const auto* const label = std::get_if<Label>(&mark);
     if (label == nullptr || label->text != "5") continue;
-    // The baseline of a text lies 4 pixels below its middle.
+    // The baseline of a text is 4 pixels below its middle.
     EXPECT_NEAR(label->at.y - 4, cells->at.y + cells->height / 4, 1e-9);
   }
 }

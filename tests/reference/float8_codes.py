@@ -29,7 +29,8 @@ def random_bits(count):
 
 
 def random_floats(count):
-    """Signs, fractions, and exponents of 2^-27 to 2^36."""
+    """Returns numbers of both signs, with all fractions, and exponents of 2^-27 to
+    2^36."""
     bits = random_bits(count)
     return ((bits & 0x807FFFFF) | ((100 + (bits >> 23) % 64) << 23)).astype(np.uint32).view(np.float32)
 

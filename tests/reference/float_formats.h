@@ -52,8 +52,8 @@ inline std::uint16_t Encode16(const Format16& format, double x) {
   // An integer number of units in the last place; scaling is exact.
   const double units =
       std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent));
-  // Counting on from the first number with this exponent carries into the next
-  // exponent, and from the largest finite number into infinity.
+  // Counting from the first number with this exponent carries into the next
+  // exponent, and past the largest finite number into infinity.
   const double code =
       units + std::ldexp(exponent + bias - 1, format.mantissa_bits);
   const int bits = code < infinity ? static_cast<int>(code) : infinity;

@@ -19,7 +19,7 @@ struct Encodings {
   const char* name;
   core::RopeSpec from, to;
   std::int64_t axes = 1;
-  // Lengths for the scalings that depend on one.
+  // Lengths for scalings that depend on them.
   std::int64_t from_length = 4096, to_length = 4096;
   // Positions stay within [0, reach], so that the keys of xPos fit in float16.
   double reach = 60000;

@@ -46,7 +46,7 @@ class Rotation:
         return -phi if self.spec.get("reverse") else phi
 
     def decay(self, pair, position, for_keys):
-        """xPos: zeta^((p - center) / scale_base), or its inverse."""
+        """Returns xPos' zeta^((p - center) / scale_base), or its inverse."""
         xpos = self.spec.get("xpos")
         if xpos is None:
             return mpf(1)

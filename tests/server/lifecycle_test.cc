@@ -123,8 +123,9 @@ TEST_F(LifecycleTest, DrainFinishesCallsAndRefusesNewOnes) {
   ASSERT_TRUE(watch.Read(&health));
   EXPECT_EQ(health, kServing);
 
-  // Nothing reads its response yet, so it is in progress. Its headers arrive
-  // with the first bytes of the response: the handler has returned by then.
+  // Its client has not read the response yet, so it is in progress. Its headers
+  // arrive with the first bytes of the response: the handler has returned by
+  // then.
   const std::shared_ptr<grpc::Channel> other = Connect(server_->addresses()[0]);
   RawCall slow(other, absl::StrCat("/", kService, "/BuildTable"));
   slow.WriteLast(request.SerializeAsString());

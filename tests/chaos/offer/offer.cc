@@ -17,7 +17,7 @@ constexpr int kDeadlineExceeded = 4, kResourceExhausted = 8, kUnavailable = 14;
 constexpr std::int64_t kTick = 100'000;
 constexpr std::int64_t kLongestSleep = 1'000'000;
 
-// Of calls that are due together, this many go to one connection, so that their
+// This many calls that are due together go to one connection, so that their
 // headers go out in one write.
 constexpr std::size_t kBatch = 8;
 

@@ -78,7 +78,7 @@ def good_call(stream):
             + h2.frame(h2.DATA, h2.END_STREAM, stream, h2.message()))
 
 
-# Each name says what is wrong.
+# Each name states the fault.
 CASES = {
     "no preface, but HTTP/1": without_preface(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
     "no preface, but a TLS hello": without_preface(b"\x16\x03\x01\x02\x00" + os.urandom(512)),

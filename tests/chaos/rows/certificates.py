@@ -35,7 +35,7 @@ class Authority:
                 "-subj", "/CN=posenc test CA")
 
     def issue(self, name, days="30"):
-        """A new key and certificate NAME.key and NAME.pem, written whole."""
+        """Writes a new key and certificate NAME.key and NAME.pem, each at once."""
         key, request, pem = (self.path(f"new.{end}") for end in ("key", "csr", "pem"))
         names = self.path("names")
         with open(names, "w", encoding="ascii") as file:

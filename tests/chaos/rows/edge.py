@@ -1,5 +1,5 @@
 """deploy/envoy.yaml in front of a server: calls of all kinds pass, and attacks
-on the RPC library stop. Envoy comes as a wheel, into a folder of its own."""
+on the RPC library stop. Envoy is installed as a wheel, in its own folder."""
 import os
 import socket
 import subprocess

@@ -155,7 +155,7 @@ def one_multiple(world, kind, server, peak_rate, before, multiple, share, refusa
     # If the generator itself is late, the figures do not describe the server.
     world.add("R2", f"{name}: the generator was late, and used of its core", "-",
               f"p99 {ms(seen['send_delay_p99_ms'])}, {seen['cpu']:.0%}", None)
-    # Two halts of 50 ms in 3 s are a p99 of 50 ms.
+    # Two pauses of 50 ms in 3 s make p99 50 ms.
     world.add("R2", f"{name}: the server's core stood still for over 20 ms", "-",
               f"{len(halts)} times, {ms(1000 * max((long for _, long in halts), default=0))} "
               f"at most", None)

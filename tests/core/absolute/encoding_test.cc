@@ -1,5 +1,5 @@
-// Values of every absolute encoding against __float128, straight from the
-// formulas of absolute.proto.
+// Values of every absolute encoding against __float128, from the formulas of
+// absolute.proto.
 
 #include "core/absolute/encoding.h"
 

@@ -356,8 +356,8 @@ TEST_P(InfinityTest, NansAndInfinitiesStayInTheirPairs) {
             ASSERT_EQ(data.Result(dst, second), data.Result(finite, second));
           }
         }
-        // If both are infinite, one of difference and sum has no value,
-        // whatever the signs in the table.
+        // If both are infinite, either the difference or the sum has no value,
+        // for any signs in the table.
         data.SetSource(SecondOf(pairing, pairs, special), INFINITY);
         const Bytes both = data.Run(*kernels_, false);
         const double x = data.Result(both, FirstOf(pairing, pairs, special));

@@ -39,7 +39,8 @@ std::string Request(const std::string& service) {
                       service);
 }
 
-// A peer who sends a call's headers and three bytes of a message of a megabyte.
+// Returns a peer that has sent a call's headers and three bytes of a message of
+// a megabyte.
 Socket HalfAMessage(const std::string& address, const std::string& path) {
   Socket socket(address);
   socket.Send(kPreface + kSettings + CallHeaders(path, 1) +

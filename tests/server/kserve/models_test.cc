@@ -463,7 +463,7 @@ TEST_F(ModelsTest, TypedContentsAreTheSameTensors) {
   ExpectNothingInFlight();
 }
 
-// As from a writer that does not sort fields.
+// Like a writer that does not sort fields.
 TEST_F(ModelsTest, BytesMayComeBeforeTheirInputs) {
   Request request =
       InferRequest("apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},

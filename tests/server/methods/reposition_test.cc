@@ -39,7 +39,8 @@ v1::RepositionRequest GoodMove() {
   return request;
 }
 
-// Every key of token t rotated, half-split, by the angles of movement(t).
+// Expects every key of token t to be rotated, half-split, by the angles of
+// movement(t).
 void ExpectTurned(const v1::Tensor& in, const v1::Tensor& out,
                   absl::FunctionRef<long double(std::int64_t)> movement) {
   ASSERT_EQ(out.dtype(), v1::DTYPE_FLOAT32);
