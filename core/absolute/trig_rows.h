@@ -31,7 +31,7 @@ class TrigRows {
   TrigRows(SinusoidalOrder order, std::size_t dim, std::size_t axes,
            QuarterTurnArrays frequencies);
 
-  // The row at this position is zero.
+  // Makes the row at this position zero.
   void set_zero_position(double position) { zero_position_ = position; }
 
   std::size_t dim() const { return dim_; }

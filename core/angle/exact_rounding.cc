@@ -81,8 +81,8 @@ Wide Series(const Wide& x, int first) {
   return sum;
 }
 
-// The nearest float. It is the rounding of `high`, unless `high` is halfway
-// between two floats.
+// Rounds to the nearest float. `low` matters only if `high` is halfway between
+// two floats.
 float Round(const Wide& x) {
   const auto rounded = static_cast<float>(x.high);
   const double rest = x.high - static_cast<double>(rounded);

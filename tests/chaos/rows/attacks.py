@@ -217,7 +217,8 @@ def endless_string(address):
 
 
 def many_streams(address):
-    """Calls beyond the limit that the server's settings announce, unacknowledged."""
+    """Calls beyond the limit in the server's settings, which the case never
+    acknowledges."""
     connection = opened(address)
     for i in range(2000):
         if not connection.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 2 * i + 1, GOOD)):

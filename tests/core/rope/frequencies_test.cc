@@ -134,7 +134,8 @@ TEST(ScalingTest, UntruncatedRampOfGptOssRunsFrom8To17) {
   yarn.truncate = false;
   const ResolvedRope plain = Resolve(Plain(64, 150000));
   const ResolvedRope scaled = Resolve(With(Plain(64, 150000), yarn));
-  // The ramp ends at 8.0928 and 17.398: the values of its pairs give both ends.
+  // The ramp ends at 8.0928 and 17.398, which follow from the values of its
+  // pairs.
   const auto ramp = [&](int i) {
     return (1 - scaled.inv_freq[i] / plain.inv_freq[i]) / (1 - 1.0 / 32);
   };
