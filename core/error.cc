@@ -16,11 +16,11 @@ namespace {
 // Details travel in the status as payloads: strings "<length>:<bytes>", one
 // after the other. In the first payload they are reason, field, then the
 // metadata, key and value alternating; in the second, which most statuses lack,
-// field and fact of what else is wrong.
+// field and fact of each further fault.
 constexpr char kPayloadUrl[] = "posenc.error";
 constexpr char kMoreUrl[] = "posenc.more";
-// Further ones are not kept: trailers hold fewer, and each is compared with
-// all.
+// Further faults are dropped: trailers hold fewer, and each fault is compared
+// with all others.
 constexpr std::size_t kMostFaults = 64;
 
 void AppendString(absl::string_view text, std::string* payload) {
@@ -121,7 +121,7 @@ std::string NumberText(double value) {
 absl::Status Prefixed(absl::string_view prefix, const absl::Status& status) {
   std::optional<ErrorDetails> details = GetErrorDetails(status);
   if (!details.has_value() || prefix.empty()) return status;
-  // A field that is empty is the prefix itself.
+  // An empty field becomes the prefix itself.
   absl::Status prefixed(status.code(),
                         details->field.empty()
                             ? absl::StrCat(prefix, ": ", status.message())

@@ -1,9 +1,9 @@
 // Errors of the core: an absl::Status whose message is "<field>: <fact with
 // numbers>; <rule or remedy>", and which carries a reason for machines.
 //
-// Field paths use proto names and are relative to the argument that a function
-// was given ("scaling.factor"); callers that hold it in a larger message add
-// what stands in front with Prefixed ("rope.spec").
+// Field paths use proto names and are relative to a function's argument
+// ("scaling.factor"). Callers that hold it in a larger message prepend the path
+// of that field with Prefixed ("rope.spec").
 
 #pragma once
 
@@ -40,7 +40,7 @@ enum class ErrorReason {
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
-// What else is wrong with a request: "<field>: <fact>".
+// A further fault of a request: "<field>: <fact>".
 struct Fault {
   std::string field;
   std::string fact;
@@ -50,7 +50,7 @@ struct ErrorDetails {
   ErrorReason reason;
   std::string field;        // empty if the request as a whole is meant
   ErrorMetadata metadata;   // without "field"
-  std::vector<Fault> more;  // found together with it
+  std::vector<Fault> more;  // further faults of the request
 };
 
 // Status with `code`, message "<field>: <fact>" ("<fact>" if field is
@@ -63,36 +63,37 @@ absl::Status MakeError(absl::StatusCode code, ErrorReason reason,
 absl::Status FieldRequired(absl::string_view field, absl::string_view fact);
 absl::Status FieldInvalid(absl::string_view field, absl::string_view fact);
 
-// The details of a status made above; nullopt for any other.
+// Returns the details of a status made above; nullopt for any other.
 std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status);
 
-// A number for a message: the shortest text that reads back as the same one.
+// Formats a number for a message: the shortest text that reads back as the same
+// number.
 std::string NumberText(double value);
 
-// The same error with "<prefix>." in front of its field, in message and
-// details. Other statuses, OK among them, come back as they are.
+// Returns the error with "<prefix>." in front of its field, in message and
+// details. Returns all other statuses, also OK, unchanged.
 absl::Status Prefixed(absl::string_view prefix, const absl::Status& status);
 
-// The same error with one more entry of metadata.
+// Returns the error with one more entry of metadata.
 absl::Status WithMetadata(const absl::Status& status, absl::string_view key,
                           absl::string_view value);
 
-// What independent checks of a request find, so that its sender hears of all
-// faults at once.
+// Collects the errors of independent checks of a request, so that one response
+// lists them all.
 class Faults {
  public:
-  // Notes an error, unless one of its field was noted before. Returns whether
-  // the status was OK.
+  // Notes an error, unless an earlier one has the same field. Returns
+  // status.ok().
   bool Note(const absl::Status& status);
 
   bool none() const { return first_.ok(); }
 
-  // The first error that was noted, its details with the others. OK: none.
+  // Returns the first noted error, with the others in its details; OK if none.
   absl::Status status() const;
 
  private:
   absl::Status first_;
-  std::vector<Fault> all_;  // the first one's too
+  std::vector<Fault> all_;  // includes the first error
 };
 
 }  // namespace posenc::core

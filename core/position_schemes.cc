@@ -13,7 +13,8 @@
 namespace posenc::core {
 namespace {
 
-// Positions are at most 2^31 (posenc.v1.Positions), int32 ones one less.
+// Positions are at most 2^31 (posenc.v1.Positions), int32 positions are at most
+// 2^31 - 1.
 constexpr std::int64_t kMaxInt32 = 2147483647;
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 62;
 constexpr int kMultimodalAxes = 3;
@@ -138,7 +139,7 @@ absl::StatusOr<PositionExtents> Validate(const ContextParallelScheme& split) {
   return PositionExtents{Dtype::kInt32, {Sum(split.lengths) / split.size}};
 }
 
-// Checks offsets or steps: finite, and as many as there are extents, or none.
+// Checks offsets or steps: all finite, and none or one for each extent.
 absl::Status CheckPerAxis(absl::string_view field,
                           const std::vector<double>& values, std::size_t axes) {
   if (!values.empty() && values.size() != axes) {
@@ -244,8 +245,8 @@ struct MergedGrid {
   std::int64_t time, height, width;
   double time_step;
 
-  // index * time_step, cut to an integer. The product is in float64, as torch
-  // has it with a float64 step.
+  // index * time_step, truncated to an integer. The product is in float64, as
+  // in torch with a float64 step.
   double TimePosition(std::int64_t index) const {
     return std::trunc(static_cast<double>(index) * time_step);
   }
@@ -292,7 +293,7 @@ absl::Status CheckVision(const std::string& field, const VisionGrid& vision) {
   return absl::OkStatus();
 }
 
-// How far a sequence has come after some of its spans.
+// The state of a sequence after some of its spans.
 struct Walk {
   std::int64_t next = 0;  // one past the greatest position
   std::int64_t tokens = 0;
@@ -358,9 +359,9 @@ absl::StatusOr<PositionExtents> Validate(const MultimodalScheme& scheme) {
                          walk.next - walk.tokens};
 }
 
-// The number of positions that are kept: all of them, as long as the cache of
-// sinks + window is not full. Each of the two may be greater than the length
-// and is cut to it first, as their sum could overflow.
+// The number of kept positions: all of them until the cache of sinks + window
+// is full. Each of the two is cut to the length first, as their sum could
+// overflow.
 std::int64_t Kept(const AttentionSinkScheme& scheme) {
   return std::min(std::min(scheme.sinks, scheme.length) +
                       std::min(scheme.window, scheme.length),
@@ -435,9 +436,9 @@ void Fill(const ContextParallelScheme& split, const TensorView& ids) {
 }
 
 // The index on `axis` of cell number `cell`. Cells are row-major. With
-// merge_size m the last two axes are cut into blocks of m * m cells, which a
-// vision tower merges into one token, so that a block's cells follow each
-// other:
+// merge_size m the last two axes are cut into blocks of m * m cells, and the
+// cells of a block follow each other, as a vision tower merges them into one
+// token:
 //
 //   m = 2, cells of a 2 x 4 grid    0 1 | 4 5
 //                                   2 3 | 6 7

@@ -29,8 +29,8 @@ struct PaddedScheme {
   std::int64_t padding_position = 0;
 };
 
-// [T]: the tokens of one device, chunks `rank` and 2 * size - 1 - `rank` of
-// each sequence's 2 * size.
+// [T]: the tokens of one device: chunks `rank` and 2 * size - 1 - `rank` of the
+// 2 * size chunks of each sequence.
 struct ContextParallelScheme {
   std::vector<std::int64_t> lengths;
   std::int32_t size = 0;
@@ -38,7 +38,8 @@ struct ContextParallelScheme {
 };
 
 // [axes, cells]: offsets[a] + steps[a] * index; float64 if offsets or steps are
-// given. merge_size: in blocks of merge_size^2 cells of the last two axes.
+// given. With merge_size, cells come in blocks of merge_size^2 cells of the
+// last two axes.
 struct GridScheme {
   std::vector<std::int64_t> extents;
   std::vector<double> offsets;
@@ -54,14 +55,14 @@ struct VisionGrid {
   std::optional<double> time_step;
 };
 
-// [3, T] (time, height, width), as Qwen2-VL has it.
+// [3, T] (time, height, width), as in Qwen2-VL.
 struct MultimodalScheme {
   // Text tokens, or a grid of patches. monostate: empty, an error.
   std::vector<std::variant<std::monostate, std::int64_t, VisionGrid>> spans;
 };
 
-// [T]: the first `sinks` and the last `window` of `length` positions; all of
-// them if there are no more than that.
+// [T]: the first `sinks` and the last `window` of `length` positions; all
+// positions if `length` is not greater than their sum.
 struct AttentionSinkScheme {
   std::int64_t sinks = 0;
   std::int64_t window = 0;

@@ -1,8 +1,8 @@
 // The positions of a batch's tokens: one per token and axis.
 //
-// Of the four kinds (posenc.v1.Positions), `start`, `starts` and `packed` give
-// a token the same position on every axis; `ids` may differ by axis, its first
-// extent then being the axes. |position| <= 2^31; fractional ids are kept.
+// The kinds `start`, `starts` and `packed` (posenc.v1.Positions) give a token
+// the same position on every axis. `ids` may differ by axis; its first extent
+// is then the number of axes. |position| <= 2^31; fractional ids are kept.
 
 #pragma once
 
@@ -40,22 +40,22 @@ struct PackedSequences {
 using Positions = std::variant<std::monostate, StartPosition, SequenceStarts,
                                PositionIds, PackedSequences>;
 
-// The field of posenc.v1.Positions that gives the numbers: "start",
+// Returns the field of posenc.v1.Positions that gives the numbers: "start",
 // "starts.values", "ids" or "packed"; "" for monostate.
 absl::string_view FieldOf(const Positions& positions);
 
-// A position for a message: 400000, for which NumberText says 4e+05.
+// Formats a position for a message: 400000, where NumberText gives 4e+05.
 std::string PositionText(double position);
 
-// The extents that positions are laid over.
+// The extents of the tokens that get positions.
 struct TokenExtents {
   std::int64_t batch = 1;   // 1 for a packed batch
   std::int64_t tokens = 0;  // per sequence; all tokens of a packed batch
   bool packed = false;      // layout THD
 };
 
-// Positions in float64, which holds those of every kind exactly. If shared(),
-// those of one sequence serve all.
+// Positions in float64, which holds every kind exactly. If shared(), all
+// sequences have the same positions.
 class TokenPositions {
  public:
   // [axes, batch or 1, tokens], row-major.
@@ -82,18 +82,17 @@ class TokenPositions {
   std::int64_t tokens_;
 };
 
-// How many of these positions, from the first on, stand at p, p + 1, p + 2, ...
-// There is at least one.
+// Returns how many of these positions, from the first on, are p, p + 1, p + 2,
+// ... Expects at least one position.
 std::int64_t RunLength(absl::Span<const double> positions);
 
 // Expands positions of any kind. `axes` is the encoding's number of position
 // axes; `needs_ids` says that every axis must be given (ASSIGNMENT_PER_AXIS
-// and explicit frequencies of several axes), so that only `ids` will do.
-// Errors name fields relative to Positions: "ids.shape",
-// "packed.cu_seqlens[3]", "starts.values"; a missing kind (if there are
-// tokens) is FieldRequired with an empty field, which Prefixed turns into the
-// caller's "positions".
-//   FieldInvalid: starts with THD, packed without, ids of another dtype.
+// and explicit frequencies of several axes), so only `ids` are valid. Errors
+// name fields relative to Positions: "ids.shape", "packed.cu_seqlens[3]",
+// "starts.values"; a missing kind (if there are tokens) is FieldRequired with
+// an empty field, which Prefixed turns into the caller's "positions".
+//   FieldInvalid: starts with THD, packed without THD, ids of another dtype.
 //   kShapeMismatch: ids or starts of the wrong shape.
 //   kPositionOutOfRange (OUT_OF_RANGE): NaN, infinite or beyond 2^31, with
 //   metadata index.
@@ -101,17 +100,17 @@ absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
                                                const TokenExtents& extents,
                                                int axes, bool needs_ids);
 
-// Whether an encoding has rows for these positions; an error's index counts
-// from `first`.
+// Returns OK if an encoding has rows for these positions; an error's index
+// counts from `first`.
 using CheckReachFunction = absl::FunctionRef<absl::Status(
     const TokenPositions& positions, std::int64_t first)>;
 
-// Checks the positions start, start + 1, ... of `rows` > 0 rows, the same on
-// every axis, without listing them: there may be more rows than memory holds.
-// What an encoding has is one interval of positions, so the first and the last
-// row tell whether all are good, and bisection finds the first bad one.
-// Errors as ExpandPositions, but with the caller's field in front
-// ("positions.start"; index: the row), and those of `reach` as they are.
+// Checks the positions start, start + 1, ... of `rows` > 0 rows, equal on all
+// axes, without a list: there may be more rows than memory holds. An encoding's
+// positions form one interval, so all rows are good if the first and the last
+// are, and bisection finds the first bad row. Returns errors of ExpandPositions
+// with the caller's field in front ("positions.start"; index: the row), and
+// errors of `reach` unchanged.
 absl::Status CheckConsecutive(std::int64_t start, std::int64_t rows, int axes,
                               CheckReachFunction reach);
 

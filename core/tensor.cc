@@ -32,8 +32,8 @@ struct Format {
   int mantissa;
   int min_exponent;  // of the smallest normal number
   int largest;       // magnitude of the largest finite number
-  int overflow;      // of what follows it: infinity, or NaN if there is none
-  int nan;           // of the NaN that any NaN becomes
+  int overflow;      // of what follows it: infinity or NaN
+  int nan;           // of the code that every NaN becomes
 };
 constexpr Format kBinary16 = {0x8000, 10, -14, 0x7bff, 0x7c00, 0x7e00};
 constexpr Format kBfloat16Format = {0x8000, 7, -126, 0x7f7f, 0x7f80, 0x7fc0};

@@ -1,5 +1,5 @@
-// Views of dense tensors that somebody else owns: row-major, little-endian,
-// no padding, any alignment.
+// Views of dense tensors, which they do not own: row-major, little-endian, no
+// padding, any alignment.
 
 #pragma once
 
@@ -26,8 +26,8 @@ enum class Dtype {
   kFloat8E5m2 = 8,
 };
 
-// What becomes of results past the largest finite number of an FP8 dtype, and
-// of infinity. Numbered as posenc.v1.Saturation.
+// The value that infinity and results past the largest finite number of an FP8
+// dtype become. Numbered as posenc.v1.Saturation.
 enum class Saturation {
   kUnspecified = 0,
   kFinite = 1,  // the largest finite number
@@ -40,8 +40,8 @@ std::size_t DtypeSize(Dtype dtype);
 // "float32", "bfloat16", ...
 absl::string_view DtypeName(Dtype dtype);
 
-// True for float32, float16, bfloat16 and float64: the dtypes of everything
-// that is encoded, and of what encodes it.
+// True for float32, float16, bfloat16 and float64: the dtypes of encoded
+// tensors and of encodings.
 bool IsFloating(Dtype dtype);
 
 // True for the FP8 dtypes, which only heads and weights may have.
@@ -49,12 +49,12 @@ bool IsFloat8(Dtype dtype);
 
 using Shape = std::vector<std::int64_t>;
 
-// "[2, 8, 4, 64]"; of more than 16 extents the first 16 and how many follow.
+// Returns "[2, 8, 4, 64]"; after 16 extents, only how many follow.
 std::string ShapeToString(const Shape& shape);
 
-// Number of elements; FieldInvalid("shape", ...) if an extent is negative or
-// the product of those that are not 0 exceeds 2^62: a zero elsewhere does not
-// excuse an overflow of the others.
+// Returns the number of elements. FieldInvalid("shape", ...) if an extent is
+// negative or the product of the nonzero extents exceeds 2^62: a zero does not
+// excuse an overflow.
 absl::StatusOr<std::int64_t> ElementCount(const Shape& shape);
 
 struct ConstTensorView {
@@ -69,12 +69,12 @@ struct TensorView {
   void* data = nullptr;
 };
 
-// Element i of a tensor of any dtype, widened. Slow: for positions and small
-// inputs only.
+// Returns element i of a tensor of any dtype, widened. Slow: for positions and
+// small inputs only.
 double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i);
 
 // Rounds `value` once to `dtype`, nearest even, and stores it as element i. FP8
-// as Saturation::kNone has it; NaN becomes 0x7f.
+// follows Saturation::kNone, and NaN becomes 0x7f.
 void StoreDouble(double value, const TensorView& tensor, std::int64_t i);
 
 }  // namespace posenc::core

@@ -10,13 +10,13 @@
 
 namespace posenc::core {
 
-// A text with its control characters escaped: names and values of files may
-// hold anything, and what is printed of them is one line. Of a longer one the
-// first bytes, without a character that would be cut, and "...".
+// Returns `text` with its control characters escaped, so that it prints as one
+// line. A result of more than `most` bytes is cut between characters and ends
+// in "...".
 std::string OneLine(absl::string_view text,
                     std::size_t most = std::string::npos);
 
-// How many changes of one letter turn `a` into `b`. An exchange of two
+// Returns how many changes of one letter turn `a` into `b`. An exchange of two
 // neighbours counts as one (Damerau 1964, optimal string alignment).
 int EditDistance(absl::string_view a, absl::string_view b);
 

@@ -11,8 +11,8 @@
 namespace posenc::core {
 namespace {
 
-// A grid's extent on an axis; greater ones would not be int32 positions, and
-// products of three are below 2^62.
+// The largest extent on an axis: its positions are int32, and the product of
+// three extents is below 2^62.
 constexpr std::int64_t kMaxExtent = 1 << 20;
 constexpr std::int64_t kMaxText = 1 << 30;
 
@@ -81,7 +81,7 @@ std::int64_t OriginOf(const VisionScheme& scheme, const PatchGrid& grid,
   return tower.centered ? extent / 2 - extent : tower.first;
 }
 
-// The position of the first text token on axis a; -1 if all stand at 0.
+// The position of the first text token on axis a; -1 if all are at 0.
 std::int64_t FirstTextPosition(const VisionScheme& scheme, std::size_t a) {
   switch (scheme.tower.text) {
     case TextTokens::kOnFirstAxis:

@@ -10,29 +10,29 @@
 
 namespace posenc::core {
 
-// What a scheme of positions comes to (position_schemes.h).
+// The result of validating a scheme (position_schemes.h).
 struct PositionExtents {
   Dtype dtype = Dtype::kInt32;
   Shape shape;
-  // The position at which decoding goes on; for multimodal batches, and for
-  // attention sinks (counted in the cache).
+  // The position of the next decoded token. Set for multimodal batches and for
+  // attention sinks (there counted in the cache).
   std::int64_t next_position = 0;
   // Multimodal: next_position minus the number of tokens.
   std::int64_t delta = 0;
 };
 
-// kStill: patches stand at 0 on it.
+// Every patch is at 0 on kStill.
 enum class GridAxis { kTime, kHeight, kWidth, kStill };
 
-// Where text that comes before the patches stands.
+// Positions of the text tokens before the patches.
 enum class TextTokens {
-  kNone,         // none is taken
+  kNone,         // text is refused
   kAtZero,       // at 0 on every axis (FLUX)
-  kOnFirstAxis,  // 0, 1, ... there, where patches follow: time counts on from
-                 // the number of text tokens (Lumina 2)
-  kOnLastAxis,   // 0, 1, ... there (FLUX.2)
-  kPastGrid,     // m, m + 1, ... on every axis, m half of the greatest height
-                 // or width (Qwen-Image)
+  kOnFirstAxis,  // 0, 1, ... on the first axis; time counts on from the number
+                 // of text tokens (Lumina 2)
+  kOnLastAxis,   // 0, 1, ... on the last axis (FLUX.2)
+  kPastGrid,     // m, m + 1, ... on every axis; m is half of the greatest
+                 // height or width (Qwen-Image)
 };
 
 // How a tower counts patches. Tokens come in row-major order of time, height
@@ -41,19 +41,18 @@ struct TowerGrid {
   std::vector<GridAxis> axes;  // of a position, in this order
   std::int32_t merge_size = 1;
   std::int32_t first = 0;  // index of the first patch on each axis
-  // Tokens of the class, before and after the patches of each grid: they stand
-  // at 0 on every axis.
+  // Class tokens before and after the patches of each grid, at 0 on every axis.
   std::int32_t leading = 0;
   std::int32_t trailing = 0;
   // > 0: a position is index * (window / width), in float32 (SAM 3).
   std::int64_t window = 0;
-  // A position is 2 pi c, c the patch's center if the image reaches from -1 to
-  // 1, in float32 step by step as DINOv3 computes it.
+  // A position is 2 pi c, where c is the patch's center in an image from -1 to
+  // 1. Each step rounds to float32, as in DINOv3.
   bool centers = false;
   TextTokens text = TextTokens::kNone;
-  // Rows and columns count from -(n - n / 2), n the extent (Qwen-Image).
+  // Rows and columns count from -(n - n / 2) for the extent n (Qwen-Image).
   bool centered = false;
-  // Time counts on from the number of the grid, 0 for the first.
+  // Time starts at the index of the grid: 0, 1, ...
   bool counts_grids = false;
 };
 
@@ -72,7 +71,7 @@ struct VisionScheme {
   std::int64_t text_tokens = 0;  // before the grids
 };
 
-// Errors as ValidateScheme, of "vision.grids[1].height", ...
+// Returns errors as ValidateScheme, with fields "vision.grids[1].height", ...
 absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme);
 
 void FillVision(const VisionScheme& scheme, const TensorView& ids);

@@ -19,9 +19,9 @@
 namespace posenc::core {
 namespace {
 
-// If several sequences have the same positions, rows of the encoding are kept
-// for all of them, in blocks. The first worker that needs a block computes it,
-// and others that need it meanwhile wait; so blocks are small.
+// If several sequences have the same positions, they share the encoding's rows,
+// in blocks. The first worker that needs a block computes it, and other workers
+// that need it wait; so blocks are small.
 constexpr std::int64_t kBlockRows = 64;
 
 absl::Status WrongShape(const std::string& expected, const Shape& actual) {
@@ -69,7 +69,7 @@ absl::Status CheckShape(const AddEncodingArgs& args,
 }
 
 // Loads rows of x's dtype as T, and stores them rounded. T is the type of the
-// arithmetic: float for all dtypes but float64.
+// arithmetic: float for all dtypes except float64.
 template <typename T>
 class RowFormat {
  public:
@@ -127,7 +127,7 @@ void Combine(Combination combination, T scale, const T* e, std::int64_t n,
 template <typename T>
 class AddMap final : public RowMap {
  public:
-  // `positions` is null for a grid, which has its own.
+  // `positions` is null for a grid, whose rows need none.
   AddMap(const AddEncodingArgs& args,
          std::shared_ptr<const TokenPositions> positions, Dtype dtype,
          std::int64_t batch, std::int64_t tokens, std::int64_t dim,
@@ -214,7 +214,8 @@ class AddMap final : public RowMap {
     std::vector<double> at_;
   };
 
-  // Workers copy it: splitting its frequencies takes longer than copying them.
+  // Workers copy it, because splitting its frequencies takes longer than
+  // copying them.
   const AbsoluteRows<T> rows_prototype_;
   const Combination combination_;
   const T scale_;
@@ -222,7 +223,7 @@ class AddMap final : public RowMap {
   const RowFormat<T> format_;
   const std::int64_t tokens_, dim_;
   const bool shared_;
-  // Empty if each sequence has positions of its own, or there is one sequence.
+  // Empty if each sequence has its own positions, or if there is one sequence.
   mutable std::vector<Block> blocks_;
 };
 

@@ -31,26 +31,26 @@ struct AddEncodingArgs {
   std::optional<double> x_scale;
 };
 
-// The result's extents, and the map that makes its rows of those of x.
+// The result's extents, and the map that makes its rows from the rows of x.
 struct AddedRows {
   Shape shape;
   std::unique_ptr<RowMap> map;
 };
 
 // Prepares to combine x of this dtype and shape, [B, S, dim], [S, dim], or [T,
-// dim] with packed positions (the data is not looked at). It runs in place
+// dim] with packed positions (it does not read the data). It runs in place
 // unless it concatenates. Borrows the tensors of the encoding. Field paths:
 // "encoding...", "positions...", "combination", "x_scale", "x.shape",
 // "x.dtype".
 absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
                                              const ConstTensorView& x);
 
-// The same, at once. `out` has that shape and x's dtype. It is x's own memory
-// (not when concatenating), or does not overlap it.
+// Combines x at once. `out` has AddEncodingShape() and x's dtype. It is x's own
+// memory (not when concatenating), or does not overlap it.
 absl::Status AddEncoding(const AddEncodingArgs& args, const ConstTensorView& x,
                          const TensorView& out);
 
-// Extents of the result. Validates everything but the positions.
+// Returns the result's extents. Validates everything except the positions.
 absl::StatusOr<Shape> AddEncodingShape(const AddEncodingArgs& args, Dtype dtype,
                                        const Shape& x);
 

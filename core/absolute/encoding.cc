@@ -65,9 +65,9 @@ std::variant<TrigRows, LearnedRows<T>, GridRows<T>> RowsOf(
   return SinusoidalRows(std::get<Sinusoidal>(encoding));
 }
 
-// T is float for a float32 table and double for the others, so that each value
-// is rounded once: a float32 value rounded again to 16 bits could end up on the
-// wrong side of a tie.
+// T is float for a float32 table and double for other tables, so that each
+// value is rounded once: a float32 value rounded again to 16 bits could end up
+// on the wrong side of a tie.
 template <typename T>
 void FillTable(const AbsoluteEncoding& encoding,
                const TokenPositions* positions, std::int64_t first_row,
@@ -117,7 +117,7 @@ absl::Status BuildRows(const AbsoluteEncoding& encoding,
     const absl::Status status = CheckReach(encoding, *positions);
     if (!status.ok()) return status;
   }
-  // An empty table needs no frequencies, which may be a million.
+  // An empty table needs no frequencies; there may be a million of them.
   if (table.shape[0] == 0) return absl::OkStatus();
   const auto* learned = std::get_if<LearnedTable>(&encoding);
   if (learned != nullptr && !learned->hierarchical_alpha.has_value() &&

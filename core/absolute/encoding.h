@@ -56,9 +56,10 @@ using AbsoluteEncoding = std::variant<std::monostate, Sinusoidal, LearnedTable,
 
 struct AbsoluteExtents {
   std::int64_t dim = 0;
-  // Position axes of a token. Several are coordinates: positions must be ids.
+  // Position axes of a token. If there are several, they are coordinates, and
+  // positions must be ids.
   int axes = 1;
-  // A grid's own rows; it takes no positions.
+  // The number of a grid's rows; a grid takes no positions.
   std::optional<std::int64_t> rows;
 };
 
@@ -70,16 +71,16 @@ absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
 
 // Fills `table`, [rows, dim] of any floating dtype, from a validated encoding.
 // positions are null for a grid. Sines and cosines are exact (trig_rows.h);
-// rows of trained tables are copied if dtypes agree, hierarchical ones computed
-// in float64; all are rounded once to the table's dtype. OUT_OF_RANGE
+// rows of trained tables are copied if dtypes agree, hierarchical rows are
+// computed in float64; all are rounded once to the table's dtype. OUT_OF_RANGE
 // kPositionOutOfRange ("positions", metadata index): a position past a trained
 // table, or a fractional one.
 absl::Status BuildAbsolute(const AbsoluteEncoding& encoding,
                            const TokenPositions* positions,
                            const TensorView& table);
 
-// The same for rows first_row, first_row + 1, ... of a validated grid, as
-// streams need: BuildAbsolute builds them from the first.
+// Fills `table` with rows first_row, first_row + 1, ... of a validated grid,
+// for streams: BuildAbsolute always begins at the first row.
 absl::Status BuildGridRows(const SincosGrid& encoding, std::int64_t first_row,
                            const TensorView& table);
 

@@ -9,8 +9,8 @@
 namespace posenc::core {
 namespace {
 
-// With positions of 2^31, 4 B x then stays below 2^51 quarter turns, which the
-// kernel can reduce.
+// With positions of 2^31, 4 B x stays below 2^51 quarter turns, the kernel's
+// limit.
 constexpr double kLargest = 0x1p18;
 
 }  // namespace
@@ -54,7 +54,7 @@ TrigRows FourierRows(const FourierFeatures& encoding) {
   const ConstTensorView& b = *encoding.frequencies;
   QuarterTurnArrays frequencies;
   for (std::int64_t i = 0; i < b.shape[0] * b.shape[1]; ++i) {
-    // B counts full circles. Times 4 is exact, and no pi is needed.
+    // B counts full circles. A product with 4 is exact, and pi is not needed.
     frequencies.Append(CutQuarterTurns(4 * ElementAsDouble(b, i)));
   }
   return TrigRows(

@@ -1,8 +1,8 @@
 // Fourier features: sines, then cosines, of 2 pi x B (arXiv:2006.10739).
 //
-// Exact: x B counts full circles, so that nothing is multiplied by 2 pi. B's
-// elements are taken as they are (|B| <= 2^18), the products of the axes summed
-// without rounding, and rows are as exact as trig_rows.h says.
+// x B counts full circles, so no product with 2 pi is needed. B's elements are
+// not rounded (|B| <= 2^18), the products of the axes are summed without
+// rounding, and rows are as exact as trig_rows.h says.
 
 #pragma once
 
@@ -12,11 +12,11 @@
 
 namespace posenc::core {
 
-// Errors: frequencies missing, not floating, not [axes, dim / 2] with both > 0,
-// an element not finite or beyond 2^18.
+// Errors: frequencies that are missing, not floating, or not [axes, dim / 2]
+// with both > 0; an element that is not finite or beyond 2^18.
 absl::Status ValidateFourier(const FourierFeatures& encoding);
 
-// The rows of a validated encoding.
+// Returns the rows of a validated encoding.
 TrigRows FourierRows(const FourierFeatures& encoding);
 
 }  // namespace posenc::core

@@ -18,10 +18,10 @@
 
 namespace posenc::core {
 
-// The number of the grid's rows, with the zero rows. Errors: dim not divisible
-// by 2 * axes, no extents or one < 1, cells beyond 2^62 / dim, base as
-// sinusoidal.h, leading_zero_rows < 0, steps of another number than the axes,
-// <= 0, or that carry the last cell beyond 2^31.
+// Returns the number of the grid's rows, with the zero rows. Errors: dim not
+// divisible by 2 * axes, no extents or one < 1, cells beyond 2^62 / dim, base
+// as in sinusoidal.h, leading_zero_rows < 0, a number of steps that is not that
+// of the axes, a step <= 0, or a last cell beyond 2^31.
 absl::StatusOr<std::int64_t> ValidateGrid(const SincosGrid& encoding);
 
 // Evaluates rows of a validated grid. T: float or double.
@@ -39,7 +39,7 @@ class GridRows {
     std::int64_t extent;
     double step;
     std::int64_t channel;     // the first
-    std::int64_t index = -1;  // of the values held
+    std::int64_t index = -1;  // of the values in `values`
     std::vector<T> values = {};
   };
 

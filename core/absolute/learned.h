@@ -1,8 +1,8 @@
 // Rows of trained tables, and Su's hierarchical extension of them
 // (kexue.fm/archives/7947, bert4keras' PositionEmbedding).
 //
-// A table's own rows are rounded once to the dtype asked for, or copied if that
-// is the table's. Extended rows are, in float64, for i > 0,
+// A table's own rows are rounded once to the requested dtype, or copied if that
+// is the table's dtype. Extended rows are, in float64, for i > 0,
 //   alpha * u_i + (1 - alpha) * u_j
 //   u_k = (row_k - alpha * row_0) / (1 - alpha)
 // at position i * rows + j (off by 8 * 2^-53 of the sum of the magnitudes of
@@ -25,9 +25,9 @@ namespace posenc::core {
 // 0.5, or outside (0, 1).
 absl::Status ValidateLearned(const LearnedTable& encoding);
 
-// OUT_OF_RANGE ("positions", metadata index: of batch * tokens, counted from
-// `first`) for a negative or fractional position, and one past the table or its
-// extension.
+// Returns OUT_OF_RANGE ("positions", metadata index: of batch * tokens, counted
+// from `first`) for a negative or fractional position, or one past the table or
+// its extension.
 absl::Status CheckLearnedReach(const LearnedTable& encoding,
                                const TokenPositions& positions,
                                std::int64_t first = 0);

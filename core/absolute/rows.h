@@ -17,10 +17,10 @@ namespace posenc::core {
 template <typename T>
 class AbsoluteRows {
  public:
-  // The encoding is validated.
+  // Expects a validated encoding.
   explicit AbsoluteRows(const AbsoluteEncoding& encoding);
 
-  // Writes the row of a token at positions[axis], which the encoding reaches;
+  // Writes the row of a token at positions[axis], which CheckReach() accepts;
   // for a grid, its row t.
   void Row(std::int64_t t, const double* positions, T* row);
 
@@ -28,8 +28,8 @@ class AbsoluteRows {
   std::variant<TrigRows, LearnedRows<T>, GridRows<T>> rows_;
 };
 
-// OUT_OF_RANGE if a trained table has no row for a position (learned.h), whose
-// index counts from `first`.
+// Returns OUT_OF_RANGE if a trained table has no row for a position
+// (learned.h). The error's index counts from `first`.
 absl::Status CheckReach(const AbsoluteEncoding& encoding,
                         const TokenPositions& positions,
                         std::int64_t first = 0);

@@ -3,9 +3,9 @@
 //   w_i = base^(-2i/dim), or, with `endpoint`, base^(-i / (n - 1)),
 //   n = floor(dim/2), so that the last is 1/base (tensor2tensor, fairseq)
 //
-// w_i is the float64 nearest to the formula in long double; with it rows are
-// exact for |position| <= 2^31, fractional and negative ones too: float32
-// correctly rounded, float64 within 2 ulp (trig_rows.h).
+// w_i is the float64 nearest to the formula in long double. Rows are exact for
+// |position| <= 2^31, also fractional and negative: float32 is correctly
+// rounded, float64 within 2 ulp (trig_rows.h).
 
 #pragma once
 
@@ -37,17 +37,17 @@ struct Sinusoidal {
   bool odd_dim_sine = false;
 };
 
-// FieldInvalid unless 1 < base <= 2^900, beyond which the lowest frequency
-// leaves the range of exact reduction.
+// Returns FieldInvalid unless 1 < base <= 2^900: with a greater base, the
+// lowest frequency cannot be reduced exactly.
 absl::Status CheckSinusoidBase(absl::string_view field, double base);
-// FieldInvalid ("dim") unless 2 <= dim <= 2^20.
+// Returns FieldInvalid ("dim") unless 2 <= dim <= 2^20.
 absl::Status CheckSinusoidDim(std::int32_t dim);
 
 // Errors: dim < 2 or > 2^20, base out of range, order missing, endpoint with
 // dim < 4, odd_dim_sine with another order than interleaved.
 absl::Status ValidateSinusoidal(const Sinusoidal& encoding);
 
-// The rows of a validated encoding.
+// Returns the rows of a validated encoding.
 TrigRows SinusoidalRows(const Sinusoidal& encoding);
 
 // Fills `table`, [rows, dim] of any floating dtype, each value rounded once.

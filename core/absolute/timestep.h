@@ -18,7 +18,7 @@ namespace posenc::core {
 // anything not finite, frequencies out of range.
 absl::Status ValidateTimestep(const Timestep& encoding);
 
-// The rows of a validated encoding.
+// Returns the rows of a validated encoding.
 TrigRows TimestepRows(const Timestep& encoding);
 
 }  // namespace posenc::core

@@ -9,8 +9,8 @@
 namespace posenc::core {
 namespace {
 
-// The kernel writes cosines and sines apart. For interleaved rows so many pairs
-// at a time are evaluated on the stack and then woven together.
+// The kernel writes cosines and sines separately. Interleaved rows are
+// evaluated on the stack, this many pairs at a time, and then interleaved.
 constexpr std::size_t kWovenPairs = 256;
 
 }  // namespace
@@ -56,7 +56,7 @@ void TrigRows::Row(const double* position, T* row) const {
       FillCosSinRow(trig, cos, sin);
       for (std::size_t i = 0; i < trig.n; ++i) {
         row[2 * (begin + i)] = sin[i];
-        // If there is one sine more than cosines, the last channel is a sine.
+        // If there are more sines than cosines, the last channel is a sine.
         if (begin + i < n) row[2 * (begin + i) + 1] = cos[i];
       }
     }

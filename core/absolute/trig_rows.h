@@ -1,10 +1,10 @@
-// Rows of sines and cosines, which sinusoidal, timestep, Fourier and grid
-// encodings share.
+// Rows of sines and cosines for sinusoidal, timestep, Fourier and grid
+// encodings.
 //
 //   angle_i = sum over axes a of position[a] * frequency[a][i]
 //
 // Angles are reduced without error (angle/quarter_turns.h): float32 values are
-// the correctly rounded ones, float64 values within 2 ulp.
+// correctly rounded, float64 values within 2 ulp.
 
 #pragma once
 
@@ -16,22 +16,22 @@
 
 namespace posenc::core {
 
-// Bounds the frequencies that a request of a few bytes can ask for.
+// Bounds the number of frequencies, which a request of a few bytes can set.
 inline constexpr int kMaxAbsoluteDim = 1 << 20;
 
-// factor * base^-exponent, evaluated in long double and rounded once to
-// float64, as rotary frequencies are (rope/scaling.cc).
+// Returns factor * base^-exponent, evaluated in long double and rounded once to
+// float64, like rotary frequencies (rope/scaling.cc).
 double GeometricFrequency(double base, long double exponent, double factor = 1);
 
 class TrigRows {
  public:
   // frequencies: [axes][sines]. dim channels hold the sines, floor(dim / 2)
-  // cosines (sines is that, or one more in the interleaved order), and zeros.
-  // Only one axis interleaves.
+  // cosines, and zeros. There are as many sines as cosines, or one more if
+  // interleaved. Interleaving needs a single axis.
   TrigRows(SinusoidalOrder order, std::size_t dim, std::size_t axes,
            QuarterTurnArrays frequencies);
 
-  // The row at this position is zero.
+  // Makes the row at this position zero.
   void set_zero_position(double position) { zero_position_ = position; }
 
   std::size_t dim() const { return dim_; }

@@ -1,6 +1,6 @@
-// Cosines and sines of many angles at once (simd/kernels.h), by the kernel of
-// the active instruction set, chosen by the type of the results. Float32 is
-// correctly rounded (exact_rounding.h).
+// Computes cosines and sines of many angles at once (simd/kernels.h) with the
+// active instruction set's kernel for the type of the results. Float32 results
+// are correctly rounded (exact_rounding.h).
 
 #pragma once
 

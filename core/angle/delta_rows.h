@@ -1,9 +1,9 @@
-// Cosines and sines of the angles k * step * frequency for small k, by which
-// rows of positions that are step apart follow from one: cos(p + k step) and
-// sin(p + k step) are sums of products of those of p and of k step.
+// Cosines and sines of the angles k * step * frequency for small k. From the
+// row of one position p they give the rows of p + k step: its cosines and sines
+// are sums of products of those of p and of k step.
 //
-// Rows of consecutive positions follow in two steps: from a base, which is
-// evaluated, its anchors, and from an anchor its rows.
+// Rows of consecutive positions are computed in two steps: a base, which is
+// evaluated, gives its anchors, and each anchor gives its rows.
 //
 //   base         |                                             |
 //   anchors      |    |    |    |    |  ..  (step kRows)       |    |
@@ -20,15 +20,15 @@ namespace posenc::core {
 
 class DeltaRows {
  public:
-  // An evaluated row costs 10 times one that follows from another (AVX-512). If
-  // every anchor were evaluated, that would add a third to the cost of its 32
-  // rows; so only one anchor in 32 is, the base, and the others follow from it.
-  // 32 rows of 64 pairs are 32 KiB, which stay in L1 or close to it.
+  // Evaluating a row costs 10 times as much as computing it from another
+  // (AVX-512). Evaluating every anchor would add a third to the cost of its 32
+  // rows; so only the base, one anchor in 32, is evaluated, and gives the other
+  // anchors. 32 rows of 64 pairs are 32 KiB, which stay in L1 or close to it.
   static constexpr std::size_t kRows = 32;
   // Rows of wider encodings are evaluated one by one: their deltas and strides
   // would take more than half a MiB.
   static constexpr std::size_t kMaxPairs = 512;
-  // Bytes of an encoding with so many pairs.
+  // Bytes of one DeltaRows with `pairs` pairs.
   static std::size_t Bytes(std::size_t pairs);
 
   // Doubles from one row of cosines or sines to the next: kernels read whole
@@ -37,30 +37,30 @@ class DeltaRows {
     return (pairs + 15) / 16 * 16;
   }
 
-  // A float64 result differs by less from what the direct evaluation gives
+  // Bounds the difference between a float64 result and the direct evaluation
   // before it rounds to float32, for a factor of 1 and angles of at most
   // kMaxRadians; in units of 2^-52:
   // - Cosines and sines of a base (times the factor), an anchor's delta and a
   //   row's delta are each within 1 (2 ulp), so as complex numbers within
   //   sqrt(2). The result is the product of the three. Each has magnitude 1, so
   //   that their errors add up: 3 sqrt(2).
-  // - Each of the two products rounds: at most 1 in each component, as the
-  //   magnitudes of what is added are at most 1 together. The first one's is
-  //   sqrt(2) as a complex number.
+  // - Each of the two products rounds by at most 1 in each component, as the
+  //   magnitudes of its terms add up to at most 1. The first product's rounding
+  //   is sqrt(2) as a complex number.
   // - The direct value is within 1 itself, and both it and the base are rounded
   //   once more if the factor is not 1: 1/2, for the base sqrt(1/2).
   // Together less than 9.
   static constexpr double kError = 9 * 0x1p-52;
 
-  // What the reduction of larger angles rounds, 2^-95 of them
-  // (angle/quarter_turns.h), is not far below float64's last bit: at 2^50 the
-  // sums were off by 100 units.
+  // The reduction of larger angles has an error of 2^-95 of the angle
+  // (angle/quarter_turns.h), not far below float64's last bit: at 2^50 the sums
+  // were off by 100 units.
   static constexpr double kMaxRadians = 0x1p40;
 
   DeltaRows(const QuarterTurnArrays& frequencies, std::size_t step);
 
   std::size_t pitch() const { return pitch_; }
-  // Row k: cosines, then, pitch() further on, sines. The next row follows.
+  // Row k: cosines, then sines at pitch(). The next row follows.
   const double* Row(std::size_t k) const {
     return rows_.data() + 2 * k * pitch_;
   }

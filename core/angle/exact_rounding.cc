@@ -41,19 +41,18 @@ Wide operator/(const Wide& a, double b) {
   return Join(quotient, ((a.high - back.high) - back.low + a.low) / b);
 }
 
-// An angle in quarter turns: the whole ones are counted, and the fraction is
-// kept apart from them.
+// An angle in quarter turns: a count of whole quarter turns, and a fraction.
 class Turns {
  public:
   // Adds the product of a and b. It must be below 2^52 in magnitude: its whole
-  // quarter turns are then taken off without an error.
+  // quarter turns are then subtracted without error.
   void Add(double a, double b) {
     const Wide product = Product(a, b);
     const double whole = std::nearbyint(product.high);
     quarters_ += static_cast<std::int64_t>(whole);
     fraction_ = fraction_ + Join(product.high - whole, product.low);
   }
-  // Takes off what the fractions have come to.
+  // Moves the whole quarter turns of the fraction to the count.
   void Finish() {
     const double whole = std::nearbyint(fraction_.high);
     quarters_ += static_cast<std::int64_t>(whole);
@@ -68,8 +67,9 @@ class Turns {
   Wide fraction_ = {0, 0};
 };
 
-// The power series from its term number `first` on: x^first / first! and every
-// second one of alternating sign, for |x| <= pi / 4. x^29 / 29! is 2^-113.
+// The power series of cosine (`first` 0) or sine (1): terms x^n / n! of
+// alternating sign, n = first, first + 2, ..., for |x| <= pi / 4. x^29 / 29! is
+// 2^-113.
 Wide Series(const Wide& x, int first) {
   const Wide square = x * x;
   Wide term = first == 1 ? x : Wide{1, 0};
@@ -81,8 +81,8 @@ Wide Series(const Wide& x, int first) {
   return sum;
 }
 
-// The nearest float. Only if `high` is halfway between two is its own rounding
-// not that of the sum.
+// Rounds to the nearest float. `low` matters only if `high` is halfway between
+// two floats.
 float Round(const Wide& x) {
   const auto rounded = static_cast<float>(x.high);
   const double rest = x.high - static_cast<double>(rounded);
@@ -98,7 +98,7 @@ float Round(const Wide& x) {
 bool NearHalfway(double x) {
   constexpr std::uint64_t kDropped = (std::uint64_t{1} << 29) - 1;
   constexpr std::uint64_t kHalfway = std::uint64_t{1} << 28;
-  // More than the two evaluations in float64 may differ by.
+  // Exceeds the largest difference between the two evaluations in float64.
   constexpr std::uint64_t kNear = 64;
   std::uint64_t bits;
   std::memcpy(&bits, &x, sizeof(bits));

@@ -1,9 +1,9 @@
-// Cosines and sines that float64 is too narrow to round to float32.
+// Rounds cosines and sines to float32 where float64 is not precise enough.
 //
-// A float64 result is off by some of its last bits. If a number halfway between
-// two floats lies among what it may stand for, rounding it may give the wrong
-// one of the two: so it was with 2 of 2 * 10^9 values of published encodings.
-// Such values are evaluated here with twice the bits.
+// A float64 result is off by some of its last bits. If its error interval
+// contains a number halfway between two floats, rounding may give the wrong
+// float: this happened to 2 of 2 * 10^9 values of published encodings. Here
+// such values are evaluated with twice the bits.
 
 #pragma once
 
@@ -18,13 +18,13 @@ struct RoundedCosSin {
 };
 
 // The floats nearest to factor * cos(phi) and factor * sin(phi) of pair i of
-// the row; kernels.h says what phi is. The exact values may lie as close to
-// halfway as the larger of 2^-85 of them and 2^-90 + 2^-93 |phi| / (pi / 2) of
-// the factor: for large angles, their reduction decides
-// (angle/quarter_turns.h). The sign of a sine of 0 is not told.
+// the row; kernels.h defines phi. The exact values may lie as close to halfway
+// as the larger of 2^-85 of them and 2^-90 + 2^-93 |phi| / (pi / 2) of the
+// factor: large angles are limited by their reduction (angle/quarter_turns.h).
+// The sign of a sine of 0 is unspecified.
 RoundedCosSin RoundExactly(const simd::TrigRow& row, std::size_t i);
 
-// Puts right what the kernel has rounded of a row, if it says that this may be
+// Corrects the kernel's rounding of a row, if the kernel says that this may be
 // needed (KernelTable::trig_row_f32).
 void RoundExactly(const simd::TrigRow& row, float* cos, float* sin);
 

@@ -11,9 +11,9 @@ namespace {
 constexpr double kTwoOverPi[3] = {0x1.45f306dc9c883p-1, -0x1.6b01ec5417056p-55,
                                   -0x1.6447e493ad4cep-109};
 
-// The 21 leading significant bits of x, to nearest (Veltkamp). c is x shifted
-// up by 53 - 21 = 32 bits, plus x: subtracting c - x, which has lost the lower
-// 32 bits of x in rounding, leaves the upper 21.
+// Rounds x to its 21 leading significant bits (Veltkamp). c is x shifted up by
+// 53 - 21 = 32 bits, plus x: subtracting c - x, which has lost the lower 32
+// bits of x in rounding, leaves the upper 21.
 double Round21(double x) {
   const double c = x * 4294967297.0;  // 2^32 + 1
   return c - (c - x);

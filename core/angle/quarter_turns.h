@@ -3,15 +3,15 @@
 //
 // A cosine needs the angle modulo a full circle. Position 2^26 at frequency 0.1
 // is 6.7 million radians: its float32 product may be off by a quarter of a
-// radian, its float64 product by 2^-31, and both are then divided by a pi that
-// was rounded, too. Here nothing of the angle is lost before its whole quarter
-// turns are taken off.
+// radian, its float64 product by 2^-31, and the reduction then uses a rounded
+// pi, too. Here no part of the angle is lost before its whole quarter turns are
+// subtracted.
 //
-// In quarter turns the reduction is trivial: what must be taken off is the
-// nearest integer, which float64 does exactly, and pi enters once, in
-// q = w * 2 / pi. The only error left is that of the product p * q. So both
-// factors are cut into pieces that are short enough for exact products, as
-// float64 holds 53 significant bits:
+// In quarter turns the reduction is trivial: it subtracts the nearest integer,
+// which float64 does exactly, and pi enters once, in q = w * 2 / pi. The only
+// error left is that of the product p * q. So both factors are cut into pieces
+// that are short enough for exact products, as float64 holds 53 significant
+// bits:
 //
 //   q = w * 2/pi   |<--- 21 --->|<--- 21 --->|<-------- 53 -------->|
 //                        hi           mid               lo
@@ -23,12 +23,11 @@
 //   p_high * lo    rounded, < 2^-42 |phi|        p_low * lo    likewise
 //
 // Why 21, 21 and the rest: 32 bits hold every whole position (|p| <= 2^31), so
-// that p_low is 0 but for fractional ones; 53 - 32 leaves 21 bits for hi; and
-// two exact pieces push what is rounded so far down that its rounding is
-// harmless. The kernel (simd/kernels_trig.inl) splits p, takes the nearest
-// integer off each exact product, adds up the fractions together with their
-// rounding errors (Knuth's TwoSum), and takes the integer off the sum once
-// more.
+// p_low is 0 unless p is fractional; 53 - 32 leaves 21 bits for hi; and after
+// two exact pieces, the rounding of the third is harmless. The kernel
+// (simd/kernels_trig.inl) splits p, subtracts the nearest integer from each
+// exact product, adds up the fractions together with their rounding errors
+// (Knuth's TwoSum), and subtracts the nearest integer from the sum.
 //
 // Error of the reduced angle, for phi = p q quarter turns:
 //   2^-94 |phi|   hi + mid + lo against q
@@ -47,24 +46,27 @@
 
 namespace posenc::core {
 
-// Frequencies that may be split, in radians per position (0 is one, too). With
-// positions of 2^31 the upper one stays below 2^51 quarter turns, the largest
-// number that the kernel rounds to an integer by adding 1.5 * 2^52; at the
-// lower one, lo stays above the smallest normal float64.
+// Bounds of the frequencies that can be split, in radians per position (0 can
+// be split, too). With positions of 2^31 the upper bound stays below 2^51
+// quarter turns, the largest number that the kernel rounds to an integer by
+// adding 1.5 * 2^52; at the lower one, lo stays above the smallest normal
+// float64.
 inline constexpr double kMinFrequency = 0x1p-900;
 inline constexpr double kMaxFrequency = 0x1p20;
 
 // hi + mid + lo quarter turns per position. hi and mid have at most 21
-// significant bits. As pieces are rounded to nearest, mid and lo may have the
-// other sign.
+// significant bits. mid and lo may have the other sign, because pieces are
+// rounded to nearest.
 struct QuarterTurns {
   double hi, mid, lo;
 };
 
-// `turns`, within +-2^900, as it is: the sum of the pieces is exact.
+// Splits `turns`, within +-2^900, without error: the sum of the pieces is
+// exact.
 QuarterTurns CutQuarterTurns(double turns);
 
-// inv_freq * 2 / pi with a relative error of at most 2^-94. inv_freq is 0 or
+// Splits inv_freq * 2 / pi with a relative error of at most 2^-94. inv_freq is
+// 0 or
 // of magnitude 2^-900 .. 2^900.
 QuarterTurns SplitQuarterTurns(double inv_freq);
 

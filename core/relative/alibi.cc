@@ -12,7 +12,7 @@ constexpr double kDefaultMaxBias = 8;  // the paper's
 
 double Slope(std::int32_t heads, double max_bias, std::int64_t head) {
   const std::int64_t power = std::bit_floor(static_cast<std::uint32_t>(heads));
-  // h / c: past the power of two, the odd steps of twice as many.
+  // Heads past the power of two take the odd steps of twice that power.
   const long double step =
       head < power
           ? static_cast<long double>(head + 1) / power
@@ -29,8 +29,8 @@ class AlibiRule final : public DistanceRule {
  protected:
   void Head(std::int64_t head, const double* distance, std::int64_t n,
             double* values) const override {
-    // The slope is computed anew for each strip, so that no list of heads, of
-    // which a request may name 2^31, takes memory.
+    // Each strip computes its slope anew: a request may name 2^31 heads, and a
+    // list of their slopes would take memory.
     const double slope =
         alibi_.slopes.empty()
             ? Slope(alibi_.heads, alibi_.max_bias.value_or(kDefaultMaxBias),

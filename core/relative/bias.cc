@@ -136,16 +136,16 @@ void DistanceRule::Shared(std::int64_t first, std::int64_t n,
   }
 }
 
-// Rows of a tile overlap: of values b(i - j), row r + 1 is row r shifted by
-// one. So one strip of rows + columns - 1 values, rounded once, holds every
-// row. For 3 queries from position 0 and 4 keys from position 0:
+// Rows of a tile overlap: as its values are b(i - j), row r + 1 is row r
+// shifted by one. So one strip of rows + columns - 1 values, rounded once,
+// holds every row. For 3 queries from position 0 and 4 keys from position 0:
 //
 //   strip   b(2) b(1) b(0) b(-1) b(-2) b(-3)   from distance `first` downwards
 //   row 2   |------ 4 keys ------|
 //   row 1        |------ 4 keys ------|
 //   row 0             |------- 4 keys -------|
 void DistanceRule::Fill(const BiasTileWriter& writer) const {
-  // Blocks keep the strip in the cache, and small beside what is made of it.
+  // Blocks keep the strip in the cache, and much smaller than its output.
   constexpr std::int64_t kBlock = 4096;
   const BiasRange& tile = writer.tile;
   const std::size_t size = DtypeSize(writer.dtype);

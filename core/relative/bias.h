@@ -1,6 +1,6 @@
-// Additive attention biases that depend on query and key positions only, by
+// Additive attention biases that depend only on query and key positions, in
 // bias tiles: rectangles of the matrix. i is the query's position, j the key's.
-// Formulas: posenc.v1 relative.proto, at each message; here, names alone.
+// The messages of posenc.v1 relative.proto have the formulas.
 //
 // Values are computed in float64 and rounded once to the tile's dtype; bucket
 // boundaries are exact (integers, never a rounded logarithm).
@@ -27,8 +27,9 @@ struct Alibi {
   std::vector<double> slopes;
 };
 
-// The slopes of Alibi{heads, max_bias}: geometric for powers of two, else those
-// of the next smaller power and every second one of the next larger. [heads]
+// Returns the slopes of Alibi{heads, max_bias}, [heads]: geometric for powers
+// of two, else the slopes of the next smaller power and every second slope of
+// the next larger power.
 std::vector<double> AlibiSlopes(std::int32_t heads, double max_bias);
 
 // Bucketed relative positions (T5, arXiv:1910.10683).
@@ -112,8 +113,8 @@ class BiasTiles {
   // Writes [heads, tile.query_length, tile.key_length], row-major, of dtype().
   // The tile lies inside the range.
   void Fill(const BiasRange& tile, void* out) const;
-  // The same into a larger tensor: `out` points to the tile's first element,
-  // and the strides count elements from one row, or head, to the next.
+  // Writes the tile into a larger tensor: `out` points to the tile's first
+  // element, and the strides count elements from one row, or head, to the next.
   void Fill(const BiasRange& tile, void* out, std::int64_t row_stride,
             std::int64_t head_stride) const;
 

@@ -15,8 +15,8 @@ namespace {
 constexpr std::int32_t kDefaultBuckets = 32;       // T5's
 constexpr std::int32_t kDefaultMaxDistance = 128;  // T5's
 
-// Models have at most a few hundred buckets. Their boundaries are precomputed,
-// so the number must be bounded.
+// Bounds the memory of precomputed boundaries. Models have at most a few
+// hundred buckets.
 constexpr std::int32_t kMaxBuckets = 16384;
 
 constexpr std::int64_t kMaxIndex = std::numeric_limits<std::int32_t>::max();

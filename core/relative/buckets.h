@@ -1,8 +1,8 @@
 // Maps a distance between two positions to an index: T5's and DeBERTa's
 // logarithmic buckets, Shaw's clipped distance, windows of an image.
 //
-// Boundaries of logarithmic buckets are decided exactly if a rounded logarithm
-// leaves them in doubt.
+// If a rounded logarithm leaves a boundary between buckets in doubt, it is
+// computed exactly.
 
 #pragma once
 
@@ -26,7 +26,7 @@ struct ClippedDistance {
 };
 
 // clip(bucket(i - j) + span, 0, 2 * span - 1), span = bucket_size, or
-// max_position if that is 0 (DeBERTa, arXiv:2006.03654).
+// max_position if bucket_size is 0 (DeBERTa, arXiv:2006.03654).
 struct DebertaBuckets {
   std::int32_t bucket_size = 0;
   std::int32_t max_position = 0;
@@ -38,7 +38,7 @@ struct GridIndex {
   std::vector<std::int32_t> extents;
 };
 
-// Field paths are those of the proto messages: "max_distance".
+// Field paths are those of the proto messages, as "max_distance".
 absl::Status ValidateT5(const T5Buckets& buckets);
 absl::Status ValidateClipped(const ClippedDistance& clip);
 absl::Status ValidateDeberta(const DebertaBuckets& buckets);
@@ -70,7 +70,8 @@ class DebertaIndex {
  private:
   std::int64_t span_;
   std::int64_t mid_;                // 0: no logarithmic buckets
-  std::vector<std::int64_t> last_;  // last distance of mid's bucket and on
+  std::vector<std::int64_t> last_;  // last distance of each bucket from mid's
+                                    // on
 };
 
 // Shaw: distance = j - i; 0 .. left + right.

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::int64_t kBlock = 256;  // elements converted at a time
 
-// Rounds to odd: cuts `value` to float32 and sets the lowest bit if something
-// was cut off. That bit keeps a value off the ties between two 16-bit numbers,
+// Rounds to odd: truncates `value` to float32 and sets the lowest bit if that
+// changed it. That bit keeps a value off the ties between two 16-bit numbers,
 // so rounding the result to a format with at least two bits less is rounding
 // `value` once:
 //
@@ -81,7 +81,7 @@ void StoreDoubles(const double* values, std::int64_t n, Dtype dtype,
       break;
     case Dtype::kFloat8E4m3fn:
     case Dtype::kFloat8E5m2:
-      return;  // no biases or scores are
+      return;  // biases and scores are never FP8
   }
   char* bytes = static_cast<char*>(out);
   float block[kBlock];

@@ -20,7 +20,7 @@ void StoreDoubles(const double* values, std::int64_t n, Dtype dtype, void* out);
 // [width, 8], so that 8 products advance side by side through memory.
 inline constexpr std::int64_t kPanelRows = 8;
 
-// Elements that n rows take; the last panel is padded.
+// Returns the elements of n rows in panels; the last panel is padded.
 constexpr std::int64_t PanelsSize(std::int64_t n, std::int64_t width) {
   return (n + kPanelRows - 1) / kPanelRows * kPanelRows * width;
 }
@@ -30,12 +30,12 @@ constexpr std::int64_t PanelIndex(std::int64_t j, std::int64_t c,
   return (j / kPanelRows * width + c) * kPanelRows + j % kPanelRows;
 }
 
-// Arranges n rows, [n, width]; the padding is left as it is.
+// Arranges n rows, [n, width]; does not write the padding.
 void ArrangePanels(const double* rows, std::int64_t n, std::int64_t width,
                    double* panels);
 
 // sums[j] = sum over c of row[c] * (row j of the panels)[c], in the order of c:
-// the same however rows are cut into panels.
+// the same for every split of rows into panels.
 void DotPanels(const double* row, const double* panels, std::int64_t width,
                std::int64_t n, double* sums);
 

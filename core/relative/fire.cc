@@ -39,9 +39,8 @@ class FireRule final : public BiasTiles::Rule {
     const auto hidden = static_cast<std::int64_t>(b1_.size());
     std::vector<double> x(kBlock), units(PanelsSize(kBlock, hidden)),
         values(kBlock);
-    // psi of the block's distances, downwards from the last query's to the
-    // first key: rows overlap as DistanceRule says, but each row has its own
-    // divisor.
+    // psi of the block's distances, downwards from the last query and first
+    // key: rows overlap as in DistanceRule, but each row has its own divisor.
     std::vector<long double> psi(2 * kBlock - 1);
     for (std::int64_t row = 0; row < tile.query_length; row += kBlock) {
       const std::int64_t rows = std::min(kBlock, tile.query_length - row);
@@ -65,9 +64,9 @@ class FireRule final : public BiasTiles::Rule {
   }
 
  private:
-  // Evaluated in long double: its logarithm is the same on every x86, while
-  // that of double is chosen by instruction set, and its range holds c *
-  // threshold however small they are.
+  // Evaluated in long double: its logarithm is the same on every x86, unlike
+  // double's, which depends on the instruction set, and its range holds even
+  // the smallest c * threshold.
   long double Psi(long double distance) const {
     return std::log1p(std::fabs(c_ * distance));
   }

@@ -40,9 +40,9 @@ int Compare(const std::vector<std::uint32_t>& a,
 
 }  // namespace
 
-// The point is cut to an integer. A rounded power tells which, unless it is so
-// close to an integer that its error could put it on the other side. Then
-// integers decide: with step / steps = n / d in lowest terms,
+// The point is truncated to an integer. A rounded power is enough, unless it is
+// so close to an integer that its error could cross it. Then integers decide:
+// with step / steps = n / d in lowest terms,
 //
 //   nearest <=> first * (last / first)^(n / d)
 //

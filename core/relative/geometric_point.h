@@ -8,11 +8,11 @@ namespace posenc::core {
 
 struct GeometricPoint {
   std::int64_t floor;
-  bool exact;  // the point is an integer: nothing was cut off
+  bool exact;  // the point is an integer
 };
 
-// first * (last / first)^(step / steps), decided exactly: a rounded power is
-// trusted only if its error cannot matter. 1 <= first < last < 2^31, step >= 0,
+// first * (last / first)^(step / steps), truncated exactly: a rounded power is
+// only used if its error has no effect. 1 <= first < last < 2^31, step >= 0,
 // steps >= 1. Points past 2^32 all give 2^32, inexact: no distance is greater.
 GeometricPoint FindGeometricPoint(std::int64_t first, std::int64_t last,
                                   std::int64_t step, std::int64_t steps);

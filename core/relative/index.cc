@@ -9,7 +9,7 @@
 namespace posenc::core {
 namespace {
 
-// Indices that depend on the distance i - j alone.
+// Indices that depend only on the distance i - j.
 template <typename Index>
 class DistanceIndexRule final : public DistanceRule {
  public:
@@ -57,8 +57,7 @@ class GridRule final : public BiasTiles::Rule {
   void Fill(const BiasTileWriter& writer) const override {
     constexpr std::int64_t kBlock = 256;  // columns at a time
     const BiasRange& tile = writer.tile;
-    // The index of the last cell against the first one, the greatest there is,
-    // and what the others count from.
+    // The index if i = j; other indices count from it.
     const std::int64_t middle = Weight(cells_ - 1);
     std::int64_t keys[kBlock];
     double values[kBlock];
@@ -78,8 +77,8 @@ class GridRule final : public BiasTiles::Rule {
   }
 
  private:
-  // The index is linear in the coordinates, so each cell contributes a weight
-  // of its own: index(i, j) = Weight(i) - Weight(j) + Weight(last cell).
+  // The index is linear in the coordinates, so each cell contributes its own
+  // weight: index(i, j) = Weight(i) - Weight(j) + Weight(last cell).
   std::int64_t Weight(std::int64_t cell) const {
     std::int64_t weight = 0, stride = 1;
     for (std::size_t a = grid_.extents.size(); a-- > 0;) {

@@ -16,8 +16,8 @@ class KerpleRule final : public DistanceRule {
   }
 
  protected:
-  // Evaluated in long double, whose functions are the same on every x86 (those
-  // of double are chosen by instruction set).
+  // Evaluated in long double, whose functions are the same on every x86
+  // (double's depend on the instruction set).
   void Head(std::int64_t head, const double* distance, std::int64_t n,
             double* values) const override {
     const long double r1 = kerple_.r1[head];

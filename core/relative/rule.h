@@ -1,5 +1,4 @@
-// How biases are evaluated: one Rule per formula, made from validated
-// arguments.
+// Evaluates biases: one Rule per formula, made from validated arguments.
 
 #pragma once
 
@@ -23,8 +22,8 @@ struct BiasTileWriter {
   std::int64_t head_stride;
 
   void* At(std::int64_t head, std::int64_t row, std::int64_t column) const;
-  // Writes n values from (head, row, column) on. It masks them in `values`
-  // first.
+  // Writes n values from (head, row, column) on. Changes `values` by masking
+  // them.
   void Put(std::int64_t head, std::int64_t row, std::int64_t column,
            std::int64_t n, double* values) const;
 };
@@ -34,24 +33,24 @@ class BiasTiles::Rule {
   virtual ~Rule() = default;
   virtual std::int64_t heads() const = 0;
   virtual bool holds_indices() const { return false; }
-  // OUT_OF_RANGE for positions that the rule does not have.
+  // Returns OUT_OF_RANGE for positions outside the rule.
   virtual absl::Status CheckRange(const BiasRange& range) const;
   virtual void Fill(const BiasTileWriter& writer) const = 0;
 };
 
 using BiasRule = std::unique_ptr<const BiasTiles::Rule>;
 
-// A bias that depends on the distance i - j alone. It is computed once per
-// distance and head; the rows of a tile are that strip, shifted by one each.
+// A bias that depends only on the distance i - j. It is computed once per
+// distance and head; the rows of a tile are this strip, each shifted by one.
 class DistanceRule : public BiasTiles::Rule {
  public:
   void Fill(const BiasTileWriter& writer) const final;
 
  protected:
-  // What heads share, for distances first, first - 1, ...; |distance| unless
-  // overridden.
+  // Computes the values that all heads share, for distances first, first - 1,
+  // ...; |distance| unless overridden.
   virtual void Shared(std::int64_t first, std::int64_t n, double* shared) const;
-  // The bias of one head from that.
+  // Computes the bias of one head from the shared values.
   virtual void Head(std::int64_t head, const double* shared, std::int64_t n,
                     double* values) const = 0;
 };
@@ -65,7 +64,7 @@ absl::StatusOr<BiasRule> MakeRule(const Sandwich& sandwich);
 absl::StatusOr<BiasRule> MakeRule(const RelativeIndex& index);
 absl::StatusOr<BiasRule> MakeRule(const UntiedPositions& untied);
 
-// CheckRange() of a rule whose positions are 0 .. count - 1; `what` names them.
+// Implements CheckRange() for positions 0 .. count - 1; `what` names them.
 absl::Status CheckInside(const BiasRange& range, std::int64_t count,
                          absl::string_view what);
 

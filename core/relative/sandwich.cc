@@ -21,7 +21,7 @@ class SandwichRule final : public DistanceRule {
           std::pow(10000.0L, -2.0L * n / sandwich.dim);
       const auto rounded = static_cast<double>(frequency);
       QuarterTurns turns = SplitQuarterTurns(rounded);
-      // What float64 cut off the frequency, which distances near 2^32 show.
+      // Adds float64's rounding error, which matters at distances near 2^32.
       turns.lo += static_cast<double>((frequency - rounded) * 2 /
                                       std::numbers::pi_v<long double>);
       frequencies_.Append(turns);

@@ -16,8 +16,8 @@ namespace posenc::core {
 namespace {
 
 // Scores are computed in blocks of queries and keys whose channels stay in the
-// cache while every query meets every key. Wide heads have smaller blocks, so
-// that one takes a few MiB at most.
+// cache while every query meets every key. Wide heads have smaller blocks, of a
+// few MiB at most.
 constexpr std::int64_t kBlockRows = 32;
 constexpr std::int64_t kBlockKeys = 128;
 constexpr std::int64_t kFullBlockWidth = 1024;
@@ -31,8 +31,7 @@ std::int64_t BlockExtent(std::int64_t full, std::int64_t width) {
 
 constexpr double kMasked = -std::numeric_limits<double>::infinity();
 
-// Products of q_i, or of k_j, with the row of a table that belongs to the
-// distance i - j.
+// Products of q_i, or of k_j, with a table's row for the distance i - j.
 struct PositionTerm {
   const ConstTensorView* table = nullptr;
   bool per_head = false;  // [H, rows, D], else [rows, D]
@@ -98,7 +97,7 @@ ScoreTerms Terms(const DebertaScore& deberta) {
 ScoreTerms Terms(std::monostate) { return {}; }
 
 // One block: rows i .. i + rows - 1 of a head against keys j .. j + keys - 1.
-// `distance` is that of the first query to the first key; query r and key j are
+// `distance` is from the first query to the first key; query r and key j are
 // distance + r - j apart.
 struct Block {
   std::int64_t head = 0;
@@ -108,10 +107,10 @@ struct Block {
 };
 
 // Distances of a block repeat along its diagonals: its rows * keys pairs have
-// rows + keys - 1 distances, hence need no more rows of a position table. So a
-// query is multiplied with each of those table rows once, and the products are
-// then spread over the keys by distance. Slot() numbers the distances from the
-// smallest one, that of the first query to the last key:
+// only rows + keys - 1 distances, and need one row of a position table for
+// each. So a query is multiplied with each of these rows once, and each key
+// then takes the product for its distance. Slot() numbers the distances from
+// the smallest, which is from the first query to the last key:
 //
 //   slot    key 0  key 1  key 2
 //   row 0     2      1      0
@@ -134,7 +133,7 @@ class BlockScorer {
   std::int64_t rows() const { return rows_; }
   std::int64_t keys() const { return block_keys_; }
 
-  // Queries from row `first` of q on.
+  // Loads the queries from row `first` of q on.
   void LoadQueries(const ConstTensorView& q, std::int64_t first,
                    const Block& block) {
     LoadDoubles(q, first * width_, block.rows * width_, content_.data());
@@ -143,7 +142,8 @@ class BlockScorer {
     AddBias(terms_.position_bias, block, &position_);
   }
 
-  // Scores against the keys from row `first` of k on: rows of block.keys.
+  // Returns scores against the keys from row `first` of k on: rows of
+  // block.keys.
   const std::vector<double>& Score(const ConstTensorView& k, std::int64_t first,
                                    const Block& block) {
     LoadDoubles(k, first * width_, block.keys * width_, keys_.data());
@@ -170,8 +170,8 @@ class BlockScorer {
   }
 
   // Loads the rows of the term's table that the block needs; returns how many.
-  // index_[s] is the loaded row for distance `nearest` + s, nearest being that
-  // of the first query to the last key.
+  // index_[s] is the loaded row for distance `nearest` + s. `nearest` is from
+  // the first query to the last key.
   std::int64_t LoadTable(const PositionTerm& term, const Block& block) {
     const std::int64_t nearest = block.distance - (block.keys - 1);
     const std::int64_t n = block.rows + block.keys - 1;
@@ -273,7 +273,7 @@ struct Content {
   std::int64_t heads = 0;
   std::int64_t width = 0;
   std::int64_t nearest = 0;  // the distance of the first query to the first key
-  std::int64_t farthest = 0;  // that of the last query, the greatest i - j
+  std::int64_t farthest = 0;  // of the last query: the greatest i - j
   bool empty = false;         // no pair of query and key
 };
 

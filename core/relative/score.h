@@ -1,5 +1,5 @@
-// Attention scores of encodings that need the content as well as the positions.
-// q [B, H, Sq, D], k [B, H, Sk, D] -> [B, H, Sq, Sk], unscaled. D <= 65536.
+// Attention scores of encodings that need content and positions. q [B, H, Sq,
+// D], k [B, H, Sk, D] -> [B, H, Sq, Sk], unscaled. D <= 65536.
 //
 //   Shaw (arXiv:1803.02155, eq. 4)
 //     q_i . (k_j + a[clip(j - i, -left, right) + left])
@@ -8,8 +8,8 @@
 //   DeBERTa (arXiv:2006.03654), x = clip(bucket(i - j) + span, 0, 2 span - 1)
 //     q_i . k_j + q_i . position_keys[x] + k_j . position_queries[x]
 //
-// Accumulated in float64, rounded once to the scores' dtype: within
-// (D + 4) * 2^-53 * sum |terms| of exact before that rounding.
+// Accumulated in float64, rounded once to the scores' dtype: before that
+// rounding the error is at most (D + 4) * 2^-53 * sum |terms|.
 
 #pragma once
 
@@ -57,15 +57,15 @@ struct ScoreExtents {
   Shape shape;  // [B, H, Sq, Sk]
 };
 
-// Validates everything, and says what the scores will be. Field paths:
+// Validates everything, and returns the extents of the scores. Field paths:
 // "score.shaw.key_table.shape", "q.shape", "k.dtype", "dtype", ...
 absl::StatusOr<ScoreExtents> ValidateScore(const ScoreArgs& args,
                                            const ConstTensorView& q,
                                            const ConstTensorView& k);
 
 // Writes rows [first_row, first_row + rows) of the B * H * Sq rows of the
-// scores, for validated arguments; `out` points to row first_row. It is fastest
-// by 32 rows or more; the values are the same however rows are cut.
+// scores, for validated arguments; `out` points to row first_row. Calls for 32
+// rows or more are fastest; values do not depend on the split.
 void FillScores(const ScoreArgs& args, const ConstTensorView& q,
                 const ConstTensorView& k, std::int64_t first_row,
                 std::int64_t rows, Dtype dtype, void* out);

@@ -12,7 +12,7 @@ namespace posenc::core {
 namespace {
 
 constexpr long double kFullCircle = 2 * std::numbers::pi_v<long double>;
-// Positions end there, and so do distances from 0.
+// The greatest position, and so the greatest distance from 0.
 constexpr std::int64_t kMaxDistance = std::int64_t{1} << 31;
 
 absl::Status CheckRope(absl::string_view field, const ResolvedRope& rope) {
@@ -54,8 +54,8 @@ absl::Status CheckDistances(std::int64_t max_distance, std::int64_t step) {
   return absl::OkStatus();
 }
 
-// The encoding without attention factor and xPos, with exact angles: what is
-// analyzed is the rotation alone.
+// The encoding without attention factor, reversal and xPos, with exact angles:
+// the analysis covers the rotation alone.
 ResolvedRope BareRotation(const ResolvedRope& rope) {
   ResolvedRope bare = rope;
   bare.attention_factor = 1;
@@ -107,8 +107,8 @@ absl::StatusOr<RopeAnalysis> AnalyzeRope(
     if (!status.ok()) return status;
     const auto distance = static_cast<double>(s);
     evaluator.Row(&distance, row.data());
-    // re and im run through the partial sums of exp(i s w_m), m < n, whose
-    // lengths make the decay; the last one is all that similarity needs.
+    // re and im run through the partial sums of exp(i s w_m), m < n. The decay
+    // is the mean of their lengths; similarity needs only the last sum.
     double re = 0, im = 0, lengths = 0;
     for (std::size_t i = 0; i < pairs; ++i) {
       re += row[i];

@@ -3,7 +3,7 @@
 //   wavelengths[i] = 2 pi / w_i (infinity if w_i is 0)
 //   decay(s)      = mean over n = 1..d/2 of |sum_(m < n) exp(i s w_m)|
 //   similarity(s) = mean over pairs of cos(s w_i)
-//   kept(s)       = what another encoding leaves of a score (kept.h)
+//   kept(s)       = the share of a score that another encoding keeps (kept.h)
 //
 // (RoFormer, arXiv:2104.09864, 3.4.3), in float64 from exactly reduced angles.
 
@@ -27,14 +27,14 @@ struct RopeAnalysis {
   std::vector<double> similarity;   // likewise
   std::vector<double> kept;         // likewise; empty without another encoding
   // Pairs that complete a rotation within the original maximum of positions; 0
-  // if that is not known.
+  // if that maximum is not known.
   std::int32_t pairs_within_trained_length = 0;
 };
 
 // distance_step 0 means 1; original_max_position_embeddings 0 means the rope's.
-// `stop` is asked at each distance; an error that it returns ends the analysis.
-// Field paths: "rope" (several axes, frequencies by head, NoPE),
-// "max_distance", "distance_step", "trained_length" (as the contract calls
+// `stop` is called at each distance; its error ends the analysis. Field paths:
+// "rope" (several axes, frequencies by head, NoPE), "max_distance",
+// "distance_step", "trained_length" (the contract's name of
 // original_max_position_embeddings), "compare_with" (several axes, frequencies
 // by head).
 absl::StatusOr<RopeAnalysis> AnalyzeRope(

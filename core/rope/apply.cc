@@ -16,8 +16,8 @@
 namespace posenc::core {
 namespace {
 
-// One of q and k: its heads and how they rotate. q and k may differ in heads,
-// head_dim and dtype; each asks for the encoding of its own head_dim.
+// The heads of q or k and how they rotate. q and k may differ in heads,
+// head_dim and dtype; each looks up the encoding for its own head_dim.
 struct RotatedTensor {
   std::shared_ptr<const PreparedRope> prepared;
   HeadLayout layout;
@@ -36,7 +36,8 @@ absl::StatusOr<RotatedTensor> PrepareTensor(const ApplyRopeArgs& args,
   const absl::Status status = CheckHeadCount(rope, in, layout, name);
   if (!status.ok()) return status;
   const RopeSpec& spec = rope.spec;
-  // A forward rotation reads `pairing`; what undoes it reads what it wrote.
+  // A forward rotation reads `pairing`; the other directions read
+  // `output_pairing`.
   Pairing from = spec.pairing;
   Pairing to = spec.output_pairing;
   if (args.direction != Direction::kForward) std::swap(from, to);
@@ -86,7 +87,7 @@ class PositionCosSin : public CosSinSource {
         scaled_(args.query_scale.has_value() && role == TensorRole::kQuery),
         positions_(std::move(positions)),
         at_(positions_ == nullptr ? 0 : positions_->axes()) {}
-  // Without the anchor, which is some KiB.
+  // Does not copy the anchor, which has some KiB.
   PositionCosSin(const PositionCosSin& other)
       : CosSinSource(other),
         evaluator_(other.evaluator_),
@@ -135,10 +136,10 @@ class PositionCosSin : public CosSinSource {
   }
 
   CosSinEvaluator evaluator_;
-  std::unique_ptr<CosSinEvaluator::Anchor> anchor_;  // made when it is needed
+  std::unique_ptr<CosSinEvaluator::Anchor> anchor_;  // made at first use
   bool scaled_;
   std::shared_ptr<const TokenPositions> positions_;
-  // The position of the token at hand on each axis.
+  // The current token's position on each axis.
   absl::InlinedVector<double, 4> at_;
 };
 
@@ -187,8 +188,8 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
   const auto has_work = [](const std::optional<HeadLayout>& layout) {
     return layout.has_value() && !layout->empty();
   };
-  // A tensor without elements may have any number of tokens, which no data
-  // bounds: its positions must not be expanded.
+  // A tensor without elements may claim any number of tokens, so its positions
+  // must not be expanded.
   if (agree && (has_work(layouts[0]) || has_work(layouts[1]))) {
     TokenExtents extents;
     extents.batch = any->batch;
@@ -208,7 +209,8 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
             std::make_shared<const TokenPositions>(*std::move(expanded));
       }
     } else if (std::holds_alternative<std::monostate>(args.positions)) {
-      // How many axes positions need is not known, but that they are missing.
+      // The number of axes is not known, but missing positions are still an
+      // error.
       faults.Note(Prefixed(
           "positions",
           ExpandPositions(args.positions, extents, 1, false).status()));

@@ -2,15 +2,15 @@
 //
 //   (x, y) -> A * (x cos phi - y sin phi, x sin phi + y cos phi)
 //
-// for every pair of channels of the rotated slice, A being the attention
+// for every pair of channels of the rotated slice, where A is the attention
 // factor; other channels pass through bit for bit (times the query scale, if q
 // has one). Arithmetic is in float32 (float64 for float64), unfused, rounded
 // once to the tensor's dtype, nearest even; NaN and infinity are kept. The
 // bytes do not depend on instruction set, thread count or position in the
-// batch, but for sign and payload of what becomes NaN if several NaNs meet.
+// batch, except the sign and payload of a NaN that results from several NaNs.
 // Error against the exact rotation: float32 <= 4 * 2^-24 * A * |(x, y)| per
-// element, the dtypes of 16 and 8 bits half an ulp of their own more, unless
-// FP8 overflows.
+// element, dtypes of 16 and 8 bits add half an ulp of their own, unless FP8
+// overflows.
 
 #pragma once
 
@@ -39,24 +39,24 @@ struct ApplyRopeArgs {
   Saturation saturation = Saturation::kUnspecified;  // required for FP8
 };
 
-// Rotations of the rows of q and k, a row being one head of one token, in the
-// order of memory; null for a tensor that is not given. They run in place if
-// input and output pairing are the same.
+// Rotations of the rows of q and k (one head of one token each), in the order
+// of memory; null for an absent tensor. They run in place if input and output
+// pairing are the same.
 struct Rotations {
   std::unique_ptr<RowMap> q;
   std::unique_ptr<RowMap> k;
 };
 
-// Prepares to rotate tensors of these dtypes and shapes (the data is not looked
-// at), at least one of which is not null.
+// Prepares to rotate tensors of these dtypes and shapes (it does not read the
+// data). At least one is not null.
 // Field paths: "rope...", "positions...", "query_scale...", "saturation",
 // "q.shape", "k.dtype".
 absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
                                            const ConstTensorView* q,
                                            const ConstTensorView* k);
 
-// The same, at once. Each output has its input's dtype and shape and does not
-// overlap any input or output.
+// Rotates q and k at once. Each output has its input's dtype and shape and does
+// not overlap any input or output.
 absl::Status ApplyRope(const ApplyRopeArgs& args, const ConstTensorView* q,
                        const TensorView* q_out, const ConstTensorView* k,
                        const TensorView* k_out);

@@ -21,7 +21,7 @@ absl::Status CheckPairing(absl::string_view field, Pairing pairing) {
   return absl::OkStatus();
 }
 
-// The number of rows of each head that rotate, after checks.
+// Checks the arguments and returns the number of rotated rows of each head.
 absl::StatusOr<std::int64_t> RotatedRows(const ConvertPairingArgs& args,
                                          const Shape& shape) {
   const std::int64_t head_dim = shape[0] / args.heads;

@@ -4,8 +4,8 @@
 //   interleaved to half-split, in every head's rotated slice of d rows:
 //   out[i] = in[2i], out[i + d/2] = in[2i + 1]
 //
-// Scores q . k are unchanged if q and k are both converted. Rows are copied bit
-// for bit, in any floating dtype; nothing is computed with them.
+// Scores q . k are unchanged if q and k are both converted. Rows of any
+// floating dtype are copied bit for bit.
 
 #pragma once
 
@@ -23,14 +23,14 @@ struct ConvertPairingArgs {
   Pairing old_pairing = Pairing::kUnspecified;
   Pairing new_pairing = Pairing::kUnspecified;
   std::int32_t heads = 0;
-  std::int32_t rotary_dim = 0;  // 0: the head
+  std::int32_t rotary_dim = 0;  // 0: the whole head
   RotarySlice slice = RotarySlice::kLeading;
 };
 
-// What is wrong with the arguments alone. PairingRows::Create() says it too.
+// Checks the arguments without a weight. PairingRows::Create() does this too.
 absl::Status CheckConvertPairing(const ConvertPairingArgs& args);
 
-// Says which row of the weight each row of the result is.
+// Maps each row of the result to its row of the weight.
 class PairingRows {
  public:
   // The weight is [heads * head_dim, ...].

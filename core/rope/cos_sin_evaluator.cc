@@ -19,8 +19,8 @@ namespace {
 
 constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
 
-// Rows are sums for factors up to this one, and from its inverse on: their
-// products and errors are then normal floats.
+// Rows are sums only for factors from 1 / kMaxSumFactor to kMaxSumFactor, whose
+// products and errors are normal floats.
 constexpr double kMaxSumFactor = 0x1p96;
 
 }  // namespace
@@ -56,13 +56,14 @@ CosSinEvaluator::CosSinEvaluator(
 
 double CosSinEvaluator::HeadScale(const double* positions) const {
   if (!has_query_scale_) return 1;
-  // Padding before the first token has negative positions, for which the
-  // logarithm may have no value: it counts as the first step.
+  // Padding before the first token has negative positions, where the logarithm
+  // may not be defined: they count as the first step.
   const double step = std::max(
       0.0,
       std::floor((positions[0] + static_cast<double>(query_scale_.offset)) /
                  query_scale_.floor_scale));
-  // long double: unlike libm's double functions, the same on every CPU.
+  // long double functions of libm, unlike its double functions, give the same
+  // result on every CPU.
   const long double scale =
       1 + query_scale_.beta * std::log(1 + static_cast<long double>(step));
   return static_cast<double>(divide_ ? 1 / scale : scale);
@@ -99,9 +100,9 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
   const double factor = factor_ * HeadScale(positions);
   // Pairs are evaluated in steps whose positions, factors and float32 angles
   // fit on the stack. Angles that are sums over the axes are an exception: the
-  // kernel finds the frequencies of the next axis all pairs_ further on, so it
-  // needs all pairs at once. They have neither an axis for each pair nor xPos,
-  // so nothing of them is on the stack.
+  // kernel expects the frequencies of the next axis after all pairs_ of one
+  // axis, so it needs all pairs at once. They have neither an axis for each
+  // pair nor xPos, so they do not use the stack.
   const bool summed = frequency_axes_ > 1 && !float32_angles_;
   const std::size_t step = summed ? pairs_ : std::min(pairs_, kStackPairs);
 
@@ -163,7 +164,7 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
 }
 
 bool CosSinEvaluator::Follow(double position, std::int64_t n) const {
-  // The first of them takes somewhat longer than a row of its own.
+  // The first such row takes somewhat longer than a direct evaluation.
   constexpr std::int64_t kFewest = 4;
   // Whole positions, so that position + k is exact.
   return n >= kFewest && has_sums_ && std::floor(position) == position &&
@@ -173,7 +174,7 @@ bool CosSinEvaluator::Follow(double position, std::int64_t n) const {
 }
 
 std::int64_t CosSinEvaluator::MoveTo(double position, Anchor* anchor) const {
-  constexpr auto kReach = static_cast<double>(kRows * kRows);  // of a base
+  constexpr auto kReach = static_cast<double>(kRows * kRows);  // of one base
   double offset = position - anchor->base_position_;  // NaN: there is no base
   if (!(offset >= 0 && offset < kReach)) {
     simd::TrigRow trig = {};
@@ -224,8 +225,8 @@ void CosSinEvaluator::FollowingRows(double position, std::int64_t n, float* cos,
     std::uint32_t in_doubt =
         simd::ActiveKernels().add_angles(sums, cos, sin, pitch);
     for (std::int64_t t = 0; in_doubt != 0; ++t, in_doubt >>= 1) {
-      // It goes where the other may have been streamed to: the order of a
-      // thread's writes to one place is kept without end_streams.
+      // This overwrites the streamed row: a thread's writes to one address stay
+      // in order without end_streams.
       if ((in_doubt & 1) != 0) {
         OwnRow(position + static_cast<double>(t), cos + t * pitch,
                sin + t * pitch);

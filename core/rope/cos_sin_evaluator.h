@@ -6,8 +6,8 @@
 // EXACT: position * frequency is reduced exactly (angle/quarter_turns.h) and
 // the float32 value is correctly rounded (angle/exact_rounding.h); float64
 // values are within 2 ulp. FLOAT32: each product is rounded to float32 first,
-// as the frameworks do, and the float32 angle then evaluated as above. The same
-// bytes on every instruction set.
+// as in the frameworks, and the float32 angle is then evaluated as above. Every
+// instruction set gives the same bytes.
 
 #pragma once
 
@@ -31,8 +31,7 @@ namespace posenc::core {
 // Numbered as posenc.v1.Direction.
 enum class Direction { kForward = 1, kInverse = 2, kAdjoint = 3 };
 
-// Says which of q and k is rotated. They differ with xPos and a query scale
-// only.
+// Selects q or k. They differ only with xPos or a query scale.
 enum class TensorRole { kQuery, kKey };
 
 // Evaluates the cos/sin rows of an encoding. Cheap to copy; safe for many
@@ -45,7 +44,7 @@ class CosSinEvaluator {
   // (inverse).
   CosSinEvaluator(const ResolvedRope& rope, Direction direction,
                   TensorRole role, const QueryScale* query_scale);
-  // frequencies: this encoding's.
+  // `frequencies` belongs to `rope`.
   CosSinEvaluator(const ResolvedRope& rope,
                   std::shared_ptr<const PreparedFrequencies> frequencies,
                   Direction direction, TensorRole role,
@@ -54,23 +53,23 @@ class CosSinEvaluator {
   std::size_t pairs() const { return pairs_; }
   std::size_t heads() const { return heads_; }  // >= 1: sets of frequencies
 
-  // Writes [heads][2][pairs]: cosines, then sines, of one token that stands at
+  // Writes [heads][2][pairs]: cosines, then sines, of one token at
   // positions[axis]. T is float or double.
   template <typename T>
   void Row(const double* positions, T* row) const;
 
-  // Two rows in float64: a base, and an anchor that follows from it;
-  // DeltaRows::kRows rows follow from the anchor.
+  // Two rows in float64: a base, and an anchor computed from it.
+  // DeltaRows::kRows rows are computed from the anchor.
   class Anchor {
    public:
-    // Of an evaluator with so many pairs.
+    // For an evaluator with `pairs` pairs.
     explicit Anchor(std::size_t pairs)
         : pitch_(DeltaRows::Pitch(pairs)), rows_(4 * pitch_) {}
 
    private:
     friend class CosSinEvaluator;
 
-    // Cosines, then sines, pitch_ further on.
+    // Cosines, then sines at pitch_.
     double* base() { return rows_.data(); }
     double* row() { return rows_.data() + 2 * pitch_; }
 
@@ -80,27 +79,27 @@ class CosSinEvaluator {
     double position_ = base_position_;
   };
 
-  // Whether rows may follow from one another: not with several axes or sets of
-  // frequencies, nor with factors that depend on the position.
+  // True if rows can be computed from an anchor: not with several axes or sets
+  // of frequencies, nor with factors that depend on the position.
   bool HasSums() const { return has_sums_; }
-  // Whether those of n tokens at position, position + 1 .. do.
+  // True if the rows of n tokens at position, position + 1 .. use an anchor.
   bool Follow(double position, std::int64_t n) const;
-  // The rows of tokens at these positions: the same bytes as Row() gives,
-  // sooner where they follow from one another. Row t begins at cos + t * pitch
-  // and at sin + t * pitch. stream: past the caches; cos, sin and pitch are
-  // then multiples of 64 bytes. anchor: this evaluator's; kept up to date, for
-  // rows that come next. Only if HasSums().
+  // Writes the rows of tokens at these positions: the same bytes as Row(),
+  // faster where an anchor helps. Row t begins at cos + t * pitch and at sin +
+  // t * pitch. `stream` writes past the caches; cos, sin and pitch are then
+  // multiples of 64 bytes. `anchor` is updated, for later calls of this
+  // evaluator. Only if HasSums().
   void Rows(absl::Span<const double> positions, float* cos, float* sin,
             std::ptrdiff_t pitch, bool stream, Anchor* anchor) const;
-  // Factor on whole heads at this position (the query scale, or its inverse);
-  // 1 if there is none. Row() includes it already.
+  // Returns the factor on whole heads at this position (the query scale, or its
+  // inverse); 1 without one. Row() already includes it.
   double HeadScale(const double* positions) const;
 
  private:
-  // Moves the anchor to where the row at this whole position follows from it.
-  // Returns how many rows do, from this one on.
+  // Moves the anchor so that the row at this whole position can be computed
+  // from it. Returns how many rows can, from this one on.
   std::int64_t MoveTo(double position, Anchor* anchor) const;
-  // The rows of n tokens that follow from one another.
+  // Writes n rows that are computed from anchors.
   void FollowingRows(double position, std::int64_t n, float* cos, float* sin,
                      std::ptrdiff_t pitch, bool stream, Anchor* anchor) const;
   void OwnRow(double position, float* cos, float* sin) const;
@@ -121,9 +120,9 @@ class CosSinEvaluator {
   bool has_sums_;
 };
 
-// OUT_OF_RANGE (this field, metadata index) if xPos would leave the range of
-// float32: its factor is exponential in |position - center|. The index counts
-// from `first`.
+// Returns OUT_OF_RANGE (`field`, metadata index) if xPos would leave the range
+// of float32: its factor is exponential in |position - center|. The index
+// counts from `first`.
 absl::Status CheckXPosReach(const ResolvedRope& rope,
                             const TokenPositions& positions,
                             absl::string_view field, std::int64_t first = 0);

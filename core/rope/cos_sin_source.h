@@ -1,5 +1,5 @@
 // Gives a rotation the cosines and sines of its tokens. ApplyRope has a source
-// for positions, Reposition one for changes of position.
+// for positions, and Reposition has a source for changes of position.
 
 #pragma once
 
@@ -11,19 +11,19 @@
 
 namespace posenc::core {
 
-// Produces the (cos, sin) row of a token. Not thread-safe: each thread has a
-// Clone() of its own.
+// Produces the (cos, sin) row of a token. Not thread-safe: each thread has its
+// own Clone().
 class CosSinSource {
  public:
   virtual ~CosSinSource() = default;
 
-  // Another source of the same values.
+  // Returns another source of the same values.
   virtual std::unique_ptr<CosSinSource> Clone() const = 0;
 
   virtual std::size_t pairs() const = 0;
   // Sets of frequencies: 1, or one for each head of the tensor.
   virtual std::size_t heads() const = 0;
-  // True if one row serves every token of every sequence.
+  // True if all tokens of all sequences have the same row.
   virtual bool uniform() const { return false; }
 
   // Writes [heads][2][pairs], cosines then sines, of token t of sequence b.

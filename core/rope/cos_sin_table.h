@@ -1,4 +1,4 @@
-// The cosines and sines of some tokens, row by row, as a rotation reads them.
+// The cosines and sines of some tokens, one row per token, for a rotation.
 
 #pragma once
 
@@ -14,12 +14,12 @@ namespace posenc::core {
 
 class CosSinTable {
  public:
-  // wide: float64. values: of one token. scaled: tokens have a factor, too
-  // (CosSinSource::HeadScale).
+  // `wide` means float64. `values` counts the cosines and sines of a token.
+  // `scaled` adds a factor per token (CosSinSource::HeadScale).
   CosSinTable(bool wide, std::size_t values, std::int64_t tokens, bool scaled);
 
-  // Evaluates n tokens of sequence b, from token `first` on, into the rows from
-  // row `at` on.
+  // Evaluates n tokens of sequence b, from token `first` on, into rows at, at +
+  // 1, ...
   void Fill(CosSinSource* source, std::int64_t b, std::int64_t first,
             std::int64_t n, std::int64_t at);
   std::size_t bytes() const { return bytes_; }

@@ -11,14 +11,14 @@
 #include "core/rope/scaling.h"
 #include "core/rope/xpos.h"
 
-// A spec is completed field by field, each step relying on those before it:
+// A spec is completed field by field, and each step relies on earlier ones:
 //
 //   width     rotary_dim, from head_dim if unset; all else counts pairs
-//   theta     the base, unless frequencies or bases of the axes are given
-//   explicit  frequencies that are given, and by that heads and axes
+//   theta     the base, unless frequencies or bases of axes are given
+//   explicit  given frequencies, which also set heads and axes
 //   axes      which pair follows which axis of the positions
-//   xpos      needs to know that there is one axis only
-//   scaling   its own fields; then the length that it is evaluated at
+//   xpos      needs a single axis
+//   scaling   its own fields; then the length for its evaluation
 //   frequencies, attention factor
 //
 // The order also decides which of several errors is reported.
@@ -27,8 +27,8 @@ namespace {
 
 constexpr double kDefaultTheta = 10000;  // the paper's
 
-// No known encoding has more than four. It bounds the memory that positions of
-// every axis take.
+// Bounds the memory for positions of every axis. No known encoding has more
+// than four axes.
 constexpr std::size_t kMaxAxes = 16;
 
 bool IsExplicit(const RopeSpec& spec) {
@@ -41,8 +41,7 @@ void Assume(absl::string_view field, absl::string_view value,
       {std::string(field), std::string(value), std::string(reason)});
 }
 
-// NoPE must come alone: whatever else is set was meant to have an effect, and
-// would have none.
+// NoPE must come alone, because no other field would have an effect.
 absl::Status CheckNope(const RopeSpec& spec) {
   const std::pair<absl::string_view, bool> fields[] = {
       {"rotary_dim", spec.rotary_dim != 0},
@@ -316,8 +315,8 @@ absl::Status CompleteXPos(ResolvedRope* rope) {
   return faults.status();
 }
 
-// Takes explicit frequencies over. It runs before CompleteAxes, so it knows
-// heads, axes and rotary_dim only.
+// Copies explicit frequencies. It runs before CompleteAxes, so it knows only
+// heads, axes and rotary_dim.
 absl::Status CompleteExplicit(ResolvedRope* rope) {
   auto* given = std::get_if<ExplicitFrequencies>(&rope->spec.scaling);
   if (given == nullptr) return absl::OkStatus();
@@ -445,7 +444,7 @@ absl::StatusOr<ResolvedRope> ResolveSpec(
   }
   const bool width = faults.Note(CompleteWidth(&rope));
   faults.Note(CompleteTheta(&rope));
-  // All that follows counts pairs.
+  // The next steps need the number of pairs.
   if (!width) return faults.status();
   if (faults.Note(CompleteExplicit(&rope)) &&
       faults.Note(CompleteAxes(&rope))) {

@@ -1,9 +1,10 @@
-// Makes frequencies and an attention factor of a rotary specification.
+// Computes the frequencies and attention factor of a rotary specification.
 //
-// Formulas: posenc.v1 rope.proto, at each scaling message. Every frequency and
-// attention factor is evaluated in long double from the formula and rounded
-// once to float64; that float64 number then *is* the frequency: ResolveRope
-// returns it, and exact tables reduce position * frequency without error.
+// The scaling messages of posenc.v1 rope.proto have the formulas. Every
+// frequency and attention factor is evaluated in long double from the formula
+// and rounded once to float64; that float64 number then *is* the frequency:
+// ResolveRope returns it, and exact tables reduce position * frequency without
+// error.
 
 #pragma once
 
@@ -17,17 +18,17 @@
 
 namespace posenc::core {
 
-// A value that was filled in, and why.
+// A default that was filled in, and the reason.
 struct Assumption {
   std::string field;   // "rope_scaling.beta_fast"
   std::string value;   // "32"
   std::string reason;  // "absent; transformers' default"
 };
 
-// Decides about a length-dependent scaling that comes without a length.
+// Decides how to treat a length-dependent scaling without a length.
 enum class MissingLength {
   kError,           // FieldRequired("sequence_length")
-  kAssumeOriginal,  // evaluate at original_max_position_embeddings, and say so
+  kAssumeOriginal,  // take original_max_position_embeddings, as an assumption
 };
 
 // A rotary encoding ready for use.
@@ -49,23 +50,23 @@ struct ResolvedRope {
   std::vector<std::string> warnings;
 
   std::int32_t pairs() const { return spec.rotary_dim / 2; }
-  // Position axes that a token has.
+  // The number of position axes of a token.
   std::int32_t axes() const;
   // True if every axis must be given as ids (see ExpandPositions).
   bool needs_ids() const;
 };
 
-// head_dim 0: not known; spec.rotary_dim is then required.
+// Resolves `spec`. With head_dim 0 (not known), spec.rotary_dim is required.
 // Errors (fields relative to RopeSpec, "yarn.factor"; the length is
 // "sequence_length"): FieldInvalid for odd rotary_dim, rotary_dim > head_dim,
 // rope_theta <= 1, factors <= 0 or not finite, wrong numbers of factors or
-// sections, fields that exclude each other; FieldRequired for pairing, required
+// sections, exclusive fields set together; FieldRequired for pairing, required
 // fields of a scaling, rotary_dim without head_dim, and sequence_length.
 absl::StatusOr<ResolvedRope> ResolveSpec(
     const RopeSpec& spec, std::int64_t head_dim,
     std::optional<std::int64_t> sequence_length, MissingLength missing_length);
 
-// Largest rotary_dim that is served.
+// Largest valid rotary_dim.
 inline constexpr std::int32_t kMaxRotaryDim = 65536;
 
 }  // namespace posenc::core

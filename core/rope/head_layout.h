@@ -1,5 +1,5 @@
-// Tensors of heads: the order of their dimensions, and how many heads of which
-// width they hold. Shared by ApplyRope and Reposition.
+// Tensors of heads: the order of their dimensions, and the number and width of
+// their heads. Shared by ApplyRope and Reposition.
 
 #pragma once
 
@@ -14,7 +14,7 @@
 namespace posenc::core {
 
 // Order of a tensor's dimensions; numbered as posenc.v1.Layout. B is the batch,
-// S and T the tokens, H the heads, D the channels of a head.
+// S and T are the tokens, H the heads, D the channels of a head.
 enum class Layout { kBshd = 1, kBhsd = 2, kSbhd = 3, kThd = 4 };
 
 // The dimension that each letter of a layout's name has in a shape.
@@ -38,12 +38,13 @@ struct HeadLayout {
 absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
                                           const LayoutOrder& order);
 
-// Field path: "saturation", which heads of FP8 need. `name` is the tensor's.
+// Checks that FP8 heads have a saturation. Field path: "saturation". `name` is
+// the tensor's.
 absl::Status CheckSaturation(Saturation saturation, Dtype dtype,
                              absl::string_view name);
 
-// kShapeMismatch ("<name>.shape") if frequencies by head are for another number
-// of heads.
+// Returns kShapeMismatch ("<name>.shape") if frequencies by head are for
+// another number of heads.
 absl::Status CheckHeadCount(const ResolvedRope& rope,
                             const ConstTensorView& tensor,
                             const HeadLayout& layout, absl::string_view name);

@@ -1,4 +1,4 @@
-// How the heads of one tensor rotate: which of their channels, by which kernel.
+// How the heads of one tensor rotate: their rotated channels and the kernel.
 // Shared by ApplyRope and Reposition.
 
 #pragma once
@@ -14,8 +14,8 @@
 namespace posenc::core {
 
 // A run of channels that holds whole pairs. All rotated channels are one
-// segment, unless each axis splits its own channels into halves: then there is
-// a segment for each axis that has pairs.
+// segment, unless each axis splits its own channels into halves: then each axis
+// that has pairs has its own segment.
 struct Segment {
   std::int64_t channel;
   std::int64_t first_pair;
@@ -37,8 +37,8 @@ struct HeadRotation {
   bool same_pairing = true;  // in and out
 };
 
-// The channels that pass through come from `spec`, the segments do not: they
-// may join two encodings. Saturation matters to FP8 alone.
+// The channels that pass through come from `spec`; the segments are given, as
+// they may join two encodings. Saturation matters only for FP8.
 HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
                               std::int64_t head_dim, const RopeSpec& spec,
                               std::vector<Segment> segments, Pairing from,

@@ -9,11 +9,11 @@
 namespace posenc::core {
 namespace {
 
-constexpr std::int64_t kDense = 4096;  // distances that are tried one by one
-constexpr int kSpaced = 4096;          // and on the logarithmic scale beyond
+constexpr std::int64_t kDense = 4096;  // distances that are all tried
+constexpr int kSpaced = 4096;          // on the logarithmic scale beyond
 
 // One frequency for each pair of each head. An angle that is a sum over axes,
-// which all stand at r, is r times the sum of the pair's frequencies.
+// all at position r, is r times the sum of the pair's frequencies.
 std::vector<double> Frequencies(const ResolvedRope& rope) {
   const auto pairs = static_cast<std::size_t>(rope.pairs());
   const auto axes = static_cast<std::size_t>(rope.frequency_axes);
@@ -26,7 +26,7 @@ std::vector<double> Frequencies(const ResolvedRope& rope) {
       for (std::size_t axis = 0; axis < axes; ++axis) {
         sum += rope.inv_freq[row + axis * pairs + i];
       }
-      // Axes that all but cancel stand still.
+      // Axes that almost cancel each other do not rotate.
       const bool still = std::abs(sum) < kMinFrequency;
       frequencies.push_back(still ? 0 : sign * static_cast<double>(sum));
     }
@@ -34,7 +34,7 @@ std::vector<double> Frequencies(const ResolvedRope& rope) {
   return frequencies;
 }
 
-// An encoding of one axis that has these frequencies, and amplitude 1.
+// An encoding of one axis with these frequencies and attention factor 1.
 ResolvedRope Bare(const std::vector<double>& frequencies) {
   ResolvedRope rope;
   rope.spec.rotary_dim = static_cast<std::int32_t>(2 * frequencies.size());

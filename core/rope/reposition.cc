@@ -26,8 +26,8 @@ absl::string_view SliceName(RotarySlice slice) {
   return slice == RotarySlice::kTrailing ? "trailing" : "leading";
 }
 
-// kNotRepositionable unless both encodings rotate the same channels and have as
-// many axes.
+// Returns kNotRepositionable unless both encodings rotate the same channels and
+// have the same number of axes.
 absl::Status CheckJoinable(const ResolvedRope& old_rope,
                            const ResolvedRope& new_rope,
                            std::int64_t head_dim) {
@@ -65,10 +65,10 @@ std::string HalvesName(const std::vector<Segment>& segments) {
       "]");
 }
 
-// The channels that keys are read from and written to, as segments that serve
-// both encodings. Interleaved pairs may be cut between any two pairs, so the
-// other side's segments will do; if both sides have halves, they must be cut
-// alike.
+// Returns the channels that keys are read from and written to, as segments for
+// both encodings. Interleaved pairs may be cut between any two pairs, so they
+// take the other side's segments; if both sides have halves, their segments
+// must be equal.
 absl::StatusOr<std::vector<Segment>> JoinSegments(const RopeSpec& from,
                                                   const RopeSpec& to,
                                                   std::int64_t head_dim) {
@@ -87,8 +87,8 @@ absl::StatusOr<std::vector<Segment>> JoinSegments(const RopeSpec& from,
       " pairs into halves, and old_rope of ", HalvesName(old_segments)));
 }
 
-// ExpandPositions() takes shifts for ids; this gives its errors the name that
-// they have here: "ids.shape" becomes "movement.shifts.shape".
+// Renames the fields of errors from ExpandPositions(), which reads shifts as
+// ids: "ids.shape" becomes "movement.shifts.shape".
 absl::Status NameShifts(const absl::Status& status) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
   if (!details.has_value()) return status;
@@ -101,7 +101,7 @@ absl::Status NameShifts(const absl::Status& status) {
                    details->metadata);
 }
 
-// kPositionOutOfRange unless |p + shift| <= 2^31 for every p that is known.
+// Returns kPositionOutOfRange unless |p + shift| <= 2^31 for every known p.
 absl::Status CheckTargets(const PositionChange& change,
                           const TokenExtents& extents, int axes) {
   if (!change.from.has_value() || change.to.has_value())
@@ -221,7 +221,7 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
   const absl::StatusOr<std::shared_ptr<const PreparedRope>> new_prepared =
       args.new_rope ? args.new_rope(layout->head_dim) : old_prepared;
   if (args.new_rope) faults.Note(Prefixed("new_rope", new_prepared.status()));
-  // All that follows needs all of these.
+  // The next steps need all of these.
   if (!faults.none()) return faults.status();
   const ResolvedRope& old_rope = (*old_prepared)->rope;
   const ResolvedRope& new_rope = (*new_prepared)->rope;
@@ -237,8 +237,8 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
   extents.tokens = layout->tokens;
   extents.packed = args.layout == Layout::kThd;
   auto change = std::make_shared<PositionChange>();
-  // A tensor without elements may have any number of tokens, which no data
-  // bounds: its positions must not be expanded.
+  // A tensor without elements may claim any number of tokens, so its positions
+  // must not be expanded.
   if (!layout->empty()) {
     absl::StatusOr<PositionChange> read =
         ReadMovement(args.movement, old_rope, new_rope, extents);

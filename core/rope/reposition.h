@@ -1,25 +1,25 @@
-// Repositions rotated keys: takes them to other positions, or from one rotary
+// Repositions rotated keys: moves them to other positions, or from one rotary
 // encoding to another, in one rotation.
 //
 //   (x, y) -> (A' / A) R(p' w' - p w) (x, y)
 //
 // for every pair of the rotated slice: p, w, A are the old position, frequency
-// and attention factor, p', w', A' the new ones; xPos factors of keys join A,
-// and `reverse` is the sign of its encoding's angle. Other channels pass
+// and attention factor, p', w', A' are the new ones; A includes the keys' xPos
+// factor, and `reverse` negates the angle of its encoding. Other channels pass
 // through bit for bit.
 //
 // The angle is formed and reduced exactly, then rounded once as cosine and
 // sine. If the frequencies agree it is (p' - p) w: a shift then needs no
-// positions, and A' / A is exactly 1, so that shifts do not drift. An encoding
-// with float32 angles has the angle that applying it has, float32(p w), and the
-// difference of the two is exact; a shift without positions rotates by
+// positions, and A' / A is exactly 1, so shifts do not drift. An encoding with
+// float32 angles has the same angle as in ApplyRope, float32(p w), and the
+// difference of the two angles is exact; a shift without positions rotates by
 // float32(shift w).
 //
-// Take keys of length L (of a pair, after the factors) that were applied at p
-// and repositioned to p'. They differ from keys applied at p' by at most, an
-// element:
-//   float32  10 * 2^-24 L: a pair is off by (2 sqrt(2) + 1) u after one
-//            rotation, an element by 3 u; one that is rotated on and two
+// Let L be the length of a key's pair, after the factors. Elements of keys that
+// were applied at p and repositioned to p' differ from keys applied at p' by at
+// most:
+//   float32  10 * 2^-24 L: (2 sqrt(2) + 1) u for the pair's first rotation,
+//            and 3 u each for an element's second and its direct rotation
 //   float64  24 * 2^-53 L, as cosines are within 2 ulp
 //   16 bits  as float32, and 3 u L for u = 2^-11 (float16) or 2^-8 (bfloat16):
 //            each of the three results is rounded
@@ -28,7 +28,7 @@
 // n shifts change L by a factor within (1 +- 3.83 u)^n, u = 2^-24.
 //
 // Keys are read in old_rope's output pairing and written in new_rope's; pair i
-// stays pair i, as it does when projections are converted (convert_pairing.h).
+// stays pair i, as in convert_pairing.h.
 
 #pragma once
 
@@ -74,18 +74,18 @@ struct RepositionArgs {
   Saturation saturation = Saturation::kUnspecified;  // required for FP8
 };
 
-// The rotation of k's rows, a row being one head of one token, in the order of
-// memory, for keys of this dtype and shape (the data is not looked at). It runs
-// in place if the output pairings are the same.
+// Returns the rotation of k's rows (one head of one token each), in the order
+// of memory, for keys of this dtype and shape; it does not read the data. The
+// rotation runs in place if the output pairings are the same.
 // Field paths: "old_rope...", "new_rope...", "movement.old_positions...",
 // "movement.new_positions...", "movement.shifts.shape", "saturation",
-// "k.shape". kNotRepositionable if no one rotation joins the encodings: another
-// rotary_dim, slice, number of axes or heads, or NoPE against rope.
+// "k.shape". kNotRepositionable if no single rotation joins the encodings: they
+// differ in rotary_dim, slice, number of axes or heads, or one is NoPE.
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k);
 
-// The same, at once. k_out has k's dtype and shape. It is k's own memory (only
-// if the output pairings are the same), or does not overlap it.
+// Repositions k at once. k_out has k's dtype and shape. It is k's own memory
+// (only if the output pairings are the same), or does not overlap it.
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
                         const TensorView& k_out);
 

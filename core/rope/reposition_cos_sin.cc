@@ -14,7 +14,7 @@
 
 // The angle of a token is a sum of terms position * frequency, and the kernel
 // adds up any number of them exactly. There are three ways to write it; the
-// first that is exact is taken:
+// code takes the first exact one:
 //
 //   1. (p' - p) * w'                    if both encodings have the same angles
 //                                       and p' - p is exact: one set of terms
@@ -22,15 +22,15 @@
 //   3. p' * w'  -  p * w  +  e * w'     p' = p + shift was rounded, and lost e
 //
 // So quarter_turns_ holds the frequencies w', w, w' in this order, and SetTerms
-// says how many of them count. With float32 angles a term is float32(p * w), as
-// a position of frequency 1 that differs by pair; e does not exist there, as
+// sets how many of them are used. With float32 angles a term is float32(p * w),
+// used as a position of frequency 1 for each pair; e does not exist then, as
 // the frameworks round p', too.
 namespace posenc::core {
 namespace {
 
 // The kernel reduces products below 2^51 quarter turns. Positions up to 2^31
-// stay below with every frequency that is served; distances, which reach 2^32,
-// do not, and are then taken as two positions.
+// stay below it with every valid frequency; distances up to 2^32 may not, and
+// are then split into two positions.
 constexpr double kMaxTerm = 0x1p31;
 
 // Frequencies as [heads][axes][pairs]; 0 if a pair does not follow the axis.
@@ -136,7 +136,7 @@ RepositionCosSin::RepositionCosSin(const ResolvedRope& from,
   for (std::size_t h = 0; h < heads_; ++h) {
     for (const Encoding* encoding : {&to_, &from_, &to_}) {
       for (std::size_t i = 0; i < encoding->terms() * pairs_; ++i) {
-        // A float32 angle is a position of frequency 1.
+        // A float32 angle is used as a position of frequency 1.
         quarter_turns_.Append(SplitQuarterTurns(
             encoding->float32 ? 1
                               : encoding->inv_freq[h * axes_ * pairs_ + i]));
@@ -197,8 +197,8 @@ void RepositionCosSin::WriteTerms(const Encoding& encoding, std::size_t h,
 
 void RepositionCosSin::SetTerms(std::size_t h) {
   const bool float32 = to_.float32;
-  // float32(p' w) - float32(p w) is not float32((p' - p) w): if p is known,
-  // float32 angles are taken apart.
+  // float32(p' w) - float32(p w) is not float32((p' - p) w): if p is known, the
+  // two float32 angles are separate terms.
   if (same_angles_ &&
       (float32 ? !change_->from.has_value() : distance_exact_)) {
     WriteTerms(to_, h, 0, 1, distance_);

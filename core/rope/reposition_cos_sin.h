@@ -1,6 +1,5 @@
-// Evaluates the cosines and sines of a repositioning: they take keys from one
-// rotary encoding at old positions to another at new ones. Private to
-// Reposition.
+// Evaluates the cosines and sines that move keys from one rotary encoding at
+// old positions to another at new positions. Private to Reposition.
 
 #pragma once
 
@@ -19,25 +18,24 @@
 
 namespace posenc::core {
 
-// Old and new positions of tokens. The new ones are `to`, or else each old one
-// plus its shift of `shifts`, or else each old one plus `shift`.
+// Old and new positions of tokens. The new positions are `to`, or else the old
+// positions plus `shifts`, or else the old positions plus `shift`.
 struct PositionChange {
   std::optional<TokenPositions> from;
   std::optional<TokenPositions> to;
   std::optional<TokenPositions> shifts;
   double shift = 0;
 
-  // True if the change of one sequence is that of all.
+  // True if all sequences have the same change.
   bool shared() const;
 };
 
-// Empty if the rotation depends on the distance alone. Otherwise it depends on
-// the old position, too, and this is the reason: the first difference of the
-// two encodings.
+// Returns why the rotation depends on the old position, not only on the
+// distance: the first difference of the two encodings. Empty if it does not.
 std::string StartDependence(const ResolvedRope& from, const ResolvedRope& to);
 
 // The row of a token has the angle to(p') - from(p) and the factor A' / A (of
-// the attention factors) times the quotient of the keys' xPos factors.
+// the attention factors) times the ratio of the keys' xPos factors.
 class RepositionCosSin : public CosSinSource {
  public:
   // The encodings are joinable. change->from is set, or StartDependence() is
@@ -54,20 +52,20 @@ class RepositionCosSin : public CosSinSource {
   void Fill(std::int64_t b, std::int64_t t, float* row) override;
   void Fill(std::int64_t b, std::int64_t t, double* row) override;
 
-  // OUT_OF_RANGE (metadata index) if a factor of xPos leaves float32.
+  // Returns OUT_OF_RANGE (metadata index) if a factor of xPos leaves float32.
   absl::Status CheckReach(std::int64_t batch, std::int64_t tokens);
 
  private:
-  // What one encoding contributes to the angle: terms position * frequency, one
-  // for each axis. A float32 angle is one term, a position of frequency 1.
+  // One encoding's terms of the angle: position * frequency for each axis. A
+  // float32 angle is a single term, a position of frequency 1.
   struct Encoding {
     Encoding(const ResolvedRope& rope, std::size_t heads);
 
     std::size_t terms() const { return float32 ? 1 : axes; }
 
     std::size_t axes;
-    double sign;                   // -1: reverse
-    bool float32;                  // angles of float32, as the frameworks have
+    double sign;                   // -1 if reversed
+    bool float32;                  // float32 angles, as in the frameworks
     std::vector<double> inv_freq;  // [heads][axes][pairs]
     // ln of the key's xPos factor: (center - p) * decay[pair].
     std::vector<long double> decay;  // empty: no xPos
@@ -78,12 +76,12 @@ class RepositionCosSin : public CosSinSource {
   void Evaluate(std::int64_t b, std::int64_t t, T* row);
   // Reads the change of a token into old_, new_, distance_.
   void Read(std::int64_t b, std::int64_t t);
-  // Sets terms_ and at_ (of head h) for the change that was read.
+  // Sets terms_ and at_ (of head h) for the current change.
   void SetTerms(std::size_t h);
   // Sets the terms of one encoding from term `first` on.
   void WriteTerms(const Encoding& encoding, std::size_t h, std::size_t first,
                   double sign, const std::vector<double>& positions);
-  // ln of the factor that xPos has in the change that was read.
+  // Returns ln of the xPos factor of the current change.
   long double DecayExponent(std::size_t pair) const;
 
   std::shared_ptr<const PositionChange> change_;
@@ -95,10 +93,10 @@ class RepositionCosSin : public CosSinSource {
   bool same_decay_;
   bool uniform_;
   double ratio_;  // of the attention factors
-  // Frequencies of the terms, [heads][terms][pairs], of at most so many terms.
+  // Frequencies of the terms, [heads][terms][pairs], for all_terms_ terms.
   std::size_t all_terms_;
   QuarterTurnArrays quarter_turns_;
-  // p, p' and its rounding error, and p' - p of the token at hand, by axis.
+  // p, p' and its rounding error, and p' - p of the current token, by axis.
   std::vector<double> old_, new_, new_error_, distance_;
   bool distance_exact_ = false;
   std::size_t terms_ = 0;

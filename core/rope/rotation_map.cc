@@ -8,52 +8,49 @@
 #include "core/simd/dispatch.h"
 
 // Evaluating a token's cosines and sines costs more than rotating one head by
-// them, so they must be evaluated once and used for all heads. Whether that
-// comes by itself depends on the order of memory. For 2 sequences of tokens
-// t0 t1 ... and heads h0 h1 ...:
+// them, so they must be evaluated once and used for all heads. The way to do so
+// depends on the order of memory. For 2 sequences of tokens t0 t1 ... and heads
+// h0 h1 ...:
 //
-//   BSHD, THD   t0h0 t0h1 .. t1h0 t1h1 ..           the heads of a token follow
-//               t0h0 ..        (sequence 1)         each other
-//   SBHD        t0h0 t0h1 ..   t0h0 t0h1 ..  t1h0   so do they here; sequences
+//   BSHD, THD   t0h0 t0h1 .. t1h0 t1h1 ..           the heads of a token are
+//               t0h0 ..        (sequence 1)         adjacent
+//   SBHD        t0h0 t0h1 ..   t0h0 t0h1 ..  t1h0   the same, but sequences
 //               seq. 0         seq. 1               alternate at every token
-//   BHSD        t0h0 t1h0 t2h0 ..  t0h1 t1h1 t2h1   all tokens pass by once for
+//   BHSD        t0h0 t1h0 t2h0 ..  t0h1 t1h1 t2h1   all tokens come once for
 //                                                   each head
 //
 // Each worker has a table for a block of neighbouring tokens, and evaluates the
-// next block when a token outside comes. In BHSD a block passes through all
-// heads before the next one comes, if a worker has all heads of a sequence.
-// Workers that have fewer share a table of all cosines and sines, which is kept
-// for the whole call, if kMaxBytesOfAll hold it; if not, they evaluate blocks
-// once for each head.
+// next block when it reaches a token outside. In BHSD a worker that has all
+// heads of a sequence rotates all heads by a block before the next block.
+// Workers that have fewer heads share a table of all cosines and sines for the
+// whole call, if it fits kMaxBytesOfAll; if not, they evaluate blocks once for
+// each head.
 //
-// In SBHD, sequences that have the same positions are as good as more heads. If
-// they have positions of their own, a block is one token: the next row is
-// another sequence's.
+// In SBHD, sequences with equal positions are treated as more heads. If their
+// positions differ, a block is one token, because the next token belongs to
+// another sequence.
 namespace posenc::core {
 namespace {
 
-// A block's cosines and sines stay in the first-level cache (32 KiB and more on
-// every CPU served) while the heads that use them pass by; or in the second, if
-// tokens pass by once for each head.
+// A block's cosines and sines stay in the first-level cache (at least 32 KiB on
+// every supported CPU) while the heads use them; or in the second-level cache,
+// if all tokens come once for each head.
 constexpr std::size_t kBlockBytes = 32 * 1024;
 constexpr std::size_t kHeadMajorBlockBytes = 128 * 1024;
 
-// A tensor of that many bytes has left the second-level cache when its rotation
-// begins, so that fetching ahead pays: in a server all of them have, sent by
-// others. Where it has not, fetching costs 0 .. 7 % (Zen 5, 8 MB; bfloat16 out
-// of place gains 40 % even there).
+// A tensor of this size is not in the second-level cache when its rotation
+// begins, so fetching ahead pays: in a server this holds for all tensors. If it
+// is in the cache, fetching costs up to 7 % (Zen 5).
 constexpr std::size_t kColdBytes = 1 << 20;
 
-// An output of that many bytes has left the third-level cache before anybody
-// reads it, so that writing it past the caches pays. Measured on Zen 5, this is
-// 1.2 times as fast at 64 MB, and 1.1 times at 16 MB if nothing else is in the
-// cache, but 0.9 times there if the output is read next. Never taken from what
-// the system says of its cache: on one machine that is 480 MB, of which 16 to
-// 32 are of use.
+// An output of this size leaves the third-level cache before it is read, so
+// writing it past the caches pays: 1.2 times as fast at 64 MB on Zen 5, but 0.9
+// times at 16 MB if the output is read next. The reported size of the cache is
+// no guide: one machine reports 480 MB, of which 16 to 32 are of use.
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
-// Upper bound on what the cosines and sines of all tokens take, of float32 and
-// of float64: a fraction of a third-level cache, which other calls use, too.
+// Upper bounds on the bytes of all tokens' cosines and sines, in float32 and in
+// float64: a fraction of a third-level cache, which other calls use, too.
 constexpr std::size_t kMaxBytesOfAll[] = {8 << 20, 16 << 20};
 
 }  // namespace
@@ -75,7 +72,7 @@ RotationMap::RotationMap(const HeadRotation& rotation, Layout layout,
       batch_(extents.batch),
       tokens_(extents.tokens),
       heads_(extents.heads) {
-  // A tensor without rows may have extents that no row could be allocated for.
+  // A tensor without rows may have extents too large for any allocation.
   if (rows() == 0) return;
   const std::size_t bytes = static_cast<std::size_t>(rows()) * in_bytes();
   memory_ = bytes < kColdBytes       ? simd::Memory::kCached
@@ -154,7 +151,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
   // The cosines and sines of some neighbouring tokens.
   struct Rows {
     const CosSinTable* table;
-    std::int64_t first;  // of the table
+    std::int64_t first;  // row of the table
     std::int64_t tokens;
   };
 
@@ -165,20 +162,18 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     std::size_t token_bytes;  // from token to token
   };
 
-  // Whether a worker for these rows has all heads of sequences, and no part of
-  // another. It evaluates blocks of tokens then although the map could have all
-  // cosines and sines, because nobody else needs the same: a table of all,
-  // which does not stay in the second-level cache, would be written and read
-  // for nothing. 64 MB out of place, one sequence, of the best copy, by the
-  // table and by blocks: float16 0.80 and 0.87, bfloat16 0.81 and 0.88, float32
-  // 0.92 and 0.94 (Xeon, AVX-512).
+  // Returns true if these rows are whole sequences with one set of frequencies.
+  // Their worker then evaluates blocks of tokens, because no other worker needs
+  // the same values, and a table of all tokens would not stay in the
+  // second-level cache: blocks are 1.02 to 1.09 times as fast (64 MB out of
+  // place, Xeon, AVX-512).
   bool HasWholeSequences(std::int64_t first, std::int64_t rows) const {
     const std::int64_t sequence = map_.heads_ * map_.tokens_;
     return first % sequence == 0 && rows % sequence == 0 &&
            map_.frequency_sets_ == 1;
   }
 
-  // Those of tokens of sequence b from t on: of n, or of the first of these.
+  // Returns the rows of tokens of sequence b from t on: n, or fewer.
   Rows RowsOf(std::int64_t b, std::int64_t t, std::int64_t n) {
     const std::int64_t sequence = map_.shared_ ? 0 : b;
     if (all_ != nullptr) return {all_, sequence * map_.tokens_ + t, n};
@@ -199,7 +194,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     block_end_ = t + n;
   }
 
-  // Rotates rows from `first` on, at most so many: whole tokens, or a part of
+  // Rotates at most `rows` rows from `first` on: whole tokens, or a part of
   // one. Returns their number.
   std::int64_t RunTokens(std::int64_t first, std::int64_t rows,
                          const std::byte* src, std::byte* dst) {
@@ -223,7 +218,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     return table.tokens * count;
   }
 
-  // The same of heads whose tokens follow one another: whole ones, or a part of
+  // Does the same if a head's tokens are adjacent: whole heads, or a part of
   // one.
   std::int64_t RunHeads(std::int64_t first, std::int64_t rows,
                         const std::byte* src, std::byte* dst) {
@@ -286,7 +281,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     }
   }
 
-  // The channels that the kernel does not copy.
+  // Copies or scales the channels that the kernel does not copy.
   void PassChannels(const Rows& rows, const Heads& heads, const std::byte* src,
                     std::byte* dst) const {
     const HeadRotation& rotation = map_.rotation_;
@@ -296,8 +291,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
         const std::size_t offset =
             static_cast<std::size_t>(t) * heads.token_bytes +
             static_cast<std::size_t>(i) * heads.bytes + pass;
-        // A factor of 1 must leave every bit as it is: a product would turn a
-        // signalling NaN into a quiet one.
+        // A factor of 1 must not change a bit: a product would make a
+        // signalling NaN quiet.
         if (map_.scaled_ && rows.table->Scale(rows.first + t) != 1) {
           ScaleChannels(rotation, src + offset, dst + offset,
                         rows.table->Scale(rows.first + t));

@@ -19,7 +19,7 @@ namespace posenc::core {
 
 class RotationMap final : public RowMap {
  public:
-  // shared: the cosines and sines of sequence 0 serve all sequences.
+  // `shared`: all sequences use the cosines and sines of sequence 0.
   RotationMap(const HeadRotation& rotation, Layout layout,
               const HeadLayout& extents, bool shared,
               std::unique_ptr<const CosSinSource> source);
@@ -30,8 +30,8 @@ class RotationMap final : public RowMap {
  private:
   class RotationWorker;
 
-  // Those of all tokens, [batch, or 1 if shared_][tokens]. Evaluated when a
-  // worker first needs them.
+  // Returns the cosines and sines of all tokens, [batch, or 1 if
+  // shared_][tokens], evaluated at first use.
   const CosSinTable& All() const;
   bool wide() const { return rotation_.dtype == Dtype::kFloat64; }
   std::size_t values() const { return frequency_sets_ * 2 * pairs_; }
@@ -47,9 +47,9 @@ class RotationMap final : public RowMap {
   const std::size_t frequency_sets_;  // 1, or one for each head
   const bool uniform_, scaled_;
   std::int64_t batch_, tokens_, heads_;
-  bool head_major_ = false;  // else the heads of a token follow one another
-  bool alternates_ = false;  // tokens do, of one sequence and the next
-  bool has_all_ = false;     // else workers evaluate theirs as they go
+  bool head_major_ = false;  // else the heads of a token are adjacent
+  bool alternates_ = false;  // sequences alternate at every token
+  bool has_all_ = false;     // else each worker evaluates blocks
   simd::Memory memory_ = simd::Memory::kCached;
   mutable std::once_flag all_once_;
   mutable std::unique_ptr<CosSinTable> all_;

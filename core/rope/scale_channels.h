@@ -1,4 +1,4 @@
-// Multiplies the channels of a head that no rotation touches.
+// Multiplies the channels of a head that do not rotate.
 
 #pragma once
 

@@ -67,7 +67,7 @@ void Default(absl::string_view field, T value, absl::string_view text,
       {std::string(field), std::string(text), std::string(reason)});
 }
 
-// What several checks found.
+// Returns all errors of several checks as one.
 absl::Status All(std::initializer_list<absl::Status> checks) {
   Faults faults;
   for (const absl::Status& check : checks) faults.Note(check);
@@ -226,9 +226,9 @@ absl::Status TooFewPairs(absl::string_view field) {
 // YaRN ("NTK by parts", arXiv:2309.00071) treats pairs by the number of full
 // rotations that they make within the original positions:
 //
-//   rotations > beta_fast   kept: they tell neighbours apart
-//   rotations < beta_slow   divided by the factor: they tell far positions, and
-//                           must not see angles that training never had
+//   rotations > beta_fast   kept: they distinguish neighbours
+//   rotations < beta_slow   divided by the factor: they encode far positions,
+//                           and must not get angles outside training
 //   between                 blended along a ramp, linear in the pair's number
 //
 // Pair i makes L w_i / (2 pi) rotations, w_i = theta^(-2i/d). Solved for i, the
@@ -258,10 +258,10 @@ struct YarnRamp {
       high = std::ceil(high);
     }
     low = std::max(low, Real{0});
-    // The last pair would be d / 2 - 1. The authors' code has d - 1, as have
-    // all that followed it, and models were trained with it.
+    // The last pair is d / 2 - 1. The authors' code has d - 1, as does all
+    // later code, and models were trained with it.
     high = std::min(high, d - 1);
-    // The authors' code avoids a division by zero so.
+    // The authors' code avoids a division by zero in this way.
     if (low == high) high += 0.001L;
   }
 
@@ -276,7 +276,7 @@ Real YarnMscale(Real factor, Real mscale) {
   return factor <= 1 ? Real{1} : 0.1L * mscale * std::log(factor) + 1;
 }
 
-// Name of the field to blame for frequencies that cannot be served.
+// Name of the field for errors about invalid frequencies.
 absl::string_view ScalingName(const RopeSpec& spec) {
   static constexpr absl::string_view kNames[] = {
       "rope_theta", "linear", "ntk",          "dynamic_ntk",         "yarn",
@@ -331,8 +331,8 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
   const Real d = 2 * static_cast<Real>(n);
   Real base = theta;
   if (const auto* ntk = std::get_if<NtkScaling>(&spec.scaling)) {
-    // The base grows so that the slowest pair is slowed down by the factor, and
-    // the fastest not at all: (base * f^(d/(d-2)))^(-(d-2)/d) =
+    // The greater base divides the frequency of the slowest pair by the factor,
+    // and keeps that of the fastest: (base * f^(d/(d-2)))^(-(d-2)/d) =
     // base^(-(d-2)/d) / f.
     if (n == 1) return TooFewPairs("ntk");
     base *= std::pow(static_cast<Real>(ntk->factor), d / (d - 2));
@@ -340,7 +340,7 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
                  std::get_if<DynamicNtkScaling>(&spec.scaling)) {
     if (n == 1) return TooFewPairs("dynamic_ntk");
     // The same with a factor that grows with the length from 1 on. At twice the
-    // maximum it is factor + 1, as transformers has it.
+    // maximum it is factor + 1, as in transformers.
     if (length > dynamic->max_position_embeddings) {
       const Real factor = dynamic->factor;
       const Real grown =
@@ -372,7 +372,7 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
             return w / (is_long ? scaling.long_factor
                                 : scaling.short_factor)[first_pair + i];
           } else if constexpr (std::is_same_v<T, Llama3Scaling>) {
-            // As YaRN, but the ramp is linear in the number of rotations.
+            // Like YaRN, but the ramp is linear in the number of rotations.
             const Real rotations =
                 scaling.original_max_position_embeddings * w / (2 * kPi);
             const Real low = scaling.low_freq_factor;
@@ -392,7 +392,7 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
     const Real w = std::pow(base, -static_cast<Real>(i) / n);
     inv_freq->push_back(static_cast<double>(scaled(w, i)));
   }
-  // Others cannot be reduced exactly.
+  // Frequencies outside these bounds cannot be reduced exactly.
   for (std::size_t i = inv_freq->size() - n; i < inv_freq->size(); ++i) {
     const double w = (*inv_freq)[i];
     if (w != 0 && !(w >= kMinFrequency && w <= kMaxFrequency)) {
@@ -432,8 +432,8 @@ absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
                                               std::int64_t length) {
   if (const auto* yarn = std::get_if<YarnScaling>(&spec.scaling)) {
     if (yarn->attention_factor.has_value()) return *yarn->attention_factor;
-    // DeepSeek's two mscales count only together: g(s, mscale) / g(s, all_dim).
-    // 0 is what their configurations write for an absent one.
+    // DeepSeek's two mscales apply only together: g(s, mscale) / g(s, all_dim).
+    // Its configurations write 0 for an absent mscale.
     const Real mscale = yarn->mscale.value_or(0);
     const Real all_dim = yarn->mscale_all_dim.value_or(0);
     if (mscale == 0 || all_dim == 0) {
@@ -469,7 +469,8 @@ absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
                            "mscale of the side in use; the amplitude needs one "
                            "of them");
     }
-    // LongRoPE's own (arXiv:2402.13753): sqrt(1 + ln(factor) / ln(original)).
+    // LongRoPE's factor (arXiv:2402.13753): sqrt(1 + ln(factor) /
+    // ln(original)).
     if (*longrope->factor <= 1) return 1;
     return static_cast<double>(
         std::sqrt(1 + std::log(static_cast<Real>(*longrope->factor)) /

@@ -14,22 +14,21 @@
 
 namespace posenc::core {
 
-// FieldInvalid unless value is finite and > 0.
+// Returns FieldInvalid unless value is finite and > 0.
 absl::Status CheckPositive(absl::string_view field, double value);
 
 // Checks rope->spec.scaling for spec.rotary_dim, except explicit frequencies.
-// It fills in defaults, which it adds to the assumptions, and warns of factors
-// < 1.
+// Fills in defaults, adds them to the assumptions, and warns of factors < 1.
 absl::Status CompleteScaling(ResolvedRope* rope);
 
-// The length that the scaling is evaluated at; 0 if it depends on none.
+// Returns the length for the scaling's evaluation; 0 if it needs none.
 absl::StatusOr<std::int64_t> ScalingLength(
     std::optional<std::int64_t> sequence_length, MissingLength missing_length,
     ResolvedRope* rope);
 
-// Appends the scaled frequencies of n pairs of base theta. With an axis of its
-// own base, they follow first_pair pairs of the axes before: lists of factors
-// run over the pairs of all axes.
+// Appends the scaled frequencies of n pairs of base theta. If axes have their
+// own bases, first_pair counts the pairs of earlier axes, because lists of
+// factors cover the pairs of all axes.
 absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
                                         std::int32_t n, std::int32_t first_pair,
                                         std::int64_t length,
@@ -43,10 +42,10 @@ struct RampBounds {
 RampBounds YarnRampBounds(const YarnScaling& yarn, double theta,
                           std::int32_t pairs);
 
-// The one that the scaling names; 0 if it names none.
+// Returns the value that the scaling names; 0 if it names none.
 std::int64_t OriginalMaxPositionEmbeddings(const RopeSpec& spec);
 
-// The attention factor that the scaling implies.
+// Returns the attention factor that the scaling implies.
 absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
                                               std::int64_t length);
 

@@ -1,6 +1,6 @@
 // A rotary position encoding (RoFormer, arXiv:2104.09864), as
-// posenc.v1.RopeSpec describes it: same names (but for one), same defaults,
-// same numbers.
+// posenc.v1.RopeSpec describes it: the same names (except attention_factor),
+// defaults and numbers.
 
 #pragma once
 
@@ -87,7 +87,7 @@ struct RopeSpec {
   std::optional<double> rope_theta;
   Pairing pairing = Pairing::kUnspecified;
   Pairing output_pairing = Pairing::kUnspecified;
-  // RopeSpec.amplitude: replaces the one that the scaling implies.
+  // RopeSpec.amplitude: replaces the factor that the scaling implies.
   std::optional<double> attention_factor;
   bool reverse = false;
   AnglePrecision angle_precision = AnglePrecision::kExact;

@@ -42,9 +42,9 @@ namespace {
 //   kPairRepeated  c0 c0 c1 c1 c2 c2
 //   kComplex       c0 s0 c1 s1 c2 s2
 struct RowPattern {
-  std::size_t width;  // elements of one table row
+  std::size_t width;  // elements of a table row
   std::size_t step;   // from one pair's to the next pair's
-  std::size_t again;  // from a value to its copy; 0: there is none
+  std::size_t again;  // from a value to its copy; 0: no copy
 };
 
 RowPattern PatternOf(TableLayout layout, std::size_t pairs) {
@@ -61,12 +61,10 @@ RowPattern PatternOf(TableLayout layout, std::size_t pairs) {
   return {pairs, 1, 0};
 }
 
-// Tables of that many bytes are written past the caches (rotation_map.cc says
-// why not from what the system tells of its cache).
+// Tables of this size are written past the caches (see rotation_map.cc).
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
-// All rows straight to their places in a table of kHalf, whose rows follow from
-// one another.
+// Writes rows directly to a kHalf table, by anchors where possible.
 void FillHalfTable(const CosSinEvaluator& evaluator,
                    const TokenPositions& positions, const TensorView& cos,
                    const TensorView& sin) {
@@ -83,8 +81,8 @@ void FillHalfTable(const CosSinEvaluator& evaluator,
                  static_cast<std::ptrdiff_t>(pairs), stream, &anchor);
 }
 
-// T is the type that rows are evaluated in; each value is stored with one
-// rounding to the tensor's dtype.
+// T is the type of the evaluation; each value is rounded once to the tensor's
+// dtype.
 template <typename T>
 void FillTable(const CosSinEvaluator& evaluator,
                const TokenPositions& positions, std::int64_t tokens,

@@ -1,5 +1,5 @@
-// Whole tables of a rotary encoding's cosines and sines. Formula and accuracy
-// are those of cos_sin_evaluator.h.
+// Tables of a rotary encoding's cosines and sines. cos_sin_evaluator.h has the
+// formula and accuracy.
 
 #pragma once
 
@@ -27,14 +27,14 @@ enum class TableLayout {
 Shape TableShape(const ResolvedRope& rope, std::int64_t rows,
                  TableLayout layout);
 
-// Fills `cos` and `sin` (kComplex: `cos` alone, as the table; sin.data is null)
-// of TableShape and any floating dtype; values are rounded once from float64
-// for float64 and float16/bfloat16; for float32 they are correctly rounded.
+// Fills `cos` and `sin` (kComplex: only `cos`; sin.data is null) of TableShape
+// and any floating dtype. float32 values are correctly rounded; other values
+// are evaluated in float64 and rounded once.
 absl::Status BuildRopeTable(const PreparedRope& prepared,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,
                             const TensorView& sin);
-// The same, of an encoding that is used once.
+// Does the same for an encoding that is used once.
 absl::Status BuildRopeTable(const ResolvedRope& rope,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,

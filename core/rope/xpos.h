@@ -9,15 +9,15 @@
 
 namespace posenc::core {
 
-// The paper's, for specs that leave them unset.
+// The paper's values, for specs that leave them unset.
 inline constexpr double kXPosScaleBase = 512;
 inline constexpr double kXPosGamma = 0.4;
 
-// Greatest |ln| of an xPos factor: with it the factor is a normal float32
-// number, which are from e^-87.3 to e^88.7.
+// Greatest |ln| of an xPos factor: the factor is then a normal float32 number
+// (e^-87.3 to e^88.7).
 inline constexpr double kMaxXPosExponent = 87;
 
-// ln((i / pairs + gamma) / (1 + gamma)), for pair i.
+// Returns ln((i / pairs + gamma) / (1 + gamma)), for pair i.
 inline long double XPosLogZeta(const XPos& xpos, std::int64_t i,
                                std::int64_t pairs) {
   const long double gamma = xpos.gamma.value_or(kXPosGamma);

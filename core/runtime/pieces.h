@@ -1,10 +1,10 @@
-// Bytes that lie in pieces, seen as one array: a message arrives in as many
-// slices as the transport likes, and a tensor in it must not be copied together
-// only to be read once.
+// Separate pieces of memory, seen as one array: a message arrives in any number
+// of slices, and its tensor should not be joined by a copy only to be read
+// once.
 //
-// A type says whether the bytes may be written to, as with TensorView and
+// The type tells whether the bytes may be written, as with TensorView and
 // ConstTensorView. The slices of a request may be shared with others, so they
-// are ConstPieces; code that knows the bytes to be its own makes Pieces of
+// are ConstPieces; code that is the only owner of the bytes makes Pieces of
 // them.
 
 #pragma once
@@ -25,8 +25,8 @@ class PieceArray {
 
   std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
 
-  // The rest, from `offset` on, of the piece that holds `offset`; empty at the
-  // end of the array.
+  // Returns the piece that holds `offset`, from `offset` on; empty at the end
+  // of the array.
   absl::Span<Byte> From(std::size_t offset) const;
 
   // Copies `bytes` from `offset` on, across pieces.
@@ -40,7 +40,7 @@ class PieceArray {
 
  private:
   List pieces_;
-  // Offset past each piece, so that From() finds one by bisection.
+  // Offset past each piece, so that From() finds its piece by bisection.
   absl::InlinedVector<std::size_t, 2> ends_;
 };
 
@@ -64,7 +64,7 @@ class ConstPieces : public PieceArray<const char> {
   // One piece.
   ConstPieces(const void* data, std::size_t size);
   explicit ConstPieces(List pieces);
-  // Implicit, as a pointer to const is made of a pointer.
+  // Implicit, like the conversion from T* to const T*.
   ConstPieces(const Pieces& pieces);  // NOLINT(google-explicit-constructor)
 };
 

@@ -11,21 +11,21 @@
 
 namespace posenc::core {
 
-// One ForEach() on its way. It lies on the caller's stack, so no worker may
-// touch it after the caller has returned. Three rules see to that:
+// One ForEach() in progress. It lies on the caller's stack, so no worker may
+// touch it after the caller has returned. Three rules ensure this:
 //
-//   - A worker enters only by way of spreads_, under mutex_, and counts itself
-//     in `helpers` before it releases mutex_. Counting itself out again is the
-//     last that it does to the Spread.
-//   - The caller takes the Spread off spreads_ once it finds no more tiles.
-//     From then on nobody enters.
+//   - A worker enters only through spreads_, under mutex_, and adds itself to
+//     `helpers` before it releases mutex_. Its last access to the Spread is to
+//     subtract itself again.
+//   - The caller removes the Spread from spreads_ once it finds no more tiles.
+//     No worker enters after that.
 //   - The caller returns when `helpers` is 0. That also means that all tiles
-//     are done, not only taken: who takes a tile computes it before it leaves.
+//     are done, not only taken: a worker computes its tile before it leaves.
 //
-// The caller waits for workers that are computing, never for one that has yet
-// to wake up or is busy elsewhere. A caller that is itself a worker (a job that
-// spreads its work) cannot deadlock therefore: it waits for tiles that other
-// threads are computing at that moment, and tiles wait for nobody.
+// The caller waits for workers that are computing, never for one that is asleep
+// or busy elsewhere. So a caller that is itself a worker (a job that spreads
+// its work) cannot deadlock: it waits only for tiles that other threads are
+// computing, and no tile waits for anything.
 struct ComputePool::Spread {
   absl::FunctionRef<void(std::int64_t)> compute;
   const std::int64_t tiles;
@@ -42,15 +42,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What is left of a computation after its first tile is spread if one thread
-// would take longer for it. A sleeping worker needs 30 us to wake up, in a
-// virtual machine more, and what the first core has in its cache has to come
-// over. Float32 in place, two threads to one, 1 and 4 MB that are in caches,
-// beside a busy core: 0.55 and 0.80 if all is spread (Zen 3).
+// After its first tile, a computation is spread if one thread would need longer
+// than this for the rest. A sleeping worker needs 30 us to wake up, more in a
+// virtual machine, and data has to move from the first core's cache. Spreading
+// tensors of 1 to 4 MB that are in caches made them slower (Zen 3).
 constexpr std::chrono::microseconds kWorthSpreading{200};
 
-// How long a caller looks for workers to leave before it sleeps, since waking
-// up takes about as long. They have less than a tile to do, unless they are
+// How long a caller polls for workers to leave before it sleeps, since waking
+// up takes about as long. Each has less than a tile to do, unless it is
 // interrupted.
 constexpr std::chrono::microseconds kLooking{30};
 
@@ -60,8 +59,7 @@ void Pause() {
 #endif
 }
 
-// Linux counts niceness by thread. If it does not let us, the thread goes on as
-// it is.
+// Linux keeps niceness per thread. If the call fails, the thread keeps its own.
 void BeNicer(int niceness) {
   if (niceness <= 0) return;
   const auto self = static_cast<id_t>(::syscall(SYS_gettid));
@@ -111,8 +109,7 @@ std::function<void()> ComputePool::TakeJob() {
 void ComputePool::ForEach(std::int64_t tiles,
                           absl::FunctionRef<void(std::int64_t)> compute) {
   Spread spread{compute, tiles};
-  // The caller itself counts as one; one tile needs no help at all, and no
-  // lock.
+  // The caller is one of the threads; one tile needs no help and no lock.
   const std::int64_t wanted = std::min<std::int64_t>(tiles, threads()) - 1;
   if (wanted <= 0) return spread.Run();
   const Clock::time_point begin = Clock::now();
@@ -127,7 +124,7 @@ void ComputePool::ForEach(std::int64_t tiles,
   for (std::int64_t i = 0; i < wanted; ++i) wake_.notify_one();
   spread.Run();
   std::unique_lock<std::mutex> lock(mutex_);
-  // A worker that found no more tiles may have taken it off already.
+  // A worker that found no more tiles may have removed it already.
   const auto listed = std::find(spreads_.begin(), spreads_.end(), &spread);
   if (listed != spreads_.end()) spreads_.erase(listed);
   lock.unlock();
@@ -147,8 +144,8 @@ void ComputePool::Work() {
       return stopping_ || !urgent_jobs_.empty() || !jobs_.empty() ||
              !spreads_.empty();
     });
-    // A call that waits goes before one that is being worked on: the latter has
-    // at least its own thread.
+    // A waiting job goes before a Spread, which has at least its caller's
+    // thread.
     if (std::function<void()> job = TakeJob()) {
       lock.unlock();
       job();
@@ -161,8 +158,8 @@ void ComputePool::Work() {
       spread->Run();
       lock.lock();
       --spread->helpers;
-      // All tiles are taken, so nobody else need enter. After the lock is
-      // released with helpers at 0, *spread may be gone.
+      // All tiles are taken, so no other worker needs to enter. After the lock
+      // is released with helpers at 0, *spread may be gone.
       const auto listed = std::find(spreads_.begin(), spreads_.end(), spread);
       if (listed != spreads_.end()) spreads_.erase(listed);
       left_.notify_all();

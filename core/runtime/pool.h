@@ -1,4 +1,4 @@
-// Threads for computations, as many as there are cores to use.
+// Threads for computations.
 //
 // A thread that spreads a computation takes part in it and never waits for a
 // worker that has not started: a sleeping worker needs 30 us to wake, and
@@ -20,10 +20,10 @@ namespace posenc::core {
 
 class ComputePool {
  public:
-  // At least one thread. niceness: how much less of a busy processor they get
-  // than the process's other threads, as nice() counts it; 0: as much.
+  // At least one thread. `niceness` is added to the process's, as by nice(): on
+  // a busy processor its other threads then get more time.
   explicit ComputePool(int threads, int niceness = 0);
-  // Runs what was submitted, then joins.
+  // Runs the submitted jobs, then joins the threads.
   ~ComputePool();
   ComputePool(const ComputePool&) = delete;
   ComputePool& operator=(const ComputePool&) = delete;
@@ -35,9 +35,8 @@ class ComputePool {
   void Submit(std::function<void()> job, bool urgent = false);
 
   // Calls compute(i) once for each tile i in [0, tiles), on the calling thread
-  // and, if that would take long alone, on workers that have nothing else to
-  // do; returns when all calls have returned. The calling thread may itself be
-  // a worker.
+  // and, if that would take long alone, on idle workers; returns when all calls
+  // have returned. The calling thread may itself be a worker.
   void ForEach(std::int64_t tiles,
                absl::FunctionRef<void(std::int64_t)> compute);
 

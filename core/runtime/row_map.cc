@@ -5,9 +5,9 @@
 
 namespace posenc::core {
 
-// Runs of whole rows go to the worker as they lie. A row is cut if a piece of
-// the input or of the output ends inside it. Each edge of a piece cuts at most
-// one row, so copying it costs nothing beside pieces of many KiB.
+// Runs of whole rows go to the worker without a copy. A row is cut if a piece
+// of the input or of the output ends inside it. Each edge of a piece cuts at
+// most one row, so these copies cost little if pieces hold many KiB.
 //
 //   in    |--row 0--|--row 1--|--ro|w 2---|--row 3--|
 //   out   |--row 0--|--|row 1------|--row 2--|--row 3--|

@@ -1,7 +1,7 @@
-// Computations that make each row of a tensor from the same row of another,
-// without looking at any other row. So the rows can be cut into tiles at will:
-// they run on any number of threads, over memory that lies in pieces, and may
-// stop between tiles. The bytes of a row do not depend on the cut.
+// Computations that make each row of a tensor from the same row of another
+// tensor alone. So the rows can be cut into any tiles: these run on any number
+// of threads, over memory in pieces, and may stop between tiles. The bytes of a
+// row do not depend on the cut.
 
 #pragma once
 
@@ -15,12 +15,12 @@ namespace posenc::core {
 
 class RowMap {
  public:
-  // A thread's state while it works on rows. Only that thread uses it; rows
-  // that follow each other are cheapest, as the state is then reused.
+  // A thread's state while it works on rows. Only that thread uses it;
+  // consecutive rows are cheapest, as they reuse the state.
   class Worker {
    public:
     virtual ~Worker() = default;
-    // Rows [first, first + rows) of those that the worker was started for.
+    // Maps rows [first, first + rows), all within the rows of StartWorker().
     // `in` and `out` point to row `first`; any alignment. They are equal (only
     // if in_place()) or do not overlap.
     virtual void Run(std::int64_t first, std::int64_t rows, const void* in,
@@ -55,11 +55,11 @@ class RowMap {
 
 // Maps rows [first, first + rows). `in` and `out` hold all rows; they are the
 // same pieces (only if in_place()) or do not overlap. A row that straddles two
-// pieces is put together in memory of its own.
+// pieces is joined in a buffer.
 void MapRows(const RowMap& map, const ConstPieces& in, const Pieces& out,
              std::int64_t first, std::int64_t rows);
 
-// All rows of a tensor that lies in one piece.
+// Maps all rows of a tensor in one piece.
 void MapAll(const RowMap& map, const void* in, void* out);
 
 }  // namespace posenc::core

@@ -30,8 +30,8 @@ const KernelTable& Avx512Bf16Table() {
 #endif
 
 #ifdef __x86_64__
-// Clang learned this name in version 16 (fuzz targets are built with 14). It is
-// asked for although there is no CPU with AVX2 that lacks it.
+// Clang knows this name since version 16 (fuzz targets are built with 14). All
+// CPUs with AVX2 have F16C, but GCC builds check.
 bool HasF16c() {
 #if defined(__clang__) && __clang_major__ < 16
   return true;
@@ -40,8 +40,8 @@ bool HasF16c() {
 #endif
 }
 
-// __builtin_cpu_supports also asks whether the system saves the registers,
-// which xsimd's own detection does not.
+// __builtin_cpu_supports, unlike xsimd's own detection, also checks that the
+// system saves the registers.
 std::vector<const KernelTable*> DetectKernels() {
   std::vector<const KernelTable*> supported;
   __builtin_cpu_init();
@@ -69,7 +69,7 @@ std::vector<const KernelTable*> DetectKernels() {
   return supported;
 }
 #else
-// Part of every AArch64 CPU.
+// Every AArch64 CPU has NEON.
 std::vector<const KernelTable*> DetectKernels() { return {&kNeonKernels}; }
 #endif
 

@@ -14,8 +14,9 @@ namespace posenc::simd {
 // "avx512_bf16".
 const std::vector<const KernelTable*>& SupportedKernels();
 
-// `forced`: the value of POSENC_FORCE_ISA; empty: the fastest. An unknown or
-// unsupported name is INVALID_ARGUMENT, with a message that lists the names.
+// Returns the kernels that `forced`, the value of POSENC_FORCE_ISA, names, or
+// the fastest if it is empty. An unknown or unsupported name is
+// INVALID_ARGUMENT, with a message that lists the names.
 absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced);
 
 // The kernels that POSENC_FORCE_ISA names, or the fastest if it is unset or
@@ -23,9 +24,9 @@ absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced);
 // an error.
 const KernelTable& ActiveKernels();
 
-// Whether rotations from memory are faster if they walk some pages at once: on
-// Intel's CPUs, not on Zen 5, where four pages of float32, 64 MB, have 0.77 of
-// the speed of one out of place and 0.79 in place. Others were not measured.
+// True if rotations from memory are faster if they walk several pages at once.
+// They are on Intel's CPUs, but not on Zen 5 (docs/speed.md). Other CPUs were
+// not measured.
 bool WalksPagesAtOnce();
 
 }  // namespace posenc::simd

@@ -1,4 +1,4 @@
-// The tables that the per-instruction-set files export. Only their files may be
+// The tables that the per-instruction-set files export. Only these files may be
 // compiled for more than the baseline.
 
 #pragma once
@@ -12,8 +12,8 @@ extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
 extern const KernelTable kNeonKernels;
 
-// What an instruction that rounds to bfloat16 changes. The table of these CPUs
-// has all else from kAvx512Kernels.
+// The kernels that use AVX-512's rounding to bfloat16. CPUs with it take all
+// other kernels from kAvx512Kernels.
 struct Bf16Kernels {
   RotateKernel rotate[2][2];  // [pairing in][pairing out]
   void (*narrow)(const float* src, std::uint16_t* dst, std::size_t count);

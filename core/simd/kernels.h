@@ -1,7 +1,7 @@
 // One implementation of every kernel, for one instruction set. Kernels cannot
-// fail: callers have validated. Every instruction set gives the same bytes
-// (products and sums are never fused, NaN payloads aside; every NaN that FP8 is
-// rounded from is 0x7f).
+// fail: callers have validated. Every instruction set gives the same bytes,
+// except NaN payloads (rotations never fuse products and sums). Every NaN
+// becomes 0x7f in FP8.
 
 #pragma once
 
@@ -15,9 +15,9 @@ namespace posenc::simd {
 //   cos[i] = factor_i * cos(phi_i), sin[i] = factor_i * sin(phi_i)
 // with turns = hi + mid + lo, split as angle/quarter_turns.h explains: hi and
 // mid have at most 21 significant bits, so that hi * p and mid * p are exact
-// for positions of 32 bits. Positions with more bits (fractions) are split in
-// the kernel. |phi| < 2^51 quarter turns. The factor is any factor of both:
-// attention factor, xPos factor, query scale.
+// for positions of 32 bits. The kernel splits positions with more bits
+// (fractions). |phi| < 2^51 quarter turns. The factor is the product of
+// attention factor, xPos factor and query scale.
 struct TrigRow {
   // Position of pair i on axis a: position[a * position_axis_stride +
   // i * position_pair_stride]; the pair stride is 0 (one position for all)
@@ -38,8 +38,8 @@ struct TrigRow {
 // Rows of cosines and sines of sums of angles, phi_i + delta_r,i:
 //   cos[r][i] = cos phi_i * cos delta_r,i - sin phi_i * sin delta_r,i
 //   sin[r][i] = sin phi_i * cos delta_r,i + cos phi_i * sin delta_r,i
-// in float64, rounded once to float32. All arrays of float64 have room for n
-// rounded up to 16.
+// in float64, rounded once to float32. All float64 arrays have room for n
+// rounded up to a multiple of 16.
 struct AngleSums {
   const double* cos;  // of phi, times any factor
   const double* sin;
@@ -47,34 +47,33 @@ struct AngleSums {
   std::size_t pitch;
   std::size_t rows;  // up to 32
   std::size_t n;
-  // What a float64 result may be off. Rows that have a result so close to
-  // where float32 rounds the other way are reported. Results are exact if the
-  // sines of phi and delta are both 0: no sine may be 0 of an angle that is
-  // not.
+  // Error bound of a float64 result. Rows with a result so close to a rounding
+  // boundary of float32 are reported. Results are exact if the sines of phi and
+  // delta are both 0: a sine must not be 0 unless its angle is 0.
   double error;
   bool negate;  // the sines
-  // Written past the caches (KernelTable::end_streams). Results are then
-  // aligned to 64 bytes in every row.
+  // Writes results past the caches (KernelTable::end_streams). Every row of
+  // results is then aligned to 64 bytes.
   bool stream;
 };
 
-// Where a rotation finds its bytes, and where it leaves them. It decides about
-// the order of the work and the kind of stores, never about a byte.
+// Where a rotation reads its bytes from, and where it writes them. It decides
+// the order of the work and the kind of stores, but not the bytes.
 enum class Memory {
-  kCached,    // all of it fits a cache
+  kCached,    // everything fits a cache
   kCold,      // src comes from memory
-  kStreamed,  // and dst is written past the caches, if src is not dst; then
-              // KernelTable::end_streams has to be called
+  kStreamed,  // also, dst is written past the caches, unless it is src; call
+              // KernelTable::end_streams afterwards
 };
 
 // Rotates the pairs of tokens x heads slices. The slice of token t and head h
 // is at t * token_stride + h * head_stride, in src and in dst, and its cosines
 // are at table + t * table_token_stride + h * table_head_stride, the sines
-// table_sine_offset behind them. They are finite. All strides are in elements;
-// any alignment. src and dst are equal or do not overlap; they are equal only
-// if the pairings are.
-// Half-split pairs are (i, i + pairs), interleaved ones (2i, 2i + 1), counted
-// from the slice.
+// table_sine_offset behind them. Cosines and sines are finite. All strides are
+// in elements; any alignment. src and dst are equal (only if the pairings are)
+// or do not overlap.
+// Within a slice, half-split pairs are (i, i + pairs), and interleaved pairs
+// (2i, 2i + 1).
 struct RotateJob {
   const void* src;
   void* dst;
@@ -87,8 +86,8 @@ struct RotateJob {
   std::ptrdiff_t table_token_stride;
   std::ptrdiff_t table_head_stride;
   std::ptrdiff_t table_sine_offset;
-  // Channels that are copied beside each slice, so many from it on; none are if
-  // src is dst.
+  // Copies pass_width channels at pass_offset from each slice, unless src is
+  // dst.
   std::ptrdiff_t pass_offset;
   std::size_t pass_width;
   Memory memory;
@@ -97,8 +96,8 @@ struct RotateJob {
 
 using RotateKernel = void (*)(const RotateJob&);
 
-// Indices of KernelTable::rotate. FP8 overflows, E5M2 to infinity and E4M3 to
-// NaN, or (Finite) becomes the largest finite number.
+// Indices of KernelTable::rotate. FP8 overflows to infinity (E5M2) or NaN
+// (E4M3), or, if Finite, to the largest finite number.
 enum DtypeIndex {
   kF32 = 0,
   kF16 = 1,
@@ -117,7 +116,7 @@ struct KernelTable {
   // [dtype][pairing in][pairing out]
   RotateKernel rotate[8][2][2];
 
-  // Float32 is rounded from float64. Returns whether a result is so close to
+  // Rounds float32 from float64. Returns true if a result is so close to
   // halfway between two floats that it may be rounded the wrong way.
   bool (*trig_row_f32)(const TrigRow&, float* cos, float* sin);
   void (*trig_row_f64)(const TrigRow&, double* cos, double* sin);
@@ -126,17 +125,17 @@ struct KernelTable {
   // in doubt.
   std::uint32_t (*add_angles)(const AngleSums&, float* cos, float* sin,
                               std::ptrdiff_t pitch);
-  // Row 0 alone, in float64. The sines are not negated, and are 0 only if those
-  // of phi and delta are.
+  // Computes row 0 alone, in float64. The sines are not negated, and are 0 only
+  // if the sines of phi and delta are.
   void (*add_angles_f64)(const AngleSums&, double* cos, double* sin);
 
-  // Orders what was written past the caches before what others are told next.
-  // Once for many calls, as it waits for the memory. After each of them, 64 MB
-  // take longer (AVX-512, Zen 5): a table, written by 16 KiB, 1.07 of the time,
-  // rotations token-major, by 128 KiB, 1.01 .. 1.02, head-major, by MiB, 1.00.
+  // Orders streamed stores before later stores. Call it before another thread
+  // reads the output, but once for many kernel calls, as it waits for the
+  // memory: one wait for each 16 KiB costs 7 % (AVX-512, Zen 5).
   void (*end_streams)();
 
-  // dst[i] = float(src[i]) exactly; and rounded to nearest even. Any alignment.
+  // dst[i] = src[i]: widening is exact, narrowing rounds to nearest even. Any
+  // alignment.
   void (*widen_f16)(const std::uint16_t* src, float* dst, std::size_t n);
   void (*widen_bf16)(const std::uint16_t* src, float* dst, std::size_t n);
   void (*narrow_f16)(const float* src, std::uint16_t* dst, std::size_t n);

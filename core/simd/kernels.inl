@@ -2,7 +2,7 @@
 //   Arch                       xsimd's architecture
 //   Load/StoreF16, LoadBf16    one batch of floats from or to 16-bit values
 //   StoreHigh16                the upper halves of 32-bit words
-//   UpperHalves, UpperPairs    those of two batches in one vector
+//   UpperHalves, UpperPairs    upper halves of two batches, in one vector
 //   StoreWords                 stores such a vector
 //   Bf16Rounding               rounds quickly, and says whether it was right;
 //                              may be left out
@@ -10,10 +10,10 @@
 //   RoundBf16                  floats to bfloat16, in the upper halves
 //   HasAny, LesserMagnitudes, AllAtLeast  tests of kernels_doubt.inl; may be
 //                              left out
-//   EndStreams                 what follows streamed stores, if they need it
+//   EndStreams                 orders streamed stores, if that is needed
 // in its unnamed namespace and then includes this file. Nothing here may be
-// visible outside, or depend on anything but xsimd and kernels.h: an inline
-// function compiled for AVX-512 must never stand in for the baseline's.
+// visible outside, or depend on anything but xsimd and kernels.h: the linker
+// must never use an inline function compiled for AVX-512 in the baseline.
 
 #include "core/simd/kernels_angles.inl"
 #include "core/simd/kernels_convert.inl"

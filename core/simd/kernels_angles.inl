@@ -1,7 +1,7 @@
-// Rows of angles that are sums. Part of kernels.inl.
+// Cosines and sines of sums of angles. Part of kernels.inl.
 //
 // Results are sums of products in float64, each off by less than `error`, and
-// rounded to float32. kernels_doubt.inl says which of them may be rounded the
+// rounded to float32. kernels_doubt.inl finds results that may be rounded the
 // wrong way.
 
 #pragma once
@@ -21,9 +21,9 @@
 namespace posenc::simd {
 namespace {
 
-// Whether Isa has fused products and sums: a table of 131,072 x 64 takes 0.9 of
-// the time with them (AVX-512, Zen 4). They round less often, which no byte
-// shows, because rows in doubt are evaluated anew.
+// True if Isa has fused products and sums: they save a tenth of a table's time
+// (AVX-512, Zen 4). They round less often, but the bytes are the same, because
+// rows in doubt are evaluated directly.
 template <class Isa>
 inline constexpr bool kFuses = requires(typename Isa::Doubles x) {
   Isa::MulAdd(x, x, x);
@@ -46,7 +46,7 @@ Real Sum(const Real& a, const Real& b, const Real& c, const Real& d) {
   }
 }
 
-// Rounds results to float32, and looks at them quickly.
+// Rounds results to float32, and checks them quickly.
 template <class Isa>
 class QuickLook {
  public:
@@ -72,7 +72,7 @@ class QuickLook {
   std::conditional_t<kTests, LookByTests<Isa>, LookByMinima<Isa>> look_;
 };
 
-// How floats are stored: some of a vector, or all.
+// How the floats of a vector are stored: a part, all, or all past the caches.
 enum class Storing { kPart, kWhole, kStreamed };
 
 // kVectors vectors of an anchor's cosines and sines.
@@ -88,7 +88,7 @@ struct AnchorPart {
   }
 };
 
-// What is the same for all results of a call.
+// Values that all results of a call share.
 template <class Isa>
 struct Constants {
   using Ints = typename QuickLook<Isa>::Ints;
@@ -101,10 +101,10 @@ struct Constants {
         least_magnitude(LeastMagnitude(sums.error)) {}
 };
 
-// The sums of an anchor and the deltas of a row, kVectors vectors of pairs. Of
-// the results, `count` floats are stored. Returns whether the quick look sees
-// that nothing is near. Cosines are stored, then sines: by halves of lines in
-// turns, 64 MB past the caches take 1.6 times as long (AVX2, Zen 3).
+// Adds the deltas of a row to an anchor, for kVectors vectors of pairs, and
+// stores `count` floats of the results. Returns true if the quick check finds
+// no doubt. All cosines are stored before the sines, because alternating half
+// lines past the caches takes 1.6 times as long (AVX2, Zen 3).
 template <class Isa, std::size_t kVectors, Storing kStoring>
 [[gnu::always_inline]] inline bool AddPairs(
     const AnchorPart<Isa, kVectors>& anchor, const double* delta,
@@ -115,8 +115,8 @@ template <class Isa, std::size_t kVectors, Storing kStoring>
   using Floats = typename Isa::Floats;
   using Ints = typename QuickLook<Isa>::Ints;
   constexpr std::size_t kLanes = Floats::size;
-  // Beyond `count` everything is 0, which would be small: it counts as the
-  // largest float.
+  // Elements beyond `count` are 0, which would count as small: `ignored` makes
+  // them large.
   Ints ignored(0);
   if constexpr (kStoring == Storing::kPart) {
     static_assert(kVectors == 1);
@@ -165,8 +165,8 @@ template <class Isa, std::size_t kVectors, Storing kStoring>
   return look.NothingNear(constants.least_magnitude);
 }
 
-// kVectors vectors of pairs from i on, in all rows. The anchor's stay in
-// registers, if there are enough of them.
+// Adds kVectors vectors of pairs from i on, in all rows. The anchor's vectors
+// stay in registers, if there are enough registers.
 template <class Isa, std::size_t kVectors, Storing kStoring>
 std::uint32_t AddColumn(const AngleSums& sums, std::size_t i, std::size_t count,
                         float* cos, float* sin, std::ptrdiff_t pitch) {
@@ -188,7 +188,7 @@ std::uint32_t AddColumn(const AngleSums& sums, std::size_t i, std::size_t count,
   return in_doubt;
 }
 
-// Lines of 16 pairs up to pair `end`, row after row.
+// Adds lines of 16 pairs up to pair `end`, row after row.
 template <class Isa>
 std::uint32_t AddRows(const AngleSums& sums, std::size_t end, float* cos,
                       float* sin, std::ptrdiff_t pitch) {
@@ -213,7 +213,7 @@ std::uint32_t AddRows(const AngleSums& sums, std::size_t end, float* cos,
   return in_doubt;
 }
 
-// Columns of kVectors vectors, as many as there are from *i on.
+// Adds all whole columns of kVectors vectors from *i on.
 template <class Isa, std::size_t kVectors>
 std::uint32_t AddColumns(const AngleSums& sums, std::size_t* i, float* cos,
                          float* sin, std::ptrdiff_t pitch) {
@@ -227,11 +227,9 @@ std::uint32_t AddColumns(const AngleSums& sums, std::size_t* i, float* cos,
   return in_doubt;
 }
 
-// AVX-512 takes 64 pairs at a time, as its registers hold the anchor of so
-// many. Elsewhere row after row, because what follows in memory is written
-// faster: a table of 64 MB by AVX2, of the best fill, 0.31 by columns of 16
-// pairs and 0.41 by rows. Past the caches it is the other way about, 0.27 and
-// 0.21 (Zen 3).
+// AVX-512 computes columns of 64 pairs, whose anchor its registers hold. Other
+// sets go row after row, as consecutive writes are faster, except past the
+// caches, where columns of 16 pairs are faster (AVX2, Zen 3).
 template <class Isa>
 std::uint32_t AddAngles(const AngleSums& sums, float* cos, float* sin,
                         std::ptrdiff_t pitch) {
@@ -254,8 +252,8 @@ std::uint32_t AddAngles(const AngleSums& sums, float* cos, float* sin,
   return in_doubt;
 }
 
-// A sine that has come out as 0 by chance becomes the least number: only sines
-// of angles that are 0 themselves are exact (AngleSums).
+// A sine that is 0 by rounding becomes the least number: only sines of angles
+// that are 0 may be 0 (AngleSums).
 template <class Isa>
 void AddAnglesF64(const AngleSums& sums, double* cos, double* sin) {
   using Real = typename Isa::Doubles;

@@ -1,5 +1,4 @@
-// AVX2 with FMA and F16C (no product is fused; xsimd's plain avx2 is as good,
-// but this is the one that later kernels may fuse in).
+// AVX2 with FMA and F16C. Only MulAdd and MulSub fuse products.
 
 #include <immintrin.h>
 
@@ -47,7 +46,7 @@ struct Isa {
         _mm256_castpd_ps(low), _mm256_castpd_ps(high), 0b10001000));
   }
 
-  // Orders what was written past the caches before all that follows.
+  // Orders streamed stores before all later stores.
   static void EndStreams() { _mm_sfence(); }
   static void Stream(const Floats& x, float* dst) { _mm256_stream_ps(dst, x); }
   static void Stream(const Doubles& x, double* dst) {
@@ -102,7 +101,8 @@ struct Isa {
 
   static void StoreHigh16(const Words& words, std::uint16_t* dst) {
     const __m256i low = _mm256_srli_epi32(words, 16);
-    // Packing works within 128-bit lanes: their lower quarters are wanted.
+    // Packing works within 128-bit lanes; the permutation joins their lower
+    // quarters.
     const __m256i packed = _mm256_permute4x64_epi64(
         _mm256_packus_epi32(low, low), _MM_SHUFFLE(3, 1, 2, 0));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(dst),
@@ -128,9 +128,9 @@ struct Isa {
     return _mm256_cvtepu8_epi32(
         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(src)));
   }
-  // Words below 256, as bytes of both halves.
+  // Packs words below 256 into bytes, x before y.
   static __m128i Bytes(const Words& x, const Words& y) {
-    // Packing works within 128-bit lanes: their quarters change places.
+    // Packing works within 128-bit lanes; the permutation orders the quarters.
     const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(x, y),
                                                    _MM_SHUFFLE(3, 1, 2, 0));
     return _mm_packus_epi16(_mm256_castsi256_si128(words),

@@ -1,4 +1,4 @@
-// AVX-512's conversion to bfloat16, and the kernels that it changes.
+// AVX-512's conversion to bfloat16, and the kernels that use it.
 
 #include "core/simd/isa_avx512.inl"
 #include "core/simd/kernel_tables.h"
@@ -7,15 +7,14 @@
 namespace posenc::simd {
 namespace {
 
-// The instruction rounds as the integers do, but takes subnormals for 0, which
-// other sets do not. Whatever it flushed is among the zeros of its result: one
-// test of 32 results finds them, where a test of the 32 numbers before would be
-// four operations more. One branch for all of a slice (Bf16Rounding) is 1.2 of
-// the speed of one for each line (heads of 128 in the second-level cache, Zen
-// 5).
+// The instruction rounds like the integer code, but flushes subnormals to 0.
+// One test of 32 results for zeros finds all flushed numbers; testing the 32
+// numbers would cost four more operations. One branch for each slice
+// (Bf16Rounding) is 1.2 times as fast as one for each line (heads of 128 in the
+// second-level cache, Zen 5).
 struct Avx512Bf16 : Avx512 {
-  // Its results would have to be interleaved: 0.58 of a vector copy without
-  // planes, 0.57 with them (second-level cache, Xeon).
+  // The instruction's results would have to be interleaved, so planes are not
+  // faster (Xeon).
   static constexpr bool kBf16Planes = false;
   static constexpr bool kConvertsBf16 = true;
 

@@ -1,4 +1,4 @@
-// How each element type gets into batches and back. Part of kernels.inl.
+// Loads each element type into batches, and stores them. Part of kernels.inl.
 //
 // A dtype has Storage (in memory), Real (arithmetic), Batch, and
 //   Load, Store                        one batch of consecutive elements
@@ -6,7 +6,7 @@
 //   LoadInterleaved, StoreInterleaved  x0 y0 x1 y1 ... as two batches
 //   kRoundsTogether                    a slice's stores are checked together
 //
-// kStream: past the caches. dst is then aligned to what is stored.
+// kStream stores past the caches. dst is then aligned to the stored vector.
 
 #pragma once
 
@@ -19,8 +19,8 @@
 namespace posenc::simd {
 namespace {
 
-// The same bits as a vector of another type. xsimd 8 takes the vector's type,
-// and later versions that of its elements.
+// Returns the same bits as a vector of another type. xsimd 8 expects the
+// vector's type, and later versions the element type.
 template <class To, class From>
 To BitCast(const From& x) {
 #if XSIMD_VERSION_MAJOR < 9
@@ -101,7 +101,7 @@ struct F16 {
   }
   static void Narrow(const Batch& x, std::uint16_t* dst) { Store(x, dst); }
   // Pairs are split and joined as floats, through memory that stays in L1. Only
-  // rotations that change the pairing come here.
+  // rotations that change the pairing use this.
   static void LoadInterleaved(const std::uint16_t* src, Batch* x, Batch* y) {
     alignas(64) float wide[2 * kLanes];
     Load(src).store_aligned(wide);
@@ -119,8 +119,8 @@ struct F16 {
   }
 };
 
-// Nearest even, in the upper halves; the lower ones are not defined. NaNs stay
-// NaNs if their lower halves are 0.
+// Rounds to nearest even in the upper halves; the lower halves are undefined.
+// NaNs stay NaNs if their lower halves are 0.
 template <class Arch>
 xsimd::batch<std::uint32_t, Arch> RoundBf16(
     const xsimd::batch<float, Arch>& x) {
@@ -129,12 +129,11 @@ xsimd::batch<std::uint32_t, Arch> RoundBf16(
   return bits + Words(0x7fffu) + ((bits >> 16) & Words(1u));
 }
 
-// Rounds half up, which takes two operations where half to even takes four.
-// They differ where the lower half is 0x8000, the least signed number of 16
-// bits, and then the rounding has not passed. Heads of 128 in the second-level
-// cache (Zen 5), one check a head: 1.3 of the speed of half to even with AVX2,
-// 1.1 with AVX-512. SSE2 has it not: its minimum of such numbers is three
-// operations in xsimd 8.1.
+// Rounds half up in two operations, where half to even needs four. They differ
+// if the lower half is 0x8000, the least signed number of 16 bits; Passed() is
+// then false. With one check a head it is 1.3 times as fast as half to even
+// with AVX2, and 1.1 times with AVX-512 (Zen 5). SSE2 does not use it: its
+// minimum of such numbers takes three operations in xsimd 8.1.
 template <class Isa>
 class RoundingHalfUp {
  public:
@@ -148,7 +147,7 @@ class RoundingHalfUp {
   auto Pairs(const Floats& x, const Floats& y) {
     return Isa::UpperPairs(Round(x), Round(y));
   }
-  // Whether all were rounded as Bf16::Store rounds them.
+  // True if all elements were rounded as by Bf16::Store.
   bool Passed() const {
     return !xsimd::any((BitCast<Words>(least_) << 16) == Words(0x80000000u));
   }
@@ -178,7 +177,7 @@ struct Bf16 {
   };
 
   static Batch Load(const std::uint16_t* src) { return Isa::LoadBf16(src); }
-  // NaNs have lower halves of 0, as those have that come of bfloat16 numbers.
+  // Expects NaNs whose lower halves are 0, as in NaNs from bfloat16 numbers.
   static void Store(const Batch& x, std::uint16_t* dst) {
     Isa::StoreBf16(x, dst);
   }
@@ -197,7 +196,7 @@ struct Bf16 {
   static void Narrow(const Batch& x, std::uint16_t* dst) {
     Isa::NarrowBf16(x, dst);
   }
-  // A pair is one 32-bit word with x in its lower half, so that no shuffles are
+  // A pair is one 32-bit word with x in its lower half, so no shuffles are
   // needed.
   static void LoadInterleaved(const std::uint16_t* src, Batch* x, Batch* y) {
     const Words pairs =
@@ -215,7 +214,7 @@ struct Bf16 {
     }
   }
 
-  // What Isa::Bf16Rounding gives.
+  // Stores a vector from Isa::Bf16Rounding.
   template <bool kStream, class Line>
   static void StoreLine(const Line& line, std::uint16_t* dst) {
     Isa::template StoreWords<kStream>(line, dst);
@@ -231,8 +230,8 @@ struct Bf16 {
   }
 };
 
-// The same of any NaN, which keeps sign and upper payload and becomes quiet, as
-// the conversion instructions have it.
+// Does the same for any NaN, which keeps its sign and upper payload and becomes
+// quiet, as in the conversion instructions.
 template <class Arch>
 xsimd::batch<std::uint32_t, Arch> RoundBf16WithNans(
     const xsimd::batch<float, Arch>& x) {

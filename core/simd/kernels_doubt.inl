@@ -1,17 +1,18 @@
-// Which sums of angles float32 may round the wrong way. Part of kernels.inl.
+// Finds sums of angles that may round to the wrong float32. Part of
+// kernels.inl.
 //
-// A result x of float64 is off by less than `error`. Rounded to float32 it is
-// what the exact value would be, unless a number halfway between two floats
-// lies that close to x. Of the 52 bits of x below the leading one float32 keeps
-// 23, so the other 29 tell how far x is from such a number:
+// A float64 result x is off by less than `error`. It rounds to the same float32
+// as the exact value, unless a number halfway between two floats is that close
+// to x. float32 keeps 23 of the 52 bits of x below the leading one, so the
+// other 29 give the distance from such a number:
 //
 //   |- 23 bits kept -|1000 .. 0000|     halfway: the 29 bits are 2^28
 //
-// This is looked at quickly first, for all results of some pairs together: are
-// the 29 bits within kNear of 2^28 anywhere? kNear is right for results of
-// error * 2^38 and more, and smaller ones count as near. What is near is then
-// looked at closely: the rounding is monotonic, so if x - error and x + error
-// become the same float, so does everything in between.
+// A quick check first asks for all results of some pairs together: are the 29
+// bits within kNear of 2^28 anywhere? kNear is valid for results of at least
+// error * 2^38, and smaller results count as near. Near results then get an
+// exact check: rounding is monotonic, so if x - error and x + error become the
+// same float, so do all numbers in between.
 
 #pragma once
 
@@ -27,7 +28,7 @@
 namespace posenc::simd {
 namespace {
 
-// Two vectors of doubles, which become one of floats.
+// Two vectors of doubles, which round to one vector of floats.
 template <class Isa>
 struct Doubled {
   using Real = typename Isa::Doubles;
@@ -39,31 +40,31 @@ struct Doubled {
   }
 };
 
-// An error is less than this, counted in last places of a result that is at
-// least LeastMagnitude(): error * 2^38, and a little more for its own rounding.
+// Bounds the error in last places of a result of at least LeastMagnitude(),
+// which is error * 2^38, and a little more for its own rounding.
 constexpr std::int32_t kNear = 0x8000;
 constexpr std::int32_t kHalfway = 1 << 28;
 
-// The least magnitude that the quick look is right for. Below the normal
-// floats, these keep fewer bits than 23.
+// The least magnitude that the quick check is valid for. Subnormal floats keep
+// fewer bits than 23.
 inline float LeastMagnitude(double error) {
   constexpr float kLeastNormal = 0x1p-125F;
-  constexpr double kAbove = 1 + 0x1p-22;  // what rounding to float may take
+  constexpr double kAbove = 1 + 0x1p-22;  // allows for rounding to float
   const auto least = static_cast<float>(error * 0x1p38 * kAbove);
   return least > kLeastNormal ? least : kLeastNormal;
 }
 
-// What the quick look has seen of some results, by minima.
+// The quick check of some results, by minima.
 template <class Isa>
 class LookByMinima {
  public:
   using Floats = typename Isa::Floats;
   using Ints = xsimd::batch<std::int32_t, typename Isa::Arch>;
 
-  // Looks at results: rounded to floats, and their lower words.
+  // Checks results, given as rounded floats and their lower words.
   void At(const Floats& rounded, const Ints& low) {
-    // 29 bits to the top: halfway is the least number, to which kNear is added
-    // so that it stands in the middle of what is near.
+    // Moves the 29 bits to the top: halfway is then the least number, and
+    // adding kNear centers it among near results.
     nearest_ = xsimd::min(nearest_, (low << 3) + Ints(kNear << 3));
     const Ints magnitude = BitCast<Ints>(rounded) & Ints(INT32_MAX);
     smallest_ = xsimd::min(smallest_, magnitude);
@@ -77,9 +78,8 @@ class LookByMinima {
   Ints nearest_ = Ints(INT32_MAX), smallest_ = Ints(INT32_MAX);
 };
 
-// The same for instruction sets that find the lesser magnitude by one operation
-// and test bits by another. Rows in a cache, of 64 pairs: 0.89 of the time by
-// minima (AVX-512, Xeon).
+// The same for instruction sets that find the lesser magnitude in one operation
+// and test bits in another. It takes 0.89 of the time (AVX-512, Xeon).
 template <class Isa>
 class LookByTests {
  public:
@@ -87,7 +87,7 @@ class LookByTests {
   using Ints = xsimd::batch<std::int32_t, typename Isa::Arch>;
 
   void At(const Floats& rounded, const Ints& low) {
-    // What is near is moved to 0 .. 2 kNear - 1, of 29 bits.
+    // Moves near results to 0 .. 2 kNear - 1, of 29 bits.
     constexpr std::int32_t kFar = (1 << 29) - 2 * kNear;
     far_ = Isa::HasAny(far_, low + Ints(kNear - kHalfway), Ints(kFar));
     smallest_ = Isa::LesserMagnitudes(smallest_, rounded);
@@ -101,8 +101,8 @@ class LookByTests {
   Floats smallest_ = Floats(HUGE_VALF);
 };
 
-// The close look, at pairs [first, first + count) of a row. The result may be
-// off to one side, and what is computed here to the other: hence both errors.
+// The exact check of pairs [first, first + count) of a row. The stored result
+// and the one computed here may be off to opposite sides: hence both errors.
 template <class Isa>
 [[gnu::noinline]] bool InDoubt(const AngleSums& sums, std::size_t row,
                                std::size_t first, std::size_t count) {

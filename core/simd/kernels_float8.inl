@@ -1,10 +1,10 @@
-// How FP8 gets into batches of float32 and back. Part of kernels.inl.
+// Loads FP8 into batches of float32, and stores them. Part of kernels.inl.
 //
 //   E4M3  s eeee mmm  bias  7  largest 0x7e (448)    0x7f is NaN
 //   E5M2  s eeeee mm  bias 15  largest 0x7b (57344)  0x7c infinity, then NaN
 //
-// All is integer arithmetic on words of 32 bits, written once: an instruction
-// set only says how bytes become words, and words bytes.
+// All conversions use integer arithmetic on 32-bit words, written once: an
+// instruction set only converts bytes to words, and words to bytes.
 
 #pragma once
 
@@ -31,7 +31,7 @@ struct E5m2Format {
 };
 constexpr int kNan8 = 0x7f;
 
-// kFinite: what overflows becomes the largest finite number.
+// kFinite: results that overflow become the largest finite number.
 template <class IsaType, class Format, bool kFinite>
 struct Float8 {
   using Isa = IsaType;
@@ -43,7 +43,7 @@ struct Float8 {
   static constexpr std::size_t kLanes = Batch::size;
   static constexpr bool kRoundsTogether = false;
 
-  // From the last bit of a mantissa to that of a float.
+  // From the last bit of FP8's mantissa to the last bit of a float's.
   static constexpr int kShift = 23 - Format::kMantissa;
   // Float exponents of 0 and of the smallest normal number, in place.
   static constexpr std::int32_t kRebias = (127 - Format::kBias) << 23;
@@ -64,7 +64,7 @@ struct Float8 {
     Isa::template StoreTwoBytes<kStream>(Narrowed(x), Narrowed(y), dst);
   }
   static void Narrow(const Batch& x, std::uint8_t* dst) { Store(x, dst); }
-  // Works as F16's does. Only rotations that change the pairing use it.
+  // Works like F16's. Only rotations that change the pairing use it.
   static void LoadInterleaved(const std::uint8_t* src, Batch* x, Batch* y) {
     alignas(64) float wide[2 * kLanes];
     Load(src).store_aligned(wide);
@@ -86,7 +86,7 @@ struct Float8 {
     return Words(static_cast<std::uint32_t>(bits));
   }
   static Batch Float(const Words& bits) { return BitCast<Batch>(bits); }
-  // mask ? a : b of floats' masks, which every instruction set has for words.
+  // Returns mask ? a : b for words, with a mask of floats.
   static Words Select(const xsimd::batch_bool<float, typename Isa::Arch>& mask,
                       const Words& a, const Words& b) {
     return BitCast<Words>(xsimd::select(mask, Float(a), Float(b)));
@@ -96,15 +96,15 @@ struct Float8 {
     const Words sign = (code & Const(0x80)) << 24;
     const Words magnitude = (code & Const(0x7f)) << kShift;
     const Words normal = magnitude + Const(kRebias);
-    // 2^e (1 + m) - 2^e, e being the smallest exponent, is the subnormal number
-    // exactly: its floats have the same exponent.
+    // 2^e (1 + m) - 2^e is exactly the subnormal number, where e is the
+    // smallest exponent.
     const Batch smallest = Float(Const(kSmallestNormal));
     const Batch subnormal =
         Float(magnitude + Const(kSmallestNormal)) - smallest;
-    // Codes as floats of the exponent 127 + ..., which compare as they do.
+    // Rebiased codes, as floats, compare in the order of the codes.
     const Batch place = Float(normal);
     const Batch finite = xsimd::select(place < smallest, subnormal, place);
-    // Larger ones get the exponent of infinity; E4M3's NaN has fraction bits.
+    // Larger codes get the exponent of infinity; E4M3's NaN has fraction bits.
     const Words special = normal | Const(0x7f800000);
     const Batch largest =
         Float(Const((std::int64_t{Format::kLargest} << kShift) + kRebias));
@@ -122,7 +122,7 @@ struct Float8 {
     const Words normal =
         ((bits + Const((1 << (kShift - 1)) - 1) + odd) >> kShift) -
         Const(kRebias >> kShift);
-    // In 2^n + |x| the last bit is worth as much as a subnormal's.
+    // In 2^n + |x| the last bit has the value of a subnormal's last bit.
     constexpr std::int32_t kUnit =
         kSmallestNormal + ((23 - Format::kMantissa) << 23);
     const Words subnormal =

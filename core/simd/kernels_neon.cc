@@ -1,5 +1,5 @@
-// Advanced SIMD of AArch64, which every such CPU has. Held to the others' bytes
-// by ./run neon, under an emulator; never measured.
+// Advanced SIMD, which every AArch64 CPU has. `./run neon` compares its bytes
+// with the other sets' under an emulator; its speed was never measured.
 
 #include <arm_neon.h>
 
@@ -35,7 +35,7 @@ struct Isa {
     return vuzp1q_s32(vreinterpretq_s32_f64(low), vreinterpretq_s32_f64(high));
   }
 
-  // There are no intrinsics for stores past the caches: these are plain ones.
+  // There are no intrinsics for stores past the caches: these stores are plain.
   static void Stream(const Floats& x, float* dst) { vst1q_f32(dst, x); }
   static void Stream(const Doubles& x, double* dst) { vst1q_f64(dst, x); }
   static void StreamLine(const void* src, void* dst) {
@@ -89,7 +89,7 @@ struct Isa {
     const uint8x8_t both = vreinterpret_u8_u32(vdup_n_u32(bytes));
     return vmovl_u16(vget_low_u16(vmovl_u8(both)));
   }
-  // Words below 256, as bytes of both.
+  // Packs words below 256 into bytes, x before y.
   static uint8x8_t Bytes(const Words& x, const Words& y) {
     return vmovn_u16(vcombine_u16(vmovn_u32(x), vmovn_u32(y)));
   }

@@ -1,25 +1,24 @@
-// Which slices a rotation has, and the order in which it walks them. Part of
+// Chooses how a rotation processes its slices, and in which order. Part of
 // kernels.inl.
 //
-// In a cache: token by token. From memory it fetches ahead, and CPUs that have
-// few requests in flight for each page walk several pages at once:
+// In a cache it goes token by token. From memory it fetches ahead, and on CPUs
+// with few requests in flight for each page it walks several pages at once:
 //
-//   a token of heads, whose pages take turns     |--page 0--|--page 1--| ..
+//   a token of heads, with alternating pages     |--page 0--|--page 1--| ..
 //                                                 ^ head 0   ^ head 8
 //                                                   then heads 1 and 9, ..
 //
 //   heads of tokens (head-major)     head 0  |--page 0--|--page 1--| ..
 //                                    head 1  |--page 0--|--page 1--| ..
 //
-//   Some heads rotate a page each, and take turns in it, token by token. The
-//   next heads follow with the same tokens, and after all heads the next page,
-//   so that rows stay in the first-level cache. Each page fetches the one that
-//   is rotated next.
+//   A few heads rotate a page each, alternating token by token. The next heads
+//   follow with the same tokens, and after all heads the next page, so that
+//   rows stay in the first-level cache. Each page fetches the next one.
 //
-// Bytes are streamed from registers where the halves of slices, and the
-// channels that pass through beside them, are whole cache lines. All others
-// (odd widths, cross pairings, vectors of half a line, tensors that begin
-// anywhere) are gathered in a buffer first (kernels_stream.inl).
+// Bytes are streamed from registers if the halves of slices, and the channels
+// that pass through beside them, are whole cache lines. Other tensors (odd
+// widths, cross pairings, vectors of half a line, unaligned tensors) are
+// gathered in a buffer first (kernels_stream.inl).
 
 #pragma once
 
@@ -61,16 +60,16 @@ template <class Dtype>
 inline constexpr bool kIsBf16 =
     std::is_same_v<Dtype, Bf16<typename Dtype::Isa>>;
 
-// The walk of slices of so many pairs; null if kStreamed and this width or
-// pairing is not written in whole vectors. shares_row: slices of a token do, so
-// that it pays to put it in order.
+// Returns the walk for slices of `pairs` pairs; null if kStreamed and this
+// width or pairing is not written in whole vectors. shares_row: the slices of a
+// token share a row, so reordering it pays.
 template <class Dtype, PairingIndex kIn, PairingIndex kOut, Memory kMemory>
 RunWalks<Dtype> ChooseWalk(std::size_t pairs, bool shares_row) {
   using Prepared = PreparedRow<typename Dtype::Isa, typename Dtype::Real>;
   constexpr bool kStream = kMemory == Memory::kStreamed;
   [[maybe_unused]] const bool prepares =
       shares_row && pairs <= Prepared::kMaxPairs;
-  // Pairs of bfloat16 are cheaper to take apart than to keep as twins.
+  // Splitting pairs of bfloat16 is cheaper than keeping them as twins.
   if constexpr (kIn == kInterleaved && kOut == kInterleaved &&
                 !kIsBf16<Dtype>) {
     using Twin = TwinStep<Dtype, kStream>;
@@ -100,7 +99,7 @@ RunWalks<Dtype> ChooseWalk(std::size_t pairs, bool shares_row) {
   }
 }
 
-// The heads of a token share their row.
+// A rotation in which the heads of a token share their row.
 template <class Dtype, PairingIndex kIn, PairingIndex kOut>
 class Rotation {
  public:
@@ -160,7 +159,7 @@ class Rotation {
     return in_place_ ? 0 : job_.pass_width * sizeof(Storage);
   }
 
-  // Whether all that is written begins and ends at cache lines.
+  // True if all stores begin and end at cache lines.
   bool HasWholeLines() const {
     const auto whole = [](std::ptrdiff_t elements) {
       return elements * kSize % static_cast<std::ptrdiff_t>(kLine) == 0;
@@ -172,8 +171,8 @@ class Rotation {
             (PassBytes() % kLine == 0 && whole(job_.pass_offset)));
   }
 
-  // Whether slices, and what passes beside them, follow one another, and are so
-  // small that some of them can be gathered.
+  // True if slices, with the channels that pass through, are adjacent, and
+  // small enough to be gathered.
   bool HasNoGaps() const {
     const auto pass = static_cast<std::ptrdiff_t>(job_.pass_width);
     const auto rotated = static_cast<std::ptrdiff_t>(2 * job_.pairs);
@@ -190,10 +189,9 @@ class Rotation {
                LineStream<Isa>::kMaxBytes;
   }
 
-  // Bytes to what is fetched in the second-level cache: lines of dst, which are
-  // then there before they are stored to. Of a vector copy, 256 KiB, not
-  // fetched and fetched: float32 0.90 and 0.97, float64 0.86 and 0.97 (Xeon,
-  // AVX-512). 16 bits gain nothing. To fetch src costs 0.01 to 0.40.
+  // Distance in bytes of fetches in the second-level cache: lines of dst, which
+  // are then present before the stores. float32 and float64 gain a tenth; 16
+  // bits gain nothing, and fetching src is slower (Xeon, AVX-512).
   std::ptrdiff_t AheadInCache() const {
     constexpr std::ptrdiff_t kAhead = 2048;
     constexpr std::ptrdiff_t kFirstCache = 32 * 1024;
@@ -225,8 +223,8 @@ class Rotation {
     run_(walk);
   }
 
-  // Four pages at once, of all tokens; then the next four, if tokens have more.
-  // Fetches the four that come next.
+  // Walks four pages at once, through all tokens, then the next four pages.
+  // Fetches the pages that come next.
   void WalkPages(Walk<Dtype> walk) const {
     constexpr std::size_t kPages = 4 * kPage;
     const std::ptrdiff_t slice = walk.place_stride;
@@ -257,10 +255,8 @@ class Rotation {
     return divisor;
   }
 
-  // Heads of 64 MB at once, AVX-512, of the best copy (out) and of the best
-  // scaling (in): Zen 5, float32, one 0.80 out and 0.77 in, two 0.97 and 0.90,
-  // four 0.68 and 0.59; a Xeon, two at once are slower than four by 0.02 and
-  // more.
+  // Walks several heads at once: two are fastest on Zen 5, four on a Xeon
+  // (64 MB, AVX-512).
   void WalkHeads(Walk<Dtype> walk) const {
     const std::size_t slice =
         static_cast<std::size_t>(job_.token_stride) * sizeof(Storage);
@@ -269,7 +265,7 @@ class Rotation {
     std::size_t page =
         cached ? job_.tokens : std::max<std::size_t>(1, kPage / slice);
     if (gathers_) {
-      // So many tokens are whole cache lines.
+      // This many tokens always fill whole cache lines.
       constexpr std::size_t kTokens = 32;
       lines = 1;
       walk.place_stride = job_.token_stride;
@@ -301,7 +297,7 @@ class Rotation {
     }
   }
 
-  // Not copied: a load of what narrower stores have just written waits for the
+  // Not copied: loads of bytes just written by narrower stores wait for the
   // store buffer, which is full of streamed bytes.
   const RotateJob& job_;
   const bool in_place_;
@@ -316,7 +312,7 @@ void Rotate(const RotateJob& job) {
   if (job.table_head_stride == 0) {
     return Rotation<Dtype, kIn, kOut>(job).Run();
   }
-  // Heads that have rows of their own are rotated as tokens of one head.
+  // Heads with their own rows are rotated as tokens of one head.
   RotateJob token = job;
   token.tokens = job.heads;
   token.heads = 1;

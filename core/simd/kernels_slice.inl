@@ -1,11 +1,11 @@
 // The rotation of one slice: a head's pairs. Part of kernels.inl.
 //
-//   WholeSlice    some whole steps, whose number the compiler knows
+//   WholeSlice    whole steps, whose number the compiler knows
 //   AnySlice      any other width of at least one step
 //   PaddedSlice   fewer pairs than a step has
 //
-// All give the same bytes. Each has its Step, the Row that it wants, and the
-// order of this row in memory, and kPairs, 0 if the compiler does not know.
+// All give the same bytes. Each has its Step, its type of Row, the order of
+// this row in memory, and kPairs, which is 0 if the compiler does not know it.
 
 #pragma once
 
@@ -20,15 +20,14 @@
 namespace posenc::simd {
 namespace {
 
-// Elements are computed as they are in memory.
+// True if elements are computed in the type that they have in memory.
 template <class Dtype>
 inline constexpr bool kIsNative = sizeof(typename Dtype::Storage) ==
                                   sizeof(typename Dtype::Real);
 
-// Whether registers hold a row, and a slice besides: at most a quarter of them
-// have its cosines, and one its sines. Heads of 64 pairs in the second-level
-// cache (Zen 5), of a vector copy: bfloat16 0.43 by rows in the first, 0.50 in
-// registers; float16 0.43 and 0.48; float32 0.84 and 0.87.
+// True if registers hold a row and a slice: a quarter of the registers may hold
+// cosines, and a quarter sines. Rows in registers are up to 1.16 times as fast
+// as rows in the first-level cache (Zen 5).
 template <class Step, std::size_t kSteps>
 constexpr bool RowFitsRegisters() {
   constexpr std::size_t kRegisters = Step::Dtype::Isa::kRegisters;
@@ -36,24 +35,23 @@ constexpr bool RowFitsRegisters() {
          kSteps * (2 * Step::kRowVectors + Step::kVectors) + 4 <= kRegisters;
 }
 
-// Whether they hold a slice, whose row comes from the first-level cache.
-// Float64, heads of 64 pairs, second-level cache, interleaved: 0.92 of a vector
-// copy by slices, 0.77 by steps (Zen 4).
+// True if registers hold a slice, with its row in the first-level cache. Whole
+// slices are 1.2 times as fast as steps (interleaved float64, Zen 4).
 template <class Step, std::size_t kSteps>
 constexpr bool SliceFitsRegisters() {
   return kIsNative<typename Step::Dtype> &&
          kSteps * Step::kVectors + 6 <= Step::Dtype::Isa::kRegisters;
 }
 
-// Whether a slice's lines are rounded in a way that is checked afterwards.
+// True if a slice's lines are rounded quickly, and checked afterwards.
 template <class Step, std::size_t kSteps>
 constexpr bool RoundsTogether() {
   return Step::Dtype::kRoundsTogether && Step::kLines > 0 &&
          kSteps * Step::kLines * 2 <= Step::Dtype::Isa::kRegisters;
 }
 
-// Rotates kSteps steps from pair `first` on. kTogether of them are loaded
-// before any is stored.
+// Rotates kSteps steps from pair `first` on, and loads kTogether steps before
+// it stores them.
 template <class Step, std::size_t kSteps, std::size_t kTogether, class Row>
 [[gnu::always_inline]] inline void RotateSteps(
     const Row& row, const typename Step::Dtype::Storage* src,
@@ -76,9 +74,9 @@ template <class Step, std::size_t kSteps, std::size_t kTogether, class Row>
   }
 }
 
-// Rounds a whole slice quickly, and stores it if that was right. If not, it is
-// stored as steps store it: those are kept, if registers hold them, or made
-// once more.
+// Rounds a whole slice quickly, and stores it if the check passes. If not, it
+// stores step by step, with the kept steps (kKeeps: registers hold them) or new
+// ones.
 template <class Step, std::size_t kSteps, bool kKeeps, class Row>
 [[gnu::always_inline]] inline void RotateTogether(
     const Row& row, const typename Step::Dtype::Storage* src,
@@ -114,13 +112,10 @@ template <class Step, std::size_t kSteps, bool kKeeps, class Row>
 
 // A slice of kSteps steps.
 //
-// In a cache it is all loaded before any of it is stored, if registers hold it:
-// 0.87 of a vector copy in the second level against 0.65 with stores between
-// the loads (float32, Zen 5). From memory each step is stored before the next
-// is loaded, so that loads and stores alternate: 64 MB out of place, of the
-// best copy, by slices and by steps: float16 0.91 and 0.95, bfloat16 0.90 and
-// 0.96; in place, of the best scaling, float32 0.88 and 0.98, float16 0.70 and
-// 0.86 (Xeon with AVX-512).
+// In a cache it loads the whole slice before any store, if registers hold it:
+// this is 1.3 times as fast as alternating (float32, Zen 5). From memory loads
+// and stores alternate step by step, which is up to 1.2 times as fast there
+// (Xeon with AVX-512).
 template <class StepType, std::size_t kSteps, bool kCached>
 struct WholeSlice {
   using Step = StepType;
@@ -170,7 +165,7 @@ struct AnySlice {
   }
 };
 
-// Through padded copies.
+// Rotates padded copies.
 template <class DtypeType, PairingIndex kIn, PairingIndex kOut>
 struct PaddedSlice {
   using Dtype = DtypeType;

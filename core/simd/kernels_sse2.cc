@@ -38,7 +38,7 @@ struct Isa {
         _mm_shuffle_ps(_mm_castpd_ps(low), _mm_castpd_ps(high), 0b10001000));
   }
 
-  // Orders what was written past the caches before all that follows.
+  // Orders streamed stores before all later stores.
   static void EndStreams() { _mm_sfence(); }
   static void Stream(const Floats& x, float* dst) { _mm_stream_ps(dst, x); }
   static void Stream(const Doubles& x, double* dst) { _mm_stream_pd(dst, x); }
@@ -106,7 +106,7 @@ struct Isa {
         _mm_add_epi32(_mm_sub_epi32(bits, _mm_set1_epi32((112 << 23) - 0xfff)),
                       odd),
         13);
-    // In 1/2 + |x| the last bit is worth 2^-24, as in a subnormal float16.
+    // In 1/2 + |x| the last bit has the value 2^-24, as in a subnormal float16.
     const __m128i half_one = _mm_set1_epi32(126 << 23);
     const __m128i subnormal =
         _mm_sub_epi32(_mm_castps_si128(_mm_add_ps(_mm_castsi128_ps(bits),
@@ -121,7 +121,7 @@ struct Isa {
         _mm_and_si128(is_nan, _mm_or_si128(payload, _mm_set1_epi32(0x0200))));
     const __m128i is_subnormal =
         _mm_cmplt_epi32(bits, _mm_set1_epi32(113 << 23));
-    // Magnitudes from 2^16 on are infinity, or NaN.
+    // Magnitudes from 2^16 on become infinity or NaN.
     const __m128i is_special =
         _mm_cmpgt_epi32(bits, _mm_set1_epi32((143 << 23) - 1));
     const __m128i magnitude =
@@ -149,7 +149,8 @@ struct Isa {
   }
 
   static void StoreHigh16(const Words& words, std::uint16_t* dst) {
-    // Sign-extended, so that the signed saturation of the pack changes nothing.
+    // Sign extension keeps the signed saturation of the pack from changing a
+    // value.
     const __m128i low = _mm_srai_epi32(words, 16);
     _mm_storel_epi64(reinterpret_cast<__m128i*>(dst),
                      _mm_packs_epi32(low, low));
@@ -175,7 +176,7 @@ struct Isa {
     return _mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), zero),
                               zero);
   }
-  // Words below 256, as bytes of both in turn.
+  // Packs words below 256 into bytes, x before y.
   static __m128i Bytes(const Words& x, const Words& y) {
     const __m128i words = _mm_packs_epi32(x, y);
     return _mm_packus_epi16(words, words);

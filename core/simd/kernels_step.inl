@@ -1,8 +1,8 @@
-// The rotation of a few vectors of pairs, and the rows of cosines and sines in
-// the order in which it takes them. Part of kernels.inl.
+// The rotation of a few vectors of pairs, and rows of cosines and sines in the
+// order that it needs. Part of kernels.inl.
 //
-// A step rotates as many pairs as fit some vectors: it loads them, and later
-// stores them rotated. Each product and sum is rounded: SSE2 has no fused ones.
+// A step rotates the pairs of a few vectors: it loads them, and later stores
+// them rotated. Each product and sum is rounded, because SSE2 cannot fuse them.
 //
 //   OneStep     a vector of x and one of y
 //   HalfStep    two of each; half-split, where an element type of 16 bits loads
@@ -13,12 +13,12 @@
 //               Neighbours are swapped, not sorted:
 //                 (x, y) (c, c) + (y, x) (-s, s)
 //
-// kOrder is the order in which a step takes rows. Their vectors come from
-// memory or stay in registers. All give the same bytes: x c + y (-s) is x c - y
-// s, and sums commute.
+// kOrder is the order of the rows that a step reads. Their vectors come from
+// memory or stay in registers. All steps give the same bytes:
+// x c + y (-s) is x c - y s, and sums commute.
 //
-// Steps are inlined wherever they stand: a step that is called has its vectors
-// in memory, which costs half the speed (g++ 12).
+// Steps are always inlined: a function call keeps a step's vectors in memory,
+// which halves the speed (g++ 12).
 
 #pragma once
 
@@ -30,7 +30,7 @@
 namespace posenc::simd {
 namespace {
 
-// The cosines and sines of a slice; Cosines(i) are those from value i on.
+// The cosines and sines of a slice; Cosines(i) begins at value i.
 template <class Dtype>
 struct RowInMemory {
   using Real = typename Dtype::Real;
@@ -47,10 +47,9 @@ struct RowInMemory {
   }
 };
 
-// Their first kVectors vectors. i must be known to the compiler. The
-// constructor is inline because a row that a call has made stays in memory (g++
-// 12): float32 in the second-level cache reached 0.87 of a vector copy so, and
-// 0.95 inline; in place 0.88 and 0.93 (Zen 4).
+// The first kVectors vectors of each. The compiler must know i. The constructor
+// is inline because a row from a function call stays in memory (g++ 12), which
+// is a tenth slower (float32 in the second-level cache, Zen 4).
 template <class Dtype, std::size_t kVectors>
 struct RowInRegisters {
   using Batch = typename Dtype::Batch;
@@ -81,7 +80,7 @@ enum class RowOrder {
   kPlanes,  // c0 c2 .. c1 c3 ..
 };
 
-// A row in another order. It is made once for all slices that share it.
+// A row in another order, made once for all slices that share it.
 template <class Isa, class Real>
 struct PreparedRow {
   static constexpr std::size_t kMaxPairs = 128;
@@ -89,9 +88,8 @@ struct PreparedRow {
   alignas(64) Real cosines[2 * kMaxPairs];
   alignas(64) Real sines[2 * kMaxPairs];
 
-  // A call, because the constants of its shuffles would otherwise take
-  // registers from the loop over the slices, which then keeps vectors in
-  // memory: 0.7 of the speed (g++ 12).
+  // Not inlined, because the constants of its shuffles would take registers
+  // from the loop over the slices, which then has 0.7 of the speed (g++ 12).
   [[gnu::noinline]] void Fill(RowOrder order, const Real* cos, const Real* sin,
                               std::size_t pairs) {
     if (order == RowOrder::kTwins) {

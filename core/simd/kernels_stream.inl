@@ -1,5 +1,5 @@
-// Bytes that are fetched, copied as they are, or written past the caches. Part
-// of kernels.inl.
+// Fetches bytes, copies them, or writes them past the caches. Part of
+// kernels.inl.
 
 #pragma once
 
@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kLine = 64;  // of the caches
 constexpr std::size_t kPage = 4096;
 
-// Inlined always: to g++ 12 a call of it has no effect, and is left out.
+// Always inlined, because g++ 12 removes a call of it as having no effect.
 // kCache: 3 is the first level, 2 the second.
 template <int kCache>
 [[gnu::always_inline]] inline void Fetch(const char* at, std::size_t bytes) {
@@ -23,7 +23,8 @@ template <int kCache>
   }
 }
 
-// The first and the last kSize of `bytes`, which are at most twice as many.
+// Copies the first and the last kSize bytes, which cover all: bytes <= 2 *
+// kSize.
 template <std::size_t kSize>
 [[gnu::always_inline]] inline void CopyEnds(const char* src, char* dst,
                                             std::size_t bytes) {
@@ -34,7 +35,7 @@ template <std::size_t kSize>
   std::memcpy(dst + bytes - kSize, last, kSize);
 }
 
-// By vectors, the last of which may overlap the one before.
+// Copies by vectors, of which the last may overlap the one before.
 template <class Isa>
 [[gnu::always_inline]] inline void CopyBytes(const char* src, char* dst,
                                              std::size_t bytes) {
@@ -55,7 +56,7 @@ template <class Isa>
   if (bytes % kSize != 0) copy(bytes - kSize);
 }
 
-// Whole lines.
+// Streams whole lines.
 template <class Isa>
 void StreamBytes(const char* src, char* dst, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; i += kLine) {
@@ -63,39 +64,37 @@ void StreamBytes(const char* src, char* dst, std::size_t bytes) {
   }
 }
 
-// Writes bytes past the caches that do not come as whole cache lines:
+// Writes slices past the caches that are not whole cache lines:
 //
 //   dst      ..|--line--|--line--|--line--|--line--|..
 //   slices       |---0---|---1---|---2---|---3---|
 //
-// They are gathered in a buffer that stays in the first-level cache, and whole
-// lines of it are streamed. The first line and the last one, which others have
-// a part of, are written by bytes.
+// It gathers slices in a buffer that stays in the first-level cache, and
+// streams whole lines of the buffer. It writes the first and the last line,
+// which may hold other bytes too, by plain stores.
 template <class Isa>
 class LineStream {
  public:
-  // What is best gathered before it is streamed. Smaller pieces wait for their
-  // own stores, larger ones for the memory: float16 of 80 channels, 64 MB, of
-  // the best copy, by pieces of 320 B 0.93, of 1 KiB 0.94, of 4 KiB 0.87
-  // (Xeon).
+  // The best size to gather before streaming. Smaller pieces wait for their own
+  // stores, larger pieces for the memory (Xeon).
   static constexpr std::size_t kPiece = 1024;
-  // And what is gathered at most.
+  // The greatest size that is gathered.
   static constexpr std::size_t kMaxBytes = 2048;
 
   LineStream() = default;
   LineStream(const LineStream&) = delete;
   LineStream& operator=(const LineStream&) = delete;
 
-  // For bytes that follow one another from dst on. Returns where the next ones
-  // have to be put: there is room for kMaxBytes.
+  // Begins a run of bytes at dst. Returns the address for the next bytes, with
+  // room for kMaxBytes.
   char* Start(char* dst) {
     others_ = reinterpret_cast<std::uintptr_t>(dst) % kLine;
     line_ = dst - others_;
     return buffer_ + others_;
   }
 
-  // Streams the whole lines in front of `end`, and returns the place of the
-  // next bytes.
+  // Streams the whole lines before `end`, and returns the address for the next
+  // bytes.
   char* Take(char* end) {
     const auto bytes = static_cast<std::size_t>(end - buffer_);
     const std::size_t whole = bytes / kLine * kLine;
@@ -112,7 +111,7 @@ class LineStream {
     return end - whole;
   }
 
-  // Writes all that is left in front of `end`.
+  // Writes the remaining bytes before `end`.
   void End(char* end) {
     end = Take(end);
     const char* const begin = buffer_ + others_;
@@ -120,7 +119,7 @@ class LineStream {
   }
 
  private:
-  std::size_t others_;  // bytes in front of the first, in its line
+  std::size_t others_;  // bytes before the first, in its line
   char* line_;          // where the buffer's first byte goes
   alignas(kLine) char buffer_[kLine + kMaxBytes];
 };

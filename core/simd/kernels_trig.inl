@@ -1,28 +1,28 @@
 // Cosines and sines of position * frequency. Part of kernels.inl.
 //
-// angle/quarter_turns.h tells the idea: the angle is never formed. It is a sum
-// of exact products in quarter turns, and each loses its whole quarter turns
-// before the fractions are added. For one axis:
+// angle/quarter_turns.h has the idea: the angle is never formed. It is a sum of
+// exact products in quarter turns, and each product's whole quarter turns are
+// removed before the fractions are added. For one axis:
 //
 //   p = p_high + p_low                      32 and 21 bits
 //   x = p_high * hi                         exact, up to 2^51 quarter turns
 //     = integer + fraction                  exact; |fraction| <= 1/2
 //   likewise p_high * mid and p_low * hi    their integers count, too
-//   p_low * mid                             exact, tiny: added as it is
-//   p_high * lo, p_low * lo                 rounded, tiny: added as they are
+//   p_low * mid                             exact, tiny: added directly
+//   p_high * lo, p_low * lo                 rounded, tiny: added directly
 //
 //   phi = integers + sum of fractions       integers modulo 2^64
 //       = quarters + fraction + error       |fraction| <= 1/2 after Finish()
 //
-// Then one polynomial each for sine and cosine on [-pi/4, pi/4]; `quarters`
-// modulo 4 says which of the two is which, and their signs:
+// Then one polynomial each gives the sine and cosine of r on [-pi/4, pi/4];
+// `quarters` modulo 4 swaps them and sets their signs:
 //
 //   quarters   0       1       2       3
 //   cos phi    cos r  -sin r  -cos r   sin r      r = fraction + error, in
 //   sin phi    sin r   cos r  -sin r  -cos r      radians
 //
-// Nothing is fused and every lane is alone, so that all instruction sets give
-// the same bytes.
+// Nothing is fused and lanes are independent, so all instruction sets give the
+// same bytes.
 
 #pragma once
 
@@ -46,7 +46,7 @@ namespace {
 constexpr double kRoundToInteger = 0x1.8p52;
 
 // An angle in quarter turns while it is added up, quarters + fraction + error.
-// The error is what rounding took from the fraction, about an ulp of it.
+// The error is the rounding error of the fraction, about an ulp.
 template <class Arch>
 class AngleSum {
  public:
@@ -76,8 +76,8 @@ class AngleSum {
     error_ = TwoSumError(rest, error_, fraction_);
   }
 
-  // Only the lowest two bits have a meaning: the others hold what adding
-  // kRoundToInteger left behind.
+  // Only the lowest two bits are valid: the others include bits of
+  // kRoundToInteger.
   const Bits& quarters() const { return quarters_; }
   const Real& fraction() const { return fraction_; }
   const Real& error() const { return error_; }
@@ -89,7 +89,7 @@ class AngleSum {
     return (a - (sum - b_part)) + (b - b_part);
   }
 
-  // Braces would choose xsimd's list of all lanes.
+  // Braces would choose xsimd's constructor from a list of lanes.
   Bits quarters_ = Bits(std::int64_t(0));
   Real fraction_ = Real(0.0);
   Real error_ = Real(0.0);
@@ -124,8 +124,8 @@ Real KernelCos(const Real& x, const Real& y) {
   return w + (((Real(1.0) - w) - half_z) + (z * r - x * y));
 }
 
-// Converts fraction + error quarter turns to radians, x + y. y matters to
-// float64 results only, and is 0 if kNeedsTail is false.
+// Converts fraction + error quarter turns to radians, x + y. Only float64
+// results need y; it is 0 if kNeedsTail is false.
 template <bool kNeedsTail, class Real>
 void ToRadians(const Real& fraction, const Real& error, Real* x, Real* y) {
   // pi / 2 = kHigh + kLow to 2^-110; kHigh = kHigh26 + kHigh27 exactly, so that
@@ -174,10 +174,10 @@ void StoreLanes(const Real& x, Out* dst, std::size_t count) {
   }
 }
 
-// Whether a result is so close to halfway between two floats that rounding it
-// may go the wrong way: of the 29 bits that float32 drops, all but the lowest 5
-// are those of halfway, less 16. Results are off by 4 of their last bits at
-// most. Not for floats below the normal ones, which drop more.
+// True if a result is within 16 last places of halfway between two floats, so
+// that it may round the wrong way: it checks the upper 24 of the 29 bits that
+// float32 drops. Results are off by at most 4 last places. Not valid for
+// subnormal floats, which drop more bits.
 template <class Real>
 bool NearHalfway(const Real& x, const Real& y) {
   using Bits = xsimd::batch<std::int64_t, typename Real::arch_type>;
@@ -189,7 +189,7 @@ bool NearHalfway(const Real& x, const Real& y) {
   return xsimd::any((x_far == zero) | (y_far == zero));
 }
 
-// Evaluates pairs [first, first + count). Returns whether a float may be
+// Evaluates pairs [first, first + count). Returns true if a float may be
 // rounded the wrong way.
 template <class Isa, class Out, bool kPartial>
 bool TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
@@ -215,8 +215,8 @@ bool TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
     turns.AddReduced(p_high * hi);
     turns.AddReduced(p_high * mid);
     turns.Add(p_high * lo);
-    // Whole positions have no low part. Adding its zeros would change nothing,
-    // so the branch changes speed only.
+    // Whole positions have no low part. Adding zeros would change nothing, so
+    // the branch only saves time.
     if (xsimd::any(p_low != Real(0.0))) {
       turns.AddReduced(p_low * hi);
       turns.Add(p_low * mid);

@@ -1,4 +1,4 @@
-// The walk over slices, which all rotations take. Part of kernels.inl.
+// The loop over slices, for all rotations. Part of kernels.inl.
 
 #pragma once
 
@@ -14,8 +14,9 @@
 namespace posenc::simd {
 namespace {
 
-// The slices of some tokens. Those of a token share a row, and are taken turn
-// by turn: in each turn one slice of every place. Strides are in elements.
+// The slices of some tokens. The slices of a token share a row, and are rotated
+// turn by turn: each turn rotates one slice at every place. Strides are in
+// elements.
 template <class DtypeType>
 struct Walk {
   using Dtype = DtypeType;
@@ -24,33 +25,32 @@ struct Walk {
 
   const Storage* src;
   Storage* dst;
-  const Real* cosines;  // as the table has them
+  const Real* cosines;  // in the table's order
   const Real* sines;
   std::ptrdiff_t row_stride;  // from token to token
   std::size_t tokens, turns, places;
   std::ptrdiff_t token_stride, turn_stride, place_stride;
   std::size_t pairs;
-  // Bytes from src to what is fetched. 0: nothing is, in a cache.
+  // Bytes from src to the fetched bytes. 0 in a cache: no fetch.
   std::ptrdiff_t ahead;
-  // Bytes beside each slice that are copied, so many bytes from it on.
+  // Copies pass_bytes bytes beside each slice, `pass` bytes from it.
   std::ptrdiff_t pass;
   std::size_t pass_bytes;
-  // Takes what dst, which has no gaps, is to get, turn by turn; may be null.
+  // Gathers the output of each turn, if dst has no gaps; may be null.
   LineStream<typename Dtype::Isa>* stream;
 };
 
 template <class Dtype>
 using RunWalks = void (*)(const Walk<Dtype>&);
 
-// What loops need is in locals: vector stores may alias anything in memory, so
-// everything else would be loaded again after each. One call takes all tokens:
-// a call for each would take 60 to 90 cycles of it, 0.87 of a vector copy
-// against 0.94 (float32 in the second-level cache, Zen 5).
+// The loops use only locals: vector stores may alias anything in memory, so the
+// compiler would load all other variables again after each store. One call
+// rotates all tokens, because a call for each token costs 60 to 90 cycles (Zen
+// 5).
 //
-// What is streamed is fetched into the second-level cache: 256 MB out of place,
-// of the best copy, from the first and from the second: float32 0.92 .. 0.94
-// and 0.98, float64 0.89 .. 0.92 and 0.94 .. 0.96. 16 bits gain nothing by it,
-// and what is in place loses (Xeon, AVX-512).
+// Streaming float32 and float64 fetches into the second-level cache, which is
+// 1.05 times as fast as into the first. 16 bits gain nothing by it, and
+// rotations in place lose (Xeon, AVX-512).
 template <class Slice, Memory kMemory>
 void RunWalk(const Walk<typename Slice::Dtype>& walk) {
   using Dtype = typename Slice::Dtype;
@@ -110,8 +110,8 @@ void RunWalk(const Walk<typename Slice::Dtype>& walk) {
         }
         from += place_step;
         to += place_step;
-        // Compilers would otherwise compute where the loop ends in a second
-        // way, by numbers that find no general register.
+        // Without this, compilers keep more loop variables than there are
+        // general registers.
         asm("" : "+r"(from), "+r"(to));
       }
       from += turn_gap;

@@ -56,7 +56,7 @@ ServerProcess::ServerProcess(std::vector<std::string> command,
     close(log);
     return;
   }
-  // A driver that is killed leaves no server behind.
+  // If the driver is killed, the server ends, too.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   cpu_set_t cores;
@@ -101,7 +101,7 @@ bool ServerProcess::WaitReady() {
 
 Usage ServerProcess::usage() const {
   const std::string stat = ReadFile("/proc/" + std::to_string(pid_) + "/stat");
-  // Fields are counted from behind the name, which may hold anything.
+  // Counts fields after the name, which may hold any characters.
   std::istringstream fields(stat.substr(stat.rfind(')') + 1));
   std::string skipped;
   for (int field = 3; field < 10; ++field) fields >> skipped;

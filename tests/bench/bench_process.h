@@ -1,4 +1,4 @@
-// A server under measurement: started, pinned, read from /proc, stopped.
+// A server under measurement: starts and pins it, reads /proc, stops it.
 
 #pragma once
 
@@ -17,20 +17,19 @@ struct Usage {
 
 class ServerProcess {
  public:
-  // `command` is a program and its arguments; in these, UNIX_PATH and
-  // READY_FILE stand for two paths of its own within `directory`. core < 0:
-  // any.
+  // `command` is a program and its arguments, where UNIX_PATH and READY_FILE
+  // stand for two new paths in `directory`. core < 0: any.
   ServerProcess(std::vector<std::string> command, const std::string& directory,
                 int core);
-  // Asks the process to end, and makes it after five seconds.
+  // Asks the process to end, and kills it after five seconds.
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
-  // Until it serves. False: it did not start; see log().
+  // Waits until it serves. Returns false if it did not start; see log().
   bool WaitReady();
 
-  // Addresses as the server has written them: "127.0.0.1:port", "unix:path".
+  // Addresses from the ready file: "127.0.0.1:port", "unix:path".
   const std::string& tcp() const { return tcp_; }
   const std::string& unix() const { return unix_; }
 

@@ -1,20 +1,20 @@
-// posenc-core-bench: the speed of rotations and tables, as ratios to what the
-// machine can do in the same minute. A ratio, unlike a time, can be compared
-// between machines and noisy runs.
+// posenc-core-bench: the speed of rotations and tables, as ratios to the
+// machine's own speed in the same minute. A ratio, unlike a time, can be
+// compared between machines and noisy runs.
 //
 //   best_copy       the fastest of memcpy and streaming copies of one and of
-//                   four pages at once: what a rotation out of place could be
+//                   four pages at once: the bound for a rotation out of place
 //   best_scale      the fastest of three loops that read and write in place
-//   vector_copy     vectors of 64 bytes from cache to cache; in_place_scale.
-//                   FP8 is measured against them from memory, too
+//   vector_copy     vectors of 64 bytes from cache to cache, as is
+//                   in_place_scale. FP8 is compared with them from memory, too
 //   best_fill       the faster of memset and a streaming fill
 //   naive, libm     the loops that people write, -O3 -march=native
-//   ready_table     the same rotation by rows that are there already
+//   ready_table     the same rotation with ready rows
 //   one_thread      the same work on one thread
 //
-// From memory, a rotation computes its rows on the way, as a call does; in a
-// cache it uses rows that are ready. Each instruction set is measured in a
-// process of its own, because a process chooses one when it starts.
+// From memory, a rotation also computes its rows, as in a call; in a cache it
+// uses ready rows. Each instruction set is measured in its own process, because
+// a process chooses one when it starts.
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -54,7 +54,7 @@ using Others = std::vector<std::pair<std::string, Work>>;
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kMaxBytes = 256 * kMiB;
 
-// Memory whose pages are in place: page faults would cost more than the work.
+// Memory with mapped pages, because page faults would cost more than the work.
 struct Buffer {
   explicit Buffer(std::size_t size) {
     constexpr std::size_t kHugePage = std::size_t{2} << 20;
@@ -182,7 +182,7 @@ class Bench {
   std::byte* src() const { return source_.data.get(); }
   std::byte* dst() const { return target_.data.get(); }
 
-  // Numbers of this type in both buffers, once for all rows that follow.
+  // Fills both buffers with numbers of this type, once for the next rows.
   void Fill(Dtype dtype) {
     if (filled_ == dtype) return;
     std::mt19937_64 random(1);
@@ -221,8 +221,8 @@ class Bench {
     return {{"best_copy", best}, {"memcpy", copy}};
   }
 
-  // Doubles are scaled as doubles: read as floats, their halves may be
-  // subnormal, and products of those take long.
+  // Doubles are scaled as doubles: their halves, read as floats, may be
+  // subnormal, and products of subnormals are slow.
   Others Scales(std::int64_t bytes, bool cached, Dtype dtype) {
     return dtype == Dtype::kFloat64 ? Scales<double>(bytes, cached)
                                     : Scales<float>(bytes, cached);
@@ -271,7 +271,7 @@ class Bench {
         std::max<std::int64_t>(c.bytes() / (16 * 1024), 1) * (16 * 1024);
     const bool cached = c.bytes() < kMiB;
     const bool by_vectors = cached || core::IsFloat8(c.dtype);
-    // A scale of 1 in place leaves numbers as they are, of float32 or not.
+    // A scale of 1 in place changes no number of any type.
     Report(Compare(row, cached ? Pass(c) : Call(c),
                    c.in_place ? Scales(bytes, by_vectors, c.dtype)
                               : Copies(bytes, by_vectors),
@@ -311,7 +311,7 @@ class Bench {
     Report(Compare(row, Call(c), {{"ready_table", Pass(c)}}, Clock::kThread));
   }
 
-  // The pool's rules: tiles, which the caller and whoever is free take.
+  // Spreads tiles like the pool: the caller and idle threads take them.
   void Threads(Case c, bool busy) {
     c.name = busy ? "two threads, core busy" : "two threads";
     const CoreRow row = RowOf(c);

@@ -1,5 +1,5 @@
-// Rotations and a table for core_peers.py, which measures them and others' in
-// one process.
+// Rotations and a table for core_peers.py, which compares them with other
+// libraries' in one process.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,10 +18,10 @@ using Call = std::function<void()>;
 
 extern "C" {
 
-// As GetServerInfo names it.
+// Returns GetServerInfo's name of the instruction set.
 const char* PosencIsa() { return posenc::simd::ActiveKernels().name; }
 
-// The whole call on [tokens, heads, head_dim], for PosencRun. dtype is
+// Makes a whole call on [tokens, heads, head_dim], for PosencRun. dtype is
 // numbered as posenc.v1.Dtype.
 void* PosencRotation(int dtype, int interleaved, std::int64_t tokens,
                      std::int64_t heads, std::int64_t head_dim, const void* src,
@@ -37,7 +37,7 @@ void* PosencRotation(int dtype, int interleaved, std::int64_t tokens,
       shape, static_cast<const std::byte*>(src), static_cast<std::byte*>(dst)));
 }
 
-// The table 131072 x 64 of float32, for PosencRun.
+// Makes the table 131072 x 64 of float32, for PosencRun.
 void* PosencTable(float* cos, float* sin) {
   return new Call(posenc::bench::TableOf(cos, sin).build);
 }

@@ -4,8 +4,8 @@
     core_peers.py SHARED_OBJECT [--json FILE] [--filter TEXT]
 
 SHARED_OBJECT is libposenc-core-peers.so. Rows are those of posenc-core-bench, with a
-peer's name in ratio_to; --json adds them to the array in FILE. Every peer is left
-out, with the reason, if it is not installed or gives other numbers.
+peer's name in ratio_to; --json adds them to the array in FILE. A peer is left out,
+with the reason, if it is not installed or gives other numbers.
 
   torch_eager      x cos + rotate(x) sin, operator by operator, as most models do
   torch_compile    the same in float32, compiled
@@ -14,8 +14,8 @@ out, with the reason, if it is not installed or gives other numbers.
   vllm             its CPU kernel, in place, with tables in the tensor's type
   ggml             rope, which computes cosines and sines on the way as posenc does
   numpy            the table, as people write it, which makes new arrays
-  numpy_out        the same into arrays that are there
-All rotations but ggml's have ready tables. posenc computes its own in every call.
+  numpy_out        the same into existing arrays
+All peers but ggml have ready tables. posenc computes its table in every call.
 """
 
 import argparse
@@ -35,8 +35,8 @@ SIZES = (
     ("memory", 64 << 20),
     ("memory", 256 << 20),
 )
-# Number in posenc.v1.Dtype, bytes, and by how much peers may differ: their tables
-# and sums have this precision, numbers are up to 5.
+# Number in posenc.v1.Dtype, bytes, and the allowed difference of peers: their
+# tables and sums have this precision, and numbers are up to 5.
 DTYPES = {"float32": (1, 4, 1e-4), "float16": (2, 2, 2e-2), "bfloat16": (3, 2, 2e-1)}
 
 
@@ -71,7 +71,7 @@ class Posenc:
 
 
 class Call:
-    """What one call does; freed with this object."""
+    """The work of one call; freed with this object."""
 
     def __init__(self, library, handle):
         self.posenc, self.handle = library, handle
@@ -116,7 +116,7 @@ class NoSuchCaseError(Exception):
 
 
 # Each peer takes (torch, case, source) and gives (call, result): call() computes
-# what result() then returns. In place, both are about `source`.
+# what result() then returns. In place, both use `source`.
 
 
 def torch_eager(torch, case, source):
@@ -142,7 +142,7 @@ def torch_compile(torch, case, source):
         y = x.float()
         return (y * cos + turned(torch, y, case.interleaved) * sin).to(x.dtype)
 
-    torch._dynamo.reset()  # after eight shapes of a function it would compile no more
+    torch._dynamo.reset()  # it compiles at most eight shapes of a function
     compiled, out = torch.compile(rotate, dynamic=False), [None]
 
     def call():
@@ -235,7 +235,7 @@ def vllm(torch, case, source):
 
 
 def load_vllm(torch):
-    """Its compiled operators alone: the rest of the package is not needed."""
+    """Loads only its compiled operators: the rest of the package is not needed."""
     if hasattr(torch.ops._C, "rotary_embedding"):
         return
     found = importlib.util.find_spec("vllm")
@@ -257,7 +257,7 @@ def ggml(torch, case, source):
         raise NoSuchCaseError
     import ggml as library
 
-    # One result beside the tensor, and what a graph needs.
+    # One result beside the tensor, and memory for the graph.
     size = 2 * case.size + (16 << 20)
     memory = torch.empty(size, dtype=torch.uint8)
     context = library.ggml_init(
@@ -320,7 +320,7 @@ def quantile(values, q):
 
 
 def save(path, rows):
-    """After each row: a peer may end the process."""
+    """Writes the file after each row, as a peer may end the process."""
     if path:
         with open(path + ".new", "w") as file:
             json.dump(rows, file, indent=1)
@@ -337,7 +337,7 @@ def cases(dtype):
 
 
 def check(torch, posenc, peer, case):
-    """Raises if the peer's result is not posenc's, but for its lesser precision."""
+    """Raises if the peer's result differs from posenc's by more than its precision."""
     numbers = torch.randn(case.tokens, HEADS, DIM).to(getattr(torch, case.dtype))
     ours, theirs = numbers.clone(), numbers.clone()
     target = ours if case.in_place else torch.empty_like(ours)
@@ -350,7 +350,7 @@ def check(torch, posenc, peer, case):
 
 
 def in_turns(ours, theirs, repeats):
-    """The median of the seconds that ours() takes, of the ratio, and its spread."""
+    """Returns the median seconds of ours(), the median ratio, and its spread."""
     ours(), seconds(theirs, repeats)
     before, times, ratios = seconds(theirs, repeats), [], []
     for _ in range(ROUNDS):
@@ -369,11 +369,11 @@ def measure_table(torch, posenc, peer):
     rows, pairs = 131072, 64
     positions = np.arange(rows, dtype=np.float32)
     inv_freq = (BASE ** (-np.arange(pairs) / pairs)).astype(np.float32)
-    # torch's memory begins at cache lines, as a server's answers do.
+    # torch's memory begins at cache lines, like a server's answers.
     cos, sin, *out = (torch.zeros(rows, pairs).numpy() for _ in range(5))
     ours = posenc.table(cos, sin)
     ours()
-    few = 256  # at which an angle in float32 is still right
+    few = 256  # positions whose float32 angles are still exact
     for mine, its in zip((cos, sin), peer(np, positions, inv_freq, out)):
         error = np.abs(mine[:few] - its[:few]).max()
         if not error <= DTYPES["float32"][2]:
@@ -423,7 +423,7 @@ def main():
     parser.add_argument("shared_object")
     parser.add_argument("--json", help="add the rows to this file's array")
     parser.add_argument("--filter", default="", help="only rows that contain this")
-    arguments, _ = parser.parse_known_args()  # others are posenc-core-bench's
+    arguments, _ = parser.parse_known_args()  # the rest is for posenc-core-bench
     import torch
 
     torch.set_num_threads(1)

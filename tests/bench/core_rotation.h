@@ -1,5 +1,4 @@
-// Rotations that are measured: of tensors of any shape, and the work to
-// rotate it.
+// Rotations to measure: a tensor's shape, and the work on it.
 
 #pragma once
 
@@ -33,20 +32,20 @@ struct RotationShape {
   }
 };
 
-// Ends the process, with a line that says why.
+// Ends the process with the error, if there is one.
 void Require(const absl::Status& status);
 
-// The plain encoding of base 10000, resolved and prepared once, as a server
-// does.
+// Looks up the plain encoding of base 10000, which is resolved and prepared
+// once, as in a server.
 core::RopeLookup LookupOf(core::Pairing pairing, std::int64_t rotary_dim,
                           std::int64_t head_dim);
 
-// The whole call, at positions 0, 1, ..: prepares, computes rows, rotates. dst
-// may be src.
+// Returns the whole call, at positions 0, 1, ..: prepares, computes rows,
+// rotates. dst may be src.
 std::function<void()> CallOf(const RotationShape& shape, const std::byte* src,
                              std::byte* dst);
 
-// The pass alone, by rows that are ready if it is of one block.
+// Returns the pass alone. Its rows are ready if it has one block.
 std::function<void()> PassOf(const RotationShape& shape, const std::byte* src,
                              std::byte* dst);
 

@@ -24,7 +24,7 @@ double Seconds(const Work& work, int repeats, Clock clock) {
   return (Now(clock) - start) / repeats;
 }
 
-// Some hundred microseconds at least, for the clock's sake.
+// Makes a measurement take at least some hundred microseconds, for the clock.
 int Repeats(std::int64_t bytes) {
   return static_cast<int>(std::max<std::int64_t>(1, (8 << 20) / bytes));
 }
@@ -132,10 +132,9 @@ std::string Describe(const CoreRow& row) {
 
 namespace {
 
-// Takes turns with one other only: of what a third leaves in the caches, the
-// one that comes next would pay for writing it back. 64 MB out of place right
-// after memcpy took up to 1.5 times as long as after a streaming copy (Xeon
-// with a third-level cache of 480 MB).
+// Alternates `work` with only one other: work pays for writing back the data
+// that earlier work left in the caches. 64 MB out of place took up to 1.5 times
+// as long after memcpy as after a streaming copy (Xeon).
 CoreRow CompareTo(const CoreRow& like, const Work& work,
                   const std::pair<std::string, Work>& other, Clock clock) {
   const int repeats = Repeats(like.bytes);

@@ -1,4 +1,4 @@
-// The rows of `./run bench core`: what was measured, beside what.
+// The rows of `./run bench core`: measurements and what they are compared with.
 
 #pragma once
 
@@ -14,7 +14,7 @@ namespace posenc::bench {
 
 struct CoreRow {
   std::string name;  // "64 MB", "table 131072 x 64"
-  std::string isa;   // as GetServerInfo names it
+  std::string isa;   // GetServerInfo's name for it
   std::string dtype;
   std::string pairing;
   std::string layout;      // empty for tables
@@ -23,36 +23,38 @@ struct CoreRow {
   double gbps = 0;         // bytes / time
   std::string ratio_to;
   double ratio = 0;   // above 1: posenc is faster
-  double spread = 0;  // middle half of the rounds' ratios, by their median
+  double spread = 0;  // middle half of the rounds' ratios, divided by their
+                      // median
 };
 
 void to_json(nlohmann::json& json, const CoreRow& row);
 void from_json(const nlohmann::json& json, CoreRow& row);
 
-// "avx512 float32 half_split token_major 64 MB out": what --filter looks in.
+// "avx512 float32 half_split token_major 64 MB out": the text that --filter
+// searches.
 std::string Describe(const CoreRow& row);
 
 using Work = std::function<void()>;
 
 enum class Clock {
-  // Of the thread: others may use the machine at the same time. What they do to
-  // caches and memory they do to both sides of a ratio.
+  // The thread's CPU time, as other programs may use the machine. Their effect
+  // on caches and memory is the same on both sides of a ratio.
   kThread,
   kWall,  // for several threads
 };
 
-// Times `work` in turns with each of `others`, and writes a row like `like` for
-// each of them. `bytes` are those of one call.
+// Times `work` alternately with each of `others`, and returns a row like `like`
+// for each of them. `bytes` are those of one call.
 std::vector<CoreRow> Compare(
     const CoreRow& like, const Work& work,
     const std::vector<std::pair<std::string, Work>>& others, Clock clock);
 
-// The fastest by the median of a few calls.
+// Returns the fastest by the median of a few calls.
 const std::pair<std::string, Work>& Fastest(
     const std::vector<std::pair<std::string, Work>>& works, std::int64_t bytes);
 
 void PrintRow(const CoreRow& row);
-// The figures to reach, with the least that was measured for each.
+// Prints the goals, with the least figure that was measured for each.
 void PrintFigures(const std::vector<CoreRow>& rows);
 
 }  // namespace posenc::bench

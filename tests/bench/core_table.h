@@ -1,4 +1,4 @@
-// The table that is measured: of the plain encoding of base 10000.
+// The measured table, of the plain encoding of base 10000.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace posenc::bench {
 
 constexpr std::int64_t kTableRows = 131072, kTablePairs = 64;
-// Of its cosines, or of its sines: [rows, pairs] of float32.
+// Bytes of its cosines, or of its sines: [rows, pairs] of float32.
 constexpr std::int64_t kTableBytes = kTableRows * kTablePairs * 4;
 
 struct TableWork {

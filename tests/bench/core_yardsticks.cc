@@ -14,8 +14,8 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kGroup = 4 * kPage;
 constexpr std::size_t kStep = 4 * kLine;  // at a time in one page
 
-// The widest vector that the CPU has. One that is wider than that goes through
-// memory (g++ 12): copies from cache to cache take three times as long.
+// The widest vector of the CPU. A wider one would go through memory (g++ 12),
+// and copies from cache to cache would take three times as long.
 #if defined(__AVX512F__)
 constexpr std::size_t kVector = 64;
 #elif defined(__AVX2__)
@@ -72,8 +72,7 @@ void Fetch(const char* at) {
   for (std::size_t i = 0; i < kStep; i += kLine) __builtin_prefetch(at + i);
 }
 
-// Calls work(offset) for kStep bytes after kStep bytes, in groups of so many
-// pages.
+// Calls work(offset) for each kStep bytes, in groups of kPages pages.
 template <std::size_t kPages, class Function>
 void Walk(std::size_t bytes, const Function& work) {
   for (std::size_t group = 0; group < bytes; group += kPages * kPage) {

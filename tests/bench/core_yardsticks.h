@@ -1,6 +1,6 @@
-// What rotations and tables are measured by: copies, scalings and fills that do
-// nothing else, and the loops that people write. Compiled for the CPU at hand.
-// docs of the ratios: core_bench.cc.
+// Reference loops for rotations and tables: plain copies, scalings and fills,
+// and the loops that people write. Compiled for this CPU. core_bench.cc
+// describes the ratios.
 
 #pragma once
 
@@ -12,15 +12,15 @@
 
 namespace posenc::bench {
 
-// Past the caches, fetching ahead: one page after another, or four at once.
+// Copy past the caches with prefetch: one page after another, or four at once.
 // Memory is aligned to 64 bytes, sizes are whole groups of four pages.
 void StreamCopy(const void* src, void* dst, std::size_t bytes);
 void StreamCopyFourPages(const void* src, void* dst, std::size_t bytes);
 
-// Vectors of 64 bytes, nothing else.
+// Copies by vectors of 64 bytes.
 void VectorCopy(const void* src, void* dst, std::size_t bytes);
 
-// data[i] *= 1, likewise, and fetching ahead in one page or four.
+// data[i] *= 1, by vectors, or with prefetch in one page or four.
 template <class Real>
 void VectorScale(Real* data, std::size_t bytes);
 template <class Real>
@@ -28,11 +28,11 @@ void FetchingScale(Real* data, std::size_t bytes);
 template <class Real>
 void FetchingScaleFourPages(Real* data, std::size_t bytes);
 
-// Past the caches.
+// Fills past the caches.
 void StreamFill(void* dst, std::size_t bytes);
 
-// The loop that everybody writes: [tokens, heads, head_dim], all of it rotated,
-// by float32 rows [tokens, head_dim / 2] (float64 rows for float64).
+// The usual loop: rotates all of [tokens, heads, head_dim] by float32 rows
+// [tokens, head_dim / 2] (float64 rows for float64).
 void NaiveRotate(core::Dtype dtype, core::Pairing pairing, const void* src,
                  void* dst, std::int64_t tokens, std::int64_t heads,
                  std::int64_t head_dim, const double* cos, const double* sin);

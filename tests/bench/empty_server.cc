@@ -1,6 +1,6 @@
 // posenc-bench-empty UNIX_PATH READY_FILE [refuse]: a raw gRPC handler that
-// answers every message with itself, one by one if the method is a stream, or
-// refuses every call at its headers: the cost of gRPC alone.
+// echoes every message, one by one if the method is a stream, or refuses every
+// call at its headers. It measures the cost of gRPC alone.
 
 #include <malloc.h>
 
@@ -41,7 +41,7 @@ class Echo final : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer message_;
 };
 
-// Refuses every call at its headers, by a completion queue: callbacks cost
+// Refuses every call at its headers, through a completion queue: callbacks cost
 // nearly twice as much.
 class Refusals {
  public:
@@ -106,13 +106,14 @@ int main(int argc, char** argv) {
                  "usage: posenc-bench-empty UNIX_PATH READY_FILE [refuse]\n");
     return 2;
   }
-  // Memory of a message stays here for the next one: given back to the kernel
-  // and faulted in again, it would cost more than the message itself.
+  // Keeps a message's memory for the next one: returning it to the kernel and
+  // faulting it in again would cost more than the message itself.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
   mallopt(M_TOP_PAD, 64 << 20);
   mallopt(M_ARENA_MAX, 1);
-  // Debian's abseil looks for deadlocks at every lock; posencd, too, stops it.
+  // Debian's abseil checks for deadlocks at every lock. Turn it off, as posencd
+  // does.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   if (refuse) {
     posenc::Refusals refusals;

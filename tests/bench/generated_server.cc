@@ -1,7 +1,7 @@
 // posenc-bench-generated UNIX_PATH READY_FILE: ApplyRope over core, served by
-// the generated synchronous service as everybody would write it first:
-// messages parsed into strings, malloc as installed. float32, a spec without
-// scaling, positions from a start; nothing else.
+// the generated synchronous service in the obvious way: messages parsed into
+// strings, the default malloc. float32, a spec without scaling, positions from
+// a start; nothing else.
 
 #include <cstddef>
 #include <cstdio>

@@ -106,7 +106,7 @@ Message MakeMessage(const float* elements, std::int64_t bytes,
   return {grpc::ByteBuffer(slices, 2), prefix.size() + bytes};
 }
 
-// The same as ModelInfer of KServe's protocol.
+// The same request as ModelInfer of KServe's protocol.
 Message MakeInference(const float* elements, std::int64_t bytes,
                       std::int64_t heads) {
   inference::ModelInferRequest request;
@@ -131,7 +131,7 @@ Message MakeInference(const float* elements, std::int64_t bytes,
   return {grpc::ByteBuffer(slices, 2), prefix.size() + bytes};
 }
 
-// The same in place, of a tensor in this file.
+// The same request in place, for a tensor in this shared file.
 Message MakeShared(const std::string& name, std::int64_t bytes,
                    std::int64_t heads) {
   v1::ApplyRopeRequest request;
@@ -149,7 +149,7 @@ Message MakeShared(const std::string& name, std::int64_t bytes,
   return {grpc::ByteBuffer(&slice, 1), slice.size()};
 }
 
-// The tensor's bytes of an answer; empty if there are none.
+// Returns the tensor's bytes of an answer; empty if it has none.
 std::string TensorBytes(const grpc::ByteBuffer& answer, Answer wanted,
                         const std::shared_ptr<SharedRegion>& region) {
   if (wanted == Answer::kShared) {
@@ -172,7 +172,7 @@ std::string TensorBytes(const grpc::ByteBuffer& answer, Answer wanted,
   return response.ParseFromString(bytes) ? response.q().data() : "";
 }
 
-// A file of these elements; null if it cannot be made.
+// Makes a shared file of these elements; null on failure.
 std::shared_ptr<SharedRegion> MakeRegion(const std::vector<float>& elements) {
   static int last = 0;
   const std::string path =
@@ -187,9 +187,9 @@ std::shared_ptr<SharedRegion> MakeRegion(const std::vector<float>& elements) {
   return *region;
 }
 
-// Empty if `tensor` is the rotation of those elements. Servers in other
-// languages round angles and products in their own ways, hence 2^-18 (of
-// magnitudes up to 6): any wrong pair, row or sign is further away.
+// Returns "" if `tensor` is the rotation of those elements. Servers in other
+// languages round angles and products differently, hence a bound of 2^-18
+// (magnitudes are up to 6): any wrong pair, row or sign exceeds it.
 std::string CheckRotated(const std::string& tensor,
                          const std::vector<float>& elements, std::int64_t start,
                          Answer wanted) {
@@ -234,7 +234,7 @@ std::vector<grpc::GenericStub> Connect(const std::string& address,
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(INT_MAX);
   arguments.SetMaxSendMessageSize(INT_MAX);
-  // Channels would share a connection otherwise.
+  // Without this, channels would share a connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   std::vector<grpc::GenericStub> stubs;
   for (int i = 0; i < channels; ++i) {
@@ -328,7 +328,8 @@ class Unary final : public Client {
     call.reader.reset();
     call.context.emplace();
     call.context->set_wait_for_ready(true);
-    // posenc's own client announces the size too: admission knows it at once.
+    // Announces the size, as posenc's client does, so that admission knows it
+    // early.
     call.context->AddMetadata("posenc-message-bytes", announced_);
     call.response.Clear();
     call.reader = stubs_[index % stubs_.size()].PrepareUnaryCall(
@@ -355,8 +356,8 @@ class Unary final : public Client {
   std::vector<Call> calls_;
 };
 
-// One stream after the other; writes as fast as they are taken, and reads at
-// the same time.
+// Runs one stream after the other; writes as fast as the server reads, and
+// reads concurrently.
 class Stream final : public Client {
  public:
   Stream(const std::string& address, std::int64_t bytes, std::int64_t chunk,
@@ -420,7 +421,7 @@ class Stream final : public Client {
     grpc::Status status;
     std::int64_t written = 0;
     answers_ = 0;
-    // Writing, reading, and each ends by itself; Finish comes after both.
+    // Writing and reading end independently; Finish comes after both.
     int open = 2;
     const auto write = [&] {
       if (written < chunks_) {

@@ -1,4 +1,4 @@
-// A gRPC server of the benchmark, on a Unix socket and a port of its own.
+// A gRPC server of the benchmark, on a Unix socket and a free port.
 
 #pragma once
 

@@ -1,6 +1,6 @@
 // posenc-bench-plain UNIX_PATH READY_FILE [pass]: echoes messages over plain
-// blocking sockets, with "pass" after one multiply pass over their float32s.
-// The ceiling for a server that moves, or also computes on, the same bytes.
+// blocking sockets; "pass" first multiplies their float32s once. It is the
+// upper bound for a server that moves, or also computes on, the same bytes.
 //
 // A message is its size as 8 bytes, then the bytes; the answer is the bytes.
 // The answer starts when all of the message has arrived, as in a unary call.

@@ -1,5 +1,5 @@
-// Every server of the benchmark, once it listens, writes its addresses to a
-// file, one a line. Readers see the whole file or none.
+// Each server of the benchmark writes its addresses to a file once it listens,
+// one per line. Readers see the whole file or none.
 
 #pragma once
 

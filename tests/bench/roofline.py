@@ -3,11 +3,11 @@
 
     roofline.py FILE PICTURE.svg
 
-Rotations by the fastest instruction set: work done, in operations a second, over
-work for each byte that is read or written. A pair takes 6 operations (4 products, 2
-sums), so the type of the elements gives the place across. The slanted lines are the
-yardsticks of the same run (a copy out of place, a scaling in place): what a rotation
-reaches that only moves its bytes.
+Shows rotations by the fastest instruction set: operations per second over operations
+per byte that is read or written. A pair takes 6 operations (4 products, 2 sums), so
+the type of the elements gives the horizontal position. The slanted lines are the
+reference loops of the same run (a copy out of place, a scaling in place): the bound
+for a rotation that only moves its bytes.
 """
 
 import json
@@ -24,7 +24,7 @@ ACROSS, UP = (0.08, 1.2), (4.0, 400.0)
 
 
 def intensity(dtype):
-    """Operations for each byte: 3 an element, which is read and written."""
+    """Operations per byte: 3 per element, which is read and written."""
     return 3 / (2 * TYPES[dtype])
 
 
@@ -66,7 +66,7 @@ def draw_panel(panel, rows, mode, title):
         here = [r for r in rows if r["bytes"] == size and r["mode"] == mode]
         if not here:
             continue
-        # Bytes there and back, of the yardstick.
+        # Bytes that the reference loop reads and writes.
         bandwidth = max(2 * r["gbps"] / r["ratio"] for r in here)
         x1, y1 = at(panel, ACROSS[0], ACROSS[0] * bandwidth)
         x2, y2 = at(panel, ACROSS[1], ACROSS[1] * bandwidth)
@@ -78,7 +78,7 @@ def draw_panel(panel, rows, mode, title):
         x, y = at(panel, ACROSS[0] * 1.04, ACROSS[0] * 1.04 * bandwidth)
         out.append(text(x, y - 12, f"{level}, {bandwidth:.0f} GB/s", "start", colour))
         for row in here:
-            # Beside each other, where types have the same width.
+            # Separates types of the same width.
             shift = {"float16": 0.97, "bfloat16": 1.03}.get(row["dtype"], 1)
             work = intensity(row["dtype"])
             x, y = at(panel, work * shift, work * 2 * row["gbps"])
@@ -95,7 +95,7 @@ def draw_panel(panel, rows, mode, title):
 def main():
     source, picture = sys.argv[1:3]
     rows = json.load(open(source))
-    fastest = rows[-1]["isa"]  # sets come slowest first, peers use the fastest
+    fastest = rows[-1]["isa"]  # rows have the slowest set first; peers use the fastest
     rows = [
         r
         for r in rows

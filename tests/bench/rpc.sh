@@ -2,8 +2,8 @@
 # ApplyRope over sockets, against plain echo and against servers that people
 # would write themselves, in Go, Rust and Python.
 #   rpc.sh BIN_DIR WORK_DIR [ARGUMENT...]
-# Arguments go to posenc-rpc-bench. WORK_DIR keeps what is built for it. A
-# server whose toolchain or packages cannot be had is left out.
+# Arguments go to posenc-rpc-bench. WORK_DIR keeps the built programs. A
+# server whose toolchain or packages are not available is left out.
 set -euo pipefail
 
 mkdir -p "$2"
@@ -14,7 +14,7 @@ here=tests/bench
 peers=()
 
 build_go() {
-  # As installed: no other toolchain is fetched.
+  # Use the installed toolchain; fetch no other.
   export GOTOOLCHAIN=local
   local src=$work/go
   mkdir -p "$src/posencv1" &&

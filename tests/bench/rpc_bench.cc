@@ -1,10 +1,10 @@
-// posenc-rpc-bench: ApplyRope over sockets, beside plain echo of the same
-// bytes, an empty handler, and what people would write themselves.
+// posenc-rpc-bench: ApplyRope over sockets, compared with plain echo of the
+// same bytes, an empty handler, and servers that people would write themselves.
 //
-// Every case has a server process of its own, pinned to one core; one client,
-// pinned to another, calls them all. Cases of a block take turns, round by
-// round; medians of rounds, and of their ratios, are printed. A ratio, unlike
-// a time, can be compared between machines and noisy runs.
+// Every case has its own server process, pinned to one core; one client, pinned
+// to another core, calls them all. Cases of a block alternate, round by round;
+// it prints medians of rounds and of their ratios. A ratio, unlike a time, can
+// be compared between machines and noisy runs.
 
 #include <malloc.h>
 #include <sched.h>
@@ -52,8 +52,8 @@ struct Plan {
   int server_core = -1;
 };
 
-// A server, its client and what they did; a server that does not come up, or
-// does not answer as it should, has no numbers.
+// A server, its client and their results; a server that does not start, or
+// answers wrongly, has no numbers.
 class Case {
  public:
   Case(const Peer& peer, Result settings, const Plan& plan,
@@ -88,7 +88,7 @@ class Case {
     result_.absent = client_->Check();
   }
 
-  // Until allocators and windows have settled.
+  // Calls until allocators and windows have settled.
   void WarmUp() {
     if (result_.absent.empty()) client_->Run(0.1, 3);
   }
@@ -122,7 +122,7 @@ class Case {
   std::unique_ptr<Client> client_;
 };
 
-// Cases that take turns.
+// Cases that alternate.
 struct Block {
   std::string transport;
   std::int64_t bytes;
@@ -137,7 +137,7 @@ void Measure(const Block& block, const std::vector<Peer>& peers,
   for (const Peer& peer : peers) {
     // Plain sockets carry one call at a time, and one chunk is no stream.
     if (peer.way == Way::kPlain && block.in_flight > 1) continue;
-    // In place, calls at the same time would work on the same bytes.
+    // In place, concurrent calls would change the same bytes.
     if ((peer.way == Way::kKernel || peer.answer == Answer::kShared) &&
         block.in_flight > 1) {
       continue;
@@ -158,7 +158,7 @@ void Measure(const Block& block, const std::vector<Peer>& peers,
   for (const auto& c : cases) c->WarmUp();
   for (int round = 0; round < plan.rounds; ++round) {
     for (std::size_t i = 0; i < cases.size(); ++i) {
-      // There and back, so that none always follows the same other.
+      // Alternates the order, so that no case always follows the same one.
       cases[round % 2 == 0 ? i : cases.size() - 1 - i]->Round(plan);
     }
   }
@@ -166,7 +166,7 @@ void Measure(const Block& block, const std::vector<Peer>& peers,
   std::fprintf(stderr, ".");
 }
 
-// 4 GiB, once: what of it stays in the server's memory.
+// Sends 4 GiB once, and measures how much stays in the server's memory.
 void MeasureEndless(const Peer& stream, const Plan& plan,
                     const std::string& directory,
                     std::vector<Result>* results) {
@@ -323,7 +323,7 @@ int Run(int argc, char** argv) {
 }  // namespace posenc::bench
 
 int main(int argc, char** argv) {
-  // Answers are received into memory that stays here, not faulted in anew.
+  // Keeps the memory of answers, so that it is not faulted in again.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
   mallopt(M_TOP_PAD, 64 << 20);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 constexpr double kMicro = 1e6;
-// Every ratio that is given, of the servers that are there.
+// The servers that ratios refer to, if they were measured.
 constexpr const char* kReferences[] = {"base", "base+pass", "generated sync",
                                        "empty"};
 
@@ -253,7 +253,7 @@ bool WriteJson(const std::vector<Result>& results, const std::string& path) {
     row["server_cpu_s_per_gb"] = CpuPerGb(result);
     row["faults_per_call"] = result.faults / result.calls;
     row["peak_resident_bytes"] = result.peak_resident_bytes;
-    // One row for each ratio; a row without a ratio if there is none.
+    // One row for each ratio, or one row without a ratio.
     bool any = false;
     const auto add = [&](const char* name, const Result* to) {
       const std::optional<double> ratio =

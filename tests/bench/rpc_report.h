@@ -24,7 +24,7 @@ struct Result {
 };
 
 double Median(std::vector<double> values);
-// Half of the range of the rounds, as a part of their median.
+// Half of the range of the rounds, divided by their median.
 double Spread(const Result& result);
 double Gbps(const Result& result);
 // Median of the rounds' ratios; none if either was not measured.
@@ -34,7 +34,7 @@ const Result* Find(const std::vector<Result>& results, const std::string& name,
                    const Result& like);
 
 void PrintTable(const std::vector<Result>& results);
-// The figures to reach, with what was measured.
+// Prints the goals and the measured figures.
 void PrintFigures(const std::vector<Result>& results);
 bool WriteJson(const std::vector<Result>& results, const std::string& path);
 

@@ -1,4 +1,5 @@
-// Blocking sockets, for the plain echo that everything else is measured by.
+// Blocking sockets, for the plain echo that all other servers are compared
+// with.
 
 #pragma once
 

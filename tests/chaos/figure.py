@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Prints "CALLS FAILED LONGEST_PAUSE_MS ERRORS" of posenc-load's JSON report.
 
-Latency counts from when a call was due, so the longest one is the longest pause.
+Latency counts from when a call was due, so the longest latency is the longest
+pause.
 """
 import json
 import sys

@@ -1,9 +1,9 @@
 """Raw HTTP/2 (RFC 9113) as far as attacks and slow peers need it.
 
-Nothing here is a proper client: it sends what it is told, however wrong, and
-reads frames without judging them. Headers go out as plain literals; the ones
-that come in are spelled out too, because the settings forbid a dynamic table,
-and gRPC's server does not use Huffman codes.
+This is no proper client: it sends any bytes, however wrong, and reads frames
+without checking them. Sent headers are plain literals; so are received
+headers, because the settings forbid a dynamic table, and gRPC's server does
+not use Huffman codes.
 """
 import socket
 import ssl
@@ -21,7 +21,7 @@ SERVICE = "/posenc.v1.PositionalEncodingService/"
 
 
 def frame(kind, flags=0, stream=0, payload=b"", length=None):
-    """A frame; `length` lies about the payload's bytes."""
+    """Returns a frame; `length`, if given, is a false length of the payload."""
     size = len(payload) if length is None else length
     return struct.pack(">I", size)[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
 
@@ -35,7 +35,8 @@ def settings(*pairs):
 
 
 def integer(value, bits=7, first=0):
-    """An integer of header compression with a prefix of so many bits."""
+    """Encodes an integer for header compression, with a prefix of `bits`
+    bits."""
     most = (1 << bits) - 1
     if value < most:
         return bytes((first | value,))
@@ -58,8 +59,8 @@ def header(name, value):
 
 
 def block(path, timeout=None, more=(), without=()):
-    """The headers of a gRPC call. Pairs in `more` come last; a name in
-    `without` is left out."""
+    """Returns the headers of a gRPC call. Pairs in `more` come last; names in
+    `without` are left out."""
     fields = [(":method", "POST"), (":scheme", "http"), (":path", path),
               (":authority", "posenc"), ("te", "trailers"),
               ("content-type", "application/grpc")]
@@ -99,13 +100,13 @@ class Frame:
 
 class Connection:
     """A connection that has sent its preface, and whose settings forbid
-    dynamic tables. `window` is what each stream may be sent at first."""
+    dynamic tables. `window` is each stream's initial window."""
 
     def __init__(self, address, window=0x7fffffff, grow=True, preface=True, **options):
         self.sock = connect(address, **options)
         self.buffer = b""
         self.next_stream = 1
-        # What the server may be sent: by connection (0) and stream.
+        # The server's windows: of the connection (0) and of each stream.
         self.windows = {0: 65535}
         self.initial_window = 65535
         self.closed = False
@@ -128,7 +129,8 @@ class Connection:
         self.close()
 
     def send(self, raw):
-        """False if the peer has closed the connection."""
+        """Sends bytes. Returns False if the peer has closed the
+        connection."""
         try:
             self.sock.sendall(raw)
             return True
@@ -151,8 +153,8 @@ class Connection:
             self.send(frame(DATA, END_STREAM if end and last else 0, stream, part))
 
     def patient_data(self, stream, payload, timeout=10.0, end=True):
-        """Sends DATA as the server's windows allow. False if the stream or the
-        time ended before; what the server said to end it is in `last`."""
+        """Sends DATA as the server's windows allow. Returns False if the stream
+        or the time ended early; the frame that ended the stream is in `last`."""
         until, at, self.last = time.monotonic() + timeout, 0, None
         while at < len(payload) and time.monotonic() < until and not self.closed:
             room = min(self.windows[0], self.windows.get(stream, self.initial_window), 16384)
@@ -172,8 +174,8 @@ class Connection:
         return at == len(payload)
 
     def read(self, timeout):
-        """The next frame; None after `timeout` seconds, or if the peer has
-        closed (`closed` says so). Answers pings and settings."""
+        """Returns the next frame; None after `timeout` seconds, or if the
+        peer has closed (then `closed` is set). Answers pings and settings."""
         end = time.monotonic() + timeout
         while True:
             if len(self.buffer) >= 9:
@@ -239,7 +241,7 @@ class Connection:
         return status, data, None
 
     def call(self, path, body=b"", timeout=10.0, more=()):
-        """A whole unary call: its gRPC status, or None if there was none."""
+        """Makes a whole unary call. Returns its gRPC status, or None without one."""
         stream = self.headers(path, more=more, timeout=f"{max(1, int(timeout * 1000))}m")
         self.data(stream, message(body))
         return self.finish(stream, timeout + 1)[0]

@@ -22,7 +22,7 @@ from world import World
 # In the order in which they run.
 GROUPS = ("lifecycle", "stalled", "overload", "fairness", "memory", "connections", "attacks",
           "certificates", "tokens", "restarts")
-# Run only if they are named: they need a network, or hours.
+# Run only if named: they need a network, or hours.
 ASKED = ("edge", "soak")
 
 
@@ -43,7 +43,7 @@ def run_group(world, name):
     print(f"== {name}", flush=True)
     try:
         importlib.import_module(f"rows.{name}").run(world)
-    except Exception:  # a row that cannot be measured is a figure not reached
+    except Exception:  # a row that cannot be measured counts as failed
         traceback.print_exc()
         world.add("-", f"{name}: could be measured", "yes", "no, see above", False)
     print(f"== {name}: {time.monotonic() - began:.0f} s", flush=True)

@@ -1,6 +1,5 @@
-"""When the machine stood still: a thread that wants to run every 5 ms, before all
-others, and notes when it did not. What the server's callers see then is not the
-server's doing."""
+"""Pauses of the machine: a thread wants to run every 5 ms, before all others, and
+notes when it did not. The server did not cause what its callers see then."""
 import os
 import threading
 import time
@@ -8,7 +7,7 @@ import time
 
 class Pauses(threading.Thread):
     """`seen`: (seconds from the start, length) of each pause over `least` seconds.
-    core: the one to look at, None: any."""
+    `core`: the core to watch, None: any."""
 
     def __init__(self, least, core=None):
         super().__init__(daemon=True)
@@ -22,7 +21,7 @@ class Pauses(threading.Thread):
         try:
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         except PermissionError:
-            pass  # then a busy machine looks like one that stands still
+            pass  # then a busy machine looks like a paused one
         began = last = time.monotonic()
         while not self.ending.is_set():
             time.sleep(0.005)

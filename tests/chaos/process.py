@@ -1,4 +1,4 @@
-"""Processes under test, and what /proc says of them."""
+"""Processes under test, and their figures from /proc."""
 import contextlib
 import os
 import resource
@@ -8,7 +8,7 @@ import tempfile
 import time
 
 MIB = 1 << 20
-# The server has a core of its own, clients and attackers the other.
+# The server has its own core; clients and attackers have the other.
 SERVER_CORES, CLIENT_CORES = {0}, {1}
 
 
@@ -18,7 +18,7 @@ def pin(cores):
 
 
 def until(condition, seconds, pause=0.01):
-    """Whether `condition()` becomes true within so many seconds."""
+    """Returns whether `condition()` becomes true within so many seconds."""
     end = time.monotonic() + seconds
     while True:
         if condition():
@@ -29,7 +29,7 @@ def until(condition, seconds, pause=0.01):
 
 
 class Process:
-    """A started program. Use it in a `with`: it never outlives its block."""
+    """A started program. Use it in a `with` block, which ends it."""
 
     def __init__(self, command, cores, descriptors=None, stdout=None, env=None):
         def prepare():
@@ -60,7 +60,8 @@ class Process:
         self.popen.wait()
 
     def wait(self, seconds):
-        """The exit code, or None if it still runs after so many seconds."""
+        """Returns the exit code, or None if it still runs after so many
+        seconds."""
         try:
             return self.popen.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -102,7 +103,7 @@ class Process:
 
 class Server(Process):
     """posencd on its own core with one thread, on a unix socket or (tcp) on a
-    free port of loopback. It serves when the constructor returns."""
+    free port of loopback. The constructor returns once it serves."""
 
     def __init__(self, world, *flags, tcp=False, descriptors=None, threads=1, wait=True):
         self.folder = tempfile.mkdtemp(dir=world.work)
@@ -131,7 +132,8 @@ class Server(Process):
             return (file.read().strip().splitlines() or ["(no output)"])[-1]
 
     def terminate(self, seconds):
-        """SIGTERM; returns (exit code or None, seconds that it took)."""
+        """Sends SIGTERM; returns (exit code or None, seconds until the
+        exit)."""
         began = time.monotonic()
         self.signal(signal.SIGTERM)
         code = self.wait(seconds)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Three servers under load through one client, and each in turn ended and
-# started again: by SIGTERM without retries, by SIGKILL with the retries of the
-# published service config. No call may fail.
+# Loads three servers through one client, and ends and restarts each in turn: by
+# SIGTERM without retries, by SIGKILL with the retries of the published service
+# config. No call may fail.
 #   restarts.sh BIN_DIR [KILLS] [STARTS]     (100, 50)
-# Ends what it started, and nothing else.
+# Ends only processes that it started.
 set -euo pipefail
 bin=$(cd "$1" && pwd)
 kills=${2:-100} starts=${3:-50}
@@ -20,7 +20,7 @@ patience=100        # tenths of a second for anything else
 declare -a pid port
 load=
 faults=0
-# Never written to: a read of it with a timeout waits without a process.
+# No one writes to this pipe: a read with a timeout waits without a process.
 mkfifo "$work/never"
 exec {never}<>"$work/never"
 
@@ -50,8 +50,8 @@ within() {
   done
 }
 
-# start N: on its port; the first time on one that is free, and below those that
-# the kernel gives to outgoing connections, so that none takes it meanwhile.
+# start N: on its port. The first start picks a free port below the kernel's
+# range for outgoing connections, so that none of them takes it.
 start() {
   local n=$1 try
   for ((try = 0; try < 20; ++try)); do
@@ -102,7 +102,7 @@ phase() {
     [[ $signal != TERM || $code == 0 ]] || { echo "exit code $code after SIGTERM" >&2; faults=1; }
     start "$n"
     within "$patience" serving "$n" || die "server $n does not serve again"
-    # Else the next kill would end servers faster than any client comes back.
+    # Without this wait, kills would be faster than any client's reconnect.
     within $((patience * 3)) connected "$n" || die "the load does not come back to server $n"
   done
   kill -INT "$load"
@@ -116,7 +116,7 @@ phase() {
   [[ $signal != TERM ]] || ((longest <= exit_ms)) || { echo "exit took longer than $exit_ms ms" >&2; faults=1; }
 }
 
-# Times of STARTS starts, from the call to the ready file.
+# Measures STARTS starts, from the call to the ready file.
 measure_starts() {
   local i began times=() median
   for ((i = 0; i < starts; ++i)); do

@@ -1,5 +1,5 @@
-"""What all rows share: programs, sizes of the run, the load programs, and the
-table of figures."""
+"""Shared by all rows: programs, sizes of the run, load programs, and the table
+of figures."""
 import functools
 import json
 import os
@@ -9,7 +9,7 @@ from process import CLIENT_CORES, pin
 
 
 class Figure:
-    """A line of the table. `passed` is None for a figure without a goal."""
+    """Adds a line to the table. `passed` is None for a figure without a goal."""
 
     def __init__(self, row, what, goal, seen, passed):
         self.row, self.what, self.goal, self.seen, self.passed = row, what, goal, seen, passed
@@ -31,7 +31,7 @@ class World:
         return os.path.join(self.programs, name)
 
     def size(self, short, full):
-        """A number of the short form, or of the full one."""
+        """Returns the number for the short run, or for the full run."""
         return full if self.full else short
 
     def add(self, row, what, goal, seen, passed):
@@ -45,11 +45,12 @@ class World:
                               capture_output=True, text=True).stdout
 
     def knows(self, flag):
-        """Whether the server under test has this flag."""
+        """Returns whether the server under test has this flag."""
         return flag + " " in self.help or flag + "\n" in self.help
 
     def flags(self, **values):
-        """Those of these flags that the server knows: keepalive_time="2s"."""
+        """Returns the arguments for those flags (keepalive_time="2s") that the
+        server knows."""
         out = []
         for name, value in values.items():
             flag = "--" + name.replace("_", "-")
@@ -58,12 +59,12 @@ class World:
         return out
 
     def offer(self, server, **options):
-        """posenc-offer on the clients' core; wait() of the result has its report."""
+        """Starts posenc-offer on the clients' core; wait() returns its report."""
         return Offer(self, server, options)
 
     @functools.lru_cache(maxsize=None)  # noqa: B019
     def request(self, rpc, size):
-        """The message of a call."""
+        """Returns the message of a call."""
         path = os.path.join(self.work, f"{rpc}-{size}")
         subprocess.run([self.program("posenc-offer"), "--rpc", rpc, "--size", size,
                         "--write", path], check=True)
@@ -71,7 +72,7 @@ class World:
             return file.read()
 
     def throughput(self, server, rpc, size, seconds=2):
-        """Calls a second of a closed loop."""
+        """Returns the calls per second of a closed loop."""
         report = os.path.join(self.work, "closed.json")
         subprocess.run(
             [self.program("posenc-load"), "--server", server.address, "--mix", rpc, "--size", size,
@@ -102,7 +103,7 @@ class Offer:
 
 
 def load_report(path):
-    """(calls, failed calls) of a report of posenc-load."""
+    """Returns (calls, failed calls) of a report of posenc-load."""
     with open(path, encoding="utf-8") as file:
         step = json.load(file)["steps"][0]
     failed = step["failed"] + step["unsent"] + step["wrong"]
@@ -110,7 +111,7 @@ def load_report(path):
 
 
 def failures(report):
-    """Calls of a posenc-offer report that were not good."""
+    """Returns the calls of a posenc-offer report that were not good."""
     return report["due"] - report["good"]
 
 
@@ -123,5 +124,5 @@ def mib(value):
 
 
 def within(value, bound):
-    """Whether there is a value, and it is within the bound."""
+    """Returns whether there is a value within the bound."""
     return value is not None and value <= bound

@@ -1,5 +1,5 @@
-// The independent rotation itself: an oracle that accepts everything, or looks
-// at the wrong channels, would make every test green that trusts it.
+// Tests the independent rotation: an oracle that accepts everything, or checks
+// the wrong channels, would make all tests that use it pass.
 
 #include "client/check/rotation.h"
 
@@ -95,7 +95,7 @@ TEST(HeadsViewTest, AShapeOfAnotherRankIsRefused) {
               HasSubstr("[1, 1, 2] has 3 extents; the layout has 4"));
 }
 
-// The definition, in another way than element.cc has it: by powers of two.
+// The definition by powers of two, which differs from element.cc's.
 double Float8Number(int code, int mantissa_bits, int bias) {
   const int fraction = code & ((1 << mantissa_bits) - 1);
   const int exponent = code >> mantissa_bits;
@@ -122,7 +122,7 @@ TEST(ElementTest, ReadsAndWritesEveryNumberOfFloat8) {
                    static_cast<float>(sign != 0 ? -number : number));
         EXPECT_EQ(written, byte);
       }
-      // Half way to the next number, the even one is nearest.
+      // Half way to the next number, the even number is the nearest.
       if (code == c.largest) continue;
       const double next = Float8Number(code + 1, c.mantissa_bits, c.bias);
       char written = 0;
@@ -152,8 +152,8 @@ TEST(RoundingBoundTest, AllowsTheArithmeticAndOneRoundingButNoMore) {
   EXPECT_FALSE(float64.Allows(1, 1 + 0x1p-24L, 1, 0));
 }
 
-// One token, two heads of three channels of which the last two are a pair that
-// a quarter turn at position 2 takes to the other side.
+// One token, two heads of three channels. The last two channels are a pair,
+// which position 2 rotates by a quarter turn.
 class VisitTest : public testing::Test {
  protected:
   VisitTest() {

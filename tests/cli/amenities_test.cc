@@ -1,5 +1,5 @@
 // Conveniences of the command: POSENC_SERVER, completion, the manual page, and
-// words that are nearly right.
+// misspelt words.
 
 #include <cstdlib>
 #include <fstream>
@@ -19,7 +19,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A line of the shell in which `posenc` is the command. Only stdout is told;
+// Runs a shell line in which `posenc` is the command. Returns only stdout;
 // stderr goes to the file "errors" of the current folder.
 class AmenitiesTest : public PosencTest {
  protected:
@@ -47,7 +47,7 @@ TEST_F(AmenitiesTest, TakesTheServerFromTheEnvironment) {
   const std::string address = (*server)->addresses()[0];
   EXPECT_THAT(Shell("POSENC_SERVER=" + address + " posenc info").text,
               HasSubstr(address));
-  // The flag is stronger, and an empty variable is none.
+  // The flag overrides the variable, and an empty variable counts as unset.
   EXPECT_THAT(
       Shell("POSENC_SERVER=127.0.0.1:1 posenc info --server " + address).text,
       HasSubstr(address));
@@ -59,7 +59,7 @@ TEST_F(AmenitiesTest, TakesTheServerFromTheEnvironment) {
 
 class CompletionTest : public AmenitiesTest {
  protected:
-  // What bash offers for the last of the words.
+  // Returns bash's completions of the last word.
   std::vector<std::string> Offers(const std::string& words) {
     const Outcome outcome =
         Shell("source <(posenc completion bash); COMP_WORDS=(" + words +
@@ -130,7 +130,7 @@ TEST_F(CompletionTest, CandidatesAndManualHaveEveryCommandAndFlag) {
   std::stringstream help(Posenc("--help").text);
   bool listed = false;
   for (std::string line; std::getline(help, line);) {
-    // CLI11 2.5 and later write it in capitals.
+    // CLI11 2.5 and later capitalise it.
     if (absl::EqualsIgnoreCase(line, "Subcommands:")) {
       listed = true;
     } else if (listed && line.empty()) {

@@ -1,5 +1,5 @@
-// `posenc doctor --cache`: keys of engines that do it right, and of engines
-// that do not. Keys are rotated here, in long double, from the formula.
+// `posenc doctor --cache`: keys of correct and of wrong engines. This file
+// rotates keys from the formula, in long double.
 
 #include <gmock/gmock.h>
 
@@ -26,14 +26,14 @@ std::vector<double> Geometric(double base, int width, double factor = 1) {
   return w;
 }
 
-// What an engine does with the keys of a layer.
+// How an engine rotates the keys of a layer.
 struct Engine {
   std::vector<double> frequencies = Geometric(10000, kDim);
   bool interleaved = false;
   double amplitude = 1;
   bool rotates = true;
-  // Angles, tables and products in float32, rounded to bfloat16 where
-  // bfloat16_tables; or else exact.
+  // Angles, tables and products in float32 (tables in bfloat16 if
+  // bfloat16_tables), or else exact.
   bool float32 = false;
   bool bfloat16_tables = false;
   // Angles, cosines and sines in float32; products exact.
@@ -47,7 +47,7 @@ float Bfloat16(float value) {
       check::ElementAt({v1::DTYPE_BFLOAT16, {1}, bytes}, 0));
 }
 
-// As transformers turns a pair of keys.
+// Rotates a pair of keys as transformers does.
 void TurnInFloat32(const Engine& engine, double frequency,
                    std::int64_t position, long double* x, long double* y) {
   const auto rounded = [&](float value) {
@@ -66,7 +66,7 @@ void TurnInFloat32(const Engine& engine, double frequency,
 
 class CertificateTest : public PosencTest {
  protected:
-  // Keys of a layer that stand at start, start + 1, ..: layout bhsd.
+  // Keys of a layer at positions start, start + 1, ..: layout bhsd.
   std::vector<double> Keys(const Engine& engine, int layer,
                            std::int64_t start) const {
     check::Random random(static_cast<std::uint64_t>(layer) + 1);
@@ -132,8 +132,7 @@ class CertificateTest : public PosencTest {
     ASSERT_TRUE(WriteSafetensors(Path(name), file).ok());
   }
 
-  // Both files for engines that cached at 100 and have their keys at 100 +
-  // moved with `theirs`.
+  // Writes both files: `cached` puts keys at 100, and `theirs` at 100 + moved.
   void WriteCaches(const std::vector<Engine>& cached,
                    const std::vector<Engine>& theirs, std::int64_t moved,
                    v1::Dtype dtype = v1::DTYPE_FLOAT32) const {
@@ -165,7 +164,7 @@ class CertificateTest : public PosencTest {
            more;
   }
 
-  // The message of the only finding, which must have this id.
+  // Returns the message of the only finding, which must have this id.
   std::string Message(const std::string& id, std::int64_t shift,
                       const std::string& more = "") const {
     const Outcome outcome = Posenc("--json " + Flags(shift, more));
@@ -240,8 +239,8 @@ TEST_F(CertificateTest, TablesOfTheKeysDtypeHaveABoundOfTheirOwn) {
   EXPECT_THAT(outcome.text, HasSubstr("fix: give --dtype-bound 4 if"));
 }
 
-// A key of float64 that is turned by a table of float32 is off by the table's
-// rounding, sqrt(2) 2^-25 of its length at each of the two positions.
+// A float64 key that is rotated by a float32 table is off by the table's
+// rounding: sqrt(2) 2^-25 of its length at each of the two positions.
 TEST_F(CertificateTest, Float64KeysMayHaveTablesOfFloat32) {
   WriteConfig();
   Engine engine;
@@ -308,7 +307,7 @@ TEST_F(CertificateTest, LayersThatMovedWithTheGlobalBaseAreExplained) {
     before[layer] = Keys(right[layer], layer, 100);
     after[layer] = Keys(right[layer], layer, 1121);
   }
-  // The engine turns the cached keys of a local layer by the global base.
+  // The engine rotates the cached keys of a local layer by the global base.
   after[0] = before[0];
   for (int row = 0; row < kHeads * kTokens; ++row) {
     for (int i = 0; i < kDim / 2; ++i) {
@@ -365,7 +364,7 @@ TEST_F(CertificateTest, AnAmplitudeThatCountsTwiceIsExplained) {
                  {"factor", 4.0},
                  {"attention_factor", 1.25},
                  {"original_max_position_embeddings", 2048}}}});
-  // The frequencies are those of the configuration, as posenc resolves them.
+  // The frequencies are the configuration's, resolved by posenc.
   const Json resolved =
       Posenc("--json resolve --config " + Path("config.json")).json();
   Engine once, twice;

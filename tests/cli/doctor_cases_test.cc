@@ -1,5 +1,6 @@
-// Doctor on checkpoints that people filed: tests/data/doctor/cases.json has for
-// each the thread, what is wrong, and what it must say.
+// Doctor on checkpoints that people filed: for each,
+// tests/data/doctor/cases.json has the thread, the fault, and the expected
+// finding.
 
 #include "tests/fixtures/doctor_cases.h"
 
@@ -53,8 +54,8 @@ TEST_F(DoctorCasesTest, EveryBadCaseIsToldAndEveryGoodOneIsNot) {
   }
 }
 
-// Numbers that threads and the reference of doctor state, to the digits that
-// stand there: what one reader keeps of a score at a distance.
+// Numbers from threads and from doctor's reference, to their printed digits:
+// the share of a score that one reader keeps at a distance.
 TEST_F(DoctorCasesTest, ReadersAreAsFarApartAsPeopleMeasured) {
   const Json llama31 = Data()["models"]["llama-3.1-8b"];
   const Json llama32 = Data()["models"]["llama-3.2-1b"];
@@ -62,13 +63,14 @@ TEST_F(DoctorCasesTest, ReadersAreAsFarApartAsPeopleMeasured) {
                         {"num_attention_heads", 24},
                         {"head_dim", 128},
                         {"num_hidden_layers", 28}};
-  // transformers scales by rope_parameters, which the reader does not know.
+  // transformers scales by rope_parameters, which the other reader ignores.
   const auto unscaled = [](Json config) {
     config["rope_parameters"] = config["rope_scaling"];
     config.erase("rope_scaling");
     return config;
   };
-  // transformers takes the factor of rope_scaling, llama.cpp the other one.
+  // transformers uses the factor of rope_scaling, and llama.cpp the other
+  // factor.
   const auto by_8 = [](Json config) {
     config["rope_parameters"] = config["rope_scaling"];
     config["rope_parameters"]["factor"] = 8.0;
@@ -85,7 +87,7 @@ TEST_F(DoctorCasesTest, ReadersAreAsFarApartAsPeopleMeasured) {
     const char* id;
     const char* reader;
     int length;
-    double kept, digits;  // of `kept`: half of its last one
+    double kept, digits;  // of `kept`: half of its last digit
     std::int64_t first_distance = -2, first_angle = -2;  // -2: not stated
     double logits = 1;
   };
@@ -98,7 +100,7 @@ TEST_F(DoctorCasesTest, ReadersAreAsFarApartAsPeopleMeasured) {
        20000, 0.627, 0.0005},
       {"unsloth 6197", unscaled(llama32_3b), "config.new-spelling-only",
        "mlx-lm", 29696, 0.60, 0.005},
-      // The score is not yet at its least when answers turn bad.
+      // Answers become bad before the score reaches its minimum.
       {"llama-models 241, 1B", by_8(llama32), "config.both-spellings",
        "llama.cpp", 80000, 0.787, 0.0005},
       {"llama-models 241, 3B", by_8(llama32_3b), "config.both-spellings",

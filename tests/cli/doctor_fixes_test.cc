@@ -1,6 +1,6 @@
-// The fixes that doctor proposes, done as they are written: of each filed case
-// (tests/data/doctor/cases.json) every alternative of the fix takes the finding
-// away.
+// Applies the fixes that doctor proposes, as written: in each filed case
+// (tests/data/doctor/cases.json) every alternative of the fix removes the
+// finding.
 
 #include <gmock/gmock.h>
 
@@ -25,8 +25,8 @@ namespace {
 
 class DoctorFixesTest : public DoctorCases {
  protected:
-  // transformers' base, width and axes of the first layer, and of one of full
-  // attention in models that have a pattern of six.
+  // transformers' base, width and axes of the first layer, and of a layer with
+  // full attention in models with a pattern of six.
   std::vector<Json> Ropes(const Json& config) {
     WriteText("rope.json", config.dump());
     std::vector<Json> ropes;
@@ -45,14 +45,14 @@ class DoctorFixesTest : public DoctorCases {
   }
 };
 
-// Alternatives that are to be done elsewhere than in the files and the command
-// line: on weights, in another program, or not at all.
+// Alternatives that change neither the files nor the command line, but weights,
+// another program, or nothing.
 constexpr const char* kElsewhere[] = {
     "--override-kv ARCHITECTURE.*", "Reposition cached keys .*",
     "(use )?another reader",
     "convert it anew(| with a current convert_hf_to_gguf.py|: \\S+ = \\[.*\\])",
     "convert the weights .*",
-    // Which factor is left to the reader of the text.
+    // The reader of the text must choose the factor.
     "fix the base for the length to be served: for example \"rope_type\": "
     "\"yarn\" with a factor",
     "fix the length that the engine serves",
@@ -71,7 +71,7 @@ constexpr const char* kElsewhere[] = {
     "run it with the reference's reader where these distances matter",
     "serve at most \\d+ tokens", "serve text alone with .*",
     "set the rotated width in \\S+",
-    // Numbers that only who trained the model knows.
+    // Only the people who trained the model know the numbers.
     "spell it yarn, with the attention_factor that the model was trained with",
     "spell the scaling with keys that both read",
     "the length that the model was trained with",
@@ -94,7 +94,7 @@ Json& PartOf(Json* config) {
   return config->contains("text_config") ? (*config)["text_config"] : *config;
 }
 
-// The object that a dotted path leads to, from the language part.
+// Returns the object at a dotted path, from the language part.
 Json& At(Json* config, const std::string& path) {
   Json* at = &PartOf(config);
   for (const std::string& step : Split(path, "\\.")) {
@@ -104,7 +104,7 @@ Json& At(Json* config, const std::string& path) {
   return *at;
 }
 
-// "key": value, as often as they stand in a text.
+// Returns all pairs "key": value of a text.
 std::vector<std::pair<std::string, Json>> PairsIn(const std::string& text) {
   std::vector<std::pair<std::string, Json>> pairs;
   static const std::regex key(R"re("(\w+)": ?)re");
@@ -124,15 +124,15 @@ std::vector<std::pair<std::string, Json>> PairsIn(const std::string& text) {
   return pairs;
 }
 
-// In double quotes of the shell.
+// Escapes text for the shell's double quotes.
 std::string InQuotes(const std::string& text) {
   return std::regex_replace(text, std::regex("\""), "\\\"");
 }
 
-// Writes pairs where the fix says, or where the finding's keys have them.
+// Writes pairs to the place in the fix's text, or to the finding's keys.
 void WritePairs(const std::string& text, const Json& finding, Json* files) {
   Json& config = (*files)["config.json"];
-  // An alternative may leave the place to the one after it.
+  // An alternative may name no place if the next one does.
   const std::regex place(R"((?:in|to) ((?:\w+\.)*rope_\w+)\b)");
   const auto fix = finding["fix"].get<std::string>();
   std::smatch match;
@@ -170,7 +170,7 @@ void AddFlags(const std::string& flags, Json* files) {
   (*files)["arguments"] = arguments;
 }
 
-// One alternative of a fix; false if it is not understood.
+// Applies one alternative of a fix; false if it cannot parse it.
 bool Apply(const std::string& text, const Json& finding, Json* files) {
   auto arguments = (*files)["arguments"].get<std::string>();
   Json& config = (*files)["config.json"];
@@ -269,7 +269,7 @@ bool Apply(const std::string& text, const Json& finding, Json* files) {
   return true;
 }
 
-// "remove a or b" is two alternatives, as is "x, or y".
+// "remove a or b" has two alternatives, as has "x, or y".
 std::vector<std::string> Alternatives(const std::string& fix) {
   std::smatch match;
   if (std::regex_search(fix, match,
@@ -282,7 +282,7 @@ std::vector<std::string> Alternatives(const std::string& fix) {
       "has it, too|; for llama.cpp ");
 }
 
-// Errors and warnings that a mended checkpoint has and the bad one had not.
+// Returns the errors and warnings that only the mended checkpoint has.
 std::set<std::string> NewIds(const Json& bad, const Json& good) {
   std::set<std::string> before, added;
   for (const Json& finding : bad["findings"]) {
@@ -297,8 +297,8 @@ std::set<std::string> NewIds(const Json& bad, const Json& good) {
   return added;
 }
 
-// An engine's configuration under an override: it replaces rope_parameters,
-// where transformers 5 keeps all that it read of a rope.
+// Returns an engine's configuration under an override, which replaces
+// rope_parameters; transformers 5 keeps all that it read of a rope there.
 Json Overridden(Json config, const std::string& arguments) {
   std::smatch match;
   const std::regex flag(
@@ -331,7 +331,7 @@ bool IsAboutTheRope(const std::string& id) {
          std::end(kAboutTheRope);
 }
 
-// What a mended file is told next, and why that is true.
+// A finding that a mended file may have, and why it is right.
 struct Following {
   const char* id;
   std::set<std::string> next;
@@ -411,7 +411,7 @@ TEST_F(DoctorFixesTest, EveryAlternativeThatCanBePastedMends) {
         }
       }
       const Json* const left = FindId(good, id);
-      // What llama.cpp needs beside it is an alternative of its own.
+      // llama.cpp's part of the fix is a separate alternative.
       const bool is_others = left != nullptr &&
                              fix.find("; for llama.cpp") != std::string::npos &&
                              (*left)["readers"].size() == 1 &&
@@ -438,7 +438,8 @@ std::vector<std::string> Layers(const Json& config) {
   return hashes;
 }
 
-// Alternatives of a published model's findings that change its layers.
+// Returns the alternatives of a published model's findings that change its
+// layers.
 std::vector<std::string> Spoiled(const Json& config) {
   core::doctor::DoctorInput input;
   input.path = "config.json";
@@ -449,7 +450,7 @@ std::vector<std::string> Spoiled(const Json& config) {
   std::vector<std::string> spoiled;
   const Json told = Json::parse(core::doctor::DiagnosisJson(*diagnosis));
   for (const Json& finding : told["findings"]) {
-    // It tells the values of another model on purpose.
+    // Its fix names another model's values on purpose.
     if (finding["id"] == "config.unlike-published") continue;
     const auto fix = finding["fix"].get<std::string>();
     for (const std::string& text : Alternatives(fix)) {
@@ -464,7 +465,7 @@ std::vector<std::string> Spoiled(const Json& config) {
   return spoiled;
 }
 
-// A published model was trained with what its file says.
+// A published model was trained with the values of its file.
 TEST(DoctorPublishedFixesTest, NoFixChangesTheEncodingOfAPreset) {
   for (const core::interpretation::Preset& preset :
        core::interpretation::Presets()) {

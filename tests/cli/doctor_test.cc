@@ -45,7 +45,7 @@ Json Output(const std::string& arguments) {
                      nullptr, false);
 }
 
-// The lines on stderr.
+// Returns the lines on stderr.
 std::string Complaints(const std::string& text) {
   std::istringstream lines(text);
   std::string complaints, line;
@@ -55,7 +55,7 @@ std::string Complaints(const std::string& text) {
   return complaints;
 }
 
-// The words of a pair's `command`, quoted for the shell.
+// Returns the words of a pair's `command`, quoted for the shell.
 std::string CommandOf(const fs::path& folder) {
   std::ifstream file(folder / "command");
   std::string words, line;
@@ -128,7 +128,7 @@ TEST_F(DoctorTest, ChecksAreListedWithIdSeverityAndFix) {
 }
 
 TEST_F(DoctorTest, WhatMayNotBeReadIsNamed) {
-  // Root may read everything, without two of its capabilities as others may.
+  // Root may read everything, unless it drops two capabilities.
   const std::string program =
       geteuid() == 0 ? "/usr/bin/setpriv" : "/usr/bin/env";
   const std::string before =

@@ -1,5 +1,5 @@
-// The explorer's page and calls over HTTP: what its page may ask, and what
-// other pages may not.
+// The explorer's page and calls over HTTP: its own page may call, and other
+// pages may not.
 
 #include "client/explorer/explorer.h"
 
@@ -44,7 +44,7 @@ class ExplorerTest : public testing::Test {
     peer.ConnectTo(explorer_->address());
     return peer;
   }
-  // The head of a POST, up to its empty line.
+  // Returns the head of a POST, up to its empty line.
   std::string Head(const std::string& method, std::size_t length,
                    const std::string& headers = kTyped) const {
     return absl::StrCat("POST /v1/", method,
@@ -70,7 +70,7 @@ class ExplorerTest : public testing::Test {
   static Json JsonOf(const std::string& response) {
     return Json::parse(BodyOf(response), nullptr, false);
   }
-  // An error as `posenc --json` prints it, with this status of HTTP.
+  // Expects an error as `posenc --json` prints it, with this HTTP status.
   static void ExpectError(const std::string& response, int status,
                           const std::string& code, const std::string& part) {
     EXPECT_THAT(response, StartsWith(absl::StrCat("HTTP/1.1 ", status, " ")));
@@ -97,7 +97,7 @@ TEST_F(ExplorerTest, AnswersInTheContractsJson) {
   EXPECT_EQ(resolved["head_dim"], 128);
   EXPECT_EQ(resolved["inv_freq"].size(), 64u);
   EXPECT_EQ(resolved["content_hash"].get<std::string>().size(), 64u);
-  // Both spellings of a field, as protobuf's JSON has it.
+  // Both spellings of a field, as in protobuf's JSON.
   EXPECT_EQ(JsonOf(Post("analyze", R"({"rope":{"preset":"llama-3.1-8b"},
                                        "maxDistance":"3"})"))["decay"]
                 .size(),
@@ -120,7 +120,7 @@ TEST_F(ExplorerTest, TablesAreThoseOfTheContractUpToTheirBound) {
   EXPECT_THAT(ask(2048), StartsWith("HTTP/1.1 200 "));
   ExpectError(ask(2049), 429, "RESOURCE_EXHAUSTED", "131072");
   ExpectError(ask(2000000000), 429, "RESOURCE_EXHAUSTED", "131072");
-  // The field's name is that of the body.
+  // The field's name is as in the body.
   ExpectError(ask(-1), 400, "INVALID_ARGUMENT", "rows");
   EXPECT_THAT(JsonOf(ask(-1))["error"]["message"].get<std::string>(),
               Not(HasSubstr("table.")));
@@ -151,7 +151,7 @@ TEST_F(ExplorerTest, RefusesWhatIsNoMessage) {
   std::string deep = R"({"rope":{"spec":{"explicit":{"values":)";
   deep += std::string(10000, '[') + std::string(10000, ']') + "}}}}";
   ExpectError(Post("resolve", deep), 400, "INVALID_ARGUMENT", "body: ");
-  // A configuration is text to HTTP; its depth is the model's to refuse.
+  // To HTTP a configuration is text; its reader refuses the depth.
   ExpectError(Post("resolve", absl::StrCat(R"({"rope":{"configJson":")",
                                            std::string(10000, '['), "\"}}")),
               400, "INVALID_ARGUMENT", "config_json");

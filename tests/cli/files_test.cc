@@ -1,4 +1,4 @@
-// .npy and .safetensors: what is written is read, and hostile files are errors.
+// .npy and .safetensors: reads its own files, and refuses hostile files.
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,7 @@ std::string Text(absl::Span<const char> bytes) {
   return std::string(bytes.begin(), bytes.end());
 }
 
-// A copy that ends where its bytes end, so that ASan sees a read past them.
+// Parses an exact copy, so that ASan detects reads past its end.
 template <typename Parse>
 auto ParseExact(Parse parse, const std::string& text) {
   auto bytes = std::make_unique<char[]>(text.size());

@@ -1,5 +1,5 @@
-// The command's output, by the cases of tests/data/cli (their README.md says
-// how one is written), with the service inside its process.
+// The command's output, by the cases of tests/data/cli (see its README.md),
+// with the service inside its process.
 
 #include <algorithm>
 #include <cstddef>
@@ -156,7 +156,7 @@ class GoldenTest : public PosencTest,
     }
   }
 
-  // [x, bound] of numbers stands for what is at most `bound` from x.
+  // [x, bound] stands for numbers at most `bound` from x.
   static void ExpectValue(const Json& actual, const Json& expected) {
     const bool near =
         expected.is_array() && expected.size() == 2 && !actual.is_array();
@@ -229,7 +229,7 @@ class GoldenTest : public PosencTest,
   Json variables_ = Json::object();  // of the lines of bash
 };
 
-// A key that is not known would expect nothing.
+// An unknown key would expect nothing.
 void CheckKeys(const Json& step) {
   static const auto& known = *new std::set<std::string>{
       "run",   "exit",   "usage", "file_error", "refused", "says",

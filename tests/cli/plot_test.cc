@@ -1,5 +1,5 @@
-// `posenc plot`: what the pictures show are the numbers of the formulas, which
-// are written out here.
+// `posenc plot`: the pictures show the numbers of the formulas, which are
+// repeated here.
 
 #include <cmath>
 #include <fstream>
@@ -83,7 +83,7 @@ TEST_F(PlotTest, PointsOfTheFrequenciesAreTheFormula) {
   ASSERT_EQ(points.size(), 32u);
   const plot::TickScale x(root, true, false), y(root, false, true);
   for (int i = 0; i < 32; ++i) {
-    // Coordinates are rounded to 0.01 pixels, and so are those of the ticks.
+    // Coordinates, also of ticks, are rounded to 0.01 pixels.
     EXPECT_NEAR(x.At(points[i].first), i, 0.03 * x.Slope());
     EXPECT_NEAR(std::log(y.At(points[i].second)),
                 -2.0 * i / 64 * std::log(500000.0), 0.03 * y.Slope());

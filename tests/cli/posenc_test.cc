@@ -22,7 +22,7 @@ constexpr long double kPi = std::numbers::pi_v<long double>;
 
 const char kLlama[] = "'" POSENC_TEST_DATA "/configs/llama-3.1-8b.json'";
 
-// Llama 3.1's frequencies as its paper's code has them.
+// Llama 3.1's frequencies, as in its paper's code.
 std::vector<long double> Llama3Frequencies() {
   std::vector<long double> values;
   for (int i = 0; i < 64; ++i) {

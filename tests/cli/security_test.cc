@@ -1,5 +1,4 @@
-// TLS and tokens of the commands: posenc, and posenc-load, which has the same
-// flags.
+// TLS and tokens of posenc and posenc-load, which have the same flags.
 
 #include <algorithm>
 #include <memory>

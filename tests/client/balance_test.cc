@@ -1,4 +1,4 @@
-// Many servers behind one name, and which of them get the calls.
+// Balances calls over many servers behind one name.
 
 #include <atomic>
 #include <map>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr char kService[] = "posenc.v1.PositionalEncodingService";
 
-// Says which of the servers it is.
+// A server that answers with its name.
 class NamedService : public v1::PositionalEncodingService::Service {
  public:
   explicit NamedService(std::string name) : name_(std::move(name)) {}
@@ -97,7 +97,7 @@ TEST(BalanceTest, AServerThatIsNotHealthyGetsNoCalls) {
   const Client client = ClientOf({a.address(), b.address()});
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Called(client), "b");
 
-  // Its health is watched: it joins when it is well, and leaves when not.
+  // The client watches its health: it joins when healthy, and leaves when not.
   a.SetServing(true);
   while (Called(client) != "a") continue;
   b.SetServing(false);
@@ -117,7 +117,7 @@ TEST(BalanceTest, ANameIsResolved) {
 std::unique_ptr<server::Server> StartPosenc() {
   server::ServerOptions options;
   options.listen = {"127.0.0.1:0"};
-  // Time in which clients hear that the server is about to go.
+  // Time for clients to learn that the server drains.
   options.lame_duck = absl::Seconds(1);
   auto server = server::Server::Start(options);
   EXPECT_TRUE(server.ok()) << server.status();

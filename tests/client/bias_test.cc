@@ -1,5 +1,5 @@
-// The client's BuildBias against a scripted service: how long it may take, over
-// which connection it comes, and where its tiles are put.
+// The client's BuildBias against a scripted service: deadlines, connections,
+// and the places of its tiles.
 
 #include <cstdint>
 #include <cstring>
@@ -25,7 +25,7 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kHeads = 2, kQueries = 5, kKeys = 7;
 
-// An element that tells its place.
+// An element whose value is its index.
 float Element(std::int64_t head, std::int64_t query, std::int64_t key) {
   return static_cast<float>((head * 1000 + query) * 1000 + key);
 }
@@ -99,8 +99,8 @@ class BiasService : public v1::PositionalEncodingService::Service {
     return grpc::Status::OK;
   }
 
-  // The tiles of the calls that come from now on. A call that the client has
-  // given up may still be writing earlier ones.
+  // Sets the tiles of later calls. A call that the client has given up may
+  // still write earlier tiles.
   void Answer(std::vector<v1::BuildBiasResponse> tiles) {
     const absl::MutexLock lock(&mutex_);
     tiles_ = std::move(tiles);
@@ -157,7 +157,7 @@ TEST_F(BiasTest, ABiasThatStandsStillIsGivenUp) {
   std::vector<v1::BuildBiasResponse> two = AllTiles();
   two.resize(2);
   service_.Answer(two);
-  // Enough for a busy machine to have the first two.
+  // Enough for the first two tiles on a busy machine.
   options_.timeout = absl::Seconds(3);
   const Client client = Client::Connect(options_);
   int tiles = 0;
@@ -198,7 +198,7 @@ TEST_F(BiasTest, TheCollectedTensorLiesAligned) {
   }
 }
 
-// A tile of megabytes arrives in many pieces of gRPC's.
+// A tile of megabytes arrives in many slices.
 TEST_F(BiasTest, LargeTilesAreWholeAndMayBeReadAsTheirElements) {
   constexpr std::int64_t kLong = 700;
   const std::vector<v1::BuildBiasResponse> large = {Tile(0, kLong, 0, kLong),
@@ -237,7 +237,7 @@ TEST_F(BiasTest, TilesMissingTwiceOrOutOfOrderAreInternal) {
   const std::vector<std::vector<v1::BuildBiasResponse>> wrong = {
       {tiles[0]},
       {tiles[0], tiles[1], tiles[2], tiles[3], tiles[4]},
-      // As many elements as the whole has, but not all of them.
+      // The right number of elements, but not all of them.
       {tiles[0], tiles[0], tiles[1], tiles[1], tiles[4], tiles[5]},
       {tiles[2], tiles[3], tiles[0], tiles[1], tiles[4], tiles[5]},
       {tiles[0], Tile(0, 1, 4, 3), Tile(1, 1, 4, 3), tiles[2], tiles[3],

@@ -1,5 +1,5 @@
-// Tensors that are lent to gRPC, memory of the caller that receives results,
-// and which connections carry them.
+// Tensors that gRPC borrows, the caller's memory for results, and the
+// connections for both.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -87,8 +87,8 @@ std::string Flat(const grpc::ByteBuffer& buffer) {
   return flat;
 }
 
-// Sizes around those at which a length needs another byte, and around the
-// greatest size that is copied.
+// Sizes around those that need another byte of length, and around the greatest
+// size that is copied.
 TEST(BulkMessageTest, FramesAreWhatProtobufWrites) {
   for (const std::size_t size : {0, 4, 112, 116, 120, 124, 128, 16368, 16380,
                                  16384, 65532, 65536, 65540, 1 << 21}) {
@@ -149,7 +149,7 @@ TEST(BulkMessageTest, ResponsesAreReadWhereverTheirSlicesEnd) {
   }
 }
 
-// A length of one byte too many: legal, and left to the generated parser.
+// A length with an unneeded byte is legal, and left to the generated parser.
 TEST(BulkMessageTest, UnusualFramingIsReadAsWell) {
   const std::string data = Bytes(8);
   std::string wire = "\x7a\x8f";  // k, 15 bytes, and another byte of length
@@ -179,7 +179,7 @@ TEST(BulkMessageTest, WhatIsNoMessageIsInternal) {
       absl::StatusCode::kInternal);
 }
 
-// Echoes, and remembers who called with what.
+// Echoes, and records callers and requests.
 class EchoService : public v1::PositionalEncodingService::Service {
  public:
   struct Seen {
@@ -231,8 +231,8 @@ class EchoService : public v1::PositionalEncodingService::Service {
     return peers;
   }
 
-  int failures = 0;  // of the first calls; set before them
-  int together = 0;  // calls of ApplyRope are answered when so many have come
+  int failures = 0;  // the first calls fail; set before them
+  int together = 0;  // ApplyRope answers once this many calls have come
 
  private:
   bool Remember(grpc::ServerContext* context, std::size_t bytes) {
@@ -250,7 +250,7 @@ class EchoService : public v1::PositionalEncodingService::Service {
   }
 
   mutable absl::Mutex mutex_;
-  absl::CondVar came_;  // a call more is in seen_
+  absl::CondVar came_;  // seen_ has another call
   std::vector<Seen> seen_;
 };
 
@@ -330,7 +330,7 @@ TEST_F(BulkTest, OutputsOfAnotherSizeAreRefused) {
   EXPECT_EQ(ErrorFact(status, "field"), "k_output");
   EXPECT_THAT(service_.seen(), SizeIs(0));
 
-  // Known only when the answer is there.
+  // Known only from the answer.
   AddEncodingArgs add;
   add.x = Heads(bytes);
   add.out = absl::MakeSpan(out);
@@ -339,8 +339,8 @@ TEST_F(BulkTest, OutputsOfAnotherSizeAreRefused) {
   EXPECT_EQ(out, std::string(60, 'x'));
 }
 
-// Retries send from the same memory, which is free once the call returns: the
-// sanitizers would tell.
+// Retries send from the same memory, which the caller frees after the call:
+// sanitizers detect a later read.
 TEST_F(BulkTest, AnOutputForATensorThatIsNotGivenIsRefused) {
   const Client client = Client::Connect(options_);
   const std::string bytes = Bytes(64);
@@ -433,8 +433,8 @@ TEST_F(BulkTest, WithoutBulkChannelsThereIsOneConnection) {
   EXPECT_THAT(service_.peers(), SizeIs(1));
 }
 
-// Speaks just enough HTTP/2 to be sent a large message, of which it takes
-// nothing until it is told to.
+// A peer with just enough HTTP/2 to get a large message. It reads nothing of it
+// until Drain().
 class StuckPeer {
  public:
   StuckPeer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -465,7 +465,7 @@ class StuckPeer {
     return connections_.size();
   }
 
-  // Everything that came over a connection, once the other side has closed it.
+  // Returns all bytes of a connection, once the client has closed it.
   std::string Drain(std::size_t connection) {
     int fd;
     {
@@ -516,19 +516,19 @@ std::size_t LongestRun(const std::string& text, char wanted) {
   return longest;
 }
 
-// The peer stops reading while a tensor is under way. The call must come back,
-// and nothing may read the tensor afterwards.
+// The peer stops reading within a tensor. The call must return, and nothing may
+// read the tensor afterwards.
 TEST(StuckPeerTest, ADeadlineMidSendLeavesNothingBehind) {
   StuckPeer peer;
   ClientOptions options;
   options.target = absl::StrCat("127.0.0.1:", peer.port());
   options.bulk_channels = 1;
-  options.service_config = "{}";  // the peer knows no health checks
+  options.service_config = "{}";  // the peer has no health checks
   options.stuck_timeout = absl::Seconds(3);
   const Client client = Client::Connect(options);
   CallOptions call;
-  // Enough for a busy machine to have sent something, and less than after which
-  // the connection is given up.
+  // Enough to send some bytes on a busy machine, and less than the timeout of
+  // the connection.
   call.timeout = absl::Seconds(2);
   for (std::size_t i = 0; i < 2; ++i) {
     std::string q(64 << 20, 'a');
@@ -539,7 +539,7 @@ TEST(StuckPeerTest, ADeadlineMidSendLeavesNothingBehind) {
     std::fill(q.begin(), q.end(), 'b');
 
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
-    // A connection anew each time: the stuck one is not used again.
+    // Each call has a new connection: the stuck one is not used again.
     ASSERT_EQ(peer.connections(), i + 1);
     const std::string got = peer.Drain(i);
     EXPECT_GE(LongestRun(got, 'a'), 1000u);

@@ -299,7 +299,7 @@ TEST_F(ClientTest, AnInfiniteTimeoutIsNoDeadline) {
   }
 }
 
-// 1 MiB: more than the 256 KiB up to which gRPC retries unless told otherwise.
+// 1 MiB exceeds 256 KiB, gRPC's default limit for retries.
 TEST_F(ClientTest, RetriesUnavailableEvenWithATensor) {
   service_.script.assign(2, grpc::Status(grpc::StatusCode::UNAVAILABLE, "x"));
   const Client client = Client::Connect(options_);
@@ -337,7 +337,7 @@ TEST_F(ClientTest, AServiceConfigOfTheCallersReplacesOurs) {
 TEST_F(ClientTest, OtherErrorsAreNotRetriedAndKeepCodeAndMessage) {
   const Client client = Client::Connect(options_);
   for (int code = 1; code <= 16; ++code) {
-    // What is added to these: identity_test.
+    // identity_test covers the text that is added to these.
     if (code == grpc::StatusCode::UNKNOWN ||
         code == grpc::StatusCode::UNAVAILABLE ||
         code == grpc::StatusCode::UNIMPLEMENTED ||
@@ -444,7 +444,7 @@ TEST_F(ClientTest, ARequestOverTheLimitIsResourceExhaustedAndNotSent) {
   EXPECT_EQ(service_.calls(), 0);
 }
 
-// The service config allows 2 GiB - 1, for clients that know no other limit.
+// The service config allows 2 GiB - 1, for clients without their own limit.
 TEST_F(ClientTest, TheLimitOfTheClientHoldsAndCanBeRaised) {
   service_.version = std::string(6 << 20, 'v');
   options_.max_message_bytes = 5 << 20;
@@ -466,7 +466,7 @@ TEST_F(ClientTest, AResponseOverTheLimitIsResourceExhausted) {
   EXPECT_EQ(service_.calls(), 1);
 }
 
-// The tensors lie on pages that cannot be read: refused without a copy.
+// The tensors are on unreadable pages: they are refused without a copy.
 TEST_F(ClientTest, TensorsBeyondProtobufsTwoGibibytesAreRefusedUnread) {
   const std::size_t size = std::size_t{1} << 30;
   void* pages = mmap(nullptr, size, PROT_NONE,

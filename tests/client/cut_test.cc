@@ -38,7 +38,7 @@ std::vector<std::int64_t> ShapeOf(v1::Layout layout, std::int64_t b,
   }
 }
 
-// Where the head of a token lies in a tensor of this shape, in elements.
+// Returns the offset of a token's head in a tensor of this shape, in elements.
 std::int64_t HeadAt(v1::Layout layout, const std::vector<std::int64_t>& n,
                     std::int64_t b, std::int64_t t, std::int64_t h) {
   switch (layout) {
@@ -65,7 +65,7 @@ double IdAt(const v1::Tensor& ids, std::int64_t index) {
   return static_cast<double>(id);
 }
 
-// The id of token t on one axis, read as posenc.v1.Positions says.
+// Returns the id of token t on one axis, by the rules of posenc.v1.Positions.
 double IdOf(const v1::Tensor& ids, v1::Layout layout, std::int64_t axes,
             std::int64_t axis, std::int64_t b, std::int64_t t) {
   const bool several = axes > 1;
@@ -163,7 +163,7 @@ v1::Positions Packed(std::vector<std::int64_t> ends,
   return positions;
 }
 
-// Every kind that goes with the layout.
+// Returns every kind of positions that the layout allows.
 std::vector<Positioned> AllPositions(v1::Layout layout, std::int64_t b,
                                      std::int64_t s) {
   std::vector<Positioned> all;
@@ -179,7 +179,7 @@ std::vector<Positioned> AllPositions(v1::Layout layout, std::int64_t b,
     all.push_back({FromIds(Ids({3, b, s}, form)), 3});
   }
   if (packed) {
-    // All ways to have three sequences, empty ones among them.
+    // All ways to have three sequences, also empty ones.
     for (std::int64_t i = 0; i <= s; ++i) {
       for (std::int64_t j = i; j <= s; ++j) {
         all.push_back({Packed({0, i, j, s}, {})});
@@ -196,7 +196,7 @@ std::vector<Positioned> AllPositions(v1::Layout layout, std::int64_t b,
   return all;
 }
 
-// Every token of every head is in one part, where it was, at its position.
+// Every token of every head is in one part, at its place and position.
 TEST(CutTest, PartsTogetherAreTheWhole) {
   std::int64_t cuts = 0;
   for (const v1::Layout layout : kLayouts) {
@@ -266,7 +266,7 @@ TEST(CutTest, PartsTogetherAreTheWhole) {
   EXPECT_GT(cuts, 100000);
 }
 
-// A part is larger than asked only if it is the least that there is.
+// A part exceeds the requested size only if no smaller part is possible.
 TEST(CutTest, PartsAreAsLargeAsTheyMayBe) {
   for (const v1::Layout layout : kLayouts) {
     const std::int64_t b = layout == v1::LAYOUT_THD ? 1 : 3, s = 5, h = 2;

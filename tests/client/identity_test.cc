@@ -1,5 +1,5 @@
-// Names of a call on both sides, which errors repeat: request id, traceparent,
-// target, versions.
+// Identity of a call on both sides, which errors repeat: request id,
+// traceparent, target, versions.
 
 #include <map>
 #include <set>
@@ -24,7 +24,8 @@ using testing::MatchesRegex;
 using testing::Not;
 using testing::StartsWith;
 
-// Notes the metadata of each call. Ends calls with `end`, but GetServerInfo.
+// Records the metadata of each call. Ends all calls except GetServerInfo with
+// `end`.
 class NotingService : public v1::PositionalEncodingService::Service {
  public:
   grpc::Status GetServerInfo(grpc::ServerContext* context,
@@ -56,7 +57,7 @@ class NotingService : public v1::PositionalEncodingService::Service {
     return noted_[key];
   }
 
-  // What the last caller of GetServerInfo allowed for it.
+  // The timeout of the last GetServerInfo.
   absl::Duration info_timeout() {
     absl::MutexLock lock(&mutex_);
     return info_timeout_;
@@ -88,7 +89,7 @@ class NotingService : public v1::PositionalEncodingService::Service {
 
 class IdentityTest : public ServiceTest<NotingService> {
  protected:
-  // A small call, a bulk call and a stream, all of which fail.
+  // Makes a small call, a bulk call and a stream. All fail.
   static std::vector<absl::Status> CallAll(const Client& client,
                                            const CallOptions& options) {
     ApplyRopeArgs apply;
@@ -191,7 +192,7 @@ TEST_F(IdentityTest, TheServersVersionIsNotAwaitedBeyondTheCallsOwnDeadline) {
     bool told = true;
     for (const absl::Status& status : CallAll(client, options)) {
       told = told && status.message().find("0.0.9") != std::string::npos;
-      // gRPC rounds what it sends up, by less than a tenth.
+      // gRPC rounds the sent timeout up, by less than a tenth.
       EXPECT_LE(service_.info_timeout(), absl::Milliseconds(1100));
     }
     return told;
@@ -232,7 +233,7 @@ TEST_F(IdentityTest, ErrorsThatAStreamEndsWithOnThisSideTellTheIdToo) {
 
 TEST(AwayTest, ErrorsOfAServerThatIsAwayNameTheTarget) {
   ClientOptions options;
-  // Nobody listens at a socket that is no more.
+  // No server listens at this socket.
   options.target = "unix:" + testing::TempDir() + "/posenc-nobody.sock";
   options.timeout = absl::Seconds(20);
   ApplyRopeArgs apply;
@@ -249,7 +250,7 @@ TEST(AwayTest, ErrorsOfAServerThatIsAwayNameTheTarget) {
 }
 
 TEST(AwayTest, SoDoDeadlinesThatPass) {
-  grpc::ServerBuilder builder;  // takes calls, and answers none in time
+  grpc::ServerBuilder builder;  // accepts calls, and answers none in time
   class : public v1::PositionalEncodingService::Service {
     grpc::Status GetServerInfo(grpc::ServerContext* context,
                                const v1::GetServerInfoRequest*,

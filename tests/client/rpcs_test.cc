@@ -1,6 +1,5 @@
-// The client adds things to a request and its answer. They are tested against
-// the server in this process. The numbers of every method are those of the
-// conformance vectors (e2e/conformance_test).
+// Tests the client's own part of each method, against the server in this
+// process. The conformance vectors test the numbers (e2e/conformance_test).
 
 #include <sys/mman.h>
 
@@ -179,7 +178,7 @@ TEST_F(ClientRpcsTest, Float8IsRotatedAlikeInOneMessageAndInAStream) {
   EXPECT_TRUE(moved->tensor.bytes == parts->tensor.bytes);
 }
 
-// A client sends what is there; the server asks for what is missing.
+// A client sends what it has; the server reports what is missing.
 TEST_F(ClientRpcsTest, NothingGivenIsTheServersErrorNotTheClients) {
   for (const absl::Status& status :
        {client_.Reposition({}).status(), client_.AddEncoding({}).status(),
@@ -191,7 +190,7 @@ TEST_F(ClientRpcsTest, NothingGivenIsTheServersErrorNotTheClients) {
   }
 }
 
-// The tensors lie on pages that cannot be read: refused without a copy.
+// The tensors are on unreadable pages: they are refused without a copy.
 TEST_F(ClientRpcsTest, TensorsBeyondProtobufsTwoGibibytesAreRefusedUnread) {
   const std::size_t size = std::size_t{1} << 31;
   void* pages = mmap(nullptr, size, PROT_NONE,

@@ -39,7 +39,7 @@ class SecurityTest : public testing::Test {
     options_.target = server_->addresses()[0];
     options_.tls = TlsOptions();
     options_.tls->ca_file = ca_;
-    // One attempt: what fails here fails for good.
+    // No retries: failures here are permanent.
     options_.service_config = "{}";
   }
 
@@ -147,7 +147,7 @@ TEST_F(SecurityTest, ATokenFileIsReadAgainWhenItChanges) {
             absl::StatusCode::kUnauthenticated);
   files_.Write("token", "second\n");
   EXPECT_TRUE(Eventually([&] { return client.GetServerInfo().ok(); }));
-  files_.Write("token", "");  // what it held before serves on
+  files_.Write("token", "");  // the earlier token stays in use
   EXPECT_TRUE(client.GetServerInfo().ok());
 }
 

@@ -1,5 +1,5 @@
-// Regions of shared memory: results are those of the same calls by wire, where
-// the server takes them and where it does not.
+// Regions of shared memory: results equal those of the same calls by wire,
+// whether or not the server accepts regions.
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -61,7 +61,7 @@ class SharedRegionTest : public testing::Test {
     return numbers;
   }
 
-  // A rotation out of place and one in place give what the wire gives.
+  // Rotations out of place and in place give the same bytes as the wire.
   void ExpectSameAsByWire(const Client& client, bool named) {
     const std::vector<float> q = Numbers();
     const auto wire = Connect(1).ApplyRope(Rotation(q));
@@ -110,7 +110,7 @@ TEST_F(SharedRegionTest, CallersThatMayNotSendTheBytes) {
   ExpectSameAsByWire(Connect(1), false);
 }
 
-// A region that the caller shares though the server does not take it.
+// The caller shares a region, but the server does not accept it.
 TEST_F(SharedRegionTest, FallsBackWhenTheServerRefuses) {
   for (const bool shared : {false, true}) {
     Start(shared);
@@ -170,8 +170,8 @@ TEST_F(SharedRegionTest, OtherCallsPassRegionsToo) {
   EXPECT_EQ(in_place->tensor.bytes, added->tensor.bytes);
 }
 
-// The table's size is known of a specification alone: a preset's comes as
-// bytes.
+// The client knows a table's size only from a specification: a preset's table
+// comes as bytes.
 TEST_F(SharedRegionTest, TablesGoToTheirPlacesInRegions) {
   Start(true);
   const Client client = Connect(0);
@@ -211,7 +211,7 @@ TEST_F(SharedRegionTest, TablesGoToTheirPlacesInRegions) {
               HasSubstr("table_output: is set; this table has cos and sin"));
 }
 
-// Nothing outside of a view is read, and what is wrong is the server's to say.
+// The client reads nothing outside of a view, and the server reports the error.
 TEST_F(SharedRegionTest, ViewsOfTheWrongSizeAreRefusedAsByWire) {
   Start(true);
   const Client client = Connect(0);
@@ -271,7 +271,7 @@ TEST_F(SharedRegionTest, ARegionIsAFileOfItsOwnAndGoesWithItsOwner) {
   }
 }
 
-// As two containers of different users share a volume that has an fsGroup.
+// Like two containers with different users that share a volume with an fsGroup.
 TEST_F(SharedRegionTest, ADirectoryThatGivesItsGroupGetsFilesOfTheGroup) {
   const std::string directory = test::kSharedDirectory + test::SharedName();
   ASSERT_EQ(mkdir(directory.c_str(), 0700), 0);

@@ -26,7 +26,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Turns every byte over, so that results differ from inputs.
+// Inverts every byte, so that results differ from inputs.
 std::string Turned(const std::string& bytes) {
   std::string turned = bytes;
   for (char& byte : turned) byte = static_cast<char>(~byte);
@@ -104,7 +104,7 @@ class StreamService : public v1::PositionalEncodingService::Service {
   int unary_failures = 1000;  // calls that end with unary_status
   int fail_at = -1;  // ends a stream with `end` in place of this response
   grpc::Status end;
-  int extra = 0;           // responses that nobody asked for
+  int extra = 0;           // responses beyond the requested ones
   bool hold = false;       // streams wait for `release`
   bool hold_info = false;  // the first GetServerInfo waits for `release`
   absl::Notification release;
@@ -322,8 +322,8 @@ TEST_F(StreamTest, WhatIsAboveTheServersLimitIsStreamed) {
   EXPECT_EQ(service_.unary, 1);
 }
 
-// Only tensors can be cut. The service would take the sixth call, so that a
-// client that asks again and again ends.
+// Only tensors can be cut. The service would accept the sixth call, so that a
+// client that retries forever ends.
 TEST_F(StreamTest, ALargeRequestWithoutTensorBytesIsRefusedOnce) {
   service_.unary_failures = 5;
   const Client client = Client::Connect(options_);
@@ -390,7 +390,7 @@ TEST_F(StreamTest, NobodyWaitsForAnothersQuestionAboutChunks) {
     second = client.RepositionStream(Keys().args).status();
     answered.Notify();
   });
-  // Bounds a failure only: the first question is open until it is released.
+  // Only limits a failure: the first question stays open until it is released.
   EXPECT_TRUE(answered.WaitForNotificationWithTimeout(absl::Seconds(20)));
   service_.release.Notify();
   asking.join();
@@ -400,7 +400,7 @@ TEST_F(StreamTest, NobodyWaitsForAnothersQuestionAboutChunks) {
   EXPECT_TRUE(second.ok()) << second;
 }
 
-// [2, 3] may be two sequences, or two axes: only the encoding tells.
+// [2, 3] may be two sequences or two axes: the encoding decides.
 TEST_F(StreamTest, ThePresetTellsTheAxesOfAmbiguousIds) {
   const Client client = Client::Connect(options_);
   Sample sample;

@@ -1,4 +1,4 @@
-// Tables that come through a stream, against a scripted service.
+// Tables from a stream, against a scripted service.
 
 #include <algorithm>
 #include <cstdint>
@@ -42,8 +42,8 @@ class TableService : public v1::PositionalEncodingService::Service {
                                     "ERROR_REASON_MESSAGE_TOO_LARGE", "");
   grpc::Status end;
 
-  // The answers to the calls that come from now on. A call that the client has
-  // given up may still be writing earlier ones.
+  // Sets the answers of later calls. A call that the client has given up may
+  // still write earlier answers.
   void Answer(std::vector<v1::BuildTableStreamResponse> table) {
     const absl::MutexLock lock(&mutex_);
     table_ = std::move(table);

@@ -1,4 +1,4 @@
-// Views of the caller's elements, and what a server says to those that do not
+// Views of the caller's elements, and the server's errors for views that do not
 // fit their shape.
 
 #include <cstdint>

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Brings up a real cluster of one node, installs posenc in it, and shows what a
-# platform does to it while clients call: a row for each, with the calls made,
-# those that failed, and the longest that one had to wait.
+# Brings up a real cluster of one node, installs posenc in it, and changes it
+# while clients call. Prints a row for each change: calls, failed calls, and the
+# longest wait.
 #   cluster.sh BIN_DIR IMAGE_ARCHIVE [keep] [sidecar]
 # BIN_DIR holds posenc and posenc-load for the client outside. With `keep` the
-# cluster stays up; down.sh ends it. With `sidecar` containers that share memory
-# are all that is shown. Needs root.
+# cluster stays up; down.sh ends it. With `sidecar` it only tests containers that
+# share memory. Needs root.
 set -euo pipefail
 bin=$(cd "$1" && pwd)
 archive=$(realpath "$2")
@@ -28,7 +28,7 @@ ns=posenc-dev
 version=$(<VERSION)
 image=posenc:$version
 rate=100 # calls a second while the cluster changes
-senders=100 # that stall at each replica meanwhile
+senders=100 # that stall at each replica during the changes
 work=$(mktemp -d)
 load=
 stalled=
@@ -77,7 +77,7 @@ until_true() {
   done
 }
 
-# KServe's own types, out of its module.
+# Installs KServe's own types from its module.
 kserve_types() {
   local folder type
   folder=$(cd "$work" && go mod download -json "github.com/kserve/kserve@$KSERVE_VERSION" |
@@ -110,7 +110,7 @@ stop_load() {
   load=
 }
 
-# Senders that begin a message and never go on, at every replica there is.
+# Starts senders at every replica that begin a message and never go on.
 start_stalled() {
   python3 "$HERE/stall.py" "$DNS_SVC" "posenc-headless.$ns.svc.cluster.local" 50051 "$senders" \
     >"$work/stalled" 2>"$work/stalled.log" &
@@ -169,7 +169,7 @@ fi
 # --- manifests and chart ----------------------------------------------------
 deploy/check.sh
 for overlay in dev prod; do
-  # A namespace that is not there yet refuses what goes into it, even dry.
+  # Without its namespace, even a dry run of its objects fails.
   kubectl apply -f "deploy/kustomize/overlays/$overlay/namespace.yaml" >/dev/null
   kustomize build "deploy/kustomize/overlays/$overlay" >"$work/$overlay.yaml"
   hold "overlay $overlay: server-side dry run, strict" \
@@ -232,7 +232,7 @@ scale_on_cpu() {
 }
 hold "autoscaler: 1 -> 3 on load, 3 -> 1 without" scale_on_cpu
 [[ ! -s $work/times ]] || ok "autoscaler: times" "$(cat "$work/times")"
-k delete hpa posenc >/dev/null # it would undo what follows
+k delete hpa posenc >/dev/null # it would undo the next changes
 k scale deploy posenc --replicas=3 >/dev/null
 rolled_out
 
@@ -280,7 +280,7 @@ hold "equal requests to three replicas: the same bytes" same_bytes
 scale() {
   k scale deploy posenc --replicas="$1" && rolled_out && until_true 60 pods_left "$1"
 }
-# The worst case: the replica that goes is the only one of the first look-up.
+# The worst case: the removed replica is the only one from the first look-up.
 up_and_down() {
   k annotate pod "$(first)" controller.kubernetes.io/pod-deletion-cost=-1 && scale 3 && scale 1
 }
@@ -288,7 +288,8 @@ restart() { k rollout restart deploy/posenc && rolled_out 180 && until_true 60 p
 update() { k set image deploy/posenc posenc="$1" && rolled_out 180 && until_true 60 pods_left 3; }
 delete() { k delete pod "$(first)" --wait=true && rolled_out; }
 drain() {
-  # The only node: one pod goes, the budget keeps the others.
+  # The only node: the drain removes one pod, and the disruption budget keeps the
+  # others.
   ! kubectl drain "$NODE" --ignore-daemonsets --delete-emptydir-data --force --timeout=20s || return 1
   [[ $(k get deploy posenc -o 'jsonpath={.status.readyReplicas}') == 2 ]] || return 1
   kubectl uncordon "$NODE" && rolled_out
@@ -301,7 +302,7 @@ under_load "scale 1 -> 3 -> 1, the first goes" 0 up_and_down
 under_load "deletion of the only pod" 0 delete
 scale 3 >/dev/null
 under_load "rolling restart, 3 replicas" 0 restart
-# For comparison, and no fault: what pacing is for.
+# Only for comparison: changes without pacing.
 pace() { k patch deploy posenc -p "{\"spec\": {\"minReadySeconds\": $1}}" >/dev/null; }
 pace 0
 under_load "the same with minReadySeconds 0" 1000000 restart
@@ -324,7 +325,7 @@ oom() {
   k logs "$name" --previous | grep 'WARNING.*--in-flight-bytes: ' || return 1
   rolled_out
 }
-# In flight at a killed server: its third of what one pause holds at most.
+# Allows the calls in flight at the killed server: a third of the calls of one pause.
 under_load "OOM kill of one of 3" 4 oom
 ok "the server said so at its start" "$(grep -h WARNING "$work/out" | head -n 1)"
 kubectl delete -k "$HERE/manifests/oom" --ignore-not-found --wait=false >/dev/null

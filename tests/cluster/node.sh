@@ -70,7 +70,7 @@ start metrics-server metrics-server --kubeconfig "$STATE/admin.conf" \
 touch "$STATE/started"
 
 trap 'exit 0' TERM INT
-while :; do # bash as PID 1 also reaps what the container shims leave behind
+while :; do # bash as PID 1 also reaps processes that the container shims leave behind
   if wait -n -p pid; then rc=0; else rc=$?; fi
   [ -n "${pid:-}" ] || { sleep 1; continue; }
   echo "${name[$pid]:-$pid} ended with status $rc" >>"$STATE/log/node"

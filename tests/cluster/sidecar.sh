@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2034,SC2154,SC2317
-# Two containers of a pod that share memory (the overlay sidecar), and either of
-# them killed while a third process of the pod calls. Part of cluster.sh, whose
+# Two containers of a pod share memory (the overlay sidecar), and each is killed
+# in turn while a third process of the pod calls. Part of cluster.sh, whose
 # functions and variables it uses.
 
-# Calls a second, and seconds of a row: a killed container is back within two.
+# Calls per second, and seconds of a row: a killed container is back within two seconds.
 sidecar_rate=100
 sidecar_seconds=20
 
@@ -12,8 +12,7 @@ in_pod() { k exec "$pod" -c "$1" -- "${@:2}"; }
 container_state() { k get pod "$pod" -o "jsonpath={.status.containerStatuses[?(@.name==\"$1\")].$2}"; }
 has_restarted() { [[ $(container_state "$1" restartCount) -gt $2 && $(container_state "$1" ready) == true ]]; }
 
-# As the kernel does when memory is short: the process in the container has no
-# say in it.
+# Kills the container's process like the kernel when memory is short.
 kill_container() {
   local before
   before=$(container_state "$1" restartCount)
@@ -34,8 +33,8 @@ none_wrong() {
 
 # shared_row NAME ALLOWED CONTAINER KILLED [ARGUMENT...]: calls from CONTAINER,
 # with these arguments, while KILLED is killed. More failed calls than ALLOWED
-# are a fault, and so is any answer that is wrong, or a call that failed
-# otherwise than by the server's absence.
+# are a fault, and so is any wrong answer, or a call that failed for another
+# reason than the server's absence.
 shared_row() {
   local name=$1 allowed=$2 calls failed pause errors began=$SECONDS code=0
   shared_calls "$3" "${@:5}" >"$work/load.log" 2>&1 &
@@ -58,8 +57,8 @@ print({key: step[key] for key in ("failed", "unsent", "wrong", "errors")})' "$wo
   fi
 }
 
-# A pod of its own for each row: kubelet waits before it starts a container that
-# ends twice.
+# Each row has its own pod: kubelet waits before it starts a container again that
+# ended twice.
 fresh_pod() {
   local old
   old=$(first)
@@ -87,8 +86,8 @@ share_memory() {
 
   printf '\n%-46s %7s %7s %12s %7s  %s\n' "$sidecar_rate calls a second in shared memory" calls failed \
     "longest" took errors
-  # Between the end of the server and its return each call fails at once, unless
-  # it may be retried; kubelet takes a second or two.
+  # While the server is down, each call fails at once, unless it may be retried;
+  # kubelet takes a second or two.
   shared_row "server killed; in place" $((10 * sidecar_rate)) application posenc --shared-memory in-place
   fresh_pod
   shared_row "server killed; out of place, with retries" $((10 * sidecar_rate)) application posenc --shared-memory out-of-place
@@ -96,7 +95,7 @@ share_memory() {
   # No other container may have files there: the application removes all when
   # it starts.
   shared_row "application killed; another caller" 0 posenc application
-  # What the killed one left has gone, and the new one has made its own.
+  # The killed application's files are gone, and the new one has made its own.
   one_region() { [[ $(in_pod posenc bash -c 'echo /shm/*' | wc -w) == 1 ]]; }
   hold "the killed application's file is gone" until_true 10 one_region
   kubectl delete -k "$HERE/manifests/sidecar" --ignore-not-found --wait=false >/dev/null

@@ -3,11 +3,11 @@
 
 usage: stall.py DNS_SERVER NAME PORT SENDERS
 
-Each sender has a connection of its own, with the headers of an ApplyRope and
-eight bytes of a message of 1 MiB. It answers pings, and never sends another
-byte. NAME is looked up every second, so that a new replica gets its SENDERS.
-Those that are cut off begin again while their replica has the name; the others
-stay until it closes them.
+Each sender has its own connection, with the headers of an ApplyRope and eight
+bytes of a message of 1 MiB. It answers pings, and never sends another byte.
+NAME is looked up every second, so that a new replica gets its SENDERS. Ended
+senders begin again while the name has their replica; senders at other
+replicas stay until the replica closes them.
 
 Prints at the end: BEGUN MOST_AT_A_TIME REPLICAS_SEEN
 """
@@ -26,7 +26,7 @@ from rows.stalled import stall  # noqa: E402
 
 
 def addresses(server, name):
-    """The A records of a name (RFC 1035); none if nobody answers in a second."""
+    """Returns the A records of a name (RFC 1035); none without an answer in a second."""
     labels = b"".join(bytes([len(each)]) + each.encode() for each in name.split(".")) + b"\0"
     question = struct.pack(">6H", os.getpid() & 0xffff, 0x0100, 1, 0, 0, 0) + labels + struct.pack(">2H", 1, 1)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -48,7 +48,7 @@ def addresses(server, name):
 
 
 def over(connection):
-    """Whether its call, or the connection, has been ended."""
+    """Returns whether its call, or the connection, has ended."""
     while got := connection.read(0.001):
         if got.kind == h2.RST or got.kind == h2.HEADERS and got.flags & h2.END_STREAM:
             return True
@@ -65,7 +65,7 @@ def main():
         for address in addresses(server, name):
             seen.add(address)
             for _ in range(wanted - sum(at == address for at, _ in senders.values())):
-                with contextlib.suppress(OSError):  # it is not there yet, or no more
+                with contextlib.suppress(OSError):  # it does not exist yet, or no longer
                     connection = stall(f"{address}:{port}", False)
                     senders[connection.sock.fileno()] = address, connection
                     poll.register(connection.sock, select.POLLIN)

@@ -7,7 +7,7 @@
 #   up.sh tools    only helm and kustomize; prints where they are
 # Then: export KUBECONFIG=$STATE/admin.conf, and `docker save IMG | $STATE/load`.
 #   CLUSTER_LOCK  a file that is locked while a program is built
-# What each odd line is for: README.md.
+# README.md explains the odd lines.
 set -euo pipefail
 # shellcheck source=tests/cluster/env.sh
 . "$(dirname "$0")/env.sh"
@@ -58,7 +58,7 @@ for b in kube-apiserver kube-controller-manager kube-scheduler kubelet kube-prox
   build $b k8s.io/kubernetes/cmd/$b
 done
 build metrics-server sigs.k8s.io/metrics-server/cmd/metrics-server metrics # for the autoscaler
-build coredns . dns # a module of its own: its pins differ from those of Kubernetes
+build coredns . dns # its own module: its pins differ from those of Kubernetes
 
 # --- images -----------------------------------------------------------------
 if [ ! -s "$CACHE/images/pause.tar" ]; then
@@ -185,14 +185,14 @@ chmod +x "$STATE/load"
 say "starting"
 for d in "${CGROUPS[@]}"; do
   mkdir -p "$d/$NAME/system"
-  if [ -e "$d/cgroup.controllers" ]; then # v2: hand its controllers down (none beside v1; v2 alone is not yet tried)
+  if [ -e "$d/cgroup.controllers" ]; then # v2: enable its controllers (none beside v1; v2 alone is untested)
     read -ra controllers <"$d/cgroup.controllers" || true
     for p in "$d" "$d/$NAME"; do for c in "${controllers[@]}"; do echo "+$c" >"$p/cgroup.subtree_control"; done; done
   elif [ -e "$d/cpuset.cpus" ]; then
     for p in "$NAME" "$NAME/system"; do for f in cpus mems; do cat "$d/cpuset.$f" >"$d/$p/cpuset.$f"; done; done
   fi
 done
-# Else the whole node would weigh as one process does, beside whatever else runs.
+# Without this, the whole node would have the weight of one process.
 for d in "${CGROUPS[@]}"; do
   [ ! -e "$d/$NAME/cpu.shares" ] || echo 10240 >"$d/$NAME/cpu.shares" # ten times the default of v1
   [ ! -e "$d/$NAME/cpu.weight" ] || echo 1000 >"$d/$NAME/cpu.weight"  # and of v2

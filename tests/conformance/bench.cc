@@ -2,9 +2,9 @@
 // client library, for ./run bench clients. Prints one line of JSON.
 //
 // CASE: unary64, unary1 (MiB of float32 in one message), stream256, and token1,
-// one token of 16 KiB, whose peak is the program's own. Results go to memory
-// that the program already has. The first call is told apart; what
-// follows for kWarmUp, and once over every connection, is not measured.
+// one token of 16 KiB, whose peak memory is the program's own. Results go to
+// memory that the program already has. The first call is reported separately;
+// calls for kWarmUp, and one over each connection, are not measured.
 
 #include <algorithm>
 #include <chrono>
@@ -22,12 +22,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// As in all clients' benchmarks: long enough for virtual machines to compile
-// what the calls run through, and for connections to grow their windows.
+// The same in all clients' benchmarks: enough for virtual machines to compile
+// the code, and for connections to grow their windows.
 constexpr std::chrono::seconds kWarmUp(2);
 constexpr int kConnections = 4;
 
-// The most memory that this process ever had resident.
+// Returns the peak resident memory of this process.
 std::int64_t PeakBytes() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {

@@ -1,6 +1,6 @@
 // posenc-replay-errors TABLE ENVFILE: makes the calls of
 // proto/testdata/client_errors.json through the C++ client library. Its README
-// describes the table; ENVFILE names the servers and credentials, a line
+// describes the table; ENVFILE names the servers and credentials, one line
 // KEY=VALUE each. Prints as posenc-replay does, with the family `errors`.
 
 #include <algorithm>
@@ -80,7 +80,7 @@ v1::RopeSource RopeOf(const json& rope) {
 
 template <typename Enum, typename Parse>
 Enum EnumOf(const Parse& parse, const char* prefix, const json& name) {
-  // Numbers that no release has: a client without names sends what it is told.
+  // No release has this number: a client without names sends any number.
   constexpr int kUnknown = 99;
   if (name.is_null()) return static_cast<Enum>(0);
   Enum value;
@@ -105,7 +105,7 @@ std::size_t ElementBytes(v1::Dtype dtype) {
   }
 }
 
-// Whether the case says that its caller leaves this out.
+// Returns whether the case's caller omits this argument.
 bool IsNull(const json& arguments, const char* name) {
   return arguments.contains(name) && arguments.at(name).is_null();
 }
@@ -167,7 +167,7 @@ absl::Status Table(const Client& client, const json& arguments) {
   return client.BuildTable(request).status();
 }
 
-// nullopt if the table knows no such call.
+// Makes the call; nullopt if it does not know the call.
 absl::optional<absl::Status> Call(const Client& client, const json& test) {
   const std::string call = test.at("call");
   const json arguments = test.value("arguments", json::object());
@@ -177,7 +177,7 @@ absl::optional<absl::Status> Call(const Client& client, const json& test) {
   return absl::nullopt;
 }
 
-// What is wrong with the error; empty if nothing is.
+// Returns what is wrong with the error, or "".
 std::string Compare(const absl::Status& status, const json& expected) {
   if (status.ok() && expected.at("code") == "OK") return "";
   const std::string said = absl::StrCat(" (", status.message(), ")");
@@ -235,7 +235,7 @@ int main(int argc, char** argv) try {
     return 2;
   }
   return posenc::conformance::Main(argv[1], argv[2]);
-} catch (const std::exception& error) {  // a table of another form
+} catch (const std::exception& error) {  // a table in another format
   std::fprintf(stderr, "posenc-replay-errors: %s\n", error.what());
   return 2;
 }

@@ -1,6 +1,6 @@
-// posenc-false-server READY_FILE: a server whose answers are not what was asked
-// for. The table of errors asks whether clients notice. How an answer is false
-// is told by the first position of a rotation, and by the rows of a table.
+// posenc-false-server READY_FILE: a server with false answers. The table of
+// errors tests whether clients notice. The first position of a rotation, or the
+// rows of a table, select the fault.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +31,7 @@ void Falsify(std::int64_t how, Tensor* tensor) {
   const int last = tensor->shape_size() - 1;
   std::string* const data = tensor->mutable_data();
   switch (how) {
-    case 1:  // another shape of as many elements
+    case 1:  // another shape with the same number of elements
       tensor->mutable_shape()->SwapElements(last - 1, last);
       break;
     case 2:
@@ -49,7 +49,7 @@ void Falsify(std::int64_t how, Tensor* tensor) {
     case 6:
       data->clear();
       break;
-    case 7:  // more elements, all of which are there
+    case 7:  // more elements, with their bytes
       tensor->set_shape(0, 2 * tensor->shape(0));
       data->resize(2 * data->size());
       break;
@@ -98,7 +98,7 @@ class FalseService final
       case 10:  // rows are missing
         part.set_first_row(rows / 2 + 1);
         break;
-      case 12:  // more rows than were asked for
+      case 12:  // more rows than requested
         *part.mutable_cos() = Zeros({rows, 64});
         *part.mutable_sin() = part.cos();
         break;

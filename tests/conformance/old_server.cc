@@ -1,5 +1,5 @@
-// posenc-old-server READY_FILE: a server of version 0.0.9, which has nothing
-// but GetServerInfo. The table of errors asks how clients explain that.
+// posenc-old-server READY_FILE: a server of version 0.0.9, which only has
+// GetServerInfo. The table of errors tests how clients explain that.
 
 #include "posenc/v1/service.grpc.pb.h"
 #include "tests/conformance/stand_in.h"

@@ -1,5 +1,5 @@
 // Vectors, replayed through the C++ client library. Tensors of requests become
-// bytes in this program's memory, as a caller has them.
+// bytes in this program's memory, as in a caller.
 
 #pragma once
 
@@ -25,15 +25,16 @@ void CopySaturation(const Request& request, Args* args) {
   }
 }
 
-// Replays vectors through a client. What no view can say (elements that the
-// dtype does not have) goes through the generated stub, over the channel.
+// Replays vectors through a client. Requests that no view can express (elements
+// that the dtype does not have) go through the generated stub, over the
+// channel.
 class Replay {
  public:
   Replay(Client client, const std::shared_ptr<grpc::Channel>& channel)
       : client_(std::move(client)),
         stub_(v1::PositionalEncodingService::NewStub(channel)) {}
 
-  // What is wrong with the answer to a vector; empty if nothing is.
+  // Returns what is wrong with the answer to a vector, or "".
   std::string Run(const Vector& vector) {
     const std::string rpc = vector.content.at("rpc");
     if (rpc == "ResolveRope") {
@@ -117,7 +118,7 @@ class Replay {
         vector, [&](auto& request) { return (client.*call)(request, {}); });
   }
 
-  // The generated call, for requests that hold what no view can say.
+  // Makes the generated call, for requests that no view can express.
   template <typename Response, typename Request>
   absl::StatusOr<Response> Generated(
       grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
@@ -128,7 +129,7 @@ class Replay {
     const grpc::Status status =
         (stub_.get()->*method)(&context, request, &response);
     if (status.ok()) return response;
-    // As the client library keeps it, for ErrorReason() and ErrorFact().
+    // In the client library's form, for ErrorReason() and ErrorFact().
     absl::Status error(static_cast<absl::StatusCode>(status.error_code()),
                        status.error_message());
     error.SetPayload("type.googleapis.com/google.rpc.Status",

@@ -16,9 +16,9 @@ void Append(T value, std::string* out) {
   out->append(bytes, sizeof(T));
 }
 
-// The bits of the nearest number of a 16-bit format, ties to even. `value` is
-// cut into whole steps of the format at its size, so that no double rounding
-// can happen.
+// Returns the bits of the nearest number of a 16-bit format, ties to even. It
+// counts `value` in whole steps of the format at that size, so it rounds only
+// once.
 std::uint16_t Bits16(double value, int exponent_bits) {
   const int fraction_bits = 15 - exponent_bits;
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -44,9 +44,9 @@ std::uint16_t Bits16(double value, int exponent_bits) {
          static_cast<std::uint16_t>(std::min<std::uint32_t>(bits, special));
 }
 
-// FP8 of a number that it has: E5M2 is the upper half of a binary16, and E4M3
-// the same but for three bits of fraction and a bias of 7, not 15, so that
-// scaled by 2^-8 it is one too.
+// Returns the FP8 code of an exact number. E5M2 is the upper half of a
+// binary16. E4M3 has three bits of fraction and a bias of 7 instead of 15, so
+// scaled by 2^-8 it is one, too.
 std::uint8_t Bits8(double value, bool e5m2) {
   if (e5m2) return static_cast<std::uint8_t>(Bits16(value, 5) >> 8);
   const std::uint16_t bits = Bits16(std::ldexp(value, -8), 5);
@@ -59,7 +59,7 @@ bool IsWhole(double value) {
 
 // Appends `value`; false if the dtype has no such element.
 bool AppendElement(v1::Dtype dtype, double value, std::string* out) {
-  // By their numbers, as the contract of 0.1.0 lacks the names of FP8's dtypes.
+  // By number, as the contract of 0.1.0 lacks the names of FP8's dtypes.
   switch (static_cast<int>(dtype)) {
     case 7:  // DTYPE_FLOAT8_E4M3FN
     case 8:  // DTYPE_FLOAT8_E5M2

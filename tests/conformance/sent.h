@@ -1,4 +1,4 @@
-// The tensors of a request as the caller of the client library holds them.
+// The tensors of a request in memory, as in a caller of the client library.
 
 #pragma once
 
@@ -13,10 +13,9 @@ namespace posenc::conformance {
 // Views of the tensors of a message, with their bytes.
 class SentTensors {
  public:
-  // A view of a tensor. Elements that are written out as `values` are rounded
-  // to the dtype. Nothing if no view can say what the tensor says: elements
-  // that its dtype does not have, more or fewer `values` than the shape takes,
-  // or `data` beside them.
+  // Returns a view of a tensor, with `values` rounded to the dtype. Nothing if
+  // no view can express the tensor: elements that its dtype does not have, a
+  // wrong number of `values` for the shape, or `data` beside them.
   absl::optional<TensorView> View(const v1::Tensor& tensor);
 
  private:

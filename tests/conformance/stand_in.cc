@@ -21,7 +21,7 @@ int ServeUntilTerminated(int argc, char** argv, grpc::Service* service) {
   sigemptyset(&end);
   sigaddset(&end, SIGTERM);
   sigaddset(&end, SIGINT);
-  // Before gRPC makes threads, which inherit it.
+  // Before gRPC makes threads, which inherit the mask.
   sigprocmask(SIG_BLOCK, &end, nullptr);
   grpc::ServerBuilder builder;
   int port = 0;
@@ -30,7 +30,7 @@ int ServeUntilTerminated(int argc, char** argv, grpc::Service* service) {
   builder.RegisterService(service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return 1;
-  // Whole or not at all: the reader waits for the name to appear.
+  // Written at once: the reader waits for the name to appear.
   const std::string ready = argv[1], fresh = ready + ".new";
   std::ofstream(fresh) << "127.0.0.1:" << port << "\n";
   if (std::rename(fresh.c_str(), ready.c_str()) != 0) return 1;

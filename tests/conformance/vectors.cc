@@ -22,7 +22,7 @@ using google::protobuf::Reflection;
 using nlohmann::json;
 using Real = long double;
 
-// 64 bits of significand: the vectors' 20 digits are all there.
+// 64 bits of significand hold the vectors' 20 digits.
 static_assert(std::numeric_limits<Real>::digits >= 64);
 
 // An element type: bits of significand, exponent of its smallest step.
@@ -106,7 +106,7 @@ void Append(const std::string& data, std::vector<Real>* out) {
   for (const T element : Elements<T>(data)) out->push_back(element);
 }
 
-// The part of an answer that a path names.
+// The part of an answer at a path.
 struct Answer {
   v1::Dtype dtype = v1::DTYPE_FLOAT64;
   std::vector<std::int64_t> shape;
@@ -182,7 +182,7 @@ Answer ReadScalar(const Message& message, const FieldDescriptor* field) {
   return out;
 }
 
-// What `rest`, "0" or "0.name", names in a repeated field.
+// Returns the part at `rest`, "0" or "0.name", of a repeated field.
 Answer FindIn(const Message& message, const FieldDescriptor* field,
               const std::string& rest) {
   const std::size_t dot = rest.find('.');
@@ -202,8 +202,7 @@ Answer FindIn(const Message& message, const FieldDescriptor* field,
   return out;
 }
 
-// Follows lowerCamelCase names, as JSON spells them, and indices from the
-// answer down.
+// Returns the part at a path of lowerCamelCase names, as in JSON, and indices.
 Answer Find(const Message& message, const std::string& path) {
   const std::size_t dot = path.find('.');
   const FieldDescriptor* field =
@@ -241,7 +240,7 @@ Real Number(const json& value) {
   return std::strtold(value.get_ref<const std::string&>().c_str(), nullptr);
 }
 
-// How far an element may be from the expected one.
+// The allowed difference of an element from the expected one.
 struct Bound {
   std::string kind;
   Real value = 0;
@@ -282,7 +281,7 @@ std::string ShapeText(const std::vector<std::int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// One expectation.
+// Checks one expectation.
 std::string Compare(const Answer& answer, const json& expected) {
   if (!answer.failure.empty()) return answer.failure;
   const json& values = expected.at("values");

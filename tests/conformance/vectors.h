@@ -1,8 +1,8 @@
 // Reads the vectors of proto/testdata/conformance and compares answers with
 // them. Its README describes the format; tests/reference makes the files.
 //
-// Failures are texts, not assertions: tests and the replay through the client
-// library report them each in its own way.
+// Failures are texts, not assertions, as tests and the replay through the
+// client library report them differently.
 
 #pragma once
 
@@ -22,20 +22,20 @@ struct Vector {
   nlohmann::json content;
 };
 
-// All vectors of a folder, in the order of the files' names.
+// Returns all vectors of a folder, in the order of the files' names.
 std::vector<Vector> LoadVectors(const std::string& folder);
 
-// The request of a vector. False, and what is wrong in `*failure`, if it does
-// not fit the message.
+// Parses the request of a vector. Returns false, with the fault in `*failure`,
+// if it does not fit the message.
 bool ParseRequest(const Vector& vector, google::protobuf::Message* request,
                   std::string* failure);
 
-// What is wrong with an answer; empty if nothing is. `expected` is a vector's
-// array of expectations.
+// Returns what is wrong with an answer, or "". `expected` is a vector's array
+// of expectations.
 std::string CompareAnswer(const google::protobuf::Message& response,
                           const nlohmann::json& expected);
 
-// What a call ended with if it failed.
+// The error of a failed call.
 struct Error {
   std::string code;    // "INVALID_ARGUMENT"
   std::string reason;  // "ERROR_REASON_FIELD_REQUIRED"; empty if there is none
@@ -43,22 +43,23 @@ struct Error {
   std::string message;
 };
 
-// The same for an error. `expected` is a vector's object that describes one.
+// Returns what is wrong with an error, or "". `expected` is a vector's object
+// that describes one.
 std::string CompareError(const Error& error, const nlohmann::json& expected);
 
-// The name of a gRPC status code: "OUT_OF_RANGE".
+// Returns the name of a gRPC status code: "OUT_OF_RANGE".
 std::string CodeName(int code);
 
-// Puts the tiles of a bias together: one tensor of the whole range.
+// Joins the tiles of a bias to one tensor of the whole range.
 class BiasTiles {
  public:
   explicit BiasTiles(const v1::BuildBiasRequest& request) : request_(request) {}
 
-  // What is wrong with a tile or its place; empty if nothing is.
+  // Adds a tile. Returns what is wrong with it or its place, or "".
   std::string Add(const v1::BuildBiasResponse& response);
 
-  // The whole matrix as `values`, int64 or float64: both hold every element of
-  // narrower dtypes exactly.
+  // Returns the whole matrix as `values`, int64 or float64, which hold every
+  // element of narrower dtypes exactly.
   v1::BuildBiasResponse Whole() const;
 
  private:

@@ -1,4 +1,4 @@
-// Position schemes: ids written out by hand, and properties of larger ones.
+// Position schemes: ids written by hand, and properties of larger ids.
 
 #include "core/position_schemes.h"
 
@@ -40,7 +40,7 @@ Built Build(const PositionScheme& scheme) {
   out.extents = *extents;
   std::int64_t count = 1;
   for (const std::int64_t extent : extents->shape) count *= extent;
-  // The exact size, so that a sanitizer sees every byte too many.
+  // The exact size, so that a sanitizer detects every extra byte.
   std::vector<char> bytes(count * DtypeSize(extents->dtype));
   const TensorView view = {extents->dtype, extents->shape, bytes.data()};
   FillPositions(scheme, view);
@@ -104,7 +104,7 @@ TEST(ContextParallelSchemeTest, RanksPartitionTheSequenceAndItsCausalWork) {
   }
   std::sort(all.begin(), all.end());
   for (std::int64_t i = 0; i < kLength; ++i) EXPECT_EQ(all[i], i);
-  // The purpose of zig-zag: every device attends to as many keys.
+  // The purpose of zig-zag: every device attends to the same number of keys.
   EXPECT_THAT(work, testing::Each(work[0]));
 }
 
@@ -129,7 +129,7 @@ TEST(GridSchemeTest, MergeOrdersByBlocksOfTheLastTwoAxes) {
 TEST(GridSchemeTest, MergeLeavesOuterAxesRowMajor) {
   const GridScheme grid{{2, 3, 2, 6}, {}, {}, 2};
   const Built built = Build(grid);
-  // Loops in the order that the comment of merge_size tells.
+  // Loops in the order of merge_size's comment.
   std::vector<std::vector<double>> axes(4);
   for (int a = 0; a < 2; ++a)
     for (int b = 0; b < 3; ++b)

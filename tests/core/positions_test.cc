@@ -1,4 +1,4 @@
-// Positions of tokens from each form of the contract, and bad ones refused.
+// Positions of tokens from each form of the contract, and refused positions.
 
 #include "core/positions.h"
 

@@ -82,7 +82,7 @@ TEST(Float8Test, EveryCodeIsItsNumberAndComesBack) {
 
 TEST(Float8Test, RoundsOnceToNearestEvenAndOverflows) {
   for (const auto& [dtype, format] : kFloat8) {
-    // The last midpoint is that to the number past the largest.
+    // The last midpoint is between the largest number and the next one.
     for (int code = 0; code <= format->largest; ++code) {
       const double here = Magnitude8(*format, code);
       const double middle = (here + Magnitude8(*format, code + 1)) / 2;

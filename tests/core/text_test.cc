@@ -1,4 +1,4 @@
-// Words of others in messages.
+// Foreign text in messages.
 
 #include "core/text.h"
 

@@ -1,25 +1,25 @@
-"""Runs the commands of docs/tutorial.md and docs/how-to, and compares what they print.
+"""Runs the commands of docs/tutorial.md and docs/how-to, and compares their output.
 
     main.py BIN [PAGE...]          BIN: the folder with posenc, posencd and posenc-load
     main.py BIN --write [PAGE...]  also keeps the pictures that the tutorial's commands draw
 
-Each page runs in a folder of its own, which begins as a copy of the page's inputs
-(docs/tutorial for docs/tutorial.md). Its blocks run in their order:
+Each page runs in its own folder, initially a copy of the page's inputs
+(docs/tutorial for docs/tutorial.md). Its blocks run in order:
 
-- ```console: after "$ " a command, lines that end in "\\" go on; then what it prints, both
-  streams. "..." stands for anything within a line, and alone for any lines.
-- ```sh: commands whose output nobody compares.
+- ```console: after "$ " a command, which lines that end in "\\" continue; then its output
+  on both streams. "..." stands for any text within a line, and alone for any lines.
+- ```sh: commands whose output is not compared.
 
-A command that fails fails the page; one that is meant to ends in `|| echo "exit $?"`. Where
-a page says localhost:50051, a server of the runner's own answers. A line before a block may
-be one of these; what is not run is listed at the end:
+A command that fails makes the page fail; a command that should fail ends in
+`|| echo "exit $?"`. The runner's own server answers at a page's localhost:50051. A line
+before a block may be one of these; the end lists blocks that did not run:
 
 - `<!-- needs: TOOL ... -->`: without these programs it is not run.
-- `<!-- rehearsed: TOOL ... -->`: it needs a cluster, and is held to the chart instead
-  (rehearse.py), if these programs are there.
-- `<!-- shortened: FLAG ... -->`: its posenc-load gets these flags, too: it runs in seconds, on a
-  machine that has other work.
-- `<!-- by hand: WHAT -->`: it is never run, since it needs that.
+- `<!-- rehearsed: TOOL ... -->`: it needs a cluster, and is compared with the chart
+  instead (rehearse.py), if these programs exist.
+- `<!-- shortened: FLAG ... -->`: its posenc-load gets these flags, too, so that it runs in
+  seconds on a busy machine.
+- `<!-- by hand: WHAT -->`: it is never run, because it needs WHAT.
 """
 
 import os
@@ -45,7 +45,7 @@ class Failure(Exception):
 
 
 def server(bin_dir, folder):
-    """A posencd on a port of the system's choice, and its address."""
+    """Starts a posencd on a free port, and gives its address."""
     ready = folder / "ready"
     process = subprocess.Popen([bin_dir / "posencd", "--listen", "127.0.0.1:0", "--ready-file", ready],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -74,7 +74,7 @@ def commands(text):
 
 
 def pattern(lines):
-    """What the lines say, with "..." for anything."""
+    """Returns a pattern of the lines, where "..." matches any text."""
     parts = [r"(?:.*\n)*" if line.strip() == "..."
              else r"[^\n]*".join(re.escape(part.rstrip()) for part in line.split("...")) + r"[ ]*\n"
              for line in lines]
@@ -113,7 +113,8 @@ def run_block(kind, text, folder, path):
 
 
 def keep_pictures(page, work, write):
-    """The pictures beside the page are those that its commands drew; or become so."""
+    """Compares the pictures beside the page with those that its commands drew; or
+    replaces them."""
     for picture in sorted(work.glob("*.svg")):
         kept = DOCS / page.stem / picture.name
         if f"({page.stem}/{picture.name})" not in page.read_text():
@@ -126,7 +127,7 @@ def keep_pictures(page, work, write):
 
 
 def run_page(page, bin_dir, write):
-    """How many commands ran, and which blocks did not."""
+    """Returns how many commands ran, and which blocks did not."""
     path = f"{bin_dir}:{ROOT / 'build/tools'}:{os.environ['PATH']}"
     text, process, ran, left_out, rehearsal = page.read_text(), None, 0, [], None
     with tempfile.TemporaryDirectory() as temporary:

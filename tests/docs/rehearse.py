@@ -1,11 +1,11 @@
-"""What a page's commands for a cluster say, held to the chart, without a cluster.
+"""Compares a page's commands for a cluster with the chart, without a cluster.
 
-Read by main.py. `helm install` is rendered by the real helm, with the same chart and values;
-everything that later commands name must be in what it rendered: the namespace, the chart's
-tests, the policy that a label opens, the service and the port that a pod calls, its image.
-The image itself is built by `./run image` alone, which shows that it works; here its archive,
-its name and its version are followed from deploy/image.sh to the chart.
-What the pod runs is run here, against the server at `address`.
+Read by main.py. The real helm renders `helm install`, with the same chart and values. The
+result must contain everything that later commands name: the namespace, the chart's tests, the
+policy that a label opens, the service and the port that a pod calls, its image. Only
+`./run image` builds and tests the image itself; here its archive, name and version from
+deploy/image.sh must match the chart.
+The pod's commands run here, against the server at `address`.
 """
 
 import os
@@ -25,7 +25,7 @@ def hold(condition, what):
 
 
 def helm_template(words, root, path):
-    """Objects of `helm install NAME CHART ...`."""
+    """Returns the objects of `helm install NAME CHART ...`."""
     import yaml  # Debian's python3-yaml, which only these pages need
 
     words = [word for word in words if word != "--create-namespace"]

@@ -37,7 +37,7 @@ TensorView View(v1::Dtype dtype, const std::vector<T>& values) {
            sizeof(T) * values.size()}};
 }
 
-// A posencd of its own, told which instruction set to use.
+// A posencd process with a forced instruction set.
 class Daemon {
  public:
   explicit Daemon(const std::string& isa) {
@@ -118,7 +118,7 @@ bool Has(const std::string& isa) {
 }
 #endif
 
-// Everything that a server answers here, as bytes.
+// Returns all answers of the server, as bytes.
 std::vector<std::string> Answers(const Client& client) {
   std::vector<std::string> out;
   std::mt19937 random(10);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# missing.sh CMAKE SOURCE COMPILER: what is missing ends the configuration with one
-# line, which names Debian's package. Things are hidden from CMake, one at a time.
+# missing.sh CMAKE SOURCE COMPILER: a missing dependency ends the configuration with
+# one line that names Debian's package. The test hides dependencies from CMake, one
+# at a time.
 set -euo pipefail
 
 cmake=$1 source=$2 compiler=$3
@@ -8,12 +9,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-# refuses LINE ARGUMENT...: that a configuration with the arguments ends with LINE.
+# refuses LINE ARGUMENT...: a configuration with the arguments must end with LINE.
 refuses() {
   local line=$1 said
   shift
   rm -rf "$work/build"
-  # Lines are wrapped where they are long, and end with where it was called.
+  # CMake wraps long lines, and adds the place of the call.
   if said=$("$cmake" -G Ninja -S "$source" -B "$work/build" -DCMAKE_CXX_COMPILER="$compiler" "$@" 2>&1); then
     echo "configured without: $line" >&2
     failed=1
@@ -42,14 +43,14 @@ refuses 'grpc_cpp_plugin; on Debian: apt-get install protobuf-compiler-grpc' -DP
 refuses "gRPC's C++ headers; on Debian: apt-get install libgrpc++-dev" -DPOSENC_GRPCPP=
 refuses 'toml++; on Debian: apt-get install libtomlplusplus-dev' -DPOSENC_TOML_INCLUDE=
 
-# A library that is too old, by a CMake package of its name.
+# A library that is too old, as a CMake package with its name.
 mkdir "$work/old"
 echo 'set(PACKAGE_VERSION 1.50.1)' >"$work/old/gRPCConfigVersion.cmake"
 echo >"$work/old/gRPCConfig.cmake"
 refuses "gRPC 1.51 or later (this is '1.50.1'); on Debian: apt-get install libgrpc++-dev" \
   "-DgRPC_DIR=$work/old"
 
-# A compiler that knows no C++20.
+# A compiler without C++20.
 cat >"$work/c++" <<EOT
 #!/bin/sh
 for argument; do

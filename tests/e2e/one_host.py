@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-# A server says within this that it is ready, or never.
+# A server is ready within this time, or fails.
 START_SECONDS = 60
 
 
@@ -34,7 +34,7 @@ def main(readme, programs):
             while not (ready.exists() and ready.read_text().strip()):
                 assert server.poll() is None, "posencd ended"
                 assert time.monotonic() < end, "posencd is not ready"
-                time.sleep(0.05)  # until it is there; nothing is assumed by then
+                time.sleep(0.05)  # polls until it exists; no fixed wait
             for line in loads:
                 command = line.split("#")[0].split()
                 done = subprocess.run([*command, "--calls", "20", "--warm-up", "100ms", "--quiet"],

@@ -1,5 +1,5 @@
-// What a busy room must not do: peers that stall do not stop others, and past
-// its capacity the server still answers. How fast is for ./run chaos to say.
+// Overload: stalled peers do not stop others, and past its capacity the server
+// still answers. `./run chaos` measures how fast.
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -33,8 +33,7 @@ std::string Framed(const std::string& message) {
                       message);
 }
 
-// A connection with a call that says it is a mebibyte long, and of which eight
-// bytes come.
+// A connection with a call that announces a mebibyte, and sends eight bytes.
 class StalledSender {
  public:
   explicit StalledSender(const std::string& path)
@@ -90,7 +89,7 @@ class OverloadTest : public testing::Test {
     unlink(path_.c_str());
   }
 
-  // What the server makes of the machine now, asked politely.
+  // Returns the server's current capacity, from a closed loop.
   double CallsPerSecond(const std::vector<load::Case>& cases) const {
     const auto channels = load::ConnectAll(absl::StrCat("unix:", path_), 2,
                                            false, absl::Minutes(1));
@@ -143,21 +142,19 @@ TEST_F(OverloadTest, AnswersCallsPastItsCapacity) {
   request.message = Framed(load::BytesOf((*cases)[0].requests[0].message));
   offer::Options options;
   options.server = absl::StrCat("unix:", path_);
-  // A server that took on all that come would be so far behind after the
-  // warm-up that each call that counts were late: at six times its capacity
-  // the first of them would end after 12 s, and the last has until 8.9 s. One
-  // that refuses lets calls wait for 0.1 s of its own time if their deadline is
-  // within 5 s, so that they are in time although other processes may have
-  // nearly all of the machine.
+  // A server that accepted all calls would miss the deadline of each counted
+  // call: at six times its capacity the first would end after 12 s, but even
+  // the last has only until 8.9 s. A server that refuses lets calls wait for
+  // 0.1 s of its own time if their deadline is within 5 s, so they are in time
+  // even on a busy machine.
   options.deadline_nanos = 4'900'000'000;
   options.warm_up = 2;
   options.seconds = 2;
-  // What it takes on, it finishes in time: a server that works on everything
-  // at once finishes next to nothing, however often it is asked. If others
-  // take the machine meanwhile, even refusals are late; such a run says
-  // nothing, and another one is made, for the capacity that there is then.
-  // One in which nothing was refused was not past the capacity: a closed loop
-  // finds less than there is.
+  // It finishes accepted calls in time: a server that works on all calls at
+  // once finishes almost none. If other processes use the machine, even
+  // refusals are late; such a run is not conclusive, and is repeated with the
+  // new capacity. A run without refusals was not past the capacity, because a
+  // closed loop underestimates it.
   offer::Outcomes outcomes;
   for (int run = 0;
        run < 8 && (outcomes.good <= outcomes.expired || outcomes.refused == 0);

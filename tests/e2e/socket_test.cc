@@ -1,6 +1,6 @@
 // The main job through real sockets: client library, gRPC, server, core.
-// Answers are compared with a rotation of the test's own, in long double from
-// the published formula of Llama 3.1.
+// Answers are compared with the test's own rotation, in long double from the
+// published formula of Llama 3.1.
 
 #include <algorithm>
 #include <cmath>
@@ -36,9 +36,9 @@ constexpr int kTokens = 48;
 constexpr long double kFloatRoundoff = 0x1p-24L;
 constexpr long double kBfloat16Roundoff = 0x1p-8L;
 
-// Relative error that a frequency computed in double may have: a power, a
-// division and the ramp, whose own error the division by 8 multiplies, are
-// below 40 roundings.
+// The relative error of a frequency computed in double: a power, a division and
+// the ramp, whose error the division by 8 multiplies, have fewer than 40
+// roundings.
 constexpr long double kFrequencyError = 64 * 0x1p-53L;
 
 // Llama 3.1: theta 500000, factor 8, low 1, high 4, trained on 8192.
@@ -58,7 +58,7 @@ std::vector<float> RandomFloats(std::size_t count, unsigned seed) {
   return values;
 }
 
-// bfloat16 by truncation: any values do as inputs.
+// Truncates to bfloat16: inputs may have any values.
 std::vector<std::uint16_t> ToBfloat16(const std::vector<float>& values) {
   std::vector<std::uint16_t> out(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -98,8 +98,9 @@ ApplyRopeArgs ArgsAt(std::int64_t start) {
 }
 
 // Checks that `after` is `before` rotated, half-split, from position `start`
-// on. float32 arithmetic over correctly rounded cosines makes three roundings a
-// term; the frequencies' error turns the angle; then one rounding to the dtype.
+// on. float32 arithmetic with correctly rounded cosines rounds each term three
+// times; the frequencies' error changes the angle; then one rounding to the
+// dtype.
 void ExpectRotated(const TensorView& before, const TensorView& after,
                    std::int64_t start, long double dtype_roundoff) {
   ASSERT_EQ(after.dtype, before.dtype);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The explorer's page for those who use a keyboard alone, a narrow screen, or
-need contrast.
+"""The explorer's page with only a keyboard, on a narrow screen, and its
+contrast.
 
 usage: access_test.py BIN_DIR [unittest's arguments]
 """
@@ -16,9 +16,10 @@ from selenium.webdriver.common.keys import Keys
 SCHEMES = ("light", "dark")
 WIDTHS = (360, 1280)
 
-# What is drawn with less contrast than WCAG 2.2 asks for: 4.5 : 1 for text
+# Finds elements with less contrast than WCAG 2.2 requires: 4.5 : 1 for text
 # (1.4.3), 3 : 1 for large text, for edges of controls and for the lines of a
-# figure (1.4.11). The lines of its grid say nothing that its axes do not.
+# figure (1.4.11). Grid lines are exempt, as the axes have the same
+# information.
 TOO_FAINT = r"""
 const numbers = text => { const all = text.match(/[\d.]+/g).map(Number); return all.length < 4 ? [...all, 1] : all; };
 const over = (top, under) => [0, 1, 2].map(i => top[i] * top[3] + under[i] * (1 - top[3]));
@@ -100,7 +101,7 @@ class AccessTest(OpenPage):
         return self.browser.execute_script("return document.activeElement." + expression)
 
     def tab_to(self, selector):
-        """Tab by Tab from the page's beginning."""
+        """Presses Tab repeatedly from the page's beginning."""
         self.browser.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
         for _ in range(200):
             self.press(Keys.TAB)
@@ -145,7 +146,8 @@ class AccessTest(OpenPage):
             while not self.press(Keys.TAB) and not self.focused("matches('body')"):
                 stop = self.focused("dataset.stop")
                 if stop is None:
-                    # Chromium stops at what scrolls, so that keys can scroll it.
+                    # Chromium also stops at elements that scroll, so that keys
+                    # can scroll them.
                     self.assertTrue(self.focused("scrollHeight > document.activeElement.clientHeight"))
                 else:
                     order.append(int(stop))

@@ -1,8 +1,6 @@
-"""What tests of the explorer's page share: a server, a browser, and a page that
-is open.
+"""Shared by the tests of the explorer's page: a server, a browser, and an open page.
 
-The browser has no network but the server's address. Ends what it started, and
-nothing else.
+The browser can only reach the server's address. Ends only processes that it started.
 """
 import json
 import os
@@ -45,14 +43,14 @@ class Server:
 
 
 def posenc(*arguments):
-    """What a command prints as JSON."""
+    """Returns the command's output as JSON."""
     done = subprocess.run([os.path.join(BIN, "posenc"), *arguments, "--json"],
                           capture_output=True, text=True, check=False)
     return json.loads(done.stdout)
 
 
 def shell(command, folder):
-    """What a copied command prints, a JSON object for each posenc in it."""
+    """Returns a copied command's output, a JSON object for each posenc in it."""
     path = BIN + os.pathsep + os.environ["PATH"]
     done = subprocess.run(["/bin/bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False,
                           env={**os.environ, "PATH": path})
@@ -103,7 +101,7 @@ class OpenPage(unittest.TestCase):
                                      {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False})
 
     def open(self, fragment=""):
-        """The page as if it was never open before."""
+        """Opens the page as for the first time."""
         self.browser.get("about:blank")
         self.browser.get(f"http://{self.server.address}/{fragment}")
         self.wait_shown()
@@ -131,7 +129,7 @@ class OpenPage(unittest.TestCase):
             "return document.querySelectorAll(arguments[0] + ' .copy code')[arguments[1]].textContent", panel, index)
 
     def paste(self, text):
-        """As from the clipboard: one change of the whole text."""
+        """Pastes the whole text as one change, like the clipboard."""
         self.browser.execute_script(
             "const area = document.getElementById('config'); area.value = arguments[0];"
             "area.dispatchEvent(new Event('input', {bubbles: true}))", text)
@@ -142,7 +140,7 @@ class OpenPage(unittest.TestCase):
         self.wait_shown(before)
 
     def expect_refusals(self, status=400):
-        """The browser itself tells of each answer with this status. Nothing else is in the console."""
+        """Expects only the browser's own messages about answers with this status in the console."""
         told = [entry["message"] for entry in self.browser.get_log("browser")]
         self.assertEqual([message for message in told if f"status of {status}" not in message], [])
 

@@ -3,7 +3,7 @@
 
 usage: page_test.py BIN_DIR [unittest's arguments]
 
-Numbers are compared with those that the posenc command prints.
+Compares its numbers with those of the posenc command.
 """
 import json
 import math
@@ -20,7 +20,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
-# Whose colour map it is, in nine steps: matplotlib's cividis.
+# The page's colour map in nine steps: matplotlib's cividis.
 CIVIDIS = [0x00224E, 0x123570, 0x3B496C, 0x575D6D, 0x707173, 0x8A8678, 0xA59C74, 0xC3B369, 0xE1CC55, 0xFEE838]
 
 
@@ -114,13 +114,13 @@ class PageTest(OpenPage):
         self.assertIn(told["fix"], finding)
         reader = [each for each in told["readers"] if each["name"] == "mlx-lm"][0]
         self.assertIn(f"mlx-lm: 90 % of a score is left to distance {reader['first_distance']},", finding)
-        # The verdict is of the same readers.
+        # The verdict covers the same readers.
         self.assertRegex(self.text("#verdict-text"), rf"mlx-lm.* to distance {reader['first_distance']}\b")
         self.assertEqual([each["id"] for each in printed["findings"]],
                          [item.get_attribute("data-id") for item in self.all("#doctor [data-id]")])
         resolved = shell(self.command("#spec"), self.folder.name)[0]
         self.assertEqual(resolved["content_hash"], self.text("#hash"))
-        self.expect_refusals()  # llama.cpp takes no such file
+        self.expect_refusals()  # llama.cpp refuses such a file
 
     def test_broken_json_is_one_line(self):
         for text in ("{", "[]", "nonsense", '{"model_type": "llama", "rope_theta": "x"}', "[" * 10000):
@@ -151,7 +151,7 @@ class PageTest(OpenPage):
         self.assertEqual(resolved["content_hash"], told["content_hash"])
 
     def test_a_text_is_no_command(self):
-        """A text that somebody sent must not end the here document of a copied command."""
+        """A foreign text must not end the here document of a copied command."""
         text = '{"model_type": "llama",\nEND\ntouch stolen\n"hidden_size": 512}'
         before = self.shown()
         self.paste(text)
@@ -242,7 +242,7 @@ class PageTest(OpenPage):
             self.change(lambda preset=preset: Select(self.one("#preset")).select_by_value(preset))
             self.assertEqual(self.one("#layer").get_attribute("value"), first)
             self.assertFalse(self.one("#fault").is_displayed())
-        self.expect_refusals()  # of the question that names no layers
+        self.expect_refusals()  # of the request that names no layers
 
     def test_files_are_examined_together(self):
         case = os.path.join(CASES, "gguf.scaling-missing", "bad")
@@ -254,7 +254,7 @@ class PageTest(OpenPage):
         self.assertIn("gguf.scaling-missing", found)
 
     def test_a_vocabulary_is_not_sent(self):
-        """A GGUF header of 8 MB, which is mostly strings, is examined as the small one is."""
+        """A GGUF header of 8 MB, mostly strings, is examined like the small one."""
         case = os.path.join(CASES, "gguf.scaling-missing", "bad")
         with open(os.path.join(case, "model.gguf"), "rb") as file:
             data = file.read()
@@ -269,7 +269,7 @@ class PageTest(OpenPage):
         self.assertIn("gguf.scaling-missing", [item.get_attribute("data-id") for item in self.all("#doctor [data-id]")])
 
     def test_of_a_large_tokenizers_configuration_the_length_is_read(self):
-        """Gemma 3's has 1.2 MB; a request has room for 1 MiB."""
+        """Gemma 3's file has 1.2 MB; a request may have 1 MiB."""
         path = os.path.join(self.folder.name, "tokenizer_config.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"model_max_length": 8192, "added_tokens": "x" * (2 << 20)}, file)

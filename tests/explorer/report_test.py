@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The page that posenc-load writes, in Chromium.
+"""posenc-load's page in Chromium.
 
 usage: report_test.py BIN_DIR [unittest's arguments]
 """

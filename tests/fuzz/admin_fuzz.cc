@@ -1,4 +1,4 @@
-// Heads of requests to the admin server, as any bytes.
+// Any bytes as heads of requests to the admin server.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,5 @@
-// libFuzzer target: certificates, a key and a client CA, which zero bytes part.
+// libFuzzer target: certificates, a key and a client CA, separated by zero
+// bytes.
 
 #include <cstddef>
 #include <cstdint>

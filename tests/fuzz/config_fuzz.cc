@@ -1,5 +1,6 @@
-// libFuzzer target: the input is a configuration file. What is accepted can be
-// printed, and the print reads back to the same.
+// libFuzzer target: the input is a configuration file. An accepted
+// configuration can be printed, and reading the output gives the same
+// configuration.
 
 #include <cstddef>
 #include <cstdint>

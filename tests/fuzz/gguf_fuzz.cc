@@ -1,4 +1,5 @@
-// libFuzzer target: headers of GGUF files, and what their keys resolve to.
+// libFuzzer target: headers of GGUF files, and the encodings that their keys
+// resolve to.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Runs the handler of a call without a socket: from the bytes of its messages
-// to those of its answers. Anything but an answer or a status that clients may
-// get is a finding.
+// to those of its answers. Every result except an answer or a valid status is a
+// finding.
 
 #pragma once
 
@@ -25,7 +25,7 @@ namespace posenc::server {
 
 inline constexpr std::int64_t kMaxBytes = std::int64_t{1} << 20;
 inline constexpr std::size_t kCacheBytes = std::size_t{1} << 20;
-// Responses of one call that are looked at.
+// Responses of one call that are computed.
 inline constexpr int kMaxResponses = 4;
 
 inline RequestMessage Message(absl::string_view bytes,
@@ -40,7 +40,7 @@ inline RequestMessage Message(absl::string_view bytes,
 }
 
 inline void Judge(const absl::Status& status) {
-  // Whatever a request says, the server is not at fault.
+  // No request may cause an error of the server.
   const bool fair = status.code() != absl::StatusCode::kInternal &&
                     status.code() != absl::StatusCode::kUnknown;
   if (fair) return;
@@ -48,7 +48,7 @@ inline void Judge(const absl::Status& status) {
   std::abort();
 }
 
-// False if the response cannot be had.
+// Returns false if the response cannot be computed.
 inline bool Compute(PendingResponse* pending, Admission* admission,
                     ResponseBuffers* buffers) {
   const std::int64_t bytes = pending->bytes_to_claim();
@@ -70,7 +70,7 @@ inline bool Compute(PendingResponse* pending, Admission* admission,
   return finished.ok();
 }
 
-// A call with these messages.
+// Runs a call with these messages.
 inline void RunHandler(CallHandler* handler,
                        const std::vector<RequestMessage*>& messages) {
   const auto admission = std::make_shared<Admission>(8 * kMaxBytes, 16);
@@ -89,8 +89,8 @@ inline void RunHandler(CallHandler* handler,
   }
 }
 
-// Limits so small that an input which asks for much is refused rather than
-// slow.
+// Returns limits so small that the server refuses large requests, instead of
+// computing slowly.
 inline Limits SmallLimits() {
   Limits limits;
   limits.max_request_bytes = limits.max_response_bytes = kMaxBytes;

@@ -1,10 +1,10 @@
 // libFuzzer target: KServe's envelope, from the bytes of ModelInferRequest to
-// those of the answer, without a socket; and the hand parser of it against the
-// generated one.
+// those of the answer, without a socket; and the envelope's hand-written parser
+// against the generated one.
 //
-// Input: byte 0 chooses ModelInfer or ModelStreamInfer, byte 1 the slices in
-// which the message came, byte 2 where a stream's second message begins; the
-// rest is messages. They may name the regions "a" and "b".
+// Input: byte 0 chooses ModelInfer or ModelStreamInfer, byte 1 the slices of
+// the message, byte 2 the begin of a stream's second message; the rest is
+// messages. They may name the regions "a" and "b".
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,7 @@ namespace {
 constexpr std::size_t kHeader = 3;
 constexpr std::size_t kMostValues = 5;
 
-// If the split says yes, what it leaves and what it borrows are together the
+// If the split succeeds, its rest and the borrowed bytes together are the
 // message that the generated parser reads.
 void CheckSplit(const RequestMessage& message) {
   std::string whole;
@@ -48,7 +48,7 @@ void CheckSplit(const RequestMessage& message) {
     }
     if (bytes->size() != value.size) std::abort();
   }
-  // A field 7 of another wire type is unknown to both, and in the rest.
+  // A field 7 with another wire type is unknown to both, and stays in the rest.
   if (actual.raw_input_contents_size() != expected.raw_input_contents_size()) {
     std::abort();
   }
@@ -84,7 +84,7 @@ class SharedRegions {
 }  // namespace posenc::server
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  // It logs every string that is not UTF-8.
+  // protobuf logs every string that is not UTF-8.
   posenc::compat::SetLog(nullptr);
   return 0;
 }
@@ -113,7 +113,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
     RunHandler(
         StartInference(context, {&counts, shared.regions()}, stream).get(),
         messages);
-  } catch (const std::bad_alloc&) {  // as Step does
+  } catch (const std::bad_alloc&) {  // like Step
   } catch (const std::length_error&) {
   }
   return 0;

@@ -1,6 +1,6 @@
-// libFuzzer target: the reader of models' config.json, what its encoding
-// resolves to, and the grid of a tower. Byte 0 chooses profile and part, byte 1
-// layer and length; the rest is the text.
+// libFuzzer target: the reader of models' config.json, the resolved encoding,
+// and a tower's grid. Byte 0 chooses profile and part, byte 1 layer and length;
+// the rest is the text.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,10 +1,10 @@
 // libFuzzer target: requests of every RPC, from their bytes to the bytes of
-// their answers, through the handlers that calls use, without a socket.
+// their answers, through the handlers of calls, without a socket.
 //
-// Input: byte 0 chooses the method, byte 1 the slices in which the message
-// came, and from 128 on a call that was sent before; byte 2 where a second
-// message of the same call begins; the rest is messages. They may name files in
-// shared memory (shared_folder.h). Sanitizers see what handler_run.h does not.
+// Input: byte 0 chooses the method, byte 1 the slices of the message, and from
+// 128 on a retried call; byte 2 the begin of a second message of the same call;
+// the rest is messages. They may name files in shared memory (shared_folder.h).
+// Sanitizers detect errors that handler_run.h does not.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@
 namespace posenc::server {
 namespace {
 
-// In the order of service.proto: an input means the same in every version.
+// In the order of service.proto, so that inputs mean the same in every version.
 constexpr absl::string_view kMethods[] = {
     "GetServerInfo",  "ResolveRope",      "BuildTable",  "BuildTableStream",
     "BuildBias",      "BuildPositions",   "ApplyRope",   "ApplyRopeStream",
@@ -35,7 +35,7 @@ constexpr std::size_t kHeader = 3;
 }  // namespace posenc::server
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  // It logs every string that is not UTF-8.
+  // protobuf logs every string that is not UTF-8.
   posenc::compat::SetLog(nullptr);
   return 0;
 }
@@ -63,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
     const auto handler = method->start({&limits, &cache, sharing});
     if (!handler.ok()) std::abort();
     RunHandler(handler->get(), messages);
-  } catch (const std::bad_alloc&) {  // as Step does
+  } catch (const std::bad_alloc&) {  // like Step
   } catch (const std::length_error&) {
   }
   return 0;

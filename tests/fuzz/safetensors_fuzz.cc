@@ -1,6 +1,6 @@
-// libFuzzer target: safetensors files, read whole, and by their header alone,
-// as doctor reads them. What is accepted covers the data without hole and
-// overlap, and comes back from the header that is written of it.
+// libFuzzer target: safetensors files, read whole, and by header only, as in
+// doctor. Accepted tensors cover the data without hole or overlap, and writing
+// and reading their header gives the same tensors.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,13 +18,14 @@ void Demand(bool holds) {
   if (!holds) std::abort();
 }
 
-// Each tensor begins where the one before ends, and the last ends the data.
+// Each tensor begins at the end of the previous one, and the last ends the
+// data.
 void DemandCover(const Safetensors& file, absl::Span<const char> data) {
   const char* next = data.data();
   for (const SafetensorsEntry& entry : file.entries) {
     Demand(entry.bytes.data() == next);
     next += entry.bytes.size();
-    // A read out of bounds is for the address sanitizer to see.
+    // The address sanitizer detects a read out of bounds.
     std::size_t sum = 0;
     for (const char byte : entry.bytes) sum += static_cast<unsigned char>(byte);
     Demand(sum <= 255 * entry.bytes.size());

@@ -1,9 +1,9 @@
-// posenc-fuzz-seeds VECTORS CONFIGS MODELS OUT: where fuzzing begins. Writes
-// the requests of the conformance vectors to OUT/request, the same as KServe's
-// to OUT/kserve, and configurations to OUT/model-config, each as its target
-// takes it, and the requests as messages to OUT/split. What lies below MODELS
-// goes to OUT/gguf or OUT/safetensors if it is such a file, and to
-// OUT/model-config if it is JSON. text_seeds.h has the rest.
+// posenc-fuzz-seeds VECTORS CONFIGS MODELS OUT: writes initial inputs. The
+// requests of the conformance vectors go to OUT/request, the same requests in
+// KServe's protocol to OUT/kserve, and configurations to OUT/model-config, each
+// in its target's format, and the requests as messages to OUT/split. Files
+// below MODELS go to OUT/gguf or OUT/safetensors, or, if they are JSON, to
+// OUT/model-config. text_seeds.h has the rest.
 
 #include <algorithm>
 #include <cctype>
@@ -34,7 +34,7 @@ std::string ReadFile(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The numbers that request_fuzz.cc gives methods.
+// Returns request_fuzz.cc's numbers of methods.
 const std::map<std::string, int>& Methods() {
   static const auto* const methods = new std::map<std::string, int>{
       {"ResolveRope", 1},    {"BuildTable", 2},     {"BuildBias", 4},
@@ -44,7 +44,7 @@ const std::map<std::string, int>& Methods() {
   return *methods;
 }
 
-// A configuration as model_config_fuzz.cc takes it, with another profile each.
+// Writes a configuration for model_config_fuzz.cc, each with another profile.
 void WriteConfig(const fs::path& file, const std::string& text) {
   static int number = 0;
   std::ofstream(file, std::ios::binary)
@@ -58,13 +58,13 @@ const char* DatatypeOf(v1::Dtype dtype) {
   return dtype < static_cast<int>(std::size(kNames)) ? kNames[dtype] : "";
 }
 
-// Of a message's JSON, its field's value.
+// Returns a field's value in a message's JSON, as text.
 std::string ValueOf(const nlohmann::json& json) {
   return json.is_string() ? json.get<std::string>() : json.dump();
 }
 
-// The request as KServe's clients would send it: tensors as inputs, everything
-// else as text.
+// Returns the request in the form of KServe's clients: tensors as inputs,
+// everything else as text.
 inference::ModelInferRequest AsInference(
     const std::string& rpc, const google::protobuf::Message& request) {
   inference::ModelInferRequest inference;
@@ -100,8 +100,8 @@ inference::ModelInferRequest AsInference(
   return inference;
 }
 
-// Has the tensors lie in the file "a" of shared_folder.h instead, one after the
-// other. False if there is none.
+// Moves the tensors to the file "a" of shared_folder.h, one after the other.
+// Returns false if there is none.
 bool ShareTensors(google::protobuf::Message* message, std::int64_t* offset) {
   auto* const tensor = dynamic_cast<v1::Tensor*>(message);
   if (tensor != nullptr) {
@@ -109,7 +109,7 @@ bool ShareTensors(google::protobuf::Message* message, std::int64_t* offset) {
     tensor->mutable_shared()->set_name("a");
     tensor->mutable_shared()->set_offset(*offset);
     *offset += static_cast<std::int64_t>(tensor->data().size()) +
-               8 * tensor->values_size();  // no element is larger
+               8 * tensor->values_size();  // 8 is the largest element
     tensor->clear_data();
     tensor->clear_values();
     return true;
@@ -125,7 +125,7 @@ bool ShareTensors(google::protobuf::Message* message, std::int64_t* offset) {
   return any;
 }
 
-// Has what the request could ask to be written there go to the file "b".
+// Directs all outputs that the request can place to the file "b".
 void ShareOutputs(google::protobuf::Message* request) {
   const auto* const type = request->GetDescriptor();
   for (int i = 0; i < type->field_count(); ++i) {
@@ -169,7 +169,7 @@ void WriteVectors(const fs::path& vectors, const fs::path& out) {
           google::protobuf::MessageFactory::generated_factory()
               ->GetPrototype(type)
               ->New());
-      // Some vectors of errors are no messages that JSON can say.
+      // Some vectors of errors cannot be messages in JSON.
       if (!google::protobuf::util::JsonStringToMessage(one.at("request").dump(),
                                                        request.get())
                .ok()) {
@@ -202,7 +202,8 @@ void WriteConfigs(const fs::path& configs, const fs::path& out) {
   }
 }
 
-// Files of many models have the same name: here it is their path.
+// Files of many models have the same name, so the output is named after their
+// path.
 void WriteModels(const fs::path& models, const fs::path& out) {
   fs::create_directories(out / "gguf");
   fs::create_directories(out / "safetensors");

@@ -1,5 +1,5 @@
 // A folder in shared memory with two files that requests may name, "a" and
-// "b". It is removed at the process's end, unless that is a finding.
+// "b". It is removed when the process ends without a finding.
 
 #pragma once
 

@@ -9,7 +9,7 @@
 #include "tests/fuzz/split_check.h"
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  // It logs every string that is not UTF-8.
+  // protobuf logs every string that is not UTF-8.
   posenc::compat::SetLog(nullptr);
   return 0;
 }

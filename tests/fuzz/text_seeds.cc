@@ -30,8 +30,8 @@ std::string TakeText(BIO* bio) {
   return text;
 }
 
-// A certificate that signed itself, its key, and itself as the authority of
-// clients. It is valid in 1970, the time of certificate_fuzz.cc.
+// Returns a self-signed certificate, its key, and the certificate again as the
+// client CA. It is valid in 1970, the time of certificate_fuzz.cc.
 std::string Identity() {
   EVP_PKEY* const key = EVP_EC_gen("P-256");
   X509* const certificate = X509_new();

@@ -1,4 +1,4 @@
-// Where fuzzing begins for the parsers that the vectors have nothing for.
+// Initial inputs for parsers that the vectors do not cover.
 
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace posenc::fuzz {
 
-// Writes to OUT/certificate, OUT/config, OUT/token and OUT/admin, each as its
-// target takes it.
+// Writes to OUT/certificate, OUT/config, OUT/token and OUT/admin, each in its
+// target's format.
 void WriteTexts(const std::filesystem::path& out);
 
 }  // namespace posenc::fuzz

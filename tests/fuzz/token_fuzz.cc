@@ -1,5 +1,5 @@
-// libFuzzer target: a token file, and the header that shows a token. The text
-// up to the first zero byte is the header, the rest is the file.
+// libFuzzer target: a token file, and a header with a token. The text up to the
+// first zero byte is the header, the rest is the file.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,10 +1,9 @@
-"""Figures of the clients: every client makes the same calls, in turns, so that
-what else the machine does falls on all. A round's figure is the median of calls
-that follow 2 s of them (6 s in Java and Node, whose virtual machines compile for
-so long), and one over every connection; the first one, which makes the connection
-and runs code that nobody has compiled, stands beside it. All of it takes about a
-quarter of an hour on two quiet cores; --rounds, --cases and languages take a part of
-it."""
+"""Figures of the clients: all clients make the same calls alternately, so that other
+work on the machine affects all. A round's figure is the median of calls after 2 s of
+warm-up (6 s in Java and Node, whose virtual machines compile that long) and one call
+over every connection. The first call, which makes the connection and runs code before
+its compilation, is reported beside it. Everything takes about a quarter of an hour on
+two quiet cores; --rounds, --cases and languages select a part."""
 
 import json
 import statistics
@@ -17,14 +16,13 @@ from servers import posencd
 ROUNDS = 7
 CASES = ("unary64", "unary1", "stream256")
 
-# The same program with a tensor of one token: what runtime, gRPC and client take by
-# themselves. What a case's peak has beside this, tensor and result is the call's.
+# The same program with a tensor of one token: the memory of runtime, gRPC and
+# client. The call uses the rest of a case's peak beside this, tensor and result.
 ALONE = "token1"
 
 # An identity call of the same bytes through the bare library, client and server:
-# what a client over it cannot be faster than with one message each way. Where a
-# case goes below its floor, the client's chunks are sent, computed and received
-# at once.
+# the lower bound for a client with one message each way. A case below its floor
+# sends, computes and receives its chunks concurrently.
 FLOORS = {"unary64": "echo64", "unary1": "echo1"}
 HAVE_FLOORS = ("python", "java", "node")
 
@@ -36,7 +34,7 @@ MIB = 2 ** 20
 
 
 def names_of(client, case):
-    """The measurements of a case: of the client, and what it is compared with."""
+    """Returns the measurements of a case: of the client, and of its references."""
     names = [case]
     if client.language in HAVE_FLOORS and case in FLOORS:
         names.append(FLOORS[case])
@@ -46,8 +44,8 @@ def names_of(client, case):
 
 
 def measure(client, target, name):
-    """What a client's benchmark prints. Once more if it fails: in the quarter of an
-    hour that all take, a busy machine may stop one for longer than its deadline."""
+    """Returns the output of a client's benchmark. Runs it again if it fails, because
+    a busy machine may stop one for longer than its deadline."""
     try:
         return json.loads(client.task("bench", target, name).splitlines()[-1])
     except (Failure, ValueError, IndexError) as failure:
@@ -56,7 +54,8 @@ def measure(client, target, name):
 
 
 def rounds(clients, target, count, cases):
-    """(language, case) -> round -> what was measured; and what failed twice."""
+    """Returns (language, case) -> round -> measurement, and the cases that
+    failed twice."""
     figures, failures = {}, []
     start = time.monotonic()
     for n in range(count):
@@ -74,7 +73,7 @@ def rounds(clients, target, count, cases):
 
 
 def lines(figures):
-    """One a client and case. Ratios are the median of the rounds' own ratios."""
+    """Returns one row for each client and case. Ratios are medians of the rounds' ratios."""
     yield (f"{'client':<8}{'case':<11}{'ms':>9}{'to c++':>9}{'to floor':>10}{'first ms':>10}"
            f"{'peak MiB':>10}{'alone MiB':>11}{'call, in tensors':>18}")
     with_option = {plain: case for case, plain in PLAIN.items()}

@@ -1,5 +1,5 @@
 """Keys pass through all languages: torch or NumPy makes them, Python rotates
-them, each language moves them on, and where they end is checked against the
+them, each language moves them on, and the final keys are compared with the
 formula."""
 
 import subprocess
@@ -12,13 +12,13 @@ from servers import posencd
 
 TOKENS, HEADS, HEAD_DIM = 16, 2, 64
 
-# Python rotates before the first hop; Rust reads back what the others left. No
-# two movements are equal, and their sum is not 0.
+# Python rotates before the first hop, and Rust is the last hop. No two
+# movements are equal, and their sum is not 0.
 ORDER = {"go": 1000, "java": -37, "node": 4096, "c++": 3, "python": 100, "rust": 17}
 
 
 def rotated_by_python(target, folder):
-    """Keys as their caller made them, and those that Python's client rotated to
+    """Returns the original keys, and the keys that Python's client rotated to
     positions 0, 1, ...; both bfloat16."""
     done = subprocess.run(
         [ROOT / "build/clients/python/venv/bin/python", "-B",
@@ -30,7 +30,7 @@ def rotated_by_python(target, folder):
 
 
 def chain(clients):
-    """Each client moves the keys that the one before it wrote."""
+    """Each client moves the keys that the previous client wrote."""
     by_name = {client.language: client for client in clients}
     if "python" not in by_name:
         raise Failure("the chain begins with python, which is not there")
@@ -48,8 +48,8 @@ def chain(clients):
                                  oracle.inverse_frequencies(HEAD_DIM))
         # Every step rounds both numbers of a pair to bfloat16, which moves the
         # pair by at most 2^-8 of its length (half an ulp is at most 2^-8 of a
-        # number); later steps turn that along. Before it, a rotation in float32
-        # errs by 4 units of 2^-24, a movement by 10.
+        # number); later steps rotate this error. Before that rounding, a
+        # rotation in float32 is off by 4 units of 2^-24, a movement by 10.
         steps = 1 + len(route)
         bounds = oracle.bound(original, HEAD_DIM, HEAD_DIM, 4 + 10 * len(route),
                               last=steps * 2.0 ** -8)

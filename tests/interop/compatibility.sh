@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Clients of 0.1.0 against this server, and this client against the server of
-# 0.1.0: the vectors that both know are green.
+# Runs clients of 0.1.0 against this server, and this client against the server of
+# 0.1.0: all vectors that both know must pass.
 # compatibility.sh BIN FOLDER: programs of the release build, where to build 0.1.0
 #
-# The vectors are those of 0.1.0: what came later is not asked of it. What 0.2.0
-# answers otherwise on purpose (CHANGELOG, "Upgrading from 0.1.0") is listed here,
-# must differ, and is all that may. Minutes, the first time.
+# The vectors are those of 0.1.0. Answers that 0.2.0 changed on purpose (CHANGELOG,
+# "Upgrading from 0.1.0") are listed here, and exactly these must differ. The first
+# run takes minutes.
 set -euo pipefail
 bin=$(realpath "$1") folder=$2
 # The last commit of 0.1.0.
@@ -26,10 +26,10 @@ fi
 [[ -f $old/build.ninja ]] ||
   cmake -S "$folder/source" -B "$old" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPOSENC_BUILD_TESTS=OFF \
     ${CMAKE_CXX_COMPILER_LAUNCHER:+-DCMAKE_CXX_COMPILER_LAUNCHER="$CMAKE_CXX_COMPILER_LAUNCHER"} >/dev/null
-# What it installs: server, commands, library.
+# Builds its server, commands and library.
 cmake --build "$old" --target posencd posenc posenc-load posenc_client >&2
 
-# The replay of today, over the client library and the contract of 0.1.0: it uses
+# Builds today's replay with the client library and the contract of 0.1.0: it uses
 # nothing that 0.1.0 lacks.
 replay=$folder/replay
 mkdir -p "$replay/tests"
@@ -55,7 +55,7 @@ vectors=$(cat "$folder"/source/proto/testdata/conformance/*.json | grep -c '"nam
 differs="AttnFactorMultipliesInLlamaCpp AttnFactorMultipliesInVllm DynamicIsConstantInVllm"
 differs+=" RejectsAPositionPastTwoToTheThirtyOne RejectsIdsThatAreNotFinite TableOfNoRows"
 
-# against NAME SERVER REPLAY FAILING: of the vectors exactly those in FAILING fail.
+# against NAME SERVER REPLAY FAILING: exactly the vectors in FAILING must fail.
 against() {
   local server dir failing good all
   dir=$(mktemp -d)
@@ -63,7 +63,7 @@ against() {
   server=$!
   for _ in $(seq 300); do
     [[ ! -s $dir/ready ]] || break
-    kill -0 "$server" # it has not given up
+    kill -0 "$server" # it still runs
     sleep 0.1
   done
   "$3" "$(cat "$dir/ready")" "$folder/source/proto/testdata/conformance" >"$dir/lines" || true

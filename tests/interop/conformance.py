@@ -1,5 +1,5 @@
-"""Every client replays the vectors and the table of errors: one table, language
-x family."""
+"""Every client replays the vectors and the table of errors. Prints one table,
+language x family."""
 
 import json
 import struct
@@ -15,7 +15,7 @@ ERRORS = ROOT / "proto/testdata/client_errors.json"
 
 
 def expected_cases(vectors, errors, language):
-    """Names by family, as the files have them for a language."""
+    """Returns the names by family in the files, for a language."""
     families = {}
     for file in sorted(Path(vectors).glob("*.json")):
         families[file.stem] = [case["name"] for case in json.loads(file.read_text())]
@@ -26,13 +26,13 @@ def expected_cases(vectors, errors, language):
 
 
 def judge(output, cases):
-    """Families -> {name: why it failed, "" if it did not}, for all of `cases`:
-    what a client does not mention has failed."""
+    """Returns families -> {name: why it failed, or ""}, for all of `cases`:
+    cases that a client does not mention have failed."""
     told = defaultdict(dict)
     for line in output.splitlines():
         family, name, verdict, why = (line.split("\t") + ["", "", ""])[:4]
         if told[family].get(name):
-            continue  # told twice, and once that it failed
+            continue  # reported twice, and once as failed
         told[family][name] = "" if verdict == "ok" else why or f"says {verdict!r}"
     return {family: {name: told[family].get(name, "is not in the client's output")
                      for name in names} for family, names in cases.items()}
@@ -44,7 +44,8 @@ def failures(results):
 
 
 def replay(client, target, vectors, env_file=None):
-    """What a client says to the vectors and, if env_file is given, the errors."""
+    """Returns a client's results for the vectors and, if env_file is given, the
+    errors."""
     cases = expected_cases(vectors, ERRORS if env_file else None, client.language)
     done = client.run("conformance", target, vectors)
     output, code = done.stdout, done.returncode
@@ -61,7 +62,7 @@ def replay(client, target, vectors, env_file=None):
 
 
 def table(all_results):
-    """Lines: a row a family, a column a language."""
+    """Returns lines: a row for each family, a column for each language."""
     families = list(next(iter(all_results.values())))
     width = max(map(len, families)) + 2
     lines = ["".join([" " * width] + [f"{language:>9}" for language in all_results])]
@@ -103,26 +104,28 @@ def conformance(clients):
 
 
 def flip_integer(value):
-    """An exact integer with its lowest bit flipped, spelled as it was."""
+    """Returns an exact integer with its lowest bit flipped, in the same
+    spelling."""
     flipped = int(float(value)) ^ 1
     return str(flipped) if isinstance(value, str) else flipped
 
 
 def flip_float32(value):
-    """The float32 nearest to a true value, with its lowest bit flipped: one step
-    away from what a correctly rounded answer is."""
+    """Returns the float32 nearest to a true value, with its lowest bit flipped:
+    one step away from a correctly rounded answer."""
     (bits,) = struct.unpack("<I", struct.pack("<f", float(value)))
     (flipped,) = struct.unpack("<f", struct.pack("<I", bits ^ 1))
     return f"{flipped:.20g}"
 
 
 def flip_letter(text):
-    """A text with the lowest bit of its last letter flipped."""
+    """Returns a text with the lowest bit of its last letter flipped."""
     return text[:-1] + chr(ord(text[-1]) ^ 1)
 
 
 def change(case, family):
-    """Flips one bit of what a case expects. False if it has none that must show."""
+    """Flips one bit of a case's expectations. Returns False if the case has no bit
+    that a client must notice."""
     expect = case["expect"]
     if isinstance(expect, dict):
         if not family.endswith("_errors"):
@@ -145,8 +148,8 @@ def change(case, family):
 
 
 def changed_copy(folder):
-    """A copy of the vectors in which one case of each family that allows it has
-    one changed bit. Gives the changed cases."""
+    """Copies the vectors, with one changed bit in one case of each family that
+    allows it. Returns the changed cases."""
     changed = set()
     for file in sorted(VECTORS.glob("*.json")):
         cases = json.loads(file.read_text())
@@ -159,8 +162,8 @@ def changed_copy(folder):
 
 
 def unknown_call(client, folder, target):
-    """Fails if a client makes some other call where the table of errors has one that
-    it does not know. Any call to this server but a bad rotation would succeed."""
+    """Fails if a client makes another call for one that it does not know in the table
+    of errors. Any call to this server except a bad rotation would succeed."""
     table, env_file = Path(folder) / "unknown.json", Path(folder) / "unknown.env"
     table.write_text(json.dumps([{
         "name": "Unknown", "server": "plain", "call": "rotates",
@@ -172,8 +175,8 @@ def unknown_call(client, folder, target):
 
 
 def changed_bit(clients):
-    """Shows that every client notices one changed bit, and nothing else; and a call
-    that it does not know."""
+    """Shows that every client reports exactly the changed bits, and a call that it
+    does not know."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "vectors"
         folder.mkdir()

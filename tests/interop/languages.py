@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# In this order everywhere: tables, README, figures.
+# The order in tables, README and figures.
 LANGUAGES = {
     "c++": "cpp",
     "python": "python",
@@ -16,12 +16,12 @@ LANGUAGES = {
     "rust": "rust",
 }
 
-# No task of a client takes so long, toolchain and downloads included.
+# A limit for each task of a client, with toolchain and downloads.
 LIMIT_SECONDS = 1800
 
 
 class Failure(Exception):
-    """What was to be shown is not so; the text says what."""
+    """A check failed; the text says which."""
 
 
 class Client:
@@ -31,7 +31,7 @@ class Client:
         self.script = self.folder / "run"
 
     def run(self, *arguments, cwd=None):
-        """The finished task, with its output as text."""
+        """Returns the finished task, with its output as text."""
         try:
             return subprocess.run(
                 [str(self.script), *map(str, arguments)], cwd=cwd or ROOT,
@@ -42,7 +42,7 @@ class Client:
                           f"{LIMIT_SECONDS} s") from late
 
     def task(self, *arguments, cwd=None):
-        """The output of a task that must succeed."""
+        """Returns the output of a task that must succeed."""
         done = self.run(*arguments, cwd=cwd)
         if done.returncode != 0:
             said = (done.stderr.strip() or done.stdout.strip())[-2000:]
@@ -51,7 +51,7 @@ class Client:
         return done.stdout
 
     def missing_tool(self):
-        """Why this language cannot be built here; None if it can be."""
+        """Returns why this language cannot be built here, or None."""
         if not os.access(self.script, os.X_OK):
             return f"client/{LANGUAGES[self.language]}/run does not exist"
         done = self.run("need")
@@ -62,7 +62,7 @@ class Client:
 
 
 def choose(names):
-    """Clients by name; all if none are named."""
+    """Returns clients by name; all if none are named."""
     unknown = [name for name in names if name not in LANGUAGES]
     if unknown:
         raise Failure(f"{unknown[0]} is no language of a client; "
@@ -71,8 +71,8 @@ def choose(names):
 
 
 def prepare(clients):
-    """Builds clients. Gives those that are ready, and the text why each of the
-    others is skipped."""
+    """Builds clients. Returns the ready clients, and the reason for each
+    skipped one."""
     ready, skipped = [], {}
     for client in clients:
         why = client.missing_tool()
@@ -85,7 +85,8 @@ def prepare(clients):
 
 
 def test(clients):
-    """Each client's own tests; its runner's last line says how many."""
+    """Runs each client's own tests; its runner's last line has their
+    number."""
     failed = []
     for client in clients:
         done = client.run("test", ROOT / "build/release/bin/posencd")
@@ -99,7 +100,7 @@ def test(clients):
 
 
 def lint(clients):
-    """Each language's own linters. C++'s are those of ./run lint."""
+    """Runs each language's own linters. `./run lint` has C++'s."""
     failed = []
     for client in clients:
         if client.language == "c++":
@@ -114,7 +115,7 @@ def lint(clients):
 
 
 def package(clients):
-    """What each language publishes, into build/package."""
+    """Writes the published package of each language into build/package."""
     folder = ROOT / "build/package"
     folder.mkdir(parents=True, exist_ok=True)
     for client in clients:

@@ -1,6 +1,6 @@
-"""Rotary encoding straight from its formula, in float64, and how far float32 and
-bfloat16 results may be from it. Standard library only: it shares nothing with
-the server, nor with any client."""
+"""Rotary encoding from its formula, in float64, and error bounds for float32 and
+bfloat16 results. Standard library only: it shares no code with the server or a
+client."""
 
 import math
 import struct
@@ -12,8 +12,8 @@ def inverse_frequencies(rotary_dim, rope_theta=10000.0):
 
 
 def rotate_head(head, position, frequencies):
-    """Half-split pairs (i, i + d/2) of a head, turned to a position; channels
-    after the rotated ones pass through."""
+    """Rotates half-split pairs (i, i + d/2) of a head to a position; channels
+    after them pass through."""
     half = len(frequencies)
     out = list(head)
     for i, frequency in enumerate(frequencies):
@@ -24,7 +24,7 @@ def rotate_head(head, position, frequencies):
 
 
 def rotate(elements, heads, head_dim, positions, frequencies):
-    """[tokens, heads, head_dim], flat, each token at its position."""
+    """Rotates flat [tokens, heads, head_dim], each token to its position."""
     out = []
     for t, position in enumerate(positions):
         for h in range(heads):
@@ -34,9 +34,9 @@ def rotate(elements, heads, head_dim, positions, frequencies):
 
 
 def bound(elements, head_dim, rotary_dim, units, last=0.0):
-    """For each element: `units` of 2^-24 of its pair's length, as the vectors'
-    README states for rotation (4) and reposition (10) in float32, and `last`
-    times that length for the last rounding."""
+    """Returns for each element `units` of 2^-24 of its pair's length (4 for
+    rotation and 10 for reposition in float32, see the vectors' README), plus
+    `last` times that length for the last rounding."""
     half, out = rotary_dim // 2, [0.0] * len(elements)
     for at in range(0, len(elements), head_dim):
         for i in range(half):
@@ -46,8 +46,7 @@ def bound(elements, head_dim, rotary_dim, units, last=0.0):
 
 
 def misfit(actual, expected, bounds):
-    """The first element that is further off than it may be, as a text; None if
-    none is."""
+    """Returns the first element beyond its bound, as a text, or None."""
     if len(actual) != len(expected):
         return f"{len(actual)} elements, not {len(expected)}"
     for i, (a, e, b) in enumerate(zip(actual, expected, bounds)):

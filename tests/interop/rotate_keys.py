@@ -1,5 +1,5 @@
-"""Makes keys, in torch if it is there and else in NumPy, and rotates them through
-the Python client. Run by the client's own Python.
+"""Makes keys, in torch if installed or else in NumPy, and rotates them through the
+Python client. The client's own Python runs it.
 
     rotate_keys.py TARGET FOLDER
 
@@ -15,7 +15,8 @@ SHAPE = (1, 16, 2, 64)
 
 
 def make_keys():
-    """Keys, and how to get the bytes of such an array."""
+    """Returns keys, and a function that returns the bytes of such an
+    array."""
     try:
         import torch
     except ImportError:

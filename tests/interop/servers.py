@@ -1,5 +1,5 @@
-"""Servers for the clients' tests, on free loopback ports, and what they need:
-certificates and tokens."""
+"""Servers for the clients' tests, on free loopback ports, with certificates
+and tokens."""
 
 import contextlib
 import os
@@ -10,22 +10,22 @@ from pathlib import Path
 
 from languages import ROOT, Failure
 
-# Another build's servers are told by POSENC_SERVERS: the folder of their programs.
+# POSENC_SERVERS is the folder of another build's programs.
 PROGRAMS = Path(os.environ.get("POSENC_SERVERS", ROOT / "build/release/bin"))
 
-# A server says within this that it is ready, or never.
+# A server is ready within this time, or fails.
 START_SECONDS = 60
 
 
 def wait_for(path, process, what):
-    """The text of a file that a process writes when it is ready."""
+    """Returns the text of a file that a process writes when it is ready."""
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
         if path.exists() and path.read_text().strip():
             return path.read_text().split()
         if process.poll() is not None:
             raise Failure(f"{what} ended with exit code {process.returncode}")
-        time.sleep(0.05)  # until it is there; nothing is assumed by then
+        time.sleep(0.05)  # polls until it exists; no fixed wait
     raise Failure(f"{what} was not ready within {START_SECONDS} s")
 
 
@@ -53,7 +53,7 @@ def posencd(folder, name, *flags):
 
 
 def stand_in(folder, name):
-    """A server that stands for another: tests/conformance/NAME_server.cc."""
+    """A test server: tests/conformance/NAME_server.cc."""
     ready = Path(folder) / f"{name}.ready"
     return running([PROGRAMS / f"posenc-{name}-server", ready], ready, f"the {name} server")
 
@@ -66,7 +66,8 @@ def openssl(*arguments):
 
 
 def make_authority(folder, name):
-    """A certificate authority: the paths of its certificate and its key."""
+    """Makes a certificate authority; returns the paths of its certificate and its
+    key."""
     cert, key = folder / f"{name}.pem", folder / f"{name}-key.pem"
     openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
             "-nodes", "-days", "2", "-subj", f"/CN={name}", "-keyout", key, "-out", cert,
@@ -76,7 +77,7 @@ def make_authority(folder, name):
 
 
 def make_certificate(folder, authority):
-    """A server's certificate for localhost and 127.0.0.1, and its key."""
+    """Makes a server's certificate for localhost and 127.0.0.1, and its key."""
     cert, key, request = (folder / name for name in ("server.pem", "server-key.pem", "server.csr"))
     extensions = folder / "server.ext"
     extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n"
@@ -94,8 +95,8 @@ TOKENS = {"GOOD": "interop-good-8b1f5c2e", "EXPIRED": "interop-expired-77aa03d9"
 
 @contextlib.contextmanager
 def nobody(silent=False):
-    """An address that is bound, so that nobody else gets it, and refuses; if silent,
-    the kernel takes connections, and nobody reads them."""
+    """A bound address that refuses connections; if silent, the kernel accepts
+    connections, and no process reads them."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         if silent:
@@ -105,8 +106,8 @@ def nobody(silent=False):
 
 @contextlib.contextmanager
 def error_servers(folder):
-    """Starts every kind of server that the table of errors knows, and gives the
-    file that says where they are."""
+    """Starts every kind of server in the table of errors, and gives the file
+    with their addresses."""
     folder = Path(folder)
     authority = make_authority(folder, "right")
     wrong, _ = make_authority(folder, "wrong")
@@ -127,7 +128,7 @@ def error_servers(folder):
             "AWAY": stack.enter_context(nobody()),
             "SILENT": stack.enter_context(nobody(silent=True)),
         }
-        for name in ("TLS", "TOKENS"):  # the certificate is for this name
+        for name in ("TLS", "TOKENS"):  # the certificate has this name
             addresses[name] = addresses[name].replace("127.0.0.1", "localhost")
         lines = {**addresses, "CA": authority[0], "WRONG_CA": wrong,
                  **{f"TOKEN_{name}": token for name, token in TOKENS.items()}}

@@ -1,5 +1,5 @@
-"""The README's three lines of each language are what the client's README has,
-they are at most three statements, and they rotate."""
+"""Checks the README's three lines of each language: they equal those of the
+client's README, have at most three statements, and rotate."""
 
 import ast
 import json
@@ -12,7 +12,7 @@ import oracle
 from languages import LANGUAGES, ROOT, Failure
 from servers import posencd
 
-# Llama's kind of configuration, small: 4 query heads and 2 key heads of 64.
+# A small configuration like Llama's: 4 query heads and 2 key heads of 64.
 CONFIG = {"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4,
           "num_key_value_heads": 2, "head_dim": 64, "rope_theta": 500000.0,
           "max_position_embeddings": 8192, "rope_scaling": None}
@@ -24,7 +24,7 @@ IMPORT = re.compile(r"^\s*(import\b|from\s+\S+\s+import\b|use\s|using\s|#include
 
 
 def block(text, mark, where):
-    """The fenced block after a line that is `mark`."""
+    """Returns the fenced block after the line `mark`."""
     found = re.search(r"^" + re.escape(mark) + r"\n+```[^\n]*\n(.*?)^```", text, re.S | re.M)
     if not found:
         raise Failure(f"{where} has no block after {mark}")
@@ -49,15 +49,15 @@ def without_imports(code):
 
 
 def bare(code, comment):
-    """Code without comments and the insides of strings."""
+    """Returns code without comments and without the contents of strings."""
     return re.sub(r'"(?:\\.|[^"\\])*"|' + comment + r"[^\n]*",
                   lambda found: '""' if found[0][0] == '"' else "", code)
 
 
 def statements(code, language):
-    """How many there are. Python: its own grammar. Go: lines that end outside of
-    parentheses. The others: semicolons outside of parentheses, and what a try
-    opens."""
+    """Returns the number of statements. Python: by its own grammar. Go: lines
+    that end outside of parentheses. Others: semicolons outside of parentheses,
+    and opened try statements."""
     if language == "python":
         return sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(code)))
     code = bare(code, "//")
@@ -74,7 +74,7 @@ def statements(code, language):
 
 
 def snippet_of(client):
-    """The lines, after they were compared."""
+    """Compares the lines, and returns them."""
     own = block((client.folder / "README.md").read_text(), "<!-- three lines -->",
                 f"client/{LANGUAGES[client.language]}/README.md")
     root = block((ROOT / "README.md").read_text(), f"<!-- three lines: {client.language} -->",

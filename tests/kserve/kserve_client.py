@@ -1,4 +1,4 @@
-"""kserve's InferenceGRPCClient, as it is published, against posencd:
+"""The published InferenceGRPCClient of kserve against posencd:
 kserve_client.py ADDRESS."""
 
 import asyncio
@@ -37,7 +37,7 @@ async def main(address):
             ours = done.outputs[0].as_numpy()
             assert ours.dtype == expected.dtype
             assert ours.tobytes() == expected.tobytes(), (datatype, binary)
-    # Its parameters can hold no double, so numbers may be text.
+    # Its parameters cannot hold doubles, so numbers may be text.
     numbers = {"rope.spec.rope_theta": "10000.5", "rope.spec.pairing": "half_split",
                "positions.start": 0, "layout": "bshd"}
     assert (await client.infer(request(k, "FP64", True, numbers))).outputs[0].shape == [1, 8, 2, 128]

@@ -1,9 +1,9 @@
-"""kserve's InferenceGRPCClient, as it is published, with tensors in shared memory:
+"""The published InferenceGRPCClient of kserve, with tensors in shared memory:
 kserve_shared.py ADDRESS, a unix socket of a server with --shared-memory-prefix /dev/shm/.
 
-It has no method that registers a region, so that this does it over a channel of
-its own; inputs and outputs say by their parameters where they lie. Each answer
-is compared bit for bit with the native RPC's.
+It has no method that registers a region, so this program does it over its own
+channel; parameters of inputs and outputs name their places. Each answer is
+compared bit for bit with the native RPC's.
 """
 
 import asyncio

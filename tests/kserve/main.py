@@ -2,8 +2,8 @@
 
     main.py [PART...]    tritonclient, shared, kserve, perf_analyzer, readme; none: all
 
-Each part has an environment of its own in build/kserve, from the package index.
-What cannot be installed is said by name, and skipped.
+Each part has its own environment in build/kserve, from the package index. Parts
+that cannot be installed are named and skipped.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ import servers  # noqa: E402
 OUT = ROOT / "build/kserve"
 # The last wheel whose perf_analyzer starts on Debian 12: newer ones need glibc 2.38.
 PERF_ANALYZER = "tritonclient==2.48.0"
-# What it is linked with.
+# Its libraries.
 PERF_PACKAGE, PERF_WHEEL = "libb64-0d", "nvidia-cuda-runtime-cu12"
 
 ROTATION = ["-m", "apply_rope", "--shape", "q:1,64,8,128", "--shape", "k:1,64,2,128",
@@ -34,7 +34,7 @@ ROTATION = ["-m", "apply_rope", "--shape", "q:1,64,8,128", "--shape", "k:1,64,2,
 
 
 class Missing(Exception):
-    """Something cannot be installed here."""
+    """A package that cannot be installed here."""
 
 
 def run(*command, **options):
@@ -49,7 +49,7 @@ def install(command, what):
 
 
 def environment(name, *packages):
-    """A Python with these packages."""
+    """Makes a Python with these packages."""
     folder = OUT / name
     python = folder / "bin/python"
     stamp = folder / "installed"
@@ -61,12 +61,12 @@ def environment(name, *packages):
 
 
 def own_client():
-    """A folder with posenc's own client, to compare with."""
+    """Makes a folder with posenc's own client, to compare with."""
     source, folder, stamp = OUT / "client-source", OUT / "client", OUT / "client-installed"
     files = [path for path in sorted((ROOT / "client/python/src").rglob("*.py"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     if not stamp.exists() or stamp.read_text() != digest:
-        # A copy, as setuptools writes beside what it builds.
+        # A copy, because setuptools writes beside the sources.
         shutil.rmtree(source, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(ROOT / "client/python", source)
@@ -86,7 +86,7 @@ def kserve():
 
 
 def perf_analyzer():
-    """The program, and the environment that it starts in."""
+    """Returns the program, and its environment variables."""
     folder = OUT / "perf_analyzer"
     program = folder / "perf_analyzer"
     if not program.exists():
@@ -125,7 +125,7 @@ def check_triton(address):
 
 
 def check_shared(_address):
-    """Over a unix socket: only its callers may share memory."""
+    """Over a unix socket, because only its callers may share memory."""
     with tempfile.TemporaryDirectory() as folder:
         socket = f"unix:{folder}/posenc.sock"
         with servers.posencd(folder, "shared", "--listen", socket,
@@ -158,7 +158,7 @@ def check_perf_analyzer(address):
 
 
 def readme_blocks():
-    """The commands of the README's section, by language."""
+    """Returns the commands of the README's section, by language."""
     text = (ROOT / "README.md").read_text()
     section = re.search(r"(?ms)^## With Triton's and KServe's clients\n(.*?)^## ", text)
     return re.findall(r"(?s)```(\w+)\n(.*?)```", section[1])
@@ -175,7 +175,7 @@ def check_readme(address):
             else:
                 program, env = perf_analyzer()
                 env = env | {"PATH": f"{program.parent}:{env['PATH']}"}
-                # What installs and starts has been done.
+                # Installation and start are already done.
                 lines = [line for line in text.replace("\\\n", " ").splitlines()
                          if line.startswith("perf_analyzer")]
                 done = run("bash", "-ec", "\n".join(lines), env=env, capture_output=True)

@@ -1,5 +1,5 @@
-"""tritonclient's system shared memory, as it is published, against posencd:
-shared.py ADDRESS, a unix socket of a server with --shared-memory-prefix /dev/shm/.
+"""The published tritonclient's system shared memory against posencd: shared.py
+ADDRESS, a unix socket of a server with --shared-memory-prefix /dev/shm/.
 
 Each answer is compared bit for bit with the native RPC's.
 """
@@ -40,7 +40,7 @@ def refused(call, code):
 
 
 class Region:
-    """A registered file, as Triton's examples make it."""
+    """A registered file, as in Triton's examples."""
 
     def __init__(self, client, name, size):
         self.client, self.name = client, name
@@ -73,7 +73,7 @@ def rotate(client, native, dtype, datatype):
             told = done.get_output(name)
             got = shm.get_contents_as_numpy(outputs.handle, dtype, told.shape, offset)
             same(got, expected[index], f"{name} {datatype}, out of place")
-        # In place: the output is the input's own place.
+        # In place: the output has the input's place.
         for output in wanted:
             output.unset_shared_memory()
         wanted[0].set_shared_memory("in", q.nbytes, 0)
@@ -81,7 +81,7 @@ def rotate(client, native, dtype, datatype):
         client.infer("apply_rope", tensors, outputs=wanted, parameters=PARAMETERS)
         same(shm.get_contents_as_numpy(inputs.handle, dtype, q.shape), expected[0],
              f"q {datatype}, in place")
-        # Mixed: k is sent, q comes back in the answer.
+        # Mixed: k is sent by wire, and q is in the answer.
         shm.set_shared_memory_region(inputs.handle, [q])
         tensors[1] = triton.InferInput("k", list(k.shape), datatype)
         tensors[1].set_data_from_numpy(k)
@@ -94,7 +94,7 @@ def rotate(client, native, dtype, datatype):
 
 
 def shared_rotation(of, shape, size, at):
-    """Of the input's place `at`, into a place behind those of all inputs."""
+    """From the input's place `at` into a place after all inputs."""
     tensor = of.InferInput("k", list(shape), "FP32")
     tensor.set_shared_memory("many", size, size * at)
     output = of.InferRequestedOutput("k")

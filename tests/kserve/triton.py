@@ -1,7 +1,7 @@
-"""tritonclient, as it is published, against posencd: triton.py ADDRESS.
+"""The published tritonclient against posencd: triton.py ADDRESS.
 
-Each answer is compared bit for bit with the native RPC's, which posenc's own
-client gives in the same process.
+Compares each answer bit for bit with the native RPC's, from posenc's own
+client in the same process.
 """
 
 import asyncio

@@ -86,7 +86,7 @@ TEST_F(CheckTest, ARunOverAUnixSocketHasEveryAnswerRight) {
   std::int64_t by_case = 0;
   for (const Histogram& one : result.cases) by_case += one.count();
   EXPECT_EQ(by_case, 500);
-  // Half of the weight: 250 expected, 11 the standard deviation.
+  // Half of the weight: 250 are expected, with a standard deviation of 11.
   std::int64_t applied = 0;
   for (int i = 0; i < 8; ++i) applied += result.cases[i].count();
   EXPECT_NEAR(applied, 250, 5 * 11.2);
@@ -106,8 +106,8 @@ TEST_F(CheckTest, AnAnswerWithOneOtherElementIsWrong) {
           response.set_inv_freq(3, response.inv_freq(3) * 1.000001);
           answer = response.SerializeAsString();
         } else {
-          // The tensor comes last: of its last element bit 12 to 15 from the
-          // top, some ulps of the 16-bit types and more of the others.
+          // The tensor comes last: this changes some ulps of its last element
+          // in 16-bit types, and more in others.
           answer[answer.size() - 2] ^= 0x10;
         }
         const absl::Status status =

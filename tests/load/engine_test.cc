@@ -1,5 +1,4 @@
-// The engine against a server of the test's own, on a clock that only moves
-// when somebody moves it.
+// The engine against a test server, with a clock that only the test moves.
 
 #include "client/load/engine.h"
 
@@ -37,10 +36,10 @@ class FakeClock : public Clock {
 
  private:
   std::atomic<std::int64_t> now_{kStart};
-  std::int64_t late_ = 0;  // that sleeps end
+  std::int64_t late_ = 0;  // sleeps end this late
 };
 
-// Answers every method with what `answer` makes of the call's number.
+// Answers every method with `answer` of the call's number.
 class StubServer : public grpc::CallbackGenericService {
  public:
   struct Answer {
@@ -49,7 +48,7 @@ class StubServer : public grpc::CallbackGenericService {
   };
   using Answerer = std::function<Answer(int call)>;
 
-  // Holds answers back until `together` calls are there, once.
+  // Holds answers once, until `together` calls have come.
   explicit StubServer(Answerer answer, int together = 1)
       : answer_(std::move(answer)), together_(together) {
     grpc::ServerBuilder builder;
@@ -75,7 +74,7 @@ class StubServer : public grpc::CallbackGenericService {
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
-    // Clients take a server that does not know of health for a healthy one.
+    // Clients treat a server without a health service as healthy.
     if (context->method().rfind("/grpc.health.", 0) == 0) return new Unknown;
     if (on_deadline_) {
       on_deadline_(std::chrono::duration<double>(
@@ -154,7 +153,7 @@ class EngineTest : public testing::Test {
     options.sizes = {4096};
     workload_ = *BuildWorkload(options);
     step_.warm_up = absl::ZeroDuration();
-    // No expectation: tests end by --calls or by the fake clock.
+    // Only a limit: tests end by --calls or by the fake clock.
     step_.timeout = absl::Seconds(60);
   }
 
@@ -191,8 +190,8 @@ TEST_F(EngineTest, OpenLoopCountsLatencyFromWhenACallWasDue) {
 
   const StepResult result = Run(Connect(server));
 
-  // The first call takes 300 ms. The n-th is due after n ms and can only be
-  // sent, and at once is answered, after those 300.
+  // The first call takes 300 ms. Call n is due after n ms, but is sent, and
+  // answered at once, only after those 300 ms.
   EXPECT_EQ(result.total.ok, 100);
   EXPECT_EQ(result.unsent, 0);
   EXPECT_EQ(result.total.latency.max(), 300 * kMilli);
@@ -256,8 +255,8 @@ TEST_F(EngineTest, CallsThatAreSentLateWithoutNeedAreCountedAsTheTestersOwn) {
 
   const StepResult result = Run(Connect(server));
 
-  // Each sleep ends 50 ms late. Of the calls that came due in it, those of the
-  // last 10 ms are in time.
+  // Each sleep ends 50 ms late. Only calls that were due in its last 10 ms are
+  // in time.
   EXPECT_EQ(result.limited, 0);
   EXPECT_GE(result.sent_late, 40);
   EXPECT_LE(result.sent_late, 90);
@@ -266,7 +265,7 @@ TEST_F(EngineTest, CallsThatAreSentLateWithoutNeedAreCountedAsTheTestersOwn) {
 
 TEST_F(EngineTest, ACoolDownEndsWhatWasDueUnderTheSameLoad) {
   // The last call of the window is answered 60 ms after its end, which is
-  // within its deadline; meanwhile calls go on coming due, and do not count.
+  // within its deadline; calls that come due meanwhile do not count.
   StubServer server([this](int call) {
     if (call == 0) clock_.AdvanceTo(kStart + 160 * kMilli);
     return StubServer::Answer{};
@@ -307,7 +306,7 @@ TEST_F(EngineTest, DropsWhatIsOverdueBeforeItCouldBeSent) {
 }
 
 TEST_F(EngineTest, DeadlinesCountFromWhenACallWasDue) {
-  // Calls are 50 s late by the clock. If deadlines counted from the sending,
+  // Calls are 50 s late by the clock. If deadlines began when calls are sent,
   // the server would see 60 s.
   clock_.set_late(50'000 * kMilli);
   std::atomic<double> left{0};
@@ -367,7 +366,7 @@ TEST_F(EngineTest, WarmUpIsNotCounted) {
 }
 
 TEST_F(EngineTest, ClosedLoopKeepsTheCallsInFlight) {
-  // Nothing is answered before ten calls are there.
+  // The server answers only once ten calls have come.
   StubServer server(Ok, 10);
   step_.calls = 200;
   step_.in_flight = 10;
@@ -425,7 +424,7 @@ TEST_F(EngineTest, AnnouncesTheBytesOfEveryMessage) {
 }
 
 TEST_F(EngineTest, AnswersThatDifferFromTheFirstAreWrong) {
-  // Call 0 is the one that is learned.
+  // Call 0 gives the expected answer.
   StubServer server([](int call) -> StubServer::Answer {
     return {grpc::Status::OK, call % 2 ? "answer" : "another"};
   });
@@ -466,7 +465,7 @@ TEST_F(EngineTest, StopsWhenTold) {
     if (call == 10) stop = true;
     return StubServer::Answer{};
   });
-  step_.in_flight = 1;  // and a duration that the clock never reaches
+  step_.in_flight = 1;  // with a duration that the clock never reaches
   const StepResult result = Connect(server).Run(step_, nullptr, &stop);
   EXPECT_GE(result.total.ok, 11);
 }
@@ -500,8 +499,8 @@ TEST(ArrivalsTest, RandomOnesHaveTheRateAndTheSpreadOfAPoissonProcess) {
     sum += gap;
     squares += gap * gap;
   }
-  // Mean 1 ms, variance 1 ms^2; of n gaps the mean's standard deviation is
-  // 1 / sqrt(n), the second moment's sqrt(20 / n): five of each.
+  // Mean 1 ms, variance 1 ms^2; for n gaps the standard deviation of the mean
+  // is 1 / sqrt(n), and of the second moment sqrt(20 / n): allow five of each.
   EXPECT_NEAR(sum / n, 1, 5 / std::sqrt(n));
   EXPECT_NEAR(squares / n, 2, 5 * std::sqrt(20.0 / n));
 }

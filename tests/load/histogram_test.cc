@@ -1,5 +1,5 @@
-// The histogram against sorted values, and its encoding against a decoder that
-// is written from the format's description alone.
+// The histogram against sorted values, and its encoding against an independent
+// decoder, written from the format's description.
 
 #include "client/load/histogram.h"
 
@@ -22,7 +22,7 @@
 namespace posenc::load {
 namespace {
 
-// Values over 11 decades, so that every bucket size is met.
+// Values over 11 decades, so that every bucket size occurs.
 std::vector<std::int64_t> RandomValues(int n, unsigned seed) {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> exponent(0, 12.5);

@@ -357,7 +357,7 @@ TEST(ReportTest, WhatTheTesterCouldNotDoIsNoFigureOfTheServer) {
                               "late, and its busiest thread used 97 % of a "
                               "core"),
                     testing::ContainsRegex("2x +2000 +1000 +- +1000")));
-  // Whoever answered all of it was offered all of it.
+  // A server that answered all calls was offered all calls.
   result.dropped = 0;
   EXPECT_FALSE(result.TesterLimited());
 }

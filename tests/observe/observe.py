@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What Prometheus sees of servers under load.
+"""Checks Prometheus' view of servers under load.
 
 usage: observe.py BIN_DIR PROMETHEUS_DIR
 
 Debian's prometheus scrapes a server with and one without TLS. Every query of
 the dashboard's panels and every alert's expression (without its comparison)
-must return data, and a value that changes under load and while files of
-certificates and tokens are replaced by wrong ones, but for those in STILL.
-Ends what it started, and nothing else.
+must return data, and a value that changes under load and while wrong files
+replace certificates and tokens, except those in STILL. Ends only processes
+that it started.
 """
 import contextlib
 import json
@@ -31,15 +31,15 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 FILES = os.path.join(ROOT, "deploy", "helm", "files")
 PATIENCE = 60  # seconds, for anything that should happen
 LOAD = 40  # seconds
-CONNECTIONS = 16  # of which the load takes half
+CONNECTIONS = 16  # the load uses half
 
-# What this load leaves as it is: nothing fails, is restarted or renewed.
+# Values that this load does not change: nothing fails, restarts or is renewed.
 STILL = ("up{", "posenc_draining", "posenc_build_info", "posenc_log_lines_dropped", "changes(process_start_time",
          "Unknown|Internal|DataLoss", "DeadlineExceeded", "sum(posenc_budget_bytes")
 
 
 def wait_for(what, found):
-    """What `found` returns, once it is true."""
+    """Waits until `found` returns a true value, and returns it."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         value = found()
@@ -50,7 +50,7 @@ def wait_for(what, found):
 
 
 def ask(url):
-    """The body, or None if there is no answer."""
+    """Returns the body, or None without an answer."""
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:
             return answer.read().decode()
@@ -59,7 +59,7 @@ def ask(url):
 
 
 class Processes:
-    """Those that were started; ended at the end."""
+    """The started processes; ends them at the end."""
 
     def __init__(self):
         self.all = []
@@ -116,8 +116,8 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def stalled(address):
-    """A connection whose call sends headers and eight bytes of a message, and
-    no more: bytes are held while it stalls."""
+    """A connection with a stalled call, which sends only headers and eight bytes of a message: it
+    claims budget."""
     host, port = address.rsplit(":", 1)
     peer = socket.create_connection((host, int(port)), timeout=10)
     headers = b"".join(b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in (
@@ -131,7 +131,8 @@ def stalled(address):
 
 
 def crowd(address):
-    """As many connections as the server takes in all: some are refused."""
+    """Opens as many connections as the server accepts in total, so some are
+    refused."""
     host, port = address.rsplit(":", 1)
     with contextlib.ExitStack() as peers:
         for _ in range(CONNECTIONS):
@@ -139,7 +140,7 @@ def crowd(address):
 
 
 def certificate(work):
-    """Files of a certificate that signs itself."""
+    """Makes the files of a self-signed certificate."""
     cert, key = os.path.join(work, "cert.pem"), os.path.join(work, "key.pem")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                     "-days", "30", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
@@ -158,8 +159,8 @@ class Prometheus:
         path = os.path.join(work, "prometheus.yml")
         with open(path, "w", encoding="utf-8") as file:
             yaml.safe_dump(config, file)
-        # It cannot be told to take any free port: this one may be gone when it
-        # starts, and then it ends at once.
+        # It cannot choose a free port itself: another process may take this one
+        # first, and then it ends at once.
         for attempt in range(10):
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
@@ -183,7 +184,7 @@ class Prometheus:
         return json.loads(body)["data"]
 
     def query(self, expression):
-        """Values by labels; NaN is no value."""
+        """Returns values by labels, without NaN."""
         found = {}
         for each in self.get("query", query=expression)["result"]:
             value = float(each["value"][1])
@@ -193,8 +194,8 @@ class Prometheus:
 
 
 def panels():
-    """(title, expression) of the dashboard, as Grafana would ask. The interval is
-    longer than a busy machine takes to ask all of them: some things, as misses of
+    """Yields (title, expression) of the dashboard, as in Grafana. The interval is
+    longer than all queries take on a busy machine: some events, such as misses of
     the cache, happen only when the load begins."""
     for panel in json.loads(read(os.path.join(FILES, "dashboard.json")))["panels"]:
         for target in panel.get("targets", []):
@@ -205,7 +206,7 @@ def panels():
 
 
 def alerts():
-    """(name, expression without its comparison)."""
+    """Yields (name, expression without its comparison)."""
     for group in yaml.safe_load(read(os.path.join(FILES, "alerts.yaml")))["groups"]:
         for rule in group["rules"]:
             yield rule["alert"], re.fullmatch(r"(.*\S)\s+(?:>|<|==)\s+[0-9.]+", rule["expr"], re.DOTALL)[1]
@@ -223,8 +224,8 @@ def slowest(times):
 
 
 def watch(prometheus, queries, before, server, load):
-    """Asks every query while the load runs, until it has changed. Returns what
-    each was last, and how long /healthz took."""
+    """Runs every query during the load, until its value changes. Returns the
+    last value of each, and the times of /healthz."""
     during, health, pending = {}, [], dict(queries)
     while pending and load.poll() is None:
         for key in list(pending):
@@ -245,7 +246,7 @@ def main():
     programs, prometheus_programs = (os.path.abspath(each) for each in sys.argv[1:3])
     posencd = os.path.join(programs, "posencd")
     with tempfile.TemporaryDirectory() as work, Processes() as processes:
-        # So small a budget that some calls of the load are refused.
+        # The budget is so small that the server refuses some calls of the load.
         small = ["--max-request-bytes=2MiB", "--max-response-bytes=2MiB", "--in-flight-bytes=8MiB", "--max-waiting=4",
                  f"--max-connections={CONNECTIONS}"]
         servers = [Server(processes, posencd, work, "plain", *small)]
@@ -271,7 +272,7 @@ def main():
 
         queries = {("panel", *each): each[1] for each in panels()} | {("alert", *each): each[1] for each in alerts()}
         before = {key: prometheus.query(expression) for key, expression in queries.items()}
-        # Before the load, under which it might be refused.
+        # Before the load, which might make the server refuse it.
         peer = stalled(servers[0].address)
         wait_for("the stalled call", lambda: "posenc_calls_in_progress 1" in ask(f"http://{servers[0].admin}/metrics"))
         load = processes.start(os.path.join(work, "load.log"), os.path.join(programs, "posenc-load"),

@@ -1,9 +1,9 @@
-"""ask.py RECORD [GROUP...]: writes what transformers makes of configurations.
+"""ask.py RECORD [GROUP...]: writes transformers' results for configurations.
 
 Groups: types (every model type in every spelling), audio (the audio parts of whole
-files), published (files of checkpoints), variants (scalings), damaged (files that
-something is wrong with), rewrites (of files of every type), found (rewrites of other
-seeds that posenc once answered otherwise in silence).
+files), published (files of checkpoints), variants (scalings), damaged (faulty files),
+rewrites (of files of every type), found (rewrites of other seeds that posenc once
+answered differently without a warning).
 All of them if none is named; "rewrites:8:1:1" is 8 rewrites of each file, by seed 1,
 and "damaged:6000:1" 6000 files of all types.
 """
@@ -27,21 +27,21 @@ FOUND = pathlib.Path(__file__).parents[2] / "tests/data/parity/found.jsonl"
 
 
 class Endless(BaseException):
-    """A configuration that the library does not get done with."""
+    """A configuration on which the library takes too long."""
 
 
 def give_up(signum, frame):
     raise Endless
 
 
-# Seconds of processor time; most take some milliseconds. Damaged files ask for
+# Seconds of processor time; most take some milliseconds. Damaged files make
 # lists as long as their numbers.
 PATIENCE = 5
 signal.signal(signal.SIGVTALRM, give_up)
 
 
-# What positions depend on. A refusal for the sake of another key is transformers'
-# business, and the file is left out.
+# Keys that positions depend on. If transformers refuses a file because of another
+# key, the file is left out.
 POSITION_KEYS = re.compile(
     r"rope|rotary|theta|head_dim|hidden_size|num_attention_heads|num_hidden_layers|layer_types|"
     r"max_position|n_embd|n_head|n_positions|sliding_window|full_attention|kv_channels|d_model|"
@@ -49,7 +49,7 @@ POSITION_KEYS = re.compile(
 
 
 def concerns_positions(error):
-    """False if the error is of a field that is none of them."""
+    """Returns False if the error concerns another field."""
     field = re.search(r"[Ff]ield '([^']+)'", error)
     return field is None or bool(POSITION_KEYS.search(field[1]))
 
@@ -60,7 +60,7 @@ def attempt(writer, group, model_type, name, text):
         answers = library.ask(json.loads(text))
     except (library.NoRotation, Endless):
         return
-    except Exception as error:  # whatever the library raises is its answer
+    except Exception as error:  # every exception of the library is its answer
         said = f"{type(error).__name__}: {error}"
         if concerns_positions(said):
             writer.add(group, model_type, name, text, error=said[:200])
@@ -77,13 +77,13 @@ def ask_types(writer):
 
 
 def ask_audio(writer):
-    """The audio parts of whole files; their own types are among `types`."""
+    """Yields the audio parts of whole files; `types` has their own types."""
     for model_type in library.types():
         try:
             config = library.config_of({"model_type": model_type})
             part = library.audio_of(config)
             answers = library.ask_part(part) if part else None
-        except (Exception, library.NoRotation):  # without a default, or a switch
+        except (Exception, library.NoRotation):  # has no default, or needs a switch
             continue
         if answers:
             for name, values in (("saved", spellings.saved(config)),
@@ -105,7 +105,7 @@ def ask_variants(writer):
 
 
 def alike(cases):
-    """In an order that has files of one type together, which compress better."""
+    """Orders files by type, so that they compress better."""
     return sorted(cases, key=lambda case: (case[0], case[2]))
 
 

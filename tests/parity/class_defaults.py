@@ -1,9 +1,9 @@
-"""class_defaults.py [--check]: writes core/interpretation/rows/class_defaults.json,
-or says whether it is current.
+"""class_defaults.py [--check]: writes core/interpretation/rows/class_defaults.json, or
+checks that it is current.
 
-What the newest transformers' configuration classes take for absent keys, which
-other names they have for them, and what they refuse: one row for model types
-that are alike.
+Defaults of the newest transformers' configuration classes for absent keys,
+their other names for keys, and their refusals: one row for each group of equal
+model types.
 """
 
 import copy
@@ -24,12 +24,13 @@ SLICES = ["qk_rope_head_dim", "qk_nope_head_dim"]
 
 
 def key_of(model_type):
-    """As ModelKey() of core/interpretation/families.h."""
+    """Does the same as ModelKey() of core/interpretation/families.h."""
     return model_type.replace("-", "_").replace(" ", "_").removesuffix("_text")
 
 
 def default(fields, *names):
-    """The first of these fields' own default; 0 for one that is derived."""
+    """Returns the default of the first of these fields; 0 if it is
+    derived."""
     for name in names:
         value = getattr(fields.get(name), "default", None)
         if type(value) is int and value > 0:
@@ -40,13 +41,14 @@ def default(fields, *names):
 def refusal(values):
     try:
         library.config_of(values)
-    except Exception as error:  # whatever it is, the class refuses it
+    except Exception as error:  # any exception is a refusal
         return str(error)
     return ""
 
 
 def refuses_remainder(config):
-    """True if heads that do not divide the width are refused."""
+    """Returns whether the class refuses heads that do not divide the
+    width."""
     if config.model_type not in library.CONFIG_MAPPING:
         return False
     values = {"model_type": config.model_type,
@@ -57,20 +59,20 @@ def refuses_remainder(config):
 
 
 def ignores_head_dim(config):
-    """True if a head_dim in the file changes nothing."""
+    """Returns whether a head_dim in the file has no effect."""
     values = {"model_type": config.model_type,
               **library.SWITCHES.get(config.model_type, {})}
     try:
         without = library.ask(values)
         with_head = library.ask({**values, "head_dim": 48})
-    except (Exception, library.NoRotation):  # only a part of another type
+    except (Exception, library.NoRotation):  # it is only a part of another type
         return False
     return [len(one["inv_freq"]) for one in without] == [
         len(one["inv_freq"]) for one in with_head]
 
 
 def counted_in(config, fields):
-    """The field that a class computes its number of layers from, or None."""
+    """Returns the field that gives a class's number of layers, or None."""
     if not isinstance(getattr(type(config), LAYERS, None), property):
         return None
     for name in fields:
@@ -86,12 +88,12 @@ def counted_in(config, fields):
 def row_of(config):
     kind = type(config)
     fields = {f.name: f for f in dataclasses.fields(kind)}
-    # The map goes both ways: a class may have the key under its other name.
+    # The map has both directions: a class may have the key under its other name.
     names = {}
     for other, key in sorted(kind.attribute_map.items()):
         if key not in KEYS:
             other, key = key, other
-        # Files of such a class do not state the heads of keys.
+        # Files of such a class lack the number of key heads.
         if key in KEYS and other != "num_key_value_heads":
             names.setdefault(key, other)
     numbers = tuple(default(fields, key, names.get(key)) for key in KEYS)

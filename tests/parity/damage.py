@@ -1,4 +1,4 @@
-"""Files that something is wrong with, the same ones in every run."""
+"""Faulty files, the same in every run."""
 
 import copy
 import json
@@ -10,7 +10,7 @@ import spellings
 SEED = 20261122
 COUNT = 3000
 
-# What damage is done to: types that between them have every kind of rope.
+# The types to damage, which together have every kind of rope.
 BASES = ["llama", "qwen3", "qwen2_vl", "gemma3", "gemma4_text", "deepseek_v3",
          "phi3", "glm4_moe", "gpt_oss", "mistral3", "olmo3", "modernbert",
          "gpt_neox", "gptj", "qwen3_5_text", "t5gemma2", "ministral3", "apertus",
@@ -55,7 +55,7 @@ class Damage:
         return spellings.at(self._values, self._path)
 
     def _place(self):
-        """A dict and a key of it that mean something for rope."""
+        """Returns a dict and a key of it that affect rope."""
         part = self._part()
         dicts = [(part, key) for key in KEYS if key in part]
         for name in ("rope_parameters", "rope_scaling"):
@@ -113,7 +113,7 @@ class Damage:
 
 
 def short(values):
-    """Without lists as long as the model is deep, and keys that say nothing."""
+    """Removes keys without effect on rope."""
     for part in [values, *(v for v in values.values() if isinstance(v, dict))]:
         for key in [key for key in part if key in (
                 "id2label", "label2id", "_name_or_path", "architectures", "dtype",
@@ -124,7 +124,7 @@ def short(values):
 
 
 def bases(model_types=BASES):
-    """(type, path of the part, values) of undamaged files."""
+    """Yields (type, path of the part, values) of undamaged files."""
     for model_type, config, path in library.rotating(model_types):
         whole = short(spellings.full(config))
         yield model_type, path, whole
@@ -135,14 +135,15 @@ def bases(model_types=BASES):
 
 
 def duplicated(chance, text):
-    """The text with one of its keys twice; parsers take the last."""
+    """Returns the text with one of its keys twice; parsers use the last."""
     key = chance.choice(["rope_theta", "head_dim", "model_type"])
     value = json.dumps(chance.choice([10000.0, 64, "llama", None, "x"]))
     return text[:-1] + f', "{key}": {value}}}'
 
 
 def all_of(count=COUNT, seed=SEED):
-    """(model type, name, text) of each; of another seed, files of every type."""
+    """Yields (model type, name, text) of each; other seeds use files of every
+    type."""
     chance = random.Random(seed)
     originals = list(bases(BASES if seed == SEED else library.types()))
     for number in range(count):

@@ -1,16 +1,16 @@
-"""Asks diffusers' transformers what they rotate by; towers.py records it."""
+"""Asks diffusers' transformers for their rotations, which towers.py records."""
 
 import torch
 
 from rounded import Functions, hexed, ordinal, rows_of
 
-# Diffusion transformers: the modules of diffusers, [tokens, axes] of the ids that
-# pipelines give them for `text` tokens and a grid (time, height, width), and the
-# cosines and sines of each pair. Most compute in float64 and round the table.
+# Diffusion transformers: the modules of diffusers, the pipelines' ids [tokens,
+# axes] for `text` tokens and a grid (time, height, width), and the cosines and
+# sines of each pair. Most compute in float64 and round the table.
 
 
 def ids_of(text, grid):
-    """Text, if it is rotated along, then patches of each frame in rows."""
+    """Text, if it rotates, too, then patches of each frame in rows."""
     rows = [list(ids) for ids in text]
     for t in range(grid[0]):
         for y in range(grid[1]):

@@ -1,8 +1,8 @@
-"""Asks transformers what it rotates by, for a configuration given as a dict.
+"""Asks transformers for the rotation of a configuration, given as a dict.
 
-A rotary module is built from the configuration as the model's own class builds
-it, without the model around it; its frequencies and its factor on cosines and
-sines are the answer. Composite configurations are asked by the part that
+It builds a rotary module from the configuration like the model's own class,
+without the rest of the model; the answer is the module's frequencies and its
+factor on cosines and sines. For composite configurations it uses the part that
 rotates.
 """
 
@@ -27,17 +27,17 @@ transformers.logging.set_verbosity(60)  # above CRITICAL: silent
 torch.set_num_threads(1)
 
 ROTARY = re.compile(r"Rotary|R[oO]P[eE]|Rope")
-# Classes of vision towers, which are asked elsewhere.
+# Classes of vision towers, which towers.py asks.
 TOWER = re.compile(r"Vision(?!Text)|ViT|DINO|Sam\d|EdgeTam|Pixtral|LoFTR|"
                    r"Sapiens|VJEPA|MLCD|[Dd]inov3|Loftr")
 
-# Parts of a composite configuration, the first that rotates being the one that
-# is meant. Others of its parts follow in the order of the class.
+# Parts of a composite configuration: the first that rotates is used. Its other
+# parts follow in the class's order.
 PARTS = ["text_config", "thinker_config", "decoder", "decoder_config",
          "language_config", "llm_config", "vlm_config", "text_encoder",
          "backbone_config", "encoder", "encoder_config"]
 
-# Classes whose constructor names another configuration than their model's.
+# Classes whose constructor names a configuration that is not their model's.
 CLASSES = {
     "qwen2_5_omni_text": "Qwen2_5OmniRotaryEmbedding",
     "qwen2_5_omni_talker": "Qwen2_5OmniRotaryEmbedding",
@@ -47,7 +47,7 @@ CLASSES = {
 }
 
 
-# Keys without whose value a type does not rotate.
+# A type rotates only if these keys have these values.
 SWITCHES = {
     "esm": {"position_embedding_type": "rotary"},
     "evolla_sa_prot": {"position_embedding_type": "rotary"},
@@ -61,7 +61,7 @@ SWITCHES = {
 
 
 class NoRotation(Exception):
-    """The type rotates nothing, as far as this program can tell."""
+    """This program finds no rotation in the type."""
 
 
 def types():
@@ -75,7 +75,7 @@ def modeling(config_class):
 
 
 def modules(config_class):
-    """Rotary classes beside the model of that configuration."""
+    """Returns the rotary classes beside the model of that configuration."""
     module = modeling(config_class)
     for name, value in vars(module or object).items():
         if (inspect.isclass(value) and issubclass(value, torch.nn.Module)
@@ -84,8 +84,8 @@ def modules(config_class):
 
 
 def rotary_class(config):
-    """The class that rotates what this (part of a) configuration describes."""
-    # BLT's own configuration has no heads; its parts' have.
+    """Returns the class that rotates for this (part of a) configuration."""
+    # BLT's own configuration has no heads, but its parts have.
     if not hasattr(config, "rope_parameters") or config.model_type == "blt":
         return None
     kind = type(config)
@@ -112,7 +112,7 @@ def geometric(width, theta=10000.0):
 
 
 def when(key, value, width, theta=lambda config: 10000.0):
-    """Rotates where `key` has `value`, by frequencies that no module keeps."""
+    """Rotates if `key` has `value`, by frequencies that no module keeps."""
     def ask(config):
         if getattr(config, key) != value:
             raise NoRotation(f"{key} is {getattr(config, key)}")
@@ -142,7 +142,7 @@ FUNCTIONS = {
 
 
 def parts(config):
-    """Names of the configurations inside this one, its text first."""
+    """Returns the names of the configurations inside this one, text first."""
     names = [name for name in getattr(config, "sub_configs", None) or {}
              if isinstance(getattr(config, name, None),
                            transformers.PreTrainedConfig)]
@@ -151,7 +151,7 @@ def parts(config):
 
 
 def part_of(config, path=()):
-    """(path, part) of the part that rotates; None if there is none."""
+    """Returns (path, part) of the part that rotates, or None."""
     names = parts(config)
     if "text_config" in names:
         found = part_of(config.text_config, path + ("text_config",))
@@ -168,7 +168,7 @@ def part_of(config, path=()):
 
 
 def config_of(values):
-    """The configuration of a config.json's values."""
+    """Returns the configuration of a config.json's values."""
     if not isinstance(values, dict):
         raise TypeError(f"a configuration of type {type(values).__name__}")
     cls = CONFIG_MAPPING[values["model_type"]]
@@ -177,7 +177,8 @@ def config_of(values):
 
 
 def rotating(model_types=None):
-    """(type, default configuration, path of the part) of the types that rotate."""
+    """Yields (type, default configuration, path of the part) of the types that
+    rotate."""
     for model_type in model_types or types():
         try:
             config = config_of(
@@ -190,7 +191,7 @@ def rotating(model_types=None):
 
 
 def audio_of(config):
-    """The audio part that rotates, by the keys that lead to it; or None."""
+    """Returns the audio part that rotates, by its path of keys; or None."""
     for key in ("thinker_config", "audio_config", "audio_encoder_config",
                 "asr_config", "encoder_config"):
         inner = getattr(config, key, None)
@@ -205,8 +206,8 @@ def audio_of(config):
     return None
 
 
-# Widths beyond what is served, which damaged files ask for: more memory than
-# there is.
+# Limits the widths of damaged files, which would need too much memory, to the
+# greatest valid width.
 WIDEST = 65536
 arange = torch.arange
 
@@ -225,7 +226,8 @@ PAIRS = re.compile(r"rotate_|.*apply_rotary_emb")
 
 
 def pairing(config):
-    """How the model's own functions pair channels; None if they do not say."""
+    """Returns how the model's own functions pair channels, or None if that is
+    unknown."""
     module = modeling(type(config))
     if module is None or hasattr(module, "apply_rotary_pos_emb_interleave"):
         return None  # interleaved or not, by a key
@@ -242,7 +244,7 @@ def pairing(config):
 
 
 def length(config):
-    """The length that the model was trained for, as the class has it."""
+    """Returns the class's length of training."""
     values = getattr(config, "rope_parameters", None) or {}
     original = values.get("original_max_position_embeddings")
     longest = original or getattr(config, "max_position_embeddings", None)
@@ -261,8 +263,8 @@ def answer(frequencies, scale, layer_type=None, config=None):
             "scale": float(scale)}
 
 
-# Types whose layers have modules of their own, by layer_rope_theta. That of the
-# model, which stands beside them, serves no layer.
+# Types whose layers have their own modules, by layer_rope_theta. The model's
+# module beside them is not used.
 LAYER_BASES = {"granite_swa", "granitemoe_swa"}
 
 
@@ -297,12 +299,12 @@ def ask_module(config):
     if "inv_freq" in named:
         scale = getattr(module, "attention_scaling", 1.0)
         if config.model_type == "phimoe" and module.rope_type != "default":
-            scale = config.rope_parameters["short_mscale"]  # in its forward
+            scale = config.rope_parameters["short_mscale"]  # used in its forward
         sections = getattr(module, "mrope_section", None)
         frequencies = named["inv_freq"]
         if "ernie4_5_vl" in config.model_type:
-            # Kept by axis: height's, width's, time's. The geometric order is
-            # that of the pairs.
+            # The module keeps them by axis: height, width, time. The
+            # geometric order is the order of the pairs.
             frequencies = frequencies.sort(descending=True).values
         one = answer(frequencies, scale)
         one["pairing"] = pairing(config)
@@ -321,7 +323,8 @@ def ask_module(config):
 
 
 def ask(values):
-    """Answers, one for each type of layer; raises what transformers raises."""
+    """Returns answers, one for each type of layer; raises transformers'
+    exceptions."""
     found = part_of(config_of(values))
     if not found:
         raise NoRotation(values.get("model_type"))

@@ -1,7 +1,7 @@
-// posenc-parity RECORD [KEPT] [--list OUTCOME]: one table of what posenc
-// answers where transformers has answered, and why it differs. With the record
-// that was kept, says what transformers answers otherwise since. Exits with 1
-// if an outcome is there that may never be.
+// posenc-parity RECORD [KEPT] [--list OUTCOME]: prints one table of posenc's
+// answers beside transformers', and why they differ. With the kept record,
+// lists changed answers of transformers. Exits with 1 if a forbidden outcome
+// occurs.
 
 #include <array>
 #include <iostream>
@@ -25,7 +25,7 @@ void PrintRow(const std::string& name, const Counts& counts) {
   std::cout << "\n";
 }
 
-// The number of cases whose outcome may never be.
+// Returns the number of cases with a forbidden outcome.
 int PrintTable(const Record& record, const std::string& listed) {
   std::map<std::string, Counts> rows;
   std::map<std::string, bool> agree;  // of each type, in every spelling

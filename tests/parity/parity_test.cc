@@ -1,4 +1,4 @@
-// Replays the record of what transformers answered (tests/data/parity).
+// Replays the record of transformers' answers (tests/data/parity).
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 """Configurations of published checkpoints, and the presets.
 
-tests/data/parity/published.jsonl has of each what concerns rotation, in the
-spelling of its file, from public knowledge. Where transformers has no class of
-the type, the code beside the checkpoint is told by its formula, or by the
+tests/data/parity/published.jsonl has the keys of each that concern rotation, in
+the spelling of its file, from public knowledge. If transformers has no class of
+the type, an entry has the formula of the code beside the checkpoint, or the
 class that it is `like`.
 """
 
@@ -32,7 +32,7 @@ def by_formula(width, theta, pairing):
 
 
 def all_of():
-    """(type, name, text, answers or None to ask) of each, as it is published and
+    """Yields (type, name, text, answers or None to ask) of each, as published and
     as transformers saves it."""
     for entry in entries():
         name, config = entry["name"], entry["config"]
@@ -49,6 +49,6 @@ def all_of():
             continue
         try:
             read = library.config_of(json.loads(json.dumps(config)))
-        except Exception:  # refused as it is published: the first case has it
+        except Exception:  # refused as published: the first case covers it
             continue
         yield model_type, f"{name}, saved", json.dumps(spellings.saved(read)), None

@@ -1,6 +1,6 @@
-"""A record of what transformers answered: gzipped lines of JSON.
+"""A record of transformers' answers: gzipped lines of JSON.
 
-The first line says which versions answered. Then, in any order:
+The first line has the versions. Then, in any order:
   {"f": "<base64 of float32>"}          frequencies; their number is the line's
                                         rank among lines of this kind, from 0
   {"g": group, "t": model type, "s": spelling or damage, "c": configuration,

@@ -30,7 +30,7 @@ using nlohmann::json;
 // is at most 20 here; YaRN and Llama 3 blend two of them.
 constexpr double kTolerance = 4 * 20 * 0x1p-24;
 
-// Layers that are tried for one that rotates, where some do not.
+// Layers to try for one that rotates, if some do not.
 constexpr int kLayersTried = 16;
 
 std::string Decompressed(const std::string& path) {
@@ -84,8 +84,8 @@ absl::StatusOr<ResolvedRope> Resolve(const RopeSource& source) {
                                              MissingLength::kAssumeOriginal);
 }
 
-// posenc's answer for a layer, or for layers of a type; where neither is given,
-// without naming a layer, or else for the first layer that rotates.
+// Returns posenc's answer for a layer, or for layers of a type; if neither is
+// given, the answer without a layer, or else for the first layer that rotates.
 absl::StatusOr<ResolvedRope> Asked(
     const Case& one, const std::optional<std::string>& layer_type,
     const std::optional<std::int32_t>& layer_index) {
@@ -104,21 +104,21 @@ absl::StatusOr<ResolvedRope> Asked(
     if (rope.ok() ? !rope->spec.nope : !IsAboutLayer(rope.status())) break;
     source.layer_index = i;
     absl::StatusOr<ResolvedRope> next = Resolve(source);
-    // Past the last layer, the answer that there was stays.
+    // Past the last layer, the earlier answer stays.
     if (!next.ok() && IsAboutLayer(next.status()) && i > 0) break;
     rope = std::move(next);
   }
   return rope;
 }
 
-// The pairs of each axis. Interleaved sections of a class may be more than fill
-// the pairs.
+// The pairs of each axis. A class's interleaved sections may exceed the number
+// of pairs.
 std::vector<std::int32_t> Sections(const ResolvedRope& rope) {
   return rope.spec.axes ? rope.spec.axes->sections
                         : std::vector<std::int32_t>();
 }
 
-// What the class states beside its frequencies. Empty if they agree.
+// Compares the class's values beside its frequencies. Returns "" if they agree.
 std::string StatedDifference(const ResolvedRope& rope, const Answer& answer) {
   const bool is_half = rope.spec.pairing == core::Pairing::kHalfSplit;
   if (!answer.pairing.empty() && is_half != (answer.pairing == "half")) {
@@ -129,7 +129,8 @@ std::string StatedDifference(const ResolvedRope& rope, const Answer& answer) {
   std::vector<std::int32_t> theirs = answer.sections;
   std::int64_t pairs = 0;
   for (const std::int32_t section : theirs) pairs += section;
-  // ERNIE's axes come in another order; others need not fill the pairs.
+  // ERNIE's axes have another order, and other sections need not fill the
+  // pairs.
   std::sort(ours.begin(), ours.end());
   std::sort(theirs.begin(), theirs.end());
   if (!theirs.empty() &&
@@ -147,7 +148,7 @@ std::string StatedDifference(const ResolvedRope& rope, const Answer& answer) {
   return "";
 }
 
-// Empty if they agree.
+// Returns "" if they agree.
 std::string Difference(const ResolvedRope& rope, const Answer& answer) {
   const std::size_t pairs = answer.inv_freq.size();
   if (rope.spec.nope) return "posenc: no rope";
@@ -250,7 +251,7 @@ bool SaysBothReadings(const std::string& config_json,
   AddKeys(json::parse(config_json, nullptr, false), &keys);
   for (const std::string& warning : warnings) {
     bool names = false;
-    // A path's words are keys: "text_config.rope_scaling.type".
+    // The words of a path are keys: "text_config.rope_scaling.type".
     for (const absl::string_view word : absl::StrSplit(
              warning, absl::ByAnyChar(" .,:;\"()[]{}"), absl::SkipEmpty())) {
       names = names || keys.count(std::string(word)) > 0;

@@ -1,4 +1,4 @@
-// Replays what transformers answered (record.py) against core/interpretation.
+// Replays transformers' answers (record.py) against core/interpretation.
 
 #pragma once
 
@@ -12,24 +12,24 @@
 
 namespace posenc::parity {
 
-// What transformers rotates layers of one type by.
+// transformers' rotation of layers of one type.
 struct Answer {
-  // Both absent: of every layer.
+  // Both absent: for every layer.
   std::optional<std::string> layer_type;
   std::optional<std::int32_t> layer_index;
   std::vector<float> inv_freq;
   double attention_factor = 1;
-  // What the class states beside them; empty and 0 if it does not.
+  // The class's values beside them; empty and 0 if it has none.
   std::vector<std::int32_t> sections;
   std::string pairing;  // "half", "interleaved"
   std::int64_t length = 0;
 };
 
-// A configuration, and what transformers made of it.
+// A configuration, and transformers' result.
 struct Case {
   std::string group;
   std::string model_type;
-  std::string name;  // of its spelling, or of its damage
+  std::string name;  // its spelling, or its damage
   std::string config_json;
   std::vector<Answer> answers;
   std::string error;  // not empty: transformers raised this
@@ -43,7 +43,7 @@ struct Record {
 // Errors: INVALID_ARGUMENT, and the line, if `path` is no record.
 absl::StatusOr<Record> ReadRecord(const std::string& path);
 
-// What posenc does where transformers answers, and where it raises.
+// posenc's result compared with transformers'.
 enum class Outcome {
   kAgrees,         // the same answer, no warning
   kAgreesWarned,   // the same answer, and a warning
@@ -65,12 +65,12 @@ struct Finding {
   std::vector<std::string> warnings = {};
 };
 
-// True if some warning names a key, of the file or of those that it lacks, and
-// says what transformers makes of it beside what is done here.
+// True if some warning names a key that the file has or lacks, and states
+// transformers' reading and posenc's.
 bool SaysBothReadings(const std::string& config_json,
                       const std::vector<std::string>& warnings);
 
-// Of several layer types, the worst.
+// Returns the worst outcome of a case's layer types.
 Finding Examine(const Case& one);
 
 }  // namespace posenc::parity

@@ -1,6 +1,6 @@
-"""Rewrites of files of every type, the same ones for the same seed.
+"""Rewrites of files of every type, the same for equal seeds.
 
-Where damage.py harms what a file says, these change how it says it: keys gone,
+damage.py changes a file's values; these rewrites change its form: keys missing,
 null, of other types and names, at another level, in both spellings at once, and
 contradictory.
 """
@@ -17,7 +17,7 @@ import spellings
 SEED = 20261123
 PRESETS = pathlib.Path(__file__).parents[2] / "core/interpretation/presets"
 
-# Groups of names under which files give one value.
+# Groups of names for the same value in files.
 NAMES = [("hidden_size", "n_embd", "d_model", "dim"),
          ("num_attention_heads", "n_head", "n_heads", "num_heads"),
          ("num_hidden_layers", "n_layer", "num_layers"),
@@ -57,7 +57,7 @@ DEEP = ["dtype", "auto_map", "quantization_config", "id2label", "label2id",
 
 
 def scalings(chance, pairs):
-    """A dict of scaling, whole or with one key too few."""
+    """Returns a dict of scaling, whole or without one key."""
     factor = chance.choice([1, 1.0, 2, 4.0, 8.0, 0.5, 32])
     original = chance.choice([1024, 2048, 4096, 8192, 32768])
     one = chance.choice([
@@ -163,7 +163,7 @@ class Rewrite(damage.Damage):
             for kind in kinds}
 
     def moved(self):
-        """A key of the dict beside it, or the reverse."""
+        """Moves a key of the dict beside it, or the reverse."""
         part = self._part()
         name = self._chance.choice(["rope_parameters", "rope_scaling"])
         rope = part.get(name)
@@ -180,7 +180,7 @@ class Rewrite(damage.Damage):
                 rope[key] = part.pop(key)
 
     def lifted(self):
-        """Keys of the part at the top of the file, or the reverse."""
+        """Moves keys of the part to the top of the file, or the reverse."""
         part = self._part()
         if part is self._values:
             return
@@ -201,7 +201,8 @@ class Rewrite(damage.Damage):
             self._values[self._path[0]] = {}
 
     def flat(self):
-        """A part's keys at the top of the file, and no part."""
+        """Moves a part's keys to the top of the file, and removes the
+        part."""
         part = self._part()
         if part is not self._values:
             self._values.pop(self._path[0], None)
@@ -228,7 +229,7 @@ class Rewrite(damage.Damage):
              1 << 64, 10 ** 30, 1e300, 5e-324, -0.0])
 
     def layers(self):
-        """What is said of single layers."""
+        """Changes the keys of single layers."""
         part = self._part()
         depth = part.get("num_hidden_layers")
         depth = depth if isinstance(depth, int) and 0 < depth < 200 else 4
@@ -262,14 +263,14 @@ def presets():
             continue
         try:
             found = library.part_of(library.config_of(values))
-        except Exception:  # a file that transformers refuses is not rewritten
+        except Exception:  # files that transformers refuses are not rewritten
             continue
         if found:
             yield values["model_type"], found[0], values
 
 
 def bases():
-    """(type, path of the part, values) of files to rewrite."""
+    """Yields (type, path of the part, values) of files to rewrite."""
     for model_type, config, path in library.rotating():
         whole = damage.short(spellings.full(config))
         for key in DEEP:
@@ -282,7 +283,7 @@ def bases():
 
 
 def all_of(each=1, seed=SEED, step=2):
-    """(model type, name, text) of each: `each` rewrites of every step-th base."""
+    """Yields (model type, name, text): `each` rewrites of every step-th base."""
     chance = random.Random(seed)
     for model_type, path, values in [*bases(), *presets()][::step]:
         for number in range(each):
@@ -293,7 +294,7 @@ def all_of(each=1, seed=SEED, step=2):
                 try:
                     getattr(rewrite, kind)()
                 except (AttributeError, TypeError, KeyError, IndexError):
-                    pass  # an earlier one took away what this one needs
+                    pass  # an earlier change removed the keys for this one
             text = json.dumps(rewrite._values)
             if chance.random() < 0.04:
                 kinds.append("duplicate")

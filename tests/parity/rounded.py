@@ -1,4 +1,4 @@
-"""Powers, cosines and sines that are rounded correctly, in place of torch's."""
+"""Correctly rounded powers, cosines and sines, which replace torch's."""
 
 import numpy
 import torch
@@ -14,8 +14,8 @@ def rounded_power(base, exponent):
 
 
 class Functions(TorchFunctionMode):
-    """Replaces powers, cosines and sines of float32 tensors: by `rounded`,
-    correctly rounded ones, or by `angles`, the angle for its cosine and sine."""
+    """Replaces powers, cosines and sines of float32 tensors: `rounded` rounds
+    them correctly, and `angles` returns the angle for its cosine and sine."""
 
     def __init__(self, kind):
         super().__init__()
@@ -40,7 +40,7 @@ class Functions(TorchFunctionMode):
 
 
 def ordinal(values):
-    """Float32 numbers as integers whose differences count units."""
+    """Maps float32 numbers to integers whose differences count units."""
     bits = numpy.ascontiguousarray(values, numpy.float32).view(numpy.int32)
     bits = bits.astype(numpy.int64)
     return numpy.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
@@ -60,8 +60,8 @@ def heads(tokens, count, width):
     return torch.tensor(hashed / 2.0**23 - 1, dtype=torch.float32)
 
 
-# How a tower makes positions of a grid (time, height, width), as the forward
-# pass of its model does, [tokens, axes]; `merge` is its spatial_merge_size.
+# A tower's positions for a grid (time, height, width), as in the forward pass
+# of its model, [tokens, axes]; `merge` is its spatial_merge_size.
 
 
 def rows_of(count):

@@ -1,4 +1,4 @@
-"""The ways in which a configuration's rotary keys are written."""
+"""The spellings of a configuration's rotary keys."""
 
 import copy
 import json
@@ -7,7 +7,8 @@ ROPE_KEYS = ("rope_parameters", "rope_scaling", "rope_theta")
 
 
 def saved(config):
-    """As save_pretrained writes it: what differs from the class's defaults."""
+    """Returns the output of save_pretrained: values that differ from the
+    class's defaults."""
     return json.loads(config.to_json_string(use_diff=True))
 
 
@@ -22,7 +23,7 @@ def at(values, path):
 
 
 def without(values, path, keys=ROPE_KEYS, **added):
-    """A copy whose part at `path` has `added` in place of `keys`."""
+    """Returns a copy whose part at `path` has `added` instead of `keys`."""
     copied = copy.deepcopy(values)
     part = at(copied, path)
     for key in keys:
@@ -56,15 +57,15 @@ def old(values, path):
 
 
 def all_of(config, path):
-    """(name, values) of each spelling of a configuration."""
+    """Yields (name, values) of each spelling of a configuration."""
     whole = full(config)
     found = [("saved", saved(config)), ("full", whole), ("old", old(whole, path)),
              ("none", without(whole, path)),
              ("theta", without(whole, path, rope_theta=250000.0)),
              ("scaling", without(whole, path, rope_scaling={
                  "rope_type": "linear", "factor": 8.0})),
-             # Less usual: a dict of the newer name without a base, and one
-             # whose type has the older name.
+             # Less common: a dict with the newer name but without a base, and
+             # one whose type has the older name.
              ("parameters", without(whole, path, rope_parameters={
                  "rope_type": "linear", "factor": 8.0})),
              ("typed", without(whole, path, rope_theta=250000.0, rope_scaling={

@@ -1,4 +1,4 @@
-"""The positions that towers take, and how they apply their tables."""
+"""The positions of towers, and the use of their tables."""
 
 import torch
 from transformers.vision_utils import get_vision_position_ids
@@ -13,7 +13,7 @@ def row_major(config, grid):
 
 
 def merged_by_two(config, grid):
-    """VideoLLaMA 3 is told for each video; its processor says 2."""
+    """VideoLLaMA 3 gets this for each video; its processor passes 2."""
     return get_vision_position_ids(torch.tensor([grid]), 2)
 
 
@@ -45,7 +45,7 @@ def sequence(config, grid):
 
 
 def by_tokens(function):
-    """Rotates [tokens, heads, width] as [1, heads, tokens, width]."""
+    """Rotates [tokens, heads, width] in the form [1, heads, tokens, width]."""
 
     def rotate(module, x, cos, sin):
         y = getattr(module, function)(

@@ -1,13 +1,13 @@
-// posenc-parity-towers RECORD [KEPT]: one table of what posenc answers for the
-// towers that towers.py recorded, and why it differs. With the record that was
-// kept, names the towers that are new, gone, or recorded otherwise since.
+// posenc-parity-towers RECORD [KEPT]: prints one table of posenc's answers for
+// the towers that towers.py recorded, and why they differ. With the kept
+// record, names the towers that are new, gone, or changed.
 //
 // A tower agrees if every spelling of its configurations has the library's
-// frequencies: those of its class run with correctly rounded functions bit by
-// bit, or, of one axis, within 5 units in the last place of float32, as
-// language models'. "as rounded" counts the library's own cosines and sines on
-// the machine that recorded them that are rounded correctly, as posenc's all
-// are; its others are one unit off.
+// frequencies: equal bits to those of its class with correctly rounded
+// functions, or, with one axis, within 5 units in the last place of float32, as
+// for language models. "as rounded" counts the library's own cosines and sines,
+// on the recording machine, that are correctly rounded like posenc's; its
+// others are one unit off.
 
 #include <bit>
 #include <cstdint>
@@ -37,15 +37,15 @@ struct Row {
   int agree = 0;
   std::string outcome = "agrees";
   std::string why;
-  std::int64_t values = 0;   // cosines and sines that were recorded
-  std::int64_t rounded = 0;  // that are the correctly rounded ones
+  std::int64_t values = 0;   // recorded cosines and sines
+  std::int64_t rounded = 0;  // of these, correctly rounded
 };
 
 std::vector<float> FromHex(const json& text) {
   return test::FloatsFromHex(text.get_ref<const std::string&>());
 }
 
-// Why the answer is not the library's; empty if it is.
+// Returns why the answer differs from the library's, or "".
 std::string Difference(const json& tower, const ResolvedRope& rope) {
   const std::vector<float> expected = FromHex(tower["inv_freq"]);
   if (rope.inv_freq.size() != expected.size()) {
@@ -152,7 +152,7 @@ int PrintTable(const json& record) {
   return outcomes["differs"] == 0 ? 0 : 1;
 }
 
-// What was recorded of a tower and its configuration, by name.
+// Returns the records of towers and their configurations, by name.
 std::map<std::string, json> Recorded(const json& record) {
   std::map<std::string, json> towers;
   for (const json& tower : record["towers"]) {
@@ -204,7 +204,7 @@ int main(int argc, char** argv) try {
   }
   posenc::core::PrintChanges(kept, record);
   return posenc::core::PrintTable(record);
-} catch (const std::exception& error) {  // a record of another form
+} catch (const std::exception& error) {  // a record in another format
   std::fputs(error.what(), stderr);
   return 2;
 }

@@ -136,7 +136,7 @@ def modeling(config):
 
 
 def rotary_class(config):
-    """The class whose constructor takes this configuration."""
+    """Returns the class whose constructor takes this configuration."""
     wanted = type(config).__name__
     found = []
     for name, value in vars(modeling(config)).items():
@@ -172,7 +172,7 @@ def rotary_module(model_type, config):
 
 
 class Tower:
-    """One tower's module, asked at positions of a grid."""
+    """One tower's module, evaluated at positions of a grid."""
 
     def __init__(self, model_type, config, grid):
         self.facts = {**DEFAULT, **TOWERS[model_type]}
@@ -200,8 +200,8 @@ class Tower:
             self.positions = row_major(config, grid) + 1
 
     def tables(self, positions, own=False):
-        """cos and sin as the module returns them, [tokens, channels]; `own`:
-        with the library's own functions."""
+        """Returns the module's cos and sin, [tokens, channels]; `own`: with
+        the library's own functions."""
         module = self.own if own else self.module
         special = self.facts.get("special")
         if special == "llama4":
@@ -245,11 +245,11 @@ class Tower:
         return self.facts["rotate"](self.code, x, cos, sin)
 
     def of_pairs(self, table):
-        """One column per pair."""
+        """Returns one column per pair."""
         width = table.shape[-1]
         if self.pairing == "interleaved":
             if self.facts.get("positions") is sequence:
-                return table[:, : width // 2]  # read as a half of channels
+                return table[:, : width // 2]  # used as a half of channels
             return table[:, ::2]
         if self.pairing == "half_per_axis":
             quarter = width // 4
@@ -270,7 +270,7 @@ class Tower:
         return known or width // config.num_attention_heads
 
     def frequencies(self):
-        """inv_freq and axis of each pair, from the angles themselves."""
+        """Returns inv_freq and axis of each pair, from the angles."""
         with Functions("angles"):
             angles, _ = self.tables(self.positions)
         angles = self.of_pairs(angles).double().numpy()
@@ -278,7 +278,7 @@ class Tower:
         axes = ids.shape[1]
         axis_of_pair, inv_freq = [], []
         for i in range(angles.shape[1]):
-            # A pair's angle depends on one axis alone: find it.
+            # A pair's angle depends on only one axis: find it.
             axis = next(
                 a for a in range(axes)
                 if all(len(set(angles[ids[:, a] == p, i])) == 1
@@ -294,7 +294,7 @@ class Tower:
         return inv_freq, axis_of_pair
 
     def module_frequencies(self):
-        """float32 frequencies in pair order: those that the angles divide by."""
+        """Returns the float32 frequencies of the angles, in pair order."""
         special = self.facts.get("special")
         if special == "centers":
             one = self.module.inv_freq.tolist()
@@ -322,7 +322,7 @@ class Tower:
         }
 
     def frequency_ulps(self):
-        """How far the library's own frequencies are, as its module has them."""
+        """Returns the error of the frequencies in the library's own module."""
         def of(module):
             values = getattr(module, "inv_freq", None)
             return ordinal(values.numpy()) if values is not None else None
@@ -357,8 +357,8 @@ class Tower:
 
 
 def changed(config):
-    """The same tower with other heads and another base. EfficientLoFTR rotates
-    its whole width at once, whatever the heads."""
+    """Returns the same tower with other heads and another base. EfficientLoFTR
+    rotates its whole width at once, for any heads."""
     values = config.to_dict()
     for key in HEAD_KEYS if config.model_type != "efficientloftr" else ():
         if isinstance(values.get(key), int):
@@ -377,11 +377,12 @@ def plain(values):
 
 
 def spellings(model_type, config, default):
-    """The texts in which this configuration may be met."""
+    """Returns the spellings of this configuration."""
     full = plain(config.to_dict())
     full["model_type"] = model_type
     found = {"full": full}
-    # A tower of one axis is read as language models are, with its widths given.
+    # A tower of one axis is read like a language model, so its widths must be
+    # given.
     default = default and TOWERS[model_type].get("positions") is not sequence
     saved = plain(config.to_diff_dict())
     saved["model_type"] = model_type
@@ -399,8 +400,8 @@ def spellings(model_type, config, default):
 
 
 def parents():
-    """For each class of configuration: the model types whose default
-    configuration nests it, and the keys that lead to it."""
+    """Returns for each class of configuration the model types whose default
+    configuration nests it, and the path of keys."""
     found = {}
 
     def walk(config, path, root):
@@ -419,7 +420,7 @@ def parents():
     return found
 
 
-# Keys of a configuration that decide nothing here would fill the record.
+# The record keeps only keys that matter here.
 KEPT = re.compile(
     r"model_type|rope|rotary|theta|head|hidden_size|embed_dim|merge_size|"
     r"image_size|patch_size|window|memory_attention|downsample|partial")
@@ -452,8 +453,8 @@ def record():
             ]
             for root, path in nested:
                 inner = kept(spellings(model_type, value, False)["full"])
-                # SAM 3's tracker is asked for by its own file: the vision part
-                # of the whole is the detector's.
+                # SAM 3's tracker needs its own file: the vision part of the
+                # whole file is the detector's.
                 if "tracker_config" in path:
                     continue
                 for spelling in ("nested", "nested without a type"):
@@ -507,7 +508,7 @@ def main():
         return
     text = json.dumps(record(), separators=(",", ":"), sort_keys=True)
     with open(given.file, "wb") as file:
-        # No name and no time: equal records are equal files.
+        # Without name and time, so that equal records are equal files.
         with gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
             packed.write(text.encode())
 

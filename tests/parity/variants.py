@@ -2,7 +2,7 @@
 
 import json
 
-# What a published configuration of each architecture has beside its rope.
+# The keys of a published configuration of each architecture, without rope.
 ARCHITECTURES = {
     "llama": dict(hidden_size=4096, num_attention_heads=32, num_hidden_layers=4,
                   num_key_value_heads=8, max_position_embeddings=131072),
@@ -92,10 +92,10 @@ def spellings(dict_, theta):
 
 
 def all_of():
-    """(model type, name, values) of each."""
+    """Yields (model type, name, values) of each."""
     for model_type, values in ARCHITECTURES.items():
         for name, dict_ in scalings(PAIRS[model_type]).items():
             for spelling, rope in spellings(dict_, 500000.0):
-                # Through JSON: no two share a dict.
+                # Through JSON, so that no two share a dict.
                 yield model_type, f"{name} {spelling}", json.loads(json.dumps(
                     {"model_type": model_type, **values, **rope}))

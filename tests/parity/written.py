@@ -1,10 +1,10 @@
-"""Sources that programs beside this one write from transformers' classes."""
+"""Writes sources that other programs here make from transformers' classes."""
 
 import sys
 
 
 def main(target, text):
-    """Writes the text; with --check, says instead if the file has another one."""
+    """Writes the text; with --check, tells instead if the file differs."""
     if sys.argv[1:] == ["--check"]:
         if target.read_text() != text:
             return f"{target.name} is not what transformers' classes have: run me"

@@ -1,5 +1,5 @@
-// Charts and heat maps without a server: scales, ticks, colours, and what SVG
-// makes of a scene.
+// Charts and heat maps without a server: scales, ticks, colours, and the SVG of
+// a scene.
 
 #include <cmath>
 #include <limits>

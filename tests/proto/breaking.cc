@@ -7,7 +7,7 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// Messages, enums and services by full name, whatever file they are in.
+// Messages, enums and services by full name, in any file.
 struct Names {
   std::map<std::string, const pb::DescriptorProto*> messages;
   std::map<std::string, const pb::EnumDescriptorProto*> enums;
@@ -15,7 +15,7 @@ struct Names {
 
   explicit Names(const pb::FileDescriptorSet& set) {
     for (const pb::FileDescriptorProto& file : set.file()) {
-      // Imports of other projects are none of ours to judge.
+      // Do not check imports from other projects.
       if (file.package().rfind("posenc.", 0) != 0) continue;
       const std::string prefix = file.package() + ".";
       for (const auto& message : file.message_type()) Add(prefix, message);
@@ -38,12 +38,13 @@ struct Names {
   }
 };
 
-// The name that a field has in JSON, which protoc writes out.
+// Returns a field's name in JSON, which protoc writes.
 std::string JsonName(const pb::FieldDescriptorProto& field) {
   return field.has_json_name() ? field.json_name() : field.name();
 }
 
-// "optional .posenc.v1.Tensor", with everything that makes the wire's form.
+// Returns "optional .posenc.v1.Tensor", with everything that affects the wire
+// format.
 std::string TypeOf(const pb::FieldDescriptorProto& field) {
   std::string type = pb::FieldDescriptorProto::Label_Name(field.label()) + " " +
                      pb::FieldDescriptorProto::Type_Name(field.type());
@@ -55,7 +56,8 @@ std::string TypeOf(const pb::FieldDescriptorProto& field) {
   return type;
 }
 
-// The oneof of a field; empty if it is in none that somebody wrote.
+// Returns the oneof of a field; empty without one (synthetic ones do not
+// count).
 std::string OneofOf(const pb::DescriptorProto& message,
                     const pb::FieldDescriptorProto& field) {
   return field.has_oneof_index() && !field.proto3_optional()

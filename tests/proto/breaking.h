@@ -1,4 +1,4 @@
-// What of a contract that clients were generated from a newer one lacks.
+// Finds changes of a contract that break clients of the older version.
 
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace posenc {
 
-// One line for each thing in the packages posenc.* of `old` that a client of it
-// would miss or misread with `now`, on the wire or in JSON: messages, fields,
-// enum values, oneofs, services and methods that are gone or are not what they
-// were. What was added breaks nobody; options of languages are not compared,
-// for they take effect when a client is generated anew.
+// Returns one line for each element in the packages posenc.* of `old` that its
+// clients would miss or misread with `now`, on the wire or in JSON: removed or
+// changed messages, fields, enum values, oneofs, services and methods.
+// Additions break no client; options of languages are not compared, as they
+// only affect newly generated clients.
 std::vector<std::string> Breaks(const google::protobuf::FileDescriptorSet& old,
                                 const google::protobuf::FileDescriptorSet& now);
 

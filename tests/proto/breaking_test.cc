@@ -1,4 +1,4 @@
-// The released contract, changed in one place each.
+// The released contract with one change each.
 
 #include "tests/proto/breaking.h"
 
@@ -22,7 +22,8 @@ pb::FileDescriptorSet Released() {
   return set;
 }
 
-// What breaks if `change` is made to the file with this service, or message.
+// Returns what breaks if `change` is applied to the file with this service, or
+// message.
 std::vector<std::string> BreaksOf(
     const std::string& file,
     const std::function<void(pb::FileDescriptorProto*)>& change) {

@@ -1,11 +1,11 @@
 // posenc-proto-lint SET [RELEASED]: checks the packages posenc.* of a
 // descriptor set that protoc made with --include_source_info, and prints every
-// fault; and everything that would break clients of the contract in the set
+// fault, and every change that would break clients of the contract in the set
 // RELEASED.
 //
-// Names and structure follow the common protobuf style (what buf's STANDARD
-// category asks for); two rules are the contract's own: every RPC says what it
-// does, and how it may be retried.
+// Names and structure follow the common protobuf style (buf's STANDARD
+// category); two rules are the contract's own: every RPC has a comment on its
+// function, and on retries.
 
 #include <algorithm>
 #include <cctype>
@@ -57,7 +57,8 @@ class Linter {
     ++faults_;
   }
 
-  // The words of a name, joined by "_": "RoPEMixed2" is "ro_pe_mixed2".
+  // Returns the words of a name, joined by "_": "RoPEMixed2" gives
+  // "ro_pe_mixed2".
   static std::string Snake(absl::string_view name, bool upper) {
     std::string snake;
     for (std::size_t i = 0; i < name.size(); ++i) {
@@ -175,7 +176,7 @@ int main(int argc, char** argv) {
   for (const protobuf::FileDescriptorProto& proto : set.file()) {
     const protobuf::FileDescriptor* file = pool.BuildFile(proto);
     if (file == nullptr) return 2;
-    // Imports of other projects are none of ours to judge.
+    // Do not check imports from other projects.
     if (absl::StartsWith(file->package(), "google.")) continue;
     linter.File(*file);
     ++files;

@@ -1,4 +1,4 @@
-// libquadmath for a compiler whose long double is the same binary128: AArch64.
+// libquadmath for AArch64, whose long double is the same binary128.
 
 #pragma once
 

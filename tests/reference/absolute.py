@@ -98,7 +98,7 @@ def _grid_rows(e):
 
 
 def table_rows(encoding, positions, count):
-    """-> rows of the encoding; positions may be None for a grid."""
+    """Returns the rows of the encoding; positions may be None for a grid."""
     (kind, e), = encoding.items()
     if kind == "sincosGrid":
         return _grid_rows(e)
@@ -164,8 +164,8 @@ def add_encoding(request):
             out += [v + e for v, e in zip(mine, row)]
             scales += [abs(v) + abs(e) for v, e in zip(mine, row)]
     dtype = x["dtype"]
-    # x_scale, encoding, 1 + e, product and sum each rounded: below 5 units of
-    # the terms; float64 has an encoding of 2 ulp.
+    # x_scale, encoding, 1 + e, product and sum are each rounded: below 5 units
+    # of the terms; float64's encoding is off by 2 ulp.
     units = 6 if dtype == "DTYPE_FLOAT64" else 5
     width = len(out) // len(rows)
     return [expectation("x", out, scaled(units * UNIT[dtype], scales,

@@ -32,7 +32,7 @@ T Load(const std::byte* from) {
   return value;
 }
 
-// The largest finite number of FP8, if x is larger and saturates.
+// Returns FP8's largest finite number if x is larger and saturates, else x.
 long double Saturated(Dtype dtype, core::Saturation saturation, long double x) {
   if (!core::IsFloat8(dtype) || saturation != core::Saturation::kFinite ||
       std::isnan(x)) {
@@ -43,8 +43,7 @@ long double Saturated(Dtype dtype, core::Saturation saturation, long double x) {
   return std::fmax(-largest, std::fmin(largest, x));
 }
 
-// Which axis pair i follows, and its frequency, for a spec with one row of
-// frequencies.
+// A pair's axis and frequency, for a spec with one row of frequencies.
 struct Pair {
   int axis;
   long double frequency;
@@ -82,7 +81,7 @@ Pair BasePair(const core::RopeSpec& spec, int rotary_dim, int i) {
   }
 }
 
-// The contract's name of a layout, as check::HeadIndex takes it.
+// Returns the contract's name of a layout, for check::HeadIndex.
 const char* Order(Layout layout) {
   switch (layout) {
     case Layout::kBshd:
@@ -348,7 +347,7 @@ std::string FindError(const core::RopeSpec& spec,
             }
             continue;
           }
-          // The factor and the product are rounded, the result once more.
+          // The factor and the product are rounded, and the result once more.
           const long double expected =
               Saturated(in.dtype, args.saturation, in.At(b, s, h, d) * scale);
           const double magnitude = static_cast<double>(std::abs(expected));

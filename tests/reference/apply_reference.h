@@ -1,7 +1,6 @@
-// What core's rotations are held to: angles and factors in long double,
-// straight from rope.proto, element by element. The pair's rotation and where
-// pairs and heads lie are those of client/check, which shares no code with
-// core.
+// An oracle for core's rotations: angles and factors in long double, from
+// rope.proto, element by element. client/check, which shares no code with core,
+// gives the rotation of a pair and the places of pairs and heads.
 
 #pragma once
 
@@ -37,7 +36,7 @@ struct Tensor {
   // Element (b, s, h, d), widened; THD has b = 0 only.
   double At(std::int64_t b, std::int64_t s, std::int64_t h,
             std::int64_t d) const;
-  // Stores a value that need not be representable: it is cut to the dtype.
+  // Stores a value after truncating it to the dtype.
   void Set(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t d,
            double value);
   // Seeded values in [-4, 4).
@@ -72,31 +71,30 @@ struct Grid {
 Grid RandomGrid(std::int64_t axes, std::int64_t batch, std::int64_t tokens,
                 std::mt19937_64& random);
 
-// Largest relative error of one rounding to the dtype, and the absolute one
-// below its normal numbers.
+// Largest relative error of one rounding to the dtype, and the largest absolute
+// error below its normal numbers.
 double UnitRoundoff(core::Dtype dtype);
 double HalfSubnormal(core::Dtype dtype);
 
-// Whether the arithmetic's result is rounded once more: 16 and 8 bits.
+// Returns whether the arithmetic's result is rounded once more: 16 and 8 bits.
 bool IsNarrow(core::Dtype dtype);
 
 // Largest error of a rotated element whose pair has the norm `norm` after the
-// factors, and turns by `angle`, in the dtype's arithmetic before the last
-// rounding to 16 or 8 bits. float32: core/rope/apply.h. float64: both
-// products carry the table's 2 ulp (2^-51) and a rounding (2^-53), the sum
-// another; the frequency may be the other neighbour (2^-52 of the angle).
+// factors, and rotates by `angle`, in the dtype's arithmetic before the last
+// rounding to 16 or 8 bits. float32: core/rope/apply.h. float64: both products
+// carry the table's 2 ulp (2^-51) and a rounding (2^-53), the sum another; the
+// frequency may be the other neighbour (2^-52 of the angle).
 double ArithmeticBound(core::Dtype dtype, double norm, double angle);
 
-// Where a tensor whose pairs lie as in `pairing` has them. `spec` may leave
-// rotary_dim to head_dim.
+// Returns the places of pairs in a tensor with `pairing`. If `spec` has no
+// rotary_dim, it is head_dim.
 check::PairLayout PairsOf(const core::RopeSpec& spec, core::Pairing pairing,
                           std::int64_t head_dim);
 
-// Rotates `in` with a spec that is written out, base frequencies or explicit
-// ones, and checks every element of `out`: rotated ones within the bound,
-// others bit for bit (within one rounding if a query scale applies). args gives
-// all but the encoding.
-// Returns the first element that is wrong, or nothing.
+// Rotates `in` with a complete spec (base or explicit frequencies), and checks
+// every element of `out`: rotated elements within the bound, others bit for bit
+// (within one rounding if a query scale applies). `args` gives everything
+// except the encoding. Returns the first wrong element, or nothing.
 std::string FindError(const core::RopeSpec& spec,
                       const core::ApplyRopeArgs& args, const Grid& positions,
                       core::TensorRole role, const Tensor& in,

@@ -1,5 +1,5 @@
-"""What a case is made of: a claim, a request, and, where it is wrong, the
-error that answers it."""
+"""The parts of a case: a claim, a request, and, for a bad request, its
+error."""
 
 from exact import mpf, nearest
 
@@ -18,7 +18,7 @@ def bad(name, rpc, reason, field, code=INVALID, **request):
 
 
 def source(length=None, **spec):
-    """A RopeSource of a specification; half-split unless it says otherwise."""
+    """Returns a RopeSource of a specification, half-split by default."""
     out = {"spec": {"pairing": HALF, **spec}}
     if length is not None:
         out["sequenceLength"] = length
@@ -26,7 +26,8 @@ def source(length=None, **spec):
 
 
 class Numbers:
-    """Multiples of 1/64 in (-2, 2): exact in every element type but FP8."""
+    """Returns multiples of 1/64 in (-2, 2), which are exact in every element
+    type except FP8."""
 
     def __init__(self, seed):
         self.state = seed
@@ -37,7 +38,7 @@ class Numbers:
         return ((self.state >> 16) % 255 - 127) / 64
 
     def float8(self, *shape, dtype):
-        """The same, rounded to FP8, which has fewer of them."""
+        """Returns the same, rounded to FP8."""
         tensor = self.tensor(*shape, dtype=dtype)
         tensor["values"] = [float(nearest(mpf(v), dtype))
                             for v in tensor["values"]]

@@ -170,7 +170,7 @@ def rotations():
 def float8_rotations():
     draw = Numbers(29)
     yarn = {"factor": 4, "originalMaxPositionEmbeddings": 32768}
-    # By 0.785 radians the second channel of (x, x) becomes 1.4 x.
+    # A rotation by 0.785 radians makes the second channel of (x, x) 1.4 x.
     eighth = source(explicitFrequencies={"values": [0.785]})
     for name, dtype in FLOAT8.items():
         def keys(*shape):

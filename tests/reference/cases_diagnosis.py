@@ -1,5 +1,5 @@
-"""DiagnoseRope: which check fires is a fact of the readers (docs/doctor.md);
-what a reader makes of scores is computed here."""
+"""DiagnoseRope: the readers decide which checks fire (docs/doctor.md); this
+file computes a reader's effect on scores."""
 
 import base64
 import json
@@ -42,7 +42,7 @@ def _gguf(**keys):
 
 
 def _verdict(at, name, reference, other, length, ratio=1):
-    """What one reader makes of scores; they fall below 90 % soon."""
+    """Expects a reader's effect on scores, which soon fall below 90 %."""
     first = next(r for r in range(1, 4097)
                  if kept(reference, other, r) < mpf("0.9"))
     most = max(abs(a - b) for a, b in zip(reference, other))

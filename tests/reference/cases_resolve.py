@@ -1,5 +1,5 @@
-"""ResolveRope: every scaling as a specification, and configurations as each
-project reads them."""
+"""ResolveRope: every scaling as a specification, and configurations by each
+project's reading."""
 
 import json
 
@@ -185,7 +185,7 @@ def _llama(rope=None, **more):
 
 
 def readers():
-    """What readers make of the two spellings, and since when."""
+    """Cases of the two spellings, by reader and version."""
     new = {"rope_type": "linear", "factor": 4.0, "rope_theta": 500000.0}
     old = {"rope_type": "linear", "factor": 2.0}
     llama = _llama(rope_parameters=new)
@@ -223,7 +223,7 @@ def configurations():
                                    name.replace(".", "Point").split("-")),
                 "ResolveRope", rope={"preset": name}) for name in PRESETS]
 
-    # What DeepSeek-R1-0528-Qwen3-8B ships: 1 / (0.1 ln 4 + 1).
+    # DeepSeek-R1-0528-Qwen3-8B's value: 1 / (0.1 ln 4 + 1).
     r1 = _llama({"rope_type": "yarn", "factor": 4.0,
                  "original_max_position_embeddings": 32768,
                  "attn_factor": 0.8782488562869419}, model_type="qwen3",

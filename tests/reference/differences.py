@@ -1,6 +1,6 @@
-"""What is left of a score if keys and queries are rotated by another encoding
-than the one that the model was trained with: RopeDifference and
-AnalyzeRopeResponse.kept (posenc.v1 service.proto)."""
+"""The kept share of a score if keys and queries are rotated by another
+encoding than in training: RopeDifference and AnalyzeRopeResponse.kept
+(posenc.v1 service.proto)."""
 
 import json
 
@@ -8,11 +8,11 @@ from exact import EXACT, absolute, expectation, mp, mpf
 from profiles import PRESETS, read_source
 from scalings import resolve_rounded
 
-DENSE = 4096  # distances that are tried one by one
+DENSE = 4096  # distances that are all tried
 
 
 def frequencies_of(source, head_dim):
-    """One frequency a pair, of one axis; nothing for NoPE."""
+    """Returns one frequency per pair, for one axis; nothing for NoPE."""
     model = read_source(source)
     spec = model["spec"]
     if spec.get("nope"):
@@ -36,7 +36,7 @@ def kept(reference, other, distance):
 
 
 def slack(reference, other, distance):
-    """Of frequencies that are off by their last bit."""
+    """Bounds the error from frequencies that are off by their last bit."""
     worst = max(abs(w) for w in reference + other)
     return mpf(2) ** -50 + distance * worst * mpf(2) ** -52
 
@@ -49,8 +49,8 @@ def claimed_length(source):
 
 
 def difference(request):
-    """Cases differ below DENSE, or not at all: beyond it not every distance is
-    tried."""
+    """Cases must differ below DENSE, or not at all, as not all distances beyond
+    it are tried."""
     head_dim = request.get("headDim")
     reference = frequencies_of(request["rope"], head_dim)
     other = frequencies_of(request["compareWith"], head_dim)

@@ -1,4 +1,4 @@
-"""Numbers of 50 digits, and the roundings that the contract speaks of."""
+"""Numbers of 50 digits, and the contract's roundings."""
 
 from mpmath import mp, mpf
 
@@ -13,9 +13,9 @@ FORMATS = {
     "DTYPE_FLOAT8_E4M3FN": (4, -9),
     "DTYPE_FLOAT8_E5M2": (3, -16),
 }
-# Largest numbers of FP8, which results may be past.
+# Largest numbers of FP8, which results may exceed.
 LARGEST = {"DTYPE_FLOAT8_E4M3FN": 448, "DTYPE_FLOAT8_E5M2": 57344}
-# A unit of the arithmetic that a tensor of this type is computed in.
+# A unit of the arithmetic for tensors of this type.
 UNIT = {
     "DTYPE_FLOAT64": mpf(2) ** -53,
     "DTYPE_FLOAT32": mpf(2) ** -24,
@@ -45,7 +45,8 @@ def single(x):
 
 
 def text(x):
-    """20 significant digits: more than any element type can tell apart."""
+    """Returns 20 significant digits: more than any element type
+    distinguishes."""
     if isinstance(x, (bool, int, str)):
         return x
     if mp.isinf(x):
@@ -56,7 +57,7 @@ def text(x):
 
 
 def upwards(x):
-    """7 digits of a tolerance, never less than it."""
+    """Returns 7 digits of a tolerance, rounded up."""
     return float(mp.nstr(x * (1 + mpf(10) ** -6), 7))
 
 
@@ -70,7 +71,7 @@ def is_narrow(dtype):
 
 
 def saturated(x, dtype, saturation):
-    """What is past the largest number of FP8; no case is near the border."""
+    """Saturates results past FP8's largest number; no case is near the border."""
     largest = LARGEST.get(dtype)
     if largest is None or abs(x) <= largest:
         return x
@@ -106,7 +107,7 @@ def scaled(value, scales, ulps=0):
 
 
 def expectation(path, values, bound, shape=None, dtype=None):
-    """shape None: a scalar field, whose one value stands alone."""
+    """shape None: a scalar field with a single value."""
     out = {"path": path}
     if dtype is not None:
         out["dtype"] = dtype

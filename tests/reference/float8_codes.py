@@ -1,11 +1,11 @@
-"""Prints what ml_dtypes rounds float32 numbers to, as hashes: those that
-tests/core/simd/float8_test.cc holds the kernels to.
+"""Prints hashes of ml_dtypes' roundings of float32 numbers, which
+tests/core/simd/float8_test.cc compares with the kernels'.
 
     pip install numpy ml_dtypes && python3 tests/reference/float8_codes.py
 
-The values of all float16 numbers, of all bfloat16 numbers, and random ones around
-those that FP8 has. Each NaN is 0x7f, as the contract has it, where ml_dtypes keeps
-the sign. Saturation is a clip before the rounding.
+The inputs are all float16 numbers, all bfloat16 numbers, and random numbers around
+those of FP8. Each NaN becomes 0x7f, as in the contract; ml_dtypes keeps the sign.
+Saturation is a clip before the rounding.
 """
 
 import ml_dtypes
@@ -29,7 +29,8 @@ def random_bits(count):
 
 
 def random_floats(count):
-    """Signs, fractions, and exponents of 2^-27 to 2^36."""
+    """Returns numbers of both signs, with all fractions, and exponents of 2^-27 to
+    2^36."""
     bits = random_bits(count)
     return ((bits & 0x807FFFFF) | ((100 + (bits >> 23) % 64) << 23)).astype(np.uint32).view(np.float32)
 

@@ -1,4 +1,4 @@
-// float16 and bfloat16 by the definition of IEEE 754, and FP8 by that of
+// float16 and bfloat16 by the definition of IEEE 754, and FP8 by
 // arXiv:2209.05433: the oracle of the kernels' conversions, in plain scalar
 // code.
 
@@ -16,7 +16,7 @@ struct Format16 {
 inline constexpr Format16 kFloat16 = {5, 10};
 inline constexpr Format16 kBfloat16 = {8, 7};
 
-// The value of a 16-bit number; NaN for every NaN.
+// Returns the value of a 16-bit number; NaN for every NaN.
 inline double Decode16(const Format16& format, std::uint16_t bits) {
   const int max_exponent = (1 << format.exponent_bits) - 1;
   const int bias = max_exponent / 2;
@@ -33,7 +33,7 @@ inline double Decode16(const Format16& format, std::uint16_t bits) {
                            exponent - bias - format.mantissa_bits);
 }
 
-// The nearest 16-bit number, ties to even; of any NaN the quiet one.
+// Returns the nearest 16-bit number, ties to even; for any NaN the quiet NaN.
 inline std::uint16_t Encode16(const Format16& format, double x) {
   const int bias = (1 << (format.exponent_bits - 1)) - 1;
   const int sign = std::signbit(x) ? 0x8000 : 0;
@@ -52,15 +52,16 @@ inline std::uint16_t Encode16(const Format16& format, double x) {
   // An integer number of units in the last place; scaling is exact.
   const double units =
       std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent));
-  // Counting on from the first number with this exponent carries into the next
-  // exponent, and from the largest finite number into infinity.
+  // Counting from the first number with this exponent carries into the next
+  // exponent, and past the largest finite number into infinity.
   const double code =
       units + std::ldexp(exponent + bias - 1, format.mantissa_bits);
   const int bits = code < infinity ? static_cast<int>(code) : infinity;
   return static_cast<std::uint16_t>(sign | bits);
 }
 
-// Half the distance between 16-bit numbers around x: what rounding may cost.
+// Returns half the distance between 16-bit numbers around x: the bound of
+// rounding.
 inline double HalfUlp16(const Format16& format, double x) {
   const int bias = (1 << (format.exponent_bits - 1)) - 1;
   int exponent = x == 0 ? 1 - bias : std::ilogb(x);
@@ -78,7 +79,7 @@ inline constexpr Format8 kE4m3 = {3, 7, 0x7e, false};
 inline constexpr Format8 kE5m2 = {2, 15, 0x7b, true};
 inline constexpr std::uint8_t kNan8 = 0x7f;
 
-// The number that a code would be if no code was kept for infinity or NaN.
+// Returns the number of a code if no code were reserved for infinity or NaN.
 inline double Magnitude8(const Format8& format, int code) {
   const int mantissa = code & ((1 << format.mantissa_bits) - 1);
   const int exponent = code >> format.mantissa_bits;
@@ -89,7 +90,7 @@ inline double Magnitude8(const Format8& format, int code) {
                     exponent - format.bias - format.mantissa_bits);
 }
 
-// The value of a code; NaN for every NaN.
+// Returns the value of a code; NaN for every NaN.
 inline double Decode8(const Format8& format, std::uint8_t bits) {
   const int code = bits & 0x7f;
   const double sign = (bits & 0x80) != 0 ? -1 : 1;
@@ -98,9 +99,9 @@ inline double Decode8(const Format8& format, std::uint8_t bits) {
                                                            : std::nan("");
 }
 
-// The code of the nearest number, ties to the even code, by search among all of
-// them. What is nearer to the number past the largest overflows, to the largest
-// if `finite`. Any NaN is kNan8.
+// Returns the code of the nearest number, ties to the even code, by a search of
+// all codes. A number that is nearer to the number past the largest overflows,
+// to the largest if `finite`. Any NaN becomes kNan8.
 inline std::uint8_t Encode8(const Format8& format, double x, bool finite) {
   if (std::isnan(x)) return kNan8;
   const int sign = std::signbit(x) ? 0x80 : 0;

@@ -2,8 +2,8 @@
 
     python3 tests/reference/kept.py > tests/data/kept.json
 
-Frequencies are float64 numbers, taken as exactly what they are: the texts are
-their shortest forms, which read back as the same numbers.
+Frequencies are exact float64 numbers: the texts are their shortest forms,
+which read back as the same numbers.
 """
 
 import json

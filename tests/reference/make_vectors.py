@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 
-sys.dont_write_bytecode = True  # nothing but the vectors is left behind
+sys.dont_write_bytecode = True  # leaves only the vectors behind
 
 import absolute
 import cases_absolute
@@ -63,7 +63,7 @@ def groups():
 
 
 def render(cases):
-    """One case a line: a difference names the case."""
+    """Writes one case per line, so that a difference names the case."""
     lines = []
     for case in cases:
         if "expect" not in case:

@@ -1,4 +1,4 @@
-"""Where tokens stand, and the schemes of BuildPositions.
+"""Positions of tokens, and the schemes of BuildPositions.
 
 Requests are the JSON forms of posenc.v1.Positions and BuildPositionsRequest.
 """
@@ -8,7 +8,7 @@ from towers import vision_positions
 
 
 def expand(positions, axes, batch, tokens):
-    """-> [axes][batch][tokens]"""
+    """Returns [axes][batch][tokens]."""
     if "start" in positions:
         start = int(positions["start"])
         rows = [[mpf(start + t) for t in range(tokens)]] * batch

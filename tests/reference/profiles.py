@@ -1,7 +1,7 @@
-"""Reads a model's config.json as each project would (posenc.v1.Profile).
+"""Reads a model's config.json like each project (posenc.v1.Profile).
 
-Covers the keys that the vectors use. Where projects disagree, the rule is that
-of the project's own source, named at each branch.
+Covers the keys that the vectors use. If projects disagree, each branch follows
+and names the project's own source.
 """
 
 import json
@@ -13,7 +13,7 @@ from scalings import magnitude
 
 HALF, INTERLEAVED = "PAIRING_HALF_SPLIT", "PAIRING_INTERLEAVED"
 
-# transformers rotates the interleaved pairs of these.
+# transformers rotates interleaved pairs for these types.
 _INTERLEAVED = {"gptj", "cohere", "glm", "ernie4_5"}
 # Multi-head latent attention: rope on the last qk_rope_head_dim channels.
 _LATENT = {"deepseek_v3", "deepseek_v2"}
@@ -36,14 +36,14 @@ def read_source(source):
 
 
 def _since(source, release):
-    """True if the version that is asked for is that release or a later one."""
+    """Returns whether the requested version is that release or later."""
     asked = source.get("profileVersion")
     numbers = [int(part) for part in asked.split(".")] if asked else [9999]
     return numbers >= [int(part) for part in release.split(".")]
 
 
 def _vllm_amplitude(rope, s, ratio, source):
-    """yarn_scaling_rope.py of vLLM, before and since its PR 56446."""
+    """Follows yarn_scaling_rope.py of vLLM, before and since its PR 56446."""
     if not _since(source, "0.30"):
         return magnitude(s, 1) * mpf(rope.get("attn_factor", 1))
     if rope.get("rope_type", rope.get("type")) == "telechat3-yarn":
@@ -53,8 +53,8 @@ def _vllm_amplitude(rope, s, ratio, source):
 
 
 def _yarn(rope, profile, longest, nested, source):
-    """nested: parameters of one layer type, where transformers looks for
-    `truncate` one level too high."""
+    """nested: parameters of one layer type, whose `truncate` transformers
+    reads one level too high."""
     trained = rope.get("original_max_position_embeddings", longest)
     factor = rope.get("factor")
     if factor is None:
@@ -106,7 +106,8 @@ def _longrope(rope, config, profile, longest):
 
 
 def _vllm_dynamic(rope, s, longest, source):
-    """dynamic_ntk_scaling_rope.py of vLLM, before and since its PR 41277."""
+    """Follows dynamic_ntk_scaling_rope.py of vLLM, before and since its PR
+    41277."""
     if not _since(source, "0.22"):  # of length s * longest, always
         return {"ntk": {"factor": s * s - s + 1}}
     trained = rope.get("max_trained_positions", longest)
@@ -142,15 +143,15 @@ def _scaling(rope, config, profile, longest, source):
     return {}
 
 
-# mlx-lm's classes that read of rope_parameters its rope_theta alone, all of it,
-# or what the old spelling leaves out; others read none of it.
+# mlx-lm's classes that read only rope_theta of rope_parameters, all of it, or
+# the keys that the old spelling lacks; other classes do not read it.
 _MLX_BASE = {"lfm2", "granitemoehybrid", "exaone_moe", "muse_glimmer"}
 _MLX_WHOLE = {"ministral3", "qwen3_5", "mistral4"}
 _MLX_REST = {"qwen3"}
 
 
 def _spelling(config, profile, source):
-    """The dict that counts, with the base that the reader takes in it."""
+    """Returns the dict that the reader uses, with its base."""
     old = config.get("rope_scaling") or {}
     new = config.get("rope_parameters") or {}
     family = config.get("model_type", "")
@@ -171,7 +172,7 @@ def _spelling(config, profile, source):
 
 
 def _rope_dict(config, profile, source):
-    """The rope dict of the layer that is asked for; None for a NoPE layer."""
+    """Returns the rope dict of the requested layer; None for a NoPE layer."""
     rope = _spelling(config, profile, source)
     layer = source.get("layerType")
     if "layerIndex" in source and config.get("layer_types"):
@@ -250,7 +251,7 @@ def read_config(config, profile, source):
 
 
 def _mistral_params(config):
-    """params.json: complex pairs of neighbours, as Mistral's code has them."""
+    """Reads params.json: complex pairs of neighbours, as in Mistral's code."""
     width = config.get("head_dim") or config["dim"] // config["n_heads"]
     return {"spec": {"rotaryDim": width, "pairing": INTERLEAVED,
                      "ropeTheta": config.get("rope_theta", 10000)},
@@ -258,7 +259,7 @@ def _mistral_params(config):
             "softmax_scale_multiplier": mpf(1)}
 
 
-# What the models were published with, cut to the keys that decide.
+# The models' published values of the keys that matter.
 PRESETS = {
     "llama-3.1-8b": json.dumps({
         "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,

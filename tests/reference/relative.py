@@ -6,7 +6,7 @@ from exact import (EXACT, UNIT, expectation, mp, mpf, nearest, numbers, scaled,
 
 
 def tensor(t):
-    """Elements as the element type holds them."""
+    """Returns elements rounded to the element type."""
     return [nearest(v, t["dtype"]) for v in numbers(t["values"])]
 
 
@@ -166,7 +166,7 @@ _BIASES = {"alibi": _alibi, "t5": _t5, "kerple": _kerple, "fire": _fire,
 
 
 def build_bias(request):
-    """The whole matrix, however the server cuts it into tiles."""
+    """Returns the whole matrix, without tiles."""
     (kind, bias), = request["bias"].items()
     heads, value = _BIASES[kind](bias)
     q0, k0 = int(request.get("queryStart", 0)), int(request.get("keyStart", 0))

@@ -45,7 +45,7 @@ core::RopeSpec ByHead(std::int32_t heads, std::int32_t axes, double first) {
   return Scaled(frequencies);
 }
 
-// ln of the factor that xPos gives a key, from zeta_i^(-(p - center) / base).
+// Returns ln of a key's xPos factor, from zeta_i^(-(p - center) / base).
 Quad KeyDecay(const core::RopeSpec& spec, int i, int pairs, Quad p) {
   if (!spec.xpos.has_value()) return 0;
   const Quad gamma = spec.xpos->gamma.value_or(0.4);

@@ -55,7 +55,7 @@ Quad Frequency(const core::RopeSpec& spec, Quad theta, int d, int i, int global,
                                : s->short_factor[global]);
   }
   if (const auto* s = std::get_if<core::Llama3Scaling>(&spec.scaling)) {
-    // Meta writes the formula in wavelengths.
+    // Meta's formula uses wavelengths.
     const Quad w = power(theta);
     const Quad wavelength = 2 * M_PIq / w;
     const Quad original = s->original_max_position_embeddings;

@@ -1,5 +1,5 @@
-// Rotary frequencies and angles straight from the formulas in rope.proto, in
-// __float128: an oracle that shares no code with core/.
+// Rotary frequencies and angles from the formulas in rope.proto, in __float128:
+// an oracle that shares no code with core/.
 
 #pragma once
 
@@ -22,8 +22,8 @@ std::vector<Quad> InvFreq(const core::RopeSpec& spec, std::int64_t length);
 // Attention factor that the scaling of `spec` implies.
 Quad Amplitude(const core::RopeSpec& spec, std::int64_t length);
 
-// Untruncated ends of YaRN's ramp: the pair that makes `turns` turns within
-// the original length.
+// Untruncated ends of YaRN's ramp: the pair that makes `turns` full rotations
+// within the original length.
 Quad YarnPairWithTurns(std::int32_t rotary_dim, double theta,
                        std::int64_t original, double turns);
 

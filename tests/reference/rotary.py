@@ -14,7 +14,7 @@ HALF, INTERLEAVED = "PAIRING_HALF_SPLIT", "PAIRING_INTERLEAVED"
 
 
 class Rotation:
-    """A specification at a width and length, with float64 frequencies."""
+    """A specification for a width and length, with float64 frequencies."""
 
     def __init__(self, source, head_dim):
         model = read_source(source)
@@ -46,7 +46,7 @@ class Rotation:
         return -phi if self.spec.get("reverse") else phi
 
     def decay(self, pair, position, for_keys):
-        """xPos: zeta^((p - center) / scale_base), or its inverse."""
+        """Returns xPos' zeta^((p - center) / scale_base), or its inverse."""
         xpos = self.spec.get("xpos")
         if xpos is None:
             return mpf(1)
@@ -187,8 +187,8 @@ def _move(tensor, layout, path, units, step, saturation):
     return expectation(path, out, bound, tensor["shape"], dtype)
 
 
-# core promises 4 units for float32. float64: cosine and sine within 2 units
-# each, two products and a sum rounded, below 6.
+# core guarantees 4 units for float32. float64: cosine and sine within 2 units
+# each, with two products and a sum, stay below 6.
 _APPLY_UNITS = {**dict.fromkeys(UNIT, 4), "DTYPE_FLOAT64": 6}
 _REPOSITION_UNITS = dict.fromkeys(_APPLY_UNITS, 10)
 
@@ -245,7 +245,7 @@ def reposition(request):
         return [_move(tensor, layout, "k", _REPOSITION_UNITS,
                       lambda b, s, h: ([], 1), None)]
     batch, tokens = extent[0], extent[1]
-    # If old positions do not matter, any will do.
+    # If old positions have no effect, use 0, 1, ...
     source = expand(movement.get("oldPositions", {"start": 0}), old.axes,
                     batch, tokens)
     if "newPositions" in movement:
@@ -279,7 +279,7 @@ def reposition(request):
 def _resolve_tower(config):
     spec, d, following = read_tower(config)
     values = spec["explicitFrequencies"]["values"]
-    # Float32 numbers, which these are to less than a float64's ulp.
+    # These are float32 numbers, exact to less than an ulp of float64.
     return [expectation("invFreq", values, ulp(1), [len(values)]),
             expectation("axisOfPair", following, EXACT, [len(values)]),
             expectation("amplitude", 1, EXACT),
@@ -309,8 +309,8 @@ def resolve_rope(request):
     length = source.get("sequenceLength", model.get("assumed_length"))
     frequencies, amplitude = resolve(spec, d, length)
     line = [w for head in frequencies for axis in head for w in axis]
-    # From the formula in more than float64, rounded once: 1 ulp off at most, if
-    # the formula's own error meets a tie.
+    # The formula in higher precision is rounded once: at most 1 ulp off, if its
+    # own error crosses a tie.
     out = [expectation("invFreq", line, ulp(1), [len(line)]),
            expectation("amplitude", amplitude, ulp(1)),
            expectation("softmaxScaleMultiplier",

@@ -12,7 +12,7 @@ def power_ladder(theta, n):
 
 
 def magnitude(s, m):
-    """g(s, m) of YaRN, arXiv:2309.00071."""
+    """Returns g(s, m) of YaRN, arXiv:2309.00071."""
     return mpf(1) if s <= 1 else mpf(m) * mp.log(s) / 10 + 1
 
 
@@ -47,7 +47,7 @@ def yarn_amplitude(p):
 
 
 def yarn_ramp(p, theta, n):
-    """Share of each frequency that is divided by the factor."""
+    """Returns the share of each frequency that is divided by the factor."""
     d = 2 * n
     trained = mpf(p["originalMaxPositionEmbeddings"])
 
@@ -121,7 +121,7 @@ _RULES = {
 
 
 def ladder(spec, theta, n, length):
-    """n frequencies and the amplitude that the scaling implies."""
+    """Returns n frequencies and the amplitude that the scaling implies."""
     for name, rule in _RULES.items():
         if name in spec:
             return rule(spec[name], theta, n, length)
@@ -129,7 +129,7 @@ def ladder(spec, theta, n, length):
 
 
 def resolve(spec, width, length=None):
-    """-> ([heads][axes][pairs] frequencies, amplitude), not yet rounded."""
+    """Returns ([heads][axes][pairs] frequencies, amplitude), not yet rounded."""
     n = width // 2
     theta = mpf(spec.get("ropeTheta", 10000))
     axes = spec.get("axes")
@@ -159,7 +159,7 @@ def resolve(spec, width, length=None):
 
 
 def resolve_rounded(spec, width, length=None):
-    """The same as float64: what the encoding is, from there on."""
+    """Returns the same as float64 numbers, which then define the encoding."""
     frequencies, amplitude = resolve(spec, width, length)
     return ([[[double(w) for w in axis] for axis in head]
              for head in frequencies], double(amplitude))

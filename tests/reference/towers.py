@@ -1,8 +1,8 @@
-"""Vision towers, as transformers' classes have them: which axis each pair
-follows, frequencies in float32 steps, and positions of patches.
+"""Vision towers, as in transformers' classes: the axis of each pair,
+frequencies in float32 steps, and positions of patches.
 
-A tower is written down pair by pair, (axis, numerator, denominator) of its
-exponent. Covers the towers that the vectors use.
+A tower is a list of pairs: (axis, numerator, denominator) of the exponent.
+Covers the towers that the vectors use.
 """
 
 import json
@@ -40,7 +40,8 @@ _TOWERS = {
 
 
 def tower_of(source):
-    """The tower's part of a configuration; None for a language model's."""
+    """Returns the tower's part of a configuration; None for a language
+    model."""
     if "configJson" not in source:
         return None
     config = json.loads(source["configJson"])
@@ -57,7 +58,8 @@ def is_flux(config):
 
 
 def read_flux(config):
-    """The formula's frequencies: the class computes them in float64."""
+    """Returns the formula's frequencies, which the class computes in
+    float64."""
     widths = config["axes_dims_rope"]
     return {"rotaryDim": sum(widths), "pairing": INTERLEAVED,
             "ropeTheta": 10000, "axes": {
@@ -73,7 +75,7 @@ def _width(config):
 
 
 def read_tower(config):
-    """-> (spec, width of a head, axis of each pair)"""
+    """Returns (spec, width of a head, axis of each pair)."""
     pairs_of, pairing, theta = _TOWERS[config["model_type"]]
     theta = single(mpf(config.get("rope_theta", theta)))
     d = _width(config)
@@ -96,7 +98,7 @@ def _center(index, extent):
 
 
 def vision_positions(scheme):
-    """-> shape, values, dtype of VisionPositions."""
+    """Returns shape, values, dtype of VisionPositions."""
     config = tower_of(scheme["rope"])
     kind = config.get("model_type", "flux")
     merge = 1

@@ -1,6 +1,6 @@
-// What messages and answers take of a budget of a few MiB, of a server that is
-// a process of its own: what a client holds in the server's process is measured
-// as if it were the server's, and has its messages cut off.
+// Messages and answers in a budget of a few MiB. The server is a separate
+// process, because a client's memory in the same process would count as the
+// server's, and would end its messages.
 
 #include <memory>
 #include <string>
@@ -63,11 +63,11 @@ TEST_F(BinaryMemoryTest, ResponsesWaitForRoom) {
   }
 }
 
-// What is beside tensors is copied to be parsed: 512 MiB of it took 1.5 GiB
-// where 1 GiB was the budget.
+// Bytes beside tensors are copied for the parser: 512 MiB of them once took 1.5
+// GiB with a budget of 1 GiB.
 TEST_F(BinaryMemoryTest, AMessageThatIsParsedClaimsItsCopy) {
   Start("8MiB", "6MiB");
-  // What a call has held may come back a moment after its answer.
+  // A call's claim may end a moment after its answer.
   const auto reason_of = [this](auto method, const auto& request) {
     std::string reason;
     for (int tries = 0; tries < 100; ++tries) {
@@ -83,7 +83,7 @@ TEST_F(BinaryMemoryTest, AMessageThatIsParsedClaimsItsCopy) {
     resolve.mutable_rope()->set_config_json(std::string(bytes, ' '));
     EXPECT_EQ(reason_of(&Stub::ResolveRope, resolve), reason);
   }
-  // The same beside a tensor, which is then not borrowed.
+  // The same beside a tensor, which then is not borrowed.
   v1::ApplyRopeRequest apply;
   apply.mutable_q()->set_data("q");
   apply.mutable_rope()->set_config_json(std::string(5 << 20, ' '));
@@ -93,8 +93,9 @@ TEST_F(BinaryMemoryTest, AMessageThatIsParsedClaimsItsCopy) {
 
 TEST_F(BinaryMemoryTest, TheResponseMayTakeWhatTheParserHasGivenBack) {
   Start("8MiB", "6MiB");
-  // 1.9 MiB, and 1.6 beside it. Both, a copy of the second and the response
-  // are 7; with the parser's own copy of the second they would be 8.4.
+  // A tensor of 1.9 MiB, and 1.6 MiB beside it. Both, a copy of the second and
+  // the response take 7 MiB; with the parser's own copy of the second they
+  // would take 8.4.
   v1::AddEncodingRequest request;
   SetTensor(v1::DTYPE_FLOAT32, {2, 240, 1024},
             std::vector<float>(2 * 240 * 1024), request.mutable_x());

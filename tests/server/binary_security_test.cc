@@ -38,7 +38,7 @@ TEST_F(BinarySecurityTest, ProbeSpeaksTls) {
       "--probe",           addresses[0], "--tls-ca",  ca,
       "--tls-cert",        cert,         "--tls-key", key,
       "--tls-server-name", "posenc.test"};
-  // It waits for a second, which a busy machine may need for itself.
+  // It waits for only a second, which may be too short on a busy machine.
   EXPECT_TRUE(test::Eventually([&] {
     Process probe(right);
     return probe.ReadAll().empty() && probe.Wait() == 0;
@@ -82,7 +82,7 @@ TEST_F(BinarySecurityTest, ABadCertificateAtSighupHoldsUpNoOtherKey) {
   files.Write("cert", "garbage");
   WriteConfig("max-waiting = 6\n");
   process.Signal(SIGHUP);
-  // The server looks at its files by itself, too, and may be the first.
+  // The server also checks its files by itself, and may be first.
   bool told = false, taken = false;
   for (int i = 0; i < 4 && !(told && taken); ++i) {
     const std::string line = process.ReadLine();

@@ -26,7 +26,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-// What a server tells of itself.
+// Returns a server's information about itself.
 v1::GetServerInfoResponse Info(const std::string& address) {
   auto stub = v1::PositionalEncodingService::NewStub(Connect(address));
   grpc::ClientContext context;
@@ -75,7 +75,7 @@ TEST_F(BinaryTest, ASecondSignalEndsTheDrainAtOnce) {
                    "--drain-timeout", "10m", "--max-response-bytes", "1GiB"});
   const std::vector<std::string> addresses = AwaitReady();
   ASSERT_EQ(addresses.size(), 1u);
-  // A response that nobody reads keeps the drain from ending.
+  // A response that its client does not read keeps the drain from ending.
   v1::BuildTableRequest request;
   request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
   request.mutable_rope()->mutable_spec()->set_rotary_dim(128);
@@ -215,7 +215,7 @@ TEST_F(BinaryTest, ProbeTellsHealthByItsExitCode) {
   Process server({"--listen", "127.0.0.1:0", "--ready-file", ready_file()});
   const std::vector<std::string> addresses = AwaitReady();
   ASSERT_EQ(addresses.size(), 1u);
-  // It waits for a second, which a busy machine may need for itself.
+  // It waits for only a second, which may be too short on a busy machine.
   EXPECT_TRUE(test::Eventually([&] {
     return Process({"--probe", addresses[0]}).Wait() == 0;
   }));
@@ -345,7 +345,7 @@ TEST_F(BinaryTest, AWrongFileAtSighupChangesNothing) {
   unlink(config_file().c_str());
   process.Signal(SIGHUP);
   EXPECT_THAT(process.ReadLine(), HasSubstr("No such file"));
-  // 5 is what it had: 6 was never taken.
+  // It still has 5, as 6 had no effect.
   WriteConfig("max-waiting = 7\n");
   process.Signal(SIGHUP);
   EXPECT_THAT(process.ReadLine(), HasSubstr("\"max-waiting\":\"5 -> 7\""));
@@ -377,7 +377,7 @@ TEST_F(BinaryTest, TheOldestConnectionsAreToldToConnectAnew) {
   ASSERT_EQ(addresses.size(), 1u);
   const auto channel = Connect(addresses[0]);
   ASSERT_TRUE(channel->WaitForConnected(Deadline()));
-  // It is idle, and no longer connected, once it was told.
+  // The channel becomes idle, and disconnects, once it got GOAWAY.
   EXPECT_TRUE(channel->WaitForStateChange(GRPC_CHANNEL_READY, Deadline()));
 }
 

@@ -1,4 +1,4 @@
-// The end of a process whose drain does not come to its own.
+// The end of a process whose drain does not finish.
 
 #include "server/forced_exit.h"
 
@@ -19,7 +19,7 @@ namespace {
 class ForcedExitTest : public testing::Test {
  protected:
   void SetUp() override {
-    // A child that begins anew: its threads are its own.
+    // A child that starts the program again, with its own threads.
     testing::GTEST_FLAG(death_test_style) = "threadsafe";
     path_ = absl::StrCat(testing::TempDir(), "posenc-forced-exit-ready");
     std::ofstream(path_) << "unix:/socket";

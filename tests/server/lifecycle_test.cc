@@ -71,7 +71,7 @@ TEST_F(LifecycleTest, AnAddressMayBeGivenOnceOnly) {
                                       "127.0.0.1:7"})
                               .message()),
               HasSubstr("--listen: 127.0.0.1:7: was given more than once"));
-  // Port 0 is another one each time.
+  // Port 0 gives another port each time.
   EXPECT_TRUE(StartError({"127.0.0.1:0", "127.0.0.1:0"}).ok());
 }
 
@@ -125,8 +125,9 @@ TEST_F(LifecycleTest, DrainFinishesCallsAndRefusesNewOnes) {
   ASSERT_TRUE(watch.Read(&health));
   EXPECT_EQ(health, kServing);
 
-  // Nothing reads its response yet, so it is in progress. Its headers arrive
-  // with the first bytes of the response: the handler has returned by then.
+  // Its client has not read the response yet, so it is in progress. Its headers
+  // arrive with the first bytes of the response: the handler has returned by
+  // then.
   const std::shared_ptr<grpc::Channel> other = Connect(server_->addresses()[0]);
   RawCall slow(other, absl::StrCat("/", kService, "/BuildTable"));
   slow.WriteLast(request.SerializeAsString());
@@ -137,7 +138,7 @@ TEST_F(LifecycleTest, DrainFinishesCallsAndRefusesNewOnes) {
   EXPECT_EQ(health, kNotServing);
   EXPECT_EQ(Health(channel_, "posenc.liveness"), kServing);
 
-  // Readiness falls just before calls are refused.
+  // Readiness ends just before calls are refused.
   grpc::Status refused;
   do {
     v1::GetServerInfoResponse response;
@@ -180,8 +181,8 @@ TEST_F(LifecycleTest, DrainCutsCallsThatOutlastIt) {
   EXPECT_EQ(slow.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
-// A peer who has begun to get 64 MiB, and reads no more. Its windows are open,
-// so that gRPC writes until the socket is full.
+// A peer that has begun to receive 64 MiB, and reads no more. Its windows are
+// open, so gRPC writes until the socket is full.
 http2::Socket PeerThatDoesNotRead(const std::string& address) {
   v1::BuildTableRequest request = LargeTable();
   request.set_rows(std::int64_t{1} << 17);
@@ -366,7 +367,8 @@ TEST_F(LifecycleTest, ARequestOverTheLimitIsToldBothSizes) {
   EXPECT_EQ(details.metadata.at("limitBytes"), "1048576");
   EXPECT_FALSE(details.has_retry_info);
 
-  // Far over, gRPC itself refuses before reading: the code and no details.
+  // Far above the limit, gRPC itself refuses before reading, with the code but
+  // no details.
   EXPECT_EQ(Apply(RequestOf(1 << 20), &response).error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE(Apply(fits, &response).ok());
@@ -388,7 +390,7 @@ TEST_F(LifecycleTest, AResponseOverTheLimitIsToldItsSizeWithoutBeingBuilt) {
 
   request.set_rows(2048);
   const std::size_t row = 2 * 64 * 4;
-  // One row more; amplitude, tags and lengths stay what they were.
+  // One more row; amplitude, tags and lengths do not change.
   const std::string size = absl::StrCat(response.ByteSizeLong() + row);
   grpc::Status status = Table(request, &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);

@@ -1,4 +1,4 @@
-// What is said if a server cannot have its threads.
+// The error of a server that cannot get its threads.
 
 #include "server/threads.h"
 
@@ -18,7 +18,7 @@
 namespace posenc::server {
 namespace {
 
-// Root has as many processes as it likes, so that another user is asked.
+// Root has no limit of processes, so the test uses another user.
 void AllowProcesses(rlim_t count) {
   const rlimit limit = {count, count};
   if (setrlimit(RLIMIT_NPROC, &limit) != 0 ||
@@ -27,8 +27,8 @@ void AllowProcesses(rlim_t count) {
   }
 }
 
-// Whether the kernel keeps to the limit at all: not in some sandboxes, nor for
-// users whom it does not know.
+// Returns whether the kernel enforces the limit: it does not in some sandboxes,
+// nor for users that it does not know.
 bool LimitsHold() {
   const pid_t child = fork();
   if (child == 0) {

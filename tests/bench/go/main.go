@@ -20,8 +20,8 @@ import (
 	v1 "posenc/bench/posencv1"
 )
 
-// rotate turns data where it lies: rows of heads heads of dim channels, the
-// first row at position start.
+// rotate rotates data in place: rows of heads heads of dim channels, the first
+// row at position start.
 func rotate(data []byte, heads, dim int, start int64, theta float64) {
 	half := dim / 2
 	frequencies := make([]float64, half)

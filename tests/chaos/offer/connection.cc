@@ -27,8 +27,8 @@ constexpr std::size_t kWriteBytes = std::size_t{256} << 10;
 constexpr std::size_t kWriteFrames = 30;
 // Messages up to this size are copied behind their headers.
 constexpr std::size_t kSmallMessage = 1 << 10;
-// Bytes of one recv(): few enough to stay in the processor's cache, where they
-// are thrown away.
+// Bytes of one recv(): few enough to stay in the processor's cache until they
+// are dropped.
 constexpr std::size_t kReadBytes = std::size_t{128} << 10;
 // The longest frame that must come whole: trailers, settings.
 constexpr std::size_t kWholeFrame = std::size_t{64} << 10;
@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Connect(
 
 Connection::Connection(int fd, const Request* request, OnEnd on_end)
     : fd_(fd), request_(request), on_end_(std::move(on_end)) {
-  // Without a dynamic table the server spells out every header that it sends.
+  // Without a dynamic table the server sends every header as a literal.
   const std::string settings = SettingBytes(kHeaderTableSize, 0) +
                                SettingBytes(kEnablePush, 0) +
                                SettingBytes(kInitialWindow, kLargestWindow) +
@@ -237,7 +237,7 @@ bool Connection::NextData(char* header, absl::string_view* part) {
     stream.sent += size;
     stream.window -= bytes;
     window_ -= bytes;
-    // At the end of the line: streams take turns, as gRPC's clients have it.
+    // At the end of the queue: streams alternate, as in gRPC's clients.
     Queue(id, &stream);
     return true;
   }
@@ -398,7 +398,7 @@ bool Connection::Read() {
     part_.assign(rest.data(), rest.size());
     more = static_cast<std::size_t>(n) == kReadBytes;
   }
-  // The connection's window is 2 GiB, and given back long before it is used up.
+  // The connection's window is 2 GiB, and is renewed long before it is used up.
   if (consumed_ > 1 << 28) {
     absl::StrAppend(&out_, FrameHeader(4, kWindowUpdate, 0, 0),
                     U32(static_cast<std::uint32_t>(consumed_)));

@@ -1,11 +1,10 @@
-// One connection of the generator: a raw HTTP/2 client that never blocks, never
-// waits for anything, and spends as little on a call as it can. While the
-// socket takes no more, no call is begun (HasRoom()); what the server's windows
-// do not take stays in this program and ages there.
+// One connection of the generator: a raw HTTP/2 client that never blocks and
+// spends as little as it can on a call. While the socket is full, it begins no
+// call (HasRoom()); bytes that exceed the server's windows wait in this
+// program.
 //
-// It is no general client: it reads the status of a call from a response whose
-// headers are not Huffman-coded, as gRPC's server writes them, and throws the
-// response's bytes away.
+// It is no general client: it reads the status of a call only if the headers
+// are not Huffman-coded, as from gRPC's server, and drops the response's bytes.
 
 #pragma once
 
@@ -23,7 +22,7 @@
 
 namespace posenc::offer {
 
-// What all calls send.
+// The request of all calls.
 struct Request {
   std::string path;     // "/posenc.v1.PositionalEncodingService/ApplyRope"
   std::string message;  // with gRPC's five bytes before it
@@ -53,18 +52,18 @@ class Connection {
 
   int fd() const { return fd_; }
   bool alive() const { return fd_ >= 0; }
-  // Whether the server's SETTINGS_MAX_CONCURRENT_STREAMS leaves room, and the
-  // socket.
+  // True if the server's SETTINGS_MAX_CONCURRENT_STREAMS and the socket leave
+  // room.
   bool HasRoom() const { return alive() && open_ < max_streams_ && !blocked_; }
 
   // Starts a call; returns its stream. Needs HasRoom().
   std::uint32_t Start(std::size_t call, std::int64_t timeout_micros);
-  // Gives a call up: the stream is reset, and on_end is not called.
+  // Gives up a call: resets the stream, and does not call on_end.
   void Cancel(std::uint32_t stream);
 
-  // Takes what is there; true if there may be more.
+  // Reads the available bytes; true if there may be more.
   bool Read();
-  // Sends what can be sent. Once the socket takes no more, nothing until
+  // Sends what can be sent. Once the socket is full, it sends nothing until
   // Unblock().
   void Write();
   void Unblock() { blocked_ = false; }
@@ -76,7 +75,7 @@ class Connection {
   struct Stream {
     std::size_t call = 0;
     std::size_t sent = 0;     // bytes of the message
-    std::int64_t window = 0;  // bytes that the server takes
+    std::int64_t window = 0;  // bytes that the server accepts
     bool open = false;
     bool queued = false;  // in ready_
     int status = kNoStatus;
@@ -94,7 +93,7 @@ class Connection {
   void End(std::uint32_t id, int status);
   void Close();
   std::string HeaderBlock(std::int64_t timeout_micros);
-  // Whether a message can be sent whole, in one frame.
+  // True if a message can be sent whole, in one frame.
   bool SendsAtOnce() const;
   // The next DATA frame that windows allow: its header and its part of the
   // message. False if there is none.
@@ -116,16 +115,16 @@ class Connection {
   // The constant headers, once they are in the table.
   std::string indexed_headers_;
 
-  // What the server allows.
+  // The server's limits.
   std::int64_t window_ = 65535;
   std::int64_t initial_window_ = 65535;
   std::int64_t max_frame_ = 16384;
   std::int64_t max_streams_ = 1 << 30;
 
-  std::string part_;      // of a frame that has not come whole, but for DATA
-  Frame data_;            // the DATA frame that is coming
-  std::size_t left_ = 0;  // bytes of it that are still to come
-  std::int64_t consumed_ = 0;  // bytes of DATA not given back as window yet
+  std::string part_;           // an incomplete frame, except DATA
+  Frame data_;                 // the DATA frame that is being read
+  std::size_t left_ = 0;       // its remaining bytes
+  std::int64_t consumed_ = 0;  // bytes of DATA not yet returned as window
 
   std::int64_t bytes_in_ = 0, bytes_out_ = 0;
 };

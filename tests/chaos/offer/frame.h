@@ -1,5 +1,5 @@
-// What the generator needs of HTTP/2's frames (RFC 9113) and of header
-// compression (RFC 7541): plain literals, and entries of the dynamic table.
+// The parts of HTTP/2's frames (RFC 9113) and header compression (RFC 7541)
+// that the generator uses: plain literals, and entries of the dynamic table.
 
 #pragma once
 
@@ -40,7 +40,7 @@ inline std::string U32(std::uint32_t value) {
           static_cast<char>(value >> 8), static_cast<char>(value)};
 }
 
-// Four bytes at `at`, which must be there.
+// Reads four bytes at `at`, which must exist.
 inline std::uint32_t ReadU32(absl::string_view bytes, std::size_t at) {
   std::uint32_t value = 0;
   for (std::size_t i = 0; i < 4; ++i) {
@@ -70,7 +70,7 @@ inline std::string SettingBytes(int setting, std::uint32_t value) {
   return std::string{'\0', static_cast<char>(setting)} + U32(value);
 }
 
-// A string as header compression writes it, not Huffman-coded.
+// Encodes a string for header compression, without Huffman codes.
 inline std::string HpackString(absl::string_view text) {
   std::string out;
   std::size_t rest = text.size();
@@ -87,8 +87,9 @@ inline std::string HpackString(absl::string_view text) {
   return out;
 }
 
-// A header that enters the dynamic table, and one that does not. The newest
-// entry of the table is kNewestEntry, the one before it one more, and so on.
+// Encode a header that enters the dynamic table, and one that does not. The
+// newest entry of the table has the index kNewestEntry, the entry before it
+// kNewestEntry + 1, and so on.
 inline constexpr int kNewestEntry = 62;
 inline std::string HpackIndexing(absl::string_view name,
                                  absl::string_view value) {
@@ -98,7 +99,7 @@ inline std::string HpackLiteral(absl::string_view name,
                                 absl::string_view value) {
   return '\0' + HpackString(name) + HpackString(value);
 }
-// The same with the name of the table's entry `index`, 15 to 142.
+// Encodes a header with the name of the table's entry `index`, 15 to 142.
 inline std::string HpackLiteral(int index, absl::string_view value) {
   return '\x0f' + std::string(1, static_cast<char>(index - 15)) +
          HpackString(value);

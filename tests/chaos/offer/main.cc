@@ -1,6 +1,6 @@
-// posenc-offer: offers a server more load than it can serve, cheaply enough
-// that one core can offer ten times what another core serves (posenc-load uses
-// gRPC's client, which cannot). Prints one line of JSON.
+// posenc-offer: offers a server more load than it can serve, so cheaply that
+// one core can offer ten times what another core serves (posenc-load cannot,
+// because of gRPC's client). Prints one line of JSON.
 
 #include <cstdio>
 #include <exception>

@@ -13,12 +13,12 @@ namespace {
 
 constexpr int kDeadlineExceeded = 4, kResourceExhausted = 8, kUnavailable = 14;
 
-// How often the loop looks around while calls are open.
+// How often the loop polls while calls are open.
 constexpr std::int64_t kTick = 100'000;
 constexpr std::int64_t kLongestSleep = 1'000'000;
 
-// Calls that go to one connection before the next has its turn, of those that
-// are due together: their headers go out in one write.
+// This many calls that are due together go to one connection, so that their
+// headers go out in one write.
 constexpr std::size_t kBatch = 8;
 
 constexpr int kEvents = 64;
@@ -147,7 +147,7 @@ void Offer::Ended(std::size_t index, int status) {
 }
 
 void Offer::AddDue() {
-  // Not all at once if this machine stood still: answers must be read too.
+  // Not all at once after a pause of this machine: answers must be read too.
   for (int i = 0; i < 256; ++i) {
     const std::int64_t due = NextDue();
     if (due > now_ || due >= end_) return;

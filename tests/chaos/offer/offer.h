@@ -1,9 +1,9 @@
-// An open loop over raw connections: calls are due at a rate whatever the
-// server does, and what becomes of each is counted.
+// An open loop over raw connections: calls are due at a fixed rate, independent
+// of the server, and each outcome is counted.
 //
-// While calls are open, the loop looks around every 0.1 ms, and not at each
-// event: at 100,000 calls a second it would do nothing but wake up. What is due
-// by then goes out together, and counts as late by that time.
+// While calls are open, the loop polls every 0.1 ms, not at each event: at
+// 100,000 calls a second it would only wake up. Calls that are due by then go
+// out together, and this delay counts as lateness.
 
 #pragma once
 
@@ -33,18 +33,18 @@ struct Options {
   // How often a refused call is tried again, after 10 ms, 20 ms, ... (each
   // between half and one and a half of it) as long as its deadline allows.
   int retries = 0;
-  // If above 0, so long after it was sent a call is given up by its client.
+  // If above 0, the client gives up each call this long after it was sent.
   std::int64_t cancel_nanos = 0;
   std::uint64_t seed = 1;
 };
 
-// Calls by what became of them; each is one of these.
+// Calls by outcome; each call has exactly one.
 struct Outcomes {
   std::int64_t due = 0;
   std::int64_t good = 0;     // OK within the deadline
   std::int64_t late = 0;     // OK after it
   std::int64_t refused = 0;  // RESOURCE_EXHAUSTED or UNAVAILABLE
-  std::int64_t expired = 0;  // no answer by the deadline, or the server said so
+  std::int64_t expired = 0;  // no answer by the deadline, or DEADLINE_EXCEEDED
   std::int64_t dropped = 0;  // not sent by its deadline
   std::int64_t cancelled = 0;
   std::int64_t lost = 0;  // with their connection
@@ -62,7 +62,7 @@ class Offer {
  public:
   Offer(const Options& options, const Request* request);
 
-  // Connects and offers the load. UNAVAILABLE if a connection cannot be made.
+  // Connects and offers the load. Returns UNAVAILABLE if a connection fails.
   absl::Status Run();
   const Outcomes& outcomes() const { return outcomes_; }
 
@@ -81,7 +81,7 @@ class Offer {
   };
 
   absl::Status Connect();
-  // Exchanges settings, so that the first calls meet an open connection.
+  // Exchanges settings, so that the first calls have an open connection.
   void Settle();
   void Loop();
   void AddDue();
@@ -91,10 +91,11 @@ class Offer {
   void CancelSome();
   void Ended(std::size_t call, int status);
   void GiveUp(Call* call);
-  // Reads and writes what can be; whether there may be more to read.
+  // Reads and writes without blocking. Returns true if there may be more to
+  // read.
   bool Exchange();
   std::int64_t NextDue() const;
-  // Waits for the next time to look around.
+  // Waits until the next poll.
   void Wait() const;
   bool Counts(const Call& call) const {
     return call.due >= measured_ && call.due < end_;
@@ -105,12 +106,12 @@ class Offer {
   int poll_ = -1;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<std::size_t> unread_;  // connections with something to read
-  std::size_t turn_ = 0;             // of the connections
+  std::size_t turn_ = 0;             // the next connection
 
   std::vector<Call> calls_;          // in the order in which they are due
   std::deque<std::size_t> backlog_;  // due and not sent yet, oldest first
   std::priority_queue<Retry> retries_;
-  std::size_t oldest_ = 0;  // no call before it can expire
+  std::size_t oldest_ = 0;  // no earlier call can expire
   std::deque<std::size_t> to_cancel_;
   std::int64_t open_ = 0;  // calls
   std::mt19937_64 random_;

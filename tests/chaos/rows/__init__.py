@@ -1,1 +1,1 @@
-"""One file a group of rows; each has run(world)."""
+"""One file for each group of rows; each has run(world)."""

@@ -1,11 +1,11 @@
-"""R17: wrong and hostile HTTP/2, against a server that another client uses
-meanwhile. R18: a message that inflates.
+"""R17: wrong and hostile HTTP/2, while another client uses the server. R18: a
+message that inflates.
 
 A case passes if the process lives and the other client's calls all succeed. The
-heavy ones (resets, CONTINUATION, header strings) are limits of the RPC library
-in Debian, which nothing in front of the parser can cure but a peer's
-certificate or an edge: their memory is a figure here, and has a goal where a
-certificate (this file) or the edge (edge.py) is in front.
+heavy cases (resets, CONTINUATION, header strings) are limits of the RPC library
+in Debian. Only a peer's certificate or an edge can stop them before the parser.
+So their memory is a figure here, with a goal only behind a certificate (this
+file) or the edge (edge.py).
 """
 import contextlib
 import os
@@ -28,7 +28,7 @@ def opened(address):
 
 
 def drain(connection, seconds=0.3):
-    """Reads what the server says to it, until it closes or falls silent."""
+    """Reads the server's bytes, until it closes or sends no more."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and connection.read(0.1) is not None:
         pass
@@ -60,7 +60,7 @@ def without_preface(*parts):
 
 
 def call_with(more=(), without=(), body=b""):
-    """A case that makes a call whose headers are odd."""
+    """A case that makes a call with odd headers."""
     def case(address):
         connection = opened(address)
         block = h2.block(PATH, None, more, without)
@@ -78,7 +78,7 @@ def good_call(stream):
             + h2.frame(h2.DATA, h2.END_STREAM, stream, h2.message()))
 
 
-# Each name says what is wrong.
+# Each name states the fault.
 CASES = {
     "no preface, but HTTP/1": without_preface(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
     "no preface, but a TLS hello": without_preface(b"\x16\x03\x01\x02\x00" + os.urandom(512)),
@@ -153,7 +153,8 @@ CASES = {
 
 
 def flood(piece, times):
-    """A case that sends `piece` again and again, until it is cut."""
+    """A case that sends `piece` again and again, until the connection
+    ends."""
     def case(address):
         connection = opened(address)
         for _ in range(times):
@@ -216,7 +217,8 @@ def endless_string(address):
 
 
 def many_streams(address):
-    """Calls beyond the limit that the server's settings announce, unacknowledged."""
+    """Calls beyond the limit in the server's settings, which the case never
+    acknowledges."""
     connection = opened(address)
     for i in range(2000):
         if not connection.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 2 * i + 1, GOOD)):
@@ -225,9 +227,10 @@ def many_streams(address):
 
 
 def unread_answers(address):
-    """Calls of no method, whose answers nobody reads, until the server hangs up."""
+    """Calls without a method, and without reading answers, until the server
+    closes."""
     wrong, stream = h2.block(h2.SERVICE + "NoSuchMethod"), 1
-    # Until it takes no more.
+    # Until the server reads no more.
     with contextlib.closing(opened(address)) as connection, contextlib.suppress(TimeoutError):
         connection.sock.settimeout(1)
         for _ in range(1000):
@@ -248,7 +251,7 @@ HEAVY = {
 
 
 def attack(case, address):
-    """Runs a case. That the server hangs up on it is what it may do."""
+    """Runs a case. The server may close the connection."""
     with contextlib.suppress(OSError, ssl.SSLError):
         case(address)
 
@@ -273,7 +276,7 @@ def light(world):
 
 
 def beside(world):
-    """The other client of a second round, whose calls are counted."""
+    """The other client of a second run, whose calls are counted."""
     with Server(world, tcp=True) as server:
         seconds = 15
         other = world.offer(server, path=h2.SERVICE + "GetServerInfo", rate=50, connections=4,
@@ -289,7 +292,8 @@ def beside(world):
 
 
 def heavy(world, profile, start, address_of, goal):
-    """`goal`: bytes that memory may grow by, or None for a figure without one."""
+    """`goal`: bytes that memory may grow by, or None for a figure without a
+    goal."""
     for name, case in HEAVY.items():
         with start() as server:
             base, cpu = server.rss(), server.cpu()

@@ -35,7 +35,7 @@ class Authority:
                 "-subj", "/CN=posenc test CA")
 
     def issue(self, name, days="30"):
-        """A new key and certificate NAME.key and NAME.pem, written whole."""
+        """Writes a new key and certificate NAME.key and NAME.pem, each at once."""
         key, request, pem = (self.path(f"new.{end}") for end in ("key", "csr", "pem"))
         names = self.path("names")
         with open(names, "w", encoding="ascii") as file:
@@ -66,7 +66,7 @@ class Authority:
 
 
 def answered(address, context):
-    """Whether a new connection can make a call."""
+    """Returns whether a new connection can make a call."""
     try:
         with h2.Connection(address, context=context, timeout=3) as connection:
             return connection.call(INFO, timeout=3) == 0
@@ -96,8 +96,8 @@ def refused(world, authority, server):
 
 
 def broken_files(authority):
-    """What may be wrong with the files: a name, and how it comes about. Each
-    leaves the last good pair in `good.*`."""
+    """Possible faults of the files: a name, and a function that causes it.
+    Each leaves the last good pair in `good.*`."""
     def write(name, content):
         def spoil():
             with open(authority.path(name), "wb") as file:
@@ -112,7 +112,7 @@ def broken_files(authority):
 
     def expired():
         authority.issue("server", days="0")
-        until(lambda: False, 1.1)  # it ends in the second in which it began
+        until(lambda: False, 1.1)  # its validity ends within the first second
 
     return {"an empty key": write("server.key", b""),
             "a garbage key": write("server.key", b"x" * 99),

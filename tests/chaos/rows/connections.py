@@ -13,8 +13,8 @@ RESOLVE = h2.SERVICE + "GetServerInfo"
 
 
 def idle_peers(world):
-    """R12: peers that have made a call, then answer nothing, not even pings. For
-    the server a stopped process is just that."""
+    """R12: peers that made a call, and then answer nothing, not even pings. To
+    the server, a stopped process looks the same."""
     peers = world.size(50, 200)
     flags = world.flags(keepalive_time="2s", keepalive_timeout="1s")
     with Server(world, *flags, tcp=True) as server:
@@ -54,7 +54,7 @@ def no_call(address):
 
 
 def closed_after(sockets, began, patience):
-    """How many were closed by the peer, and after how long the last one was."""
+    """Returns how many the peer closed, and the time until the last close."""
     poll = select.poll()
     open_sockets = {sock.fileno(): sock for sock in sockets}
     for number in open_sockets:
@@ -77,8 +77,8 @@ def closed_after(sockets, began, patience):
 
 def slowloris(world):
     limits = {"handshake_timeout": "2s", "max_connection_idle": "4s"}
-    # gRPC spreads ages by a tenth. The fresh client ends before its connections
-    # age: it does not call again what a GOAWAY crosses.
+    # gRPC varies ages by a tenth. The fresh client ends before its connections
+    # age, as it does not retry calls that cross a GOAWAY.
     aged = {"max_connection_age": "2s", "max_connection_age_grace": "1s"}
     each = world.size(100, 1000)
     for name, limit, make, more in (("that say nothing", 2, silent, {}),
@@ -140,8 +140,8 @@ def serves(address, seconds=1.0):
 
 
 def exhaustion(world):
-    """R15: 128 descriptors, 500 connections that say nothing, then none of them. A
-    newcomer's call waits until the first of them are ended."""
+    """R15: 128 descriptors, and 500 connections that send nothing, then none. A new
+    client's call waits until the server ends the first of them."""
     with Server(world, *world.flags(handshake_timeout="2s"), tcp=True,
                 descriptors=128) as server:
         sockets = []
@@ -176,12 +176,13 @@ def churn(world):
 def churn_of(world, name, count, flags=(), context=None):
     with Server(world, *flags, tcp=True) as server:
         def once(i):
-            # Other addresses of loopback, so that ports in TIME_WAIT are no limit.
+            # Uses other addresses of loopback, so that ports in TIME_WAIT are no
+            # limit.
             try:
                 with h2.Connection(server.address, source=f"127.0.0.{2 + i % 250}",
                                    context=context) as connection:
                     return connection.call(RESOLVE) == 0
-            except OSError:  # of which TLS's errors are
+            except OSError:  # includes TLS's errors
                 return False
         for i in range(500):
             once(i)
@@ -195,7 +196,7 @@ def churn_of(world, name, count, flags=(), context=None):
                   f"{grown / MIB:+.1f} MiB, {server.descriptors() - base[1]:+d}, "
                   f"{server.threads() - base[2]:+d} ({mib(server.rss())})",
                   grown <= 5 * MIB and server.descriptors() <= base[1]
-                  # The RPC library has some threads more or fewer as it sees fit.
+                  # The RPC library's number of threads varies a little.
                   and server.threads() <= base[2] + 4)
 
 

@@ -1,5 +1,5 @@
 """deploy/envoy.yaml in front of a server: calls of all kinds pass, and attacks
-on the RPC library stop. Envoy comes as a wheel, into a folder of its own."""
+on the RPC library stop. Envoy is installed as a wheel, in its own folder."""
 import os
 import socket
 import subprocess
@@ -32,7 +32,7 @@ def free_port():
 
 
 class Edge(Process):
-    """Envoy with the file as it is deployed, but for its three ports."""
+    """Envoy with the deployed file, except for its three ports."""
 
     def __init__(self, world, server):
         port = free_port()
@@ -66,7 +66,8 @@ class Edge(Process):
 
 
 def calls(world, edge):
-    """Every unary RPC of the load, and streams, with answers compared."""
+    """Calls every unary RPC of the load, and streams, and compares
+    answers."""
     report = os.path.join(world.work, "edge.json")
     subprocess.run(
         [world.program("posenc-load"), "--server", edge.address, "--mix",
@@ -80,8 +81,8 @@ def calls(world, edge):
     large = world.offer(edge.address, rpc="ApplyRope", size="64MiB", rate=1, seconds=3, warm_up=0,
                         connections=1, deadline_ms=20000).wait()
     passed = large["codes"].get("0", 0) + large["other"]
-    # posenc-offer cannot read a status that Envoy compresses; what came back
-    # is as long as the tensor.
+    # posenc-offer cannot read a status that Envoy compresses, so compare the
+    # bytes of the answers.
     world.add("E1", "64 MiB messages through Envoy", "all come back",
               f"{large['bytes_in'] // (64 * MIB)} of {large['due']}",
               passed == large["due"] and large["bytes_in"] >= large["due"] * 64 * MIB)
@@ -109,8 +110,8 @@ def streams(world, edge):
 
 
 def both_ways(world, server, edge):
-    """ApplyRopeStream, whose answer must come while the client may still send.
-    Its first message has the fields of an ApplyRopeRequest."""
+    """ApplyRopeStream, which must answer while the client may still send. Its first message
+    has the fields of an ApplyRopeRequest."""
     body = world.request("ApplyRope", "1MiB")
     answers = []
     for address, method in ((server.address, "ApplyRope"), (edge.address, "ApplyRopeStream")):

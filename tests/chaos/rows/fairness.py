@@ -1,10 +1,11 @@
-"""R7: one client that asks for five times the capacity beside ten small ones."""
+"""R7: one client that asks for five times the capacity, beside ten small
+clients."""
 from process import Server
 from world import failures, ms, within
 
 
 def run(world):
-    # Over TCP: peers on a unix socket have no names of their own.
+    # Over TCP, because peers on a unix socket have no own names.
     with Server(world, "--in-flight-bytes", "256MiB", "--max-request-bytes", "64MiB",
                 "--max-response-bytes", "64MiB", tcp=True) as server:
         seconds = world.size(4, 15)

@@ -1,5 +1,5 @@
-"""Starts and stops (R28), work that is stuck at drain (R10), and work that
-nobody waits for any more (R24)."""
+"""Starts and stops (R28), work that is stuck at drain (R10), and work whose
+client no longer waits (R24)."""
 import os
 import random
 import signal
@@ -70,7 +70,7 @@ def stuck_drain(world):
 
 
 def busy_drain(world):
-    """SIGTERM while more calls arrive than can be answered, and go on doing so."""
+    """SIGTERM while more calls keep arriving than can be answered."""
     with Server(world, "--drain-timeout", "1s", "--lame-duck", "0s") as server:
         load = world.offer(server, rpc="BuildTable", size="256KiB", rate=30000, seconds=8,
                            warm_up=0, connections=16)
@@ -83,9 +83,9 @@ def busy_drain(world):
 
 
 def cancelled_work(world):
-    """CPU that the server still spends once nobody waits: a call that computes
-    for 100 ms and more is given up after 30 ms, by a reset or with its
-    connection."""
+    """CPU that the server still spends once no client waits: clients give up
+    calls that compute for 100 ms or more after 30 ms, by a reset or by closing
+    the connection."""
     body = world.request("BuildTable", "256MiB")
     with Server(world) as server:
         def begin():
@@ -96,7 +96,7 @@ def cancelled_work(world):
             return connection, stream, before
 
         def settle():
-            """CPU once it does not change any more."""
+            """Returns the CPU time once it no longer changes."""
             last = server.cpu()
             for _ in range(200):
                 time.sleep(0.02)
@@ -130,7 +130,8 @@ def cancelled_work(world):
 
 
 def cancelled_half(world):
-    """Half of the calls are given up at random times; then nothing is held."""
+    """Clients give up half of the calls at random times; then no budget is
+    claimed."""
     flags = ("--in-flight-bytes", "256MiB", "--max-request-bytes", "128MiB",
              "--max-response-bytes", "128MiB")
     with Server(world, *flags) as server:
@@ -143,7 +144,7 @@ def cancelled_half(world):
                         connections=4, cancel_ms=random.choice((1, 3, 10))).wait()
         bad = failures(kept.wait())
         world.add("R24", "calls beside others that are given up", "0 fail", f"{bad} fail", bad == 0)
-        # A call that needs nearly all of the budget shows that none of it leaked.
+        # A call that needs nearly the whole budget shows that none of it leaked.
         report = world.offer(server, rpc="ApplyRope", size="120MiB", rate=2, seconds=2, warm_up=0,
                              connections=1, deadline_ms=10000).wait()
         world.add("R24", "the whole budget is free again", "0 fail",

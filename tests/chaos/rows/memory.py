@@ -15,7 +15,7 @@ FLAGS = ("--in-flight-bytes", f"{BUDGET >> 20}MiB", "--max-request-bytes", f"{ME
 
 def largest_messages(world):
     with Server(world, *FLAGS) as server:
-        # Warm: pools and tables that a first call makes are no growth.
+        # Warms up: pools and tables from a first call are no growth.
         world.offer(server, rpc="ApplyRope", size="64KiB", rate=50, connections=4, seconds=1).wait()
         base = server.rss()
         seconds = world.size(6, 30)
@@ -33,7 +33,7 @@ def largest_messages(world):
 
 
 def liars(world):
-    """Peers that announce a KiB, and send all but the last byte of 60 MiB."""
+    """Peers that announce a KiB, and send 60 MiB except for the last byte."""
     peers, size = 40, 60 * MIB
     body = struct.pack(">BI", 0, size) + bytes(size - 1)
     with Server(world, *FLAGS) as server:
@@ -60,7 +60,7 @@ def liars(world):
 
 
 def many_calls(world):
-    """A thousand connections with a hundred calls each, which never go on, and go."""
+    """A thousand connections with a hundred stalled calls each, which then close."""
     peers, calls = 1000, 100
     with Server(world, *FLAGS) as server:
         world.offer(server, rpc="ApplyRope", size="64KiB", rate=50, connections=4, seconds=1).wait()

@@ -1,15 +1,14 @@
-"""More load than the server can serve: goodput, what admitted and refused calls
-see, health, and whether it comes back (R2, R3, R29).
+"""More load than the server can serve: goodput, latencies of admitted and
+refused calls, health, and recovery (R2, R3, R29).
 
-What is left to reach past capacity is what refusing costs: a refusal takes the
-RPC library itself some microseconds of the same core, whatever the server does
-about it, and the goal leaves them out:
+The goal past capacity excludes the cost of refusals: each takes the RPC library
+some microseconds of the same core, which the server cannot avoid:
 
     good >= share * peak * (1 - (offered - peak) * refusal)
 
-The refusal is measured in the same run, of a server that does nothing else. What
-is offered is at most what such a server refuses in 0.7 of its time: a server that
-cannot even refuse all calls reads them too late, whatever it does about them.
+`refusal` is measured in the same run, with a server that only refuses. The offered
+load is at most what such a server refuses in 0.7 of its time: a server that cannot
+even refuse all calls reads them too late in any case.
 """
 import os
 import statistics
@@ -37,8 +36,8 @@ class Kind:
                            warm_up=warm_up, deadline_ms=self.deadline_ms, connections=16, **more)
 
     def refusal(self, world):
-        """Seconds of the server's core that the RPC library needs to refuse such a
-        call, when it has more of them than it can refuse."""
+        """Returns the seconds of the server's core that the RPC library needs to
+        refuse such a call, under more calls than it can refuse."""
         folder = tempfile.mkdtemp(dir=world.work)
         socket, ready = os.path.join(folder, "socket"), os.path.join(folder, "ready")
         command = [world.program("posenc-bench-empty"), socket, ready, "refuse"]
@@ -51,8 +50,7 @@ class Kind:
 
 
 class LivenessWatch(threading.Thread):
-    """Watches posenc.liveness, and remembers whether it ever was anything else
-    than SERVING."""
+    """Watches posenc.liveness, and records every status."""
 
     def __init__(self, address):
         super().__init__(daemon=True)
@@ -82,12 +80,12 @@ def goodput(world, kind, server, rate):
 
 
 def find_peak_rate(world, kind, server):
-    """The rate of the open loop whose goodput is highest. A closed loop's throughput
-    is no peak itself, since gRPC's client may be slower than the server: it is where
-    the search begins, which ends when two rates in a row were no better.
+    """Returns the rate of the open loop with the highest goodput. The search begins
+    at a closed loop's throughput, which is not the peak, as gRPC's client may be
+    slower than the server. It ends when two rates in a row were no better.
 
-    The goodput that was seen here is not the peak: the best of several windows is a
-    lucky one, by 10 to 20 % where the machine has other guests."""
+    The goodput of this search is not used as the peak: the best of several windows is too
+    high by chance, by 10 to 20 % on a shared machine."""
     rate, best, at, worse = 0.6 * world.throughput(server, kind.rpc, kind.size), 0.0, 0.0, 0
     for _ in range(14):
         good = goodput(world, kind, server, rate)
@@ -147,21 +145,21 @@ def one_multiple(world, kind, server, peak_rate, before, multiple, share, refusa
         world.add("R2", f"{name}: p99 of good calls", "50 ms", ms(seen["good_p99_ms"]),
                   within(seen["good_p99_ms"], 50))
     if multiple <= 5:
-        # A server that refuses nobody past its capacity is not one that is fast.
+        # A server that refuses no call past its capacity does not pass as fast.
         world.add("R2", f"{name}: p99 of refusals", "10 ms", ms(seen["refused_p99_ms"]),
                   within(seen["refused_p99_ms"], 10))
     accepted = seen["good"] + seen["late"] + seen["expired"]
     expired = (seen["late"] + seen["expired"]) / max(accepted, 1)
     world.add("R4", f"{name}: accepted, but expired", "1 %", f"{expired:.1%}",
               accepted > 0 and expired <= 0.01)
-    # Figures of a generator that is late itself say nothing of the server.
+    # If the generator itself is late, the figures do not describe the server.
     world.add("R2", f"{name}: the generator was late, and used of its core", "-",
               f"p99 {ms(seen['send_delay_p99_ms'])}, {seen['cpu']:.0%}", None)
-    # Two halts of 50 ms in 3 s are a p99 of 50 ms.
+    # Two pauses of 50 ms in 3 s make p99 50 ms.
     world.add("R2", f"{name}: the server's core stood still for over 20 ms", "-",
               f"{len(halts)} times, {ms(1000 * max((long for _, long in halts), default=0))} "
               f"at most", None)
-    # The kernel pushes back too: such calls are no good ones either.
+    # The kernel refuses calls, too: they also count as not good.
     world.add("R2", f"{name}: calls that no socket or stream had room for", "-",
               f"{seen['dropped'] / max(seen['due'], 1):.1%}", None)
     unclear = seen["other"] + seen["lost"]
@@ -183,8 +181,8 @@ def metastable(world, kind):
         after = kind.offer(world, server, 0.7 * peak, 3, warm_up=5).wait()
         bound = max(2 * (before["good_p99_ms"] or 0), 10)
         bad = after["due"] - after["good"]
-        # Calls that fail before, too, say that the peak was measured in better
-        # seconds of the machine.
+        # If calls also failed before, the machine was faster while the peak was
+        # measured.
         failed_before = before["due"] - before["good"]
         world.add("R3", f"{kind.name}: 0.7x, 5 s after 10x with retrying clients",
                   f"p99 {ms(bound)} (2x before), 0 fail",
@@ -198,7 +196,7 @@ def run(world):
     past_capacity(world, Kind("BuildTable", "256KiB", 50, (0.9, 0.9, 0.9)), (2, 5, 10))
     # At ten times the load, refusing alone costs more than a core.
     past_capacity(world, Kind("ApplyRope", "256KiB", 1000, (0.9, 0.5, 0.0)), (2, 5, 10))
-    # A millisecond of work each, and less than a tenth of that: of the latter
-    # ten times the capacity are more than can be refused.
+    # The first call takes a millisecond, the second less than a tenth of that:
+    # ten times its capacity is more than can be refused.
     metastable(world, Kind("BuildTable", "4MiB", 1000, ()))
     metastable(world, Kind("BuildTable", "256KiB", 1000, ()))

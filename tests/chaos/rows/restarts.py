@@ -1,5 +1,5 @@
-"""Servers that are ended and started again under load (R8, R9), and what health
-says of a server that leaves (R29)."""
+"""Servers that restart under load (R8, R9), and the health status of a server
+that drains (R29)."""
 import os
 import re
 import signal
@@ -14,7 +14,7 @@ NOT_SERVING = 2
 
 
 def rounds(world, kills, starts):
-    """restarts.sh does it, and prints a line for each phase."""
+    """Runs restarts.sh, which prints a line for each phase."""
     done = subprocess.run(
         [os.path.join(HERE, "..", "restarts.sh"), world.programs, str(kills), str(starts)],
         check=False, capture_output=True, text=True)

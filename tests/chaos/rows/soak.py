@@ -1,6 +1,6 @@
-"""Hours of everything at once (R1, R8, R9, R23): a steady load of all kinds whose
-answers are compared, connections that come and go, calls that are given up,
-stalled senders, and restarts of other servers beside it."""
+"""Hours of everything at once (R1, R8, R9, R23): a steady load of all kinds with
+compared answers, connections that come and go, cancelled calls, stalled senders,
+and restarts of other servers."""
 import json
 import os
 import threading
@@ -17,7 +17,7 @@ MIX = ("--mix", "ApplyRope:6,BuildTable:2,Reposition:1,AddEncoding:1,ResolveRope
 
 
 class Disturbance(threading.Thread):
-    """Churn, cancels and stalled senders, a little of each every second."""
+    """Makes some churn, cancels and stalled senders every second."""
 
     def __init__(self, address):
         super().__init__(daemon=True)
@@ -44,7 +44,7 @@ class Disturbance(threading.Thread):
 
 
 class Samples(threading.Thread):
-    """Memory, descriptors and threads, once every ten seconds."""
+    """Samples memory, descriptors and threads every ten seconds."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -58,7 +58,7 @@ class Samples(threading.Thread):
 
 
 def slope(points):
-    """Of a line through (x, y) by least squares."""
+    """Returns the slope of a line through (x, y) by least squares."""
     n = len(points)
     if n < 3:
         return 0.0
@@ -92,7 +92,7 @@ def closed(world, server):
 
 
 def drift(step):
-    """p99 of the last tenth of the time over that of the first tenth."""
+    """Returns p99 of the last tenth of the time divided by p99 of the first tenth."""
     points = [point["p99_us"] for point in step["series"]]
     part = max(len(points) // 10, 1)
     first, last = sorted(points[:part])[part // 2], sorted(points[-part:])[part // 2]
@@ -100,7 +100,7 @@ def drift(step):
 
 
 def failing(step):
-    """When calls failed: the second, and how many within the point of the series."""
+    """Returns when calls failed: the second, and the number in that point of the series."""
     points = [(point["start_s"], point["errors"]) for point in step["series"] if point["errors"]]
     return ", ".join(f"{errors} at {at:.0f} s" for at, errors in points[:10]) or "never"
 
@@ -146,7 +146,7 @@ def run(world):
             medians = ", ".join(mib(part[len(part) // 2]) for part in quarters if part)
             world.add("R23", "memory; medians of its quarters", "1 MiB/h, once settled",
                       f"{rise / MIB:+.2f} MiB/h; {medians}", rise <= MIB or hours < 0.5)
-            # Whether it grows, or rose once: a line through them does not tell.
+            # A fitted line does not show whether memory grows or rose once.
             every = samples.values[::max(1, len(samples.values) // 24)]
             world.add("R23", "memory at equal distances, from the start on", "-",
                       " ".join(f"{rss / MIB:.2f}" for _, rss, _, _ in every) + " MiB", None)

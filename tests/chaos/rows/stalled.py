@@ -1,4 +1,4 @@
-"""Senders that begin a message and never go on: the others must not notice."""
+"""Senders that begin a message and never go on must not affect others."""
 import struct
 
 import h2
@@ -9,8 +9,8 @@ SENDERS = 100
 
 
 def stall(address, announce):
-    """A connection with a call of which only eight bytes came. What it claims
-    to send, 1 MiB, is legal."""
+    """Opens a connection with a call that sends only eight bytes of a message of 1 MiB, which
+    is legal."""
     connection = h2.Connection(address)
     more = [("posenc-message-bytes", str(1 << 20))] if announce else []
     stream = connection.headers(h2.SERVICE + "ApplyRope", more=more)
@@ -41,7 +41,7 @@ def beside(world, name, announce, *flags):
         world.add("F1", f"16 MiB ApplyRope beside them, {name}", "p99 2 s, 0 fail",
                   f"p99 {ms(report['good_p99_ms'])}, {bad} of {report['due']} fail",
                   bad == 0 and within(report["good_p99_ms"], 2000))
-        # As generated clients send: they do not announce.
+        # Like generated clients, these calls do not announce.
         report = world.offer(server, rpc="ApplyRope", size="64KiB", rate=320, connections=32,
                              seconds=2, deadline_ms=3000, no_announce=True).wait()
         bad = failures(report)

@@ -1,4 +1,4 @@
-"""R26: bearer tokens: who gets in, and with what answer."""
+"""R26: bearer tokens: accepted and refused callers, and their answers."""
 import os
 import statistics
 import subprocess
@@ -9,8 +9,8 @@ from process import Server, until
 from rows import certificates
 
 UNAUTHENTICATED, PERMISSION_DENIED = 16, 7
-# Methods with a request that any server answers with something else than an
-# authentication error, and health, which is public.
+# Methods with a request that every server answers without an authentication
+# error, and health, which is public.
 METHODS = ("GetServerInfo", "ResolveRope", "BuildTable", "BuildTableStream", "BuildBias",
            "BuildPositions", "ApplyRope", "ApplyRopeStream", "Reposition", "RepositionStream",
            "AddEncoding", "ScoreRelative", "ConvertPairing", "AnalyzeRope",
@@ -76,8 +76,8 @@ def run(world):
             health = connection.call("/grpc.health.v1.Health/Check")
             world.add("R26", "health without a token", "0", str(health), health == 0)
             # A comparison that ends at the first difference takes longer for a
-            # token that begins right. Medians of a network call say only that
-            # it is not grossly so; the unit test looks at the comparison.
+            # token with a right beginning. Medians of network calls only
+            # exclude large effects; the unit test checks the comparison.
             near, far = times(connection, GOOD[:-1] + "x", 300), times(connection, "x" * 42, 300)
             world.add("R26", "time of a token wrong at its end and at its start", "within 20 %",
                       f"{near * 1e6:.0f} us, {far * 1e6:.0f} us", 0.8 <= near / far <= 1.25)

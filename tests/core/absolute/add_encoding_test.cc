@@ -1,5 +1,5 @@
-// AddEncoding against its definition in add_encoding.h, written out element by
-// element, with sinusoids from __float128.
+// AddEncoding against its definition in add_encoding.h, element by element,
+// with sinusoids from __float128.
 
 #include "core/absolute/add_encoding.h"
 
@@ -110,7 +110,7 @@ T Combined(Combination combination, T x, T e, T scale) {
   return scaled;
 }
 
-// position of token t of sequence b
+// Returns the position of token t of sequence b.
 using PositionOf = double (*)(int b, int t);
 
 void Check(const AddEncodingArgs& args, Dtype dtype, int dim,
@@ -262,7 +262,7 @@ TEST(AddEncodingTest, FourierCoordinatesComePerAxis) {
   std::vector<double> values;
   for (std::size_t i = 0; i < 8; ++i) values.push_back(x.at(i));
   EXPECT_THAT(values, testing::ElementsAre(11, 10, 10, 11, 10, 10, 9, 9));
-  // One position for both coordinates would be a mistake.
+  // A single position for both coordinates is an error.
   args.positions = StartPosition{0};
   const absl::Status status = AddEncoding(args, x.input(), view);
   EXPECT_EQ(GetErrorDetails(status)->field, "positions.start");

@@ -1,5 +1,5 @@
-// Values of every absolute encoding against __float128, straight from the
-// formulas of absolute.proto.
+// Values of every absolute encoding against __float128, from the formulas of
+// absolute.proto.
 
 #include "core/absolute/encoding.h"
 
@@ -26,7 +26,7 @@ namespace {
 
 using reference::Quad;
 
-// The float64 nearest to the formula in long double: the definition.
+// The definition: the float64 nearest to the formula in long double.
 double Power(double base, long double exponent, double factor = 1) {
   return static_cast<double>(factor *
                              powl(static_cast<long double>(base), -exponent));
@@ -105,7 +105,7 @@ TEST(AbsoluteTest, SinusoidsOfEveryOrderAreCorrectlyRounded) {
 
 TEST(AbsoluteTest, UnpairedSinesAreCorrectlyRounded) {
   Sinusoidal encoding;
-  encoding.dim = 1001;  // more pairs than one stretch
+  encoding.dim = 1001;  // more pairs than one block
   encoding.base = 5e5;
   encoding.order = SinusoidalOrder::kInterleaved;
   encoding.odd_dim_sine = true;
@@ -168,8 +168,8 @@ TEST(AbsoluteTest, TimestepsOfOneFrequencyNeedNoShift) {
                                         static_cast<float>(cosq(0.25)), 0));
 }
 
-// 2 pi of the turns that are left after the whole ones; the products have 106
-// bits, their sum is rounded to 113.
+// Removes whole turns, and multiplies the rest by 2 pi; the products have 106
+// bits, and their sum is rounded to 113.
 Quad Turn(bool cosine, Quad turns) {
   const Quad angle = 2 * M_PIq * (turns - rintq(turns));
   return cosine ? cosq(angle) : sinq(angle);
@@ -320,7 +320,7 @@ TEST(AbsoluteTest, GridRowsMayStartAnywhere) {
 }
 
 // b.4, 14. Vaswani's sin, cos, sin, cos with exponent 2i/d, and tensor2tensor's
-// halves with exponent i/(n - 1), meet in no channel but the first.
+// halves with exponent i/(n - 1), agree only in the first channel.
 TEST(AbsoluteTest, Disagreement14SinCosOrderAndDivisor) {
   Sinusoidal paper;
   paper.dim = 8;
@@ -350,8 +350,8 @@ TEST(AbsoluteTest, Disagreement14SinCosOrderAndDivisor) {
   EXPECT_EQ(swapped, b);
 }
 
-// b.4, 15. MAE's first half encodes the column, though its variable is named
-// for the height; others put the row first.
+// b.4, 15. MAE's first half encodes the column, though its variable's name is
+// the height; other projects put the row first.
 TEST(AbsoluteTest, Disagreement15MaeAxisOrder) {
   SincosGrid mae = {.dim = 8, .extents = {2, 3}, .last_axis_first = true};
   SincosGrid row_first = mae;

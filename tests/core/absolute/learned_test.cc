@@ -30,7 +30,7 @@ LearnedTable Learned(Dtype dtype, const Shape& shape, const void* data) {
 }
 
 TEST(LearnedTest, LearnedRowsAreCopiedBitForBit) {
-  // A signalling NaN, a subnormal and -0 among them.
+  // Includes a signalling NaN, a subnormal and -0.
   const std::vector<std::uint16_t> halves = {0x7d01, 0x0001, 0x8000, 0x3c00};
   EXPECT_THAT(
       Build<std::uint16_t>(Learned(Dtype::kFloat16, {2, 2}, halves.data()),
@@ -43,8 +43,8 @@ TEST(LearnedTest, LearnedRowsAreCopiedBitForBit) {
 }
 
 TEST(LearnedTest, LearnedRowsAreRoundedOnce) {
-  // Just above the tie between two float16: by way of float32 it would become
-  // the tie, and then the even neighbour.
+  // Just above the tie between two float16: through float32 it would round to
+  // the tie, and then to the even neighbour.
   const std::vector<double> wide = {1 + 0x1p-11 + 0x1p-40, 1 + 0x1p-11};
   EXPECT_THAT(
       Build<std::uint16_t>(Learned(Dtype::kFloat64, {1, 2}, wide.data()), {0},

@@ -1,6 +1,6 @@
-// Holds the absolute encodings to recorded tables of transformers
-// (data/peers/README.md). Each file names its variant; what is tested is that
-// the contract's settings express it.
+// Compares the absolute encodings with recorded tables of transformers
+// (data/peers/README.md). Each file names its variant; the contract's settings
+// must express it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -104,8 +104,8 @@ Sinusoidal Variant(const json& peer) {
 
 void CheckSinusoidal(const json& peer) {
   Sinusoidal encoding = Variant(peer);
-  // If a peer shifts positions, `rows` are those that its formula sees (XGLM:
-  // p + 2). Signed distances count rows from their first instead.
+  // If a peer shifts positions, `rows` are the shifted ones (XGLM: p + 2).
+  // Signed distances count rows from the first distance instead.
   std::vector<double> positions = List<double>(peer["positions"]);
   if (*std::min_element(positions.begin(), positions.end()) >= 0) {
     positions = List<double>(peer["rows"]);
@@ -115,8 +115,8 @@ void CheckSinusoidal(const json& peer) {
   }
   std::vector<float> expected = Elements(peer["table"]);
   const std::size_t dim = encoding.dim;
-  // Marian: an odd width has one more sine than cosines. The contract says so
-  // of the interleaved order; its channels are the same ones.
+  // Marian: an odd width has one more sine than cosines. The contract allows
+  // this in the interleaved order, which has the same channels.
   if (dim % 2 != 0 && !encoding.endpoint) {
     encoding.odd_dim_sine = true;
     if (encoding.order == SinusoidalOrder::kSinCos) {
@@ -139,8 +139,8 @@ void CheckRelative(const json& peer) {
              distances);
 }
 
-// Positions count the tokens that are no padding, on from `past`, and start
-// past padding_idx, whose row is zero.
+// Positions count the tokens without padding, from `past` on, and start past
+// padding_idx, whose row is zero.
 void CheckPadded(const json& peer) {
   const std::int64_t padding = peer["padding_idx"];
   const std::int64_t past = peer["past"];

@@ -1,4 +1,4 @@
-// Extents of absolute encodings, and one that is absent. Bad requests:
+// Extents of absolute encodings, and of an absent one. Bad requests:
 // tests/data/bad_requests/build_table.json.
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(AbsoluteValidationTest, AGridHasARowForEachCell) {
   auto extents = ValidateAbsolute(encoding);
   ASSERT_TRUE(extents.ok()) << extents.status();
   EXPECT_EQ(extents->rows, 12);
-  // 2^62 elements, the most that there may be.
+  // 2^62 elements, the greatest allowed number.
   encoding.extents = {1 << 30, 1 << 28};
   extents = ValidateAbsolute(encoding);
   ASSERT_TRUE(extents.ok()) << extents.status();

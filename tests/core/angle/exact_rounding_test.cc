@@ -1,4 +1,4 @@
-// Float32 cosines and sines whose exact values lie next to halfway between two
+// Float32 cosines and sines whose exact values are close to halfway between two
 // floats, against libquadmath.
 
 #include "core/angle/exact_rounding.h"
@@ -18,7 +18,7 @@
 namespace posenc::core {
 namespace {
 
-// A row of several pairs that stand at one position on each axis.
+// A row of several pairs with one position on each axis.
 struct Row {
   explicit Row(std::vector<double> position_of_axis)
       : positions(std::move(position_of_axis)) {}
@@ -110,8 +110,8 @@ TEST(RoundExactlyTest, AnyPairIsRoundedRight) {
   }
 }
 
-// Each factor moves a cosine or a sine of its pair to where float64 cannot tell
-// it from halfway.
+// Each factor moves a cosine or a sine of its pair so close to halfway that
+// float64 cannot distinguish them.
 TEST(RoundExactlyTest, RowsNextToHalfwayAreRoundedRight) {
   RandomRows random;
   std::int64_t near = 0, twice = 0;
@@ -141,11 +141,11 @@ TEST(RoundExactlyTest, RowsNextToHalfwayAreRoundedRight) {
                static_cast<float>(wide_sin[i]) != sin[i];
     }
   }
-  // The cases are what they are said to be: float64 alone is often wrong.
+  // Checks the cases themselves: float64 alone is often wrong.
   EXPECT_GT(twice, near / 10);
 }
 
-// What was seen of published encodings: qwen3-8b-yarn, kimi-k2.
+// Values from published encodings: qwen3-8b-yarn, kimi-k2.
 struct Seen {
   double position, frequency, factor;
 };
@@ -173,7 +173,7 @@ TEST_P(ExactRoundingTest, KernelsTellWhatIsNearHalfway) {
   if (kernels == nullptr) {
     GTEST_SKIP() << "this CPU or build has no " << GetParam();
   }
-  // In each place of a row, of which whole and partial vectors are made.
+  // At each place of rows that need whole and partial vectors.
   for (const Seen& seen : kSeen) {
     for (const std::size_t n : {1, 7, 8, 13, 16}) {
       for (std::size_t place = 0; place < n; ++place) {
@@ -189,7 +189,7 @@ TEST_P(ExactRoundingTest, KernelsTellWhatIsNearHalfway) {
       }
     }
   }
-  // And hardly ever else.
+  // Other values are rarely near halfway.
   RandomRows random;
   int near = 0;
   for (int round = 0; round < 3000; ++round) {

@@ -1,5 +1,5 @@
-// The pieces into which a frequency is split: their sum, and how many bits each
-// has, which is what makes products with positions exact.
+// The pieces of a split frequency: their sum, and their numbers of bits, which
+// make products with positions exact.
 
 #include "core/angle/quarter_turns.h"
 

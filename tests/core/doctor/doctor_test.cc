@@ -1,4 +1,4 @@
-// Doctor's rules where no pair of files shows them: presets, lengths, readers.
+// Doctor's rules that no pair of files tests: presets, lengths, readers.
 
 #include "core/doctor/doctor.h"
 
@@ -113,8 +113,8 @@ TEST(DoctorShapeTest, RowsOfKProjProveWidthsThatAreNoPowerOfTwo) {
   EXPECT_THAT(finding->message, HasSubstr("k_proj has 2048 rows"));
 }
 
-// transformers' class scales a gpt-oss whose file says nothing; others do as
-// the fix has it.
+// transformers' class scales a gpt-oss without scaling in its file; other
+// readers need the fix.
 TEST(DoctorReaderTest, TheScalingOfAClassIsToBeWrittenIntoTheFile) {
   json config = {
       {"model_type", "gpt_oss"},   {"hidden_size", 2880},
@@ -229,7 +229,7 @@ TEST(DoctorBadInputTest, EndsWhenItIsStopped) {
   EXPECT_LT(asked, 2000);
 }
 
-// llama.cpp PR 18056: values between commas.
+// llama.cpp PR 18056: values separated by commas.
 TEST(DoctorRuntimeTest, OneOverrideKvMayGiveSeveralKeys) {
   DoctorInput input;
   input.path = "model.gguf";

@@ -1,5 +1,5 @@
-// Doctor on the configurations of published models, tests/data/parity: what it
-// tells of them is true, and was looked at.
+// Doctor on the configurations of published models, tests/data/parity: all of
+// its findings were checked by hand.
 
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ Diagnosis Diagnosed(const json& config) {
   return diagnosis.ok() ? *std::move(diagnosis) : Diagnosis();
 }
 
-// Ids of the findings.
+// Returns the ids of the findings.
 std::multiset<std::string> Told(const json& config) {
   std::multiset<std::string> ids;
   for (const Finding& finding : Diagnosed(config).findings) {
@@ -53,7 +53,7 @@ std::multiset<std::string> Told(const json& config) {
   return ids;
 }
 
-// Errors and warnings that are true, and models that rotate nothing.
+// Correct errors and warnings, and models without rotation.
 json Known() {
   std::ifstream file(std::string(POSENC_TEST_DATA) +
                      "/doctor/known_findings.json");
@@ -93,7 +93,7 @@ TEST(DoctorPublishedTest, WhatIsToldOfPublishedConfigurationsIsKnownToBeTrue) {
   }
 }
 
-// What doctor knows beside the presets is what was published.
+// Doctor's configurations beside the presets are the published ones.
 TEST(DoctorPublishedTest, ConfigurationsBesideThePresetsAreThoseOfTheRecord) {
   std::map<std::string, json> record;
   for (const json& published : Published()) {
@@ -108,8 +108,8 @@ TEST(DoctorPublishedTest, ConfigurationsBesideThePresetsAreThoseOfTheRecord) {
   }
 }
 
-// Whoever writes a file anew and leaves base, scaling and length to the class
-// changes all three: that is no other model.
+// A rewritten file that leaves base, scaling and length to the class changes
+// all three: that is still the same model.
 TEST(DoctorPublishedTest, ModelsThatLostBaseScalingAndLengthAreTold) {
   const std::map<std::string, bool> models = {
       {"meta-llama/Llama-3.1-8B-Instruct", true},
@@ -117,7 +117,7 @@ TEST(DoctorPublishedTest, ModelsThatLostBaseScalingAndLengthAreTold) {
       {"NousResearch/Hermes-3-Llama-3.1-405B", true},
       {"LGAI-EXAONE/EXAONE-4.0-32B", true},
       {"google/gemma-3-27b-it", true},
-      // What is left of these is Llama 2, which is no error.
+      // Without these values they look like Llama 2, which is no error.
       {"nvidia/Llama-3.1-Nemotron-70B-Instruct-HF", false},
       {"lmsys/vicuna-13b-v1.5-16k", false}};
   std::size_t seen = 0;
@@ -134,7 +134,7 @@ TEST(DoctorPublishedTest, ModelsThatLostBaseScalingAndLengthAreTold) {
         part.erase(key);
       }
       part["rope_theta"] = 10000;
-      // The record has its class's for some models.
+      // The record has the class's value for some models.
       part.erase("vocab_size");
       if (length > 0) part["max_position_embeddings"] = length;
       EXPECT_EQ(Told(config).count("config.unlike-published") > 0,
@@ -145,7 +145,7 @@ TEST(DoctorPublishedTest, ModelsThatLostBaseScalingAndLengthAreTold) {
   EXPECT_EQ(seen, models.size());
 }
 
-// The pairs of YaRN's ramp follow from the base: another base is no other
+// The base decides the pairs of YaRN's ramp: another base does not make another
 // scaling.
 TEST(DoctorPublishedTest, AWrongBaseUnderYarnIsToldWithoutItsLength) {
   for (const json& published : Published()) {

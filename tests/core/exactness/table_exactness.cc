@@ -3,9 +3,9 @@
 //   posenc-exactness [MILLIONS [digest]]
 //
 // Oracle: libquadmath's sine and cosine of position * frequency, a product that
-// 113 bits hold exactly. Positions to 2^26, negative and fractional ones
-// included. Prints a digest of all values: run it under each POSENC_FORCE_ISA,
-// the digests must be equal. With `digest` it computes that alone.
+// 113 bits hold exactly. Positions to 2^26, also negative and fractional ones.
+// Prints a digest of all values, which must be the same under each
+// POSENC_FORCE_ISA. With `digest` it only computes the digest.
 
 #include <quadmath.h>
 
@@ -101,8 +101,8 @@ Count CountBlock(std::int64_t block, bool digest_only) {
   Count count;
   const std::vector<double> positions = BlockPositions(block);
   std::vector<float> rows(std::size_t{2} * kRows * kPairs);
-  // As a table evaluates them: rows that follow each other otherwise than rows
-  // by themselves.
+  // Evaluates rows like a table: consecutive rows by anchors, and single rows
+  // directly.
   core::CosSinEvaluator::Anchor anchor(kPairs);
   evaluator.Rows(positions, rows.data(), rows.data() + kPairs, 2 * kPairs,
                  false, &anchor);

@@ -1,5 +1,5 @@
-// Reads configurations, and holds what is read to the cases of tests/data/model
-// (its README.md says how a case is written).
+// Reads configurations, and compares the results with the cases of
+// tests/data/model (its README.md describes a case).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// Keys that say what is read, and those that say what is expected.
+// Keys of the input, and keys of the expectations.
 const std::set<std::string>& Inputs() {
   static const auto& keys = *new std::set<std::string>{
       "config", "profile", "version",  "layer_type",   "layer_index",
@@ -77,8 +77,7 @@ absl::StatusOr<ResolvedRope> Resolved(const json& read) {
                        MissingLengthOf(read));
 }
 
-// Expects equality up to the rounding of one float64; of whole numbers,
-// exactly.
+// Expects equality up to one rounding of float64; whole numbers must be equal.
 void ExpectNumber(const json& actual, const json& expected,
                   double relative = 0x1p-51) {
   ASSERT_TRUE(actual.is_number()) << actual << " against " << expected;
@@ -87,7 +86,7 @@ void ExpectNumber(const json& actual, const json& expected,
               expected.is_number_integer() ? 0 : std::abs(value) * relative);
 }
 
-// Of an object the keys that are expected, which are places of a list, too.
+// Checks only the expected keys of an object, or places of a list.
 void ExpectFields(const json& actual, const json& expected) {
   if (expected.is_number() || IsFormula(expected)) {
     ExpectNumber(actual, expected);
@@ -215,7 +214,7 @@ void ExpectRead(const json& models, const json& read) {
   ExpectFrequencies(*rope, read.value("frequencies", json::array()));
   ExpectAssumptions(*rope, read);
   ExpectWarnings(*rope, read);
-  // The answer, as a specification, is the same encoding.
+  // The resulting specification gives the same encoding.
   const auto again = ResolveSpec(
       rope->spec, rope->head_dim,
       read.contains("length")

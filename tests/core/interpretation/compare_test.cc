@@ -1,5 +1,5 @@
-// How two encodings differ, in numbers and in words; and the hash of an
-// encoding, against digests that Python computed.
+// Differences of two encodings, in numbers and in words; and the hash of an
+// encoding, against digests from Python.
 
 #include "core/interpretation/compare.h"
 
@@ -45,7 +45,7 @@ TEST(CompareTest, SameRotationIsEqualHoweverSpelled) {
 TEST(CompareTest, CountsFromTheSmallestDivergingPosition) {
   RopeSpec halved = Plain();
   halved.scaling = LinearScaling{2};
-  // Pair 0 turns by 1 and by 1/2 per position: 0.5 rad apart at position 1.
+  // Pair 0 rotates by 1 and by 1/2 per position: 0.5 rad apart at position 1.
   RopeDifference difference = CompareRopes(Resolved(Plain()), Resolved(halved));
   EXPECT_FALSE(difference.equal);
   EXPECT_EQ(difference.max_relative_frequency_difference, 0.5);
@@ -59,7 +59,7 @@ TEST(CompareTest, CountsFromTheSmallestDivergingPosition) {
   EXPECT_EQ(difference.first_diverging_position, 11);
 
   b.scaling = ExplicitFrequencies{.values = {0.25 + 0x1p-40}};
-  // Would be 0.01 * 2^40, beyond every position.
+  // The first such position, 2^40 * 0.01, is beyond all positions.
   difference = CompareRopes(Resolved(a), Resolved(b));
   EXPECT_FALSE(difference.equal);
   EXPECT_EQ(difference.first_diverging_position, -1);
@@ -207,7 +207,7 @@ TEST(ContentHashTest, IsTheSameHoweverSpelled) {
   }
 }
 
-// Digests by Python's hashlib over struct.pack of the documented form.
+// Digests from Python's hashlib over struct.pack of the documented format.
 TEST(ContentHashTest, IsTheDocumentedDigest) {
   // pack("<9qd4q2dq", 1,0,4,1,1,1,0,0,1, 1.0, 0,0,1,2, 1.0,0.01, 0)
   RopeSpec spec = {.rotary_dim = 4, .pairing = Pairing::kHalfSplit};

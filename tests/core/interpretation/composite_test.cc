@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Path and model type of the part.
+// Returns path and model type of the part.
 std::pair<std::string, std::string> PartOf(const json& root) {
   absl::Status status;
   std::string type;
@@ -135,14 +135,14 @@ TEST(CompositeTest, APartOfAKnownTypeMayHaveAnyName) {
             std::pair(std::string("lfm"), std::string("lfm2")));
 }
 
-// Dia's decoder has no text_config, and is read itself.
+// Dia's decoder has no text_config, so the reader reads the decoder itself.
 TEST(CompositeTest, APartThatItsClassDoesNotHaveIsNotRead) {
   json decoder = {{"model_type", "dia_decoder"},
                   {"num_attention_heads", 16},
                   {"text_config", json::object()}};
   EXPECT_EQ(PartOf({{"model_type", "dia"}, {"decoder_config", decoder}}).first,
             "decoder_config");
-  decoder["model_type"] = "qwen2_vl";  // has one
+  decoder["model_type"] = "qwen2_vl";  // its class has one
   EXPECT_EQ(PartOf({{"model_type", "x"}, {"decoder_config", decoder}}).first,
             "decoder_config.text_config");
 }

@@ -1,4 +1,4 @@
-// Bounds of a configuration's text, and sources that are none.
+// Bounds of a configuration's text, and invalid sources.
 
 #include "core/interpretation/config.h"
 

@@ -25,7 +25,7 @@ TEST(FamiliesTest, TypesAreSpelledInManyWays) {
   EXPECT_FALSE(known);
 }
 
-// The two tables have one head for a class that names it.
+// The two tables agree on the head of a class that names it.
 TEST(FamiliesTest, AgreeWithTheClassesAboutHeads) {
   for (const Family& family : Families()) {
     if (family.width == RotaryWidth::kMla || family.remote) continue;

@@ -1,4 +1,4 @@
-// The reader of GGUF headers: what it gives, and what it says of damaged files.
+// The reader of GGUF headers: its results, and its errors for damaged files.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ std::vector<std::string> Llama() {
           F32("llama.rope.freq_base", 500000)};
 }
 
-// The error of reading header and keys; "" if there is none.
+// Returns the error of reading header and keys, or "".
 std::string ErrorOf(const std::string& bytes) {
   const ByteSource source = SourceOf(bytes);
   const auto file = ReadGguf(source);
@@ -187,8 +187,8 @@ TEST(GgufTest, NumbersOfOtherTypesCountWhereTheyAreExact) {
                         "whole number"));
 }
 
-// YaRN as ggml has it (rope_yarn): a ramp between whole pairs, and
-// 1 + 0.1 ln(s) on cosines and sines.
+// YaRN as in ggml (rope_yarn): a ramp between whole pairs, and a factor 1 + 0.1
+// ln(s) on cosines and sines.
 TEST(GgufTest, YarnIsMixedByARampOfWholePairs) {
   std::vector<std::string> keys = Llama();
   keys.push_back(Str("llama.rope.scaling.type", "yarn"));
@@ -221,7 +221,7 @@ TEST(GgufTest, FactorTensorsDivideFrequencies) {
   EXPECT_DOUBLE_EQ(rope->inv_freq[8], std::pow(500000, -0.25));
 }
 
-// Of `pairs` pairs.
+// Returns an encoding of `pairs` pairs.
 GgufRope WithSections(const std::string& architecture, int pairs,
                       std::vector<double> sections) {
   GgufRope gguf;
@@ -319,7 +319,7 @@ TEST(GgufBadInputTest, EveryCutSaysWhereTheFileEnds) {
   const std::string file = File(Llama(), {Tensor("output", {4, 4}, 2, 0)});
   for (std::size_t n = 0; n < file.size(); ++n) {
     const std::string error = ErrorOf(file.substr(0, n));
-    // Once a count is there, what is left is held against it.
+    // Once it has read a count, it compares the rest with it.
     EXPECT_TRUE(absl::StrContains(error, absl::StrCat("ends at byte ", n)) ||
                 absl::StrContains(error, " in "))
         << n << ": " << error;
@@ -358,7 +358,7 @@ TEST(GgufBadInputTest, CountsAreHeldAgainstTheBytesThatAreLeft) {
 }
 
 TEST(GgufBadInputTest, WhatIsKeptIsBoundedWhateverTheFileHas) {
-  // 13 MB of bytes in lists would be 104 MB of numbers.
+  // 13 MB of bytes in lists would become 104 MB of numbers.
   const std::string list = Bytes<std::uint32_t>(0) +
                            Bytes<std::uint64_t>(65536) + std::string(65536, 1);
   std::vector<std::string> keys = Llama();
@@ -368,7 +368,7 @@ TEST(GgufBadInputTest, WhatIsKeptIsBoundedWhateverTheFileHas) {
   EXPECT_EQ(ErrorOf(File(keys)),
             "names and values that would be kept have more than 67108864 "
             "bytes");
-  // Long names count, too, of tensors as of keys.
+  // Long names of tensors and keys count, too.
   std::vector<std::string> tensors;
   for (int i = 0; i < 1100; ++i) {
     tensors.push_back(
@@ -441,7 +441,7 @@ TEST(GgufBadInputTest, FactorsAreFiniteAndAboveZero) {
 }
 
 TEST(GgufBadInputTest, ANameThatIsTooLongCountsAsAbsent) {
-  // Longer strings than 1 MiB are passed over, whatever they are for.
+  // Strings of more than 1 MiB are skipped, for every key.
   const std::string file =
       File({Str("general.architecture", std::string((1 << 20) + 1, 'x'))});
   EXPECT_THAT(ErrorOf(file), HasSubstr("general.architecture"));

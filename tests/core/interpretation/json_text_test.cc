@@ -1,4 +1,5 @@
-// What a text says beside its JSON (core/interpretation/json_text.h).
+// Properties of a text that its parsed JSON lacks
+// (core/interpretation/json_text.h).
 
 #include "core/interpretation/json_text.h"
 

@@ -49,7 +49,7 @@ class PeerTest : public testing::TestWithParam<std::string> {
   std::size_t pairs() const { return peer_["rotary_dim"].get<int>() / 2; }
   double amplitude() const { return peer_["attention_scaling"].get<double>(); }
 
-  // The frequencies that the model's authors mean.
+  // The frequencies that the model's authors intended.
   std::vector<float> Expected() const {
     std::vector<float> expected = Floats(peer_["inv_freq"]);
     const std::size_t n = expected.size();
@@ -150,8 +150,8 @@ class PeerTest : public testing::TestWithParam<std::string> {
     }
   }
 
-  // The recorded frequencies with the recorded axes, as the frameworks
-  // multiply them. The roformer case has no float32 products: its table is of
+  // The recorded frequencies with the recorded axes, and float32 products as in
+  // the frameworks. The roformer case has no float32 products: its table has
   // float64 angles.
   RopeSpec RecordedSpec() const {
     RopeSpec spec;
@@ -179,7 +179,7 @@ class PeerTest : public testing::TestWithParam<std::string> {
     return spec;
   }
 
-  // Recorded with the two channels of a pair on different axes: no rotation.
+  // In this record the two channels of a pair have different axes: no rotation.
   bool IsRotation() const { return GetParam() != "hunyuan-vl-xdrope"; }
 
   json peer_;
@@ -188,7 +188,7 @@ class PeerTest : public testing::TestWithParam<std::string> {
 TEST_P(PeerTest, ReadsPublishedConfig) { CheckReading(peer_["config"]); }
 
 TEST_P(PeerTest, ReadsNewerSpelling) {
-  // The library's own normalisation has lost DBRX's theta (peer_defect).
+  // The library's own normalisation loses DBRX's theta (peer_defect).
   if (!peer_["config_v5"].is_object() || GetParam() == "dbrx") return;
   json config = peer_["config_v5"];
   if (!config.contains("model_type")) {
@@ -287,7 +287,7 @@ TEST(PeerDataTest, HasCasesOfTransformersOnly) {
   }
 }
 
-// Recorded numbers that are wrong (peer_defect), and what is right instead.
+// Wrong recorded numbers (peer_defect), and the right ones.
 
 ResolvedRope ReadPeer(const std::string& name, std::int64_t length) {
   RopeSource source;

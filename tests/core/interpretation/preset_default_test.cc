@@ -1,4 +1,4 @@
-// Where presets are not what their class would make of them
+// Presets that differ from their class's defaults
 // (core/interpretation/preset_default.h).
 
 #include "core/interpretation/preset_default.h"

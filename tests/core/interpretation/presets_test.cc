@@ -1,5 +1,5 @@
-// Holds every preset to the frequencies that transformers gives for it
-// (data/peers/presets, recorded from that library's own classes).
+// Compares every preset with transformers' frequencies (data/peers/presets,
+// recorded from the library's own classes).
 
 #include "core/interpretation/presets.h"
 
@@ -70,8 +70,8 @@ TEST_P(PresetTest, HasFrequenciesOfItsConfig) {
   }
 }
 
-// Published with a factor that is not the ratio of its lengths, and with a base
-// where transformers' class does not look for it.
+// The published files of two presets have a factor that is not the ratio of the
+// lengths, and a base that transformers' class does not read.
 bool WarnsAsPublished(const std::string& name) {
   return name == "afm-4.5b" || name == "dbrx";
 }
@@ -116,7 +116,7 @@ std::string NameOf(const testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
-// Those with layers without rope.
+// Returns the presets that have layers without rope.
 std::vector<std::string> NopePresetNames() {
   std::vector<std::string> names;
   for (const std::string& name : PresetNames()) {

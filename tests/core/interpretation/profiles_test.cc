@@ -1,4 +1,4 @@
-// Profiles against recorded numbers of mlx-lm, and against one another.
+// Profiles against recorded numbers of mlx-lm, and against each other.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -102,8 +102,8 @@ TEST(TrainedLengthTest, OfASpecIsThatOfItsScaling) {
   EXPECT_EQ(rope->original_max_position_embeddings, 2048);
 }
 
-// Every pair of profiles is compared without a contradiction: they are equal
-// exactly if nothing is explained, and exchanged they give the same numbers.
+// Compares every pair of profiles: they are equal exactly if there is no
+// explanation, and exchanging them gives the same numbers.
 TEST(CompareProfilesTest, ExplainsEveryPair) {
   const json configs[] = {
       Llama(Yarn({{"attn_factor", 0.5}, {"mscale", 0.7}})),
@@ -126,7 +126,7 @@ TEST(CompareProfilesTest, ExplainsEveryPair) {
       }
     }
   }
-  // Named ones: truncation, amplitude, pairing of the output.
+  // Known differences: truncation, amplitude, pairing of the output.
   EXPECT_THAT(CompareRopes(Read(configs[0], Profile::kGptOss),
                            Read(configs[0], Profile::kMlx))
                   .explanations,

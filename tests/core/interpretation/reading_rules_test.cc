@@ -1,4 +1,4 @@
-// The rows of what readers do differently, and versions
+// Rows with differences between readers, and versions
 // (core/interpretation/reading_rules.h).
 
 #include "core/interpretation/reading_rules.h"

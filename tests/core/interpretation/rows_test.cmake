@@ -1,11 +1,11 @@
 # cmake -DROWS=core/interpretation/rows -DFOLDER=scratch -P rows_test.cmake
 #
-# Rows that are not as the schema says stop the build, with file, row and field.
+# Rows that violate the schema stop the build, with file, row and field.
 
 cmake_minimum_required(VERSION 3.25)
 
-# Compiles `rows` as a table; `error` is what is said, empty for rows that are
-# taken.
+# Compiles `rows` as a table; `error` is the expected error, empty for valid
+# rows.
 function(expect table rows error)
   set(file ${FOLDER}/rows.json)
   file(WRITE ${file} "{\"rows\": [${rows}]}")

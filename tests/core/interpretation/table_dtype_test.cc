@@ -1,4 +1,4 @@
-// Tables and rotations of 16 bits, whose rounding projects disagree about.
+// Tables and rotations of 16 bits, which projects round differently.
 
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ namespace {
 using Real = long double;
 
 // vLLM casts the table to the model's dtype, except for DeepSeek's; the service
-// rotates 16-bit tensors by unrounded cosines, whatever the profile, and rounds
-// the result once. A 16-bit table is to be had by asking for one.
+// rotates 16-bit tensors by unrounded cosines in every profile, and rounds the
+// result once. A caller can ask for a 16-bit table.
 TEST(TableDtypeTest, SixteenBitsAreRotatedByUnroundedCosinesInEveryProfile) {
   constexpr reference::Format16 kFormat = reference::kBfloat16;
   constexpr int kTokens = 64, kPairs = 32, kStart = 4000;
@@ -84,7 +84,7 @@ TEST(TableDtypeTest, SixteenBitsAreRotatedByUnroundedCosinesInEveryProfile) {
                      std::abs(a * rounded_c - b * rounded_s - exact) / length);
       }
     }
-    // Without any rounding of the result, a table of 8 bits alone is this far.
+    // The table's 8 bits alone cause this error, without rounding the result.
     EXPECT_GT(worst_of_table, 0x1p-9L);
   }
 }

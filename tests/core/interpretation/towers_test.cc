@@ -1,8 +1,7 @@
-// Holds the reading of vision towers, their positions and their rotations to
-// what transformers' own modules returned (tests/parity/towers.py). With
-// FLOAT32 angles everything is equal bit by bit: frequencies, and, as the
-// module runs with correctly rounded cosines and sines, tables and rotated
-// heads.
+// Compares the reading of vision towers, their positions and rotations with
+// results of transformers' own modules (tests/parity/towers.py). With FLOAT32
+// angles all bits are equal: frequencies, tables and rotated heads, as the
+// recorded module ran with correctly rounded cosines and sines.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +37,7 @@ const json& Record() {
   return *record;
 }
 
-// The bits of float32 numbers in hexadecimal bytes.
+// Returns float32 numbers from their bits in hexadecimal.
 std::vector<float> FromHex(const json& text) {
   return test::FloatsFromHex(text.get_ref<const std::string&>());
 }
@@ -83,7 +82,7 @@ class RecordedTest : public testing::TestWithParam<std::size_t> {
     return static_cast<std::int64_t>(recorded()["positions"][0].size());
   }
 
-  // Bit by bit.
+  // Compares all bits.
   void ExpectTable(const ResolvedRope& rope) const {
     const std::int64_t pairs = rope.pairs();
     std::vector<float> cos(tokens() * pairs), sin(tokens() * pairs);
@@ -116,7 +115,7 @@ class RecordedTest : public testing::TestWithParam<std::size_t> {
     const auto extents = ValidateScheme(scheme);
     ASSERT_TRUE(extents.ok()) << extents.status();
     ASSERT_THAT(extents->shape, ElementsAre(axes(), tokens()));
-    // Of int32 or float32.
+    // Holds int32 or float32.
     std::vector<std::int32_t> storage(axes() * tokens());
     FillPositions(scheme, {extents->dtype, extents->shape, storage.data()});
     const ConstTensorView ids = {extents->dtype, extents->shape,
@@ -132,7 +131,7 @@ class RecordedTest : public testing::TestWithParam<std::size_t> {
   const json& recorded_;
 };
 
-// One configuration of a tower; in all of its spellings it says the same.
+// One configuration of a tower; all of its spellings mean the same.
 class TowerTest : public RecordedTest {
  protected:
   TowerTest() : RecordedTest("towers") {}
@@ -159,8 +158,8 @@ TEST_P(TowerTest, EverySpellingHasTheModulesFrequencies) {
     const ResolvedRope rope = Resolve(entry);
     ASSERT_EQ(rope.inv_freq.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      // Towers of one axis are read as language models are, whose frequencies
-      // are exact: the library's are within 5 units of those.
+      // Towers of one axis are read like language models, with exact
+      // frequencies: the library's are within 5 units of them.
       const auto unit =
           std::bit_cast<std::int32_t>(static_cast<float>(rope.inv_freq[i]));
       const std::int64_t apart = std::abs(
@@ -228,8 +227,8 @@ INSTANTIATE_TEST_SUITE_P(Recorded, TowerTest,
                                tower["configuration"].get<std::string>());
                          });
 
-// Diffusion transformers of diffusers: those that compute in float64 with exact
-// angles, the others with FLOAT32 ones.
+// Diffusion transformers of diffusers: exact angles for models that compute in
+// float64, FLOAT32 angles for all others.
 class DiffusionTest : public RecordedTest {
  protected:
   DiffusionTest() : RecordedTest("diffusion") {}

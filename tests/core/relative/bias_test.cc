@@ -1,5 +1,5 @@
 // Values of every relative bias and index against the formulas of
-// relative.proto in __float128, and that tiles are parts of the whole.
+// relative.proto in __float128, and tiles against the whole.
 
 #include "core/relative/bias.h"
 
@@ -38,7 +38,7 @@ OwnedTensor Build(const BiasArgs& args) {
   return Fill(*tiles, args.range);
 }
 
-// The formula's value, and by how much float64 arithmetic may miss it.
+// The formula's value, and the error bound of float64 arithmetic.
 struct Exact {
   Quad value;
   Quad slack;
@@ -83,7 +83,7 @@ void CheckFormula(const Bias& bias, std::int64_t heads, const Formula& formula,
                 continue;
               }
               const Exact exact = formula(h, i, j);
-              // 65520 is half a unit past float16's greatest number, 65504.
+              // 65520 is half a unit above float16's greatest number, 65504.
               if (dtype == Dtype::kFloat16 && fabsq(exact.value) >= 65520) {
                 ASSERT_TRUE(std::isinf(actual[at])) << where();
                 continue;
@@ -98,7 +98,7 @@ void CheckFormula(const Bias& bias, std::int64_t heads, const Formula& formula,
   }
 }
 
-// Relative error of n roundings to float64.
+// A value with the relative error of n roundings to float64.
 Exact Rounded(Quad value, int n) { return {value, fabsq(value) * n * 0x1p-53}; }
 
 void CheckIndices(
@@ -141,7 +141,7 @@ void CheckTiles(const Bias& bias, const BiasRange& range) {
               range.query_start + q, std::min(rows, range.query_length - q),
               range.key_start + k, std::min(columns, range.key_length - k)};
           OwnedTensor part = Fill(*tiles, tile);
-          // Strided, the tile lands where the whole has it.
+          // With strides, the tile is written to its place in the whole.
           tiles->Fill(tile,
                       static_cast<char*>(joined.data()) +
                           (q * range.key_length + k) * size,
@@ -204,8 +204,8 @@ TEST(AlibiTest, TakesGivenSlopes) {
 }
 
 TEST(AlibiTest, Disagreement17SlopesWhereHeadsAreNoPowerOfTwo) {
-  // The paper's code: 8 heads' slopes, then every second one of 16 heads'. Not
-  // one geometric sequence over 12 heads, 2^(-8 h / 12).
+  // The paper's code: the slopes of 8 heads, then every second slope of 16
+  // heads. It is not one geometric sequence over 12 heads, 2^(-8 h / 12).
   const std::vector<double> slopes = AlibiSlopes(12, 8);
   const std::vector<double> eight = AlibiSlopes(8, 8);
   const std::vector<double> sixteen = AlibiSlopes(16, 8);
@@ -236,7 +236,7 @@ TEST(T5BiasTest, IsTheWeightOfTheBucket) {
       T5Bias t5;
       t5.buckets.bidirectional = bidirectional;
       t5.weights = weights.view();
-      const T5BucketIndex index(t5.buckets);  // held to the formula elsewhere
+      const T5BucketIndex index(t5.buckets);  // buckets_test checks it
       CheckFormula(t5, 3, [&](std::int64_t h, std::int64_t i, std::int64_t j) {
         return Exact{weights[index(i - j) * 3 + h], 0};
       });
@@ -289,7 +289,7 @@ Exact FireFormula(const Fire& fire, const FireTensors& t, std::int64_t h,
     sum += t.w2[h * 5 + k] * fmaxq(unit, 0);
     terms += fabsq(t.w2[h * 5 + k] * (fabsq(t.w1[k] * x) + fabsq(t.b1[k])));
   }
-  // x once; each unit twice; 5 products and sums, and b2.
+  // Roundings: x once, each unit twice, 5 products and sums, and b2.
   return {sum, terms * 10 * 0x1p-53};
 }
 
@@ -345,8 +345,9 @@ TEST(SandwichTest, IsTheFormula) {
                      }
                      const Quad compression = Quad(8 * (h + 1)) / heads;
                      const Quad value = (sum - dim / 2) / compression;
-                     // Each cosine and each partial sum by an ulp of 1 or of
-                     // dim; frequencies to 2^-63; the quotient.
+                     // Errors: an ulp of 1 for each cosine, an ulp of dim for
+                     // each partial sum, 2^-63 for frequencies, and the
+                     // quotient.
                      const Quad slack =
                          (dim / 2 * (0x1p-52 + fabsq(sum - dim / 2) * 0x1p-53) +
                           angles * 0x1p-62) /
@@ -465,7 +466,7 @@ TEST(BiasTilesTest, TilesBeyondABlockOfDistancesGiveTheSameBytes) {
 }
 
 TEST(BiasTilesTest, ATileOfAHugeBiasNeedsTheTileOnly) {
-  // 2^64 elements a head, and more heads than could be listed.
+  // 2^64 elements per head, and more heads than a list could hold.
   Alibi alibi;
   alibi.heads = 2147483647;
   absl::StatusOr<BiasTiles> tiles =

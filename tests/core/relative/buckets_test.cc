@@ -1,5 +1,5 @@
-// Bucket numbers of T5 and DeBERTa at every distance, and the search for the
-// boundaries between buckets, decided in whole numbers.
+// Bucket numbers of T5 and DeBERTa at every distance, and the boundaries
+// between buckets, checked with integers.
 
 #include "core/relative/buckets.h"
 
@@ -28,8 +28,8 @@ std::int64_t PowerMod(std::int64_t base, std::int64_t n, std::int64_t prime) {
   return static_cast<std::int64_t>(product);
 }
 
-// Whether x^k * e^t = m^t * e^k, by residues: two primes near 2^61 and 2^31
-// would both have to divide the difference.
+// Returns whether x^k * e^t = m^t * e^k, by residues: for a wrong result, two
+// primes near 2^61 and 2^31 would both have to divide the difference.
 bool SamePower(std::int64_t x, std::int64_t k, std::int64_t m, std::int64_t t,
                std::int64_t e) {
   for (const std::int64_t prime :
@@ -44,7 +44,7 @@ bool SamePower(std::int64_t x, std::int64_t k, std::int64_t m, std::int64_t t,
   return true;
 }
 
-// k * ln(x / e) / ln(m / e), with whole numbers recognised as such.
+// k * ln(x / e) / ln(m / e), with exact detection of integers.
 struct LogStep {
   std::int64_t floor;
   bool whole;
@@ -89,8 +89,8 @@ std::int64_t DebertaReference(const DebertaBuckets& buckets,
   return std::clamp<std::int64_t>(bucket + span, 0, 2 * span - 1);
 }
 
-// Distances on both sides of zero: every one among the buckets, then steps that
-// grow by about 1 %.
+// Distances on both sides of zero: all of the buckets' distances, then steps
+// that grow by about 1 %.
 std::vector<std::int64_t> Distances() {
   std::vector<std::int64_t> distances;
   for (std::int64_t d = 0; d <= kFar; d += 1 + (d > 2000 ? d / 97 : 0)) {
@@ -163,7 +163,7 @@ TEST(T5BucketsTest, WholeBoundariesAreExactWhereRoundedLogarithmsAreNot) {
                           static_cast<float>(std::log(215233605. / 15)) * 15;
     rounded_wrong += static_cast<int>(rounded) != t ? 1 : 0;
   }
-  EXPECT_GT(rounded_wrong, 0);  // or the case proves nothing
+  EXPECT_GT(rounded_wrong, 0);  // otherwise the case tests nothing
 }
 
 TEST(GeometricPointTest, DecidesWhereLongDoubleCannot) {
@@ -178,7 +178,7 @@ TEST(GeometricPointTest, DecidesWhereLongDoubleCannot) {
     EXPECT_EQ(root.floor, off < 0 ? 46339 : 46340) << off;
     EXPECT_EQ(root.exact, off == 0) << off;
   }
-  // (first * k)^3 = first^2 * last, whole far down the sequence.
+  // (first * k)^3 = first^2 * last, an integer at a late point of the sequence.
   const GeometricPoint third = FindGeometricPoint(2, 2 * 1000000000, 2, 3);
   EXPECT_EQ(third.floor, 2000000);
   EXPECT_TRUE(third.exact);
@@ -221,7 +221,7 @@ TEST(DebertaBucketsTest, TwoBucketsHoldOneSideEach) {
     const DebertaIndex index(buckets);
     EXPECT_EQ(index.span(), size);
     EXPECT_EQ(index(0), size);
-    // mid 1, and the factor mid - 1 leaves ceil(0) buckets beyond.
+    // With mid 1, the factor mid - 1 is 0, so ceil(0) buckets follow.
     for (const std::int64_t d : {std::int64_t{1}, std::int64_t{7}, kFar}) {
       EXPECT_EQ(index(d), size + 1);
       EXPECT_EQ(index(-d), size - 1);
@@ -230,8 +230,8 @@ TEST(DebertaBucketsTest, TwoBucketsHoldOneSideEach) {
 }
 
 TEST(DebertaBucketsTest, TheLastBucketEndsAtTheLastPosition) {
-  // ceil: distance max_position - 1 is bucket 2 m - 1 exactly, the next one
-  // past it.
+  // ceil: distance max_position - 1 has bucket 2 m - 1 exactly, and the next
+  // distance exceeds it.
   const DebertaIndex index(DebertaBuckets{256, 512});
   EXPECT_EQ(index.span(), 256);
   EXPECT_EQ(index(511), 256 + 255);

@@ -1,5 +1,4 @@
-// Runs of elements in and out of the float64 in which biases are computed,
-// against one element at a time.
+// Converts runs of elements to and from float64, against one element at a time.
 
 #include "core/relative/elements.h"
 
@@ -47,7 +46,7 @@ TEST(StoreDoublesTest, RoundsOnceAsStoreDoubleDoes) {
     const double value =
         std::ldexp(static_cast<double>(bits >> 11), exponent - 53);
     values.push_back(bits & 512 ? -value : value);
-    // Halfway between float32 numbers, and a little beside.
+    // Halfway between float32 numbers, and close to halfway.
     values.push_back(static_cast<float>(value) *
                      (1 + std::ldexp(1, -static_cast<int>(8 + bits % 45))));
   }

@@ -1,6 +1,6 @@
-// Holds biases, indices and scores to recorded return values of transformers
-// (data/peers/README.md), and shows how the contract expresses variants that
-// differ in direction, sign or padding.
+// Compares biases, indices and scores with recorded results of transformers
+// (data/peers/README.md), and shows how the contract expresses variants with
+// another direction, sign or padding.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -101,7 +101,7 @@ void ExpectWithin(double actual, double expected, double bound,
 }
 
 // BLOOM raises a float32 base to powers in float32: the base's rounding counts
-// as often as the power, and that of the power itself.
+// once for each factor, and the power's rounding once.
 void CheckSlopes(const json& peer) {
   const int heads = peer.at("heads");
   const std::vector<double> recorded = Numbers(peer.at("slopes"));
@@ -116,8 +116,8 @@ void CheckSlopes(const json& peer) {
   }
 }
 
-// One row for all queries: that of the last. pow and a quotient in float32,
-// each to an ulp, then the product.
+// All queries have the last query's row. pow and a quotient in float32, each
+// within an ulp, then the product.
 void CheckMpt(const json& peer) {
   Alibi alibi;
   alibi.heads = peer.at("heads");
@@ -138,8 +138,8 @@ void CheckMpt(const json& peer) {
 }
 
 // bfloat16(slope) * key, rounded to bfloat16: rows differ from a bias of
-// distances by a constant, so that the slopes change sign and the query stands
-// at 0. To the bit.
+// distances by a constant, so the slopes change sign and the query is at 0. All
+// bits are equal.
 void CheckFalcon(const json& peer) {
   Alibi alibi;
   alibi.heads = peer.at("heads");
@@ -191,7 +191,7 @@ DebertaBuckets ReadDeberta(const json& peer) {
   return {peer.at("bucket_size"), peer.at("max_position")};
 }
 
-// The peer clips when it looks up; recorded buckets are not clipped yet.
+// The peer clips when it reads the table; recorded buckets are not clipped.
 std::vector<double> Clipped(std::vector<double> buckets, double span) {
   for (double& bucket : buckets) {
     bucket = std::clamp(bucket + span, 0., 2 * span - 1);
@@ -220,7 +220,7 @@ void CheckDebertaScores(const json& peer) {
   const Shape recorded_shape = peer.at("q").at("shape").get<Shape>();
   const std::int64_t tokens = recorded_shape[1];
   const Shape shape = {1, heads, tokens, width};
-  // float64: terms are then exact, and the content's can be taken off again.
+  // In float64 terms are exact, so the content's term can be subtracted.
   const OwnedTensor q(Dtype::kFloat64, shape, Data(peer.at("q")));
   const OwnedTensor k(Dtype::kFloat64, shape, Data(peer.at("k")));
   const std::int64_t rows = peer.at("rel_embeddings").at("shape")[0];
@@ -251,8 +251,8 @@ void CheckDebertaScores(const json& peer) {
             Clipped(Numbers(peer.at("relative_index")), rows / 2.));
 }
 
-// clip(query - key, -m, m - 1) + m: the contract's index runs through the table
-// the other way, or takes keys for queries.
+// clip(query - key, -m, m - 1) + m: the contract's index reverses the table, or
+// exchanges keys and queries.
 void CheckShawIndex(const json& peer) {
   const std::int32_t m = peer.at("max_length");
   const std::int64_t n = peer.at("length");
@@ -270,8 +270,8 @@ void CheckShawIndex(const json& peer) {
   }
 }
 
-// Rows are for distances klen .. and down; query i stands at klen - qlen + i.
-// All numbers are small multiples of 2^-12, so that float32 sums are exact.
+// Rows are for distances from klen downwards; query i is at klen - qlen + i.
+// All numbers are small multiples of 2^-12, so float32 sums are exact.
 void CheckXlScores(const json& peer) {
   const std::int64_t queries = peer.at("query_length");
   const std::int64_t keys = peer.at("key_length");
@@ -283,7 +283,7 @@ void CheckXlScores(const json& peer) {
                       HeadsFirst(Data(peer.at("q")), queries, heads, width));
   const OwnedTensor k(Dtype::kFloat32, {1, heads, keys, width},
                       HeadsFirst(Data(peer.at("k")), keys, heads, width));
-  // Down to distance 0; attn_type bi has rows for keys after the query too.
+  // Down to distance 0; attn_type bi also has rows for keys after the query.
   const std::int64_t rows = peer.at("first_distance").get<std::int64_t>() + 1;
   std::vector<double> r_data = Data(peer.at("r"));
   r_data.resize(rows * heads * width);
@@ -357,11 +357,11 @@ INSTANTIATE_TEST_SUITE_P(Recorded, RelativePeersTest,
                            return name;
                          });
 
-// Variants straight from their formulas.
+// Variants, from their formulas.
 
 TEST(RelativeVariantsTest, BloomsLeftPaddingIsAKeyStart) {
-  // slope * (running count of the mask - 1), two padding tokens first; what
-  // padding gets is masked.
+  // slope * (running count of the mask - 1), after two padding tokens, whose
+  // scores are masked.
   Alibi alibi;
   alibi.heads = 1;
   alibi.slopes = {-0.25};
@@ -370,8 +370,8 @@ TEST(RelativeVariantsTest, BloomsLeftPaddingIsAKeyStart) {
 }
 
 TEST(RelativeVariantsTest, BertsRelativeKeyQueryIsDebertaWithoutBuckets) {
-  // q_i . E[i - j + M - 1] + k_j . E[i - j + M - 1], E of 2 M - 1 rows; a row
-  // in front makes it DeBERTa's span M.
+  // q_i . E[i - j + M - 1] + k_j . E[i - j + M - 1], where E has 2 M - 1 rows;
+  // one more row in front gives DeBERTa's span M.
   constexpr int kM = 5;
   const OwnedTensor q = OwnedTensor::Random(Dtype::kFloat64, {1, 1, 5, 3}, 1);
   const OwnedTensor k = OwnedTensor::Random(Dtype::kFloat64, {1, 1, 5, 3}, 2);
@@ -434,8 +434,8 @@ TEST(RelativeVariantsTest, ShawByQueryMinusKeyIsTheTableReversed) {
 }
 
 TEST(RelativeVariantsTest, DebertaV1sSliceOfItsTableIsTheWholeTable) {
-  // v1 takes the middle 2 * L rows of 2 * 512 for L tokens, and adds L, not
-  // 512: the same rows.
+  // v1 uses the middle 2 * L of 2 * 512 rows for L tokens, and adds L instead
+  // of 512: these are the same rows.
   constexpr int kTokens = 6, kSpan = 512;
   const std::vector<double> whole =
       Build(RelativeIndex{DebertaBuckets{0, kSpan}}, {0, kTokens, 0, kTokens});

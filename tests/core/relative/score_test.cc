@@ -36,7 +36,7 @@ OwnedTensor Scores(const ScoreArgs& args, const OwnedTensor& q,
   return scores;
 }
 
-// The sum of a formula's products, and that of their magnitudes.
+// The sum of a formula's products, and the sum of their magnitudes.
 struct Sum {
   Quad value = 0;
   Quad terms = 0;
@@ -51,7 +51,7 @@ double At(const OwnedTensor& tensor, std::int64_t row, std::int64_t channel) {
   return tensor[row * tensor.shape().back() + channel];
 }
 
-// A query or key and where it stands. `row` counts B * H * S.
+// A query or key and its position. `row` counts B * H * S.
 struct Token {
   std::int64_t head;
   std::int64_t row;
@@ -164,7 +164,7 @@ TEST(TransformerXlScoreTest, IsTheFormula) {
     const OwnedTensor q = OwnedTensor::Random(c.dtype, c.q, 1);
     const OwnedTensor k = OwnedTensor::Random(c.dtype, c.k, 2);
     for (const std::int64_t clamp : {0, 3, 500}) {
-      // Rows for the distances there are, or more.
+      // At least as many rows as distances.
       const std::int64_t rows = clamp == 3 ? 4 : 140;
       const Xl xl(c.dtype, rows, c.q[3]);
       ScoreArgs args = {xl.Make(clamp), c.query_start, c.key_start, {}};
@@ -200,8 +200,8 @@ TEST(TransformerXlScoreTest, MaskedScoresNeedNoRows) {
 }
 
 TEST(TransformerXlScoreTest, MemoryShiftsTheQueries) {
-  // Three remembered tokens, then two queries: their scores are rows 3 and 4 of
-  // the scores of all five.
+  // Three cached tokens, then two queries: their scores are rows 3 and 4 of the
+  // scores of all five.
   const OwnedTensor all = OwnedTensor::Random(Dtype::kFloat32, {1, 2, 5, 4}, 1);
   OwnedTensor last(Dtype::kFloat32, {1, 2, 2, 4});
   for (int h = 0; h < 2; ++h) {
@@ -224,7 +224,7 @@ TEST(DebertaScoreTest, IsTheFormulaForBothSignsAndEachTerm) {
     for (const DebertaBuckets& buckets :
          {DebertaBuckets{4, 16}, DebertaBuckets{32, 128},
           DebertaBuckets{0, 6}}) {
-      const DebertaIndex index(buckets);  // held to its formula elsewhere
+      const DebertaIndex index(buckets);  // buckets_test checks it
       const std::int64_t rows =
           2 * (buckets.bucket_size == 0 ? buckets.max_position
                                         : buckets.bucket_size);
@@ -256,7 +256,8 @@ TEST(DebertaScoreTest, IsTheFormulaForBothSignsAndEachTerm) {
 
 TEST(DebertaScoreTest, Disagreement16PositionToContentReadsQueryMinusKey) {
   // One channel, k_j = 1, and position_queries[x] = x: the term is x itself.
-  // Microsoft's code and transformers read x of i - j; the paper writes j - i.
+  // Microsoft's code and transformers compute x from i - j; the paper writes j
+  // - i.
   const OwnedTensor q(Dtype::kFloat32, {1, 1, 3, 1}, {0, 0, 0});
   const OwnedTensor k(Dtype::kFloat32, {1, 1, 3, 1}, {1, 1, 1});
   const OwnedTensor table(Dtype::kFloat32, {1, 8, 1}, {0, 1, 2, 3, 4, 5, 6, 7});

@@ -46,14 +46,15 @@ RopeAnalysis Analyze(const ResolvedRope& rope, std::int64_t max_distance,
   return *analysis;
 }
 
-// The curves at each distance.
+// Checks the curves at each distance.
 //
-// Cosines and sines are within 2 ulp (2u each), and the k-th partial sum, of at
-// most k, is rounded (k u): a sum of n is off by (2n + (n^2 + n) / 2) u. Over
-// P: (2 + (P + 1) / 2) u for the similarity, and u for the division. |S_n| is
-// off by sqrt(2) as much, and by 2n u for its squares and root; the k-th sum of
-// lengths, of at most k (k + 1) / 2, is rounded, and the division likewise. The
-// expected numbers are rounded too: another u of at most 1 and (P + 1) / 2.
+// Cosines and sines are within 2 ulp (2u each), and rounding the k-th partial
+// sum, at most k, adds k u: a sum of n is off by (2n + (n^2 + n) / 2) u.
+// Divided by P, the similarity is off by (2 + (P + 1) / 2) u, and by u for the
+// division. |S_n| is off by sqrt(2) times a sum's error, and by 2n u for its
+// squares and root; the k-th sum of lengths, at most k (k + 1) / 2, is rounded,
+// and so is the division. The expected numbers are rounded, too: another u of
+// at most 1 and (P + 1) / 2.
 void ExpectCurves(const ResolvedRope& rope, std::int64_t max_distance,
                   std::int64_t step) {
   const RopeAnalysis analysis = Analyze(rope, max_distance, step);
@@ -101,7 +102,7 @@ TEST(AnalyzeRopeTest, AnglesAreExactAtTheFarthestDistance) {
   ExpectCurves(Resolve(Plain(128, 1e7)), end, end);
 }
 
-// Amplitude, sign, decay and precision are not of the curves.
+// Amplitude, sign, decay and precision do not affect the curves.
 TEST(AnalyzeRopeTest, OnlyFrequenciesMatter) {
   const RopeAnalysis plain = Analyze(Resolve(Plain(64)), 5000, 100);
   RopeSpec spec = Plain(64);
@@ -136,7 +137,7 @@ TEST(AnalyzeRopeTest, WavelengthsAreTurnsOfEachPair) {
       EXPECT_EQ(wavelengths[i], std::numeric_limits<double>::infinity());
       continue;
     }
-    // Correctly rounded, but for one double rounding.
+    // Correctly rounded, except for one double rounding.
     const Quad pi = Quad(0x1.921fb54442d18p+1) + Quad(0x1.1a62633145c07p-53);
     const Quad exact = 2 * pi / Quad(rope.inv_freq[i]);
     EXPECT_LE(reference::UlpError(wavelengths[i], exact), 0.501) << i;
@@ -174,7 +175,7 @@ struct BadInput {
   std::function<void(RopeSpec&)> spoil;
   std::int64_t max_distance, distance_step, trained_length;
   const char* field;
-  std::vector<const char*> text;  // what the message must say
+  std::vector<const char*> text;  // parts of the message
 };
 
 void PrintTo(const BadInput& input, std::ostream* out) { *out << input.name; }

@@ -1,4 +1,4 @@
-// Properties of every rotation, whatever its numbers.
+// Properties of every rotation, for any numbers.
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,7 @@ using core::Pairing;
 
 constexpr double kUnit = 0x1p-24;  // float32
 
-// Arguments whose encoding is still open to change.
+// Arguments whose encoding can still change.
 struct Request : core::ApplyRopeArgs {
   core::ApplyRopeArgs WithRope() const {
     core::ApplyRopeArgs args = *this;
@@ -102,7 +102,7 @@ TEST(ApplyProperties, ScoresDependOnDistanceOnly) {
     const Tensor k1 = Rotate(Args(core::StartPosition{shift}), k);
     for (int i = 0; i < 16; ++i)
       for (int j = 0; j < 16; ++j) {
-        // Two scores, each of two vectors that are off.
+        // Two scores, each of two rounded vectors.
         EXPECT_NEAR(Dot(q1, i, k1, j), Dot(q0, i, k0, j),
                     4.01 * kHeadError * Norm(q, i) * Norm(k, j))
             << "shift " << shift;
@@ -138,10 +138,10 @@ TEST(ApplyProperties, InverseUndoesForward) {
       const Tensor forward = Rotate(args, x);
       args.direction = Direction::kInverse;
       const Tensor back = Rotate(args, forward);
-      // Forward is off by e per element, sqrt(2) e per pair, which the inverse
-      // turns into another direction and adds e to. 16 and 8 bits are rounded
-      // each time besides: the pair by a unit of its norm, the element by
-      // another of a norm that may have grown by the first.
+      // The forward rotation is off by e per element, sqrt(2) e per pair. The
+      // inverse rotates that error and adds e. 16 and 8 bits also round each
+      // result: the pair by a unit of its norm, then the element by a unit of a
+      // norm that the first rounding may have increased.
       const double u = IsNarrow(dtype) ? UnitRoundoff(dtype) : 0;
       const double e = ArithmeticBound(dtype, 1, 4033);
       const double relative = 1.01 * ((std::sqrt(2.0) + 1) * e + u * (2 + u));
@@ -160,8 +160,8 @@ TEST(ApplyProperties, InverseUndoesForward) {
     }
 }
 
-// Decode steps must agree with the prefill, and a request alone with the batch
-// that it may be part of.
+// Decode steps must agree with the prefill, and a single request with a batch
+// that contains it.
 TEST(ApplyProperties, BytesDoNotDependOnThePlaceInTheBatch) {
   for (const Dtype dtype : kDtypes)
     for (const Layout layout : {Layout::kBshd, Layout::kBhsd, Layout::kSbhd}) {
@@ -205,7 +205,7 @@ TEST(ApplyProperties, WorkersOfAnyRowsOfHeadMajorTensorsGiveTheSameBytes) {
         for (std::int64_t first = 0; first < map.rows(); first += rows) {
           const std::int64_t n = std::min(rows, map.rows() - first);
           const auto worker = map.StartWorker(first, n);
-          // As pieces of memory would cut them.
+          // Cut as by pieces of memory.
           for (std::int64_t done = 0; done < n;) {
             const std::int64_t run =
                 std::min(n - done, first == 0 ? n : kSequence + 100);
@@ -222,8 +222,7 @@ TEST(ApplyProperties, WorkersOfAnyRowsOfHeadMajorTensorsGiveTheSameBytes) {
   }
 }
 
-// More tokens than a block of rows that heads share, and than those that a call
-// keeps.
+// More tokens than a block of shared rows, and more than a call keeps.
 TEST(ApplyProperties, HeadsOfLongSequencesHaveTheBytesOfEachAlone) {
   for (const std::int64_t tokens : {300, 4200}) {
     const Tensor x =
@@ -258,9 +257,9 @@ Tensor TokensOf(const Tensor& x, std::int64_t first, std::int64_t n) {
   return some;
 }
 
-// Tensors of 1 MB are taken from memory, those of 24 MB are written past the
-// caches as well, and the cosines and sines of their next tokens are evaluated
-// on the way. Positions follow one another, jump, and have fractions.
+// Tensors from 1 MiB on are read from memory, and tensors from 24 MiB on are
+// also written past the caches. Positions are consecutive, jump, and have
+// fractions.
 TEST(ApplyProperties, LargeTensorsHaveTheBytesOfTheirTokens) {
   for (const Dtype dtype :
        {Dtype::kFloat32, Dtype::kFloat16, Dtype::kFloat64}) {
@@ -298,9 +297,9 @@ TEST(ApplyProperties, LargeTensorsHaveTheBytesOfTheirTokens) {
   }
 }
 
-// Rows 6, 28 and 8 behind these positions have a value that sums of angles from
-// there round the wrong way, by every instruction set. Pairs (1, 0) become
-// cosines and sines themselves.
+// 6, 28 and 8 positions after these anchors, sums of angles from the anchor
+// round a value the wrong way, with every instruction set. Pairs (1, 0) become
+// the cosines and sines.
 TEST(ApplyProperties, ValuesThatSumsRoundWronglyAreEvaluatedAnew) {
   for (const std::int64_t anchor : {13805792, 4524480, 16602432}) {
     constexpr std::int64_t kTokens = 96, kHeads = 32, kHeadDim = 128;
@@ -312,7 +311,7 @@ TEST(ApplyProperties, ValuesThatSumsRoundWronglyAreEvaluatedAnew) {
         }
       }
     }
-    // The rows of the second 32 tokens are evaluated during the first.
+    // The anchor begins the second 32 tokens.
     const std::int64_t start = anchor - 32;
     const Tensor all = Rotate(Args(core::StartPosition{start}), x);
     for (std::int64_t t = 0; t < kTokens; ++t) {
@@ -374,7 +373,7 @@ TEST(ApplyProperties, EmptyExtentsGiveAnEmptyResult) {
       EXPECT_TRUE(
           Rotate(Args(core::StartPosition{0}, layout), x).bytes.empty());
     }
-  // An empty q beside a k that is not.
+  // An empty q beside a k with elements.
   const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 4, 1, 8}, 11);
   Tensor q(Dtype::kFloat32, Layout::kBshd, {1, 4, 0, 8}), k_out = k;
   const core::ConstTensorView q_in = q.in(), k_in = k.in();
@@ -408,7 +407,7 @@ TEST(ApplyProperties, KeepsNanAndInfinity) {
     x.Set(0, 0, 0, 0, std::nan(""));
     x.Set(0, 0, 0, 1, infinity);
     x.Set(0, 1, 0, 2, -infinity);
-    x.Set(0, 1, 0, 10, infinity);  // the partner of 2: a NaN comes of one
+    x.Set(0, 1, 0, 10, infinity);  // the partner of 2: one of both becomes NaN
     const Grid grid{1, 1, 2, {1, 2}};
     Request args = Args(grid.Ids(Layout::kBshd));
     args.saturation = core::Saturation::kNone;
@@ -452,7 +451,7 @@ TEST(ApplyProperties, PassThroughChannelsKeepEveryBit) {
     }
 }
 
-// Leaves every head as it is, and counts.
+// Changes no head, and counts calls.
 class CountingSource : public core::CosSinSource {
  public:
   explicit CountingSource(int* count) : count_(count) {}

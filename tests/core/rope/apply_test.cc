@@ -115,7 +115,7 @@ TEST_P(EachDtype, AppliesAmplitudeThetaAndReverse) {
 
 TEST_P(EachDtype, AppliesXPosToQueriesAndItsReciprocalToKeys) {
   core::RopeSpec spec = Spec(Pairing::kInterleaved);
-  // So wide a scale that factors stay moderate at positions of 60000.
+  // A wide scale keeps factors moderate at positions of 60000.
   spec.xpos = core::XPos{65536, std::nullopt, 100};
   for (const Direction direction : kDirections) {
     CheckBoth(spec, Layout::kBhsd, GetParam(), direction, 1, {2, 5, 3, 16},
@@ -201,7 +201,7 @@ TEST_P(EachDtype, TakesFrequenciesOfEachHead) {
       }
 }
 
-// More tokens than a block of table rows holds, with blocks cut unevenly.
+// More tokens than a block of table rows, with uneven blocks.
 TEST_P(EachDtype, CrossesBlocksOfTokens) {
   for (const Layout layout : kLayouts) {
     const std::int64_t batch = layout == Layout::kThd ? 1 : 2;
@@ -239,10 +239,9 @@ TEST(ApplyTest, RotatesQAndKOfDifferentDtypes) {
     }
 }
 
-// The example that tutorials on RoFormer work through: five tokens of four
-// channels, base 10000, so that w = (1, 1/100). Rows are x at positions 0..4;
-// the numbers are (x cos p w - y sin p w, x sin p w + y cos p w), written out
-// to six digits.
+// The example of tutorials on RoFormer: five tokens of four channels, base
+// 10000, so that w = (1, 1/100). Rows are x at positions 0..4; the numbers are
+// (x cos p w - y sin p w, x sin p w + y cos p w), written out to six digits.
 TEST(ApplyTest, ReproducesTheWorkedExample) {
   const std::array<float, 20> x = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
                                    11, 12, 13, 14, 15, 16, 17, 18, 19, 20};

@@ -1,4 +1,4 @@
-// Converted projections, tested by what they are for: multiplying.
+// Converted projections, tested in products.
 
 #include "core/rope/convert_pairing.h"
 
@@ -27,7 +27,7 @@ std::vector<double> Convert(const ConvertPairingArgs& args, const Shape& shape,
   return out;
 }
 
-// weight x + bias, rotated at position p by the pairing: the formula.
+// The formula: weight x + bias, rotated at position p by the pairing.
 std::vector<double> Project(const std::vector<double>& weight,
                             const std::vector<double>& bias,
                             const std::vector<double>& x, double p,
@@ -53,7 +53,7 @@ std::vector<double> Project(const std::vector<double>& weight,
 }
 
 struct Slice {
-  int rotary_dim;  // 0: the head
+  int rotary_dim;  // 0: the whole head
   bool trailing;
 };
 
@@ -115,7 +115,7 @@ TEST_P(EachSlice, ScoresStayTheSameWithTheOtherPairing) {
       EXPECT_NEAR(converted, score, 2 * kHeadDim * 0x1p-53 * scale);
       worst = std::max(worst, std::abs(wrong - score) / scale);
     }
-    // A pair alone is the same in either pairing.
+    // A single pair is the same in both pairings.
     if (width > 2) {
       EXPECT_GT(worst, 0.01);
     }
@@ -156,7 +156,7 @@ TEST(ConvertPairingTest, MovesRowsAsWritten) {
                                  15, 17}));
 }
 
-// Every pattern of bits, NaNs among them, in every dtype.
+// Every pattern of bits, also NaNs, in every dtype.
 TEST(ConvertPairingTest, KeepsEveryBit) {
   for (const Dtype dtype :
        {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16, Dtype::kFloat64,

@@ -1,5 +1,5 @@
-// Rows that follow from one another: the bytes of rows that are evaluated by
-// themselves, wherever the anchor stands.
+// Rows that are computed from an anchor have the bytes of direct evaluation,
+// for every place of the anchor.
 
 #include "core/rope/cos_sin_evaluator.h"
 
@@ -34,7 +34,7 @@ ResolvedRope Rope(int pairs, double attention_factor,
   return *std::move(rope);
 }
 
-// The rows of n tokens at `first` and the positions that follow.
+// Returns the rows of n tokens at first, first + 1, ...
 std::vector<float> RowsFrom(const CosSinEvaluator& evaluator, double first,
                             std::int64_t n, CosSinEvaluator::Anchor* anchor) {
   std::vector<double> positions(static_cast<std::size_t>(n));
@@ -60,7 +60,7 @@ void ExpectOwnRows(const CosSinEvaluator& evaluator, double first,
   }
 }
 
-// Longer than all that follows from one base.
+// Runs that are longer than all rows of one base.
 TEST(CosSinEvaluatorTest, RunsHaveTheBytesOfTheirRows) {
   for (const int pairs : {1, 20, 64, 100}) {
     for (const double factor : {1.0, 1.2079441541679836, 0.1}) {
@@ -79,7 +79,7 @@ TEST(CosSinEvaluatorTest, RunsHaveTheBytesOfTheirRows) {
   }
 }
 
-// Positions jump by what the anchor or its base reaches, and by more.
+// Positions jump within the reach of the anchor or its base, and beyond.
 TEST(CosSinEvaluatorTest, AnchorsServePiecesInAnyOrder) {
   constexpr int kPairs = 64;
   constexpr auto kReach = static_cast<std::int64_t>(DeltaRows::kRows);
@@ -103,8 +103,8 @@ TEST(CosSinEvaluatorTest, AnchorsServePiecesInAnyOrder) {
   }
 }
 
-// The cosine is next to halfway between two floats, so that the row at 0 is
-// rounded exactly; the sine beside it is a negated 0.
+// The cosine is close to halfway between two floats, so the row at 0 gets the
+// exact rounding; its sine is a negated 0.
 TEST(CosSinEvaluatorTest, SinesOfZeroKeepTheirSigns) {
   const CosSinEvaluator evaluator(Rope(4, 1 + 0x1p-24), Direction::kAdjoint,
                                   TensorRole::kKey, nullptr);
@@ -118,8 +118,8 @@ TEST(CosSinEvaluatorTest, SinesOfZeroKeepTheirSigns) {
   ExpectOwnRows(evaluator, 0, rows);
 }
 
-// Some instruction sets get a sine of exactly 0 for the anchor at 48 or 0,
-// whose angle is not 0, or not known to be.
+// Some instruction sets compute a sine of exactly 0 for the anchor at 48 or 0,
+// whose angle is not 0, or not known to be 0.
 TEST(CosSinEvaluatorTest, SinesThatCancelAreNotTakenForExact) {
   struct Case {
     double first, frequency, factor;
@@ -155,8 +155,8 @@ TEST(CosSinEvaluatorTest, RowsThatSumsWouldNotGiveAreNoSums) {
   }
 }
 
-// Whole positions, fractions, single ones, and steps that are no run, in one
-// call and in turns with runs.
+// Whole positions, fractions, single positions, and other steps, in one call
+// and alternating with runs.
 TEST(CosSinEvaluatorTest, RowsOfAnyPositionsAreTheirOwn) {
   constexpr std::size_t kPairs = 64;
   const CosSinEvaluator evaluator(Rope(kPairs, 1), Direction::kForward,
@@ -166,7 +166,7 @@ TEST(CosSinEvaluatorTest, RowsOfAnyPositionsAreTheirOwn) {
     for (int i = 0; i < n; ++i) positions.push_back(first + i);
   };
   add_run(-24, 32);
-  // The difference to where the anchor stands is whole, the position is not.
+  // The difference from the anchor is whole, but the position is not.
   add_run(1 + 0x1p-51, 1);
   add_run(1.5, 5);
   add_run(7, 3);

@@ -1,5 +1,5 @@
 // Frequencies and attention factors of every scaling against the formulas in
-// long double, and against numbers that others have published.
+// long double, and against published numbers.
 
 #include "core/rope/frequencies.h"
 
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Scalings, FrequenciesTest,
                          ::testing::ValuesIn(AllScalings()),
                          [](const auto& info) { return info.param.name; });
 
-// Worked numbers that others have published or that were computed apart.
+// Published or separately computed numbers.
 
 TEST(ScalingTest, Llama31Keeps29PairsBlends6AndScales29) {
   const RopeSpec spec = Plain(128, 5e5);
@@ -134,7 +134,8 @@ TEST(ScalingTest, UntruncatedRampOfGptOssRunsFrom8To17) {
   yarn.truncate = false;
   const ResolvedRope plain = Resolve(Plain(64, 150000));
   const ResolvedRope scaled = Resolve(With(Plain(64, 150000), yarn));
-  // Ends 8.0928 and 17.398: the position of pair i on the ramp gives them back.
+  // The ramp ends at 8.0928 and 17.398, which follow from the values of its
+  // pairs.
   const auto ramp = [&](int i) {
     return (1 - scaled.inv_freq[i] / plain.inv_freq[i]) / (1 - 1.0 / 32);
   };

@@ -1,4 +1,4 @@
-// kept(r): what is left of a score under another encoding's frequencies.
+// kept(r): the share of a score that another encoding's frequencies keep.
 
 #include "core/rope/kept.h"
 
@@ -98,8 +98,8 @@ TEST(KeptTest, TheLastDistanceIsTriedAndTheFirst4096AreAll) {
   EXPECT_TRUE(TriedDistances(0).empty());
 }
 
-// gpt-oss: an angle of the rounded ramp differs by 0.01 rad from 46 on, and yet
-// 90 % of a score is left up to 5443.
+// gpt-oss: an angle of the rounded ramp differs by 0.01 rad from 46 on, but 90
+// % of a score is kept up to 5443.
 TEST(KeptTest, AlarmsFarLaterThanAnglesDo) {
   Kept kept(Preset("gpt-oss-20b", interpretation::Profile::kHf),
             Preset("gpt-oss-20b", interpretation::Profile::kLlamaCpp));

@@ -1,5 +1,5 @@
-// Holds vision towers' axes, rotations in 16 bits and V-JEPA 2's tiled table to
-// recorded return values of transformers (data/peers/README.md).
+// Compares vision towers' axes, rotations in 16 bits and V-JEPA 2's tiled table
+// with recorded results of transformers (data/peers/README.md).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,8 +37,8 @@ std::string NameOf(const testing::TestParamInfo<std::string>& info) {
 }
 
 // Compares rows of cos and sin at [axes, rows] positions with recorded ones.
-// Recorded frequencies give the peer's own angles; geometric frequencies that
-// are computed here are up to 5 float32 ulp from the peer's.
+// Recorded frequencies give the peer's own angles; computed geometric
+// frequencies are up to 5 float32 ulp from the peer's.
 void CheckTable(const RopeSpec& spec, int head_dim,
                 const std::vector<double>& values, int axes,
                 const json& table) {
@@ -102,8 +102,8 @@ class AxialPeerTest : public testing::TestWithParam<std::string> {
     return peer_["pairing_in"] == "half_per_axis";
   }
 
-  // Whether each axis has geometric frequencies of its own, in the order of its
-  // pairs.
+  // Returns whether each axis has its own geometric frequencies, in the order
+  // of its pairs.
   bool HasGeometricFrequenciesPerAxis() const {
     const auto axis = peer_["pair_axis"].get<std::vector<int>>();
     const auto inv_freq = peer_["inv_freq"].get<std::vector<double>>();
@@ -189,9 +189,9 @@ TEST_P(AxialPeerTest, RotationAgrees) {
         TensorData(apply[std::string(name) + "_out"]);
     ASSERT_EQ(out.size(), expected.size());
     for (std::size_t i = 0; i < out.size(); ++i) {
-      // Recorded frequencies: 5e-7; geometric ones computed here, whose
-      // frequencies are up to 5 float32 ulp from the peer's, that angle more,
-      // on elements that are below 2.
+      // Recorded frequencies allow 5e-7. Computed geometric frequencies are up
+      // to 5 float32 ulp from the peer's, which adds that angle, for elements
+      // below 2.
       const double reach = halves_per_axis() ? 4 * 5 * 0x1p-23 * 63 : 0;
       EXPECT_NEAR(out[i], expected[i], 5e-7 + reach)
           << name << " element " << i;
@@ -203,8 +203,8 @@ INSTANTIATE_TEST_SUITE_P(Recorded, AxialPeerTest,
                          testing::ValuesIn(PeerCases("rope", "rope_axial")),
                          NameOf);
 
-// Row p of the image's table stands for the patch in column p mod 24, row
-// p div 24, both counted from 1; the last row for the class token, at 0.
+// Row p of the image's table belongs to the patch in column p mod 24 and row p
+// div 24, both counted from 1; the last row belongs to the class token, at 0.
 TEST(AxialImagePeerTest, Llama4VisionTurnsByColumnThenRow) {
   const json peer = LoadPeer("rope", "llama-4-vision");
   RopeSpec spec;
@@ -229,7 +229,7 @@ TEST(AxialImagePeerTest, Llama4VisionTurnsByColumnThenRow) {
 
 class LowPrecisionPeerTest : public testing::TestWithParam<std::string> {};
 
-// Rounded once, the service's result lies within the peer's own roundings.
+// The service's result, rounded once, is within the peer's own roundings.
 TEST_P(LowPrecisionPeerTest, IsWithinThePeersRoundings) {
   const json peer = LoadPeer("rope", GetParam());
   const bool bfloat = peer["dtype"] == "bfloat16";
@@ -271,10 +271,10 @@ TEST_P(LowPrecisionPeerTest, IsWithinThePeersRoundings) {
                                     : i - width / 2;
       const double position = positions[i / width % tokens];
       const double reach = std::abs(x[i]) + std::abs(x[other]);
-      // The peer's angle is a float32 product, of a float32 frequency 5 ulp
-      // off; its table is rounded to 16 bits, if it says so; its result and
-      // the service's are each rounded to 16 bits, of numbers that may reach
-      // into the next binade.
+      // The peer's angle is a float32 product, with a frequency that is 5 ulp
+      // off; its table is rounded to 16 bits, unless it is float32; its result
+      // and the service's are each rounded to 16 bits, and may be in the next
+      // binade.
       const double table = peer["table_dtype"] == "float32" ? 0x1p-24 : unit;
       const double angle = 6 * 0x1p-23 * position;
       const double bound = reach * (table + angle + 4 * 0x1p-24) +
@@ -292,8 +292,8 @@ INSTANTIATE_TEST_SUITE_P(Recorded, LowPrecisionPeerTest,
 
 class TiledPeerTest : public testing::TestWithParam<std::string> {};
 
-// Channel c of D turns by frequency c mod D/2 while channels 2i and 2i + 1 are
-// mixed: even channels are those of one rotation, odd channels of another.
+// Channel c of D has frequency c mod D/2, but channels 2i and 2i + 1 are mixed:
+// even channels belong to one rotation, odd channels to another.
 TEST_P(TiledPeerTest, IsEvenAndOddChannelsOfTwoRotations) {
   const json peer = LoadPeer("rope", GetParam());
   const int width = peer["head_dim"].get<int>();

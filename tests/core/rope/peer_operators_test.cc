@@ -1,5 +1,5 @@
-// Holds rotations to recorded results of mlx-lm, of ONNX's RotaryEmbedding and
-// of onnxruntime's (data/peers/README.md).
+// Compares rotations with recorded results of mlx-lm, of ONNX's RotaryEmbedding
+// and of onnxruntime's (data/peers/README.md).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -157,9 +157,9 @@ struct Operator {
 
 class OnnxPeerTest : public testing::TestWithParam<std::string> {};
 
-// The suite's caches are random numbers, of no rope: each entry (c, s) is a
-// rotation of its pair by atan2(s, c) with amplitude |(c, s)|, and compared as
-// such, one pair at a time.
+// The suite's caches are random numbers without an encoding: each entry (c, s)
+// rotates its pair by atan2(s, c) with amplitude |(c, s)|. The test compares
+// one pair at a time.
 TEST_P(OnnxPeerTest, IsOneRotationForEachPair) {
   const json peer = LoadPeer("onnx", GetParam());
   const Operator op(peer);
@@ -206,7 +206,7 @@ TEST_P(OnnxPeerTest, IsOneRotationForEachPair) {
   const std::vector<float> expected = TensorData(peer["output"]);
   ASSERT_EQ(expected.size(), result.size());
   for (std::size_t i = 0; i < result.size(); ++i) {
-    // Two products and a sum in float32 there, as many here and a table.
+    // Two products and a sum in float32 in each, and a table here.
     EXPECT_NEAR(result[i], expected[i], 8 * 0x1p-24 * reach[i]) << i;
   }
 }
@@ -227,7 +227,7 @@ class OrtPeerTest : public testing::TestWithParam<std::string> {
   const Operator op_;
 };
 
-// Rows of the caches are cos and sin of p * 10000^(-i/n), of float32 angles.
+// Rows of the caches are cos and sin of the float32 angles p * 10000^(-i/n).
 TEST_P(OrtPeerTest, ItsCachesAreThatOfBase10000) {
   const std::vector<float> cos = TensorData(op_.inputs["cos_cache"]);
   const std::vector<float> sin = TensorData(op_.inputs["sin_cache"]);
@@ -287,9 +287,9 @@ TEST_P(OrtPeerTest, RotationAgrees) {
                                                          : channel - op_.pairs;
         const double reach = std::abs(x[i]) + std::abs(x[at(other)]);
         const auto position = static_cast<double>(op_.rows[token]);
-        // The cache's rounding and float32 angle; products, a sum and the
-        // result in the tensor's dtype there (4), the result's here (1), with
-        // float32 arithmetic.
+        // The cache's rounding and float32 angle; the peer's products, sum and
+        // result in the tensor's dtype (4); our result (1), with float32
+        // arithmetic.
         EXPECT_NEAR(got, expected[i],
                     reach * (6 * unit() + 6 * 0x1p-23 * position + 4 * 0x1p-24))
             << "element " << i;

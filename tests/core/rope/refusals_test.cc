@@ -1,5 +1,5 @@
-// What is refused of a rotation where no message says it, and that nothing is
-// written then. Bad requests: tests/data/bad_requests.
+// Refused rotations that no message can express, and that they write nothing.
+// Bad requests: tests/data/bad_requests.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

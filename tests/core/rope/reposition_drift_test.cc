@@ -102,10 +102,10 @@ void ExpectClose(const Tensor& expected, const Tensor& actual, int width,
     }
 }
 
-// Each of n shifts errs by 3.83 * 2^-24 of the pair's length at most
-// (PairBound), in whatever direction, so lengths drift by a factor within
-// (1 +- 3.83 * 2^-24)^n: 2.3e-4 for n = 1000. An amplitude applied again would
-// be 1.1386^1000.
+// Each of n shifts has an error of at most 3.83 * 2^-24 of the pair's length
+// (PairBound), in any direction, so lengths drift by a factor within (1 +- 3.83
+// * 2^-24)^n: 2.3e-4 for n = 1000. Applying the amplitude at each shift would
+// give 1.1386^1000.
 TEST(RepositionDriftTest, AThousandShiftsKeepTheAmplitudeOfYarn) {
   const core::RopeSpec spec = Yarn(4);
   const Tensor x = Seeded(Dtype::kFloat32, {1, 8, 1, 64}, 1);
@@ -120,8 +120,8 @@ TEST(RepositionDriftTest, AThousandShiftsKeepTheAmplitudeOfYarn) {
       EXPECT_NEAR(Length(k, t, i, 64), Length(start, t, i, 64),
                   drift * Length(start, t, i, 64));
     }
-  // Nor do the angles: the same bound holds of the keys as vectors. Applying
-  // it at 9000 and at 4500 adds a PairBound and an ElementBound.
+  // Angles do not drift either: the same bound holds for the keys as vectors.
+  // Applying at 9000 and at 4500 adds a PairBound and an ElementBound.
   ExpectClose(Apply(spec, core::StartPosition{4500}, x), k, 64,
               drift + PairBound(Dtype::kFloat32, 1) +
                   ElementBound(Dtype::kFloat32, 1) + drift * drift);
@@ -136,8 +136,8 @@ TEST(RepositionDriftTest, Disagreement20KShiftAmplitudeUnderYarn) {
     Tensor k = start;
     for (int n = 1; n <= 4; ++n) {
       Shift(spec, 1000, k);
-      // What was measured, to four digits, for factor 2 if the shift applies
-      // YaRN's parameters again.
+      // Measured drift for factor 2, if the shift applies YaRN's parameters
+      // again.
       constexpr double kMeasured[] = {1.06931, 1.14342, 1.22270, 1.30747};
       const double wrong = std::pow(amplitude, n);
       if (factor == 2) {
@@ -171,10 +171,10 @@ double Scale(const Tensor& q, std::int64_t i, const Tensor& k, std::int64_t j) {
   return sum;
 }
 
-// Implementations take the middle of what they have at each call, so keys that
-// were cached in one call and queries of the next disagree. With the center
-// given, a cache and one call agree; and keys of another center are brought
-// over by a shift of 0, without their positions.
+// Implementations center each call's own positions, so keys that one call
+// cached and queries of the next call disagree. With a given center, a cache
+// and a single call agree, and a shift of 0 moves keys from another center,
+// without their positions.
 TEST(RepositionDriftTest, Disagreement13XPosCentre) {
   const Tensor x = Seeded(Dtype::kFloat32, {1, 64, 1, 64}, 3);
   const Tensor y = Seeded(Dtype::kFloat32, {1, 1, 1, 64}, 4);
@@ -193,8 +193,8 @@ TEST(RepositionDriftTest, Disagreement13XPosCentre) {
               10 * 0x1p-24);
   double worst = 0;
   for (std::int64_t t = 0; t < 64; ++t) {
-    // Elements of q, of k (moved: 7u) and of both at the fixed center are off
-    // by 3u of their pairs' lengths: 16u in all, of each of two products.
+    // Elements of q and k, with and without the move, are off by 3u of their
+    // pairs' lengths (moved k: 7u): 16u in total, for each of two products.
     const double bound = 2 * 16 * 0x1p-24 * Scale(q, 0, k, t);
     const double score = Score(q, 0, k, t);
     EXPECT_NEAR(Score(moving_q, 0, fresh, t), score, bound);
@@ -239,7 +239,7 @@ TEST(RepositionDriftTest, DividedPositionsMoveTowardsZero) {
   }
 }
 
-// A cache that was written under one scaling and is read under another.
+// A cache that was written with one scaling, and is read with another.
 TEST(RepositionDriftTest, AChangeOfScalingBringsAmplitudeAndFrequencies) {
   const Tensor x = Seeded(Dtype::kFloat32, {1, 40, 1, 64}, 7);
   for (const double from : {1.0, 4.0, 16.0})
@@ -253,7 +253,7 @@ TEST(RepositionDriftTest, AChangeOfScalingBringsAmplitudeAndFrequencies) {
     }
 }
 
-// StreamingLLM: sinks stay, the window closes up behind them.
+// StreamingLLM: sinks stay, and the window moves next to them.
 TEST(RepositionDriftTest, AWindowClosesUpBehindItsSinks) {
   const std::vector<std::int64_t> kept = {0, 1, 2, 3, 996, 997, 998, 999};
   const core::PositionIds ids{{Dtype::kInt64, {8}, kept.data()}};

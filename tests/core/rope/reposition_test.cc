@@ -110,7 +110,7 @@ TEST_P(EachEncoding, FollowsTheFormulaToNewPositions) {
     }
 }
 
-// Shifts of fractional positions by so much that p + shift is no float64.
+// Shifts of fractional positions so large that float64 cannot hold p + shift.
 TEST_P(EachEncoding, FollowsTheFormulaByShifts) {
   const bool far =
       GetParam().reach > 10000 &&
@@ -151,14 +151,14 @@ Tensor Interleaved(const Tensor& x) {
   return out;
 }
 
-// The main promise: a repositioned key bears no trace of its way.
+// The main promise: a repositioned key does not depend on its history.
 //
-// Elements, for keys of length L after the factors: applying at p is off by
-// PairBound, which the move turns but keeps; the move is off by ElementBound,
-// and so is applying at p': 3.83u + 3u + 3u < 10u. float64 likewise
-// 9.49u + 7u + 7u < 24u. 16 and 8 bits are rounded after each of the three:
-// unit roundoff of L (the first on a vector: element by element, so of the
-// vector), and below the normal numbers (1 + 1 + sqrt(2)) halves of the least.
+// The bound of an element, for keys of length L after the factors: applying at
+// p is off by PairBound, which the move rotates but keeps; the move and
+// applying at p' are each off by ElementBound: 3.83u + 3u + 3u < 10u. For
+// float64 it is 9.49u + 7u + 7u < 24u. 16 and 8 bits round after each of the
+// three steps: by the unit roundoff of L, and below the normal numbers by (1 +
+// 1 + sqrt(2)) halves of the least.
 TEST_P(EachEncoding, ApplyThenRepositionIsApplyAtTheNewPosition) {
   const core::RopeSpec& from = GetParam().from;
   const core::RopeSpec& to = GetParam().to;
@@ -247,7 +247,7 @@ Tensor Seeded(Dtype dtype, Layout layout, const Extents& extents) {
   return tensor;
 }
 
-// Only the distance matters, whatever the positions are.
+// Only the distance matters, for all positions.
 TEST(RepositionTest, ShiftsNeedNoPositionsWhereFrequenciesAgree) {
   for (const char* name : {"plain", "partial", "trailing slice", "yarn",
                            "change of amplitude", "reverse", "mrope", "grid",
@@ -266,8 +266,8 @@ TEST(RepositionTest, ShiftsNeedNoPositionsWhereFrequenciesAgree) {
   }
 }
 
-// A shift alone turns by the float32 angle of the shift, as a framework's
-// table has it; with positions, by the difference of their float32 angles.
+// A shift alone rotates by the float32 angle of the shift, as in a framework's
+// table; with positions, by the difference of their float32 angles.
 TEST(RepositionTest, Float32AnglesOfAShiftAloneAreTheShifts) {
   const Encodings encodings = Find("float32 angles");
   const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 3, 3, 24});
@@ -279,7 +279,7 @@ TEST(RepositionTest, Float32AnglesOfAShiftAloneAreTheShifts) {
       "");
 }
 
-// Shifts of each token alone, on each axis alone.
+// Shifts single tokens on single axes.
 TEST(RepositionTest, TokensShiftAlone) {
   for (const char* name : {"plain", "yarn", "mrope", "grid", "xpos",
                            "change of base", "mrope to interleaved"}) {
@@ -354,9 +354,9 @@ TEST(RepositionTest, TheFarthestMoveIsExact) {
   }
 }
 
-// At the fastest frequency that is served, distance times frequency is more
-// than the kernel reduces at once. float32 only: the quarter turns of 2^51 are
-// good to 2^-43 of one.
+// At the greatest valid frequency, distance times frequency exceeds the
+// kernel's reduction. float32 only: 2^51 quarter turns are exact to 2^-43 of
+// one.
 TEST(RepositionTest, TheFastestFrequencyMovesFarthest) {
   core::ExplicitFrequencies fastest;
   for (int i = 0; i < 12; ++i) fastest.values.push_back(0x1p20 - 0.37 * i);
@@ -372,7 +372,8 @@ TEST(RepositionTest, TheFastestFrequencyMovesFarthest) {
   EXPECT_EQ(FindMoveError(encodings, move, k, Reposition(args, k)), "");
 }
 
-// Many times e^87 from the center: only the distance has a factor.
+// The xPos factors far from the center exceed e^87, but the factor of the
+// distance does not.
 TEST(RepositionTest, XPosShiftsFarFromItsCenter) {
   const Encodings encodings = Find("xpos");
   const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 2, 3, 24});
@@ -395,8 +396,8 @@ TEST(RepositionTest, AShiftOfZeroKeepsEveryValue) {
     const Tensor moved = Reposition(args, k);
     args.new_rope = nullptr;
     EXPECT_EQ(Reposition(args, k).bytes, moved.bytes);
-    // Values, not bytes: -0 * 1 - y * 0 is +0 if y is negative, and numbers
-    // that FP8 rounds to -0 are among the seeded ones.
+    // Values, not bytes: -0 * 1 - y * 0 is +0 if y is negative, and FP8 rounds
+    // some of the seeded numbers to -0.
     for (std::int64_t b = 0; b < 2; ++b)
       for (std::int64_t s = 0; s < 5; ++s)
         for (std::int64_t h = 0; h < 3; ++h)
@@ -415,7 +416,7 @@ TEST(RepositionTest, AnAbsentNewEncodingIsTheOldOne) {
   EXPECT_EQ(Reposition(args, k).bytes, moved.bytes);
 }
 
-// NaNs of every payload, too: nothing is computed.
+// NaNs keep every payload, too: nothing is computed.
 TEST(RepositionTest, NopeToNopeIsTheIdentity) {
   core::RopeSpec spec;
   spec.nope = true;
@@ -443,7 +444,7 @@ TEST(RepositionTest, EmptyTensorsNeedNoPositions) {
   }
 }
 
-// A key alone moves as it does in its batch, across blocks of rows.
+// A single key moves as in its batch, across blocks of rows.
 TEST(RepositionTest, BytesDoNotDependOnThePlaceInTheBatch) {
   const Encodings encodings = Find("none to yarn");
   const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {2, 500, 3, 24});
@@ -468,7 +469,7 @@ TEST(RepositionTest, BytesDoNotDependOnThePlaceInTheBatch) {
     }
 }
 
-// FNV-1a of the keys that every encoding gives, in every dtype and layout.
+// Returns FNV-1a of all encodings' keys, in every dtype and layout.
 std::string Digest() {
   std::uint64_t hash = 14695981039346656037u;
   for (const Encodings& encodings : AllEncodings())
@@ -491,8 +492,8 @@ std::string Digest() {
   return absl::StrCat("digest ", absl::Hex(hash, absl::kZeroPad16));
 }
 
-// The instruction set is chosen once in a process: this test runs itself again
-// under each.
+// A process chooses its instruction set once, so this test starts itself for
+// each set.
 TEST(RepositionTest, BytesAreTheSameOnEveryInstructionSet) {
   if (std::getenv("POSENC_PRINT_DIGEST") != nullptr) {
     std::printf("%s\n", Digest().c_str());

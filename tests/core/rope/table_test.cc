@@ -104,9 +104,8 @@ TEST(TableTest, Float32IsCorrectlyRounded) {
   }
 }
 
-// Rows that follow each other are evaluated together, from one of them. Each
-// must be what it is by itself: else a decode step would not agree with the
-// table of the prefill.
+// Consecutive rows are computed from one of them. Each must equal its direct
+// evaluation, or a decode step would not agree with the prefill's table.
 TEST(TableTest, RowsThatFollowEachOtherAreThoseByThemselves) {
   std::mt19937_64 random(2);
   for (int i = 0; i < 300; ++i) {
@@ -120,7 +119,7 @@ TEST(TableTest, RowsThatFollowEachOtherAreThoseByThemselves) {
     ASSERT_TRUE(resolved.ok()) << resolved.status();
     ResolvedRope rope = *resolved;
     if (i % 3 == 0) rope.attention_factor = 1.3862943611198906;
-    // Zero and its neighbours, and far from it; a run after others; a fraction.
+    // Positions near zero and far from it; runs after other runs; fractions.
     double first = static_cast<double>(random() >> (33 + random() % 30));
     if (i % 4 == 0) first = -first;
     if (i % 5 == 0) first = -20;
@@ -203,7 +202,7 @@ TEST(TableTest, Float32AnglesAreProductsRoundedToFloat32) {
       ++at;
     }
   }
-  // Otherwise the two precisions would not have been told apart.
+  // Otherwise the test would not distinguish the two precisions.
   EXPECT_GT(differ, at / 2);
 }
 
@@ -369,7 +368,7 @@ TEST(TableTest, XPosMultipliesQueriesAndDividesKeys) {
   }
 }
 
-// Rows of the three directions, with every factor that there is.
+// Rows of the three directions, with all factors.
 class DirectionTest : public ::testing::Test {
  protected:
   DirectionTest() {

@@ -1,5 +1,5 @@
-// How work is spread over threads: every tile once, no deadlock, and the same
-// bytes however the memory is cut.
+// Work on several threads: every tile runs once, there is no deadlock, and the
+// bytes do not depend on the pieces of memory.
 
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -26,7 +26,7 @@
 namespace posenc::core {
 namespace {
 
-// A first tile that is so long has those after it spread.
+// Makes the first tile so long that the other tiles are spread.
 void WorkIfFirst(std::int64_t tile) {
   if (tile > 0) return;
   const auto begin = std::chrono::steady_clock::now();

@@ -1,4 +1,4 @@
-// Rows of angles that are sums: which of them are in doubt, and their values.
+// Sums of angles: their rows in doubt, and their values.
 
 #include <cmath>
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace posenc::simd {
 namespace {
 
 constexpr std::size_t kRows = 32;
-// As core/angle has it.
+// DeltaRows::kError.
 constexpr double kError = 9 * 0x1p-52;
 
 class AnglesTest : public testing::TestWithParam<const char*> {
@@ -31,7 +31,7 @@ class AnglesTest : public testing::TestWithParam<const char*> {
   const KernelTable* kernels_ = nullptr;
 };
 
-// A call's arguments, all of them 0 at first, and its results.
+// A call's arguments, initially 0, and its results.
 struct Sums {
   explicit Sums(std::size_t n)
       : n(n),
@@ -84,7 +84,8 @@ struct Sums {
 };
 
 // The product with (1, 0) is the anchor itself, so results are known exactly.
-// Cosines and sines of all other pairs are 1/2 and 3/4, which float32 has.
+// Cosines and sines of all other pairs are 1/2 and 3/4, which are exact in
+// float32.
 Sums OfKnownResults(std::size_t n) {
   Sums sums(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -117,7 +118,7 @@ TEST_P(AnglesTest, WhatLiesApartFromThemIsNot) {
     for (const int exponent : {0, -1, -5, -10, -12, -20}) {
       const double ulp = std::ldexp(0x1p-23, exponent - 1);
       for (const double part : {0.0, 0.1, 0.49, 0.51, 0.9}) {
-        // The close look takes twice the error.
+        // The exact check uses twice the error.
         if (std::fabs(part - 0.5) * ulp < 4 * kError) continue;
         for (std::size_t place = 0; place < n; ++place) {
           Sums sums = OfKnownResults(n);
@@ -138,12 +139,13 @@ TEST_P(AnglesTest, WhatLiesApartFromThemIsNot) {
 TEST_P(AnglesTest, AnglesOfZeroAreNotInDoubt) {
   for (const std::size_t n : {1, 8, 15, 16, 24, 40, 64, 80, 100, 128}) {
     for (std::size_t place = 0; place < n; ++place) {
-      // A factor that is halfway between floats: Row() would round it likewise.
+      // A factor that is halfway between floats: Row() would round it the same
+      // way.
       constexpr double kFactor = 1 + 0x1p-24;
       Sums sums = OfKnownResults(n);
       sums.cos[place] = kFactor;
       sums.sin[place] = 0;
-      // In one row the other angle is not 0.
+      // In one row the delta is not 0.
       sums.delta_sin(5, place) = 0x1p-60;
       EXPECT_EQ(sums.Add(*kernels_, kRows, kError, false, false), 1u << 5)
           << n << " " << place;
@@ -153,7 +155,7 @@ TEST_P(AnglesTest, AnglesOfZeroAreNotInDoubt) {
   }
 }
 
-// Their values are the only floats that the error leaves.
+// Within the error, each value rounds to only one float.
 TEST_P(AnglesTest, RowsThatAreNotInDoubtAreRoundedRight) {
   std::mt19937_64 random(1);
   std::uniform_real_distribution<double> angle(0, 6.283185307179586);

@@ -1,5 +1,5 @@
 // Conversions between 16-bit numbers and float32 by each kernel: every 16-bit
-// number, and every neighbourhood in which rounding turns.
+// number, and the neighbourhood of every rounding boundary.
 
 #include <bit>
 #include <cmath>
@@ -62,9 +62,8 @@ std::vector<std::uint16_t> All16BitNumbers() {
   return all;
 }
 
-// Random bit patterns (all magnitudes), and every neighbourhood in which
-// rounding turns: 16-bit numbers, the midpoints between them, one ulp to both
-// sides.
+// Random bit patterns (all magnitudes), and the neighbourhood of every rounding
+// boundary: 16-bit numbers, the midpoints between them, one ulp to both sides.
 std::vector<float> FloatsToNarrow(const Format16& format) {
   std::vector<float> floats = {
       0.0f,     -0.0f,    INFINITY, -INFINITY, 65504.0f,   65519.9f,  65520.0f,
@@ -163,7 +162,8 @@ TEST_P(ConvertTest, NarrowKeepsSignAndUpperPayloadOfNans) {
   }
 }
 
-// Vectors with a subnormal among other numbers take another path on some sets.
+// Vectors with a subnormal among other numbers take another path in some
+// instruction sets.
 TEST_P(ConvertTest, SubnormalsSurviveAmongNormals) {
   std::vector<float> floats;
   for (int i = 0; i < 256; ++i) {
@@ -179,7 +179,7 @@ TEST_P(ConvertTest, EveryLengthAndMisalignmentStaysWithinItsBuffers) {
   for (const Format16& format : {kFloat16, kBfloat16}) {
     for (std::size_t n = 0; n <= 67; ++n) {
       for (const std::size_t shift : {0, 1, 3}) {
-        // Exact sizes, for sanitizers; canaries after, for everyone else.
+        // Exact sizes for sanitizers, and canaries after them for other builds.
         const std::unique_ptr<std::uint16_t[]> narrow(
             new std::uint16_t[shift + n + 1]);
         const std::unique_ptr<float[]> wide(new float[shift + n + 1]);

@@ -1,4 +1,4 @@
-// Selection of kernels, and names of instruction sets that are refused.
+// Selection of kernels, and refused names of instruction sets.
 
 #include "core/simd/dispatch.h"
 

@@ -1,6 +1,6 @@
-// Conversions between FP8 and float32 by each kernel: every code, what
-// ml_dtypes makes of all 16-bit numbers, and every neighbourhood in which
-// rounding turns; and rotations of what has no number.
+// Conversions between FP8 and float32 by each kernel: every code, ml_dtypes'
+// results for all 16-bit numbers, and the neighbourhood of every rounding
+// boundary; and rotations with NaN, infinity and overflow.
 
 #include <bit>
 #include <cmath>
@@ -28,7 +28,7 @@ using reference::kNan8;
 using Codes = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
 
-// One rounding: a format, and what becomes of what overflows.
+// One rounding: a format, and its result for overflow.
 struct Rounding {
   const char* name;
   const Format8* format;
@@ -36,8 +36,8 @@ struct Rounding {
   DtypeIndex dtype;
   void (*const KernelTable::*widen)(const std::uint8_t*, float*, std::size_t);
   void (*const KernelTable::*narrow)(const float*, std::uint8_t*, std::size_t);
-  // Of what ml_dtypes rounds the values of all float16 and bfloat16 numbers and
-  // RandomFloats() to (tests/reference/float8_codes.py).
+  // Hashes of ml_dtypes' codes for all float16 and bfloat16 numbers, and for
+  // RandomFloats() (tests/reference/float8_codes.py).
   std::uint64_t float16, bfloat16, random;
 };
 constexpr Rounding kRoundings[] = {
@@ -125,7 +125,7 @@ Floats All16BitNumbers(const reference::Format16& format) {
   return all;
 }
 
-// As random_floats() of float8_codes.py.
+// The same numbers as random_floats() of float8_codes.py.
 Floats RandomFloats(std::size_t n) {
   Floats floats(n);
   std::uint64_t state = 1;
@@ -179,7 +179,7 @@ TEST_P(Float8Test, RoundsAsMlDtypesDoes) {
 
 TEST_P(Float8Test, HalfwayPointsGoToEvenAndTheirNeighboursToTheNearest) {
   Floats floats;
-  // The last midpoint is that to the number past the largest.
+  // The last midpoint is between the largest number and the next one.
   for (int code = 0; code <= format().largest; ++code) {
     const double here = Magnitude8(format(), code);
     const double middle = (here + Magnitude8(format(), code + 1)) / 2;
@@ -223,7 +223,7 @@ TEST_P(Float8Test, EveryNanIsOneCode) {
 TEST_P(Float8Test, EveryLengthAndMisalignmentStaysWithinItsBuffers) {
   for (std::size_t n = 0; n <= 67; ++n) {
     for (const std::size_t shift : {0, 1, 3}) {
-      // Exact sizes, for sanitizers; canaries after, for everyone else.
+      // Exact sizes for sanitizers, and canaries after them for other builds.
       const std::unique_ptr<std::uint8_t[]> narrow(
           new std::uint8_t[shift + n + 1]);
       const std::unique_ptr<float[]> wide(new float[shift + n + 1]);
@@ -260,7 +260,7 @@ TEST_P(Float8Test, RotationsPastTheLargestNumberSaturateOrNot) {
   EXPECT_EQ(Rotated(largest, largest, root, root), std::pair(0, past));
   EXPECT_EQ(Rotated(largest | 0x80, largest | 0x80, root, root),
             std::pair(0, past_negative));
-  // A factor that no float32 has room for beside the number.
+  // A factor whose product overflows float32.
   EXPECT_EQ(Rotated(largest, 0, 3e38f, -3e38f), std::pair(past, past_negative));
   EXPECT_EQ(Rotated(largest, largest, 1, 0),
             std::pair(int{largest}, int{largest}));
@@ -292,8 +292,8 @@ TEST_P(Float8Test, ZerosKeepTheirSignsAndSubnormalsTheirValues) {
     EXPECT_EQ(Rotated(static_cast<std::uint8_t>(code | 0x80), 0, 1, 0).first,
               code | 0x80);
   }
-  // Half the smallest number is a tie, which goes to zero and keeps its sign;
-  // one and a half go to two.
+  // Half the smallest number is a tie, which rounds to zero and keeps its sign;
+  // one and a half rounds to two.
   EXPECT_EQ(Rotated(0x81, 0, 0.5f, 0).first, 0x80);
   EXPECT_EQ(Rotated(0x01, 0, 1.5f, 0).first, 0x02);
 }

@@ -1,6 +1,6 @@
-# Every kernel object defines its own table and nothing else that a linker could
-# see or merge: an inline function compiled for AVX-512 and picked for the whole
-# program would crash older CPUs.
+# Every kernel object defines only its own table, and no symbol that a linker
+# could merge: an inline function compiled for AVX-512 would crash older CPUs if
+# the whole program used it.
 #   cmake -DNM=<nm> -DOBJECTS=<list> -P isolation.cmake
 
 set(checked 0)

@@ -1,7 +1,7 @@
-// Digests of what kernels give for the same numbers on every machine: rotations
-// of all dtypes, conversions, and cosines and sines in float64 (those in
-// float32 are posenc-exactness's). ./run neon compares them with another
-// architecture's.
+// Digests of the kernels' results for the same numbers on every machine:
+// rotations of all dtypes, conversions, and cosines and sines in float64
+// (posenc-exactness has those in float32). ./run neon compares them with
+// another architecture's.
 //
 //   posenc-kernel-digest
 //
@@ -47,7 +47,7 @@ std::uint64_t Rotations(const KernelTable& kernels) {
   return digest.value();
 }
 
-// Numbers of all magnitudes, and no NaN, whose payloads are nobody's promise.
+// Numbers of all magnitudes, without NaN, whose payloads are unspecified.
 std::vector<float> RandomFloats() {
   std::vector<float> floats;
   std::uint64_t state = 1;
@@ -68,7 +68,7 @@ void AddNarrowed(void (*narrow)(const float*, T*, std::size_t),
   digest->Add(narrowed);
 }
 
-// Of the codes below `end`, that of infinity, which NaNs follow.
+// Adds the codes below `end`, the code of infinity, as NaNs follow it.
 template <typename T>
 void AddWidened(void (*widen)(const T*, float*, std::size_t), int end,
                 Digest* digest) {

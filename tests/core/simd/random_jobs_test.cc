@@ -1,6 +1,6 @@
 // Ten thousand random rotations: the bytes do not depend on instruction set,
 // alignment, place in the batch, order of memory, or whether they are in place.
-// rotate_test.cc says that they are right.
+// rotate_test.cc checks that they are right.
 
 #include "tests/fixtures/random_jobs.h"
 
@@ -17,7 +17,7 @@ using reference::RandomJob;
 using reference::Way;
 
 constexpr int kJobs = 10000;
-// By sixteenths, so that ctest may run them side by side.
+// In sixteenths, so that ctest can run them in parallel.
 class RandomJobsTest : public testing::TestWithParam<int> {};
 
 TEST_P(RandomJobsTest, BytesDependOnTheNumbersAlone) {
@@ -34,8 +34,8 @@ TEST_P(RandomJobsTest, BytesDependOnTheNumbersAlone) {
   }
 }
 
-// The same of tensors that are walked by some pages at once, as few of the jobs
-// above are.
+// The same for tensors that are walked by several pages at once, which few of
+// the jobs above are.
 TEST_P(RandomJobsTest, BytesOfSomePagesDependOnTheNumbersAlone) {
   for (int i = GetParam(); i < kJobs / 10; i += 16) {
     RandomJob job(static_cast<unsigned>(i), true);

@@ -22,7 +22,7 @@ namespace {
 using reference::Format16;
 
 // A job with its memory: tokens x heads slices with gaps between them, and
-// buffers that end where the last slice does.
+// buffers that end with the last slice.
 struct Case {
   DtypeIndex dtype;
   PairingIndex in, out;
@@ -105,7 +105,7 @@ class Data {
     for (std::size_t i = 0; i < c.misalignment + elements_; ++i) {
       Encode(c.dtype, Value(), src_.data(), i);
     }
-    // Rows are apart by one element more than they need.
+    // The distance of rows is one element more than needed.
     row_ = 2 * c.pairs + 1;
     const std::size_t rows =
         (c.table_per_token ? c.tokens : 1) * (c.table_per_head ? c.heads : 1);
@@ -124,10 +124,12 @@ class Data {
     std::memset(src_.data() + (c_.misalignment + index) * size, byte, size);
   }
 
-  // Returns dst after the rotation, with the canaries in front and in the gaps.
+  // Returns dst after the rotation, with the canaries before the slices and in
+  // the gaps.
   Bytes Run(const KernelTable& kernels, bool in_place) const {
     const std::size_t size = src_.size();
-    // Arrays of the exact size, not vectors: sanitizers watch their ends.
+    // Arrays of the exact size, not vectors, so that sanitizers check their
+    // ends.
     const std::unique_ptr<unsigned char[]> src(new unsigned char[size]);
     const std::unique_ptr<unsigned char[]> dst(new unsigned char[size]);
     std::memcpy(src.get(), src_.data(), size);
@@ -176,7 +178,7 @@ class Data {
     }
   }
 
-  // Apart from the gaps.
+  // Ignores the gaps.
   void ExpectSameSlices(const Bytes& a, const Bytes& b) const {
     const std::size_t size = ElementBytes(c_.dtype);
     for (std::size_t i = 0; i < elements_; ++i) {
@@ -186,8 +188,8 @@ class Data {
     }
   }
 
-  // Bytes in front of the slices and between them are `untouched`'s, or the
-  // canary if that is null.
+  // Bytes before and between the slices must equal those of `untouched`, or the
+  // canary if it is null.
   void ExpectGapsUntouched(const Bytes& dst, const Bytes* untouched) const {
     const std::size_t size = ElementBytes(c_.dtype);
     for (std::size_t i = 0; i < c_.misalignment + elements_; ++i) {
@@ -223,13 +225,13 @@ class Data {
   }
 
   // dst[index] is a + b with each product and the sum rounded once in the
-  // arithmetic's precision, and the result once more to 16 or 8 bits. None is
-  // so large that it overflows.
+  // arithmetic's precision, and the result once more to 16 or 8 bits. No result
+  // overflows.
   void ExpectSum(long double a, long double b, const Bytes& dst,
                  std::size_t index) const {
     const long double u = c_.dtype == kF64 ? 0x1p-53L : 0x1p-24L;
-    // Sums are rounded relative to what was computed: (1 + u) covers both.
-    // 2^-149: subnormal products round absolutely.
+    // Sums are rounded relative to the computed value, which (1 + u) covers.
+    // 2^-149: subnormal products have an absolute error.
     const long double exact = a + b;
     const long double products = u * (std::fabs(a) + std::fabs(b));
     long double bound =
@@ -294,7 +296,7 @@ class RotateTest
 };
 
 TEST_P(RotateTest, EveryWidthAtEveryAlignment) {
-  // 67 is four AVX-512 vectors of floats and all but every tail of them.
+  // 67 pairs are four AVX-512 vectors of floats, and a tail.
   for (std::size_t pairs = 1; pairs <= 67; ++pairs) {
     for (const std::size_t misalignment : {0, 1, 3}) {
       Check({.pairs = pairs, .misalignment = misalignment});
@@ -326,7 +328,8 @@ TEST_P(RotateTest, TokensAndHeadsWithGaps) {
   }
 }
 
-// For dtypes that have infinities and keep them; float8_test.cc has the others.
+// For dtypes that have infinities and keep them; float8_test.cc covers the
+// other dtypes.
 class InfinityTest : public RotateTest {};
 
 TEST_P(InfinityTest, NansAndInfinitiesStayInTheirPairs) {
@@ -337,7 +340,7 @@ TEST_P(InfinityTest, NansAndInfinitiesStayInTheirPairs) {
           .dtype = dtype, .in = pairing, .out = pairing, .pairs = pairs};
       const Bytes finite = Data(c, 7).Run(*kernels_, false);
       for (std::size_t special = 0; special < pairs; ++special) {
-        // Encode has no NaN: infinity - infinity makes one below.
+        // Encode cannot make NaN: infinity - infinity makes one below.
         Data data(c, 7);
         data.SetSource(FirstOf(pairing, pairs, special), INFINITY);
         data.SetSource(SecondOf(pairing, pairs, special), 0);
@@ -353,8 +356,8 @@ TEST_P(InfinityTest, NansAndInfinitiesStayInTheirPairs) {
             ASSERT_EQ(data.Result(dst, second), data.Result(finite, second));
           }
         }
-        // If both are infinite, one of difference and sum has no value,
-        // whatever the signs in the table.
+        // If both are infinite, either the difference or the sum has no value,
+        // for any signs in the table.
         data.SetSource(SecondOf(pairing, pairs, special), INFINITY);
         const Bytes both = data.Run(*kernels_, false);
         const double x = data.Result(both, FirstOf(pairing, pairs, special));
@@ -372,8 +375,8 @@ TEST_P(RotateTest, NanInputsMakeNanPairs) {
   const std::size_t size = ElementBytes(dtype);
   for (std::size_t special = 0; special < c.pairs; ++special) {
     Data data(c, 8);
-    // All ones below the sign: the NaN that careless rounding would carry over
-    // into another number.
+    // All ones below the sign: wrong rounding carries this NaN into another
+    // number.
     data.SetSourceBits(special, 0xff, size);
     const Bytes dst = data.Run(*kernels_, false);
     for (std::size_t i = 0; i < c.pairs; ++i) {
@@ -388,7 +391,7 @@ TEST_P(RotateTest, NothingToDoTouchesNothing) {
   // Each slice has 64 elements, of which the first 19 pairs are rotated.
   constexpr std::size_t kTokens = 3, kHeads = 2, kStride = 64, kPairs = 19;
   const std::size_t size = kTokens * kHeads * kStride * ElementBytes(dtype);
-  // One row of cosines and sines serves all slices.
+  // All slices use one row of cosines and sines.
   const Bytes src(size, 0x5a), table(kStride * 8, 0x3c), canaries(size, 0xa5);
   for (const PairingIndex in : {kHalf, kInterleaved}) {
     for (const PairingIndex out : {kHalf, kInterleaved}) {
@@ -411,7 +414,7 @@ TEST_P(RotateTest, NothingToDoTouchesNothing) {
         rotate(nothing);
         EXPECT_EQ(dst, canaries);
       }
-      // The same job with something to do writes here.
+      // The same job with work writes here.
       rotate(job);
       EXPECT_NE(dst, canaries);
     }

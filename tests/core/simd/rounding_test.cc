@@ -1,5 +1,5 @@
-// bfloat16 results that quick ways of rounding get wrong, at every place of a
-// slice: those halfway between two numbers, and subnormal ones.
+// bfloat16 results that quick rounding gets wrong, at every place of a slice:
+// halfway between two numbers, and subnormal.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,9 +29,9 @@ class RoundingTest : public testing::TestWithParam<const char*> {
     }
   }
 
-  // Rotates slices of ones by (1, 0), but for pair `place` of slice `slice`:
-  // that is `in`, and its token's row has (1, sine) there. Expects `out` there,
-  // and ones elsewhere.
+  // Rotates slices of ones by (1, 0), except that pair `place` of slice `slice`
+  // is `in`, and its token's row has (1, sine) there. Expects `out` there, and
+  // ones elsewhere.
   void ExpectPair(PairingIndex pairing, std::size_t pairs, std::size_t slice,
                   std::size_t place, Pair in, float sine, Pair out) {
     const std::size_t width = 2 * pairs;
@@ -49,7 +49,7 @@ class RoundingTest : public testing::TestWithParam<const char*> {
     table[token * width + pairs + place] = sine;
     std::vector<std::uint16_t> expected(numbers.size(), kOne);
     for (std::size_t h = 0; h < kHeads; ++h) {
-      // The row is the token's: its other heads have ones there.
+      // All heads of the token share the row; its other heads have ones there.
       const std::size_t at =
           (token * kHeads + h) * width + (pairing == kHalf ? place : 2 * place);
       expected[at] = sine == 0 ? kOne : 0x3f7f;              // 1 - 2^-8

@@ -20,7 +20,7 @@
 namespace posenc::simd {
 namespace {
 
-// Owns what a TrigRow points to.
+// Owns the arrays of a TrigRow.
 struct Row {
   std::size_t axes = 1;
   std::size_t n = 0;
@@ -85,7 +85,7 @@ Values<double> Doubles(const KernelTable& kernels, Row& row) {
   return values;
 }
 
-// |value - exact| in units of the last place of exact's float64.
+// Returns |value - exact| in units of the last place of exact's float64.
 double UlpError(double value, __float128 exact) {
   const int exponent =
       std::max(std::ilogb(static_cast<double>(exact)), -1022) - 52;
@@ -200,7 +200,7 @@ TEST_P(TrigTest, GivesTheBytesOfTheBaseline) {
   }
 }
 
-// Every combination of the row's options, and every length of tail.
+// Every combination of the row's options, with every length of tail.
 TEST_P(TrigTest, EveryShapeIsCorrectlyRounded) {
   const KernelTable& baseline = *SupportedKernels().front();
   RandomRows rows(3);
@@ -238,7 +238,7 @@ TEST_P(TrigTest, EveryShapeIsCorrectlyRounded) {
   }
 }
 
-// FLOAT32 angles come as positions, with frequency 1.
+// FLOAT32 angles are passed as positions with frequency 1.
 TEST_P(TrigTest, AnglesThemselvesMayBePositions) {
   std::mt19937 random(4);
   Row row;

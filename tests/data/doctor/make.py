@@ -3,8 +3,8 @@ one key of the fix.
 
     python3 tests/data/doctor/make.py
 
-Each folder is a model's; `command` in it, if there is one, holds more of the
-command line, one word a line.
+Each folder is a model's. A file `command` in it has further arguments, one
+per line.
 """
 
 import copy
@@ -102,7 +102,7 @@ def with_keys(config, **more):
     return out
 
 
-# A width that no preset has.
+# Its width differs from all presets'.
 PLAIN = {
     "model_type": "llama",
     "hidden_size": 512,
@@ -126,7 +126,7 @@ PAIRS = {}
 
 
 def pair(name, bad, good, both=None):
-    """bad and good: a config, or files by name; both: files that are in both folders."""
+    """bad and good: a config, or files by name; both: files for both folders."""
     files = []
     for it in (bad, good):
         folder = dict(both or {})

@@ -1,4 +1,4 @@
-// Frequencies by core alone, without a server.
+// Frequencies from core, without a server.
 
 #include <cstdio>
 #include <optional>

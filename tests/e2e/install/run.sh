@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs a build into an empty prefix, builds the consumer against nothing
-# else, and lets it call the installed server.
+# Installs a build into an empty prefix, builds the consumer only against it,
+# and lets it call the installed server.
 # run.sh CMAKE BUILD_DIR CXX CXX_FLAGS
 set -euo pipefail
 cmake=$1 build=$2 cxx=$3 flags=$4
@@ -24,13 +24,13 @@ trap finish EXIT
 
 cmp "$client/service_config.json" "$dir/prefix/share/posenc/service_config.json"
 
-# The README shows what is built here, less its first comment.
+# The README shows this program, without its first comment.
 diff <(awk '/^```$/ && inside {exit} inside {print} /^```cpp$/ {inside = 1}' "$client/cpp/README.md") \
   <(sed 1,2d "$here/main.cc")
 
 [[ $("$dir/consumer/core_consumer") == "64 frequencies, the first 1" ]]
 
-# Nobody listens: an error that says so.
+# Without a server, the consumer must report an error.
 if "$dir/consumer/consumer" "unix:$dir/socket" 2>"$dir/error"; then
   echo "the consumer got an answer from nobody" >&2
   exit 1
@@ -42,7 +42,7 @@ grep UNAVAILABLE "$dir/error"
 server=$!
 for ((i = 0; i < 300; ++i)); do
   [[ ! -s $dir/ready ]] || break
-  kill -0 "$server" # it has not given up
+  kill -0 "$server" # it still runs
   sleep 0.1
 done
 out=$("$dir/consumer/consumer" "unix:$dir/socket")

@@ -1,4 +1,4 @@
-// The framing of tensors, held to what the generated code writes.
+// The framing of tensors, compared with the generated code's.
 
 #include "posenc/wire/frame.h"
 
@@ -27,7 +27,7 @@ v1::Tensor Tensor(v1::Dtype dtype, const Shape& shape,
   return tensor;
 }
 
-// Sizes around where a length needs another byte.
+// Sizes around those that need another byte of length.
 TEST(FrameTest, HeadersAreWhatTheGeneratedCodeWrites) {
   const Shape shapes[] = {{},
                           {0},
@@ -83,7 +83,7 @@ TEST(FrameTest, FieldsMayBeNested) {
             bytes.size());
 }
 
-// Tags of fields from 16 on take two bytes, of those from 2048 on three.
+// Tags of fields from 16 on take two bytes, and from 2048 on three.
 TEST(FrameTest, LargeFieldNumbersTakeLongerTags) {
   for (const int field : {1, 15, 16, 2047, 2048, 536870911}) {
     std::string bytes;

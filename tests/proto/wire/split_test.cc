@@ -70,7 +70,7 @@ TEST(SplitTensors, CopiesNoMoreThanItMay) {
     EXPECT_FALSE(SplitTensors(slices, kTensorFields, &split, most)) << most;
     EXPECT_LE(split.rest.size(), rest);
   }
-  // Nothing of a record is copied that is too long.
+  // A record that is too long is not copied.
   const std::string large =
       "\x12" + std::string("\x80\x08") + std::string(1024, 'p');  // positions
   EXPECT_FALSE(SplitTensors({{large}}, kTensorFields, &split, 1000));
@@ -147,9 +147,9 @@ TEST(SplitTensors, LeavesOddFramingToTheGeneratedParser) {
   }
 }
 
-// The fuzz target's job, in small: seeded mutations of a good message.
+// A small version of the fuzz target: seeded mutations of a good message.
 TEST(SplitTensors, AgreesWithProtobufOnMutatedMessages) {
-  // It logs every string that is not UTF-8.
+  // protobuf logs every string that is not UTF-8.
   compat::SetLog(nullptr);
   const std::string good = Request().SerializeAsString();
   std::mt19937 random(20260101);

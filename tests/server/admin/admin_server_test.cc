@@ -1,4 +1,4 @@
-// The admin server over sockets: peers that stall, and those that do not.
+// The admin server over sockets, with stalled and normal peers.
 
 #include "server/admin/admin_server.h"
 
@@ -56,7 +56,7 @@ TEST_F(AdminServerTest, AnswersAtTheAddressThatItTells) {
   EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
-// The peer asks 127.0.0.1; "localhost" may be ::1 first.
+// The peer connects to 127.0.0.1; "localhost" may be ::1 first.
 TEST_F(AdminServerTest, AnswersAtEveryAddressOfItsHost) {
   Start("localhost:0");
   EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
@@ -104,7 +104,7 @@ TEST_F(AdminServerTest, EscapesInAPathAreNotResolved) {
       StartsWith("HTTP/1.1 404 "));
 }
 
-// A response of all these ranges would be a thousand pages long.
+// A response with all these ranges would have a thousand pages.
 TEST_F(AdminServerTest, RangesAreIgnored) {
   metrics_ = std::string(100000, 'x');
   Start();
@@ -132,7 +132,7 @@ TEST_F(AdminServerTest, ABodyIsNotWaitedFor) {
               StartsWith("HTTP/1.1 405 "));
 }
 
-// Three times as many as may be open: a newcomer ends the oldest.
+// Three times the allowed number: a new connection ends the oldest.
 TEST_F(AdminServerTest, HalfOpenConnectionsKeepNobodyOut) {
   Start();
   std::vector<Peer> stalled;
@@ -165,7 +165,7 @@ TEST_F(AdminServerTest, EndsPeersThatStall) {
   Peer deaf = Connect();
   deaf.Send("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
   EXPECT_EQ(silent.ReadAll(), "");
-  // Whatever has arrived until it is cut.
+  // Bytes that arrived before the server ended it.
   EXPECT_LT(deaf.ReadAll().size(), metrics_.size());
 }
 
@@ -174,7 +174,7 @@ TEST_F(AdminServerTest, EndsAPeerThatSendsAByteNowAndThen) {
   Start();
   Peer peer = Connect();
   peer.Send("GET /healthz HTTP/1.1\r\na: ");
-  // Fewer bytes than a head may have, for ten times as long.
+  // Fewer bytes than a head may have, during ten times the limit.
   int sent = 0;
   while (sent < 400 && !peer.Hears(5)) {
     peer.Send("a");
@@ -189,7 +189,7 @@ TEST_F(AdminServerTest, ASlowReaderGetsTheWholePage) {
   Start();
   Peer peer = Connect();
   peer.Send("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
-  // Another is served meanwhile.
+  // The server answers another peer meanwhile.
   EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_GT(peer.ReadAll().size(), metrics_.size());
 }

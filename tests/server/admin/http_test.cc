@@ -30,7 +30,7 @@ class AdminHttpTest : public testing::Test {
                .ready = [this] { return ready_; }},
               {"posenc-admin.example"}) {}
 
-  // The response to a request with this head, as text.
+  // Returns the response to a request with this head, as text.
   std::string React(absl::string_view head) {
     const std::vector<absl::string_view> lines =
         absl::StrSplit(head, "\r\n", absl::SkipEmpty());

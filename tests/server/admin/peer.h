@@ -27,7 +27,7 @@ class Peer {
   explicit Peer(bool unix_socket = false)
       : fd_(socket(unix_socket ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC,
                    0)) {
-    // A small window, which a page of some KiB fills.
+    // A small window, which some KiB fill.
     const int bytes = 1024;
     setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
   }
@@ -57,10 +57,10 @@ class Peer {
   }
 
   void Send(const std::string& text) {
-    // The server may have closed: what it says is what counts.
+    // The server may have closed: only its answer matters.
     (void)send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
   }
-  // Everything until the server closes.
+  // Reads until the server closes.
   std::string ReadAll() {
     std::string all;
     char buffer[4096];
@@ -73,7 +73,7 @@ class Peer {
     ADD_FAILURE() << "the server neither answers nor closes";
     return all;
   }
-  // Up to and including `end`.
+  // Reads up to and including `end`.
   std::string ReadUntil(const std::string& end) {
     std::string all;
     char next = 0;
@@ -87,7 +87,7 @@ class Peer {
     }
     return all;
   }
-  // Whether the server has sent or ended something within this time.
+  // Returns whether the server sends or closes within this time.
   bool Hears(int wait_ms) {
     pollfd waiting = {fd_, POLLIN, 0};
     return poll(&waiting, 1, wait_ms) == 1;

@@ -1,4 +1,4 @@
-// Every RPC of a server that wants tokens.
+// Every RPC of a server that requires tokens.
 
 #include <algorithm>
 #include <mutex>
@@ -35,7 +35,7 @@ class TokenCallsTest : public ServerTest {
       notices_.emplace_back(line);
     };
   }
-  void TearDown() override { server_.reset(); }  // its notices end before these
+  void TearDown() override { server_.reset(); }  // its notices use the members
 
   std::vector<std::string> notices() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -158,7 +158,7 @@ TEST_F(TokenCallsTest, TokensThatHaveAllExpiredAreToldOnce) {
                       "one are refused");
   };
   EXPECT_TRUE(Eventually([&] { return told() == 1; }));
-  // The next look, which takes the file's change, tells it no second time.
+  // The next check of the file reads the change, and does not report it twice.
   EXPECT_TRUE(Eventually([this] {
     const std::vector<std::string> all = notices();
     return std::count(all.begin(), all.end(),

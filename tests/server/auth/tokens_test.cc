@@ -1,4 +1,4 @@
-// Files of tokens, and what a header is worth.
+// Files of tokens, and the check of headers.
 
 #include "server/auth/tokens.h"
 
@@ -24,7 +24,7 @@ std::string Error(const std::string& text) {
   return tokens.ok() ? "" : std::string(tokens.status().message());
 }
 
-// The caller's name, or what the error's details say.
+// Returns the caller's name, or the error's details.
 std::string Check(const std::string& file, const std::string& method,
                   const std::string& header) {
   const auto tokens = Tokens::Parse(file);

@@ -12,7 +12,7 @@ namespace {
 
 using Entry = Admission::Entry;
 
-// A call's ticket, and who waits with it.
+// A call that waits with its ticket.
 class Call final : public Waiter {
  public:
   explicit Call(std::vector<int>* admitted = nullptr, int name = 0)
@@ -129,7 +129,7 @@ TEST(Admission, NobodyWaitsForRoomThatOnlyWaitersHold) {
   EXPECT_EQ(admission.EnterMore(50, 40, &b.ticket, &b), Entry::kWaiting);
   EXPECT_EQ(admission.EnterMore(1, 20, &c.ticket, &c), Entry::kFull)
       << "the last to run";
-  admission.Release(20);  // c fails and is gone: b, the later, gives way
+  admission.Release(20);  // c fails and ends: b, the later call, gives way
   EXPECT_EQ(admitted, (std::vector<int>{-2}));
   admission.Release(40);  // so does b
   EXPECT_EQ(admitted, (std::vector<int>{-2, 1}));
@@ -217,7 +217,7 @@ TEST(Admission, LargeResponsesToSmallRequestsWaitBehindThoseOutside) {
   EXPECT_EQ(admission.Enter(100, &other.ticket, &other), Entry::kWaiting);
   EXPECT_EQ(admission.Enter(5, &next.ticket, &next), Entry::kAdmitted);
   EXPECT_EQ(admission.EnterMore(20, 5, &next.ticket, &next), Entry::kWaiting);
-  admission.Release(2505);  // the unread
+  admission.Release(2505);  // the unread one
   EXPECT_EQ(admitted, (std::vector<int>{1, 2, 3}));
 }
 

@@ -1,4 +1,4 @@
-// What the callers with one token may claim together.
+// The joint budget of all callers with one token.
 
 #include "server/budget/caller_budgets.h"
 

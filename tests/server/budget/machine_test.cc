@@ -1,4 +1,4 @@
-// Limits of control groups, read from a /proc and a /sys of the test's own.
+// Limits of control groups, from the test's own /proc and /sys.
 
 #include "server/budget/machine.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 using testing::Optional;
 
-// A /proc and /sys of the test's own.
+// The test's own /proc and /sys.
 class MachineTest : public testing::Test {
  protected:
   void Write(const std::string& path, const std::string& text) {
@@ -82,7 +82,7 @@ TEST_F(MachineTest, ReadsVersion1) {
   EXPECT_THAT(limits.memory_bytes, Optional(536870912));
 }
 
-// A container sees its own group as the mount's root, under the host's path.
+// In a container the mount's root is its own group, but the path is the host's.
 TEST_F(MachineTest, APathOfTheHostFallsBackToTheRoot) {
   Write("/proc/self/cgroup", "4:memory:/docker/123\n2:cpu:/docker/123\n");
   Write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "250000\n");

@@ -1,5 +1,5 @@
-// Calls that get a place at work, wait for one, or are refused, by a clock of
-// the test's and without calls.
+// Calls that get a place, wait for one, or are refused, with a test clock and
+// without real calls.
 
 #include "server/budget/places.h"
 
@@ -17,7 +17,7 @@ using testing::ElementsAre;
 
 class PlacesTest : public testing::Test {
  protected:
-  // A call that notes what it is told.
+  // A call that records its outcome.
   class Call final : public Waiter {
    public:
     Call(PlacesTest* test, char name) : test_(test), name_(name) {}
@@ -31,21 +31,21 @@ class PlacesTest : public testing::Test {
     const char name_;
   };
 
-  // 's'erved, 'w'aiting or 'r'efused.
+  // Returns 's' (served), 'w' (waiting) or 'r' (refused).
   char Enter(Call* call, std::uint64_t peer = 1, double in = 100,
              int method = 0) {
     const auto result =
         places_.Enter({method, peer, now_ + in, true}, &call->ticket, call);
     return !result ? 'w' : result->ok() ? 's' : 'r';
   }
-  // Lets a call of the method be served, alone, for so long.
+  // Serves a single call of the method for this time.
   void Serve(double seconds, int method = 0) {
     Call call(this, '?');
     EXPECT_EQ(Enter(&call, 1, 100, method), 's');
     now_ += seconds;
     places_.Leave(&call.ticket, true);
   }
-  // Occupies every place, and gives how many there were.
+  // Occupies every place, and returns their number.
   std::size_t Fill() {
     std::size_t filled = 0;
     while (true) {
@@ -128,8 +128,8 @@ TEST_F(PlacesTest, WhoWaitsLongerThanHalfOfItsTimeIsRefused) {
     waiting.emplace_back(this, 'w');
     EXPECT_EQ(Enter(&waiting.back(), 1, 50), 'w');
   }
-  // Before it are six calls of a second and the rest of those at work, on three
-  // places or a few more.
+  // Six calls of a second are before it, and the rest of the served calls, on
+  // three places or a few more.
   Call call(this, 'c');
   EXPECT_EQ(Enter(&call, 1, 60), 'w');
   EXPECT_TRUE(places_.StopWaiting(&call.ticket));
@@ -163,7 +163,7 @@ TEST_F(PlacesTest, NoMoreWaitThanMay) {
 
 TEST_F(PlacesTest, ThereAreMorePlacesWhileCallsAreNotSlowedByThem) {
   Serve(0.1);
-  // Calls that wait for their peers take the same time, however many there are.
+  // Calls that wait for their peers take the same time for any number of calls.
   for (int i = 0; i < 200; ++i) {
     Fill();
     now_ += 0.1;
@@ -174,7 +174,7 @@ TEST_F(PlacesTest, ThereAreMorePlacesWhileCallsAreNotSlowedByThem) {
 
 TEST_F(PlacesTest, ThereAreFewerWhileCallsSlowEachOtherDown) {
   Serve(0.1);
-  // Calls that share one processor take longer, the more there are.
+  // Calls that share one processor take longer if there are more.
   for (int i = 0; i < 400; ++i) {
     const std::size_t filled = Fill();
     now_ += 0.1 * static_cast<double>(filled);

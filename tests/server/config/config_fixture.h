@@ -1,4 +1,4 @@
-// A configuration from flags, variables and a file of the test's own.
+// A configuration from a test's flags, variables and file.
 
 #pragma once
 

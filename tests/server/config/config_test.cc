@@ -1,4 +1,4 @@
-// Every key from every source, right and wrong; and who wins.
+// Every key from every source, right and wrong; and the order of sources.
 
 #include <map>
 #include <string>
@@ -25,8 +25,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-// What the test knows of a kind: texts that are right, as flag and in the
-// file, and texts that are wrong with what the error says of them.
+// The test's texts for a kind: right texts, as flag and in the file, and wrong
+// texts with their errors.
 struct Wrong {
   std::string text;
   std::string fact;
@@ -168,7 +168,7 @@ TEST_F(ConfigTest, WrongTypesUnitsAndRangesNameTheKeyAndItsSource) {
                   AllOf(StartsWith(start), HasSubstr(wrong.fact),
                         EndsWith(absl::StrCat(" (", variable, ")"))));
       const auto file = LoadFile("# first line\n" + InFile(*key, wrong.text));
-      // What is no number is no TOML, or of another of its types.
+      // A text that is no number is no TOML, or has another type.
       if (IsNumber(*key)) {
         EXPECT_THAT(Message(file.status()),
                     AllOf(HasSubstr(key->name), HasSubstr(path_ + ":2")));

@@ -1,4 +1,4 @@
-// Configurations as users write them: what they mean, and what is wrong.
+// Users' configurations: their meaning, and their errors.
 
 #include <algorithm>
 #include <string>
@@ -35,7 +35,7 @@ class LoadTest : public ConfigTest {
     }
     return Load(given.flags, given.environment);
   }
-  // A text with the file's name in the place of '%'.
+  // Returns a text with the file's name instead of '%'.
   std::string Named(const std::string& text) {
     return absl::StrReplaceAll(text, {{"%", path_}});
   }
@@ -47,7 +47,7 @@ TEST_F(LoadTest, EveryValueIsPrintedWithItsSource) {
     std::vector<std::string> lines;
   };
   const Case cases[] = {
-      // Flags win over the environment, and that over the file.
+      // Flags override the environment, which overrides the file.
       {{{"--max-waiting", "3", "--max-request-bytes", "1048576"},
         {"POSENC_MAX_WAITING=2", "POSENC_THREADS=2", "POSENC_LAME_DUCK=90s"},
         "max-waiting = 1\nthreads = 1\ndrain-timeout = \"1s\"\n"},
@@ -56,7 +56,7 @@ TEST_F(LoadTest, EveryValueIsPrintedWithItsSource) {
         "lame-duck = \"1m30s\"  # POSENC_LAME_DUCK",
         "max-request-bytes = \"1MiB\"  # command line",
         "max-concurrent-streams = 100  # default"}},
-      // A stronger source replaces a list as a whole.
+      // A stronger source replaces a whole list.
       {{{}, {}, "listen = [\"a:1\", \"b:2\"]"},
        {"listen = [\"a:1\", \"b:2\"]  # %:1"}},
       {{{}, {"POSENC_LISTEN=c:3,d:4"}, "listen = [\"a:1\", \"b:2\"]"},
@@ -65,22 +65,22 @@ TEST_F(LoadTest, EveryValueIsPrintedWithItsSource) {
         {"POSENC_LISTEN=c:3,d:4"},
         "listen = \"a:1\""},
        {"listen = [\"e:5\", \"f:6\", \"g:7\"]  # command line"}},
-      // A switch needs no value; an empty variable is none.
+      // A switch needs no value; an empty variable counts as unset.
       {{{"--allow-insecure", "--threads", "2"}, {"POSENC_MAX_WAITING="}, ""},
        {"allow-insecure = true  # command line",
         "max-waiting = 1024  # default"}},
       {{{"--reflection", "off"}, {}, ""},
        {"reflection = false  # command line"}},
-      // What --help shows for no value is none.
+      // --help's word for no value means no value.
       {{{"--admin", "off"}, {"POSENC_OTLP_ENDPOINT=off"}, ""},
        {"admin = \"\"  # command line",
         "otlp-endpoint = \"\"  # POSENC_OTLP_ENDPOINT"}},
-      // What is chosen automatically.
+      // Automatic values.
       {{{}, {"POSENC_MAX_CONNECTIONS=0"}, "# nothing\n"},
        {absl::StrCat("threads = 0  # default; chosen automatically: ",
                      UsableCpus()),
         "in-flight-bytes-per-token = 0  # default"}},
-      // TOML as users expect it.
+      // Common TOML.
       {{{},
         {},
         "\xEF\xBB\xBF# a comment\r\n"
@@ -115,7 +115,7 @@ TEST_F(LoadTest, EveryValueIsPrintedWithItsSource) {
         "log-level = \"debug\"  # %:20", "log-calls = 0.5  # %:21",
         "max-connection-age = \"1s\"  # %:23",
         "max-connection-age-grace = \"2s\"  # %:23"}},
-      // Characters beyond ASCII are in strings and comments.
+      // Strings and comments may have characters beyond ASCII.
       {{{},
         {},
         "# {[}]\r\nlisten = [\"unix:/\\\"\xC3\xA9\",  # \xC3\xA9\n  "
@@ -171,7 +171,8 @@ TEST_F(LoadTest, WhatIsWrongIsToldWithItsSource) {
        "--listen: 'a\\x7f'; must not contain control characters"},
       {{{}, {}, "token-file = \"a\\nb\""},
        "--token-file: 'a\\nb'; must not contain control characters (%:1)"},
-      // An empty value switches no security off, even if a flag wins.
+      // An empty value does not switch off security, even if a flag overrides
+      // it.
       {{{}, {"POSENC_TLS_CERT="}, ""},
        "--tls-cert" + no_value + "POSENC_TLS_CERT)"},
       {{{}, {}, "\ntls-key = \"\""}, "--tls-key" + no_value + "%:2)"},

@@ -1,4 +1,4 @@
-// Statuses of core as gRPC's: their code, message and details.
+// Core's statuses as gRPC statuses: code, message and details.
 
 #include "server/convert/status.h"
 
@@ -90,7 +90,7 @@ TEST(StatusTest, FaultsBesideAnUnknownPresetAreTold) {
   EXPECT_THAT(details.more_fields, testing::ElementsAre("layout"));
 }
 
-// The worst that may come: faults without end, none of them plain ASCII.
+// The worst case: any number of faults, without plain ASCII.
 TEST(StatusTest, AnyNumberOfFaultsFitsIntoTheTrailersOfGrpcsClients) {
   for (const int bytes : {10, 100, 2000}) {
     std::string text;

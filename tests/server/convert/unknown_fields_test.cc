@@ -1,4 +1,4 @@
-// Fields and enum values that this server does not know, found and named.
+// Finds and names fields and enum values that this server does not know.
 
 #include "server/convert/unknown_fields.h"
 
@@ -12,7 +12,7 @@
 namespace posenc::server {
 namespace {
 
-// Empty: nothing is unknown. Else "field: number".
+// Returns "field: number", or "" if nothing is unknown.
 template <typename Message>
 std::string FirstUnknown(const std::string& bytes) {
   Message message;
@@ -146,24 +146,24 @@ TEST(KnownFieldsTest, CountsElementsBeforeTheyTakeMemory) {
   EXPECT_EQ(FieldOfTooMany(Times(kMost, reader)), "");
   EXPECT_EQ(FieldOfTooMany(Times(kMost + 1, reader)), "readers");
   EXPECT_EQ(FieldOfTooMany(Times(kMost, reader) + input), "inputs");
-  // An input of many tables, of which each is one more.
+  // An input of many tables; each table counts as one element.
   const std::string tables = Times(100, std::string("\x2A\x00", 2));
   const std::string full = "\x0A\xC8\x01" + tables;
   EXPECT_EQ(FieldOfTooMany(Times(kMost / 101, full)), "");
   EXPECT_EQ(FieldOfTooMany(Times(kMost / 101 + 1, full)), "tables");
-  // Fields that are not known are kept in memory, too.
+  // Unknown fields stay in memory, too.
   EXPECT_EQ(FieldOfTooMany(reader + Times(kMost, kField100)), "readers");
-  // So are values of another type than their field's, and what is in groups.
+  // So do values of a wrong type, and the contents of groups.
   EXPECT_EQ(FieldOfTooMany(Times(kMost + 1, std::string("\x0D\0\0\0\0", 5))),
             "inputs");
   EXPECT_EQ(FieldOfTooMany(reader + "\xA3\x06" + Times(kMost, kField100) +
                            "\xA4\x06"),
             "readers");
-  // Long texts are no elements, whatever is in them.
+  // The contents of long texts are no elements.
   EXPECT_EQ(FieldOfTooMany("\x1A\x80\x80\x04" + Times(65536, "\x12")), "");
 }
 
-// BuildPositions of packed lengths, and what they grow by.
+// Checks BuildPositions of packed lengths, and gives their growth.
 std::string FieldOfTooManyNumbers(const std::string& lengths,
                                   std::size_t* grown) {
   const auto seen =
@@ -190,11 +190,11 @@ TEST(KnownFieldsTest, CountsWhatNumbersOfOneByteGrowTo) {
   constexpr std::size_t kMost = KnownFields::kMostGrowth / 7;
   std::size_t grown = 0;
   EXPECT_EQ(FieldOfTooManyNumbers(Packed(Times(kMost, "\x01")), &grown), "");
-  // As they are parsed, and as core's.
+  // Once as parsed, and once as core's.
   EXPECT_EQ(grown, 2 * 7 * kMost);
   const std::string many = Packed(Times(kMost + 1, "\x01"));
   EXPECT_EQ(FieldOfTooManyNumbers(many, &grown), "lengths");
-  // The parser makes numbers of a list before it sees that it is cut short.
+  // The parser makes numbers before it detects a truncated list.
   EXPECT_EQ(
       FieldOfTooManyNumbers(many + many.substr(0, many.size() - 1), &grown),
       "lengths");
@@ -206,7 +206,7 @@ TEST(KnownFieldsTest, CountsWhatNumbersOfOneByteGrowTo) {
       FieldOfTooManyNumbers(
           "\x0A\x82\x80\x80\x08" + Times((8 << 20) + 1, "\x08\x01"), &grown),
       "lengths");
-  // Numbers that have as many bytes in memory as on the wire do not grow.
+  // Numbers with the same size in memory and on the wire do not grow.
   EXPECT_EQ(
       FieldOfTooManyNumbers(
           Packed(Times(1 << 17, std::string(8, '\xff') + "\x7f")), &grown),

@@ -1,5 +1,5 @@
-// What probes and watchers are told, and what becomes of requests that do not
-// come or are none. Reflection is read in the same way.
+// Answers to probes and watchers, and to missing or invalid requests.
+// Reflection reads requests in the same way.
 
 #include "server/health/health.h"
 
@@ -39,7 +39,8 @@ std::string Request(const std::string& service) {
                       service);
 }
 
-// A peer who sends a call's headers and three bytes of a message of a megabyte.
+// Returns a peer that has sent a call's headers and three bytes of a message of
+// a megabyte.
 Socket HalfAMessage(const std::string& address, const std::string& path) {
   Socket socket(address);
   socket.Send(kPreface + kSettings + CallHeaders(path, 1) +
@@ -58,7 +59,7 @@ TEST_F(HealthTest, OnlyItsOwnMethodsAreKnown) {
   EXPECT_THAT(names, testing::ElementsAre("Check", "Watch"));
 }
 
-// A watch whose caller is gone makes room for another.
+// A watch whose caller has gone frees a slot.
 TEST_F(HealthTest, AConnectionHasSoManyWatchesAndNoMore) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
@@ -120,7 +121,7 @@ TEST_F(HealthTest, EveryWatchLearnsOfADrain) {
     ASSERT_TRUE(watches.back()->Read(&health));
     EXPECT_EQ(health, kServing);
   }
-  watches.pop_back();  // one that is gone is told nothing
+  watches.pop_back();  // a watch that has ended gets no messages
   server_->Drain();
   for (const auto& watch : watches) {
     ASSERT_TRUE(watch->Read(&health));
@@ -148,7 +149,7 @@ TEST_F(HealthTest, ARequestThatDoesNotComeIsEndedByTheServersOwnDeadline) {
   options.limits.default_deadline = absl::Milliseconds(50);
   Start(options);
   for (const char* const path : kSmall) {
-    RawCall none(channel_, path);  // whose client waits for a minute
+    RawCall none(channel_, path);  // its client waits for a minute
     const grpc::Status status = none.Finish();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << path;
     EXPECT_THAT(status.error_message(), HasSubstr("the server's own deadline"));
@@ -171,7 +172,7 @@ TEST_F(HealthTest, AWatchOutlivesThatDeadline) {
     return watch->Read(&health);
   }));
   EXPECT_EQ(health, kServing);
-  // Longer than the deadline: another call is ended by it.
+  // Waits longer than the deadline, which ends this call.
   RawCall none(channel_, kCheck);
   EXPECT_EQ(none.Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   server_->Drain();

@@ -61,7 +61,7 @@ TEST_F(ModelsTest, ApplyRopeInEveryDatatype) {
   }
 }
 
-// Large enough to come in many slices, and to be rotated where it lies.
+// Large enough for many slices, and for a rotation in place.
 TEST_F(ModelsTest, LargeTensorsAreThoseOfTheRpc) {
   v1::ApplyRopeRequest native;
   native.mutable_rope()->set_preset("llama-3.1-8b");
@@ -75,7 +75,7 @@ TEST_F(ModelsTest, LargeTensorsAreThoseOfTheRpc) {
       InferRequest("apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},
                                   {"positions.start", Parameter(0)},
                                   {"layout", Parameter("LAYOUT_BSHD")}});
-  // In the other order than the contract's fields.
+  // In another order than the contract's fields.
   AddInput("k", native.k(), &request);
   AddInput("q", native.q(), &request);
   const Response response = MustInfer(request);
@@ -416,7 +416,7 @@ TEST_F(ModelsTest, EmptyTensorsHaveAnEmptyEntryEach) {
   AddInput("k", "FP16", {0, 3, 4, 128}, "", &request);
   Response response;
   const grpc::Status status = Infer(request, &response);
-  // Batches differ, so this is refused; equal ones are not.
+  // Batches differ, so this is refused; equal batches are accepted.
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   request.mutable_inputs(1)->mutable_shape()->Set(0, 1);
   request.mutable_inputs(1)->mutable_shape()->Set(1, 0);
@@ -426,7 +426,7 @@ TEST_F(ModelsTest, EmptyTensorsHaveAnEmptyEntryEach) {
   EXPECT_EQ(empty.raw_output_contents(1), "");
 }
 
-// Small answers are put together in one slice, large ones are not.
+// Small answers are joined in one slice, large answers are not.
 TEST_F(ModelsTest, TypedContentsAreTheSameTensors) {
   for (const std::int64_t length : {2, 300}) {
     v1::ApplyRopeRequest native;
@@ -463,7 +463,7 @@ TEST_F(ModelsTest, TypedContentsAreTheSameTensors) {
   ExpectNothingInFlight();
 }
 
-// As a writer may have it that does not sort fields.
+// Like a writer that does not sort fields.
 TEST_F(ModelsTest, BytesMayComeBeforeTheirInputs) {
   Request request =
       InferRequest("apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},

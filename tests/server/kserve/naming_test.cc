@@ -1,4 +1,4 @@
-// What is wrong with a request of KServe's protocol, and how it is told.
+// Errors of requests in KServe's protocol, and their texts.
 
 #include <functional>
 #include <string>
@@ -248,7 +248,7 @@ TEST_F(NamingTest, EachBadInputOrOutputIsNamed) {
              }
            },
            "parameters: 1103 of them; at most 1024"},
-          // A number that no enum has.
+          // A number outside the enum.
           {[](R* r) {
              r->mutable_parameters()->erase("rope.preset");
              (*r->mutable_parameters())["rope"] =
@@ -322,7 +322,7 @@ TEST_F(NamingTest, MessagesThatAreNoneAreRefused) {
   EXPECT_EQ(InferBytes(Good().SerializeAsString() + "\x7a\x01x", &response)
                 .error_code(),
             kUnimplemented);
-  // A parameter that is in the message twice.
+  // A parameter that occurs twice in the message.
   Request again;
   (*again.mutable_parameters())["layout"] = Parameter("bhsd");
   const grpc::Status twice = InferBytes(

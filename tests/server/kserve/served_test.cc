@@ -1,4 +1,4 @@
-// What the rest of the server does with KServe's service, which it is given.
+// KServe's service in the rest of the server.
 
 #include <string>
 #include <vector>
@@ -68,8 +68,8 @@ TEST_F(KserveServedTest, ReflectionListsAndDescribesTheService) {
   EXPECT_EQ(file.service(0).name(), "GRPCInferenceService");
 }
 
-// Handlers say of a small message with a wide encoding that it takes long, so
-// that no thread that serves connections resolves it.
+// Handlers report that a small message with a wide encoding takes long, so that
+// no connection thread resolves it.
 TEST(KserveHandlerTest, SaysOfWideEncodingsThatTheyTakeLong) {
   Limits limits;
   limits.max_request_bytes = limits.max_response_bytes = 1 << 20;

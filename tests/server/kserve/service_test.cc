@@ -1,4 +1,4 @@
-// What KServe's service tells about itself, its streams, limits and end.
+// KServe's service: its metadata, streams, limits and end.
 
 #include <fstream>
 #include <memory>
@@ -254,7 +254,7 @@ TEST_F(KserveServiceTest, QuestionsAboutNoModelAreNotFound) {
     for (const auto& [model, version] :
          {std::pair("none", ""), std::pair("apply_rope", "7"),
           std::pair("\xC3\xA9\n", ""), std::pair("apply_rope", "\x7F")}) {
-      inference::ModelMetadataRequest request;  // they are alike
+      inference::ModelMetadataRequest request;  // with the same fields
       request.set_name(model);
       request.set_version(version);
       std::string bytes;
@@ -280,7 +280,7 @@ TEST_F(KserveServiceTest, WhatThereIsNotIsUnimplementedAndSaysWhy) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << name;
     EXPECT_THAT(status.error_message(), HasSubstr(name));
   }
-  // perf_analyzer asks for these whatever memory it shares.
+  // perf_analyzer always calls these.
   Ask<inference::CudaSharedMemoryUnregisterResponse>(
       "CudaSharedMemoryUnregister",
       inference::CudaSharedMemoryUnregisterRequest());
@@ -329,7 +329,7 @@ TEST_F(KserveServiceTest, StatisticsCountEveryRequestOfAModel) {
 }
 
 TEST_F(KserveServiceTest, ADrainingServerIsNotReadyAndThenUnavailable) {
-  // Holds the drain up, by a call that is not read.
+  // Delays the drain by an unread call.
   const auto held = HoldLargeTable();
   std::thread drain([this] { server_->Drain(); });
   EXPECT_TRUE(test::Eventually([this] {

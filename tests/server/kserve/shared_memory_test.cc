@@ -1,5 +1,5 @@
-// Regions of KServe's clients: their registration, and inputs and outputs that
-// lie in them, bit for bit as by wire.
+// Regions of KServe's clients: their registration, and inputs and outputs in
+// them, with the same bits as by wire.
 
 #include "tests/fixtures/shared_memory.h"
 
@@ -114,7 +114,7 @@ TEST_F(KserveSharedMemoryTest, TensorsInRegionsAreRotatedAsByWire) {
   AddInput("k", k, &request);  // mixed with raw bytes
   auto* output = request.add_outputs();
   output->set_name("k");
-  Place(output, "out", 5000, 100);  // more than it takes
+  Place(output, "out", 5000, 100);  // more than it needs
   output = request.add_outputs();
   output->set_name("q");
   Response response;
@@ -163,7 +163,7 @@ TEST_F(KserveSharedMemoryTest, SmallInputsAndOtherModelsUseRegions) {
   EXPECT_EQ(file.Read(8192, bytes), wire.raw_output_contents(1));
 }
 
-// KServe's own client gives every input one of the two.
+// KServe's own client sets one of the two in every input.
 TEST_F(KserveSharedMemoryTest, AnInputInARegionMayHaveContentsWithoutElements) {
   const v1::Tensor q = SomeTensor(v1::DTYPE_FLOAT32, {1, 4, 2, 128}),
                    k = SomeTensor(v1::DTYPE_FLOAT32, {1, 4, 1, 128});
@@ -191,7 +191,7 @@ TEST_F(KserveSharedMemoryTest, AnInputInARegionMayHaveContentsWithoutElements) {
   EXPECT_THAT(status.error_message(), HasSubstr("inputs.q.contents: beside"));
 }
 
-// What lies in a region is in no message.
+// Outputs in a region are not part of the message.
 TEST_F(KserveSharedMemoryTest, OutputsInRegionsMayBeLargerThanAnyResponse) {
   ServerOptions options;
   options.listen = {"unix:/tmp/posenc_kserve_" + std::to_string(getpid()) +
@@ -236,7 +236,7 @@ TEST_F(KserveSharedMemoryTest, OutputsInRegionsMayBeLargerThanAnyResponse) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(file.Read(64, whole.size()), whole);
 
-  // What is in the message is bounded as ever.
+  // The message is limited as before.
   table.mutable_outputs(1)->clear_parameters();
   EXPECT_EQ(Infer(table, &response).error_code(), kExhausted);
   // No region is as large as this.
@@ -373,7 +373,7 @@ TEST_F(KserveSharedMemoryTest, RefusesUsesThatAreWrong) {
            },
            "positions.ids.shared.name"},
       });
-  // The file is looked at again at each use.
+  // The server checks the file again at each use.
   Response response;
   ASSERT_EQ(ftruncate(file.fd(), 100), 0);
   EXPECT_EQ(Infer(good, &response).error_code(), kInvalid);

@@ -1,4 +1,4 @@
-// Connections that ask for nothing, too many of them, and too few descriptors.
+// Connections without calls, too many connections, and too few descriptors.
 
 #include "server/listen/listener.h"
 
@@ -37,7 +37,7 @@ constexpr char kReflection[] =
 constexpr char kTable[] = "/posenc.v1.PositionalEncodingService/BuildTable";
 constexpr char kInfo[] = "/posenc.v1.PositionalEncodingService/GetServerInfo";
 
-// Limits that a test does not mean do not end its connections.
+// Limits that a test does not examine must not end its connections.
 constexpr absl::Duration kLong = absl::Minutes(5);
 constexpr absl::Duration kShort = absl::Milliseconds(100);
 
@@ -49,7 +49,7 @@ ServerOptions Patient() {
   return options;
 }
 
-// Calls that begin at once, in one connection, and never go on.
+// Returns calls that begin at once in one connection, and then stall.
 std::string StalledCalls(int count) {
   std::string calls = kPreface + kSettings;
   for (int i = 0; i < count; ++i) calls += CallHeaders(kTable, 2 * i + 1);
@@ -74,9 +74,8 @@ class ListenerTest : public ServerTest {
   }
   bool Serves() const { return Serves(Connect(address())); }
 
-  // A connection that has made a call and got its answer. On a busy machine one
-  // may be ended before, if the limits in time are short: then there is
-  // another.
+  // Returns a connection that has made a call and got its answer. On a busy
+  // machine a short limit may end it before: then it makes another.
   Socket Caller(const std::string& method = kCheck) const {
     std::optional<Socket> socket;
     EXPECT_TRUE(Eventually([&] {
@@ -88,7 +87,7 @@ class ListenerTest : public ServerTest {
     return *std::move(socket);
   }
 
-  // A call that stays, and with it its connection.
+  // Starts a call that stays open, and keeps its connection.
   std::unique_ptr<RawCall> Watch() const {
     std::unique_ptr<RawCall> watch;
     std::string health;
@@ -107,7 +106,7 @@ TEST_F(ListenerTest, ASilentConnectionIsEndedInTime) {
   Start(options);
   Socket silent(address());
   EXPECT_TRUE(silent.AwaitEnd());
-  // On a busy machine the limit may end others, too.
+  // On a busy machine the limit may end other connections, too.
   EXPECT_TRUE(Eventually([this] { return Serves(); }));
 }
 
@@ -182,7 +181,7 @@ TEST_F(ListenerTest, TheSameHoldsOnAUnixSocket) {
   EXPECT_EQ(rmdir(directory), 0);
 }
 
-// As a volume with an fsGroup, whose containers may be different users'.
+// Like a volume with an fsGroup, whose containers may have different users.
 TEST_F(ListenerTest, ADirectorysGroupMayConnectIfItGivesItsFilesItsGroup) {
   for (const mode_t mode : {0700, 02770}) {
     char directory[] = "/tmp/posenc-test-XXXXXX";
@@ -273,7 +272,7 @@ TEST_F(ListenerTest, ClosedConnectionsAreForgotten) {
   EXPECT_TRUE(Eventually([this] { return Open() == 0; }));
 }
 
-// Its memory and its call are free again, as over TCP.
+// This frees its memory and its call, as over TCP.
 TEST_F(ListenerTest, AFrozenPeerOfAUnixSocketIsCutOff) {
   const std::string path =
       absl::StrCat(testing::TempDir(), "posenc-frozen-", getpid());
@@ -285,8 +284,8 @@ TEST_F(ListenerTest, AFrozenPeerOfAUnixSocketIsCutOff) {
   const std::string message =
       absl::StrCat(std::string(4, '\0'),
                    std::string(1, static_cast<char>(request.size())), request);
-  // SETTINGS_INITIAL_WINDOW_SIZE, and the connection's: only the socket is
-  // full.
+  // SETTINGS_INITIAL_WINDOW_SIZE, and the connection's window, so that only the
+  // socket fills.
   const std::string most = "\x7f\xff\xff\xff";
   Socket frozen(address());
   frozen.Send(kPreface + Frame(4, 0, 0, std::string("\0\4", 2) + most) +
@@ -307,7 +306,7 @@ TEST_F(ListenerTest, ClientsSeeTheStreamLimitBeforeTheirFirstCall) {
   socket.Send(kPreface + kSettings);
   // SETTINGS_MAX_CONCURRENT_STREAMS is 3.
   EXPECT_THAT(socket.ReadFrame(), HasSubstr(std::string("\0\3\0\0\0\3", 6)));
-  // More calls at once than that, on one connection: they take turns.
+  // Further calls on the connection wait until one of these ends.
   std::vector<std::unique_ptr<RawCall>> watches;
   for (int i = 0; i < 3; ++i) {
     watches.push_back(std::make_unique<RawCall>(channel_, kWatch));
@@ -325,7 +324,7 @@ TEST_F(ListenerTest, ClientsSeeTheStreamLimitBeforeTheirFirstCall) {
   EXPECT_TRUE(Serves(channel_));
 }
 
-// HTTP/2 does not hold a peer to the limit who has not acknowledged it.
+// In HTTP/2 the limit does not bind a peer that has not acknowledged it.
 TEST_F(ListenerTest, APeerWithFarMoreCallsThanItMayHaveIsEnded) {
   ServerOptions options = Patient();
   options.connections.max_concurrent_streams = 3;
@@ -341,7 +340,7 @@ TEST_F(ListenerTest, APeerWithFarMoreCallsThanItMayHaveIsEnded) {
   EXPECT_TRUE(Serves());
 }
 
-// Peers of a unix socket cannot be told apart: they are bounded together.
+// Peers of a unix socket cannot be distinguished, so they share a limit.
 TEST_F(ListenerTest, OnAUnixSocketOneConnectionMayHaveMoreCalls) {
   const std::string path =
       absl::StrCat(testing::TempDir(), "posenc-many-calls-", getpid());
@@ -357,7 +356,7 @@ TEST_F(ListenerTest, OnAUnixSocketOneConnectionMayHaveMoreCalls) {
   EXPECT_TRUE(Serves());
 }
 
-// gRPC's client does not even send such a call once it was told the limit.
+// gRPC's client does not send such a call once it knows the limit.
 TEST_F(ListenerTest, MoreMetadataThanTheLimitIsRefused) {
   const auto call = [this](std::size_t bytes) {
     grpc::ClientContext context;
@@ -376,7 +375,7 @@ TEST_F(ListenerTest, MoreMetadataThanTheLimitIsRefused) {
   EXPECT_EQ(call(33000), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
-// A peer who does not keep to the limit gets an error and no answer.
+// A peer that exceeds the limit gets an error and no answer.
 TEST_F(ListenerTest, ClientsThatDoNotKeepToTheLimitAreRefused) {
   ServerOptions options = Patient();
   options.connections.max_metadata_bytes = 2 << 10;
@@ -402,8 +401,8 @@ TEST_F(ListenerTest, ClientsThatDoNotKeepToTheLimitAreRefused) {
   EXPECT_TRUE(Serves());
 }
 
-// Windows of streams that nobody reads are smaller than HTTP/2's 64 KiB, which
-// a client assumes until it has read the settings.
+// Windows of unread streams are smaller than HTTP/2's 64 KiB, which a client
+// assumes until it has read the settings.
 TEST_F(ListenerTest, AFirstMessageMayBeLarge) {
   Start(Patient());
   v1::ApplyRopeRequest request;
@@ -448,7 +447,7 @@ TEST_F(ListenerTest, BadLimitsNameTheirFlag) {
               HasSubstr("--max-connection-idle: "));
 }
 
-// Takes all descriptors that this process has left.
+// Takes all remaining descriptors of this process.
 class NoDescriptors {
  public:
   NoDescriptors() {

@@ -1,4 +1,4 @@
-// Peers as sockets and gRPC name them.
+// Names of peers from sockets and from gRPC.
 
 #include "server/listen/peer.h"
 

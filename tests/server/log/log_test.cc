@@ -1,4 +1,4 @@
-// The log's lines, and a descriptor that does not take them.
+// The log's lines, and a descriptor that accepts no bytes.
 
 #include "server/log/log.h"
 
@@ -36,7 +36,7 @@ using testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// The message of a line, as JSON.
+// Returns the message of a line, as JSON.
 std::string Escaped(const std::string& text) {
   const std::string line = FormatLogLine(LogFormat::kText, absl::UnixEpoch(),
                                          LogLevel::kInfo, text, {});
@@ -45,7 +45,7 @@ std::string Escaped(const std::string& text) {
 }
 
 TEST(LogLineTest, AnyBytesAreJsonOfAsciiWithoutControls) {
-  // Every pair of bytes, in front of an ASCII one.
+  // Every pair of bytes before an ASCII byte.
   for (int first = 0; first < 256; ++first) {
     for (int second = 0; second < 256; ++second) {
       const std::string text = {static_cast<char>(first),
@@ -129,7 +129,7 @@ class LogTest : public testing::Test {
     if (ends_[0] >= 0) close(ends_[0]);
     ends_[0] = -1;
   }
-  // The next line as JSON.
+  // Returns the next line as JSON.
   json Read() {
     std::string line;
     pollfd poller = {ends_[0], POLLIN, 0};
@@ -169,7 +169,7 @@ TEST_F(LogTest, TheLevelMayChangeWhileItRuns) {
 }
 
 TEST_F(LogTest, AReaderThatStopsLosesLinesAndIsToldHowMany) {
-  // More than the queue and the pipe take.
+  // More than the queue and the pipe can hold.
   constexpr std::int64_t kLines = 5000;
   const std::string filler(1000, 'x');
   for (std::int64_t i = 0; i < kLines; ++i) {
@@ -236,7 +236,7 @@ TEST(FullDiskTest, ALineThatWasTornDoesNotSpoilTheNext) {
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   {
     Log log(file, LogLevel::kInfo, LogFormat::kJson);
-    // No file may become longer: writing stops in the middle of the line.
+    // The limit stops writing in the middle of the line.
     const rlimit small = {100, before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
     log.Write(LogLevel::kInfo, std::string(500, 'x'));
@@ -268,7 +268,7 @@ TEST_F(LogTest, GrpcsLinesAreLogged) {
   EXPECT_EQ(first["severity"], "ERROR");
   EXPECT_EQ(first["logger"], "grpc");
   EXPECT_EQ(first["source"], "place.cc:7");
-  // One place does not drown the others.
+  // Many lines from one place do not suppress the others.
   int lines = 1;
   while (Read()["msg"] != "other") ++lines;
   EXPECT_LT(lines, 50);

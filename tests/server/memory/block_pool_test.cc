@@ -1,5 +1,4 @@
-// Blocks that are used again, and memory of responses that is given back when
-// others claim it.
+// Reused blocks, and memory of responses that is returned when others claim it.
 
 #include "server/memory/block_pool.h"
 
@@ -36,7 +35,7 @@ TEST(BlockPool, UsesAFreedBlockAgain) {
   pool.Free(again);
 }
 
-// Of what nobody has claimed, a fifth of the block at most is in use.
+// At most a fifth of a reused block may be unclaimed.
 TEST(BlockPool, TakesALargerBlockButNotAMuchLargerOne) {
   BlockPool pool;
   const BlockPool::Block much_larger = pool.Allocate(kMega + kMega / 2);
@@ -87,8 +86,7 @@ std::int64_t Faults() {
   return usage.ru_minflt;
 }
 
-// Under the address sanitizer pages of its own fault too, which say of a block
-// whether it may be used.
+// Under the address sanitizer, its own shadow pages of a block fault, too.
 bool CountsFaults() {
 #ifdef ABSL_HAVE_ADDRESS_SANITIZER
   return false;
@@ -97,7 +95,7 @@ bool CountsFaults() {
 #endif
 }
 
-// Allocates as a call does: claims first.
+// Allocates like a call: claims first.
 absl::StatusOr<WritableSlice> Claimed(Admission* admission,
                                       ResponseBuffers* buffers,
                                       std::size_t bytes) {

@@ -1,4 +1,4 @@
-// That a server returns the memory of a burst to the kernel, every time.
+// A server returns the memory of every burst to the kernel.
 
 #include <cstdint>
 #include <future>
@@ -20,9 +20,9 @@ namespace {
 
 constexpr std::size_t kTensorBytes = 16 << 20;
 constexpr int kCalls = 8;
-// Whether returns bring resident memory below `bytes`. Ten looks make a return,
-// and calls of a burst end on the server a little after their clients have the
-// answers.
+// Returns whether the server's resident memory falls below `bytes`. Only every
+// tenth call returns memory, and calls of a burst end on the server shortly
+// after their clients have the answers.
 bool FallsBelow(std::size_t bytes, Server* server) {
   return test::Eventually([bytes, server] {
     server->ReturnUnneededMemory();
@@ -70,9 +70,9 @@ TEST(ReturnedMemoryTest, EveryBurstsMemoryIsReturned) {
       << ResidentMemory() << " of " << at_start;
   const std::size_t base = ResidentMemory();
   for (int burst = 0; burst < 3; ++burst) {
-    // The clients are in this process, and gRPC's client keeps what it read
-    // last, up to a whole response, until its connection reads again or ends.
-    // So each burst has a connection of its own, which ends with it.
+    // The clients are in this process, and gRPC's client keeps the last bytes
+    // that it read, up to a whole response, until its connection reads again or
+    // ends. So each burst has its own connection.
     auto channel = Connect(address);
     std::vector<std::future<grpc::Status>> calls;
     for (int i = 0; i < kCalls; ++i) {

@@ -15,8 +15,8 @@ namespace {
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 
-// Half an ulp of a float32 in [0.5, 1], and what float64 arithmetic on angles
-// below 2^12 adds.
+// Half an ulp of a float32 in [0.5, 1], and the error of float64 arithmetic on
+// angles below 2^12.
 constexpr double kTableError = 0x1p-25 + 1e-12;
 
 class AbsoluteTest : public ServerTest {

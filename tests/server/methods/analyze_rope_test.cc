@@ -69,7 +69,7 @@ TEST_F(AnalyzeRopeTest, AnalyzeRopeTellsWhatAnotherEncodingLeavesOfAScore) {
     }
     EXPECT_NEAR(response.kept(s), kept, 1e-14) << s;
   }
-  // Nothing is left of the rotation: what is kept is the similarity.
+  // NoPE removes the whole rotation, so the kept share is the similarity.
   request.mutable_compare_with()->mutable_spec()->Clear();
   request.mutable_compare_with()->mutable_spec()->set_nope(true);
   ASSERT_TRUE(Call(&Stub::AnalyzeRope, request, &response).ok());

@@ -1,6 +1,5 @@
-// Requests that are refused, over a real connection: code, ErrorInfo,
-// BadRequest and message, by the tables of tests/data/bad_requests (their
-// README.md says how a case is written).
+// Refused requests, over a real connection: code, ErrorInfo, BadRequest and
+// message, by the tables of tests/data/bad_requests (see their README.md).
 
 #include <algorithm>
 #include <cstddef>
@@ -45,7 +44,7 @@ json Zeros(std::size_t bytes) {
   return absl::Base64Escape(std::string(bytes, '\0'));
 }
 
-// "float32[2,3]" as a tensor of zeros; any other text as it is.
+// Returns a tensor of zeros for "float32[2,3]", and other texts unchanged.
 json TensorOrText(const std::string& text) {
   const std::size_t bracket = text.find('[');
   if (bracket == std::string::npos || text.back() != ']') return text;
@@ -72,7 +71,7 @@ json TensorOrText(const std::string& text) {
   return tensor;
 }
 
-// The shorter forms of requests written out.
+// Expands the short forms of requests.
 json Expanded(const json& value) {
   if (value.is_string()) return TensorOrText(value.get<std::string>());
   if (!value.is_structured()) return value;
@@ -132,7 +131,7 @@ class BadRequestsTest : public ServerTest,
     });
   }
 
-  // The answer is read to its end.
+  // Reads the answer to its end.
   template <typename Request, typename Response>
   void ReplayStream(const json& table,
                     std::unique_ptr<grpc::ClientReader<Response>> (
@@ -181,7 +180,7 @@ class BadRequestsTest : public ServerTest,
     }
   }
 
-  // A key that is not known would expect nothing.
+  // An unknown key would expect nothing.
   static void CheckKeys(const json& bad) {
     static const auto& known = *new std::set<std::string>{
         "name",   "why",   "good", "set",      "unset", "request", "code",

@@ -16,7 +16,7 @@ using testing::ElementsAre;
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
-// The tiles of an answer, put together.
+// The joined tiles of an answer.
 struct Matrix {
   std::int64_t heads = 0, queries = 0, keys = 0;
   std::vector<std::string> elements;  // bytes of each, [heads, queries, keys]
@@ -122,7 +122,7 @@ v1::BuildBiasRequest Alibi(std::int32_t heads, std::int64_t queries,
 }
 
 // -slope |i - j| with the slopes of a power of two heads; each factor is a
-// power of two or an integer, so that the float32 is exact.
+// power of two or an integer, so float32 is exact.
 void ExpectAlibi(const v1::BuildBiasRequest& request, const Matrix& matrix) {
   const std::int64_t heads = request.bias().alibi().heads();
   ASSERT_EQ(matrix.heads, heads);
@@ -162,7 +162,7 @@ TEST_F(BiasTest, ATileLargerThanTheRangeIsTheRange) {
   ExpectAlibi(request, matrix);
 }
 
-// More than is computed between two looks at the caller.
+// More than is computed between two checks of the caller.
 TEST_F(BiasTest, ALargeTileIsTheSameAsSmallOnes) {
   v1::BuildBiasRequest request = Alibi(8, 150, 201);
   request.set_query_tile(150);
@@ -323,10 +323,10 @@ v1::BuildBiasRequest Huge() { return Alibi(4, 1 << 20, 1 << 20); }
 TEST_F(BiasTest, CancellingAHugeBiasEndsItsCallAndTheServerGoesOn) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
-  // Far longer than a test may take: a call that went on would show.
+  // Far longer than a test may take, so that a call that continues is noticed.
   options.drain_timeout = absl::Hours(1);
   Start(options);
-  // Tiles that the server chose, and tiles of several blocks.
+  // Tiles of the server's size, and tiles of several blocks.
   for (const std::int64_t tile : {0, 1000}) {
     v1::BuildBiasRequest request = Huge();
     request.set_query_tile(tile);

@@ -130,7 +130,7 @@ TEST_F(PositionsTest, MultimodalSpansAndSinksSayWhereDecodingGoesOn) {
   EXPECT_EQ(response.delta(), 0);
 }
 
-// The ids fit what takes positions: a rotation of tokens on three axes.
+// The ids are valid positions: for a rotation of tokens on three axes.
 TEST_F(PositionsTest, ApplyRopeTakesWhatComesBack) {
   v1::BuildPositionsRequest request;
   request.mutable_multimodal()->add_spans()->set_text_tokens(2);

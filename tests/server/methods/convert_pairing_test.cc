@@ -1,5 +1,4 @@
-// ConvertPairing over a real connection: the order of a weight's rows, written
-// out.
+// ConvertPairing over a real connection: the order of a weight's rows.
 
 #include "tests/fixtures/server_errors.h"
 

@@ -1,5 +1,5 @@
-// DiagnoseRope over a real connection: what it answers to descriptions, and
-// what it makes of messages that are none.
+// DiagnoseRope over a real connection: its answers to descriptions and to
+// invalid messages.
 
 #include <cstdint>
 #include <cstring>
@@ -51,7 +51,7 @@ v1::DiagnoseRopeRequest Request(
   return request;
 }
 
-// A table of 32 frequencies of this base, as engines save it.
+// A table of 32 frequencies of this base, in the form of engines.
 v1::NamedTensor SavedTable(const std::string& name, double base) {
   std::vector<float> values;
   for (int i = 0; i < 32; ++i) {
@@ -146,7 +146,7 @@ TEST_F(DiagnoseRopeTest, AGgufFileIsReadFromItsFirstBytes) {
 }
 
 TEST_F(DiagnoseRopeTest, FactorsPastTheEndOfAGgufFileComeAsTables) {
-  // rope_freqs.weight, whose 32 floats are not among the bytes.
+  // rope_freqs.weight, without its 32 floats.
   std::string bytes = GgufKeys(500000);
   bytes[8] = 1;
   const auto append = [&bytes](auto value) {
@@ -212,7 +212,7 @@ TEST_F(DiagnoseRopeTest, NamesThatAreNoUtf8BecomeReplacementCharacters) {
   EXPECT_EQ(response.inputs(0).model_type(), "\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
-// 4096 distances of 32,768 pairs, for each of ten readers: seconds.
+// 4096 distances of 32,768 pairs, for each of ten readers, take seconds.
 TEST_F(DiagnoseRopeTest, ALongDiagnosisEndsWithItsDeadline) {
   v1::DiagnoseRopeRequest request;
   for (int i = 0; i < 64; ++i) {

@@ -27,7 +27,7 @@ TEST_F(ErrorTest, FieldsOfNewerClientsAreRefusedWhereverTheyStand) {
   EXPECT_EQ(details.metadata.at("fieldNumber"), "900");
   EXPECT_FALSE(details.has_bad_request);
 
-  // rope { spec { 900: 1 } }, merged into what is there already.
+  // rope { spec { 900: 1 } }, merged into the existing field.
   status = RawUnary(channel_, method, good + "\x0A\x05\x0A\x03" + field_900,
                     &response);
   EXPECT_EQ(status.error_code(), kUnimplemented);

@@ -1,4 +1,4 @@
-// The RPCs over a real connection; numbers against float64 from the formulas.
+// The RPCs over a real connection; numbers against the formulas in float64.
 
 #include <cmath>
 #include <cstdint>
@@ -21,7 +21,7 @@ using testing::MatchesRegex;
 
 using RpcTest = ServerTest;
 
-// Half an ulp of a float32 in [0.5, 1], and what double arithmetic adds.
+// Half an ulp of a float32 in [0.5, 1], and the error of double arithmetic.
 constexpr double kTableError = 0x1p-25 + 1e-12;
 
 double Frequency(int pair, int width) {
@@ -103,8 +103,8 @@ TEST_F(RpcTest, ValuesComeBackAsValuesRoundedToTheirDtype) {
   v1::Tensor* const k = request.mutable_k();
   k->set_dtype(v1::DTYPE_BFLOAT16);
   for (const int extent : {1, 2, 1, 2}) k->add_shape(extent);
-  // Token 0 stands at 0 and is not turned: 1 + 2^-8 lies between two bfloat16
-  // numbers and goes to the even one. Token 1 is turned by one radian.
+  // Token 0 is at 0 and does not rotate: 1 + 2^-8 is halfway between two
+  // bfloat16 numbers and rounds to the even one. Token 1 rotates by one radian.
   for (const double value : {1 + 0x1p-8, 3.0, 1.0, 0.0}) k->add_values(value);
   v1::ApplyRopeResponse response;
   const grpc::Status status = Apply(request, &response);
@@ -120,8 +120,8 @@ TEST_F(RpcTest, ValuesComeBackAsValuesRoundedToTheirDtype) {
   EXPECT_NEAR(response.k().values(3), std::sin(1.0), 0x1p-9 + 1e-6);
 }
 
-// One pair (value, value) of FP8 keys, turned by 0.785 radians: the second
-// becomes 1.4 of it.
+// One pair (value, value) of FP8 keys, rotated by 0.785 radians: the second
+// element becomes 1.4 times the value.
 v1::ApplyRopeRequest Float8Request(v1::Dtype dtype, double value) {
   v1::ApplyRopeRequest request;
   v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
@@ -165,7 +165,7 @@ TEST_F(RpcTest, Float8ValuesMustHaveNumbers) {
     v1::ApplyRopeResponse response;
     return Apply(request, &response);
   };
-  // 464 and 61440 are half way to the next numbers, which do not exist.
+  // 464 and 61440 are halfway to the next numbers, which do not exist.
   EXPECT_TRUE(apply(v1::DTYPE_FLOAT8_E4M3FN, 464).ok());
   EXPECT_TRUE(apply(v1::DTYPE_FLOAT8_E4M3FN, std::nan("")).ok());
   EXPECT_TRUE(apply(v1::DTYPE_FLOAT8_E5M2, kInfinity).ok());

@@ -28,7 +28,7 @@ std::vector<float> Samples(int n) {
   return out;
 }
 
-// Keys [1, 3, 2, 8] that stand at 10, 11, 12, shifted by 1000.
+// Keys [1, 3, 2, 8] at 10, 11, 12, shifted by 1000.
 v1::RepositionRequest GoodMove() {
   v1::RepositionRequest request;
   request.mutable_old_rope()->mutable_spec()->set_pairing(
@@ -39,7 +39,8 @@ v1::RepositionRequest GoodMove() {
   return request;
 }
 
-// Every key of token t rotated, half-split, by the angles of movement(t).
+// Expects every key of token t to be rotated, half-split, by the angles of
+// movement(t).
 void ExpectTurned(const v1::Tensor& in, const v1::Tensor& out,
                   absl::FunctionRef<long double(std::int64_t)> movement) {
   ASSERT_EQ(out.dtype(), v1::DTYPE_FLOAT32);
@@ -57,7 +58,7 @@ void ExpectTurned(const v1::Tensor& in, const v1::Tensor& out,
       [&visited](const check::RotatedElement& element) {
         ++visited;
         EXPECT_FALSE(element.passes_through);
-        // The core's bound, and what the frequencies' float64 adds.
+        // Core's bound, and the error of float64 frequencies.
         const double bound =
             (10 * 0x1p-24 + 1e-11) *
             static_cast<double>(std::hypot(element.x, element.y));

@@ -1,5 +1,6 @@
 // ResolveRope's comparison over a real connection; expected values from the
-// formula in long double, over the frequencies that each side answers alone.
+// formula in long double, with the frequencies that the server gives for each
+// side alone.
 
 #include <cmath>
 #include <cstdint>
@@ -53,10 +54,11 @@ TEST_F(ResolveRopeTest, DifferenceTellsWhatIsLeftOfAScore) {
   const std::vector<double> a = Frequencies(request.rope());
   const std::vector<double> b = Frequencies(request.compare_with());
   ASSERT_EQ(a.size(), b.size());
-  EXPECT_EQ(difference.length(), 131072);  // the preset's claim
+  EXPECT_EQ(difference.length(), 131072);  // the preset's length
   EXPECT_NEAR(difference.kept_at_length(),
               static_cast<double>(Kept(a, b, 131072)), 1e-13);
-  // Up to distance 4096 each one is tried, beyond steps of less than 0.1 %.
+  // All distances up to 4096 are tried; larger distances grow by less than 0.1
+  // %.
   const std::int64_t first = difference.first_distance();
   ASSERT_GT(first, 4096);
   EXPECT_LT(Kept(a, b, first), 0.9L);
@@ -81,7 +83,7 @@ TEST_F(ResolveRopeTest, FirstDistanceIsExactBelow4096) {
   std::int64_t first = 1;
   while (Kept(a, b, first) >= 0.9L) ++first;
   EXPECT_EQ(difference.first_distance(), first);
-  EXPECT_EQ(difference.length(), 8192);  // a spec claims none
+  EXPECT_EQ(difference.length(), 8192);  // a spec has no length
   EXPECT_NEAR(difference.kept_at_length(),
               static_cast<double>(Kept(a, b, 8192)), 1e-13);
 }

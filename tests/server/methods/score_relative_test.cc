@@ -140,7 +140,7 @@ TEST_F(ScoreTest, DebertaReadsBothTablesAtOneIndex) {
   });
 }
 
-// More products than are computed between two looks at the caller.
+// More products than are computed between two checks of the caller.
 TEST_F(ScoreTest, ScoresOfManyBlocksAreThoseOfEachQueryAlone) {
   constexpr int kLong = 700, kDim = 16;
   v1::ScoreRelativeRequest request;

@@ -1,5 +1,5 @@
-// Handlers say of a small message with a wide encoding that it takes long, so
-// that no thread that serves connections resolves it.
+// Handlers report that a small message with a wide encoding takes long, so that
+// no connection thread resolves it.
 
 #include <memory>
 #include <string>
@@ -25,7 +25,7 @@ v1::RopeSource Rope(int rotary_dim) {
 
 class TakesLongTest : public testing::Test {
  protected:
-  // What the handler says after this message.
+  // Returns the handler's report after this message.
   static bool TakesLong(std::unique_ptr<CallHandler> handler,
                         const google::protobuf::Message& request) {
     EXPECT_FALSE(handler->TakesLong());  // without a message
@@ -76,7 +76,7 @@ TEST_F(TakesLongTest, OfStreams) {
   }
 }
 
-// Longer than nearly all that models have.
+// Longer than nearly all models' configurations.
 TEST_F(TakesLongTest, OfLongConfigurations) {
   for (const int bytes : {10 << 10, 20 << 10}) {
     v1::ResolveRopeRequest request;

@@ -1,4 +1,4 @@
-// What /metrics tells of calls, server and process.
+// /metrics about calls, server and process.
 
 #include <string>
 #include <thread>
@@ -35,7 +35,7 @@ std::string Text(const CallMetrics& calls, const ServerStatus& status = {}) {
   return MetricsText(calls, status, "avx2");
 }
 
-// The lines of a text that begin so.
+// Returns the lines of a text with this prefix.
 std::vector<std::string> Lines(const std::string& text,
                                absl::string_view prefix) {
   std::vector<std::string> lines;

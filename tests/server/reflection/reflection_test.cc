@@ -1,4 +1,4 @@
-// What tools learn of a server that they have no files of.
+// Reflection, for tools without the contract's files.
 
 #include <memory>
 #include <string>
@@ -44,7 +44,8 @@ class ReflectionTest : public ServerTest {
     return Ask(request);
   }
 
-  // Descriptors made of nothing but what the server sent for this symbol.
+  // Returns descriptors that come only from the server's answer for this
+  // symbol.
   const google::protobuf::DescriptorPool& Learn(const std::string& symbol) {
     pools_.push_back(std::make_unique<google::protobuf::DescriptorPool>());
     const ServerReflectionResponse response = AskSymbol(symbol);
@@ -103,7 +104,7 @@ TEST_F(ReflectionTest, FieldsHaveTheNamesThatJsonGivesThem) {
   EXPECT_EQ(named, fields);
 }
 
-// As grpcurl prints the details of an error.
+// Like grpcurl, which prints the details of an error.
 TEST_F(ReflectionTest, DetailsOfErrorsCanBeReadWithWhatTheServerTells) {
   v1::ApplyRopeResponse none;
   const grpc::Status status = Apply({}, &none);

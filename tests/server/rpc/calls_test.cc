@@ -1,5 +1,4 @@
-// Behaviour that all RPCs share, whatever they compute; and how streams tell of
-// errors that lie far into what they build.
+// Behaviour of all RPCs; and streams' errors that occur late in their results.
 
 #include <atomic>
 #include <chrono>
@@ -65,8 +64,8 @@ TEST_F(CallsTest, AMalformedMessageIsAnInvalidArgumentOfEveryCall) {
   }
 }
 
-// gRPC takes plain ASCII alone for metadata, and the process would end for
-// anything else.
+// gRPC only accepts plain ASCII in metadata; any other byte would end the
+// process.
 TEST_F(CallsTest, AnErrorRepeatsWhateverItsCallerWrote) {
   std::vector<std::string> texts = {"\xC3\xA9",
                                     "\xE4\xB8\xAD\xE6\x96\x87",
@@ -99,7 +98,7 @@ TEST_F(CallsTest, AnErrorRepeatsWhateverItsCallerWrote) {
   }
 }
 
-// The end of the requests is read while the error is on its way.
+// The server reads the end of the requests while it sends the error.
 TEST_F(CallsTest, AnErrorIsNotLostToTheEndOfTheRequests) {
   for (int i = 0; i < 400; ++i) {
     std::string response;
@@ -127,7 +126,7 @@ TEST_F(CallsTest, AFullServerRefusesEveryCall) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
   options.limits.max_request_bytes = 1 << 20;
-  // Less is left than a call claims that announces nothing.
+  // The rest is less than the claim of a call without an announcement.
   options.limits.in_flight_bytes = kLargeTableBytes + (32 << 10);
   options.limits.max_waiting = 0;
   Start(options);
@@ -158,7 +157,7 @@ TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
     const grpc::Status status =
         stub_->BuildTable(&context, LargeTable(), &table);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-    // There is room for others meanwhile.
+    // Other calls have room meanwhile.
     v1::GetServerInfoResponse info;
     EXPECT_TRUE(
         Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
@@ -180,8 +179,8 @@ TEST_F(CallsTest, AResponseThatNeverFitsIsTooLarge) {
             std::string::npos);
 }
 
-// 256 KiB of frequencies for a request of a few bytes: peers that leave them
-// unread must not take more than the budget.
+// A request of a few bytes gives 256 KiB of frequencies: peers that do not read
+// them must not exceed the budget.
 TEST_F(CallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
   v1::ResolveRopeRequest request;
   v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
@@ -190,7 +189,7 @@ TEST_F(CallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
   spec->set_rotary_dim(65536);
   for (const auto& [budget, code] :
        {std::pair{128 << 10, kExhausted},
-        // Without 16 KiB for its call it would fit, a sixteenth beyond.
+        // Without its call's 16 KiB it would fit a sixteenth above the budget.
         std::pair{252 << 10, kExhausted},
         std::pair{512 << 10, grpc::StatusCode::OK}}) {
     ServerOptions options;
@@ -213,7 +212,7 @@ TEST_F(CallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
   options.limits.in_flight_bytes = 16 << 20;
   Start(options);
   {
-    // More than gRPC takes from the connection by itself.
+    // More than gRPC's client reads from the connection by itself.
     std::vector<std::unique_ptr<RawCall>> unread;
     for (int i = 0; i < 40; ++i) {
       unread.push_back(std::make_unique<RawCall>(
@@ -226,7 +225,7 @@ TEST_F(CallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
   ExpectNothingInFlight();
 }
 
-// 16 MiB of them took 500.
+// 16 MiB of them once took 500 MiB.
 TEST_F(CallsTest, NumbersThatWouldTakeEightTimesTheirBytesAreRefused) {
   v1::BuildPositionsRequest request;
   request.mutable_packed()->mutable_lengths()->Resize(10 << 20, 0);
@@ -250,8 +249,8 @@ TEST_F(CallsTest, AMessageThatIsLetInTooLateForItsCallerIsNotRead) {
                        std::chrono::seconds(2));
   context.AddMetadata("posenc-message-bytes", "1000000");
   v1::ResolveRopeResponse response;
-  // The server cuts off the unread table after 1 s, and 3 MiB at 8 MiB/s. Less
-  // than half of the caller's time is left then.
+  // The server ends the unread table after 1 s plus the time of 3 MiB at 8
+  // MiB/s. Less than half of the caller's time is left then.
   const grpc::Status status =
       stub_->ResolveRope(&context, v1::ResolveRopeRequest(), &response);
   EXPECT_EQ(status.error_code(), kExhausted) << status.error_message();
@@ -259,8 +258,8 @@ TEST_F(CallsTest, AMessageThatIsLetInTooLateForItsCallerIsNotRead) {
   ExpectNothingInFlight();
 }
 
-// Senders that stop after their headers, as many as the budget has room for and
-// more, whether they announce or not.
+// More senders than the budget allows stop after their headers, with and
+// without announcing.
 TEST_F(CallsTest, StalledSendersStopNobody) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
@@ -293,8 +292,8 @@ TEST_F(CallsTest, StalledSendersStopNobody) {
   ExpectNothingInFlight();
 }
 
-// If calls kept their places while they wait for memory, and others held memory
-// while they wait for a place, nobody would go on.
+// If calls kept their places while they wait for memory, and others kept memory
+// while they wait for a place, no call would go on.
 TEST_F(CallsTest, CallsThatWaitForMemoryHoldNoPlace) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};
@@ -302,7 +301,7 @@ TEST_F(CallsTest, CallsThatWaitForMemoryHoldNoPlace) {
   options.limits.max_request_bytes = 64 << 20;
   options.limits.in_flight_bytes = 64 << 20;
   Start(options);
-  // One has all of the memory, and as long as it needs for it; others wait.
+  // One call has all of the memory, without a time limit; others wait.
   std::vector<std::unique_ptr<RawCall>> waiting;
   for (int i = 0; i < 6; ++i) {
     waiting.push_back(std::make_unique<RawCall>(
@@ -318,7 +317,7 @@ TEST_F(CallsTest, CallsThatWaitForMemoryHoldNoPlace) {
   ExpectNothingInFlight();
 }
 
-// Messages that bring more than they announce fill memory beside the budget.
+// Messages that exceed their announced size fill memory beside the budget.
 TEST_F(CallsTest, MessagesOverTheBudgetAreEndedAndSmallCallsGoOn) {
   constexpr std::size_t kLarge = 16 << 20;
   ServerOptions options;
@@ -391,7 +390,7 @@ TEST_F(CallsTest, EveryCallWithoutADeadlineGetsTheServersOwn) {
   Start(options);
   for (const std::string& method : Methods()) {
     SCOPED_TRACE(method);
-    // Never sends its message.
+    // This call never sends its message.
     grpc::ClientContext context;
     grpc::CompletionQueue queue;
     grpc::GenericStub stub(channel_);

@@ -1,4 +1,5 @@
-// Every RPC while the server drains: refused, while a call from before goes on.
+// Every RPC while the server drains: new calls are refused, and an earlier call
+// goes on.
 
 #include <string>
 #include <thread>

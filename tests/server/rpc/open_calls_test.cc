@@ -1,4 +1,4 @@
-// Who may begin a call: by connection, and in all.
+// Limits of open calls: by connection, and in total.
 
 #include "server/rpc/open_calls.h"
 
@@ -11,7 +11,7 @@
 namespace posenc::server {
 namespace {
 
-// Places that a connection gets, up to `most`.
+// Returns the places that a connection gets, up to `most`.
 std::vector<OpenCalls::Place> Fill(OpenCalls* calls, std::uint64_t connection,
                                    int most, bool* far = nullptr) {
   bool unused = false;
@@ -47,7 +47,8 @@ TEST(OpenCallsTest, APlaceIsGivenBackOnce) {
   EXPECT_EQ(Fill(&calls, 1, 1000).size(), 66u);
 }
 
-// Once there are too many in all, who has less than a share still gets in.
+// Past the total limit, a connection with less than its share still gets a
+// place.
 TEST(OpenCallsTest, PastTheLimitOfAllConnectionsHaveShares) {
   constexpr int kGreedy = 4;
   OpenCalls calls(OpenCalls::kMostInAll / kGreedy / 2 - 32);

@@ -1,5 +1,5 @@
-// Streams of the bulk RPCs, and odd messages that the generated parser does not
-// see whole.
+// Streams of the bulk RPCs, and unusual messages that the generated parser does
+// not get whole.
 
 #include <algorithm>
 #include <atomic>
@@ -24,7 +24,7 @@ constexpr char kApply[] = "/posenc.v1.PositionalEncodingService/ApplyRope";
 constexpr char kApplyStream[] =
     "/posenc.v1.PositionalEncodingService/ApplyRopeStream";
 
-// gRPC's own limit for clients, which most never raise.
+// gRPC's default limit for clients, which most clients never raise.
 constexpr std::size_t kDefaultLimit = 4 << 20;
 
 std::vector<float> Ramp(std::size_t n) {
@@ -67,7 +67,7 @@ v1::ApplyRopeStreamRequest Chunk(const v1::ApplyRopeRequest& unary,
 
 class StreamTest : public ServerTest {
  protected:
-  // Sends all, half-closes, and returns what came back.
+  // Sends all, half-closes, and returns the answers.
   template <typename Stream, typename Request, typename Response>
   static grpc::Status Exchange(Stream stream,
                                const std::vector<Request>& requests,
@@ -140,7 +140,7 @@ TEST_F(StreamTest, AnswersOfTheRecommendedSizeFitClientsThatRaisedNoLimit) {
   }
   const grpc::Status biased = tiles->Finish();
   EXPECT_TRUE(biased.ok()) << biased.error_message();
-  EXPECT_GT(largest, kDefaultLimit / 4);  // cut into even squares
+  EXPECT_GT(largest, kDefaultLimit / 4);  // divided into equal squares
   EXPECT_LE(largest, kDefaultLimit);
 }
 
@@ -414,7 +414,7 @@ TEST_F(StreamTest, AnnouncementsThatCannotBeAreRefusedUnread) {
            {"4611686018427387904", Status::RESOURCE_EXHAUSTED, "limit"}}) {
     for (const char* method : {kApply, kApplyStream}) {
       SCOPED_TRACE(announced + " " + method);
-      // Never ended by the client: the server does not wait for the message.
+      // The client never ends it: the server does not wait for the message.
       RawCall call(channel_, method, {{"posenc-message-bytes", announced}});
       const grpc::Status status = call.Finish();
       EXPECT_EQ(status.error_code(), code) << status.error_message();
@@ -430,7 +430,7 @@ class CrowdedTest : public StreamTest {
     ServerOptions options;
     options.listen = {"127.0.0.1:0"};
     options.limits.max_request_bytes = 1 << 20;
-    // Beside a large table less is left than a call claims.
+    // Beside a large table, the rest is less than a call's claim.
     options.limits.in_flight_bytes = kLargeTableBytes + (32 << 10);
     options.limits.max_waiting = 1;
     Start(options);
@@ -456,7 +456,7 @@ TEST_F(CrowdedTest, ACallWaitsForRoomAndIsRefusedWhereTheQueueIsFull) {
       if (!waited[i].ok()) refused.fetch_add(1);
     });
   }
-  // One waits, three are refused; only then does the first make room.
+  // One waits and three are refused, before the first makes room.
   EXPECT_TRUE(Eventually([&refused] { return refused.load() >= 3; }));
   first.reset();
   for (std::thread& thread : threads) thread.join();
@@ -510,7 +510,7 @@ TEST_F(HurriedTest, ASlowReaderIsCutOff) {
   request.mutable_table()->set_rows(std::int64_t{1} << 31);
   grpc::ClientContext context;  // no deadline
   const auto reader = stub_->BuildTableStream(&context, request);
-  // Reads nothing until the server, which has begun, has given up.
+  // Reads nothing until the server, after it has begun, gives up.
   reader->WaitForInitialMetadata();
   ExpectNothingInFlight();
   v1::BuildTableStreamResponse response;

@@ -1,5 +1,5 @@
-// Files that are cut short, removed or filled up under a server at work: calls
-// fail or succeed, and the server lives.
+// Files are truncated, removed or filled up while the server uses them: calls
+// fail or succeed, and the server survives.
 
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ class CutTest : public ServerTest {
     Start(options);
   }
 
-  // A rotation in place of the whole file.
+  // Returns a rotation in place of the whole file.
   static v1::ApplyRopeRequest Rotation(const SharedMemoryFile& file) {
     v1::ApplyRopeRequest request = GoodApply();
     request.clear_k();
@@ -42,7 +42,7 @@ class CutTest : public ServerTest {
 
 constexpr std::size_t kBytes = 4 << 20;
 
-// Which of them meet a rotation is the scheduler's to say; both happen.
+// The scheduler decides which truncations hit a rotation; both cases occur.
 TEST_F(CutTest, TheServerOutlivesTwoHundredCutsUnderLoad) {
   SharedMemoryFile file(kBytes);
   const v1::ApplyRopeRequest request = Rotation(file);
@@ -62,7 +62,7 @@ TEST_F(CutTest, TheServerOutlivesTwoHundredCutsUnderLoad) {
                     "ERROR_REASON_SHARED_MEMORY_CUT");
           ++cut;
         } else {
-          // The file was short already when the call came.
+          // The file was already truncated when the call came.
           EXPECT_EQ(status.error_code(), kInvalid) << status.error_message();
           ++out_of_range;
         }

@@ -1,5 +1,4 @@
-// Which files may be named, what becomes of their mappings, and what happens
-// when they are cut short.
+// Allowed files, their mappings, and truncated files.
 
 #include "server/shared/shared_files.h"
 
@@ -126,7 +125,7 @@ TEST(SharedFilesTest, RefusesWhatIsNoName) {
   }
 }
 
-// Whatever is there, and may not be used, is not told apart from what is not.
+// An existing file that may not be used gives the same error as a missing file.
 TEST(SharedFilesTest, EverythingThatMayNotBeUsedIsTheSameNotFound) {
   const auto files = Files();
   const std::string prefix = test::SharedPrefix();
@@ -170,7 +169,7 @@ TEST(SharedFilesTest, EverythingThatMayNotBeUsedIsTheSameNotFound) {
   rmdir(PathOf(directory).c_str());
 }
 
-// Only root can give files away.
+// Only root can change a file's owner.
 TEST(SharedFilesTest, FilesOfOthersAreUsedIfTheirOwnerIsTrusted) {
   if (geteuid() != 0) {
     SharedMemoryFile mine(kPage);
@@ -186,7 +185,7 @@ TEST(SharedFilesTest, FilesOfOthersAreUsedIfTheirOwnerIsTrusted) {
   EXPECT_TRUE(Files(options)->Map(file.name(), 0, 1).ok());
 }
 
-// What `function` returns, 0 to 255, in a process of another user, who is in
+// Returns the result of `function`, 0 to 255, in a process of another user with
 // these groups.
 template <typename Function>
 int AsUser(uid_t user, const std::vector<gid_t>& groups, Function function) {
@@ -203,9 +202,9 @@ int AsUser(uid_t user, const std::vector<gid_t>& groups, Function function) {
   return WEXITSTATUS(status);
 }
 
-// Two containers of different users share a volume that has an fsGroup: the
-// directory gives its group to what is made in it. A file's owner must be
-// trusted by number, and its mode must let the server's group read and write.
+// Two containers of different users share a volume that has an fsGroup: new
+// files get the directory's group. A file's owner must be trusted by number,
+// and its mode must let the server's group read and write.
 TEST(SharedFilesTest, FilesOfAGroupAreUsedIfOwnerAndModeAllowIt) {
   if (geteuid() != 0) {  // only root can become two users
     SharedMemoryFile mine(kPage);
@@ -218,7 +217,7 @@ TEST(SharedFilesTest, FilesOfAGroupAreUsedIfOwnerAndModeAllowIt) {
   const std::string path = directory + "/x";
   ASSERT_EQ(mkdir(directory.c_str(), 0777), 0);
   ASSERT_EQ(chown(directory.c_str(), 0, kGroup), 0);
-  ASSERT_EQ(chmod(directory.c_str(), 02777), 0);  // as kubelet makes it
+  ASSERT_EQ(chmod(directory.c_str(), 02777), 0);  // as in kubelet
   struct Case {
     mode_t mode;
     std::vector<std::string> trusted;
@@ -307,7 +306,7 @@ TEST(SharedFilesTest, MapsAFileOnceAndSeesTheSameBytes) {
   EXPECT_EQ(files->mapped_bytes(), static_cast<std::int64_t>(kPage));
 }
 
-// The size that counts is that of the file now.
+// The file's current size counts.
 TEST(SharedFilesTest, MapsAFileAnewThatHasGrownOrWasReplaced) {
   const auto files = Files();
   auto file = std::make_unique<SharedMemoryFile>(kPage);
@@ -406,7 +405,7 @@ TEST(SharedFilesTest, AFileThatIsCutReadsAsZerosAndIsMappedAnew) {
   EXPECT_EQ(again->data()[3 * kPage], 0);
 }
 
-// Even if nobody has touched what is gone.
+// Even without access to the missing part.
 TEST(SharedFilesTest, KnowsThatAFileWasCut) {
   const auto files = Files();
   SharedMemoryFile file(4 * kPage);

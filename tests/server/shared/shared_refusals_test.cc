@@ -1,6 +1,5 @@
-// RPCs that name shared memory and may not: places that are wrong, retries of
-// what is done in place, streams, callers over TCP, and more bytes than the
-// limits.
+// Refused uses of shared memory: wrong places, retries of work in place,
+// streams, callers over TCP, and more bytes than the limits.
 
 #include <cstddef>
 #include <cstdint>
@@ -198,7 +197,7 @@ TEST_F(SharedRefusalsTest, CallersOverTcpMayNot) {
   EXPECT_GT(info.shared_memory().max_bytes(), 0);
   UseTcp();
   v1::ApplyRopeResponse response;
-  // The peer is looked at before the name.
+  // The server checks the peer before the name.
   for (const std::string& name : {file.name(), std::string("../x")}) {
     request.mutable_q()->mutable_shared()->set_name(name);
     ExpectError(Apply(request, &response), {grpc::StatusCode::PERMISSION_DENIED,
@@ -243,7 +242,7 @@ TEST_F(SharedRefusalsTest, ServersWithoutSharedMemorySaySo) {
               {kUnimplemented, "SHARED_MEMORY_UNAVAILABLE", "q.shared", {}});
 }
 
-// What a call maps counts as bytes in flight while it runs.
+// A call's mapped bytes count as bytes in flight while it runs.
 TEST_F(SharedRefusalsTest, MappedBytesAreClaimed) {
   ServerOptions options;
   options.listen = {"unix:" + socket_ + ".small"};

@@ -1,5 +1,5 @@
-// RPCs whose tensors lie in shared memory, over a unix socket: the bytes are
-// those of the same call by wire.
+// RPCs with tensors in shared memory, over a unix socket: the bytes equal those
+// of the same call by wire.
 
 #include "tests/fixtures/shared_tensors.h"
 
@@ -30,7 +30,7 @@ TEST_F(SharedTensorsTest, RotatesInPlaceAsByWire) {
     ExpectShared(response.k(), request.k_output(), wire.k());
     EXPECT_EQ(file.Read(3, q), wire.q().data());
     EXPECT_EQ(file.Read(3 + q, k), wire.k().data());
-    // Nothing beside the tensors.
+    // Bytes beside the tensors are unchanged.
     EXPECT_EQ(file.Read(0, 3), std::string(3, '\0'));
     EXPECT_EQ(file.Read(3 + q + k, 61), std::string(61, '\0'));
   }
@@ -150,7 +150,7 @@ TEST_F(SharedTensorsTest, AddsEncodingsInPlaceAsByWire) {
   EXPECT_EQ(file.Read(0, 128), wire.x().data());
 }
 
-// A row becomes longer, so that it does not stay where it is.
+// Rows become longer, so they cannot stay in place.
 TEST_F(SharedTensorsTest, ConcatenatesIntoAPlaceOfItsOwnOnly) {
   v1::AddEncodingRequest request = GoodAdd();
   request.set_combination(v1::COMBINATION_CONCATENATE);
@@ -208,7 +208,7 @@ TEST_F(SharedTensorsTest, ScoresOfSharedHeadsGoToSharedMemory) {
   EXPECT_EQ(file.Read(1024, wire.scores().data().size()), wire.scores().data());
 }
 
-// Larger than any response may be.
+// Larger than the limit of responses.
 TEST_F(SharedTensorsTest, TablesGoToSharedMemoryWhateverTheirSize) {
   v1::BuildTableRequest request = LargeTable();
   v1::BuildTableResponse wire, response;
@@ -244,7 +244,7 @@ TEST_F(SharedTensorsTest, SmallTensorsAreReadFromSharedMemory) {
   const grpc::Status status = Apply(request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(response.SerializeAsString(), wire.SerializeAsString());
-  // They are checked as if they had been sent.
+  // The server checks them as if they had been sent.
   const std::int64_t bad[] = {5, std::int64_t{1} << 40};
   file.Write(8, std::string(reinterpret_cast<const char*>(bad), sizeof(bad)));
   EXPECT_EQ(Apply(request, &response).error_code(), kOutOfRange);

@@ -1,4 +1,4 @@
-// Which certificate files are refused, and in what words.
+// Refused certificate files, and the texts of their errors.
 
 #include "server/tls/certificates.h"
 

@@ -1,4 +1,4 @@
-// A server that speaks TLS: who gets in, and new certificates while it serves.
+// A server with TLS: accepted clients, and new certificates while it serves.
 
 #include "server/tls/tls.h"
 
@@ -42,7 +42,7 @@ class TlsTest : public ServerTest {
       notices_.emplace_back(line);
     };
   }
-  void TearDown() override { server_.reset(); }  // its notices end before these
+  void TearDown() override { server_.reset(); }  // its notices use the members
 
   void Write(const Identity& identity) const {
     files_.Write("cert", identity.cert);
@@ -54,7 +54,7 @@ class TlsTest : public ServerTest {
     return notices_;
   }
 
-  // A channel that trusts `root`, with a certificate if there is one.
+  // Returns a channel that trusts `root`, with a certificate if `mine` has one.
   std::shared_ptr<grpc::Channel> Trusting(const Authority& root,
                                           const Identity& mine = {}) const {
     grpc::SslCredentialsOptions ssl;
@@ -98,7 +98,7 @@ TEST_F(TlsTest, ServesThoseWhoTrustItsAuthorityAndNoPlaintext) {
             grpc::StatusCode::UNAVAILABLE);
 }
 
-// Editors put a byte order mark in front, and tools a certificate beside a key.
+// Editors add a byte order mark, and tools put a certificate beside a key.
 TEST_F(TlsTest, ServesWhatItsCheckReadWhateverElseIsInTheFiles) {
   const Identity good = root_.Issue();
   const std::string mark = "\xef\xbb\xbf", old = other_.Issue().cert;
@@ -145,7 +145,7 @@ TEST_F(TlsTest, WithAClientAuthorityOnlyItsClientsGetIn) {
             grpc::StatusCode::UNAVAILABLE);
 }
 
-// Whether a handshake with at most this version of TLS succeeds.
+// Returns whether a handshake with at most this version of TLS succeeds.
 bool Handshake(const std::string& address, int version) {
   Socket socket(address);
   SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
@@ -224,8 +224,8 @@ TEST_F(TlsTest, ABrokenFileLeavesTheLastGoodOneInForce) {
        {Identity{"garbage", root_.Issue().key}, Identity{good.cert, "garbage"},
         Identity{good.cert, root_.Issue().key}, Identity{"", ""},
         root_.Issue(expired)}) {
-    // The server looks at its files by itself, too, and may be the first. No
-    // half of a pair goes with the other half of the one before.
+    // The server also checks its files by itself, and may be first. It never
+    // joins a new half of a pair with an old half.
     const std::size_t told = notices().size();
     Write(broken);
     EXPECT_EQ(server_->Reload(options_), absl::OkStatus());
@@ -246,7 +246,7 @@ TEST_F(TlsTest, NewFilesAreTakenByThemselves) {
   EXPECT_TRUE(
       Eventually([&] { return Call(Trusting(next)) == grpc::StatusCode::OK; }));
   EXPECT_EQ(Call(Trusting(root_)), grpc::StatusCode::UNAVAILABLE);
-  // It is told a moment after it holds.
+  // The notice comes a moment after the change.
   EXPECT_TRUE(Eventually([this] { return !notices().empty(); }));
   EXPECT_EQ(notices().back(), "certificates and tokens were read again");
 }

@@ -1,4 +1,4 @@
-// Spans on their way to a collector, which is a server of the test's own.
+// Spans sent to a collector, which is a test server.
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -30,7 +30,7 @@ const std::string kTraceId(
     "\x4b\xf9\x2f\x35\x77\xb3\x4d\xa6\xa3\xce\x92\x9d\x0e\x0e\x47\x36");
 const std::string kParentId("\x00\xf0\x67\xaa\x0b\xa9\x02\xb7", 8);
 
-// Takes any RPC, and keeps its name and the bytes of its request.
+// Accepts any RPC, and records its name and the bytes of its request.
 class Collector final : public grpc::CallbackGenericService {
  public:
   Collector() {
@@ -45,7 +45,7 @@ class Collector final : public grpc::CallbackGenericService {
   std::string endpoint() const {
     return "http://127.0.0.1:" + std::to_string(port_);
   }
-  // All that has come.
+  // Returns all received bytes.
   std::string Received() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return received_;

@@ -13,8 +13,8 @@ use tonic::transport::{server::TcpIncoming, Server};
 use tonic::{Request, Response, Status};
 use v1::positional_encoding_service_server as service;
 
-/// Rotates `data` where it lies: rows of `heads` heads of `dim` channels, the
-/// first row at position `start`.
+/// Rotates `data` in place: rows of `heads` heads of `dim` channels, the first row
+/// at position `start`.
 fn rotate(data: &mut [u8], heads: usize, dim: usize, start: i64, theta: f64) {
     let half = dim / 2;
     let frequencies: Vec<f64> =
@@ -69,7 +69,7 @@ impl service::PositionalEncodingService for Baseline {
     }
 }
 
-// The process has one core: more threads would only take turns.
+// The process has one core, so more threads would not help.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
