@@ -15,6 +15,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "posenc/compat.h"
 #include "server/credentials.h"
 #include "server/extra_service.h"
 #include "server/health/health.h"
@@ -264,8 +265,8 @@ void AddConnectionLimits(const ServerOptions& options,
   const ConnectionLimits& limits = options.connections;
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                               limits.max_concurrent_streams);
-  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE,
-                              static_cast<int>(limits.max_metadata_bytes));
+  compat::SetMaxMetadataBytes(static_cast<int>(limits.max_metadata_bytes),
+                              builder);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                               Milliseconds(limits.handshake_timeout));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,

@@ -12,6 +12,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
+#include "grpcpp/server_builder.h"
 #include "grpcpp/version_info.h"
 
 #define POSENC_GRPC_BEFORE(minor) \
@@ -42,6 +43,15 @@ inline void PrintDefaults(google::protobuf::util::JsonPrintOptions* options) {
   options->always_print_primitive_fields = true;
 #else
   options->always_print_fields_with_no_presence = true;
+#endif
+}
+
+// The most metadata that a peer may send with a call. Newer gRPC has two
+// limits, and between them refuses calls at random.
+inline void SetMaxMetadataBytes(int bytes, grpc::ServerBuilder* builder) {
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, bytes);
+#ifdef GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE
+  builder->AddChannelArgument(GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE, bytes);
 #endif
 }
 
