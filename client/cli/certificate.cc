@@ -20,7 +20,9 @@
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 #include "core/doctor/config_case.h"
+#include "core/interpretation/claimed_length.h"
 #include "core/interpretation/content_hash.h"
+#include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 #include "openssl/sha.h"
 
@@ -215,8 +217,10 @@ class Certifier {
       config_unreadable_ = "has NaN or Infinity";
       return absl::OkStatus();
     }
+    const core::interpretation::RopeSource source = {
+        core::interpretation::ConfigJson{*text}};
     const std::int64_t length =
-        std::max<std::int64_t>(core::interpretation::ClaimedLength(root), 1);
+        std::max<std::int64_t>(core::interpretation::ClaimedLength(source), 1);
     config_ = std::make_unique<core::doctor::ConfigCase>(
         flags_.config, std::move(root), readers, core::doctor::Reach{length});
     result_.diagnosis.length = length;

@@ -405,7 +405,9 @@ std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from,
   // transformers moves one beside the dict into it for these types alone.
   const bool is_moved = from.rules.profile != Profile::kHf ||
                         IsAmong(type, "llama3 yarn longrope");
-  const auto original = is_moved      ? GivenOriginal(from)
+  // One of the wrong type is an error in any case.
+  const auto given = GivenOriginal(from);
+  const auto original = is_moved      ? given
                         : from.scales ? IntegerAt(from.dict, kOriginal)
                                       : std::nullopt;
   if (original) return static_cast<std::int64_t>(original->value);

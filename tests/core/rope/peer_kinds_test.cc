@@ -117,7 +117,7 @@ class AxialPeerTest : public testing::TestWithParam<std::string> {
   RopeSpec PerAxisSpec() const {
     RopeSpec spec;
     spec.rotary_dim = 2 * pairs();
-    spec.pairing = interpretation::PairingOf(peer_["pairing_in"]);
+    spec.pairing = PairingOf(peer_["pairing_in"]);
     spec.angle_precision = AnglePrecision::kFloat32;
     spec.rope_theta = peer_["config"].value("rope_theta", 10000.0);
     RotaryAxes rotary;
@@ -136,7 +136,7 @@ class AxialPeerTest : public testing::TestWithParam<std::string> {
   RopeSpec ExplicitSpec() const {
     RopeSpec spec;
     spec.rotary_dim = 2 * pairs();
-    spec.pairing = interpretation::PairingOf(peer_["pairing_in"]);
+    spec.pairing = PairingOf(peer_["pairing_in"]);
     spec.angle_precision = AnglePrecision::kFloat32;
     const std::vector<float> inv_freq = Floats(peer_["inv_freq"]);
     ExplicitFrequencies frequencies;
@@ -238,7 +238,7 @@ TEST_P(LowPrecisionPeerTest, IsWithinThePeersRoundings) {
   const double unit = std::ldexp(1, -format.mantissa_bits - 1);
   RopeSpec spec;
   spec.rotary_dim = peer["rotary_dim"].get<int>();
-  spec.pairing = interpretation::PairingOf(peer["pairing"]);
+  spec.pairing = PairingOf(peer["pairing"]);
   spec.rope_theta = peer["rope_theta"].get<double>();
   const std::vector<double> positions = PositionsOf(peer["positions"]);
   const auto tokens = static_cast<std::int64_t>(positions.size());

@@ -55,7 +55,7 @@ TEST_P(MlxPeerTest, ReadsItsFrequenciesAndAmplitude) {
       interpretation::ResolveSource(Source(), 0, MissingLength::kError);
   ASSERT_TRUE(rope.ok()) << rope.status();
   EXPECT_EQ(rope->spec.rotary_dim, peer_["rotary_dim"].get<int>());
-  EXPECT_EQ(rope->spec.pairing, interpretation::PairingOf(peer_["pairing"]));
+  EXPECT_EQ(rope->spec.pairing, PairingOf(peer_["pairing"]));
   const double amplitude = peer_["amplitude"].get<double>();
   EXPECT_NEAR(rope->attention_factor, amplitude, 1e-12 * amplitude);
   if (!peer_.contains("periods") || peer_["periods"].is_null()) return;
@@ -88,10 +88,9 @@ TEST_P(MlxPeerTest, RotationAgrees) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::size_t channel = i % width;
       const std::size_t other =
-          interpretation::PairingOf(peer_["pairing"]) == Pairing::kInterleaved
-              ? i ^ 1
-          : channel < std::size_t(width) / 2 ? i + width / 2
-                                             : i - width / 2;
+          PairingOf(peer_["pairing"]) == Pairing::kInterleaved ? i ^ 1
+          : channel < std::size_t(width) / 2                   ? i + width / 2
+                                                               : i - width / 2;
       const double reach = amplitude * (std::abs(x[i]) + std::abs(x[other]));
       // mlx's angle: position / period in float32, of a period 5 ulp off; then
       // float32 arithmetic with the input scaled first.
