@@ -200,8 +200,8 @@ absl::Status ReadTensorField(absl::string_view field, bool given,
                              const v1::Tensor& tensor, InputTensors* tensors,
                              std::optional<core::ConstTensorView>* view) {
   if (!given) return absl::OkStatus();
-  absl::StatusOr<InputTensor> read = ReadTensor(tensor);
-  if (!read.ok()) return core::Prefixed(field, read.status());
+  auto read = ReadRequiredTensor(field, given, tensor, nullptr);
+  if (!read.ok()) return read.status();
   *view = read->view;
   tensors->push_back(*std::move(read));
   return absl::OkStatus();

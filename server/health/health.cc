@@ -16,9 +16,9 @@ using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
 // The name that is asked for; none if the message is no request.
-std::optional<std::string> NameOf(const RequestMessage& message) {
+std::optional<std::string> NameOf(const std::string& message) {
   HealthCheckRequest request;
-  if (!request.ParseFromString(message.Joined())) return std::nullopt;
+  if (!request.ParseFromString(message)) return std::nullopt;
   return std::move(*request.mutable_service());
 }
 
@@ -49,7 +49,7 @@ class Health::Watch final : public CallHandler {
   ~Watch() override { health_->Remove(this); }
 
   absl::Status Receive(RequestMessage message) override {
-    name_ = NameOf(message);
+    name_ = NameOf(message.Joined());
     return name_ ? absl::OkStatus() : NoRequest();
   }
   bool HasNext() const override { return false; }  // before there are news
@@ -144,9 +144,9 @@ void Health::Set(const std::string& name, bool serving) {
 std::vector<Method> Health::Methods() {
   const auto check =
       [this](const std::string& message) -> absl::StatusOr<std::string> {
-    HealthCheckRequest request;
-    if (!request.ParseFromString(message)) return NoRequest();
-    const std::optional<bool> serving = Find(request.service());
+    const std::optional<std::string> name = NameOf(message);
+    if (!name) return NoRequest();
+    const std::optional<bool> serving = Find(*name);
     if (!serving) return absl::NotFoundError("service name unknown");
     return Answer(serving);
   };

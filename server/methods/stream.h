@@ -15,8 +15,10 @@
 #include "core/error.h"
 #include "google/protobuf/descriptor.h"
 #include "server/convert/shared_parts.h"
+#include "server/convert/unknown_fields.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
+#include "server/rpc/computation.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/request.h"
 

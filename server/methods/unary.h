@@ -18,6 +18,7 @@
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
 #include "server/methods/shared_tensors.h"
+#include "server/rpc/computation.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/request.h"
 
