@@ -7,6 +7,7 @@
 #include "client/cli/doctor_files.h"
 #include "client/cli/status.h"
 #include "core/interpretation/gguf_rope.h"
+#include "server/convert/rope.h"
 
 namespace posenc::cli {
 namespace {
@@ -72,22 +73,9 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
 absl::StatusOr<v1::RopeSpec> GgufSpec(const SourceFlags& flags) {
   const absl::StatusOr<core::ResolvedRope> rope = ResolvedGguf(flags);
   if (!rope.ok()) return rope.status();
-  v1::RopeSpec spec;
-  spec.set_rotary_dim(rope->spec.rotary_dim);
-  spec.set_pairing(static_cast<v1::Pairing>(rope->spec.pairing));
-  if (rope->attention_factor != 1) spec.set_amplitude(rope->attention_factor);
-  for (const double w : rope->inv_freq) {
-    spec.mutable_explicit_frequencies()->add_values(w);
-  }
-  if (rope->spec.axes) {
-    v1::RotaryAxes* const axes = spec.mutable_axes();
-    axes->set_assignment(
-        static_cast<v1::RotaryAxes::Assignment>(rope->spec.axes->assignment));
-    for (const std::int32_t section : rope->spec.axes->sections) {
-      axes->add_sections(section);
-    }
-  }
-  return spec;
+  v1::ResolveRopeResponse resolved;
+  server::WriteRope(*rope, /*content_hash=*/"", &resolved);
+  return resolved.spec();
 }
 
 absl::StatusOr<std::int64_t> GgufHeadDim(const SourceFlags& flags) {
