@@ -139,7 +139,7 @@ impl SharedRegion {
 }
 
 /// A tensor that lies in a [`SharedRegion`], and dereferences to its elements.
-/// As an argument, `&mut tensor` is replaced by its result, and with [`write_to`](Self::write_to) the result goes to
+/// A call replaces an argument `&mut tensor` by its result; with [`write_to`](Self::write_to) the result goes to
 /// another tensor. During a call, the server writes to the memory that the call has borrowed.
 #[derive(Debug)]
 pub struct SharedTensor<T> {

@@ -8,7 +8,7 @@ import java.util.function.Supplier;
 final class CallSettings {
   static final CallSettings NONE = new CallSettings(null, null, null, null);
 
-  /** Of the whole call, also of a stream. Null: the client's. */
+  /** Timeout of the whole call, also of a stream. Null: the client's. */
   final Duration timeout;
   private final String requestId;
   final String traceparent;
