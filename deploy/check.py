@@ -79,7 +79,7 @@ def listener_faults(pod, container, flags):
         if flag not in flags:
             continue
         mount = mounts.get(flags[flag].rsplit("/", 1)[0], {})
-        # As subPath, a file would not follow its secret.
+        # A file mounted by subPath would not follow its secret.
         if not mount.get("readOnly") or "subPath" in mount or mount["name"] not in secrets:
             yield f"--{flag} is in no secret that is mounted as a folder, read-only"
         elif secrets[mount["name"]].get("defaultMode") != 0o440:

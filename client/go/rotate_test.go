@@ -283,7 +283,7 @@ func TestStreamsWhatTheServerDoesNotTakeAtOnce(t *testing.T) {
 	expectValues(t, q, want, tolerance(DtypeFloat32))
 }
 
-// hushed tells nobody its limits, and takes no message at once.
+// hushed never returns its limits, and accepts no unary message.
 func hushed() *fake {
 	return &fake{
 		info: func(ctx context.Context) (*posencv1.GetServerInfoResponse, error) {

@@ -254,7 +254,7 @@ func TestACallInPlaceIsSentOnceAndItsErrorSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// As two containers of different users share a volume that has an fsGroup.
+// Two containers of different users share a volume with an fsGroup in this way.
 func TestADirectoryThatGivesItsGroupGetsFilesOfTheGroup(t *testing.T) {
 	socket, _, prefix := startSharing(t)
 	directory := t.TempDir()

@@ -27,7 +27,7 @@ const upperSnake = (name) => name.replace(/(?<=[a-z0-9])(?=[A-Z])/g, "_").toUppe
 // Nested types are written with their parent's name: SpanOfMultimodalPositions would be longer than needed.
 const nameOf = (type) => (type.parent === contract ? "" : type.parent.name) + type.name;
 
-// Messages that requests are made of. Fields of all others are always there, as the server fills them in.
+// Messages of requests. All other messages always have all fields, because the server fills them in.
 const asked = new Set();
 const visit = (type) => {
   if (asked.has(type)) return;

@@ -1,5 +1,4 @@
-// What the calls take: the contract's requests, with shorter ways to say where
-// tokens stand and which encoding is meant.
+// Arguments of calls: the contract's requests, with shorter forms of positions and encodings.
 import { checkKeys } from "./channels";
 import { invalid } from "./errors";
 import type {
@@ -23,11 +22,11 @@ import { type Elements, type TensorMessage, Tensor, tensor } from "./tensor";
 /** Position ids: numbers, or a tensor if they have a shape of their own ([B, S], [axes, S]). */
 export type Ids = Tensor | TensorMessage | readonly number[] | Int32Array | BigInt64Array | Float32Array | Float64Array;
 
-/** Where tokens stand. One of them. */
+/** Positions of tokens: exactly one of these. */
 export interface PositionArguments {
   /** Token t of every sequence stands at start + t. */
   start?: number;
-  /** The same with a start for each sequence of the batch. */
+  /** A start for each sequence of the batch. */
   starts?: readonly number[];
   /** One position per token. */
   ids?: Ids;
@@ -48,11 +47,11 @@ export interface ApplyRopeArguments extends Ask<ApplyRopeRequest, "rope" | "posi
 export interface RepositionArguments extends Ask<RepositionRequest, "oldRope" | "newRope" | "movement"> {
   /** The encoding that k was rotated with. */
   oldRope: Rope;
-  /** The encoding that k is to have; the same. */
+  /** The encoding that k shall have; by default the same. */
   newRope?: Rope;
-  /** By how much every token moves. Or `shifts`, or `newPositions` with `oldPositions`. */
+  /** Moves every token by this. Or use `shifts`, or `newPositions` with `oldPositions`. */
   shift?: number;
-  /** By how much each token moves. */
+  /** Moves each token by its own shift. */
   shifts?: Ids;
   oldPositions?: PositionArguments;
   newPositions?: PositionArguments;
@@ -91,7 +90,7 @@ export interface AnalyzeRopeArguments extends Ask<AnalyzeRopeRequest, "rope" | "
 const positionKeys = ["start", "starts", "ids", "packed", "positions"];
 const movementKeys = ["shift", "shifts", "oldPositions", "newPositions", "movement"];
 
-/** Splits what is under these keys off the other arguments. */
+/** Separates these keys from the other arguments. */
 function split(given: object, keys: readonly string[]): [picked: Record<string, unknown>, rest: Record<string, unknown>] {
   const picked: Record<string, unknown> = {};
   const rest: Record<string, unknown> = {};
@@ -104,7 +103,7 @@ function split(given: object, keys: readonly string[]): [picked: Record<string, 
 // Doubles hold every position exactly, whole or fractional.
 function idsTensor(ids: unknown, field: string): unknown {
   if (Array.isArray(ids)) {
-    // Float64Array.from would take null for 0.
+    // Float64Array.from would convert null to 0.
     const wrong = ids.findIndex((id) => typeof id !== "number");
     if (wrong >= 0) throw invalid(`${field}[${wrong}]`, "must be a number");
     return tensor(Float64Array.from(ids));
@@ -122,13 +121,13 @@ function positionsOf(given: Record<string, unknown>, field: string): object | un
   return message;
 }
 
-/** The arguments with `positions` as the contract has it. */
+/** Returns the arguments with the contract's `positions`. */
 export function withPositions(given: object): Record<string, unknown> {
   const [short, rest] = split(given, positionKeys);
   return { ...rest, positions: positionsOf(short, "positions") };
 }
 
-/** The arguments with `movement` as the contract has it. */
+/** Returns the arguments with the contract's `movement`. */
 export function withMovement(given: object): Record<string, unknown> {
   const [short, rest] = split(given, movementKeys);
   const { movement, ...fields } = short;

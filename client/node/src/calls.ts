@@ -1,4 +1,4 @@
-// One call each: its metadata, deadline and end, with one message each way or as a stream.
+// Makes single calls: metadata, deadline and end, with one message each way or as a stream.
 import { randomBytes } from "node:crypto";
 import { Metadata, type CallOptions as GrpcOptions, type ClientDuplexStream } from "@grpc/grpc-js";
 import type protobuf from "protobufjs";
@@ -11,11 +11,11 @@ import { version } from "./version";
 
 /** Options of one call. */
 export interface CallOptions {
-  /** Milliseconds until the whole call ends as DEADLINE_EXCEEDED, if it is a stream too. The client's timeoutMs. */
+  /** Milliseconds until the whole call, also a stream, ends as DEADLINE_EXCEEDED. Default: the client's timeoutMs. */
   timeoutMs?: number;
   /** Ends the call as CANCELLED. */
   signal?: AbortSignal;
-  /** The call's id in the server's log. A random one. */
+  /** The call's id in the server's log. Default: random. */
   requestId?: string;
   /** W3C trace context, which the server passes on. */
   traceparent?: string;
@@ -27,40 +27,40 @@ const callOptions = ["timeoutMs", "signal", "requestId", "traceparent", "onProgr
 
 const service = "/posenc.v1.PositionalEncodingService/";
 
-// The most that protobuf can frame: 2 GiB - 1.
+// The largest message of protobuf: 2 GiB - 1.
 const maxProtoBytes = 2 ** 31 - 1;
 
-// Smaller messages gain nothing from a connection of their own.
+// Smaller messages gain nothing from a separate connection.
 const bulkBytes = 64 << 10;
 
 // The server recommends 4 MiB. With chunks of 1 MiB, grpc-js took a quarter less time for 64 MiB: their buffers are
-// used again while a processor's cache still holds them.
+// reused while they are still in a processor's cache.
 const maxChunkBytes = (1 << 20) - (64 << 10);
 
-// What a message may have beside a chunk: settings, positions, framing.
+// Bytes that a message may have beside a chunk: settings, positions, framing.
 const messageOverhead = 64 << 10;
 
-// Chunks that are sent ahead of their answers: one each is being sent, computed, received and taken.
+// Chunks that are sent ahead of their answers: at a time, one is sent, one is computed, one is received and one is
+// processed.
 const streamWindow = 4;
 
-// Deadline of a stream that is only to make progress. Without any the server
-// would set its own, which is meant for calls that forgot theirs.
+// Deadline of a stream whose only limit is progress. Without a deadline the server would set its default.
 const longestStreamMs = 24 * 3600 * 1000;
 
-// A year. If a deadline is later than the wire can say, grpc-js throws where nobody can catch it.
+// A year. For a deadline beyond the wire's range, grpc-js throws an error that cannot be caught.
 const longestDeadlineMs = 365 * 24 * 3600 * 1000;
 
-// The longest time that a timer of Node's takes.
+// The longest time of Node's timers.
 const longestTimerMs = 2 ** 31 - 1;
 
-// How long a server may take to tell its version, for the text of an error.
+// Longest wait for the server's version, for the text of an error.
 const versionTimeoutMs = 2000;
 
 const identity = (bytes: Buffer) => bytes;
 
 /**
- * The options of a call that may make several requests: whenever it is read, timeoutMs is what remains of the call's own.
- * The client's counts for each request anew.
+ * Returns the options of a call that may make several requests: timeoutMs is the remaining time of the call's own when
+ * it is read. The client's timeout bounds each request.
  */
 export function forRequests(options: CallOptions = {}): CallOptions {
   checkKeys(options, callOptions, "options.");
@@ -94,7 +94,7 @@ export class Calls {
     this.channels = new Channels(target, options, this.maxMessageBytes);
   }
 
-  /** Ends what is under way, and the connections. */
+  /** Ends running calls and the connections. */
   close(): void {
     this.closed = true;
     this.channels.close();
@@ -102,8 +102,8 @@ export class Calls {
   }
 
   /**
-   * The method's answer, decoded. `tensors` names the request's fields that are spliced in. `once`: the call must not be
-   * sent a second time.
+   * Returns the method's decoded answer. `tensors` names the request's tensor fields. `once`: the call must not be sent
+   * a second time.
    */
   async unary(name: string, request: Message, tensors: readonly string[] = [], options: CallOptions = {}, once = false): Promise<protobuf.Message> {
     const { request: type, response } = methodNamed(name);
@@ -133,14 +133,14 @@ export class Calls {
     }
   }
 
-  /** The plain object of a method's answer. */
+  /** Returns the plain object of a method's answer. */
   async plain<T>(name: string, request: Message, options?: CallOptions): Promise<T> {
     return fromMessage(methodNamed(name).response, await this.unary(name, request, [], options)) as T;
   }
 
   /**
-   * The answers of a stream, decoded. The messages go out while answers come in. `oneToOne`: each message has one
-   * answer; a few are sent ahead. `announced` is the size of the largest message, if known.
+   * Yields the decoded answers of a stream. Messages are sent while answers are received. `oneToOne`: each message has
+   * one answer; a few are sent ahead. `announced` is the size of the largest message, if known.
    */
   async *stream(
     name: string,
@@ -150,7 +150,7 @@ export class Calls {
   ): AsyncGenerator<protobuf.Message> {
     const { response } = methodNamed(name);
     const begun = this.begin(options);
-    // The client's timeout is not for the whole: a stream may take as long as it makes progress.
+    // The client's timeout does not bound the whole: a stream may take as long as it makes progress.
     const patienceMs = options.timeoutMs === undefined ? this.timeoutMs : Infinity;
     if (options.timeoutMs === undefined) begun.grpc.deadline = Date.now() + longestStreamMs;
     if (announced !== undefined) begun.metadata.set("posenc-message-bytes", String(announced));
@@ -185,7 +185,7 @@ export class Calls {
     }
   }
 
-  /** Size of a stream's chunks: what the server recommends, or less. Fails only if the deadline passes: the stream would wait for as long again. */
+  /** Returns the size of a stream's chunks: the server's recommendation, or less. Fails only if the deadline passes: the stream would wait for as long again. */
   async chunkBytes(options: CallOptions): Promise<number> {
     if (this.knownChunkBytes !== undefined) return this.knownChunkBytes;
     const { signal, timeoutMs } = options;
@@ -200,7 +200,7 @@ export class Calls {
     return bytes;
   }
 
-  /** Has close() and the caller's signal stop a call, until what this gives is called. */
+  /** Makes close() and the caller's signal stop a call, until the returned function is called. */
   private stoppable(stop: () => void, signal?: AbortSignal): () => void {
     this.underWay.add(stop);
     signal?.addEventListener("abort", stop);
@@ -231,7 +231,7 @@ export class Calls {
     if (this.closed) return new PosencError("the client was closed during the call", { code: "CANCELLED", requestId, cause: error });
     const explained = fromGrpc(error, this.channels.target, requestId);
     if (!(explained instanceof PosencError) || explained.code !== "UNIMPLEMENTED" || name === "GetServerInfo") return explained;
-    // The server has said itself which field it does not know, or why.
+    // The server has already named the field that it does not know, or the reason.
     if (explained.reason !== "") return explained;
     const timeoutMs = Math.min(versionTimeoutMs, options.timeoutMs ?? this.timeoutMs);
     const info = await this.plain<{ version: string }>("GetServerInfo", {}, { signal: options.signal, timeoutMs }).catch(() => undefined);
@@ -273,7 +273,7 @@ class Silence {
 class Writer {
   waiting = 0; // messages without an answer
   private wake = () => {}; // there is an answer
-  private abandon = () => {}; // nobody waits for the write any more
+  private abandon = () => {}; // ends the wait for the write
   private closed = false;
 
   constructor(
@@ -288,7 +288,7 @@ class Writer {
       if (this.closed) return;
       ++this.waiting;
       this.silence.wait();
-      // The next message is made once this one is with the transport.
+      // The next message is made after the transport has taken this one.
       await new Promise<void>((resolve) => {
         this.abandon = resolve;
         this.stream.write(message, () => resolve());

@@ -1,4 +1,4 @@
-// Connections to the server, and what every call shows it.
+// Connections to the server, and the token of every call.
 import fs from "node:fs";
 import path from "node:path";
 import { Client as Connection, credentials, type ChannelCredentials, type ChannelOptions } from "@grpc/grpc-js";
@@ -12,40 +12,40 @@ export interface ClientOptions {
    * any progress. Infinity: no end. 60000.
    */
   timeoutMs?: number;
-  /** Bytes of the largest message, either way. 512 MiB, as the server's. */
+  /** Bytes of the largest message, either way. Default: 512 MiB, like the server's. */
   maxMessageBytes?: number;
   /**
    * Bytes above which applyRope and reposition go as a stream, in chunks, instead of one message. 8 MiB: grpc-js
    * copies a message several times, which costs less if it is small.
    */
   streamAboveBytes?: number;
-  /** Connections for messages of 64 KiB and more, used in turn. 0: they share the one of small messages. 4. */
+  /** Connections for messages of 64 KiB and more, used in turn. 0: they share the one of small messages. Default: 4. */
   bulkChannels?: number;
-  /** gRPC's service config, as JSON text. The published one. */
+  /** gRPC's service config, as JSON text. Default: the published one. */
   serviceConfig?: string;
-  /** TLS, and no connection without it; true trusts what the system trusts. False. */
+  /** Requires TLS; true trusts the system's authorities. Default: false. */
   tls?: boolean | TlsOptions;
-  /** Bearer token that every call shows. Never sent in the clear to another machine. */
+  /** Bearer token of every call. Never sent in the clear to another machine. */
   token?: string;
-  /** A file that holds the token and nothing else. It is read again when it changes. */
+  /** A file that holds only the token. It is read again when it changes. */
   tokenFile?: string;
 }
 
 /** PEM files. */
 export interface TlsOptions {
-  /** Authorities of the server's certificate; the system's. */
+  /** Authorities of the server's certificate. Default: the system's. */
   caFile?: string;
-  /** This client's own certificate, for servers that want one, and its key. Both or none. */
+  /** This client's own certificate, for servers that require one, and its key. Both or none. */
   certFile?: string;
   keyFile?: string;
-  /** Name that the server's certificate must bear; the target's. */
+  /** Name that the server's certificate must have. Default: the target's. */
   serverName?: string;
 }
 
 export const clientOptions = ["timeoutMs", "maxMessageBytes", "streamAboveBytes", "bulkChannels", "serviceConfig", "tls", "token", "tokenFile"];
 const tlsOptions = ["caFile", "certFile", "keyFile", "serverName"];
 
-/** Throws if these are no options, or if there is one that is not known. */
+/** Throws if these are no options, or if one is unknown. */
 export function checkKeys(options: object, known: readonly string[], path = ""): void {
   if (typeof options !== "object" || options === null) throw invalid(path.slice(0, -1) || "options", `must be an object; is ${String(options)}`);
   for (const key of Object.keys(options)) {
@@ -71,8 +71,8 @@ function readPem(option: string, file: string): Buffer {
   }
 }
 
-// Debian and its like, Fedora and its like, Alpine and macOS. Node's own list of
-// authorities is the fallback: it lacks those that the system's owner added.
+// For Debian, Fedora and similar systems, Alpine and macOS. Node's own list of authorities is the fallback: it lacks
+// authorities that the system's owner added.
 const systemAuthorities = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 function tlsCredentials(options: TlsOptions): ChannelCredentials {
@@ -95,8 +95,7 @@ function tlsCredentials(options: TlsOptions): ChannelCredentials {
   }
 }
 
-// Says what is wrong with a target: it has a scheme that is not gRPC's, or a port that no server can have. grpc-js
-// would only say that the name is not known.
+// Refuses schemes that gRPC does not know, and impossible ports. grpc-js would only report an unknown name.
 function checkTarget(target: string): void {
   const scheme = /^https?:\/\//.exec(target)?.[0];
   if (scheme !== undefined) throw invalid("target", `${target}: must be ${target.slice(scheme.length)}, without ${scheme}; the option tls is TLS`);
@@ -114,7 +113,7 @@ function isLoopback(target: string): boolean {
   return addresses.every((address) => /^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$|^::1$/.test(address));
 }
 
-/** Bearer tokens. What a file held before serves while it cannot be read. */
+/** Bearer tokens. The old token stays in use while a file cannot be read. */
 class Token {
   private stamp = "";
 
@@ -132,7 +131,7 @@ class Token {
         this.token = checkToken("tokenFile", fs.readFileSync(this.file, "utf8"));
         this.stamp = this.look();
       } catch {
-        // The next call looks again.
+        // The next call tries again.
       }
     }
     return this.token;
@@ -150,8 +149,8 @@ function checkToken(option: string, text: string): string {
   return token;
 }
 
-// The window is what the server may send ahead of our reading; HTTP/2's 64 KiB
-// would stop it every few microseconds. 16 MiB are what four chunks of a stream take.
+// The server may send this much ahead of our reading; HTTP/2's 64 KiB would stop it every few microseconds. 16 MiB are
+// four of the server's chunks.
 const flowControlWindow = 16 << 20;
 
 export class Channels {
@@ -196,7 +195,7 @@ export class Channels {
       "grpc.max_receive_message_length": maxMessageBytes,
       "grpc.primary_user_agent": `posenc-node/${version}`,
       "grpc-node.flow_control_window": flowControlWindow,
-      // A proxy of the environment would be asked for localhost too, and see the token.
+      // A proxy of the environment would also be used for localhost, and see the token.
       ...(this.token === undefined || withTls ? {} : { "grpc.enable_http_proxy": 0 }),
       // Channels with equal options would share one connection.
       "grpc.use_local_subchannel_pool": 1,
@@ -215,7 +214,7 @@ export class Channels {
     return (this.smallChannel ??= this.open());
   }
 
-  /** For calls that must not be sent a second time: gRPC decides by the channel. */
+  /** For calls that must not be sent a second time: in gRPC, retries are an option of the channel. */
   once(): Connection {
     this.checkOpen();
     return (this.onceChannel ??= this.open({ "grpc.enable_retries": 0 }));

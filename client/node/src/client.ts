@@ -37,31 +37,31 @@ import { checkAllRows, checkNextRows, checkTableMemory, checkTableOut, headsOf, 
 import { allocate, bytesOf, checkMemory, checkOut, kindOf, Tensor, type Wanted } from "./tensor";
 import { frame } from "./wire";
 
-/** Rotated tensors, shaped and typed as those that were sent. */
+/** Rotated tensors, with the shapes and types of the sent ones. */
 export interface Rotated {
   q?: Tensor;
   k?: Tensor;
 }
 
-/** A part of a tensor that is larger than memory, and where its tokens stand. */
+/** A part of a tensor that is larger than memory, and the positions of its tokens. */
 export type ApplyRopeChunk = Pick<ApplyRopeArguments, "q" | "k" | "start" | "starts" | "ids" | "packed" | "positions">;
 export type RepositionChunk = Pick<RepositionArguments, "k" | "shift" | "shifts" | "oldPositions" | "newPositions" | "movement">;
 
 type WantedAnywhere = Omit<Wanted, "out"> & { out?: ArrayBufferView | SharedTensor };
 
-/** Results in shared memory come with their places only, or are written there afterwards. */
+/** Results in shared memory come only as places, or are written there afterwards. */
 function notShared(wanted: Record<string, WantedAnywhere>): Record<string, Wanted> {
   const own = (each: WantedAnywhere) => ({ ...each, out: each.out instanceof SharedTensor ? undefined : each.out, placed: each.out instanceof SharedTensor });
   return Object.fromEntries(Object.entries(wanted).map(([name, each]) => [name, own(each)]));
 }
 
-/** Type and shape of a result that has those of the only tensor of its request. */
+/** Returns the type and shape of a request's only tensor, for its result. */
 function kindOfResult(request: Message, tensors: readonly string[], sized: boolean): Pick<Wanted, "dtype" | "shape"> {
   const tensor = request[tensors[0]] as Message | undefined;
   return sized && tensors.length === 1 && tensor !== undefined ? kindOfTensor(tensor) : {};
 }
 
-/** What JavaScript lets callers leave out. */
+/** Checks an argument that JavaScript lets callers leave out. */
 function checkGiven<Given extends object>(given: Given, name = "arguments"): Given {
   if (typeof given !== "object" || given === null) throw invalid(name, `must be an object; is ${given === null ? "null" : typeof given}`);
   return given;
@@ -78,14 +78,14 @@ async function* checkChunks<Chunk extends object>(chunks: Iterable<Chunk> | Asyn
 const shapeOf = (tensor: unknown) => ((tensor as { shape?: unknown[] } | undefined)?.shape ?? []).map(Number);
 const dtypeOf = (tensor: unknown) => String((tensor as { dtype?: string } | undefined)?.dtype ?? "").toLowerCase().replace(/^dtype_/, "");
 
-/** The server writes a result whatever room there is. */
+/** Checks a place's size and type: the server would write the whole result even to a smaller place. */
 function checkPlace(out: SharedTensor, shape: readonly number[], dtype: string, field: string): void {
   if (JSON.stringify(out.shape) !== JSON.stringify(shape)) throw invalid(field, `has shape ${JSON.stringify(out.shape)}; the result has ${JSON.stringify(shape)}`);
   const wanted = dtype.toLowerCase().replace(/^dtype_/, "");
   if (out.dtype !== wanted) throw invalid(field, `is ${out.dtype}; must be ${wanted}`);
 }
 
-/** An output for what has this tensor's shape and type: found here, before anything is sent. */
+/** Checks an output for a result with this tensor's shape and type, before anything is sent. */
 function checkResult(out: unknown, like: unknown, field: string): void {
   if (out instanceof SharedTensor) checkPlace(out, shapeOf(like), dtypeOf(like), field);
   else if (out !== undefined && like instanceof Tensor) checkOut(out, like.dtype, Number(like.data?.byteLength), field);
@@ -94,7 +94,7 @@ function checkResult(out: unknown, like: unknown, field: string): void {
 const dataOf = (tensor: unknown) => (tensor instanceof Tensor ? tensor.data : undefined);
 
 /**
- * A client of the server, or the servers, at a gRPC target. It connects at the first call. Every call may end with a
+ * A client of one or several servers at a gRPC target. It connects at the first call. Every call may end with a
  * PosencError.
  */
 export class Client {
@@ -111,7 +111,7 @@ export class Client {
   /** Resolves an encoding once, for many short calls. */
   async rope(rope: RopeArgument, options?: CallOptions): Promise<Rope> {
     const resolved = await this.resolveRope({ rope }, options).catch((error) => {
-      // A specification without rotary_dim turns whole heads: only the tensors tell how wide they are.
+      // A specification without rotary_dim rotates whole heads, whose width only the tensors show.
       if (error instanceof PosencError && error.field === "rope.spec.rotary_dim" && error.reason === "FIELD_REQUIRED") return undefined;
       throw error;
     });
@@ -119,14 +119,15 @@ export class Client {
     return new Rope(this, source as RopeArgument, resolved);
   }
 
-  /** Version, instruction set, limits, presets and dtypes. */
+  /** Returns version, instruction set, limits, presets and dtypes. */
   getServerInfo(options?: CallOptions): Promise<GetServerInfoResponse> {
     return this.calls.plain("GetServerInfo", {}, options);
   }
 
   /**
-   * Memory that a server on this host maps too: calls with tensors of it carry no bytes. If the server shares none with
-   * this client, they send the bytes. The file is removed when the region or the client is closed, or the program ends.
+   * Makes memory that a server on this host maps, too: calls with its tensors carry no bytes. If the server shares no
+   * memory with this client, calls send the bytes. The file is removed when the region or the client is closed, or the
+   * program ends.
    */
   async sharedRegion(bytes: number, options: RegionOptions & CallOptions = {}): Promise<SharedRegion> {
     const { name, directory, ...call } = checkGiven(options, "options");
@@ -139,25 +140,25 @@ export class Client {
     return this.calls.plain("ResolveRope", this.request("ResolveRope", { ...given, ...ropes }), options);
   }
 
-  /** Wavelengths, long-term decay and similarity between positions, as numbers for plots. */
+  /** Returns wavelengths, long-term decay and similarity between positions, as numbers for plots. */
   async analyzeRope(given: AnalyzeRopeArguments, options?: CallOptions): Promise<AnalyzeRopeResponse> {
     const ropes = { rope: await ropeSource(checkGiven(given).rope, "rope"), compareWith: await ropeSource(given.compareWith, "compare_with") };
     return this.calls.plain("AnalyzeRope", this.request("AnalyzeRope", { ...given, ...ropes }), options);
   }
 
-  /** Which descriptions of a checkpoint, and which of their readers, disagree, from which distance on, and which key mends it. */
+  /** Returns which descriptions of a checkpoint, and which of their readers, disagree, from which distance on, and which key fixes it. */
   async diagnoseRope(given: DiagnoseRopeRequest, options?: CallOptions): Promise<DiagnoseRopeResponse> {
     return this.calls.plain("DiagnoseRope", this.request("DiagnoseRope", given), options);
   }
 
-  /** Position ids for batches that are packed, padded, split over devices, or mix text and images. */
+  /** Builds position ids for batches that are packed, padded, split over devices, or mix text and images. */
   async buildPositions(given: BuildPositionsRequest, options?: CallOptions): Promise<BuildPositionsResponse> {
     return this.calls.plain("BuildPositions", this.request("BuildPositions", given), options);
   }
 
   /**
-   * Rows of a table. One that is over a limit is asked for again, as a stream. `out` is memory for its tensors; what lies
-   * in a region the server writes itself, if `rope` is resolved or absolute, so that the table's size is known.
+   * Builds rows of a table. A table over a limit is requested again as a stream. `out` is memory for its tensors; the
+   * server itself writes to a region if `rope` is resolved or absolute, so that the table's size is known.
    */
   async buildTable(given: BuildTableArguments, options?: CallOptions): Promise<BuildTableResponse> {
     const { out = {}, ...rest } = checkGiven(given);
@@ -171,13 +172,13 @@ export class Client {
     return this.shared("BuildTable", table, { ...out }, () => tableShape(request) !== undefined, run);
   }
 
-  /** The same, some rows at a time. */
+  /** Builds a table, some rows at a time. */
   async *buildTableStream(given: Omit<BuildTableArguments, "out"> & { rowsPerMessage?: number }, options?: CallOptions): AsyncGenerator<BuildTableStreamResponse> {
     const { rowsPerMessage, ...table } = checkGiven(given);
     yield* this.tableRows({ ...toMessage(methodNamed("BuildTableStream").request, { rowsPerMessage }), table: this.request("BuildTable", await this.tableFields(table)) }, options);
   }
 
-  /** An attention bias for a range of queries and keys, [heads, queryLength, keyLength]. */
+  /** Builds an attention bias for a range of queries and keys, [heads, queryLength, keyLength]. */
   async buildBias(given: BuildBiasRequest, options?: CallOptions): Promise<Tensor> {
     let whole: Tensor | undefined;
     let done = 0; // bytes
@@ -209,7 +210,7 @@ export class Client {
     return whole;
   }
 
-  /** The same, tile by tile, in row-major order of the matrix. */
+  /** Builds a bias tile by tile, in row-major order of the matrix. */
   async *buildBiasTiles(given: BuildBiasRequest, options?: CallOptions): AsyncGenerator<BuildBiasResponse> {
     const { request, response } = methodNamed("BuildBias");
     const asked = frame(request, this.request("BuildBias", given), []);
@@ -218,7 +219,7 @@ export class Client {
     }
   }
 
-  /** Rotates q, k or both: [B, S, H, D] in the order of `layout`, or [T, H, D]. Large ones go as a stream. */
+  /** Rotates q, k or both: [B, S, H, D] in the order of `layout`, or [T, H, D]. Large tensors go as a stream. */
   async applyRope(given: ApplyRopeArguments, options: CallOptions = {}): Promise<Rotated> {
     const { out = {}, ...rest } = checkGiven(given);
     if (out === null || typeof out !== "object") throw invalid("out", "must be an object with q, k or both");
@@ -234,7 +235,7 @@ export class Client {
     return this.rotate(applyRope, asked, wanted, options);
   }
 
-  /** The same for tensors larger than memory: chunks in, their results out, in order. */
+  /** Rotates tensors larger than memory: takes chunks, and yields their results in order. */
   applyRopeStream(
     settings: Pick<ApplyRopeArguments, "rope" | "layout" | "direction" | "queryScale" | "saturation">,
     chunks: Iterable<ApplyRopeChunk> | AsyncIterable<ApplyRopeChunk>,
@@ -252,7 +253,7 @@ export class Client {
     return (await this.rotate(reposition, { ...withMovement(rest), ...ropes }, wanted, options)).k as Tensor;
   }
 
-  /** The same for caches larger than memory. */
+  /** Repositions caches larger than memory. */
   repositionStream(
     settings: Pick<RepositionArguments, "oldRope" | "newRope" | "layout" | "saturation">,
     chunks: Iterable<RepositionChunk> | AsyncIterable<RepositionChunk>,
@@ -269,13 +270,13 @@ export class Client {
   /** Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. */
   async addEncoding(given: AddEncodingArguments, options?: CallOptions): Promise<Tensor> {
     const { out, ...rest } = checkGiven(given);
-    // How large a concatenation is, only the server knows: that comes as bytes.
+    // Only the server knows the size of a concatenation, so it comes as bytes.
     const sized = !/^(combination_)?concatenate$|^3$/i.test(String(given.combination));
     if (sized) checkResult(out, given.x, "x_output");
     return this.tensorCall("AddEncoding", withPositions(rest), ["x"], "x", { out, like: dataOf(given.x), name: "x_output" }, options, sized);
   }
 
-  /** Attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by sqrt(D). */
+  /** Computes attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by sqrt(D). */
   async scoreRelative(given: ScoreRelativeArguments, options?: CallOptions): Promise<Tensor> {
     const { out, ...rest } = checkGiven(given);
     if (out instanceof SharedTensor) {
@@ -293,7 +294,7 @@ export class Client {
     return this.tensorCall("ConvertPairing", rest, ["weight"], "weight", { out, like: dataOf(given.weight), name: "weight_output" }, options);
   }
 
-  /** Ends the connections; calls under way, and later ones, are CANCELLED. Not needed before a program ends. */
+  /** Ends the connections; running calls, and later ones, are CANCELLED. Not needed before a program ends. */
   close(): void {
     this.regions.close();
     this.calls.close();
@@ -317,7 +318,7 @@ export class Client {
       checkPresent(table, names);
       return table;
     } catch (error) {
-      // What goes to shared memory is no large answer.
+      // An answer is small if its tensors go to shared memory.
       const placed = request.cosOutput ?? request.sinOutput ?? request.tableOutput;
       if (!isTooLarge(error) || placed !== undefined) throw error;
       return this.tableInRows(request, wanted, options);
@@ -341,7 +342,7 @@ export class Client {
         messages.push(message);
       }
     } catch (error) {
-      throw outside("table", error); // the caller has written no message `table`
+      throw outside("table", error); // callers do not know the message `table`
     }
     checkAllRows(table, messages);
     const result: BuildTableResponse = { amplitude: messages[0]?.amplitude ?? 1 };
@@ -395,7 +396,7 @@ export class Client {
     return answer[result] as Tensor;
   }
 
-  /** Makes a call with places of shared memory, or with bytes if there are none, or if the server takes none. */
+  /** Makes a call with places of shared memory, or with bytes if it has none or the server accepts none. */
   private async shared<Answer extends object>(
     name: string,
     given: Record<string, unknown>,

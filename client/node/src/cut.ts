@@ -1,8 +1,7 @@
 // Cuts a tensor of heads, and the positions of its tokens, into parts that go
-// through a stream one by one, each as if it were a request of its own.
-//
-// A part is a run of memory. So a tensor is cut along its outermost dimension,
-// and along inner ones only if one step of the outer is too large already:
+// through a stream one by one, each like a separate request.
+// A part is contiguous memory. So a tensor is cut along its outermost dimension, and along inner ones only if one step
+// of the outer is too large:
 //
 //   bshd, [2, 3, H, D], at most 2 tokens a part
 //
@@ -11,18 +10,16 @@
 //     | t0 | t1 | t2 |      | t0 | t1 | t2 |      memory goes on to the right
 //     +----+----+----+      +----+----+----+
 //      \_ part 0_/ \_1/       \_ part 2_/ \_3/
-//
-// Every token is rotated by its own position only, so positions are cut along:
-// part 1 starts at the position of t2.
-//
-// What does not fit together (shape and layout, tensor and positions) is not
-// cut: the functions return undefined, and the server says what is wrong.
+// Every token is rotated only by its own position, so positions are cut in the same way: part 1 starts at the position
+// of t2.
+// If shape and layout, or tensor and positions, do not fit together, the functions return undefined, and the server
+// reports the mistake.
 import { typeNamed, type Message } from "./schema";
 
 type Axis = "batch" | "token" | "head" | "channel";
 type Range = readonly [begin: number, end: number];
 
-/** Sequences, tokens and heads of a part, and where it is in the tensor. */
+/** Sequences, tokens and heads of a part, and its place in the tensor. */
 export interface Part {
   ranges: Record<Axis, Range>;
   shape: number[];
@@ -74,8 +71,8 @@ export function extentsOf(tensor: Message, layout: unknown): Extents | undefined
 }
 
 /**
- * Parts in the order of memory, of at most `maxBytes` if that is possible. `wholeHeads` keeps all heads together in
- * every layout, as frequencies that differ by head need it.
+ * Returns parts in memory order, of at most `maxBytes` if possible. `wholeHeads` keeps all heads together in every
+ * layout, for frequencies that differ by head.
  */
 export function cutTensor(tensor: Message, layout: unknown, wholeHeads: boolean, maxBytes: number): Part[] | undefined {
   const extents = extentsOf(tensor, layout);
@@ -86,8 +83,7 @@ export function cutTensor(tensor: Message, layout: unknown, wholeHeads: boolean,
   const shape = shapeOf(tensor);
   const step = shape.map((_, i) => shape.slice(i + 1).reduce((product, extent) => product * extent, sizeOf(tensor)));
 
-  // Parts are runs along one axis: the outermost whose steps are small enough,
-  // or else the last that may be cut.
+  // Cuts along one axis: the outermost whose steps are small enough, or else the last that may be cut.
   let cut = 0;
   while (cut + 1 < cuttable && step[cut] > maxBytes) ++cut;
   const run = Math.max(1, Math.floor(maxBytes / step[cut]));
@@ -118,7 +114,7 @@ export function cutTensor(tensor: Message, layout: unknown, wholeHeads: boolean,
   return parts;
 }
 
-/** Whether ids may be [B, S] or [axes, S]: only the encoding tells whether it has several axes. */
+/** Returns whether ids may be [B, S] or [axes, S]: only the encoding shows whether it has several axes. */
 export function needAxes(ids: Message | undefined, layout: unknown, extents: Extents): boolean {
   const shape = ids === undefined ? [] : shapeOf(ids);
   return enumName("Layout", layout) !== "LAYOUT_THD" && shape.length === 2 && shape[0] === extents.batch && extents.batch > 1;
@@ -129,7 +125,7 @@ export function cutIds(ids: Message, layout: unknown, extents: Extents, severalA
   const packed = enumName("Layout", layout) === "LAYOUT_THD";
   const shape = shapeOf(ids);
   const rank = shape.length;
-  // The rank and the first extent tell whether there are axes, but for needAxes().
+  // The rank and the first extent show whether ids have axes, except if needAxes().
   const withAxes = severalAxes || rank === (packed ? 2 : 3) || (rank === 2 && !packed && shape[0] !== extents.batch);
   const axes = withAxes && rank > 0 ? shape[0] : 1;
   const inner = shape.slice(withAxes ? 1 : 0);
@@ -158,8 +154,8 @@ export function cutIds(ids: Message, layout: unknown, extents: Extents, severalA
   return cut;
 }
 
-// A packed batch is cut between any two tokens. The sequences that a part
-// covers, whole or in part, become its sequences, each with a start of its own.
+// Cuts a packed batch between any two tokens. The sequences that a part covers, wholly or partly, become its sequences,
+// each with its own start.
 function cutPacked(packed: Message, extents: Extents, part: Part): Message | undefined {
   const bounds = numbers(packed.cuSeqlens);
   const starts = numbers(packed.starts);
@@ -179,7 +175,7 @@ function cutPacked(packed: Message, extents: Extents, part: Part): Message | und
   return { packed: cut };
 }
 
-/** The positions of a part's tokens. Missing ones stay missing: the server says so. */
+/** Returns the positions of a part's tokens. Missing positions stay missing: the server reports them. */
 export function cutPositions(positions: Message | undefined, layout: unknown, extents: Extents, severalAxes: boolean, part: Part): Message | undefined {
   if (positions === undefined) return {};
   const later = (position: unknown) => Number(position) + part.ranges.token[0];

@@ -8,15 +8,15 @@ export interface PosencErrorFields {
   cause?: unknown;
 }
 
-/** What every call ends with that does not succeed. */
+/** The error of every failed call. */
 export class PosencError extends Error {
   /** gRPC's name of the status: "INVALID_ARGUMENT", "UNAVAILABLE". */
   readonly code: string;
-  /** What to branch on: an ErrorReason of the contract, "FIELD_REQUIRED"; "" if the error has none. */
+  /** An ErrorReason of the contract, such as "FIELD_REQUIRED": branch on it. "" if the error has none. */
   readonly reason: string;
-  /** The field at fault in the contract's spelling, "rope.spec.rotary_dim"; "" if none is. */
+  /** The field at fault in the contract's spelling, such as "rope.spec.rotary_dim", or "". */
   readonly field: string;
-  /** Facts that go with the reason, such as limitBytes. */
+  /** Facts of the reason, such as limitBytes. */
   readonly metadata: Record<string, string>;
   /** Every field that the server found wrong. */
   readonly violations: { field: string; description: string }[];
@@ -35,7 +35,7 @@ export class PosencError extends Error {
   }
 }
 
-/** The same error with fields named from inside the message at `path`: `table.rows` becomes `rows`. */
+/** Returns the same error with fields relative to the message at `path`: `table.rows` becomes `rows`. */
 export function outside(path: string, error: unknown): unknown {
   if (!(error instanceof PosencError) || !error.field.startsWith(`${path}.`)) return error;
   const short = (text: string) => ` ${text}`.replaceAll(` ${path}.`, " ").slice(1);
@@ -46,7 +46,7 @@ export function outside(path: string, error: unknown): unknown {
   return new PosencError(short(error.message), { code, reason, field, metadata, violations, requestId, cause });
 }
 
-/** An error that the client finds itself, in the form of the server's. */
+/** Returns an error of the client itself, in the form of the server's. */
 export function invalid(field: string, fact: string, reason = "FIELD_INVALID"): PosencError {
   return new PosencError(`${field}: ${fact}`, { code: "INVALID_ARGUMENT", reason, field, metadata: { field } });
 }

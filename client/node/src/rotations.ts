@@ -1,5 +1,4 @@
-// ApplyRope and Reposition: in one message, or in chunks that go through a
-// stream, positions cut along with the tensors.
+// ApplyRope and Reposition, in one message, or in chunks that go through a stream; positions are cut like the tensors.
 import type protobuf from "protobufjs";
 import type { Calls, CallOptions } from "./calls";
 import { cutIds, cutPositions, cutTensor, extentsOf, type Extents, needAxes, type Part } from "./cut";
@@ -64,8 +63,8 @@ export async function rotate(calls: Calls, rpc: Rotation, request: Message, want
     checkPresent(result, names);
     return result;
   } catch (error) {
-    // The server's limit may be lower than ours. What is no larger than a chunk would only be refused again; if the
-    // server does not tell how large they are, the first error says more.
+    // The server's limit may be lower than ours. A message no larger than a chunk would only be refused again. If the
+    // server does not tell the size of chunks, the first error says more.
     if (!isTooLarge(error) || size > calls.maxMessageBytes) throw error;
     if (size <= (await calls.chunkBytes(options).catch(() => Infinity))) throw error;
     const chunks = await cutRequest(calls, rpc, request, options);
@@ -104,7 +103,7 @@ async function cutRequest(calls: Calls, rpc: Rotation, request: Message, options
 
   const chunks: Chunk[] = [];
   let severalAxes: boolean | undefined;
-  // Each tensor is cut by itself, the first one first: q and k may differ in heads, so that equal amounts of memory
+  // Cuts each tensor separately and in order: q and k may have different numbers of heads, so equal amounts of memory
   // hold different tokens.
   for (const name of rpc.tensors) {
     const tensor = request[name] as Message | undefined;

@@ -1,4 +1,4 @@
-// Plain objects to messages and back, along the contract's descriptors.
+// Converts plain objects to messages and back, by the contract's descriptors.
 //
 // protobufjs leaves out keys that it does not know. Here they are errors: a
 // mistyped `layot` must not become a request without a layout.
@@ -66,7 +66,7 @@ function toField(field: protobuf.Field, value: unknown, path: string): unknown {
   if (field.resolvedType instanceof protobuf.Type) return toMessage(field.resolvedType, value, path);
   switch (field.type) {
     case "double":
-      // JSON has no other way to write the numbers that are none.
+      // JSON writes non-finite numbers as text.
       if (value === "NaN" || value === "Infinity" || value === "-Infinity") return Number(value);
       if (typeof value !== "number") throw invalid(path, "must be a number");
       return value;
@@ -155,7 +155,7 @@ export function toTensor(message: protobuf.Message, wanted: Wanted = {}, field =
   return new Tensor(elements, shape.map(Number), name);
 }
 
-/** Throws unless a tensor of an answer has all of its bytes, and is of the type and shape that were asked for. */
+/** Throws unless a tensor of an answer has all of its bytes, and the requested type and shape. */
 export function checkAnswer(field: string, dtype: Dtype, shape: readonly number[], bytes: number, { dtype: wantedType = dtype, shape: wantedShape = shape, placed }: Wanted): void {
   const size = shape.reduce((product, extent) => product * extent, elementBytes(dtype) ?? NaN);
   const counts = shape.every((extent) => extent >= 0) && !Number.isNaN(size);
@@ -166,7 +166,7 @@ export function checkAnswer(field: string, dtype: Dtype, shape: readonly number[
 
 const sameShape = (one: readonly number[], other: readonly number[]) => one.length === other.length && one.every((extent, i) => extent === Number(other[i]));
 
-/** A message that came; what is none is one error, whatever the parser makes of it. */
+/** Decodes a received message; every error of the parser becomes the same error. */
 export function decoded(type: protobuf.Type, bytes: Uint8Array): protobuf.Message {
   try {
     return type.decode(bytes);
@@ -182,7 +182,7 @@ export function checkPresent(answer: object, names: readonly string[]): void {
   }
 }
 
-/** A number that only a newer contract has is its own name. */
+/** Returns a dtype's name; a number from a newer contract is its own name. */
 export function dtypeName(dtype: number): Dtype {
   const name = root.lookupEnum("posenc.v1.Dtype").valuesById[dtype] ?? `DTYPE_${dtype}`;
   return name.slice("DTYPE_".length).toLowerCase() as Dtype;

@@ -1,7 +1,6 @@
-// Memory that client and server both map: calls carry the place of a tensor, and no bytes of it.
-//
-// Node cannot map files. So a region's tensors are written and read here, which costs one copy each way, where a call
-// over a socket costs six and the wire.
+// Memory that client and server share: calls carry only the place of a tensor.
+// Node cannot map files, so this code writes and reads a region's tensors, with one copy each way; a call over a socket
+// costs six and the wire.
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
@@ -10,9 +9,9 @@ import type { SharedMemoryInfo } from "./messages";
 import { allocate, bytesOf, type Dtype, type Elements, elementBytes, kindFor, Tensor } from "./tensor";
 
 export interface RegionOptions {
-  /** Name of the file. The server's prefix and something random. */
+  /** Name of the file. Default: the server's prefix and random digits. */
   name?: string;
-  /** The server's directory as this process sees it, if it is another. */
+  /** This process's path of the server's directory, if it differs. */
   directory?: string;
 }
 
@@ -61,7 +60,7 @@ export class SharedRegion {
     return new SharedTensor(this, shape, dtype, offset);
   }
 
-  /** Removes the file. No call with its tensors may be under way. */
+  /** Removes the file. No call with its tensors may be running. */
   close(): void {
     if (!this.open) return;
     this.open = false;
@@ -89,7 +88,7 @@ export class SharedRegion {
   }
 }
 
-/** A tensor that lies in a SharedRegion. Results there are these, where others are a Tensor. */
+/** A tensor in a SharedRegion. Results in a region are SharedTensors, others are Tensors. */
 export class SharedTensor {
   constructor(
     readonly region: SharedRegion,
@@ -125,7 +124,7 @@ export class SharedTensor {
     return elements;
   }
 
-  /** The same in memory of this process. */
+  /** Returns a copy as a Tensor in memory of this process. */
   copy(): Tensor {
     return new Tensor(this.read(), this.shape, this.dtype);
   }
@@ -153,7 +152,7 @@ export class Regions {
 
 type Given = Record<string, unknown>;
 
-/** A call with tensors in regions: its request with places, or with bytes, and what becomes of its result. */
+/** A call with tensors in regions: its request with places or with bytes, and its result. */
 export class SharedCall {
   private constructor(
     private readonly given: Given,
@@ -207,7 +206,7 @@ export class SharedCall {
     // An older server does not know the fields.
     const refused = ["SHARED_MEMORY_UNAVAILABLE", "FIELD_UNKNOWN"].includes(error.reason);
     if (refused && ["UNIMPLEMENTED", "PERMISSION_DENIED"].includes(error.code)) return undefined;
-    // After these the server has written nothing. It turned the call away before.
+    // By these errors the server refuses a call before it writes anything.
     const untouched = ["INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED"];
     if (this.inPlace.length > 0 && !untouched.includes(error.code)) {
       error.message += `; ${this.inPlace.join(" and ")} may have been rotated by then, in part or whole: write it anew`;
@@ -220,7 +219,7 @@ export class SharedCall {
   }
 }
 
-// The most that one read or write moves on Linux is a page less than 2 GiB.
+// On Linux one read or write moves at most a page less than 2 GiB.
 const mostAtOnce = 1 << 30;
 
 function move(bytes: number, done: string, step: (from: number, length: number) => number): void {
@@ -243,12 +242,12 @@ function newFile(file: string, bytes: number): number {
     throw invalid("directory", `${message}; must be the server's, as this process sees it`);
   }
   try {
-    // A full file system shows here, and not when the server writes.
+    // A full file system fails here, and not when the server writes.
     const zeros = new Uint8Array(Math.min(bytes, 1 << 20));
     for (let at = 0; at < bytes; at += zeros.length) fs.writeSync(handle, zeros, 0, Math.min(zeros.length, bytes - at), at);
-    // What is made in such a directory belongs to its group, as in a volume that has an fsGroup.
+    // Files in such a directory belong to its group, for example in a volume with an fsGroup.
     if (fs.statSync(path.dirname(file)).mode & 0o2000) fs.fchmodSync(handle, 0o660);
-    // Where it is short of room, a write may end early without an error.
+    // On a nearly full file system a write may end early without an error.
     if (fs.fstatSync(handle).size !== bytes) throw new Error("no space left");
   } catch (error) {
     fs.closeSync(handle);

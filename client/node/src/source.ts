@@ -4,9 +4,9 @@ import type { RopeSource, RopeSpec } from "./messages";
 import { typeNamed } from "./schema";
 
 /**
- * Which rotary encoding: a preset's name, a model's config.json by its path or its content, or a specification. The
- * first three may have the contract's RopeSource.profile, profileVersion, part, layerType, layerIndex and sequenceLength
- * beside them.
+ * A rotary encoding: a preset's name, a model's config.json by its path or its content, or a specification. The first
+ * three may also have the contract's RopeSource.profile, profileVersion, part, layerType, layerIndex and
+ * sequenceLength.
  */
 export type Rope =
   | string
@@ -14,7 +14,7 @@ export type Rope =
   | RopeSource
   | (Omit<RopeSource, "configJson"> & ({ configFile: string } | { config: object }));
 
-/** The contract's RopeSource. Files are read here. */
+/** Returns the contract's RopeSource. Reads files. */
 export async function ropeSource(rope: Rope | undefined, field: string): Promise<object | undefined> {
   if (rope === undefined || rope === null) return undefined;
   if (typeof rope === "string") return { preset: rope };

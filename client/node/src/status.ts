@@ -4,7 +4,7 @@ import { typeNamed } from "./schema";
 
 const detailTypes = "type.googleapis.com/google.rpc.";
 
-// The messages of posenc/rpc/status.proto, as far as they are read.
+// The parts of posenc/rpc/status.proto's messages that are read.
 interface Status {
   details: { type_url: string; value: Uint8Array }[];
 }
@@ -28,7 +28,7 @@ function detailsOf(metadata: Metadata): Partial<PosencErrorFields> {
   try {
     read(bytes, fields);
   } catch {
-    // Details that cannot be read are none: the error itself says more.
+    // Unreadable details are ignored: the error itself says more.
   }
   return fields;
 }
@@ -47,13 +47,13 @@ function read(bytes: Uint8Array, fields: Partial<PosencErrorFields>): void {
   }
 }
 
-/** Turns what grpc-js throws into ours; anything else stays as it is. */
+/** Converts an error of grpc-js to PosencError; other values do not change. */
 export function fromGrpc(error: unknown, target: string, requestId: string): unknown {
   if (error instanceof PosencError || !(error instanceof Error) || !("code" in error) || !("details" in error)) return error;
   const { code, details, metadata } = error as ServiceError;
   let text = details;
   const fields = metadata instanceof Metadata ? detailsOf(metadata) : {};
-  // The server is away, or too slow: say where it was looked for.
+  // No server answered, or it was too slow: name the target.
   const silent = code === codes.UNAVAILABLE || code === codes.DEADLINE_EXCEEDED;
   if (silent && !fields.reason) text = text.replace(/\s*Resolution note:\s*$/, "");
   if (silent && !fields.reason && !text.includes(target)) text += `; the target is ${target}`;

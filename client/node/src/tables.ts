@@ -1,4 +1,4 @@
-// The tensors of a table: which there are, where they go, and how they are put together of a stream's rows.
+// The tensors of a table, the memory for them, and how to join them from a stream's rows.
 import { checkKeys } from "./channels";
 import { invalid, PosencError } from "./errors";
 import type { BuildTableStreamResponse } from "./messages";
@@ -6,7 +6,7 @@ import { checkPresent, dtypeName, type Message } from "./schema";
 import { SharedTensor } from "./shared";
 import { allocate, bytesOf, checkMemory, type Dtype, type Elements, kindOf, received, Tensor, type Wanted } from "./tensor";
 
-/** Memory for a table: cos and sin, or the one table of an absolute encoding or of the layout "complex". */
+/** Memory for a table: cos and sin, or the single table of an absolute encoding or of the layout "complex". */
 export interface TableOut {
   cos?: Elements | SharedTensor;
   sin?: Elements | SharedTensor;
@@ -36,12 +36,12 @@ function rowsOf(request: Message): number {
   if (ends !== undefined && ends.length > 0) return lastOf(ends);
   const grid = at(request, "absolute", "sincosGrid") as Message | undefined;
   if (grid === undefined) return Number(request.rows ?? 0);
-  // A grid has a row for every cell, and room for special tokens before them.
+  // A grid has a row for every cell, after the rows of special tokens.
   const cells = ((grid.extents as unknown[] | undefined) ?? []).reduce((product: number, each) => product * Number(each), 1);
   return cells + Number(grid.leadingZeroRows ?? 0);
 }
 
-/** The shape of each tensor; undefined if only the server knows it, as of presets, configurations, and what it will refuse. */
+/** Returns the shape of each tensor; undefined if only the server knows it: for presets, configurations, and requests that it will refuse. */
 export function tableShape(request: Message): number[] | undefined {
   const [rows, heads, layout] = [rowsOf(request), headsOf(request), Number(request.layout ?? 0)];
   const rotary = extent(request, "rope", "spec", "rotaryDim");
@@ -68,7 +68,7 @@ function rowsIn(request: Message, messages: readonly BuildTableStreamResponse[])
   return messages.reduce((sum, message) => sum + message[tableNames(request)[0]]!.shape[rowAxis(request)], 0);
 }
 
-/** Throws unless a stream's next rows follow those before, in the same types and shapes. */
+/** Throws unless a stream's next rows follow the rows before, with the same types and shapes. */
 export function checkNextRows(request: Message, before: readonly BuildTableStreamResponse[], next: BuildTableStreamResponse): void {
   const row = rowsIn(request, before);
   const axis = rowAxis(request);
@@ -113,7 +113,7 @@ export function checkTableMemory(request: Message, first: BuildTableStreamRespon
   const axis = headsOf(request) > 0 ? 1 : 0;
   const sizes = tableNames(request).map((name) => {
     const part = first[name];
-    // A part without rows, which no posencd sends, tells nothing.
+    // A part without rows, which no posencd sends, has no size.
     if (part === undefined || !(part.shape[axis] > 0)) return 0;
     return (part.data.byteLength / part.shape[axis]) * rowsOf(request);
   });

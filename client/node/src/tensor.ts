@@ -10,7 +10,7 @@ export type Dtype = "float32" | "float16" | "bfloat16" | "float64" | "int32" | "
  */
 export type Elements = Float32Array | Float64Array | Uint16Array | Int32Array | BigInt64Array | Uint8Array;
 
-/** A tensor as the contract's JSON has it, for small inputs that are written by hand. */
+/** A tensor in the contract's JSON, for small inputs that are written by hand. */
 export interface TensorMessage {
   dtype?: Dtype | `DTYPE_${Uppercase<Dtype>}`;
   shape?: (number | bigint)[];
@@ -86,7 +86,7 @@ export function bytesOf(elements: ArrayBufferView): Uint8Array {
   return new Uint8Array(elements.buffer, elements.byteOffset, elements.byteLength);
 }
 
-/** Refuses a result that is more than the machine's memory, or than a buffer of Node's can be. */
+/** Refuses a result larger than the machine's memory, or than Node's largest buffer. */
 export function checkMemory(bytes: number, largest = bytes): void {
   const memory = os.totalmem();
   if (bytes <= memory && largest <= constants.MAX_LENGTH) return;
@@ -94,13 +94,13 @@ export function checkMemory(bytes: number, largest = bytes): void {
   throw new PosencError(`the result has ${bytes} bytes, and ${room}; ask for less, or take it in parts`, { code: "RESOURCE_EXHAUSTED" });
 }
 
-/** Elements of fresh memory that is not cleared: whoever asks for it overwrites all of it. */
+/** Returns elements of fresh memory that is not cleared: the caller overwrites all of it. */
 export function allocate(kind: Kind, bytes: number): Elements {
   const memory = Buffer.allocUnsafeSlow(bytes);
   return new kind(memory.buffer, memory.byteOffset, bytes / kind.BYTES_PER_ELEMENT);
 }
 
-/** Where a result goes: to memory of the caller's, or to elements of the same kind as the input's. */
+/** The memory for a result: the caller's, or new elements of the same kind as the input's. */
 export interface Wanted {
   out?: ArrayBufferView;
   like?: ArrayBufferView;
@@ -110,7 +110,7 @@ export interface Wanted {
   placed?: boolean; // the server writes it to shared memory
 }
 
-/** The elements of a received tensor. Copies at most once: to `out`, or if they are not aligned. */
+/** Returns the elements of a received tensor. Copies at most once: to `out`, or if they are not aligned. */
 export function received(bytes: Uint8Array, dtype: Dtype, wanted: Wanted): Elements {
   if (wanted.out !== undefined) {
     checkOut(wanted.out, dtype, bytes.byteLength, wanted.name ?? "out");

@@ -1,6 +1,5 @@
-// Messages with tensors, put together by hand: protobufjs would copy a tensor
-// twice, into its writer and out of it. Received messages need no such care, as
-// protobufjs leaves their bytes where they are.
+// Encodes messages with tensors by hand: protobufjs would copy a tensor twice, into its writer and out of it. Received
+// messages need no such code, because protobufjs does not copy their bytes.
 //
 //   head                        | tag, length | dtype, shape, tag, length | data
 //   all fields but the tensors    of a tensor, the highest of the message, and its elements, borrowed
@@ -8,7 +7,7 @@ import fs from "node:fs";
 import type protobuf from "protobufjs";
 import type { Message } from "./schema";
 
-/** A message that is written out when gRPC asks for it. */
+/** A message that is serialized when gRPC asks for it. */
 export interface Frame {
   pieces: Uint8Array[];
   size: number;
@@ -49,8 +48,8 @@ export function join({ pieces, size }: Frame): Buffer {
 }
 
 /**
- * The message for grpc-js, which puts it behind a head of five bytes in a buffer of its own: it asks for the length and
- * has the message copy itself there (compression-filter.js). So the pieces need not be joined first.
+ * Returns the message for grpc-js, which puts it behind a head of five bytes in its own buffer: it asks for the length
+ * and lets the message copy itself there (compression-filter.js). So the pieces need not be joined first.
  */
 export function copied({ pieces, size }: Frame): Buffer {
   const message = {
@@ -66,7 +65,7 @@ export function copied({ pieces, size }: Frame): Buffer {
   return message as unknown as Buffer;
 }
 
-/** What a version of grpc-js is given. Nothing promises how later ones take a message: they get it in one piece. */
+/** Returns the serializer for a version of grpc-js. Later versions, whose behaviour is unknown, get a message in one piece. */
 export function serializerFor(grpcVersion: string): (frame: Frame) => Buffer {
   const [major, minor] = grpcVersion.split(".").map(Number);
   return major === 1 && minor === 14 ? copied : join;

@@ -1,4 +1,4 @@
-"""What the pictures draw are the numbers of the formulas."""
+"""The pictures draw the numbers of the formulas."""
 
 import matplotlib
 import numpy

@@ -88,7 +88,7 @@ def test_parts_of_a_view_are_named_by_their_place(client, q, monkeypatch):
         view[:] = q
         client.reposition(view[1:], rope=SPEC, shift=3, layout="bshd", out=view[1:])
         assert sent.last(messages.RepositionRequest)[0].k_output.offset == BYTES // 2
-        # What is not contiguous is copied, and goes as bytes.
+        # A view that is not contiguous is copied, and sent as bytes.
         client.apply_rope(view[:, ::2], rope=SPEC, positions=0, layout="bshd")
         assert sent.last(messages.ApplyRopeRequest)[0].q.shared is None
     assert (view[0] == q[0]).all()
@@ -235,7 +235,7 @@ def test_a_file_that_is_gone_or_cut_is_an_error_that_names_the_tensor(client, q)
         assert error.value.reason == "SHARED_MEMORY_UNAVAILABLE" and error.value.field.startswith("q.shared")
 
 
-# As two containers of different users share a volume that has an fsGroup.
+# Two containers of different users share a volume with an fsGroup in this way.
 def test_a_directory_that_gives_its_group_gets_files_of_the_group(shared_server, tmp_path):
     tmp_path.chmod(0o2770)
     with posenc.Client(shared_server.socket) as client:

@@ -1,4 +1,4 @@
-//! How a call is made: deadline, headers, attempts.
+//! Makes a call: deadline, headers, attempts.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,33 +20,33 @@ use crate::slot::Slot;
 use crate::token::Bearer;
 use crate::{retry, v1};
 
-/// Smaller messages gain nothing from a connection of their own.
+/// Smaller messages gain nothing from a separate connection.
 const BULK_BYTES: usize = 64 << 10;
 
-/// Messages of a stream that are sent ahead of their answers: one each is being sent, computed, received and taken.
+/// Messages of a stream that are sent ahead of their answers: at a time, one is sent, one is computed, one is received
+/// and one is processed.
 const WINDOW: usize = 4;
 
-/// Deadline of a stream that is only to make progress. Without any the server would set its own, which is meant for
-/// calls that forgot theirs.
+/// Deadline of a stream whose only limit is progress. Without a deadline the server would set its default.
 const LONGEST_STREAM: Duration = Duration::from_secs(24 * 3600);
 
-/// The clock ends some day; a timeout of "forever" must not overflow it.
+/// A longer timeout could overflow the clock.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Size of a chunk if the server recommends none.
+/// Default size of a chunk.
 const CHUNK_BYTES: usize = (4 << 20) - (64 << 10);
 
-/// What a message may have beside a chunk: settings, positions, framing.
+/// Bytes that a message may have beside a chunk: settings, positions, framing.
 pub(crate) const MESSAGE_OVERHEAD: usize = 64 << 10;
 
-/// The longest that a failed call waits to learn the server's version, for its error's text.
+/// Longest wait of a failed call for the server's version, for the error's text.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Shared {
     channels: Channels,
     bearer: Option<Bearer>,
     options: Options,
-    /// 0: the server has not told.
+    /// 0: not known yet.
     chunk_bytes: AtomicUsize,
 }
 
@@ -55,11 +55,11 @@ pub(crate) struct Shared {
 pub(crate) struct Calls {
     shared: Arc<Shared>,
     pub options: CallOptions,
-    /// When all requests of a call with a timeout of its own must have ended.
+    /// End of all requests of a call with its own timeout.
     deadline: Option<Instant>,
 }
 
-/// When a call ends at the latest, and how long it may stand still.
+/// The deadline of a call, and the longest time without progress.
 #[derive(Clone, Copy)]
 struct Patience {
     deadline: Instant,
@@ -87,7 +87,7 @@ impl Patience {
     }
 }
 
-/// What stays the same in all attempts.
+/// The parts of a call that are the same in all attempts.
 struct Call<'c> {
     method: &'c str,
     bulk: bool,
@@ -96,14 +96,14 @@ struct Call<'c> {
     patience: Patience,
 }
 
-/// A message of a call, and how many bytes of which slot are its tensors'.
+/// A message of a call, and for each of its tensors the slot and the number of bytes.
 pub(crate) struct Planned {
     pub outgoing: Outgoing,
     pub takes: Vec<(usize, usize)>,
 }
 
 impl Planned {
-    /// All slots in one message; those that are not sent stand last.
+    /// Puts all slots into one message; slots that are not sent come last.
     pub fn whole(message: &impl Message, slots: &[Slot<'_>]) -> Self {
         let tensors: Vec<_> = slots.iter().filter(|slot| slot.is_sent()).map(Slot::shaped).collect();
         let takes = slots.iter().enumerate().map(|(index, slot)| (index, slot.bytes())).collect();
@@ -122,8 +122,8 @@ impl Calls {
         Ok(Self { shared: Arc::new(shared), options: CallOptions::default(), deadline: None })
     }
 
-    /// For a call that may make several requests: a timeout of its own is that of all of them together. The client's
-    /// counts for each anew.
+    /// Prepares a call that may make several requests: its own timeout bounds all of them together. The client's
+    /// timeout bounds each.
     pub fn until_timeout(&self) -> Self {
         let deadline = self.options.timeout.map(|timeout| Instant::now() + timeout.min(LONGEST_TIMEOUT));
         Self { deadline, ..self.clone() }
@@ -137,7 +137,8 @@ impl Calls {
         self.shared.options.stream_above_bytes.unwrap_or(usize::MAX).min(self.max_message_bytes())
     }
 
-    /// One message each way, without tensors in the caller's memory. `expected_bytes` is a guess of the answer's size.
+    /// Makes a call with one message each way, without tensors in the caller's memory. `expected_bytes` is an estimate
+    /// of the answer's size.
     pub async fn unary<M: Message + Default>(
         &self,
         method: &str,
@@ -147,7 +148,7 @@ impl Calls {
         decode(self.unary_with(method, &Planned::whole(request, &[]), &mut [], expected_bytes).await?)
     }
 
-    /// One message each way; the slots' results go to their places. Returns the answer without their elements.
+    /// Makes a call with one message each way; results go to the slots. Returns the answer without their elements.
     pub async fn unary_with(
         &self,
         method: &str,
@@ -159,19 +160,19 @@ impl Calls {
         self.exchange(method, std::slice::from_ref(message), slots, bulk, self.patience(false), false).await
     }
 
-    /// The same for a call that must not be sent a second time.
+    /// Does the same for a call that must not be sent a second time.
     pub async fn unary_once(&self, method: &str, message: &Planned, slots: &mut [Slot<'_>]) -> Result<Bytes> {
         let bulk = message.outgoing.message_bytes >= BULK_BYTES;
         self.exchange(method, std::slice::from_ref(message), slots, bulk, self.patience(false), true).await
     }
 
-    /// Sends `messages`, and takes as many answers, in order. At most a few are under way.
+    /// Sends `messages`, and receives one answer for each, in order. Only a few are in flight at a time.
     pub async fn stream(&self, method: &str, messages: &[Planned], slots: &mut [Slot<'_>]) -> Result<()> {
         self.exchange(method, messages, slots, true, self.patience(true), false).await.map(drop)
     }
 
-    /// Sends messages with the slots' tensors; every answer brings the results of one. Returns the last answer without
-    /// their elements.
+    /// Sends messages with the slots' tensors; every answer has the results of one message. Returns the last answer
+    /// without their elements.
     async fn exchange(
         &self,
         method: &str,
@@ -234,8 +235,8 @@ impl Calls {
         Ok(Answers { incoming, next, patience, request_id })
     }
 
-    /// The size of chunks that the server recommends. Fails only if the deadline passes: the stream would wait for as
-    /// long again.
+    /// Returns the size of chunks that the server recommends. Fails only if the deadline passes: the stream would wait
+    /// for as long again.
     pub async fn chunk_bytes(&self) -> Result<usize> {
         let known = self.shared.chunk_bytes.load(Ordering::Relaxed);
         if known > 0 {
@@ -286,7 +287,7 @@ impl Calls {
 
     fn head(&self, call: &Call<'_>) -> http::request::Builder {
         let left = call.patience.deadline.saturating_duration_since(Instant::now());
-        // gRPC takes at most eight digits.
+        // gRPC allows at most eight digits.
         let timeout = match left.as_millis() {
             millis @ 0..=99_999_999 => format!("{millis}m"),
             _ => format!("{}S", left.as_secs().min(99_999_999)),
@@ -307,7 +308,7 @@ impl Calls {
         head
     }
 
-    /// Errors get the request's id, and what the caller needs to know beside the server's text.
+    /// Adds the request's id to errors, and facts beside the server's text.
     async fn explained<T>(&self, method: &str, result: Result<T>, request_id: &str) -> Result<T> {
         let mut error = match result {
             Ok(value) => return Ok(value),
@@ -320,7 +321,7 @@ impl Calls {
             let text = format!("{target}: {fact}");
             error = error.with_text(text);
         } else if error.code() == Code::Unimplemented && error.reason_name().is_empty() {
-            // Where there is a reason, the server has said itself what it does not know.
+            // With a reason, the server has already said what it does not know.
             let version = if method == "GetServerInfo" { None } else { Box::pin(self.server_version()).await };
             let said = error.message();
             let said = if said.is_empty() { String::new() } else { format!("{said}; ") };
@@ -350,7 +351,7 @@ struct Attempts<'c> {
     call: Call<'c>,
     server: Option<Arc<Server>>,
     made: u32,
-    /// Servers that could not be reached since the last attempt that counts.
+    /// Number of servers that could not be reached since the last counted attempt.
     skipped: usize,
 }
 
@@ -365,7 +366,8 @@ impl<'c> Attempts<'c> {
         start(channel, self.calls.head(&self.call), self.calls.max_message_bytes())
     }
 
-    /// Waits for the next attempt's time; the error if there is none. `began`: the call cannot be made again.
+    /// Waits for the next attempt's time, or returns the error if there is no next attempt. `began`: the call cannot be
+    /// made again.
     async fn failed(&mut self, error: Error, began: bool) -> Result<()> {
         if error.code() != Code::Unavailable || began {
             return Err(error);
@@ -373,7 +375,7 @@ impl<'c> Attempts<'c> {
         if let Some(server) = self.server.take() {
             server.failed();
         }
-        // Another address may have a server: "localhost" has two, of which often one is listened at.
+        // Another address may have a server: "localhost" has two, and often only one has a listener.
         if error.is_connection() && self.skipped + 1 < self.calls.shared.channels.servers() {
             self.skipped += 1;
             return Ok(());
@@ -392,7 +394,7 @@ impl<'c> Attempts<'c> {
     }
 }
 
-/// Sends the messages and takes the answers, at the same time.
+/// Sends the messages and receives the answers at the same time.
 async fn exchange_once(
     upload: Upload,
     response: Response,
@@ -402,8 +404,8 @@ async fn exchange_once(
     began: &mut bool,
 ) -> Result<Bytes> {
     let in_place = slots.iter().any(Slot::in_place);
-    // A message's memory goes from the sender to the receiver once it has been sent, so that a result may take the
-    // place of its input, while later messages are still being read.
+    // A sent message's memory passes from the sender to the receiver, so that a result may overwrite its input while
+    // later messages are still being read.
     let (sent, mut under_way) = mpsc::channel::<Vec<Slot<'_>>>(WINDOW);
     let mut left: Vec<Slot<'_>> = slots.iter_mut().map(Slot::again).collect();
     let send = async move {
@@ -445,7 +447,7 @@ async fn exchange_once(
 /// Answers of a stream that the server sends.
 pub(crate) struct Answers {
     incoming: Incoming,
-    /// The next one's length; `None` at the end.
+    /// The next answer's length; `None` at the end.
     next: Option<usize>,
     patience: Patience,
     request_id: String,

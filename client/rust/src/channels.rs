@@ -1,7 +1,6 @@
-//! Connections to the servers at a target: which one a call takes.
-//!
-//! tonic balances by load and never tries again, so the service config's two rules are kept here: calls go round the
-//! addresses, and an address that failed is passed over for a while.
+//! Connections to a target's servers, and the choice of one for a call.
+//! tonic balances by load and never retries, so this code follows the service config: calls go to the addresses in
+//! turn, and an address that failed is skipped for a while.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -15,14 +14,14 @@ use crate::options::Options;
 use crate::retry;
 use crate::target::{Place, Target, host_name, resolve};
 
-/// The most that an endpoint may have sent without having been told that it was taken. Answers are taken as they
-/// arrive, so what waits is bounded by the servers' speed, and a small window would make them wait for us.
+/// The most bytes that an endpoint may send before they are acknowledged. Answers are processed as they arrive, so a
+/// large window costs little memory, and a small one would make servers wait.
 const WINDOW_BYTES: u32 = 16 << 20;
 
-/// Larger frames need fewer calls of the kernel: HTTP/2's 16 KiB would be 4096 frames for 64 MiB.
+/// Larger frames need fewer system calls: with HTTP/2's 16 KiB, 64 MiB are 4096 frames.
 const FRAME_BYTES: u32 = 1 << 20;
 
-/// Names in Kubernetes live for 5 s: sooner there is nothing new to learn.
+/// Kubernetes' names are valid for 5 s.
 const RESOLVE_AGAIN: Duration = Duration::from_secs(5);
 
 /// One server.
@@ -35,7 +34,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Other servers go first for a while.
+    /// Makes calls prefer other servers for a while.
     pub fn failed(&self) {
         *self.down_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + retry::MAX_BACKOFF);
     }
@@ -57,7 +56,7 @@ impl Server {
 pub(crate) struct Channels {
     target: Target,
     options: Options,
-    /// How to speak to each of the target's hosts.
+    /// One for each of the target's hosts.
     endpoints: Vec<Endpoint>,
     known: Mutex<Known>,
     server_turn: AtomicUsize,
@@ -83,7 +82,7 @@ impl Channels {
             let fact = format!("would be sent in the clear to {}; must have TLS", target.text);
             return Err(Error::invalid_field(option, fact));
         }
-        // gRPC's name for the other end of a unix socket.
+        // gRPC's name for the server of a unix socket.
         let local = ["localhost".to_owned()];
         let hosts = if let Place::Hosts(hosts) = &target.place { hosts.as_slice() } else { &local };
         let endpoints = hosts.iter().map(|host| endpoint(host, &options)).collect::<Result<_>>()?;
@@ -105,7 +104,7 @@ impl Channels {
         self.known().servers.len()
     }
 
-    /// The next server in turn, and a connection to it, which is made when the first call takes it.
+    /// Returns the next server in turn, and its connection, which the first call makes.
     pub async fn next(&self, bulk: bool) -> Result<(Arc<Server>, Channel)> {
         if self.must_resolve() {
             self.resolve().await?;
@@ -113,7 +112,7 @@ impl Channels {
         let servers = self.known().servers.clone();
         let first = self.server_turn.fetch_add(1, Ordering::Relaxed);
         let in_turn = || (0..servers.len()).map(|i| &servers[(first + i) % servers.len()]);
-        // If all are down, the one that has been so for longest.
+        // If all are down, take the one that has been down longest.
         let server = in_turn()
             .find(|server| server.down_until().is_none())
             .or_else(|| in_turn().min_by_key(|server| server.down_until()));

@@ -1,4 +1,4 @@
-//! The client: one method an RPC.
+//! The client: one method for each RPC.
 
 use crate::calls::{Calls, decode};
 use crate::error::{Error, Result};
@@ -9,41 +9,40 @@ use crate::slot::{Heads, Input, Output, Slot};
 use crate::table::{Tiles, table_slots};
 use crate::v1::{self, Dtype};
 
-/// A client of the server, or the servers, at a target.
-///
-/// Cheap to copy: copies share the connections, and one serves any number of tasks. A call that is dropped ends on the
-/// server too. Calls of [`v1`] messages take tensors in the messages; [`apply_rope`](Self::apply_rope) and
-/// [`reposition`](Self::reposition) also take them in the caller's memory, which is sent without a copy of the whole, and
-/// cut them into chunks for a stream if they are too large for a message.
+/// A client of a target's server or servers.
+/// It is cheap to copy: copies share the connections, and a client serves any number of tasks. A dropped call ends on
+/// the server, too. Calls with [`v1`] messages take tensors in the messages; [`apply_rope`](Self::apply_rope) and
+/// [`reposition`](Self::reposition) also take tensors in the caller's memory, which are sent without a copy of the
+/// whole, and cut into chunks for a stream if they are too large for a message.
 #[derive(Clone)]
 pub struct Client {
     calls: Calls,
 }
 
-/// A client of the server at `target`: `localhost:50051`, `dns:///posenc:50051`, `unix:/run/posenc`, with `http://` or
-/// `https://` before it or not. Never waits for the network: if nobody is there, the first call says so.
+/// Makes a client of the server at `target`: `localhost:50051`, `dns:///posenc:50051`, `unix:/run/posenc`, optionally
+/// after `http://` or `https://`. Never waits for the network: if no server answers, the first call fails.
 pub async fn connect(target: impl AsRef<str>) -> Result<Client> {
     Client::new(target.as_ref(), Options::default())
 }
 
-/// The same with options.
+/// Makes a client with options.
 pub async fn connect_with(target: impl AsRef<str>, options: Options) -> Result<Client> {
     Client::new(target.as_ref(), options)
 }
 
 impl Client {
-    /// INVALID_ARGUMENT if the target, TLS or the token cannot be used.
+    /// Fails with INVALID_ARGUMENT if the target, TLS or the token cannot be used.
     pub fn new(target: &str, options: Options) -> Result<Self> {
         Ok(Self { calls: Calls::new(target, options)? })
     }
 
-    /// The client that the environment describes; see [`Options::from_env`].
+    /// Makes a client from the environment; see [`Options::from_env`].
     pub fn from_env() -> Result<Self> {
         let (target, options) = Options::from_env()?;
         Self::new(&target, options)
     }
 
-    /// The same connections, and these options for every call.
+    /// Returns a client with the same connections, and these options for every call.
     pub fn with(&self, options: CallOptions) -> Self {
         let mut calls = self.calls.clone();
         calls.options = options;
@@ -55,21 +54,20 @@ impl Client {
         Rope::resolve(self.clone(), config.into()).await
     }
 
-    /// Version, instruction set, limits and everything that the server knows by name.
+    /// Returns version, instruction set, limits and everything that the server knows by name.
     pub async fn get_server_info(&self) -> Result<v1::GetServerInfoResponse> {
         self.calls.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), 0).await
     }
 
-    /// Memory of so many bytes that a server on this host maps too: calls with tensors of it carry none of their bytes.
-    /// If the server shares no memory with this client, they send the bytes.
-    ///
-    /// A call that replaces a tensor there is sent once, never tried again: after an error that says so, write the
-    /// tensor anew.
+    /// Makes memory of this many bytes that a server on this host maps, too: calls with its tensors do not carry their
+    /// bytes. If the server shares no memory with this client, calls send the bytes.
+    /// A call that replaces a tensor there is sent only once, without retries: after an error that says so, write the
+    /// tensor again.
     pub async fn shared_region(&self, bytes: usize) -> Result<SharedRegion> {
         self.shared_region_with(bytes, RegionOptions::default()).await
     }
 
-    /// The same with options.
+    /// Makes a region with options.
     pub async fn shared_region_with(&self, bytes: usize, options: RegionOptions) -> Result<SharedRegion> {
         SharedRegion::new(bytes, self.get_server_info().await?.shared_memory, options)
     }
@@ -79,32 +77,31 @@ impl Client {
         self.calls.unary("ResolveRope", &request, 0).await
     }
 
-    /// Wavelengths, long-term decay and similarity between positions.
+    /// Returns wavelengths, long-term decay and similarity between positions.
     pub async fn analyze_rope(&self, request: v1::AnalyzeRopeRequest) -> Result<v1::AnalyzeRopeResponse> {
         self.calls.unary("AnalyzeRope", &request, 0).await
     }
 
-    /// Which descriptions of a checkpoint, and which of their readers, disagree, from which distance on, and which key
-    /// mends it.
+    /// Returns which descriptions of a checkpoint, and which of their readers, disagree, from which distance on, and
+    /// which key fixes it.
     pub async fn diagnose_rope(&self, request: v1::DiagnoseRopeRequest) -> Result<v1::DiagnoseRopeResponse> {
         self.calls.unary("DiagnoseRope", &request, 0).await
     }
 
-    /// Position ids for batches that are packed, padded, split over devices, or mix text and images.
+    /// Builds position ids for batches that are packed, padded, split over devices, or mix text and images.
     pub async fn build_positions(&self, request: v1::BuildPositionsRequest) -> Result<v1::BuildPositionsResponse> {
         self.calls.unary("BuildPositions", &request, 0).await
     }
 
-    /// Rows of a table: cosines and sines, or an absolute encoding. Tables of any length: those over a limit come as a
-    /// stream.
+    /// Builds rows of a table of any length: cosines and sines, or an absolute encoding. A table over a limit comes as
+    /// a stream.
     pub async fn build_table(&self, request: v1::BuildTableRequest) -> Result<v1::BuildTableResponse> {
         self.calls.build_table(request, &mut []).await
     }
 
-    /// The same into the caller's memory: cos and sin, or the one table. The answer has their types and shapes.
-    ///
-    /// What lies in a region the server writes itself, if the request tells the table's size: one of a preset or a
-    /// configuration comes as bytes. [`rope`](Self::rope) resolves these.
+    /// Builds a table in the caller's memory: cos and sin, or the single table. The answer has their types and shapes.
+    /// The server writes to outputs in a region if the request shows the table's size. For a preset or a configuration
+    /// the table comes as bytes; [`rope`](Self::rope) resolves these.
     pub async fn build_table_into<'a>(
         &self,
         request: v1::BuildTableRequest,
@@ -114,17 +111,17 @@ impl Client {
         self.calls.build_table(request, &mut slots).await
     }
 
-    /// An attention bias for a range of queries and keys, as one tensor [heads, queries, keys].
+    /// Builds an attention bias for a range of queries and keys, as one tensor [heads, queries, keys].
     pub async fn build_bias(&self, request: v1::BuildBiasRequest) -> Result<v1::Tensor> {
         self.calls.build_bias(&request).await
     }
 
-    /// The same, tile by tile.
+    /// Builds a bias tile by tile.
     pub async fn build_bias_tiles(&self, request: v1::BuildBiasRequest) -> Result<Tiles> {
         Ok(Tiles(self.calls.receive("BuildBias", &request).await?))
     }
 
-    /// Rotates `q` and `k`, and the tensors that the request itself has, which come back in the answer.
+    /// Rotates `q` and `k`, and tensors in the request itself, which come back in the answer.
     pub async fn apply_rope<Q: Heads, K: Heads>(
         &self,
         request: v1::ApplyRopeRequest,
@@ -156,8 +153,8 @@ impl Client {
         Ok((k.output(memory), response))
     }
 
-    /// Combines embeddings with an absolute encoding: `x`, or with `()` the one that the request itself has, which comes
-    /// back in the answer. So does a concatenation, which is larger than x.
+    /// Combines embeddings with an absolute encoding: `x`, or with `()` the request's own x, whose result comes back in
+    /// the answer. A concatenation, which is larger than x, also comes back in the answer.
     pub async fn add_encoding<X: Heads>(
         &self,
         request: v1::AddEncodingRequest,
@@ -176,13 +173,13 @@ impl Client {
         Ok((x.output(memory), response))
     }
 
-    /// Attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D] give
-    /// [B, H, Sq, Sk], not divided by sqrt(D).
+    /// Computes attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D] give [B,
+    /// H, Sq, Sk], not divided by sqrt(D).
     pub async fn score_relative(&self, request: v1::ScoreRelativeRequest) -> Result<v1::ScoreRelativeResponse> {
         self.calls.unary("ScoreRelative", &request, 0).await
     }
 
-    /// The same for tensors in the caller's memory.
+    /// Computes scores of tensors in the caller's memory.
     pub async fn score_relative_into<'a>(
         &self,
         request: v1::ScoreRelativeRequest,
@@ -204,7 +201,7 @@ impl Client {
     }
 
     /// Reorders the rows of a projection's weight or bias, [heads * head_dim, ...], so that a checkpoint for one pairing
-    /// works with the other. With `()` the request has it, and it comes back in the answer.
+    /// works with the other. With `()` the request has the weight, and the answer has the result.
     pub async fn convert_pairing<W: Heads>(
         &self,
         request: v1::ConvertPairingRequest,
@@ -220,13 +217,13 @@ impl Client {
     }
 }
 
-/// The shape [B, H, Sq, Sk]; `None` if there are no such shapes.
+/// Returns the shape [B, H, Sq, Sk], or `None` for other shapes.
 fn score_shape(q: &[i64], k: &[i64]) -> Option<[i64; 4]> {
     let (&[batch, heads, queries, _], &[_, _, keys, _]) = (q, k) else { return None };
     Some([batch, heads, queries, keys])
 }
 
-/// Fails if a tensor is an argument and in the request too: on the wire the two would become one.
+/// Fails if a tensor is both an argument and in the request: on the wire the two would become one.
 fn given_once(field: &str, beside: bool, in_request: &Option<v1::Tensor>) -> Result<()> {
     if beside && in_request.is_some() {
         return Err(Error::invalid_field(field, "is in the request and beside it; must be given once"));

@@ -1,4 +1,4 @@
-//! How a connection is made.
+//! Makes connections.
 
 use std::future::Future;
 use std::io;
@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use crate::gather::Gather;
 
-/// gRPC's own patience with an address that does not answer.
+/// gRPC's own timeout for an address that does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -34,7 +34,7 @@ impl Connector {
         match self {
             Self::Tcp(address) => {
                 let stream = TcpStream::connect(address).await?;
-                // What is small must not wait for the answer to what was before.
+                // Small writes must not wait for earlier acknowledgements.
                 stream.set_nodelay(true)?;
                 Ok(Box::new(stream))
             }

@@ -1,8 +1,7 @@
-//! Cuts tensors of heads, and the positions of their tokens, into parts that go through a stream one by one, each as if
-//! it were a request of its own.
-//!
-//! A part is a run of memory. So a tensor is cut along its outermost dimension, and along inner ones only if one step
-//! of the outer is too large already:
+//! Cuts tensors of heads, and the positions of their tokens, into parts that go through a stream one by one, each like
+//! a separate request.
+//! A part is contiguous memory. So a tensor is cut along its outermost dimension, and along inner ones only if one step
+//! of the outer is too large:
 //!
 //! ```text
 //!   BSHD, [2, 3, H, D], at most 2 tokens a part
@@ -13,8 +12,8 @@
 //!     +----+----+----+      +----+----+----+
 //!      \_ part 0_/ \_1/       \_ part 2_/ \_3/
 //! ```
-//!
-//! Every token is rotated by its own position only, so positions are cut along: part 1 starts at the position of t2.
+//! Every token is rotated only by its own position, so positions are cut in the same way: part 1 starts at the position
+//! of t2.
 
 use std::ops::Range;
 
@@ -23,7 +22,7 @@ use crate::slot::Slot;
 use crate::tensor::element_bytes;
 use crate::v1::{Layout, Movement, PackedSequences, Positions, SequenceStarts, Tensor, movement, positions};
 
-/// Extents of a tensor of heads, whatever the order of its dimensions.
+/// Extents of a tensor of heads, independent of the order of its dimensions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Extents {
     pub batch: usize,
@@ -47,8 +46,8 @@ enum Axis {
     Channel,
 }
 
-/// The dimensions of a layout, outermost first, and how many of them may be cut. Channels never are, and heads only in
-/// BHSD, in which a head has all its tokens side by side, unless the frequencies differ by head.
+/// Returns the dimensions of a layout, outermost first, and how many of them may be cut. Channels are never cut, and
+/// heads only in BHSD, in which a head's tokens are contiguous, unless the frequencies differ by head.
 fn axes(layout: Layout, whole_heads: bool) -> (&'static [Axis], usize) {
     use Axis::*;
     match layout {
@@ -64,8 +63,8 @@ fn misfit(what: &str, fact: impl std::fmt::Display) -> Error {
     Error::invalid_field(what, format!("{fact}; the tensor cannot be cut into parts"))
 }
 
-/// Cuts a tensor into parts, in the order of memory, of at most `max_bytes` if that is possible: a token of one head is
-/// never cut, nor are the heads of a token in layouts in which they lie side by side.
+/// Cuts a tensor into parts, in the order of memory, of at most `max_bytes` if possible: a token of one head is never
+/// cut, and neither are the heads of a token in layouts in which they are contiguous.
 pub(crate) fn cut_tensor(
     slot: &Slot<'_>,
     layout: Layout,
@@ -90,7 +89,7 @@ pub(crate) fn cut_tensor(
     }
     let extent_of = |axis| axes.iter().zip(shape).find(|(a, _)| **a == axis).map_or(1, |(_, &extent)| extent as usize);
     let extents = Extents { batch: extent_of(Axis::Batch), tokens: extent_of(Axis::Token) };
-    // Parts are runs along one axis: the outermost whose steps are small enough, or else the last that may be cut.
+    // Cuts along one axis: the outermost whose steps are small enough, or else the last that may be cut.
     let cut = steps.iter().take(cuttable).position(|&step| step <= max_bytes).unwrap_or(cuttable - 1);
     let extent = shape[cut] as usize;
     let run = (max_bytes / steps[cut]).clamp(1, extent);
@@ -131,11 +130,11 @@ impl Part {
     }
 }
 
-/// Positions of tokens, or what is shaped like them: they are cut as tensors are.
+/// Positions of tokens, or values with their shape, which are cut like tensors.
 pub(crate) trait Places: Sized {
-    /// True if there are ids that may be [B, S] or [axes, S]: only the encoding tells whether it has several axes.
+    /// Returns whether ids may be [B, S] or [axes, S]: only the encoding shows whether it has several axes.
     fn need_axes(&self, layout: Layout, extents: Extents) -> bool;
-    /// Those of a part's tokens. What is missing stays missing: the server says so.
+    /// Returns the positions of a part's tokens. Missing positions stay missing: the server reports them.
     fn cut(&self, layout: Layout, extents: Extents, several_axes: bool, part: &Part) -> Result<Self>;
 }
 
@@ -148,7 +147,7 @@ impl<P: Places> Places for Option<P> {
     }
 }
 
-/// The position `tokens` further on. Saturates: the server refuses such positions, and names them.
+/// Returns the position `tokens` further on. Saturates: the server refuses such positions, and names them.
 fn later(position: i64, tokens: usize) -> i64 {
     position.saturating_add(tokens as i64)
 }
@@ -179,8 +178,8 @@ impl Places for Positions {
     }
 }
 
-/// A packed batch is cut between any two tokens. The sequences that a part covers, whole or in part, become its
-/// sequences, each with a start of its own:
+/// Cuts a packed batch between any two tokens. The sequences that a part covers, wholly or partly, become its
+/// sequences, each with its own start:
 ///
 /// ```text
 ///   cu_seqlens  0     4       9        the part: tokens [2, 6)
@@ -213,8 +212,8 @@ fn cut_packed(packed: &PackedSequences, layout: Layout, extents: Extents, part: 
     Ok(cut)
 }
 
-/// Ids: [S], [B, S], [axes, S] or [axes, B, S]; [T] or [axes, T] if packed. The rank and the first extent tell which,
-/// but for `need_axes`.
+/// Ids: [S], [B, S], [axes, S] or [axes, B, S]; [T] or [axes, T] if packed. The rank and the first extent show which,
+/// except if `need_axes`.
 impl Places for Tensor {
     fn need_axes(&self, layout: Layout, extents: Extents) -> bool {
         let batch = extents.batch as i64;

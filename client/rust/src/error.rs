@@ -1,4 +1,4 @@
-//! The one error of all calls.
+//! The error of all calls.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -11,7 +11,7 @@ use tonic::metadata::MetadataMap;
 pub use crate::v1::ErrorReason as Reason;
 pub use tonic::Code;
 
-/// Why a call failed: the server's code and text, which says field, fact and remedy, or the client's own.
+/// The error of a failed call: code and text of the server or the client. The text has field, fact and remedy.
 ///
 /// Branch on [`reason`](Error::reason) and [`field`](Error::field), never on the text.
 #[derive(Clone, PartialEq)]
@@ -24,9 +24,9 @@ struct Inner {
     reason: String,
     metadata: HashMap<String, String>,
     request_id: String,
-    /// Whether the server was not reached, or went away: another may answer.
+    /// Whether the server was not reached, or disconnected: another may answer.
     connection: bool,
-    /// How long the server asks retries to wait, in milliseconds; negative if there should be none.
+    /// The server's wait for retries in milliseconds; negative if it forbids them.
     pushback: Option<i64>,
 }
 
@@ -49,24 +49,24 @@ impl Error {
         Self::new(Code::InvalidArgument, message)
     }
 
-    /// A mistake in one field, or argument.
+    /// Returns the error of a mistake in one field or argument.
     pub(crate) fn invalid_field(field: &str, fact: impl fmt::Display) -> Self {
         let mut error = Self::invalid(format!("{field}: {fact}"));
         error.0.metadata.insert("field".to_owned(), field.to_owned());
         error
     }
 
-    /// An answer that does not fit its request.
+    /// Returns the error of an answer that does not fit its request.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(Code::Internal, message)
     }
 
-    /// The gRPC status code.
+    /// Returns the gRPC status code.
     pub fn code(&self) -> Code {
         self.0.code
     }
 
-    /// The code as gRPC writes it: `INVALID_ARGUMENT`.
+    /// Returns gRPC's name of the code, such as `INVALID_ARGUMENT`.
     pub fn code_name(&self) -> &'static str {
         match self.0.code {
             Code::Ok => "OK",
@@ -89,32 +89,32 @@ impl Error {
         }
     }
 
-    /// The server's reason; `None` if it gave none, or one that is newer than this client.
+    /// Returns the server's reason; `None` if it gave none, or one that this client does not know.
     pub fn reason(&self) -> Option<Reason> {
         Reason::from_str_name(&format!("{REASON_PREFIX}{}", self.0.reason))
     }
 
-    /// The reason's name without its prefix, `FIELD_REQUIRED`; empty if there is none.
+    /// Returns the reason's name without its prefix, such as `FIELD_REQUIRED`; empty without a reason.
     pub fn reason_name(&self) -> &str {
         &self.0.reason
     }
 
-    /// The field of the request that is at fault, `rope.spec.rotary_dim`.
+    /// Returns the request's field at fault, such as `rope.spec.rotary_dim`.
     pub fn field(&self) -> Option<&str> {
         self.0.metadata.get("field").map(String::as_str)
     }
 
-    /// What goes with the reason: sizes, limits, indices.
+    /// Returns the reason's facts: sizes, limits, indices.
     pub fn metadata(&self) -> &HashMap<String, String> {
         &self.0.metadata
     }
 
-    /// The request id that the call carried, by which the server's log knows it. Empty if nothing was sent.
+    /// Returns the call's request id, which the server logs. Empty if nothing was sent.
     pub fn request_id(&self) -> &str {
         &self.0.request_id
     }
 
-    /// The text without the code.
+    /// Returns the text without the code.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -134,21 +134,21 @@ impl Error {
         self
     }
 
-    /// Whether it is about arguments of which nothing has been sent.
+    /// Returns whether the client found the mistake before it sent anything.
     pub(crate) fn is_own_finding(&self) -> bool {
         self.0.code == Code::InvalidArgument && self.0.request_id.is_empty()
     }
 
-    /// Whether the server shares no memory with this client, so that bytes have to be sent.
+    /// Returns whether bytes must be sent, because the server shares no memory with this client.
     pub(crate) fn wants_bytes(&self) -> bool {
         // An older server does not know the fields.
         matches!(self.0.reason.as_str(), "SHARED_MEMORY_UNAVAILABLE" | "FIELD_UNKNOWN")
             && matches!(self.0.code, Code::Unimplemented | Code::PermissionDenied)
     }
 
-    /// The error of a call that replaces tensors in shared memory.
+    /// Returns the error of a call that replaces tensors in shared memory.
     pub(crate) fn of_replacing(self, names: &str) -> Self {
-        // These the server gives before it writes anything.
+        // The server returns these errors before it writes anything.
         let untouched =
             [Code::InvalidArgument, Code::NotFound, Code::PermissionDenied, Code::Aborted, Code::Unimplemented];
         if untouched.contains(&self.0.code) {
@@ -159,7 +159,7 @@ impl Error {
         self.with_text(text)
     }
 
-    /// The same error with fields named from inside the message at `path`: `table.rows` becomes `rows`.
+    /// Returns the same error with fields relative to the message at `path`: `table.rows` becomes `rows`.
     pub(crate) fn outside_of(mut self, path: &str) -> Self {
         if !self.field().is_some_and(|field| field.starts_with(&format!("{path}."))) {
             return self;
@@ -180,14 +180,14 @@ impl Error {
         self.0.pushback
     }
 
-    /// Whether a message was over a limit, of the server's or the client's: a stream may do.
+    /// Returns whether a message was over the server's or the client's limit: a stream may work.
     pub(crate) fn is_too_large(&self) -> bool {
         self.0.code == Code::ResourceExhausted && self.0.reason != "OVERLOADED"
     }
 
-    /// The error that trailers tell; `None` if they say OK.
+    /// Returns the error in trailers; `None` if they say OK.
     pub(crate) fn of_trailers(trailers: &http::HeaderMap) -> Option<Self> {
-        // tonic panics over details that are not base64, so they are taken out first.
+        // tonic panics on details that are not base64, so they are removed first.
         let mut rest = trailers.clone();
         rest.remove(DETAILS);
         let status = Status::from_header_map(&rest)?;
@@ -216,7 +216,7 @@ impl Error {
         }
     }
 
-    /// What HTTP says if gRPC says nothing; the codes are those of gRPC's own mapping.
+    /// Returns the error of an HTTP status without a gRPC status, by gRPC's own mapping.
     pub(crate) fn of_http(status: http::StatusCode) -> Self {
         let code = match status.as_u16() {
             400 => Code::Internal,
@@ -229,17 +229,17 @@ impl Error {
         Self::new(code, format!("HTTP status {status} instead of a gRPC answer"))
     }
 
-    /// A connection that could not be made, or broke.
+    /// Returns the error of a connection that could not be made, or broke.
     pub(crate) fn of_transport(error: &(dyn StdError + 'static)) -> Self {
         let mut text = String::new();
         let mut cause = Some(error);
         while let Some(error) = cause {
-            // tonic reads the header by which the server learns the deadline, and keeps it too.
+            // tonic also enforces the deadline, which it reads from the header for the server.
             if error.is::<tonic::TimeoutExpired>() {
                 return Self::new(Code::DeadlineExceeded, "no answer within the timeout");
             }
             let fact = error.to_string();
-            // Wrappers often repeat what they hold.
+            // Wrappers often repeat the text of the inner error.
             if !text.contains(&fact) {
                 text += if text.is_empty() { "" } else { ": " };
                 text += &fact;
@@ -270,7 +270,7 @@ const DETAILS: &str = "grpc-status-details-bin";
 const REASON_PREFIX: &str = "ERROR_REASON_";
 const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
 
-// As much of google.rpc as errors need.
+// The parts of google.rpc that errors need.
 
 #[derive(Clone, PartialEq, Message)]
 struct RpcStatus {

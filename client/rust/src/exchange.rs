@@ -1,8 +1,6 @@
-//! One gRPC call over a connection: the request's bytes go out piece by piece while the answer is awaited.
-//!
-//! tonic's own codec would hold a message in one buffer, and copy it into that and out of it. Here the caller's task
-//! copies its tensor into small buffers that are used again and again, and copies what arrives straight to where it
-//! belongs:
+//! One gRPC call over a connection: it sends the request's bytes piece by piece while it waits for the answer.
+//! tonic's own codec would hold a message in one buffer, and copy it in and out. Here the caller's task copies its
+//! tensor into small buffers that it reuses, and copies received bytes directly to their place:
 //!
 //! ```text
 //!   caller's memory --copy--> buffers of 256 KiB --> HTTP/2, socket
@@ -23,7 +21,7 @@ use tower_service::Service;
 
 use crate::error::{Error, Result};
 
-/// Buffers that wait for the connection's task: it need not wait for the caller's.
+/// Buffers ready for the connection's task, so that it need not wait for the caller's task.
 const BUFFERS_AHEAD: usize = 4;
 
 struct RequestBody(mpsc::Receiver<Bytes>);
@@ -37,17 +35,17 @@ impl http_body::Body for RequestBody {
     }
 }
 
-/// The request's bytes, as far as the caller has given them.
+/// The request's bytes that the caller has provided so far.
 pub(crate) struct Upload(mpsc::Sender<Bytes>);
 
 impl Upload {
-    /// Waits until another buffer may be sent. `None`: the server wants no more, and its answer says why.
+    /// Waits until another buffer may be sent. `None`: the server has stopped reading, and its answer says why.
     pub async fn room(&self) -> Option<mpsc::Permit<'_, Bytes>> {
         self.0.reserve().await.ok()
     }
 }
 
-/// Gives the answer once its headers are there.
+/// Resolves to the answer as soon as its headers have arrived.
 pub(crate) type Response = Pin<Box<dyn Future<Output = Result<Incoming>> + Send>>;
 
 /// Starts a call.
@@ -69,7 +67,7 @@ pub(crate) fn start(
     Ok((Upload(upload), response))
 }
 
-/// The bytes of a response, in the pieces in which they arrive.
+/// The bytes of a response, in the pieces that arrive.
 pub(crate) struct Incoming {
     body: tonic::body::Body,
     piece: Bytes,
@@ -80,7 +78,7 @@ pub(crate) struct Incoming {
 impl Incoming {
     fn of(response: http::Response<tonic::body::Body>, max_message_bytes: usize) -> Result<Self> {
         let (head, body) = response.into_parts();
-        // An answer without a message has its trailers in the headers.
+        // An answer without a message has its trailers in its headers.
         if let Some(error) = Error::of_trailers(&head.headers) {
             return Err(error);
         }
@@ -104,7 +102,7 @@ impl Incoming {
         Ok(true)
     }
 
-    /// The length of the next message; `None` if the call has ended well.
+    /// Returns the length of the next message; `None` if the call has succeeded.
     pub async fn next_message(&mut self) -> Result<Option<usize>> {
         if !self.fill().await? {
             let Some(trailers) = &self.trailers else {
@@ -134,7 +132,7 @@ impl Incoming {
     pub async fn read(&mut self, mut into: &mut [u8]) -> Result<()> {
         while !into.is_empty() {
             if !self.fill().await? {
-                // The trailers say why, if the server ended the call itself.
+                // If the server ended the call itself, the trailers say why.
                 let told = self.trailers.as_ref().and_then(Error::of_trailers);
                 return Err(told.unwrap_or_else(|| Error::internal("the answer ends within a message")));
             }

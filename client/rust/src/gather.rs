@@ -1,8 +1,7 @@
-//! A socket that gathers what is written to it.
-//!
-//! Most servers take HTTP/2 frames of 16 KiB at most, and h2 flushes after each: 4096 calls of the kernel for 64 MiB,
-//! each of which wakes the server. Here a flush only asks for the connection's task to be polled once more, and what has
-//! been gathered by then goes out at once. h2 polls for frames to read whenever it is polled, so that is the moment.
+//! A socket that gathers writes.
+//! Most servers accept HTTP/2 frames of at most 16 KiB, and h2 flushes after each: 4096 system calls for 64 MiB, and
+//! each wakes the server. Here a flush only asks for one more poll of the connection's task; the bytes gathered by then
+//! are written at once. That happens when h2 polls for frames to read, which it does in every poll.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,15 +9,15 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What one call of the kernel gets, about: 64 MiB took 99 ms there and back, with 64 KiB 119, without gathering 127.
+/// Approximate bytes of one system call: 64 MiB took 99 ms there and back, with 64 KiB 119, without gathering 127.
 const GATHERED_BYTES: usize = 256 << 10;
 
 pub(crate) struct Gather<S> {
     socket: S,
     gathered: Vec<u8>,
-    /// How much of it has been written.
+    /// Number of written bytes.
     written: usize,
-    /// Whether a flush has been asked for, and put off.
+    /// Whether a flush was requested and delayed.
     put_off: bool,
 }
 

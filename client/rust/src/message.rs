@@ -1,5 +1,5 @@
-//! Messages with tensors, without a copy of the tensors: what goes before and between them is encoded by prost, their
-//! elements stay where they are.
+//! Messages with tensors, without a copy of the tensors: prost encodes the bytes before and between them, and their
+//! elements stay in place.
 
 use std::collections::VecDeque;
 
@@ -15,13 +15,13 @@ use crate::v1::{Dtype, Tensor};
 /// gRPC's prefix of a message: a flag and the length.
 const PREFIX_BYTES: usize = 5;
 
-/// The most that protobuf can frame.
+/// The largest message of protobuf.
 pub(crate) const MAX_PROTO_BYTES: usize = (1 << 31) - 1;
 
 /// Field number of Tensor.data.
 const DATA: u32 = 15;
 
-/// Size of the buffers that elements are copied to on their way: they stay in a core's cache until they are sent.
+/// Size of the buffers for sent elements: they stay in a core's cache until they are sent.
 const BUFFER_BYTES: usize = 256 << 10;
 
 enum Piece {
@@ -30,14 +30,14 @@ enum Piece {
     Elements(usize),
 }
 
-/// A message to be sent: encoded but for the elements of its tensors.
+/// A message to send: encoded except for the elements of its tensors.
 pub(crate) struct Outgoing {
     pieces: Vec<Piece>,
     pub message_bytes: usize,
 }
 
 impl Outgoing {
-    /// `message`, whose tensors are these; it has no others in their fields.
+    /// Makes a message of `message` and these tensors, whose fields `message` does not have.
     pub fn new(message: &impl Message, tensors: &[Shaped]) -> Self {
         let mut encoded = BytesMut::new();
         encoded.put_bytes(0, PREFIX_BYTES);
@@ -70,7 +70,7 @@ impl Outgoing {
         Self { pieces, message_bytes }
     }
 
-    /// Sends the message, with the elements of `slots`. False if the server wants no more of it.
+    /// Sends the message with the elements of `slots`. Returns false if the server has stopped reading.
     pub async fn send(&self, slots: &[Slot<'_>], buffers: &mut Buffers, upload: &Upload) -> bool {
         for piece in &self.pieces {
             match piece {
@@ -91,7 +91,7 @@ impl Outgoing {
     }
 }
 
-/// What a message says of a tensor before its elements.
+/// The fields of a tensor before its elements.
 pub(crate) struct Shaped {
     pub field: u32,
     pub dtype: Dtype,
@@ -103,7 +103,7 @@ fn append(message: &impl Message, to: &mut BytesMut) {
     message.encode(to).expect("a buffer that grows takes everything");
 }
 
-/// Buffers that are filled again once the connection has let go of them.
+/// Buffers that are reused after the connection has released them.
 #[derive(Default)]
 pub(crate) struct Buffers(VecDeque<Bytes>);
 
@@ -122,7 +122,7 @@ impl Buffers {
     }
 }
 
-/// Reads a message of `left` bytes: the slots' elements go to their places, and everything else is returned.
+/// Reads a message of `left` bytes: writes elements to the slots, and returns everything else.
 pub(crate) async fn read_message(incoming: &mut Incoming, mut left: usize, slots: &mut [Slot<'_>]) -> Result<Bytes> {
     let mut rest = Vec::new();
     if slots.is_empty() {
@@ -206,7 +206,7 @@ async fn read_key(incoming: &mut Incoming, left: &mut usize) -> Result<(u32, Wir
     decode_key(&mut key.as_slice()).map_err(|_| malformed())
 }
 
-/// The length of a field that lies within the bytes that are left.
+/// Returns the length of a field, which must not exceed the remaining bytes.
 async fn read_length(incoming: &mut Incoming, left: &mut usize) -> Result<usize> {
     let length = read_varint(incoming, left).await?;
     usize::try_from(length).ok().filter(|length| length <= left).ok_or_else(malformed)

@@ -1,4 +1,4 @@
-//! How a client reaches its servers, and how long it waits.
+//! Options of clients and calls.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,32 +8,32 @@ use crate::error::{Error, Result};
 /// PEM files, read when the client is made.
 #[derive(Clone, Debug, Default)]
 pub struct TlsOptions {
-    /// Authorities of the server's certificate. `None`: those of the system.
+    /// Authorities of the server's certificate. `None`: the system's.
     pub ca_file: Option<PathBuf>,
-    /// The client's own certificate, its issuers after it, and its key without a passphrase, for servers that want one.
-    /// Both or none.
+    /// The client's own certificate, followed by its issuers, and its key without a passphrase, for servers that
+    /// require them. Both or none.
     pub cert_file: Option<PathBuf>,
     pub key_file: Option<PathBuf>,
     /// The name that the server's certificate must bear. `None`: the target's.
     pub server_name: Option<String>,
 }
 
-/// Options of a client. The defaults are those of posenc's clients in all languages.
+/// Options of a client. All languages have the same defaults.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Default deadline of a call of one message each way. For streams: the longest time without any progress.
+    /// Default deadline of a call with one message each way. For streams: the longest time without any progress.
     pub timeout: Duration,
     /// Bytes of the largest message, either way. The default is the server's; raise it if the server's limits are raised.
     pub max_message_bytes: usize,
     /// Bytes above which tensors go as a stream instead of one message. `None`: max_message_bytes.
     pub stream_above_bytes: Option<usize>,
-    /// Connections for messages of 64 KiB and more, made when they are needed, used in turn. Smaller ones share one of
-    /// their own. 0: all share that one.
+    /// Connections for messages of 64 KiB and more, made on demand and used in turn. Smaller messages share a separate
+    /// one. 0: all share that one.
     pub bulk_channels: usize,
-    /// TLS, and no connection without it. `None`: plaintext, unless the target begins with `https://`.
+    /// Requires TLS. `None`: plaintext, unless the target begins with `https://`.
     pub tls: Option<TlsOptions>,
-    /// The bearer token that every call shows, or a file that holds it and nothing else, which is read again when it
-    /// changes. Never sent in the clear to another machine.
+    /// The bearer token of every call, or a file with only the token, which is read again when it changes. Never sent
+    /// in the clear to another machine.
     pub token: Option<String>,
     pub token_file: Option<PathBuf>,
 }
@@ -53,7 +53,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The target and options that the environment names: POSENC_SERVER (default localhost:50051), POSENC_TLS=1,
+    /// Returns target and options from the environment: POSENC_SERVER (default localhost:50051), POSENC_TLS=1,
     /// POSENC_TLS_CA, POSENC_TLS_CERT, POSENC_TLS_KEY, POSENC_TLS_SERVER_NAME, POSENC_TOKEN, POSENC_TOKEN_FILE.
     pub fn from_env() -> Result<(String, Self)> {
         Self::from_variables(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
@@ -92,16 +92,16 @@ impl Options {
 /// Options of single calls; see [`Client::with`](crate::Client::with).
 #[derive(Clone, Debug, Default)]
 pub struct CallOptions {
-    /// Deadline of the whole call, if it is a stream too. `None`: the client's timeout.
+    /// Deadline of the whole call, also of a stream. `None`: the client's timeout.
     pub timeout: Option<Duration>,
-    /// The id by which the server's log shall know the call. `None`: a random one.
+    /// The call's id in the server's log. `None`: a random one.
     pub request_id: Option<String>,
-    /// W3C trace context of the caller, sent on.
+    /// The caller's W3C trace context.
     pub traceparent: Option<String>,
 }
 
 impl CallOptions {
-    /// INVALID_ARGUMENT unless headers can carry what is sent as such.
+    /// Fails with INVALID_ARGUMENT if headers cannot carry the values.
     pub(crate) fn check(&self) -> Result<()> {
         for (option, value) in [("request_id", &self.request_id), ("traceparent", &self.traceparent)] {
             let visible = |text: &String| text.bytes().all(|c| (b' '..=b'~').contains(&c));

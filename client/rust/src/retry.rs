@@ -6,7 +6,7 @@ use std::time::Duration;
 
 include!("generated/retry_policy.rs");
 
-/// How long to wait before attempt `attempt` (1 is the first retry): gRPC's rule, a backoff that grows, times a random
+/// Returns the wait before attempt `attempt` (1 is the first retry) by gRPC's rule: a growing backoff, times a random
 /// factor of 0.8 to 1.2.
 pub(crate) fn backoff(attempt: u32) -> Duration {
     let grown = INITIAL_BACKOFF.mul_f64(BACKOFF_MULTIPLIER.powi(attempt as i32 - 1));
@@ -14,7 +14,8 @@ pub(crate) fn backoff(attempt: u32) -> Duration {
     grown.min(MAX_BACKOFF).mul_f64(0.8 + 0.4 * share)
 }
 
-/// A number to spread calls and name them; std seeds its hash maps from the system's random numbers, and no two alike.
+/// Returns a random number, to spread and name calls; std seeds each hash map differently, from the system's random
+/// numbers.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::time::SystemTime::now())
 }

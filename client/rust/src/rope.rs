@@ -1,4 +1,4 @@
-//! A model's rotary encoding: where it is described, and what is done with it once it is resolved.
+//! A model's rotary encoding: its source, and its calls after it is resolved.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::slot::{Heads, Output};
 use crate::v1::{self, movement, positions, rope_source};
 
-/// Where a rotary encoding is described: a preset, a model's config.json, or a specification.
+/// The source of a rotary encoding: a preset, a model's config.json, or a specification.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Read when the encoding is resolved.
@@ -21,69 +21,69 @@ impl Config {
         Self { file: None, rope: source.into(), head_dim: 0 }
     }
 
-    /// A config.json of Hugging Face, or Mistral's params.json, on this machine.
+    /// Reads a config.json of Hugging Face, or Mistral's params.json, on this machine.
     pub fn file(path: impl AsRef<Path>) -> Self {
         Self { file: Some(path.as_ref().to_owned()), rope: v1::RopeSource::default(), head_dim: 0 }
     }
 
-    /// The text of such a file.
+    /// Takes the text of such a file.
     pub fn json(text: impl Into<String>) -> Self {
         Self::of(rope_source::Source::ConfigJson(text.into()))
     }
 
-    /// A name that the server knows, `llama-3.1-8b`.
+    /// Takes a name that the server knows, such as `llama-3.1-8b`.
     pub fn preset(name: impl Into<String>) -> Self {
         Self::of(rope_source::Source::Preset(name.into()))
     }
 
-    /// An encoding written out. Its `rotary_dim`, if it is unset, is `head_dim`.
+    /// Takes a specification. An unset `rotary_dim` is `head_dim`.
     pub fn spec(spec: v1::RopeSpec) -> Self {
         Self::of(rope_source::Source::Spec(spec))
     }
 
-    /// Whose interpretation applies if projects disagree.
+    /// Sets the project whose interpretation applies.
     pub fn profile(mut self, profile: v1::Profile) -> Self {
         self.rope.profile = profile.into();
         self
     }
 
-    /// Which version of that project, `0.21.0` of vLLM; without it the newest that the server knows.
+    /// Sets the version of that project, such as vLLM's `0.21.0`; the default is the newest that the server knows.
     pub fn profile_version(mut self, version: impl Into<String>) -> Self {
         self.rope.profile_version = version.into();
         self
     }
 
-    /// Which part of the model: its text, its vision tower, its audio encoder or its indexer.
+    /// Selects the part of the model: its text, its vision tower, its audio encoder or its indexer.
     pub fn part(mut self, part: v1::ModelPart) -> Self {
         self.rope.part = part.into();
         self
     }
 
-    /// Which layer, if layers differ: `full_attention`, `sliding_attention`.
+    /// Selects layers by type if layers differ: `full_attention`, `sliding_attention`.
     pub fn layer_type(mut self, layer_type: impl Into<String>) -> Self {
         self.rope.layer = Some(rope_source::Layer::LayerType(layer_type.into()));
         self
     }
 
-    /// Which layer, from 0.
+    /// Selects a layer, counted from 0.
     pub fn layer_index(mut self, layer_index: i32) -> Self {
         self.rope.layer = Some(rope_source::Layer::LayerIndex(layer_index));
         self
     }
 
-    /// The length that length-dependent scalings are evaluated at.
+    /// Sets the length for length-dependent scalings.
     pub fn sequence_length(mut self, sequence_length: i64) -> Self {
         self.rope.sequence_length = Some(sequence_length);
         self
     }
 
-    /// Required if the source does not tell.
+    /// Sets the width of a head; required if the source does not contain it.
     pub fn head_dim(mut self, head_dim: i32) -> Self {
         self.head_dim = head_dim;
         self
     }
 
-    /// The source as requests have it. INVALID_ARGUMENT if a file cannot be read.
+    /// Returns the source for requests. Fails with INVALID_ARGUMENT if a file cannot be read.
     pub async fn to_source(&self) -> Result<v1::RopeSource> {
         let mut rope = self.rope.clone();
         if let Some(path) = &self.file {
@@ -114,7 +114,7 @@ impl From<v1::RopeSpec> for v1::RopeSource {
     }
 }
 
-/// Token t of every sequence stands at this position + t.
+/// Puts token t of every sequence at this position + t.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StartAt(pub i64);
 
@@ -151,7 +151,7 @@ impl<A: Into<v1::Positions>, B: Into<v1::Positions>> From<Between<A, B>> for v1:
     }
 }
 
-/// A rotary encoding that the server has resolved: every default filled in, nothing left to be parsed again.
+/// A rotary encoding that the server has resolved: all defaults are filled in, and nothing is parsed again.
 #[derive(Clone)]
 pub struct Rope {
     client: Client,
@@ -167,23 +167,24 @@ impl Rope {
         Ok(Self { client, resolved, saturation: v1::Saturation::Unspecified })
     }
 
-    /// Frequencies, attention factor, assumptions, warnings.
+    /// Returns frequencies, attention factor, assumptions, warnings.
     pub fn resolved(&self) -> &v1::ResolveRopeResponse {
         &self.resolved
     }
 
-    /// The complete specification, as calls send it.
+    /// Returns the complete specification, which calls send.
     pub fn spec(&self) -> v1::RopeSpec {
         self.resolved.spec.clone().unwrap_or_default()
     }
 
-    /// The same, and what becomes of results past the largest number of an FP8 type, which such tensors need.
+    /// Sets the treatment of results past the largest number of an FP8 type; FP8 tensors require it.
     pub fn saturation(mut self, saturation: v1::Saturation) -> Self {
         self.saturation = saturation;
         self
     }
 
-    /// Rotates q, k or both (`()` is none). Results are where the tensors' kind says: see [`Heads`].
+    /// Rotates q, k or both (`()` means no tensor). The kind of a tensor determines the memory of its result: see
+    /// [`Heads`].
     pub async fn apply<Q: Heads, K: Heads>(
         &self,
         layout: v1::Layout,
@@ -202,7 +203,7 @@ impl Rope {
         Ok((q, k))
     }
 
-    /// The same, and results go to `q_out` and `k_out`.
+    /// Rotates q and k into `q_out` and `k_out`.
     pub async fn apply_into<Q: crate::Element, K: crate::Element>(
         &self,
         layout: v1::Layout,
@@ -230,14 +231,14 @@ impl Rope {
         Ok(self.client.reposition(request, k).await?.0)
     }
 
-    /// Cosines and sines of positions 0 to `rows`, [rows, rotary_dim / 2] each, in float32.
+    /// Builds cosines and sines of positions 0 to `rows` - 1, [rows, rotary_dim / 2] each, in float32.
     pub async fn table(&self, rows: i64) -> Result<(Vec<f32>, Vec<f32>)> {
         let table = self.client.build_table(self.rows(rows)).await?;
         let missing = || Error::internal("a table without cosines or sines");
         Ok((table.cos.ok_or_else(missing)?.to_vec()?, table.sin.ok_or_else(missing)?.to_vec()?))
     }
 
-    /// The same into the caller's memory, which may be a region's.
+    /// Builds a table in the caller's memory, which may be a region's.
     pub async fn table_into<'a>(
         &self,
         rows: i64,

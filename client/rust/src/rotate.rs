@@ -1,4 +1,4 @@
-//! ApplyRope and Reposition: in one message, or, if the tensors are too large for that, in chunks through a stream.
+//! ApplyRope and Reposition, in one message, or, if the tensors are too large, in chunks through a stream.
 
 use prost::Message;
 
@@ -10,7 +10,7 @@ use crate::sharing::Shares;
 use crate::slot::Slot;
 use crate::v1;
 
-/// What the two have in common. Requests and messages of streams have the same fields.
+/// The common part of both. Requests and messages of streams have the same fields.
 pub(crate) trait Rotation: Shares + Clone + Default + 'static {
     const METHOD: &'static str;
     const STREAM: &'static str;
@@ -75,7 +75,7 @@ fn explicit(spec: &v1::RopeSpec) -> Option<&v1::ExplicitFrequencies> {
 }
 
 impl Calls {
-    /// Rotates the slots, whose results go to their places. Tensors in the request's own fields come back in the answer.
+    /// Rotates the slots; results go to the slots' memory. Tensors in the request's own fields come back in the answer.
     pub async fn rotate<R: Rotation>(&self, request: &R, slots: &mut [Slot<'_>]) -> Result<R::Response> {
         self.until_timeout().rotate_in_time(request, slots).await
     }
@@ -90,15 +90,15 @@ impl Calls {
         let can_cut = slots.iter().any(|slot| !slot.from().is_empty());
         if can_cut && bytes > self.stream_above_bytes() {
             match self.rotate_in_chunks(request, slots).await {
-                // Nothing was sent. In one message the server sees what does not fit, and says it with a reason.
+                // Nothing was sent. In one message the server sees the misfit, and reports it with a reason.
                 Err(error) if error.is_own_finding() && bytes <= self.max_message_bytes() => {}
                 result => return result.map(|()| R::Response::default()),
             }
         }
         let expected: usize = slots.iter().map(|slot| slot.from().len()).sum();
         let result = self.unary_with(R::METHOD, &message, slots, expected).await;
-        // The server's limit may be lower than ours. What is no larger than a chunk would only be refused again; if the
-        // server does not tell how large they are, the first error says more.
+        // The server's limit may be lower than ours. A message no larger than a chunk would only be refused again. If
+        // the server does not tell the size of chunks, the first error says more.
         match result {
             Err(error) if can_cut && error.is_too_large() => match self.chunk_bytes().await {
                 Ok(chunk) if bytes > chunk => {}
@@ -110,8 +110,8 @@ impl Calls {
         Ok(R::Response::default())
     }
 
-    /// Each tensor is cut by itself, the first one first: q and k may differ in heads, so that equal amounts of memory
-    /// hold different tokens.
+    /// Cuts each tensor separately and in order: q and k may have different numbers of heads, so equal amounts of
+    /// memory hold different tokens.
     pub async fn rotate_in_chunks<R: Rotation>(&self, request: &R, slots: &mut [Slot<'_>]) -> Result<()> {
         slots.iter().try_for_each(Slot::check_output)?;
         let layout = request.layout();
@@ -137,7 +137,7 @@ impl Calls {
                     );
                     return Err(Error::invalid_field(slot.name, fact).with_code(tonic::Code::ResourceExhausted));
                 }
-                // Settings go with the first message only.
+                // Only the first message has the settings.
                 let mut settings = if messages.is_empty() { request.clone() } else { R::default() };
                 settings.set_places(request.places().cut(layout, *extents, several_axes, part)?);
                 let tensor =

@@ -1,7 +1,6 @@
-//! Memory that client and server both map: tensors that no call carries.
-//!
-//! A region hands out its memory once, so that no two tensors overlap, and stays as long as one of them: there is no
-//! way to use what is gone.
+//! Memory that client and server both map: calls do not carry its tensors.
+//! A region gives out its memory once, so that no two tensors overlap, and lives as long as any of them, so that
+//! unmapped memory cannot be used.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -21,21 +20,20 @@ use crate::retry;
 use crate::tensor::{Element, element_bytes};
 use crate::v1::{Dtype, SharedMemory, SharedMemoryInfo};
 
-/// Where tensors of a region begin: at a cache line.
+/// Tensors of a region begin at a cache line.
 const ALIGNMENT: usize = 64;
 
-/// What a region's file is called, and where it is.
+/// Name and directory of a region's file.
 #[derive(Clone, Debug, Default)]
 pub struct RegionOptions {
-    /// `None`: the server's prefix and something random.
+    /// `None`: the server's prefix and random digits.
     pub name: Option<String>,
-    /// The server's directory as this process sees it, if it is another.
+    /// This process's path of the server's directory, if it differs.
     pub directory: Option<PathBuf>,
 }
 
-/// Memory that a server on this host maps too; [`Client::shared_region`](crate::Client::shared_region) makes it.
-///
-/// Its file goes with the region and its last tensor.
+/// Memory that a server on this host maps, too; [`Client::shared_region`](crate::Client::shared_region) makes it.
+/// Its file is removed with the region and its last tensor.
 #[derive(Debug)]
 pub struct SharedRegion {
     mapping: Arc<Mapping>,
@@ -46,18 +44,18 @@ pub struct SharedRegion {
 struct Mapping {
     memory: NonNull<c_void>,
     bytes: usize,
-    /// Empty: nothing is shared.
+    /// Empty: no memory is shared.
     name: String,
     path: PathBuf,
 }
 
-// The memory is only reached through tensors, of which no two overlap.
+// Only tensors access the memory, and no two tensors overlap.
 unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // Nothing is left to be done about a failure.
+        // A failure cannot be handled.
         let _ = unsafe { munmap(self.memory.as_ptr(), self.bytes) };
         if !self.name.is_empty() {
             let _ = std::fs::remove_file(&self.path);
@@ -93,18 +91,18 @@ impl SharedRegion {
         Self { mapping: Arc::new(Mapping { memory, bytes, name, path }), taken: AtomicUsize::new(0) }
     }
 
-    /// Of the file; empty if the server shares no memory with the client. Calls then send the bytes.
+    /// Returns the file's name; empty if the server shares no memory with the client. Calls then send the bytes.
     pub fn name(&self) -> &str {
         &self.mapping.name
     }
 
-    /// Takes a tensor out of what is left of the region, each at a multiple of 64 bytes. The elements are 0 at first.
+    /// Makes a tensor in the rest of the region, at a multiple of 64 bytes. The elements are 0 at first.
     pub fn tensor<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<SharedTensor<T>> {
         let dtype = T::DTYPE.ok_or_else(|| Error::invalid_field("dtype", "is missing; use tensor_of_bytes()"))?;
         self.take(dtype, size_of::<T>(), shape.as_ref())
     }
 
-    /// The same for elements of any type, as bytes.
+    /// Makes a tensor with elements of any type, as bytes.
     pub fn tensor_of_bytes(&self, dtype: Dtype, shape: impl AsRef<[usize]>) -> Result<SharedTensor<u8>> {
         match element_bytes(dtype) {
             0 => Err(Error::invalid_field("dtype", "is UNSPECIFIED; must be one of a tensor's")),
@@ -114,7 +112,7 @@ impl SharedRegion {
 
     fn take<T: Element>(&self, dtype: Dtype, element: usize, shape: &[usize]) -> Result<SharedTensor<T>> {
         let bytes = shape.iter().try_fold(element, |bytes, &extent| bytes.checked_mul(extent));
-        // An extent of 0 makes up for all others.
+        // An extent of 0 makes the tensor empty.
         let bytes = if shape.contains(&0) { Some(0) } else { bytes };
         let room = |taken: usize| {
             let end = bytes?.checked_add(taken)?;
@@ -141,9 +139,8 @@ impl SharedRegion {
 }
 
 /// A tensor that lies in a [`SharedRegion`], and dereferences to its elements.
-///
-/// `&mut` of it goes into calls as a tensor that its result replaces, [`write_to`](Self::write_to) as one whose result
-/// goes to another one. While a call is under way, the server writes to what the call has borrowed.
+/// A call replaces an argument `&mut tensor` by its result; with [`write_to`](Self::write_to) the result goes to
+/// another tensor. During a call, the server writes to the memory that the call has borrowed.
 #[derive(Debug)]
 pub struct SharedTensor<T> {
     mapping: Arc<Mapping>,
@@ -155,12 +152,12 @@ pub struct SharedTensor<T> {
 }
 
 impl<T: Element> SharedTensor<T> {
-    /// The result goes to `out`, which has the same type and shape.
+    /// Sends the result to `out`, which has the same type and shape.
     pub fn write_to<'a>(&'a self, out: &'a mut SharedTensor<T>) -> SharedTo<'a, T> {
         SharedTo { from: self, out }
     }
 
-    /// `None`: the region is no file of the server's, or there is no element.
+    /// Returns `None` if the server does not map the region, or the tensor has no elements.
     pub(crate) fn place(&self) -> Option<SharedMemory> {
         let named = !self.mapping.name.is_empty() && self.elements > 0;
         named.then(|| SharedMemory { name: self.mapping.name.clone(), offset: self.offset as i64 })
@@ -171,7 +168,7 @@ impl<T: Element> SharedTensor<T> {
         if self.elements == 0 {
             return NonNull::dangling().as_ptr();
         }
-        // Aligned, as tensors begin at cache lines and mappings at pages.
+        // Aligned, because tensors begin at cache lines and mappings at pages.
         unsafe { self.mapping.memory.as_ptr().cast::<u8>().add(self.offset).cast() }
     }
 }
@@ -189,7 +186,7 @@ impl<T: Element> DerefMut for SharedTensor<T> {
     }
 }
 
-/// A tensor in a region, and another one that its result goes to.
+/// A tensor in a region, and another one for its result.
 #[derive(Debug)]
 pub struct SharedTo<'a, T> {
     pub(crate) from: &'a SharedTensor<T>,
@@ -220,12 +217,12 @@ fn new_file(path: &Path, bytes: usize) -> Result<*mut c_void> {
             Error::invalid_field("directory", fact)
         }
     })?;
-    // Without it, a full file system would show only when the bytes are used, as a signal.
+    // Without it, a full file system would cause a signal when the bytes are used.
     let mut made = fallocate(&file, FallocateFlags::empty(), 0, bytes as u64);
     while made == Err(Errno::INTR) {
         made = fallocate(&file, FallocateFlags::empty(), 0, bytes as u64);
     }
-    // What is made in such a directory belongs to its group, as in a volume that has an fsGroup.
+    // Files in such a directory belong to its group, for example in a volume with an fsGroup.
     let directory = path.parent().unwrap_or(path);
     let share_with_group = || match stat(directory)?.st_mode & 0o2000 {
         0 => Ok(()),

@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::slot::Slot;
 use crate::v1::{self, SharedMemory, Tensor};
 
-/// A request with tensors, or places of results, that may be in shared memory.
+/// A request whose tensors or results may be in shared memory.
 pub(crate) trait Shares: Message + Clone {
-    /// Sets the tensor called `name`, or where its result goes, or both.
+    /// Sets the tensor called `name`, or its result's place, or both.
     fn set_shared(&mut self, name: &str, tensor: Option<Tensor>, result: Option<SharedMemory>);
 }
 
@@ -37,7 +37,7 @@ shares! {
 }
 
 impl Calls {
-    /// Makes a call that says where tensors lie. `None`: nothing is in shared memory, or their bytes have to be sent.
+    /// Makes a call with places of tensors. Returns `None` if no tensor is in shared memory, or bytes must be sent.
     pub async fn by_place<R: Shares>(
         &self,
         method: &str,
@@ -74,7 +74,7 @@ impl Calls {
         }
     }
 
-    /// Makes a call with tensors of the caller's memory, in one message each way.
+    /// Makes a call with tensors in the caller's memory, in one message each way.
     pub async fn tensors<R: Shares>(&self, method: &str, request: &R, slots: &mut [Slot<'_>]) -> Result<Bytes> {
         slots.iter().try_for_each(Slot::check_output)?;
         let calls = self.until_timeout();

@@ -1,4 +1,4 @@
-//! What a call does with a tensor: where its elements are taken from, and where the result's go.
+//! The memory of a call's tensor and of its result.
 
 use crate::error::{Error, Result};
 use crate::message::Shaped;
@@ -12,30 +12,31 @@ enum Memory<'a> {
         to: &'a mut [u8],
     },
     InPlace(&'a mut [u8]),
-    /// A tensor of the request alone.
+    /// A tensor only of the request.
     Sent(&'a [u8]),
-    /// A tensor of the response alone.
+    /// A tensor only of the response.
     Received(&'a mut [u8]),
 }
 
-/// Where a tensor and its result lie, as far as they are in shared memory.
+/// Places of a tensor and its result in shared memory.
 #[derive(Clone)]
 pub(crate) struct Places {
     pub tensor: Option<SharedMemory>,
     pub result: Option<SharedMemory>,
 }
 
-/// A tensor of a call, by the number of its field, which a rotation's response has too.
+/// A tensor of a call, with its field number, which is the same in a rotation's response.
 pub(crate) struct Slot<'a> {
     pub field: u32,
     pub name: &'static str,
     pub dtype: Dtype,
     pub shape: Vec<i64>,
-    /// Whether a response has brought the result.
+    /// Whether a response has delivered the result.
     pub filled: bool,
-    /// The result's own shape, if it is a tensor's.
+    /// The shape of the result's memory, if it has one.
     result_shape: Option<Vec<i64>>,
-    /// Set if all that it has of tensor and result is in shared memory: the same place if the result replaces the tensor.
+    /// Set if its tensor and result (or the only one of them) are in shared memory: at the same place if the result
+    /// replaces the tensor.
     pub shared: Option<Places>,
     memory: Memory<'a>,
 }
@@ -45,7 +46,7 @@ impl<'a> Slot<'a> {
         Self { field: 0, name: "", dtype, shape, filled: false, result_shape: None, shared: None, memory }
     }
 
-    /// The same slot, for one attempt of a call.
+    /// Borrows the slot for one attempt of a call.
     pub fn again(&mut self) -> Slot<'_> {
         let memory = match &mut self.memory {
             Memory::Apart { from, to } => Memory::Apart { from, to },
@@ -57,10 +58,10 @@ impl<'a> Slot<'a> {
         Slot { field: self.field, name: self.name, ..Slot::new(self.dtype, shape, memory) }
     }
 
-    /// Takes the first `bytes` off, as a slot of their own.
+    /// Splits the first `bytes` off into a new slot.
     pub fn split_off(&mut self, bytes: usize) -> Slot<'a> {
         let shape = if bytes == self.bytes() { std::mem::take(&mut self.shape) } else { Vec::new() };
-        self.shape.clear(); // what is left is a part
+        self.shape.clear(); // the rest is only a part
         let memory = match &mut self.memory {
             Memory::Apart { from, to } => {
                 let (first, rest) = from.split_at(bytes);
@@ -92,25 +93,25 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Whether the request has it.
+    /// Returns whether the request has the tensor.
     pub fn is_sent(&self) -> bool {
         !matches!(self.memory, Memory::Received(_))
     }
 
-    /// Bytes of the tensor that a message carries, there or back.
+    /// Returns the tensor's bytes in a message, there or back.
     pub fn bytes(&self) -> usize {
         if let Memory::Received(to) = &self.memory { to.len() } else { self.from().len() }
     }
 
-    /// Whether the response has its result.
+    /// Returns whether the response has its result.
     pub fn has_result(&self) -> bool {
         !matches!(self.memory, Memory::Sent(_))
     }
 
-    /// What a result of another size means.
+    /// Returns the error of a result with another size.
     pub fn misfit(&self, bytes: usize) -> Error {
         match &self.memory {
-            // The caller could not have been told before how large it would be.
+            // Only the answer shows the size.
             Memory::Received(to) => self.wrong_output(format!("has {} bytes; the result has {bytes}", to.len())),
             _ => Error::internal(format!("the answer's {} has {bytes} bytes; must have {}", self.name, self.bytes())),
         }
@@ -124,7 +125,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Whether results destroy the input, after which the call cannot be made again.
+    /// Returns whether results overwrite the input, so that the call cannot be repeated.
     pub fn in_place(&self) -> bool {
         matches!(self.memory, Memory::InPlace(_))
     }
@@ -133,7 +134,7 @@ impl<'a> Slot<'a> {
         element_bytes(self.dtype)
     }
 
-    /// Whether the result replaces the tensor in shared memory: such a call must not be sent twice.
+    /// Returns whether the result replaces the tensor in shared memory: such a call must not be sent twice.
     pub fn in_shared_place(&self) -> bool {
         self.shared.as_ref().is_some_and(|places| places.tensor == places.result)
     }
@@ -149,8 +150,7 @@ impl<'a> Slot<'a> {
         Err(self.wrong_output(format!("has {} bytes; must have {}, as the tensor", to.len(), from.len())))
     }
 
-    /// Whether a response's tensor, which is without its elements here, is of the type and shape that the result has. A
-    /// part of a tensor knows no shape of its own.
+    /// Checks type and shape of a response's tensor, which has no elements here. A part of a tensor has no known shape.
     pub fn check_answer(&self, answer: &Tensor) -> Result<()> {
         let dtype = self.dtype == Dtype::Unspecified || answer.dtype() == self.dtype;
         if dtype && (self.shape.is_empty() || answer.shape == self.shape) {
@@ -162,7 +162,7 @@ impl<'a> Slot<'a> {
         Err(Error::internal(text))
     }
 
-    /// The error names the contract's field for the result's place.
+    /// Returns an error that names the contract's field for the result's place.
     fn wrong_output(&self, fact: String) -> Error {
         Error::invalid_field(&format!("{}_output", self.name), fact)
     }
@@ -172,13 +172,14 @@ fn other_shape(found: &[i64], wanted: &[i64]) -> String {
     format!("has shape {found:?}; must have {wanted:?}")
 }
 
-/// A tensor of heads as a call takes it: a [`View`], whose result is a new `Vec`; a [`ViewTo`] or a [`ViewMut`], whose
-/// result is where they say; `()` if there is none; with the feature `ndarray` an array, whose result is another.
+/// A call's argument for a tensor of heads: a [`View`], whose result is a new `Vec`; a [`ViewTo`] or a [`ViewMut`],
+/// which have memory for the result; `()` for no tensor; with the feature `ndarray` an array, whose result is a new
+/// array.
 pub trait Heads: Send {
     type Output: Send;
     #[doc(hidden)]
     type Memory: Send;
-    /// Memory for the result, if the call has to bring it.
+    /// Memory for the result, if the call must allocate it.
     #[doc(hidden)]
     fn memory(&self) -> Self::Memory;
     #[doc(hidden)]
@@ -260,7 +261,7 @@ impl<T: Element> Heads for SharedTo<'_, T> {
     fn memory(&self) {}
     #[allow(private_interfaces)]
     fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
-        // The server writes the result whatever room there is: tensors that differ are the error of check_output().
+        // The server writes the whole result, so tensors of different sizes get no places; check_output() reports them.
         let places = self.from.place().zip(self.out.place()).filter(|_| self.from.len() == self.out.len());
         let result_shape = self.out.shape.clone();
         let memory = Memory::Apart { from: bytemuck::cast_slice(self.from), to: bytemuck::cast_slice_mut(self.out) };
@@ -289,7 +290,7 @@ impl<'a, T: Element> From<&'a SharedTensor<T>> for Input<'a> {
     }
 }
 
-/// Memory that a result is written to: a `&mut SharedTensor`, or a mutable slice or `Vec` of its elements, or its bytes.
+/// Memory for a result: a `&mut SharedTensor`, or a mutable slice or `Vec` of its elements, or its bytes.
 pub struct Output<'a>(pub(crate) Slot<'a>);
 
 impl<'a, T: Element> From<&'a mut [T]> for Output<'a> {
@@ -315,8 +316,8 @@ impl<'a, T: Element> From<&'a mut SharedTensor<T>> for Output<'a> {
 }
 
 impl Output<'_> {
-    /// Fails if the result is known to be of another type, shape or size. What is of unknown size comes as bytes: the
-    /// server writes to a place whatever room there is.
+    /// Fails if the result is known to have another type, shape or size. A result of unknown size comes as bytes,
+    /// because the server would write the whole result to a place.
     pub(crate) fn check(&mut self, dtype: Dtype, shape: Option<impl AsRef<[i64]>>) -> Result<()> {
         let slot = &mut self.0;
         if slot.dtype != Dtype::Unspecified && slot.dtype != dtype {
@@ -324,7 +325,7 @@ impl Output<'_> {
             return Err(slot.wrong_output(fact));
         }
         let shape = shape.as_ref().map(AsRef::as_ref);
-        // Memory without a shape takes any.
+        // Memory without a shape fits any shape.
         if let Some(shape) = shape.filter(|&shape| !slot.shape.is_empty() && slot.shape != shape) {
             return Err(slot.wrong_output(other_shape(&slot.shape, shape)));
         }
@@ -343,7 +344,7 @@ impl Output<'_> {
     }
 }
 
-/// Arrays of any order of memory: those that are not row-major without gaps are copied once.
+/// Arrays in any memory order: arrays that are not row-major without gaps are copied once.
 #[cfg(feature = "ndarray")]
 impl<T: Element, S, D> Heads for &ndarray::ArrayBase<S, D>
 where

@@ -1,4 +1,4 @@
-//! What the server builds: tables and biases. Requests are small, and answers may be larger than a message.
+//! Tables and biases. Requests are small, and answers may be larger than a message.
 
 use bytes::Bytes;
 use tonic::Code;
@@ -11,13 +11,12 @@ use crate::v1::absolute_encoding::Encoding as Absolute;
 use crate::v1::build_table_request::Encoding;
 use crate::v1::{self, Tensor};
 
-/// About the bytes of a table's row: 128 channels, cosines and sines, in float32. It decides only over which connection
-/// a table comes.
+/// Approximate bytes of a table's row: 128 channels, cosines and sines, in float32. It only selects the connection for
+/// a table.
 const ROW_BYTES: usize = 1024;
 
 impl Calls {
-    /// A table in one message, or, if it is over a limit, as a stream that is put together. Tensors of the slots go
-    /// there.
+    /// Builds a table in one message, or, if it is over a limit, from the parts of a stream. Results go to the slots.
     pub async fn build_table(
         &self,
         request: v1::BuildTableRequest,
@@ -36,7 +35,7 @@ impl Calls {
         }
         let guess = usize::try_from(request.rows).unwrap_or(0).saturating_mul(ROW_BYTES);
         let result = self.unary_with("BuildTable", &Planned::whole(&request, slots), slots, guess).await;
-        // What is too large for a message tells its size.
+        // The error of a too large message has its size.
         let mut size = match &result {
             Err(error) if error.is_too_large() => error.metadata().get("sizeBytes").and_then(|size| size.parse().ok()),
             _ => {
@@ -48,13 +47,13 @@ impl Calls {
         let (total, pair) = (rows(&request), is_pair(&request));
         let by_head = spec(&request).is_some_and(|spec| heads(spec) > 0);
         let request = v1::BuildTableStreamRequest { table: Some(request), rows_per_message: 0 };
-        // The caller has written no message `table`.
+        // Callers do not know the message `table`.
         let outside = |error: Error| error.outside_of("table");
         let mut answers = self.receive("BuildTableStream", &request).await.map_err(outside)?;
         let mut parts: [Parts; 3] = Default::default();
         let mut table = v1::BuildTableResponse::default();
         while let Some(answer) = answers.next::<v1::BuildTableStreamResponse>().await.map_err(outside)? {
-            // With the first rows, as an error of the stream says more than this one.
+            // At the first rows, because an error of the stream says more than this one.
             if let Some(size) = size.take() {
                 check_memory(size)?;
             }
@@ -91,7 +90,7 @@ impl Calls {
         Ok(table)
     }
 
-    /// A bias as one tensor, [heads, queries, keys].
+    /// Builds a bias as one tensor, [heads, queries, keys].
     pub async fn build_bias(&self, request: &v1::BuildBiasRequest) -> Result<Tensor> {
         let mut tiles = Tiles(self.receive("BuildBias", request).await?);
         let mut matrix = Matrix::new(request);
@@ -107,13 +106,13 @@ impl Calls {
 pub struct Tiles(pub(crate) Answers);
 
 impl Tiles {
-    /// The next tile; `None` at the end.
+    /// Returns the next tile; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<v1::BuildBiasResponse>> {
         self.0.next().await
     }
 }
 
-/// Refuses a result that is more than the machine's memory: the process would end for lack of it.
+/// Refuses a result larger than the machine's memory: the process would end for lack of memory.
 fn check_memory(size: u128) -> Result<()> {
     let memory = machine_memory();
     if memory.is_none_or(|memory| size <= memory) {
@@ -125,7 +124,7 @@ fn check_memory(size: u128) -> Result<()> {
     Err(Error::new(Code::ResourceExhausted, text))
 }
 
-/// The machine's memory in bytes; `None` if there is no /proc/meminfo to read it from.
+/// Returns the machine's memory in bytes; `None` without /proc/meminfo.
 fn machine_memory() -> Option<u128> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib: u128 =
@@ -133,8 +132,8 @@ fn machine_memory() -> Option<u128> {
     Some(kib * 1024)
 }
 
-/// The outputs of a table: cos and sin, or the one table. Fails if one is for a tensor that the table lacks, or is known
-/// not to fit its own.
+/// Returns the outputs of a table: cos and sin, or the single table. Fails if an output is for a tensor that the table
+/// lacks, or is known not to fit its tensor.
 pub(crate) fn table_slots<'a>(
     request: &v1::BuildTableRequest,
     outputs: impl IntoIterator<Item = Output<'a>>,
@@ -158,13 +157,13 @@ pub(crate) fn table_slots<'a>(
     Ok(slots)
 }
 
-/// Whether a table has cos and sin; else it is one tensor.
+/// Returns whether a table has cos and sin; else it is one tensor.
 fn is_pair(request: &v1::BuildTableRequest) -> bool {
     matches!(request.encoding, Some(Encoding::Rope(_))) && request.layout() != v1::TableLayout::Complex
 }
 
-/// Fails unless a table in one message has the tensors that were asked for, each with all of its bytes. Tensors
-/// that go into slots are checked when they are read into them.
+/// Fails unless a table in one message has the requested tensors, each with all of its bytes. Tensors for slots are
+/// checked while they are read.
 fn check_whole(request: &v1::BuildTableRequest, table: &v1::BuildTableResponse, slots: &[Slot<'_>]) -> Result<()> {
     let (pair, shape) = (is_pair(request), table_shape(request));
     for (name, tensor) in [("cos", &table.cos), ("sin", &table.sin), ("table", &table.table)] {
@@ -181,15 +180,15 @@ fn check_whole(request: &v1::BuildTableRequest, table: &v1::BuildTableResponse, 
     Ok(())
 }
 
-/// Whether a tensor has the bytes of its type and shape. Written values are as many as they are.
+/// Returns whether a tensor has the bytes of its type and shape. Tensors with `values` are not checked.
 fn has_bytes(tensor: &Tensor) -> bool {
     let size = element_bytes(tensor.dtype());
     let bytes = tensor.shape.iter().try_fold(size, |bytes, &extent| bytes.checked_mul(usize::try_from(extent).ok()?));
     size > 0 && bytes == Some(if tensor.values.is_empty() { tensor.data.len() } else { tensor.values.len() * size })
 }
 
-/// The shape of each tensor of a table; `None` if only the server knows, as of presets, configurations, and what it
-/// will refuse.
+/// Returns the shape of each tensor of a table; `None` if only the server knows it: for presets, configurations, and
+/// requests that it will refuse.
 fn table_shape(request: &v1::BuildTableRequest) -> Option<Vec<i64>> {
     let spec = spec(request);
     let width = match request.encoding.as_ref()? {
@@ -212,14 +211,14 @@ fn table_shape(request: &v1::BuildTableRequest) -> Option<Vec<i64>> {
     shape.iter().all(|&extent| extent > 0).then_some(shape)
 }
 
-/// The rows that a request asks for.
+/// Returns a request's number of rows.
 fn rows(request: &v1::BuildTableRequest) -> Option<i64> {
     let kind = request.positions.as_ref().and_then(|positions| positions.kind.as_ref());
     match (kind, &request.encoding) {
         // The last extent of ids counts tokens; the others are axes.
         (Some(v1::positions::Kind::Ids(ids)), _) => ids.shape.last().copied(),
         (Some(v1::positions::Kind::Packed(packed)), _) => packed.cu_seqlens.last().copied(),
-        // A grid has a row for every cell, and room for special tokens before them.
+        // A grid has a row for every cell, after the rows of special tokens.
         (_, Some(Encoding::Absolute(v1::AbsoluteEncoding { encoding: Some(Absolute::SincosGrid(grid)) }))) => {
             let cells = grid.extents.iter().try_fold(1_i64, |cells, &extent| cells.checked_mul(extent.into()))?;
             cells.checked_add(grid.leading_zero_rows.into())
@@ -235,7 +234,7 @@ fn spec(request: &v1::BuildTableRequest) -> Option<&v1::RopeSpec> {
     }
 }
 
-/// If explicit frequencies differ by head, every shape starts with the heads; else 0.
+/// Returns the number of heads if explicit frequencies differ by head (every shape then starts with it); else 0.
 fn heads(spec: &v1::RopeSpec) -> i32 {
     match &spec.scaling {
         Some(v1::rope_spec::Scaling::ExplicitFrequencies(frequencies)) => frequencies.heads,
@@ -243,7 +242,7 @@ fn heads(spec: &v1::RopeSpec) -> i32 {
     }
 }
 
-/// Rows of one of a table's tensors, as they came.
+/// Received rows of one of a table's tensors.
 #[derive(Default)]
 struct Parts(Vec<Tensor>);
 
@@ -282,7 +281,7 @@ impl Parts {
     }
 }
 
-/// A bias that is put together of its tiles.
+/// A bias that is joined from its tiles.
 struct Matrix {
     start: (i64, i64),
     rows: usize,
@@ -290,7 +289,7 @@ struct Matrix {
     dtype: v1::Dtype,
     heads: usize,
     data: Vec<u8>,
-    /// Elements that have come; tiles do not overlap.
+    /// Number of received elements; tiles do not overlap.
     filled: usize,
 }
 
@@ -307,7 +306,7 @@ impl Matrix {
         }
     }
 
-    /// By the first tile, which tells the heads and the elements' size.
+    /// Checks by the first tile, which has the heads and the elements' size.
     fn check_memory(&self, tile: &v1::BuildBiasResponse) -> Result<()> {
         let Some(tensor) = tile.tile.as_ref().filter(|_| self.data.is_empty()) else { return Ok(()) };
         let heads = tensor.shape.first().map_or(0, |&heads| heads.unsigned_abs());

@@ -1,4 +1,4 @@
-//! What a target's text means.
+//! Parses a target's text.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +14,7 @@ pub(crate) enum Place {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target {
-    /// As the caller wrote it, for errors.
+    /// The caller's text, for errors.
     pub text: String,
     pub place: Place,
     /// `https://` asks for TLS.
@@ -47,7 +47,7 @@ impl Target {
         target(Place::Hosts(hosts), https)
     }
 
-    /// Whether the text alone tells that nothing leaves this machine.
+    /// Returns whether the text shows that nothing leaves this machine.
     pub fn is_local(&self) -> bool {
         match &self.place {
             Place::Unix(_) => true,
@@ -59,13 +59,13 @@ impl Target {
     }
 }
 
-/// A host without its port and brackets.
+/// Returns a host without its port and brackets.
 pub(crate) fn host_name(host: &str) -> &str {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     name.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// The addresses of a host, in the resolver's order.
+/// Returns the addresses of a host, in the resolver's order.
 pub(crate) async fn resolve(host: &str) -> Result<Vec<SocketAddr>> {
     let found = tokio::net::lookup_host(host).await;
     let addresses: Vec<SocketAddr> = found.map_err(|error| Error::of_transport(&error))?.collect();

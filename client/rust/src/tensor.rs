@@ -1,4 +1,4 @@
-//! Tensors: views of the caller's memory, and what comes back.
+//! Tensors: views of the caller's memory, and results.
 
 use bytemuck::Pod;
 use bytes::Bytes;
@@ -6,13 +6,13 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::v1::{Dtype, Tensor};
 
-// On the wire elements are little-endian, and the client sends memory as it is.
+// On the wire elements are little-endian, and the client sends memory unchanged.
 #[cfg(target_endian = "big")]
 compile_error!("posenc: the client runs on little-endian machines only");
 
-/// A type whose values are a tensor's elements. `u8` stands for bytes of elements of any type.
+/// An element type. `u8` means bytes of elements of any type.
 pub trait Element: Pod + Send + Sync {
-    /// `None`: bytes, whose element type is said beside them.
+    /// `None`: bytes, whose element type is given separately.
     const DTYPE: Option<Dtype>;
 }
 
@@ -41,17 +41,17 @@ pub struct View<'a, T> {
 }
 
 impl<'a, T: Element> View<'a, T> {
-    /// If elements and shape do not agree, the server says so, with both sizes.
+    /// Makes a view. If elements and shape disagree, the server reports both sizes.
     pub fn new(elements: &'a [T], shape: impl AsRef<[usize]>) -> Self {
         Self { elements, dtype: T::DTYPE.unwrap_or(Dtype::Unspecified), shape: extents(shape.as_ref()) }
     }
 
-    /// The result goes to `out`, which is as long as this tensor.
+    /// Sends the result to `out`, which has the length of this tensor.
     pub fn write_to(self, out: &'a mut [T]) -> ViewTo<'a, T> {
         ViewTo { view: self, out }
     }
 
-    /// The same in a message of its own: copies the elements.
+    /// Returns a message with a copy of the elements.
     pub fn to_tensor(&self) -> Tensor {
         Tensor {
             dtype: self.dtype.into(),
@@ -63,13 +63,13 @@ impl<'a, T: Element> View<'a, T> {
 }
 
 impl<'a> View<'a, u8> {
-    /// Elements of any type, as bytes: little-endian. Results are bytes too.
+    /// Views elements of any type as little-endian bytes. Results are bytes, too.
     pub fn of_bytes(dtype: Dtype, bytes: &'a [u8], shape: impl AsRef<[usize]>) -> Self {
         Self { elements: bytes, dtype, shape: extents(shape.as_ref()) }
     }
 }
 
-/// A tensor, and the memory that its result goes to.
+/// A tensor, and the memory for its result.
 #[derive(Debug)]
 pub struct ViewTo<'a, T> {
     pub(crate) view: View<'a, T>,
@@ -77,8 +77,7 @@ pub struct ViewTo<'a, T> {
 }
 
 /// A tensor that its result replaces. [`view_mut!`](crate::view_mut) makes one.
-///
-/// If a call fails, it may have been replaced in part.
+/// If a call fails, it may be partly replaced.
 #[derive(Debug)]
 pub struct ViewMut<'a, T> {
     pub(crate) elements: &'a mut [T],
@@ -93,13 +92,13 @@ impl<'a, T: Element> ViewMut<'a, T> {
 }
 
 impl<'a> ViewMut<'a, u8> {
-    /// Elements of any type, as bytes: little-endian.
+    /// Views elements of any type as little-endian bytes.
     pub fn of_bytes(dtype: Dtype, bytes: &'a mut [u8], shape: impl AsRef<[usize]>) -> Self {
         Self { elements: bytes, dtype, shape: extents(shape.as_ref()) }
     }
 }
 
-/// `view!(q, [1, 1024, 32, 128])`: a [`View`](crate::View) of a Vec, an array or a slice.
+/// `view!(q, [1, 1024, 32, 128])` is a [`View`](crate::View) of a Vec, an array or a slice.
 #[macro_export]
 macro_rules! view {
     ($elements:expr, $shape:expr) => {
@@ -107,7 +106,7 @@ macro_rules! view {
     };
 }
 
-/// `view_mut!(q, [1, 1024, 32, 128])`: a [`ViewMut`](crate::ViewMut), which the result replaces.
+/// `view_mut!(q, [1, 1024, 32, 128])` is a [`ViewMut`](crate::ViewMut), which the result replaces.
 #[macro_export]
 macro_rules! view_mut {
     ($elements:expr, $shape:expr) => {
@@ -115,13 +114,13 @@ macro_rules! view_mut {
     };
 }
 
-// A slice is never longer than isize::MAX bytes, so an extent that does not fit goes with no slice.
+// A slice has at most isize::MAX bytes, so an extent beyond i64 fits no slice.
 fn extents(shape: &[usize]) -> Vec<i64> {
     shape.iter().map(|&extent| i64::try_from(extent).unwrap_or(i64::MAX)).collect()
 }
 
 impl Tensor {
-    /// The elements, copied. INVALID_ARGUMENT if they are of another type.
+    /// Copies the elements. Fails with INVALID_ARGUMENT if they have another type.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE.is_some_and(|dtype| dtype != self.dtype()) {
             return Err(Error::invalid(format!(
@@ -140,7 +139,7 @@ impl Tensor {
     }
 }
 
-/// Bytes of one element; 0 if there is no such type.
+/// Returns the bytes of one element; 0 for an unknown type.
 pub(crate) fn element_bytes(dtype: Dtype) -> usize {
     match dtype {
         Dtype::Unspecified => 0,

@@ -1,4 +1,4 @@
-//! The bearer token that calls show.
+//! The bearer token of calls.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// How often a token's file is looked at, at most.
+/// Shortest time between two checks of a token's file.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Bearer {
@@ -22,7 +22,7 @@ struct State {
 }
 
 impl Bearer {
-    /// `None` if the options name no token.
+    /// Returns `None` if the options name no token.
     pub fn of(options: &Options) -> Result<Option<Self>> {
         let token = match (&options.token, &options.token_file) {
             (None, None) => return Ok(None),
@@ -35,7 +35,7 @@ impl Bearer {
         Ok(Some(Self { path: options.token_file.clone(), state: Mutex::new(state) }))
     }
 
-    /// The value of `authorization`. What a file held before serves while it cannot be read.
+    /// Returns the value of `authorization`. The old token stays in use while a file cannot be read.
     pub fn header(&self) -> String {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(path) = self.path.as_deref().filter(|_| state.looked.elapsed() >= LOOK) {
@@ -62,7 +62,7 @@ fn read(path: &Path) -> Result<String> {
     check("token_file", &format!("{}: ", path.display()), &text)
 }
 
-/// `place` is where the text is from, for errors.
+/// Checks a token's text; `place` is its source, for errors.
 fn check(option: &str, place: &str, text: &str) -> Result<String> {
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {

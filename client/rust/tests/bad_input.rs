@@ -1,4 +1,4 @@
-//! Whatever is wrong is one error, with its code and the field that it is about.
+//! Every mistake is one error type, with its code and its field.
 
 mod common;
 

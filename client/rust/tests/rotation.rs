@@ -11,7 +11,7 @@ fn plain(pairing: Pairing) -> v1::RopeSpec {
     v1::RopeSpec { pairing: pairing.into(), ..Default::default() }
 }
 
-/// Whatever is larger than 1 MiB goes as a stream.
+/// Tensors over 1 MiB go as a stream.
 async fn streaming(server: &Server) -> Client {
     let options = Options { stream_above_bytes: Some(1 << 20), ..Options::default() };
     posenc::connect_with(&server.target, options).await.unwrap()

@@ -249,7 +249,7 @@ async fn a_timeout_is_that_of_all_requests_of_a_call() {
     assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
     let mut next = async || told.recv().await.unwrap();
     assert_eq!(next().await.0, "ApplyRope");
-    // What was too large is sent in chunks, whose size the server is asked for.
+    // A too large message is sent in chunks, of the size that the server returns.
     let (method, left) = next().await;
     assert_eq!(method, "GetServerInfo");
     assert!(timeout_of(&left) < Duration::from_millis(7500), "the second request had {left} of 8 s");

@@ -173,7 +173,7 @@ async fn a_file_goes_with_its_region_and_the_last_of_its_tensors() {
     assert!(sharing.files().is_empty());
 }
 
-// As two containers of different users share a volume that has an fsGroup.
+// Two containers of different users share a volume with an fsGroup in this way.
 #[tokio::test]
 async fn a_directory_that_gives_its_group_gets_files_of_the_group() {
     let sharing = Sharing::start();

@@ -1,4 +1,4 @@
-//! Seconds and memory of one call, there and back.
+//! Measures time and memory of one call, there and back.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,7 @@ use posenc::{Bshd, Options, StartAt, v1, view};
 
 use crate::Outcome;
 
-/// As in all clients' benchmarks: calls are made for this long before those that are measured, and at least one over
-/// every connection.
+/// As in all clients' benchmarks: unmeasured calls run first for this long, at least one over every connection.
 const WARM_UP: Duration = Duration::from_secs(2);
 const CONNECTIONS: usize = 4;
 
@@ -15,12 +14,12 @@ pub async fn run(target: &str, case: &str) -> Outcome {
     let (tokens, calls) = match case {
         "unary64" => (4096, 5),
         "unary1" => (64, 5),
-        // Its peak is the program's own.
+        // Measures the program's own peak.
         "token1" => (1, 5),
         "stream256" => (16384, 2),
         _ => return Err(format!("{case}: is no case; must be unary64, unary1, stream256 or token1").into()),
     };
-    // All larger than a chunk go as a stream then.
+    // Larger tensors than a chunk then go as a stream.
     let stream_above_bytes = (case == "stream256").then_some(1 << 20);
     let client = posenc::connect_with(target, Options { stream_above_bytes, ..Options::default() }).await?;
     let shape = [1, tokens, 32, 128];
@@ -54,7 +53,7 @@ pub async fn run(target: &str, case: &str) -> Outcome {
     Ok(())
 }
 
-/// The most memory that this process has held.
+/// Returns this process's peak of memory.
 fn peak_bytes() -> Result<u64, Box<dyn std::error::Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;

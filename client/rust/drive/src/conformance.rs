@@ -46,7 +46,7 @@ async fn replay(client: &Client, pool: &DescriptorPool, case: &Value) -> Result<
 
 type Answer = Result<Vec<u8>, Error>;
 
-/// The client's answers to a request, serialized: one for every way in which the client can be asked.
+/// Returns the client's serialized answers to a request: one for every form of the call.
 async fn call(client: &Client, rpc: &str, request: &[u8]) -> Result<Vec<Answer>, String> {
     macro_rules! of {
         ($method:ident) => {
@@ -81,7 +81,7 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, String> {
     M::decode(bytes).map_err(|error| error.to_string())
 }
 
-/// With its tensors in the message, and, if they are as large as their shapes say, in the caller's memory.
+/// Calls with tensors in the message, and, if their sizes fit their shapes, also in the caller's memory.
 async fn apply_rope(client: &Client, request: v1::ApplyRopeRequest) -> Vec<Answer> {
     let as_message = client.apply_rope(request.clone(), (), ()).await.map(|(.., answer)| answer.encode_to_vec());
     let mut rest = request.clone();
@@ -108,14 +108,14 @@ async fn reposition(client: &Client, mut request: v1::RepositionRequest) -> Vec<
     vec![as_message, as_view]
 }
 
-/// A tensor's elements as a caller has them in memory.
+/// A tensor's elements in a caller's memory.
 struct Lent {
     head: v1::Tensor,
     bytes: Vec<u8>,
 }
 
 impl Lent {
-    /// `None` if the elements are not as many as the shape says.
+    /// Returns `None` if the number of elements does not fit the shape.
     fn of(tensor: Option<v1::Tensor>) -> Option<Self> {
         let mut head = tensor?;
         let values = std::mem::take(&mut head.values);
@@ -181,7 +181,7 @@ fn check_field(answer: &DynamicMessage, expectation: &Value) -> Result<(), Strin
     Ok(())
 }
 
-/// What an answer holds in one field.
+/// The value of one field of an answer.
 #[derive(Default)]
 struct Got {
     dtype: Option<posenc::Dtype>,

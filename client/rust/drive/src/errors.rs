@@ -32,7 +32,7 @@ pub async fn run(table: &Path, environment: &Path) -> Outcome {
     report.end()
 }
 
-/// Whether the case is at fault, or the call failed, as it should.
+/// A fault of the case, or the expected failure of the call.
 enum Failure {
     Case(String),
     Call(Error),
@@ -76,7 +76,7 @@ async fn call(case: &Value, environment: &HashMap<&str, &str>) -> Result<(), Fai
             };
             client.build_table(request).await.map(drop)?
         }
-        // Arguments stand in the case itself, or apart.
+        // Arguments are in the case itself, or in a separate object.
         Some("rotate") => {
             rotate(&client, if case["arguments"].is_object() { &case["arguments"] } else { case }).await?
         }
@@ -93,7 +93,7 @@ async fn rotate(client: &posenc::Client, arguments: &Value) -> Result<(), Failur
     let dtype = dtype.ok_or(Failure::Case("dtype: is none".into()))?;
     let layout = match &arguments["layout"] {
         Value::Null if arguments.get("layout").is_some() => v1::Layout::Unspecified.into(),
-        // What this client has no name for goes as a number that nobody has.
+        // Names that this client does not know are sent as an unused number.
         _ => v1::Layout::from_str_name(&name("layout", "LAYOUT", "bshd")).map_or(99, i32::from),
     };
     let shape: Vec<usize> = match arguments["shape"].as_array() {
@@ -136,7 +136,7 @@ async fn rotate(client: &posenc::Client, arguments: &Value) -> Result<(), Failur
     Ok(())
 }
 
-/// The same numbers as side by side must give the same.
+/// Checks that the same numbers without gaps give the same result.
 async fn strided(client: &posenc::Client, request: v1::ApplyRopeRequest) -> Result<(), Failure> {
     let plain =
         Array4::from_shape_fn((1, 4, 2, 8), |(_, token, head, channel)| (token * 16 + head * 8 + channel) as f32);
@@ -148,7 +148,7 @@ async fn strided(client: &posenc::Client, request: v1::ApplyRopeRequest) -> Resu
     if got == wanted { Ok(()) } else { Err(Failure::Case("the result is another".into())) }
 }
 
-/// A preset's name, or a spec with the short names of enums.
+/// Reads a preset's name, or a spec with the short names of enums.
 fn rope(value: &Value) -> Result<v1::RopeSource, Failure> {
     if let Some(preset) = value.as_str().or(value["preset"].as_str()) {
         return Ok(v1::rope_source::Source::Preset(preset.to_owned()).into());

@@ -1,4 +1,4 @@
-//! What `client/rust/run` needs of the client beside its tests; no part of the published crate.
+//! The program that `client/rust/run` uses beside the tests; not a part of the published crate.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn main() -> Outcome {
     })
 }
 
-/// One line a case: `family<TAB>name<TAB>ok|fail<TAB>why`.
+/// Prints a line for each case: `family<TAB>name<TAB>ok|fail<TAB>why`.
 #[derive(Default)]
 struct Report {
     cases: usize,

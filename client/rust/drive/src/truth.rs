@@ -1,10 +1,10 @@
-//! Expected values, and how far an answer may be from them: the bounds of proto/testdata/README.md.
+//! Expected values and their bounds, as in proto/testdata/README.md.
 
 use half::{bf16, f16};
 use posenc::Dtype;
 use serde_json::Value;
 
-/// A number of up to 20 significant digits: `hi` is the nearest float64, `lo` what it lacks.
+/// A number of up to 20 significant digits: `hi` is the nearest float64, `lo` the difference.
 #[derive(Clone, Copy, Debug)]
 pub struct Truth {
     pub hi: f64,
@@ -14,7 +14,7 @@ pub struct Truth {
 impl Truth {
     pub fn of(value: &Value) -> Option<Self> {
         match value {
-            // Numbers are exact, or read back as the same float64.
+            // JSON numbers are exact, or parse to the same float64.
             Value::Number(number) => Some(Self { hi: number.as_f64()?, lo: 0.0 }),
             Value::Bool(is) => Some(Self { hi: f64::from(u8::from(*is)), lo: 0.0 }),
             Value::String(text) => {
@@ -25,23 +25,23 @@ impl Truth {
         }
     }
 
-    /// |answer - truth|. The difference of two close numbers is exact, so `lo` is not lost in it.
+    /// Returns |answer - truth|. The difference of two close numbers is exact, so `lo` is not lost.
     fn distance(self, answer: f64) -> f64 {
         ((answer - self.hi) - self.lo).abs()
     }
 }
 
-/// text - hi, by their decimal digits.
+/// Returns text - hi, by their decimal digits.
 fn rest(text: &str, hi: f64) -> Option<f64> {
     let (text, text_exponent) = digits(text)?;
-    // 36 digits fit an i128 with room for the difference, and 20 are what texts have.
+    // 36 digits and the difference fit an i128; texts have 20.
     let (near, near_exponent) = digits(&format!("{hi:.35e}"))?;
     let shift = text_exponent - near_exponent;
     let text = text.checked_mul(10_i128.checked_pow(u32::try_from(shift).ok()?)?)?;
     Some((text - near) as f64 * 10_f64.powi(near_exponent))
 }
 
-/// A decimal as an integer times a power of ten.
+/// Returns a decimal as an integer and a power of ten.
 fn digits(text: &str) -> Option<(i128, i32)> {
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -49,7 +49,7 @@ fn digits(text: &str) -> Option<(i128, i32)> {
     Some((number, exponent.parse::<i32>().ok()? - fraction.len() as i32))
 }
 
-/// The place of the number nearest to `value` among all numbers of the type, counted from 0.
+/// Returns the index of the number nearest to `value` among all numbers of the type.
 fn place(dtype: Dtype, value: f64) -> i64 {
     let (bits, sign_bit) = match dtype {
         Dtype::Float32 => (i64::from((value as f32).to_bits()), 1 << 31),
@@ -61,7 +61,7 @@ fn place(dtype: Dtype, value: f64) -> i64 {
     if bits & sign_bit == 0 { bits } else { -(bits & !sign_bit) }
 }
 
-/// The distance from |value| to the next number of the type.
+/// Returns the distance from |value| to the next number of the type.
 fn ulp(dtype: Dtype, value: f64) -> f64 {
     let (precision, smallest) = match dtype {
         Dtype::Float32 => (23, -126),
@@ -75,7 +75,7 @@ fn ulp(dtype: Dtype, value: f64) -> f64 {
     2_f64.powi(exponent.max(smallest) - precision)
 }
 
-/// Whether `answer`, element `index`, is as near to the truth as the bound says.
+/// Returns whether `answer`, element `index`, is within the bound.
 pub fn is_within(bound: &Value, index: usize, dtype: Dtype, answer: f64, truth: Truth) -> bool {
     let number = |key: &str| bound[key].as_f64().unwrap_or(0.0);
     if truth.hi.is_infinite() {
@@ -83,7 +83,7 @@ pub fn is_within(bound: &Value, index: usize, dtype: Dtype, answer: f64, truth: 
     }
     let value = number("value");
     match bound["kind"].as_str() {
-        // 20 digits need not be all of a float64.
+        // A float64 may have more than 20 digits.
         Some("exact") => answer == truth.hi,
         Some("ulp") => answer.is_finite() && (place(dtype, answer) - place(dtype, truth.hi)).abs() as f64 <= value,
         Some("absolute") => truth.distance(answer) <= value,
@@ -97,7 +97,7 @@ pub fn is_within(bound: &Value, index: usize, dtype: Dtype, answer: f64, truth: 
     }
 }
 
-/// A tensor's elements, whichever form they came in.
+/// Returns a tensor's elements as f64.
 pub fn elements(dtype: Dtype, data: &[u8]) -> Vec<f64> {
     let chunks = |size| data.chunks_exact(size);
     match dtype {
@@ -112,7 +112,7 @@ pub fn elements(dtype: Dtype, data: &[u8]) -> Vec<f64> {
     }
 }
 
-/// Elements as bytes, each rounded once.
+/// Returns elements as bytes, each rounded once.
 pub fn to_bytes(dtype: Dtype, values: &[f64]) -> Vec<u8> {
     let values = values.iter().copied();
     match dtype {
@@ -127,7 +127,7 @@ pub fn to_bytes(dtype: Dtype, values: &[f64]) -> Vec<u8> {
     }
 }
 
-/// The number that a byte stands for: E5M2 is the upper half of a float16; E4M3 has no infinity.
+/// Decodes an FP8 byte: E5M2 is the upper half of a float16; E4M3 has no infinity.
 pub fn of_float8(dtype: Dtype, bits: u8) -> f64 {
     if dtype == Dtype::Float8E5m2 {
         return f16::from_bits(u16::from(bits) << 8).to_f64();
@@ -141,7 +141,7 @@ pub fn of_float8(dtype: Dtype, bits: u8) -> f64 {
     }
 }
 
-/// The byte whose number is nearest, the even one of two; NaN past the largest is 0x7f.
+/// Encodes the nearest FP8 number, ties to even; past the largest it is NaN, 0x7f.
 pub fn to_float8(dtype: Dtype, value: f64) -> u8 {
     let sign = if value.is_sign_negative() { 0x80 } else { 0 };
     if value.is_nan() {

@@ -1,6 +1,6 @@
-//! `posenc-generate PROTO SERVICE_CONFIG OUT DESCRIPTORS`: writes into the folder OUT the messages of PROTO's files as
+//! `posenc-generate PROTO SERVICE_CONFIG OUT DESCRIPTORS` writes into the folder OUT the messages of PROTO's files as
 //! Rust, and the retry policy of the service config as constants; and DESCRIPTORS, the files' FileDescriptorSet. So
-//! those who use the client need neither protoc nor a reader of JSON.
+//! users of the client need neither protoc nor a JSON parser.
 
 use std::error::Error;
 use std::{env, fs, path::PathBuf};
@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     fs::create_dir_all(out)?;
     prost_build::Config::new()
-        // Tensors are views of the received message then, not copies of it.
+        // Tensors are then views of the received message, without a copy.
         .bytes(["."])
         .file_descriptor_set_path(descriptors)
         .out_dir(out)
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The first method config's retry policy, as Rust.
+/// Returns the first method config's retry policy as Rust.
 fn retry_policy(service_config: &str) -> Result<String, Box<dyn Error>> {
     let config: serde_json::Value = serde_json::from_str(service_config)?;
     let policy = &config["methodConfig"][0]["retryPolicy"];

@@ -1,6 +1,6 @@
 package io.github.posenc;
 
-/** A part of a bias as it comes. */
+/** A received part of a bias. */
 public final class BiasTile {
   private final long queryStart;
   private final long keyStart;
@@ -12,17 +12,17 @@ public final class BiasTile {
     this.tensor = tensor;
   }
 
-  /** Position of its first query. */
+  /** Returns the position of its first query. */
   public long queryStart() {
     return queryStart;
   }
 
-  /** Position of its first key. */
+  /** Returns the position of its first key. */
   public long keyStart() {
     return keyStart;
   }
 
-  /** [heads, queries, keys]. */
+  /** Returns the values, [heads, queries, keys]. */
   public Tensor tensor() {
     return tensor;
   }

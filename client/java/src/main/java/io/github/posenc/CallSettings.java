@@ -4,11 +4,11 @@ import java.time.Duration;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.Supplier;
 
-/** What one client, or a copy of it with other settings, tells of each of its calls. Immutable. */
+/** Settings of all calls of one client, or of a copy with other settings. Immutable. */
 final class CallSettings {
   static final CallSettings NONE = new CallSettings(null, null, null, null);
 
-  /** Of the whole call, if it is a stream too. Null: the client's. */
+  /** Timeout of the whole call, also of a stream. Null: the client's. */
   final Duration timeout;
   private final String requestId;
   final String traceparent;
@@ -38,8 +38,8 @@ final class CallSettings {
   }
 
   /**
-   * For a call that may make several requests: gives the settings of the next one, whose timeout is
-   * what remains of the call's own. The client's counts for each request anew.
+   * For a call that may make several requests: returns the settings of the next request, whose
+   * timeout is the remaining time of the call's own. The client's timeout bounds each request.
    */
   Supplier<CallSettings> forRequests() {
     if (timeout == null || timeout.isNegative() || timeout.isZero()) return () -> this;
@@ -47,7 +47,7 @@ final class CallSettings {
     return () -> timeout(Duration.ofNanos(Math.max(end - System.nanoTime(), 1)));
   }
 
-  /** The caller's, or 16 random bytes as hex. */
+  /** Returns the caller's id, or 16 random bytes as hex. */
   String requestId() {
     if (requestId != null) return requestId;
     ThreadLocalRandom random = ThreadLocalRandom.current();

@@ -19,38 +19,38 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 /**
- * How a client makes its calls: over which connection, with which deadline and headers, and what
- * becomes of errors. Safe for any number of threads; a call runs in its caller's thread.
+ * Makes a client's calls: chooses the connection, sets deadline and headers, and converts errors.
+ * Safe for any number of threads; a call runs in its caller's thread.
  */
 final class Calls implements AutoCloseable {
   private static final String SERVICE = "posenc.v1.PositionalEncodingService/";
 
-  // Smaller messages gain nothing from a connection of their own.
+  // Smaller messages gain nothing from a separate connection.
   private static final long BULK_BYTES = 64 << 10;
 
-  // The server recommends 4 MiB. Netty copies a message both ways, and 64 MiB took half to two
-  // thirds of the time in chunks of 1 MiB, which its pooled buffers and a cache hold.
+  // The server recommends 4 MiB. Netty copies a message both ways. In chunks of 1 MiB, which fit
+  // its pooled buffers and a cache, 64 MiB took half to two thirds of the time.
   private static final long MAX_CHUNK_BYTES = (1 << 20) - (64 << 10);
 
-  // What a message may have beside a chunk: settings, positions, framing.
+  // Bytes that a message may have beside a chunk: settings, positions, framing.
   private static final long MESSAGE_OVERHEAD = 64 << 10;
 
-  // Messages that are sent ahead of their responses: one each is being sent, computed, received
-  // and taken.
+  // Messages that are sent ahead of their responses: at a time, one is sent, one is computed, one
+  // is received and one is processed.
   private static final int WINDOW = 4;
 
-  // Deadline of a stream that is only to make progress. Without any the server would set its own,
-  // which is meant for calls that forgot theirs.
+  // Deadline of a stream whose only limit is progress. Without a deadline the server would set its
+  // default.
   private static final Duration LONGEST_STREAM = Duration.ofHours(24);
 
-  // The clock ends some day; a timeout of "forever" must not overflow it.
+  // A longer timeout could overflow the clock.
   private static final Duration LONGEST = Duration.ofDays(365);
 
-  // How long an error's text may wait for the server's version.
+  // Longest wait for the server's version, for an error's text.
   private static final Duration VERSION_TIMEOUT = Duration.ofSeconds(1);
 
-  // Netty holds a message whole on its way out and once more on its way in: beside tensor, result
-  // and an idle JVM, 64 MiB took 240 MB and more in one message, and 55 MB in chunks.
+  // Netty holds a whole message on its way out and again on its way in: beside tensor, result and
+  // an idle JVM, 64 MiB took 240 MB and more in one message, and 55 MB in chunks.
   private static final long STREAM_ABOVE_BYTES = 16 << 20;
 
   private static final Metadata.Key<String> MESSAGE_BYTES = ascii("posenc-message-bytes");
@@ -65,7 +65,7 @@ final class Calls implements AutoCloseable {
   final long maxMessageBytes;
   /** Larger messages go as a stream if their tensors can be cut. */
   final long streamAboveBytes;
-  private volatile long chunkBytes; // 0: the server has not told
+  private volatile long chunkBytes; // 0: not known yet
 
   Calls(PosencBuilder options) {
     target = options.target;
@@ -86,17 +86,17 @@ final class Calls implements AutoCloseable {
     channels.close();
   }
 
-  /** A small unary call. */
+  /** Makes a small unary call. */
   <M extends Message> M call(CallSettings settings, String name, Message request, M response) {
     return unary(settings, name, new Outgoing(request), response, List.of(), Map.of(), 0, false).message;
   }
 
   /**
-   * A unary call with tensors.
+   * Makes a unary call with tensors.
    *
-   * @param fields the response's tensors; those of `targets` go there, others into new arrays
-   * @param expectedBytes about how many bytes come back, if more than are sent
-   * @param once it must not be sent a second time
+   * @param fields the response's tensors; they go to `targets`, or else into new arrays
+   * @param expectedBytes approximate bytes of the response, if more than are sent
+   * @param once the call must not be sent a second time
    */
   <M extends Message> Incoming.Parsed<M> unary(
       CallSettings settings,
@@ -130,8 +130,8 @@ final class Calls implements AutoCloseable {
   }
 
   /**
-   * A stream of messages that answers each with one response, or with `oneToOne` unset one request
-   * with any number of responses. `next` and `take` are called in this thread.
+   * Runs a stream that answers each message with one response, or, with `oneToOne` unset, one
+   * request with any number of responses. `next` and `take` are called in this thread.
    *
    * @param announced bounds the size of the messages
    */
@@ -173,7 +173,7 @@ final class Calls implements AutoCloseable {
       throw PosencException.local(
           Status.Code.DEADLINE_EXCEEDED, "timeout: " + limit + "; must be above 0", requestId);
     }
-    // Of each call, as the service config's limit would replace the channel's.
+    // Set for each call, because the service config's limit would replace the channel's.
     return CallOptions.DEFAULT
         .withMaxInboundMessageSize((int) maxMessageBytes)
         .withMaxOutboundMessageSize((int) maxMessageBytes)
@@ -196,17 +196,17 @@ final class Calls implements AutoCloseable {
       if (!outcome.silent) throw local;
       throw local.withText(local.getMessage() + " (server " + target + ")");
     }
-    if (outcome.local != null) throw outcome.local; // what a callback of the caller's threw
+    if (outcome.local != null) throw outcome.local; // thrown by a caller's callback
     if (outcome.status.isOk()) return;
     PosencException error =
         PosencException.of(outcome.status, outcome.trailers, target, requestId);
     boolean unknown = outcome.status.getCode() == Status.Code.UNIMPLEMENTED;
-    // Where there is a reason, the server has said itself which field it does not know.
+    // With a reason, the server has already named the field that it does not know.
     if (!unknown || !error.reason().isEmpty()) throw error;
     throw error.withText(error.getMessage() + "; " + versions(name, settings.timeout));
   }
 
-  // A method or field that the server does not know: it is of another version.
+  // Both versions, for a method or field that the server does not know.
   private String versions(String name, Duration limit) {
     String server = "does not say its version";
     if (!name.equals("GetServerInfo")) {
@@ -216,7 +216,7 @@ final class Calls implements AutoCloseable {
             new CallSettings(shorter ? limit : VERSION_TIMEOUT, null, null, null);
         server = "is of version " + serverInfo(quick).getVersion();
       } catch (PosencException e) {
-        // The text then says as much.
+        // The text then says that the version is unknown.
       }
     }
     return name + ": the server is another version than this client's " + Posenc.VERSION
@@ -232,8 +232,8 @@ final class Calls implements AutoCloseable {
   }
 
   /**
-   * Size of a stream's messages: what the server recommends or less, as a message may have. Fails
-   * only if the deadline passes: the stream would wait for as long again.
+   * Returns the size of a stream's messages: the server's recommendation, or less if a message's
+   * limit is lower. Fails only if the deadline passes: the stream would wait for as long again.
    */
   long chunkBytes(CallSettings settings) {
     if (chunkBytes > 0) return chunkBytes;
@@ -252,7 +252,10 @@ final class Calls implements AutoCloseable {
     return bytes;
   }
 
-  /** Whether an encoding has several position axes. The server reads presets and configurations. */
+  /**
+   * Returns whether an encoding has several position axes. The server reads presets and
+   * configurations.
+   */
   boolean severalAxes(CallSettings settings, RopeSource rope) {
     RopeSpec spec = rope.hasSpec()
         ? rope.getSpec()

@@ -23,18 +23,18 @@ import java.nio.file.Path;
 import java.util.Map;
 
 /**
- * The connections of a client: one that small calls share, and some that large ones take turns on,
- * made when they are needed. A single one would hold concurrent large calls back.
+ * The connections of a client, made on demand: small calls share one, large calls use several in
+ * turn. On a single connection, concurrent large calls would delay each other.
  */
 final class Channels {
-  // About one chunk of a stream. With 1 MiB, gRPC's own, streams took a tenth longer; 16 MiB and 64
-  // MiB gave nothing more.
+  // About one chunk of a stream. With gRPC's default of 1 MiB, streams took a tenth longer; 16 MiB
+  // and 64 MiB gained nothing.
   private static final int WINDOW_BYTES = 4 << 20;
 
   private final PosencBuilder options;
   private final ManagedChannel small;
   private final ManagedChannel[] bulk;
-  private ManagedChannel once; // without retries; null until it is needed
+  private ManagedChannel once; // without retries; null until its first use
   private int turn;
   private volatile boolean closed;
 
@@ -60,7 +60,10 @@ final class Channels {
     return bulk[index];
   }
 
-  /** For calls that must not be sent a second time: gRPC decides by the channel. */
+  /**
+   * Returns the channel for calls that must not be sent a second time: in gRPC, retries are an
+   * option of the channel.
+   */
   synchronized ManagedChannel once() {
     if (closed) return small();
     if (once == null) once = create(false);
@@ -87,12 +90,12 @@ final class Channels {
     builder
         .userAgent("posenc-java/" + Posenc.VERSION)
         .maxInboundMessageSize(maxBytes)
-        // Tensors do not compress: no compression is offered, and none is taken. Some servers name
-        // that too.
+        // Tensors do not compress: the client neither offers nor accepts compression, not even by
+        // name.
         .decompressorRegistry(
             DecompressorRegistry.emptyInstance().with(Codec.Identity.NONE, false))
-        // A call that has sent more than this is not retried. What gRPC keeps are references to
-        // the caller's memory, not copies.
+        // A call that has sent more than this is not retried. gRPC keeps references to the caller's
+        // memory, not copies.
         .retryBufferSize(Long.MAX_VALUE)
         .perRpcBufferLimit(Integer.MAX_VALUE);
     try {
@@ -109,8 +112,8 @@ final class Channels {
     if (builder instanceof NettyChannelBuilder) {
       NettyChannelBuilder netty = (NettyChannelBuilder) builder;
       netty.flowControlWindow(WINDOW_BYTES);
-      // gRPC asks for TCP's keepalive, which Netty cannot set on a unix socket: it would log a
-      // warning for every connection. Null takes the option away.
+      // gRPC sets TCP's keepalive, which Netty cannot set on a unix socket: it would log a warning
+      // for every connection. Null removes the option.
       if (options.target.startsWith("unix:")) netty.withOption(ChannelOption.SO_KEEPALIVE, null);
     }
     try {

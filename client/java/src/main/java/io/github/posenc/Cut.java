@@ -6,12 +6,12 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Cuts tensors of heads into parts that go through a stream one by one, each as if it were a request
- * of its own.
+ * Cuts tensors of heads into parts that go through a stream one by one, each like a separate
+ * request.
  *
- * <p>A part is a run of memory: it is sent without a copy, and its result is written to the same
+ * <p>A part is contiguous memory: it is sent without a copy, and its result is written to the same
  * place of the output. So a tensor is cut along its outermost dimension, and along inner ones only
- * if one step of the outer is too large already:
+ * if one step of the outer is too large:
  *
  * <pre>
  *   BSHD, [2, 3, H, D], at most 2 tokens a part
@@ -40,7 +40,10 @@ final class Cut {
       this.bytes = bytes;
     }
 
-    /** First sequence, token or head: dimension 'B', 'S', 'T' or 'H'. 0 if there is none such. */
+    /**
+     * Returns the first sequence, token or head: dimension 'B', 'S', 'T' or 'H'. 0 for a missing
+     * dimension.
+     */
     long begin(char dimension) {
       int i = layout.dimensions.indexOf(dimension);
       return i < 0 ? 0 : begin[i];
@@ -71,13 +74,13 @@ final class Cut {
 
   private Cut() {}
 
-  /** How many sequences and tokens a tensor has, once it was checked. */
+  /** Returns the number of sequences or tokens of a checked tensor. */
   static long extent(Tensor tensor, Layout layout, char dimension) {
     int i = layout.dimensions.indexOf(dimension);
     return i < 0 ? 1 : tensor.shape()[i];
   }
 
-  /** Throws Misfit if a shape is none of the layout, which is null if unknown. */
+  /** Throws Misfit if a shape does not fit the layout, which is null if unknown. */
   static void check(String name, Tensor tensor, Layout layout) {
     long[] shape = tensor.shape();
     if (layout == null || shape.length != layout.dimensions.length()) {
@@ -91,7 +94,7 @@ final class Cut {
     }
   }
 
-  /** Whether a tensor of this type and shape has so many bytes. */
+  /** Returns whether a tensor of this type and shape has this many bytes. */
   static boolean hasBytes(Dtype dtype, long[] shape, long bytes) {
     long size = elementBytes(dtype);
     boolean empty = false;
@@ -100,7 +103,7 @@ final class Cut {
       empty |= extent == 0;
     }
     if (size == 0 || empty) return size > 0 && bytes == 0;
-    // Compares by division: the product of a shape that the bytes do not have may overflow.
+    // Compares by division: the product of a wrong shape may overflow.
     long left = bytes;
     for (long extent : shape) {
       if (left % extent != 0) return false;
@@ -132,8 +135,8 @@ final class Cut {
     }
   }
 
-  // How many dimensions, counted from the outermost, may be cut. Channels never are, and heads only
-  // in BHSD, in which a head has all its tokens side by side.
+  // Returns how many dimensions, counted from the outermost, may be cut. Channels are never cut,
+  // and heads only in BHSD, in which a head's tokens are contiguous.
   private static int cuttable(Layout layout, boolean wholeHeads) {
     switch (layout) {
       case BHSD:
@@ -146,9 +149,8 @@ final class Cut {
   }
 
   /**
-   * Cuts a tensor that was checked into parts, in the order of memory, of at most {@code maxBytes}
-   * if that is possible. `wholeHeads` keeps all heads together in every layout, as frequencies that
-   * differ by head need it.
+   * Cuts a checked tensor into parts, in memory order, of at most {@code maxBytes} if possible.
+   * `wholeHeads` keeps all heads together in every layout, for frequencies that differ by head.
    */
   static List<Part> parts(Tensor tensor, Layout layout, boolean wholeHeads, long maxBytes) {
     long[] shape = tensor.shape();
@@ -158,14 +160,14 @@ final class Cut {
       step[i] = bytes;
       bytes *= shape[i];
     }
-    // Parts are runs along one dimension: the outermost whose steps are small enough, or else the
-    // last that may be cut.
+    // Cuts along one dimension: the outermost whose steps are small enough, or else the last that
+    // may be cut.
     int cut = 0;
     while (cut + 1 < cuttable(layout, wholeHeads) && step[cut] > maxBytes) cut++;
     long run = Math.max(1, Math.min(maxBytes / step[cut], shape[cut]));
 
     List<Part> parts = new ArrayList<>();
-    long[] index = new long[shape.length]; // along the dimensions outside of it
+    long[] index = new long[shape.length]; // along the outer dimensions
     for (long offset = 0; offset < bytes; ) {
       for (long begin = 0; begin < shape[cut]; begin += run) {
         long[] partShape = shape.clone();

@@ -9,9 +9,9 @@ import io.github.posenc.v1.Tensor;
 import java.util.List;
 
 /**
- * The positions of one part's tokens, of those of a whole tensor. Every token is rotated by its own
- * position only, so positions are cut along with the tensor. Missing positions stay missing: the
- * server says so.
+ * Cuts the positions of one part's tokens out of a whole tensor's positions. Every token is rotated
+ * only by its own position, so positions are cut together with the tensor. Missing positions stay
+ * missing: the server reports them.
  */
 final class CutPositions {
   private final Layout layout;
@@ -19,7 +19,7 @@ final class CutPositions {
   private final long tokens;
   private final boolean severalAxes;
 
-  /** `severalAxes` says whether the encoding has several; it matters only if needAxes(). */
+  /** `severalAxes`: whether the encoding has several axes; used only if needAxes(). */
   CutPositions(Layout layout, long batch, long tokens, boolean severalAxes) {
     this.layout = layout;
     this.batch = batch;
@@ -27,7 +27,10 @@ final class CutPositions {
     this.severalAxes = severalAxes;
   }
 
-  /** True if ids may be [B, S] or [axes, S]: only the encoding tells whether it has several axes. */
+  /**
+   * Returns whether ids may be [B, S] or [axes, S]: only the encoding shows whether it has several
+   * axes.
+   */
   static boolean needAxes(Movement movement, Layout layout, long batch) {
     return needAxes(movement.getOldPositions().getIds(), layout, batch)
         || needAxes(movement.getNewPositions().getIds(), layout, batch)
@@ -61,7 +64,7 @@ final class CutPositions {
     }
   }
 
-  // Saturates instead of overflowing: the server refuses such positions anyway, and names them.
+  // Saturates instead of overflowing: the server refuses such positions, and names them.
   private static long later(long position, long by) {
     return position > Long.MAX_VALUE - by ? position : position + by;
   }
@@ -77,8 +80,8 @@ final class CutPositions {
     return cut.build();
   }
 
-  // A packed batch is cut between any two tokens. The sequences that a part covers, whole or in
-  // part, become its sequences, each with a start of its own:
+  // Cuts a packed batch between any two tokens. The sequences that a part covers, wholly or partly,
+  // become its sequences, each with its own start:
   //
   //   cu_seqlens  0     4       9        the part: tokens [2, 6)
   //               |-----|-------|  -->   cu_seqlens 0 2 4
@@ -111,7 +114,7 @@ final class CutPositions {
   }
 
   // Ids are [S], [B, S], [axes, S] or [axes, B, S]; [T] or [axes, T] if packed. The rank and the
-  // first extent tell which, but for needAxes().
+  // first extent show which, except if needAxes().
   private Tensor of(Tensor ids, Cut.Part part) {
     List<Long> shape = ids.getShapeList();
     int rank = shape.size();
@@ -126,7 +129,7 @@ final class CutPositions {
     boolean fits = (inner == 1 || perSequence) && shape.get(rank - 1) == tokens
         && (!perSequence || shape.get(rank - 2) == batch);
     if (fits) {
-      // Divisions, as a product may overflow.
+      // Divides, because a product may overflow.
       long count = ids.getValuesCount() > 0 || size == 0
           ? ids.getValuesCount()
           : ids.getData().size() / size;
@@ -138,7 +141,7 @@ final class CutPositions {
           "positions", "ids " + shape + " are not those of " + batch + " x " + tokens + " tokens");
     }
     // The ids are a matrix of axes * rows rows and a column for every token. A part has some
-    // sequences of each axis, and of these some tokens.
+    // sequences of each axis, with some of their tokens.
     long rowBegin = perSequence ? part.begin('B') : 0;
     long rowEnd = perSequence ? part.end('B') : 1;
     Tensor.Builder cut = Tensor.newBuilder().setDtype(ids.getDtype());

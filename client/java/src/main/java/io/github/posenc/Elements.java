@@ -15,14 +15,14 @@ import java.nio.LongBuffer;
 import java.nio.ShortBuffer;
 
 /**
- * A tensor's elements in somebody's memory, which goes out and comes in as little-endian bytes.
+ * A tensor's elements in memory, which are sent and received as little-endian bytes.
  *
- * <p>Elements have the type of their buffer, so that Java itself puts their bytes in order: on a
- * big-endian machine, and for a view of a big-endian ByteBuffer, the same numbers go over the wire.
- * A ByteBuffer's elements are bytes, and go as they are.
+ * <p>Elements have the type of their buffer, so Java itself orders their bytes: a big-endian
+ * machine, or a view of a big-endian ByteBuffer, sends the same numbers. A ByteBuffer's elements
+ * are bytes, and are sent unchanged.
  */
 abstract class Elements {
-  // Elements pass through a block of this size on their way: small enough for a core's own cache.
+  // Elements pass through a block of this size, which fits a core's own cache.
   private static final int BLOCK_BYTES = 64 << 10;
 
   private final Buffer buffer;
@@ -41,15 +41,15 @@ abstract class Elements {
     return buffer.isReadOnly();
   }
 
-  /** The buffer that was given, or an equal view of it. */
+  /** Returns the given buffer, or an equal view of it. */
   final Buffer buffer() {
     return buffer.duplicate();
   }
 
-  /** Copies {@code count} elements from the one with index {@code first} on to {@code block}. */
+  /** Copies {@code count} elements from index {@code first} on to {@code block}. */
   abstract void get(int first, int count, ByteBuffer block);
 
-  /** Copies as many from {@code block}. */
+  /** Copies {@code count} elements from {@code block} to index {@code first} on. */
   abstract void put(int first, int count, ByteBuffer block);
 
   /** Writes a range of whole elements. */
@@ -89,7 +89,7 @@ abstract class Elements {
           in.skip((long) count * elementBytes);
         }
       }
-      if (count == 0) { // no views, or an element that two pieces share
+      if (count == 0) { // no views, or an element on the border of two pieces
         count = Math.min(end - first, array.length / elementBytes);
         if (in.readNBytes(array, 0, count * elementBytes) < count * elementBytes) {
           throw new EOFException("the message ends within a tensor");

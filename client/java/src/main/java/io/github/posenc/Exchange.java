@@ -16,8 +16,8 @@ import java.util.concurrent.TimeUnit;
 /**
  * One call, driven from its caller's thread.
  *
- * <p>gRPC runs everything that concerns a call in the call's executor. Here that executor is a
- * queue, which the caller's thread empties until the call is over:
+ * <p>gRPC runs all callbacks of a call in the call's executor. Here that executor is a queue, which
+ * the caller's thread empties until the call is over:
  *
  * <pre>
  *   caller's thread                       gRPC's threads
@@ -25,26 +25,26 @@ import java.util.concurrent.TimeUnit;
  *          sends messages              --&gt;   send what was queued
  * </pre>
  *
- * So responses are parsed, and written into the caller's memory, in the caller's thread; nothing
- * here needs a lock; and a slow caller holds back its own call only, by gRPC's flow control.
+ * So responses are parsed, and written into the caller's memory, in the caller's thread; this class
+ * needs no lock; and a slow caller delays only its own call, by gRPC's flow control.
  */
 final class Exchange {
-  /** Gives the next message; null if there is none. */
+  /** Returns the next message; null at the end. */
   interface Next {
     Outgoing next();
   }
 
-  /** Reads the next response off the stream, to its end. */
+  /** Reads the next response from the stream, to its end. */
   interface Take {
     void take(InputStream response) throws IOException;
   }
 
-  /** How a call ended. `local` is set if it was this side that ended it. */
+  /** The end of a call. `local` is set if this side ended it. */
   static final class Outcome {
     Status status;
     Metadata trailers;
     RuntimeException local;
-    boolean silent; // patience ended the call, and is what `local` says
+    boolean silent; // patience ended the call; `local` has the error
     long sent;
     long answered;
   }
@@ -70,8 +70,8 @@ final class Exchange {
   /**
    * Runs a call to its end.
    *
-   * @param window messages that are sent ahead of their responses at most
-   * @param patience how long nothing may happen; null: until the deadline in `options`
+   * @param window most messages that are sent ahead of their responses
+   * @param patience longest time without an event; null: until the deadline in `options`
    */
   static Outcome run(
       Channel channel,
@@ -102,9 +102,9 @@ final class Exchange {
             .build();
     call = channel.newCall(descriptor, options.withExecutor(tasks));
     call.start(new Listener(), headers);
-    // One response arrives while another is taken; what is further behind waits at the server.
+    // One response arrives while another is processed; later ones wait at the server.
     call.request(2);
-    // gRPC never says that such a call may write: it buffers the message until it can.
+    // gRPC never reports that such a call may write: it buffers the message until it can.
     boolean only = type.clientSendsOneMessage();
     boolean more = true;
     boolean interrupted = false;
@@ -141,7 +141,7 @@ final class Exchange {
     return outcome.sent - outcome.answered < window && call.isReady();
   }
 
-  // False if nothing more is to be written.
+  // Returns false if no message is left.
   private boolean write(Next next, boolean only) {
     try {
       Outgoing message = next.next();

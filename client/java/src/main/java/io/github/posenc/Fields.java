@@ -63,7 +63,7 @@ final class Fields {
     return ((Number) value).longValue();
   }
 
-  // "half_split" is PAIRING_HALF_SPLIT: the prefix is the one that the zeroth value has too.
+  // "half_split" is PAIRING_HALF_SPLIT: value 0 has the same prefix.
   private static EnumValueDescriptor named(FieldDescriptor field, String name, String path) {
     String zeroth = field.getEnumType().getValues().get(0).getName();
     String prefix = zeroth.substring(0, zeroth.length() - "UNSPECIFIED".length());

@@ -16,11 +16,11 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Reads a response: its tensors' elements straight into memory of the caller's, or into new arrays,
- * and all else as the generated code does.
+ * Reads a response: its tensors' elements directly into the caller's memory or into new arrays, and
+ * all other fields with the generated code.
  */
 final class Incoming {
-  /** Where a tensor's elements go, and of which type and shape they must be. */
+  /** The memory for a tensor's elements, and the type and shape that they must have. */
   static final class Target {
     final Tensor tensor; // null: new memory
     final long firstByte;
@@ -36,7 +36,7 @@ final class Incoming {
       this.shape = shape;
     }
 
-    /** All of a tensor, whose result may be of any type and shape. */
+    /** Returns all of a tensor, for a result of any type and shape. */
     static Target whole(Tensor tensor) {
       return whole(tensor, null, null);
     }
@@ -56,7 +56,7 @@ final class Incoming {
     this.prototype = prototype;
   }
 
-  /** A message, and beside it the tensors of the fields that were asked for. */
+  /** A message, and the tensors of the requested fields. */
   static final class Parsed<M extends Message> {
     final M message;
     private final Map<Integer, Tensor> tensors;
@@ -66,12 +66,12 @@ final class Incoming {
       this.tensors = tensors;
     }
 
-    /** Null if the message has no such field. */
+    /** Returns null if the message has no such field. */
     Tensor tensor(int field) {
       return tensors.get(field);
     }
 
-    /** A tensor that the answer must have. */
+    /** Returns a tensor that the answer must have. */
     Tensor required(int field) {
       Tensor tensor = tensors.get(field);
       if (tensor != null) return tensor;
@@ -84,7 +84,7 @@ final class Incoming {
    * Parses the whole stream.
    *
    * @param fields numbers of the fields that are tensors
-   * @param targets where their elements go, by number; others get arrays of their own
+   * @param targets memory for their elements, by number; other tensors get new arrays
    */
   @SuppressWarnings("unchecked")
   static <M extends Message> Parsed<M> parse(
@@ -107,7 +107,7 @@ final class Incoming {
     return new Parsed<>(message, reader.tensors);
   }
 
-  // Serializers write `data` last, as it has the highest number: dtype and shape are known then.
+  // Serializers write `data` last, because it has the highest number, so dtype and shape are known.
   private void tensor(int number, Target target) throws IOException {
     long end = varint();
     end += consumed;
@@ -123,7 +123,7 @@ final class Incoming {
       header.flush();
       tensor = elements(number, io.github.posenc.v1.Tensor.parseFrom(rest.toByteArray()), target);
     }
-    if (tensor == null) { // no bytes: an empty tensor, or written values
+    if (tensor == null) { // no bytes: an empty tensor, or `values`
       header.flush();
       io.github.posenc.v1.Tensor message = io.github.posenc.v1.Tensor.parseFrom(rest.toByteArray());
       check(number, message, (long) message.getValuesCount() * Cut.elementBytes(message.getDtype()), target);
@@ -152,7 +152,7 @@ final class Incoming {
     return tensor;
   }
 
-  /** Throws unless a tensor has all of its bytes, and is what it must be. */
+  /** Throws unless a tensor has all of its bytes, and the required type and shape. */
   private void check(int number, io.github.posenc.v1.Tensor header, long size, Target target) {
     Dtype dtype = header.getDtype();
     long[] shape = header.getShapeList().stream().mapToLong(Long::longValue).toArray();
@@ -209,7 +209,7 @@ final class Incoming {
     return bytes;
   }
 
-  // 0 at the end of the message.
+  // Returns 0 at the end of the message.
   private int tag() throws IOException {
     int first = in.read();
     if (first < 0) return 0;

@@ -2,7 +2,7 @@ package io.github.posenc;
 
 /**
  * Order of a tensor's dimensions: B batch, S sequence, H heads, D head_dim, T all tokens of a packed
- * batch. There is no default, as the wrong one of BSHD and BHSD would not be noticed.
+ * batch. There is no default, because a mistake between BSHD and BHSD would not be noticed.
  */
 public enum Layout {
   BSHD("BSHD"),
@@ -10,24 +10,27 @@ public enum Layout {
   SBHD("SBHD"),
   THD("THD");
 
-  /** Dimensions outermost first, a letter each. */
+  /** Dimensions, outermost first, one letter each. */
   final String dimensions;
 
   Layout(String dimensions) {
     this.dimensions = dimensions;
   }
 
-  /** The generated code's name of a layout; null is LAYOUT_UNSPECIFIED, which the server refuses by its name. */
+  /**
+   * Returns the generated enum's value; null is LAYOUT_UNSPECIFIED, which the server refuses by
+   * name.
+   */
   static io.github.posenc.v1.Layout messageOf(Layout layout) {
     return layout == null ? io.github.posenc.v1.Layout.LAYOUT_UNSPECIFIED : layout.toMessage();
   }
 
-  /** The generated code's name of it. */
+  /** Returns the generated enum's value. */
   public io.github.posenc.v1.Layout toMessage() {
     return io.github.posenc.v1.Layout.valueOf("LAYOUT_" + name());
   }
 
-  /** Null if the message does not say. */
+  /** Returns null if the message has no layout. */
   static Layout of(io.github.posenc.v1.Layout message) {
     for (Layout layout : values()) {
       if (layout.toMessage() == message) return layout;

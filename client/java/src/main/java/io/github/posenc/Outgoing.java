@@ -24,7 +24,7 @@ import java.util.List;
  * </pre>
  */
 final class Outgoing {
-  // What protobuf can frame: 2 GiB - 1.
+  // The largest message of protobuf: 2 GiB - 1.
   private static final long MAX_BYTES = Integer.MAX_VALUE;
 
   static final MethodDescriptor.Marshaller<Outgoing> MARSHALLER =
@@ -51,13 +51,13 @@ final class Outgoing {
     add(small.toByteArray());
   }
 
-  /** Adds field {@code number}, a tensor, whole. Nothing if it is null. */
+  /** Adds a whole tensor as field {@code number}, unless it is null. */
   Outgoing tensor(int number, Tensor tensor) {
     if (tensor == null) return this;
     return tensor(number, tensor, tensor.shape(), 0, tensor.bytes());
   }
 
-  /** Adds a field that is a part of a tensor, a run of its memory. */
+  /** Adds a contiguous part of a tensor as a field. */
   Outgoing tensor(int number, Tensor tensor, long[] shape, long firstByte, long size) {
     add(header(number, tensor.dtype().getNumber(), shape, size));
     if (size > 0) {
@@ -67,7 +67,7 @@ final class Outgoing {
     return this;
   }
 
-  /** Adds a tensor by its place in shared memory if it has one, else whole. */
+  /** Adds a tensor's place in shared memory if it has one, else the whole tensor. */
   Outgoing place(int number, Tensor tensor) {
     if (tensor == null || tensor.place() == null) return tensor(number, tensor);
     io.github.posenc.v1.Tensor.Builder message = io.github.posenc.v1.Tensor.newBuilder()
@@ -82,7 +82,7 @@ final class Outgoing {
       out.flush();
       add(field.toByteArray());
     } catch (IOException e) {
-      throw new UncheckedIOException(e); // memory does not fail
+      throw new UncheckedIOException(e); // never: the stream is in memory
     }
     return this;
   }
@@ -91,7 +91,7 @@ final class Outgoing {
     return bytes;
   }
 
-  /** protobuf would wrap around before any server sees the message. */
+  /** Checks the size: protobuf's lengths would overflow before any server sees the message. */
   void check(String requestId) {
     if (bytes <= MAX_BYTES) return;
     throw PosencException.local(
@@ -106,7 +106,7 @@ final class Outgoing {
     bytes += array.length;
   }
 
-  // Everything of the field but the elements, which come last.
+  // Returns the field without its elements, which come last.
   private static byte[] header(int number, int dtype, long[] shape, long size) {
     int extents = 0;
     for (long extent : shape) extents += CodedOutputStream.computeInt64SizeNoTag(extent);
@@ -130,11 +130,11 @@ final class Outgoing {
       out.flush();
       return field.toByteArray();
     } catch (IOException e) {
-      throw new UncheckedIOException(e); // memory does not fail
+      throw new UncheckedIOException(e); // never: the stream is in memory
     }
   }
 
-  /** What gRPC gets. It asks for the length and drains; it never reads. */
+  /** The stream for gRPC, which asks for the length and drains it, and never reads. */
   private final class Stream extends InputStream implements KnownLength, Drainable {
     private boolean drained;
 

@@ -50,17 +50,17 @@ import java.util.function.Supplier;
  * }
  * }</pre>
  *
- * <p>Settings of a call are the generated messages of {@code io.github.posenc.v1}, whose .proto files
- * are the specification: a field that is left out gets the contract's default, or its "required"
- * error. Tensors stand beside them as {@link Tensor}: they are sent from the caller's memory, and
- * results are written straight into the caller's, which may be the input's own. Tensors inside of
- * messages (trained tables, position ids) are copied.
+ * <p>Settings of a call are the generated messages of {@code io.github.posenc.v1}, whose .proto
+ * files are the specification: a missing field gets the contract's default, or its "required"
+ * error. Tensors are separate arguments of type {@link Tensor}: they are sent from the caller's
+ * memory, and results are written directly into the caller's memory, which may be the input's own.
+ * Tensors inside of messages (trained tables, position ids) are copied.
  *
- * <p>Threads: one client serves any number of threads. Calls block; callbacks run in the thread that
- * made the call. An interrupt ends a call as CANCELLED.
+ * <p>Threads: one client serves any number of threads. Calls block; callbacks run in the caller's
+ * thread. An interrupt ends a call as CANCELLED.
  *
- * <p>Errors: every call may throw {@link PosencException}, and nothing else: also where an argument is
- * null that must not be.
+ * <p>Errors: every call may throw {@link PosencException}, and no other exception, even if an
+ * argument is null that must not be.
  */
 public final class Posenc implements AutoCloseable {
   /** The version of this client. */
@@ -84,45 +84,51 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * A client of the server, or the servers, at a gRPC target: "localhost:50051",
-   * "dns:///posenc:50051", "unix:/run/posenc". Plaintext.
+   * Makes a plaintext client of one or several servers at a gRPC target: "localhost:50051",
+   * "dns:///posenc:50051", "unix:/run/posenc".
    */
   public static Posenc connect(String target) {
     return builder(target).connect();
   }
 
-  /** A client with other options. */
+  /** Returns a builder for a client with other options. */
   public static PosencBuilder builder(String target) {
     return new PosencBuilder(target);
   }
 
-  /** A client by POSENC_SERVER (default localhost:50051), POSENC_TLS_CA, POSENC_TOKEN_FILE, ... */
+  /**
+   * Makes a client from POSENC_SERVER (default localhost:50051), POSENC_TLS_CA, POSENC_TOKEN_FILE,
+   * ...
+   */
   public static Posenc fromEnv() {
     return PosencBuilder.of(System.getenv()).connect();
   }
 
   /**
-   * A client over the same connections. Each of its calls must end within this time, streams too,
-   * which may otherwise go on for as long as they make progress.
+   * Returns a client over the same connections whose calls must end within this time. This also
+   * bounds streams, which may otherwise continue as long as they make progress.
    */
   public Posenc withTimeout(Duration timeout) {
     return with(settings.timeout(timeout));
   }
 
   /**
-   * A client over the same connections whose calls bear this request id in the server's log. Without
-   * it, each call gets a random one.
+   * Returns a client over the same connections whose calls have this request id in the server's
+   * log. By default each call gets a random id.
    */
   public Posenc withRequestId(String requestId) {
     return with(settings.requestId(PosencException.visible("request_id", requestId)));
   }
 
-  /** A client over the same connections whose calls send this W3C traceparent, so that they belong to its trace. */
+  /** Returns a client over the same connections whose calls send this W3C traceparent. */
   public Posenc withTraceparent(String traceparent) {
     return with(settings.traceparent(PosencException.visible("traceparent", traceparent)));
   }
 
-  /** A client over the same connections that tells, after every chunk of a stream, how many bytes are done. */
+  /**
+   * Returns a client over the same connections that reports the finished bytes after every chunk of
+   * a stream.
+   */
   public Posenc withProgress(Progress progress) {
     return with(settings.progress(progress));
   }
@@ -133,7 +139,7 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Ends the connections, which the clients made by {@code with...} share. Calls under way end as
+   * Ends the connections, which the clients made by {@code with...} share. Running calls end as
    * UNAVAILABLE, later ones as CANCELLED.
    */
   @Override
@@ -141,22 +147,25 @@ public final class Posenc implements AutoCloseable {
     calls.close();
   }
 
-  /** Tells the server's version, instruction set, limits and presets. */
+  /** Returns the server's version, instruction set, limits and presets. */
   public GetServerInfoResponse getServerInfo() {
     return calls.serverInfo(settings);
   }
 
-  /** Memory of so many bytes that a server on this host maps too; see {@link SharedRegion}. */
+  /**
+   * Makes memory of this many bytes that a server on this host maps, too; see {@link SharedRegion}.
+   */
   public SharedRegion sharedRegion(long bytes) {
     return sharedRegion(bytes, null, null);
   }
 
   /**
-   * Memory of so many bytes that a server on this host maps too, in a file that the caller names.
+   * Makes memory of this many bytes that a server on this host maps, too, in a file that the caller
+   * names.
    *
    * @param name the file's name; null: the server's prefix and a random part
-   * @param directory where this process sees the server's directory of shared memory; null: it has
-   *     the same path here
+   * @param directory this process's path of the server's directory of shared memory; null: the same
+   * path
    */
   public SharedRegion sharedRegion(long bytes, String name, Path directory) {
     GetServerInfoResponse server = getServerInfo();
@@ -169,22 +178,24 @@ public final class Posenc implements AutoCloseable {
     return call("ResolveRope", request, ResolveRopeResponse.getDefaultInstance());
   }
 
-  /** The encoding of a model, by its config.json. */
+  /** Returns the encoding of a model, by its config.json. */
   public Rope rope(Path config) {
     return rope(RopeSources.of(config));
   }
 
-  /** The encoding of a preset, or of the text of a config.json. */
+  /** Returns the encoding of a preset, or of the text of a config.json. */
   public Rope rope(String presetOrJson) {
     return rope(RopeSources.of(presetOrJson));
   }
 
-  /** The encoding of a specification or a model's configuration; see {@link RopeSources}. */
+  /**
+   * Returns the encoding of a specification or a model's configuration; see {@link RopeSources}.
+   */
   public Rope rope(Map<String, ?> specOrConfig) {
     return rope(RopeSources.of(specOrConfig));
   }
 
-  /** The encoding of a source, resolved once. A specification is taken as it is, without a call. */
+  /** Returns the encoding of a source, resolved once. A specification is used without a call. */
   public Rope rope(RopeSource source) {
     if (PosencException.given("rope", source).hasSpec()) {
       return new Rope(
@@ -194,25 +205,25 @@ public final class Posenc implements AutoCloseable {
         this, source, resolveRope(ResolveRopeRequest.newBuilder().setRope(source).build()));
   }
 
-  /** Tells wavelengths, long-term decay and similarity between positions. */
+  /** Returns wavelengths, long-term decay and similarity between positions. */
   public AnalyzeRopeResponse analyzeRope(AnalyzeRopeRequest request) {
     return call("AnalyzeRope", request, AnalyzeRopeResponse.getDefaultInstance());
   }
 
   /**
-   * Tells which descriptions of a checkpoint, and which of their readers, disagree, from which
-   * distance on, and which key mends it.
+   * Returns which descriptions of a checkpoint, and which of their readers, disagree, from which
+   * distance on, and which key fixes it.
    */
   public DiagnoseRopeResponse diagnoseRope(DiagnoseRopeRequest request) {
     return call("DiagnoseRope", request, DiagnoseRopeResponse.getDefaultInstance());
   }
 
-  /** Builds position ids; the answer's {@code positions} go into other calls as they are. */
+  /** Builds position ids; pass the answer's {@code positions} to other calls unchanged. */
   public BuildPositionsResponse buildPositions(BuildPositionsRequest request) {
     return call("BuildPositions", request, BuildPositionsResponse.getDefaultInstance());
   }
 
-  /** Builds rows of a table. If it is over a limit it is asked for again, as a stream. */
+  /** Builds rows of a table. If the table is over a limit, it is requested again as a stream. */
   public Table buildTable(BuildTableRequest request) {
     return new Tables(calls, settings).whole(request);
   }
@@ -220,16 +231,18 @@ public final class Posenc implements AutoCloseable {
   /**
    * Builds rows of a table and writes them to the caller's memory.
    *
-   * @param out memory for cos and sin, or for the one table; null: new memory. The server itself
-   *     writes to a tensor of a {@link SharedRegion} if the request tells the table's size. Requests
-   *     that name a preset or a configuration do not tell it, and their tables come as bytes: resolve
-   *     the encoding first, with {@link #rope}
+   * @param out memory for cos and sin, or for the single table; null: new memory. The server itself
+   * writes to a tensor of a {@link SharedRegion} if the request shows the table's size. Requests
+   * with a preset or a configuration do not show it, and their tables come as bytes: resolve the
+   * encoding first, with {@link #rope}
    */
   public Table buildTable(BuildTableRequest request, Tensor... out) {
     return new Tables(calls, settings).whole(request, out == null ? new Tensor[0] : out);
   }
 
-  /** Builds a table of any length, and hands over the rows of each message as it comes, in order. */
+  /**
+   * Builds a table of any length, and passes the rows of each message to {@code rows}, in order.
+   */
   public void buildTableStream(BuildTableStreamRequest request, Consumer<Table> rows) {
     new Tables(calls, settings).stream(request, rows);
   }
@@ -252,9 +265,9 @@ public final class Posenc implements AutoCloseable {
   /**
    * Rotates q, k or both, [B, S, H, D] in the order of the request's layout or [T, H, D].
    *
-   * @param request everything but q and k
+   * @param request all other arguments
    * @param qOut memory for the rotated q, which may be q itself; null: new memory
-   * @param kOut likewise
+   * @param kOut the same for k
    */
   public Rotated applyRope(ApplyRopeRequest request, Tensor q, Tensor k, Tensor qOut, Tensor kOut) {
     Rotation rotation = new Rotation();
@@ -267,7 +280,7 @@ public final class Posenc implements AutoCloseable {
     rotation.operand("q", ApplyRopeRequest.Q_FIELD_NUMBER, q, qOut);
     rotation.operand("k", ApplyRopeRequest.K_FIELD_NUMBER, k, kOut);
     ApplyRopeStreamRequest.Builder stream = ApplyRopeStreamRequest.newBuilder()
-        // Their numbers, as the generated code refuses names that only a newer contract has.
+        // Copies enum numbers, because the generated code refuses names from a newer contract.
         .setLayoutValue(request.getLayoutValue())
         .setDirectionValue(request.getDirectionValue())
         .setSaturationValue(request.getSaturationValue());
@@ -290,7 +303,10 @@ public final class Posenc implements AutoCloseable {
     return reposition(request, k, null);
   }
 
-  /** Moves rotated keys to other positions, or to another encoding, into {@code out}, which may be k itself. */
+  /**
+   * Moves rotated keys to other positions, or to another encoding, into {@code out}, which may be k
+   * itself.
+   */
   public Tensor reposition(RepositionRequest request, Tensor k, Tensor out) {
     Rotation rotation = new Rotation();
     rotation.name = "Reposition";
@@ -318,7 +334,7 @@ public final class Posenc implements AutoCloseable {
     return rotation.result("k");
   }
 
-  // Such frequencies are only ever written out.
+  // Only explicit frequencies can differ by head.
   private static boolean headsDiffer(RopeSource rope) {
     return rope.getSpec().getExplicitFrequencies().getHeads() > 0;
   }
@@ -328,10 +344,13 @@ public final class Posenc implements AutoCloseable {
     return addEncoding(request, x, null);
   }
 
-  /** Adds encodings and writes the result to {@code out}, which may be x itself unless they are concatenated. */
+  /**
+   * Adds encodings and writes the result to {@code out}, which may be x itself unless they are
+   * concatenated.
+   */
   public Tensor addEncoding(AddEncodingRequest request, Tensor x, Tensor out) {
     PosencException.given("request", request);
-    // How large a concatenation is, only the server knows: that comes as bytes.
+    // Only the server knows the size of a concatenation, so it comes as bytes.
     boolean known = x != null && request.getCombination() != Combination.COMBINATION_CONCATENATE;
     if (known) Rotation.checkOutput("x_output", x, out);
     return inOneMessage(
@@ -376,7 +395,10 @@ public final class Posenc implements AutoCloseable {
     return convertPairing(request, weight, null);
   }
 
-  /** Reorders the rows of a weight or bias and writes them to {@code out}, which may be the weight itself. */
+  /**
+   * Reorders the rows of a weight or bias and writes them to {@code out}, which may be the weight
+   * itself.
+   */
   public Tensor convertPairing(ConvertPairingRequest request, Tensor weight, Tensor out) {
     PosencException.given("request", request);
     if (weight != null) Rotation.checkOutput("weight_output", weight, out);
@@ -392,9 +414,9 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * @param tensors of the request, by their fields
-   * @param dtype of the result, with its shape; null if they are not known: the server writes the result
-   *     to shared memory whatever room there is
+   * @param tensors the request's, by their fields
+   * @param dtype of the result, with its shape; null if unknown: then no place is sent, because the
+   * server would write the whole result to shared memory
    */
   private Tensor inOneMessage(
       String name,
@@ -450,18 +472,18 @@ public final class Posenc implements AutoCloseable {
 
   private static Dtype scoresDtype(ScoreRelativeRequest request, Tensor q) {
     if (request.getDtype() != Dtype.DTYPE_UNSPECIFIED) return request.getDtype();
-    // What the server takes then.
+    // The server's default.
     return q.dtype() == Dtype.DTYPE_FLOAT64 ? Dtype.DTYPE_FLOAT64 : Dtype.DTYPE_FLOAT32;
   }
 
-  // Map.of() takes no nulls, and has no order.
+  // Map.of() allows no nulls, and has no order.
   private static Map<Integer, Tensor> fields(int number, Tensor tensor) {
     Map<Integer, Tensor> fields = new TreeMap<>();
     fields.put(number, tensor);
     return fields;
   }
 
-  /** Any unary call, by its name in the contract, of a request with whatever tensors it holds. */
+  /** Makes any unary call, by its name in the contract, with tensors only in the request. */
   <M extends Message> M call(String name, Message request, M response) {
     return calls.call(settings, name, PosencException.given("request", request), response);
   }

@@ -9,7 +9,7 @@ import java.util.OptionalLong;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** How to reach a server. Only the target is required. */
+/** Options of a client. Only the target is required. */
 public final class PosencBuilder {
   final String target;
   Duration timeout = Duration.ofSeconds(60);
@@ -35,8 +35,8 @@ public final class PosencBuilder {
 
   private static final Pattern LONG_PORT = Pattern.compile(":([0-9]{5,})(?=,|$)");
 
-  // A scheme that is not gRPC's, or a port that no server has. gRPC would say so only in calls, as if
-  // the server were away.
+  // Refuses schemes that gRPC does not know, and impossible ports. gRPC would report these only in
+  // calls, as if the server did not answer.
   private static void checkTarget(String target) {
     for (String scheme : new String[] {"http://", "https://"}) {
       if (!target.startsWith(scheme)) continue;
@@ -56,7 +56,7 @@ public final class PosencBuilder {
     }
   }
 
-  /** Of an environment, by the names that docs/tls-and-tokens.md lists. */
+  /** Makes a builder from an environment; docs/tls-and-tokens.md lists the names. */
   static PosencBuilder of(Map<String, String> environment) {
     String target = environment.getOrDefault("POSENC_SERVER", "");
     PosencBuilder builder = new PosencBuilder(target.isEmpty() ? "localhost:50051" : target);
@@ -78,7 +78,8 @@ public final class PosencBuilder {
   }
 
   /**
-   * Deadline of a unary call; for streams, the longest time without any progress. Default: 60 s.
+   * Sets the deadline of a unary call; for streams, the longest time without any progress. Default:
+   * 60 s.
    */
   public PosencBuilder timeout(Duration timeout) {
     this.timeout = PosencException.given("timeout", timeout);
@@ -86,8 +87,8 @@ public final class PosencBuilder {
   }
 
   /**
-   * Bytes of the largest message, either way. Default: 512 MiB, as the server has it; raise it if
-   * the server's limits are raised.
+   * Sets the bytes of the largest message, either way. Default: 512 MiB, like the server's; raise
+   * it if the server's limits are raised.
    */
   public PosencBuilder maxMessageBytes(long bytes) {
     this.maxMessageBytes = bytes;
@@ -95,10 +96,10 @@ public final class PosencBuilder {
   }
 
   /**
-   * Bytes above which applyRope and reposition go as a stream instead of one message. Default: 16
-   * MiB, or maxMessageBytes if that is less. gRPC's Netty holds a large message whole, outside of the
-   * heap; the chunks of a stream take less memory, and transfer overlaps with computation. For one
-   * message whatever its size, set maxMessageBytes here.
+   * Sets the bytes above which applyRope and reposition use a stream instead of one message.
+   * Default: 16 MiB, or maxMessageBytes if that is less. gRPC's Netty holds a whole message outside
+   * of the heap; the chunks of a stream take less memory, and transfer overlaps with computation.
+   * To always use one message, set maxMessageBytes here.
    */
   public PosencBuilder streamAboveBytes(long bytes) {
     this.streamAboveBytes = OptionalLong.of(bytes);
@@ -106,15 +107,15 @@ public final class PosencBuilder {
   }
 
   /**
-   * Connections that calls of 64 KiB and more take turns on; small calls share one of their own. 0:
-   * all share that one. Default: 4.
+   * Sets the number of connections that calls of 64 KiB and more use in turn; small calls share a
+   * separate one. 0: all share that one. Default: 4.
    */
   public PosencBuilder bulkChannels(int channels) {
     this.bulkChannels = channels;
     return this;
   }
 
-  /** gRPC's service config instead of the published one, as JSON. */
+  /** Sets gRPC's service config, as JSON, instead of the published one. */
   @SuppressWarnings("unchecked")
   public PosencBuilder serviceConfig(String json) {
     try {
@@ -124,56 +125,56 @@ public final class PosencBuilder {
     }
   }
 
-  /** The same as a map, with numbers as Double, as grpc-java wants it. */
+  /** Sets the service config as a map, with numbers as Double for grpc-java. */
   public PosencBuilder serviceConfig(Map<String, ?> config) {
     this.serviceConfig = config;
     return this;
   }
 
-  /** TLS, and no connection without it; trusts what the system trusts. */
+  /** Requires TLS, with the system's authorities. */
   public PosencBuilder tls() {
     this.tls = true;
     return this;
   }
 
-  /** TLS that trusts these authorities instead: certificates, as PEM. */
+  /** Requires TLS with these authorities instead: certificates, as PEM. */
   public PosencBuilder trust(Path caFile) {
     this.caFile = PosencException.given("tls.ca_file", caFile);
     return tls();
   }
 
-  /** TLS with a certificate of the client's own, and its key without a passphrase: PEM. */
+  /** Requires TLS with a certificate of the client, and its key without a passphrase: PEM. */
   public PosencBuilder certificate(Path certFile, Path keyFile) {
     this.certFile = certFile;
     this.keyFile = keyFile;
     return tls();
   }
 
-  /** TLS with another name in the server's certificate than the target's. */
+  /** Requires TLS with another name in the server's certificate than the target's. */
   public PosencBuilder serverName(String name) {
     this.serverName = PosencException.given("tls.server_name", name);
     return tls();
   }
 
   /**
-   * The bearer token that every call shows. Never sent in the clear to another machine: needs TLS,
-   * or a target that is a unix socket or a loopback address.
+   * Sets the bearer token of every call. It is never sent in the clear to another machine: it needs
+   * TLS, or a target that is a unix socket or a loopback address.
    */
   public PosencBuilder token(String token) {
     this.token = token;
     return this;
   }
 
-  /** A file that holds the token and nothing else, which is read again when it changes. */
+  /** Sets a file that holds only the token; it is read again when it changes. */
   public PosencBuilder tokenFile(Path file) {
     this.tokenFile = file;
     return this;
   }
 
   /**
-   * Makes the client. It never waits for the network: if nobody is there, the first call says so.
+   * Makes the client. Never waits for the network: if no server answers, the first call fails.
    *
-   * @throws PosencException INVALID_ARGUMENT if a file cannot be used, or the token not be sent
+   * @throws PosencException INVALID_ARGUMENT if a file cannot be used, or the token cannot be sent
    */
   public Posenc connect() {
     return new Posenc(new Calls(this));

@@ -9,7 +9,7 @@ import java.util.Collections;
 import java.util.Map;
 
 /**
- * Why a call failed. The message is the server's, and says what to do.
+ * The error of a failed call. The message is the server's, and says how to fix it.
  *
  * <p>Branch on {@link #code()} and {@link #reason()}, never on the text.
  */
@@ -36,20 +36,22 @@ public final class PosencException extends RuntimeException {
     this.requestId = requestId;
   }
 
-  /** What the client itself found wrong with an argument or an option. */
+  /** Returns the error of a wrong argument or option that the client itself found. */
   static PosencException invalid(String field, String text) {
     ErrorInfo info = ErrorInfo.newBuilder().putMetadata("field", field).build();
     return new PosencException(
         Status.Code.INVALID_ARGUMENT.name(), info, "", field + ": " + text, null);
   }
 
-  /** The argument, unless there is none. What requests lack is the server's to name. */
+  /**
+   * Returns the argument, or throws if it is null. The server reports missing fields of requests.
+   */
   static <T> T given(String field, T argument) {
     if (argument == null) throw invalid(field, "is null; must be given");
     return argument;
   }
 
-  /** The text if header fields can carry it, which have visible ASCII characters alone. */
+  /** Returns the text if header fields can carry it: they have only visible ASCII characters. */
   static String visible(String option, String text) {
     if (text == null || text.chars().allMatch(c -> c >= ' ' && c <= '~')) return text;
     throw invalid(option, "must be of visible ASCII characters");
@@ -60,12 +62,12 @@ public final class PosencException extends RuntimeException {
         code.name(), ErrorInfo.getDefaultInstance(), requestId, text, null);
   }
 
-  /** How a call ended that did not end well. */
+  /** Returns the error of a failed call. */
   static PosencException of(Status status, Metadata trailers, String target, String requestId) {
     ErrorInfo info = infoOf(trailers);
     StringBuilder text = new StringBuilder();
     text.append(status.getDescription() == null ? status.getCode() : status.getDescription());
-    // What the server said explains itself. Else the transport failed: say where, and why.
+    // A server's text explains itself. Else the transport failed: add the target and the cause.
     if (info.getReason().isEmpty()) {
       for (Throwable cause = status.getCause(); cause != null; cause = cause.getCause()) {
         if (cause.getMessage() != null && text.indexOf(cause.getMessage()) < 0) {
@@ -78,19 +80,21 @@ public final class PosencException extends RuntimeException {
         status.getCode().name(), info, requestId, text.toString(), status.getCause());
   }
 
-  /** The same error, of a call that has a name by now. */
+  /** Returns the same error with the call's id. */
   PosencException withRequestId(String id) {
     ErrorInfo info = ErrorInfo.newBuilder().setReason(reason).putAllMetadata(metadata()).build();
     return new PosencException(code, info, id, getMessage(), this);
   }
 
-  /** The same error with more to say. */
+  /** Returns the same error with more text. */
   PosencException withText(String text) {
     ErrorInfo info = ErrorInfo.newBuilder().setReason(reason).putAllMetadata(metadata()).build();
     return new PosencException(code, info, requestId, text, getCause());
   }
 
-  /** The same error with fields named from inside the message at path: table.rows becomes rows. */
+  /**
+   * Returns the same error with fields relative to the message at path: table.rows becomes rows.
+   */
   PosencException outsideOf(String path) {
     if (!field.startsWith(path + ".")) return this;
     ErrorInfo info = ErrorInfo.newBuilder()
@@ -112,35 +116,35 @@ public final class PosencException extends RuntimeException {
         }
       }
     } catch (InvalidProtocolBufferException e) {
-      // Details that are no message tell nothing; code and text remain.
+      // Unreadable details are ignored; code and text remain.
     }
     return ErrorInfo.getDefaultInstance();
   }
 
-  /** The gRPC status code's name, such as INVALID_ARGUMENT. */
+  /** Returns the gRPC status code's name, such as INVALID_ARGUMENT. */
   public String code() {
     return code;
   }
 
   /**
-   * The name of a {@code posenc.v1.ErrorReason} without its prefix, such as FIELD_REQUIRED. Empty if
-   * the error is not the server's.
+   * Returns the name of a {@code posenc.v1.ErrorReason} without its prefix, such as FIELD_REQUIRED.
+   * Empty if the error is not the server's.
    */
   public String reason() {
     return reason;
   }
 
-  /** The request's field that is at fault, such as rope.spec.rotary_dim. Empty if none is. */
+  /** Returns the request's field at fault, such as rope.spec.rotary_dim, or an empty text. */
   public String field() {
     return field;
   }
 
-  /** What comes with the reason; errors.proto lists it. */
+  /** Returns the reason's facts, which errors.proto lists. */
   public Map<String, String> metadata() {
     return metadata == null ? Collections.emptyMap() : metadata;
   }
 
-  /** What the call was named in its headers ({@code x-request-id}); the server's log has it too. */
+  /** Returns the call's id from its headers ({@code x-request-id}), which the server logs, too. */
   public String requestId() {
     return requestId;
   }

@@ -4,16 +4,16 @@ import io.github.posenc.v1.PackedSequences;
 import io.github.posenc.v1.SequenceStarts;
 import java.util.Arrays;
 
-/** Where tokens stand. tensor.proto explains the kinds. */
+/** Positions of tokens. tensor.proto explains the kinds. */
 public final class Positions {
   private Positions() {}
 
-  /** Token t of every sequence stands at start + t. */
+  /** Puts token t of every sequence at start + t. */
   public static io.github.posenc.v1.Positions startAt(long start) {
     return io.github.posenc.v1.Positions.newBuilder().setStart(start).build();
   }
 
-  /** Token t of sequence b stands at starts[b] + t. Not for THD. */
+  /** Puts token t of sequence b at starts[b] + t. Not for THD. */
   public static io.github.posenc.v1.Positions startsAt(long... starts) {
     return io.github.posenc.v1.Positions.newBuilder()
         .setStarts(
@@ -21,17 +21,17 @@ public final class Positions {
         .build();
   }
 
-  /** One position per token, the same in every sequence. */
+  /** Gives each token a position, the same in every sequence. */
   public static io.github.posenc.v1.Positions ids(long... ids) {
     return ids(Tensor.of(ids, PosencException.given("ids", ids).length));
   }
 
-  /** One position per token: [S], [B, S], [T], or with the axes first. The tensor is copied. */
+  /** Gives each token a position: [S], [B, S], [T], or with the axes first. Copies the tensor. */
   public static io.github.posenc.v1.Positions ids(Tensor ids) {
     return io.github.posenc.v1.Positions.newBuilder().setIds(PosencException.given("ids", ids).toMessage()).build();
   }
 
-  /** THD: sequence i covers tokens [bounds[i], bounds[i + 1]) and starts at 0. */
+  /** For THD: sequence i covers tokens [bounds[i], bounds[i + 1]) and starts at 0. */
   public static io.github.posenc.v1.Positions packed(long... bounds) {
     return io.github.posenc.v1.Positions.newBuilder()
         .setPacked(

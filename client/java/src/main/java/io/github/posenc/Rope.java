@@ -34,24 +34,24 @@ public final class Rope {
   }
 
   /**
-   * This encoding for tensors of FP8, whose calls must say what becomes of results past the largest
-   * number of their type.
+   * Returns this encoding for FP8 tensors, whose calls must set the treatment of results past the
+   * largest number of their type.
    */
   public Rope withSaturation(Saturation saturation) {
     return new Rope(this, PosencException.given("saturation", saturation));
   }
 
-  /** The complete specification. */
+  /** Returns the complete specification. */
   public RopeSpec spec() {
     return resolved.getSpec();
   }
 
-  /** What the server said of it: frequencies, assumptions, warnings. */
+  /** Returns the server's answer: frequencies, assumptions, warnings. */
   public ResolveRopeResponse resolved() {
     return resolved;
   }
 
-  /** The encoding as other requests take it. */
+  /** Returns the encoding for other requests. */
   public RopeSource source() {
     return source;
   }
@@ -69,7 +69,7 @@ public final class Rope {
     posenc.applyRope(request.build(), q, k, q, k);
   }
 
-  /** Moves rotated keys in place by the same distance each, which may be negative. */
+  /** Moves all rotated keys in place by the same distance, which may be negative. */
   public void reposition(Layout layout, long shift, Tensor k) {
     reposition(layout, Movement.newBuilder().setShift(shift).build(), k);
   }
@@ -93,12 +93,14 @@ public final class Rope {
         k, k);
   }
 
-  /** Cosines and sines of positions 0 to rows - 1, float32, [rows, d / 2] each. */
+  /** Builds cosines and sines of positions 0 to rows - 1, float32, [rows, d / 2] each. */
   public Table table(long rows) {
     return table(rows, null, null);
   }
 
-  /** Cosines and sines of positions 0 to rows - 1 in the caller's memory; null: new memory. */
+  /**
+   * Builds cosines and sines of positions 0 to rows - 1 in the caller's memory; null: new memory.
+   */
   public Table table(long rows, Tensor cos, Tensor sin) {
     BuildTableRequest request = BuildTableRequest.newBuilder()
         .setRope(source)

@@ -9,14 +9,18 @@ import java.nio.file.Path;
 import java.util.Map;
 
 /**
- * Which rotary encoding: written out, named, or read from a model's own configuration.
+ * Makes sources of rotary encodings: a specification, a preset's name, or a model's own
+ * configuration.
  *
- * <p>{@code toBuilder()} of what these return sets the rest: profile, profile_version, part, layer, sequence_length.
+ * <p>{@code toBuilder()} of a result sets the other fields: profile, profile_version, part, layer,
+ * sequence_length.
  */
 public final class RopeSources {
   private RopeSources() {}
 
-  /** The text of a config.json or params.json if it begins with a brace, else a preset's name. */
+  /**
+   * Takes the text of a config.json or params.json if it begins with a brace, else a preset's name.
+   */
   public static RopeSource of(String presetOrJson) {
     PosencException.given("rope", presetOrJson);
     return presetOrJson.stripLeading().startsWith("{")
@@ -24,7 +28,7 @@ public final class RopeSources {
         : RopeSource.newBuilder().setPreset(presetOrJson).build();
   }
 
-  /** A file that holds a model's config.json or params.json. */
+  /** Reads a model's config.json or params.json. */
   public static RopeSource of(Path config) {
     PosencException.given("rope", config);
     try {
@@ -34,15 +38,15 @@ public final class RopeSources {
     }
   }
 
-  /** An encoding that is written out, or that the server resolved. */
+  /** Takes a specification, which the server may have resolved. */
   public static RopeSource of(RopeSpec spec) {
     return RopeSource.newBuilder().setSpec(PosencException.given("rope.spec", spec)).build();
   }
 
   /**
-   * A specification, by the names of {@code RopeSpec}'s fields, if there is a {@code pairing} (or
-   * {@code nope}): {@code Map.of("pairing", "half_split", "rotary_dim", 128, "rope_theta", 5e5)}.
-   * Every other map is a model's configuration.
+   * Takes a specification, by the names of {@code RopeSpec}'s fields, if the map has a {@code
+   * pairing} (or {@code nope}): {@code Map.of("pairing", "half_split", "rotary_dim", 128,
+   * "rope_theta", 5e5)}. Every other map is a model's configuration.
    */
   public static RopeSource of(Map<String, ?> specOrConfig) {
     PosencException.given("rope", specOrConfig);

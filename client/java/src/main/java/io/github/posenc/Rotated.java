@@ -1,6 +1,6 @@
 package io.github.posenc;
 
-/** What applyRope gave: of q and k those that were sent, rotated; the other is null. */
+/** The result of applyRope: the rotated q and k. A tensor that was not sent is null. */
 public final class Rotated {
   private final Tensor q;
   private final Tensor k;

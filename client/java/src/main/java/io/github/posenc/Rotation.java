@@ -15,11 +15,11 @@ import java.util.function.Function;
 import java.util.function.Supplier;
 
 /**
- * A rotation of tensors of heads, in one message or, if they are too large for that, in chunks that
- * go through a stream. ApplyRope and Reposition differ in their messages only.
+ * A rotation of tensors of heads, in one message or, if they are too large, in chunks that go
+ * through a stream. ApplyRope and Reposition differ only in their messages.
  */
 final class Rotation {
-  /** A tensor of the call and where its result goes; the result's memory may be the tensor's. */
+  /** A tensor of the call and the memory for its result, which may be the tensor's. */
   static final class Operand {
     final String name;
     final int field;
@@ -34,21 +34,21 @@ final class Rotation {
     }
   }
 
-  // What a message has beside a chunk's tensor, positions and the settings: tags, lengths, shapes.
+  // Bytes of a message beside a chunk's tensor, positions and settings: tags, lengths, shapes.
   private static final long FRAMING_BYTES = 256;
 
   String name;
   Message request; // without tensors
   Message response;
-  Layout layout; // null if the request does not say, as the server tells
+  Layout layout; // null if the request has none, which the server reports
   RopeSource rope;
   boolean headsDiffer;
   final List<Operand> operands = new ArrayList<>();
   Message streamSettings;
   Message streamResponse;
-  /** Whether only the encoding tells if these positions have axes, by the number of sequences. */
+  /** Whether only the encoding shows if these positions have axes, by the number of sequences. */
   Function<Long, Boolean> needAxes;
-  /** A stream's message with the positions of a part, after the settings if it is the first. */
+  /** Makes a stream's message with the positions of a part; the first also has the settings. */
   PlacesOf placesOf;
 
   interface PlacesOf {
@@ -68,7 +68,7 @@ final class Rotation {
     operands.add(new Operand(operandName, field, tensor, out));
   }
 
-  /** Found here, as the server cannot see it: the result would not fit. */
+  /** Checks that the result fits its memory, which the server cannot see. */
   static void checkOutput(String name, Tensor tensor, Tensor out) {
     checkOutput(name, tensor.dtype(), tensor.shape(), out);
     if (out != null && out.bytes() != tensor.bytes()) {
@@ -95,7 +95,7 @@ final class Rotation {
         name, "is read-only; must be writable");
   }
 
-  // Too large for one message, and nothing that can be cut.
+  // The error of a tensor that is too large for one message and cannot be cut.
   private static PosencException tooLarge(Cut.Misfit misfit) {
     return PosencException.local(Status.Code.INVALID_ARGUMENT, misfit.getMessage(), "");
   }
@@ -115,7 +115,8 @@ final class Rotation {
         inChunks(calls, settings, tensorBytes);
         return;
       } catch (Cut.Misfit e) {
-        // Nothing was sent. In one message the server sees what is wrong, and says it with a reason.
+        // Nothing was sent. In one message the server sees the mistake, and reports it with a
+        // reason.
         if (message.bytes() > calls.maxMessageBytes) throw tooLarge(e);
       }
     }
@@ -132,7 +133,7 @@ final class Rotation {
         operand.out = parsed.required(operand.field);
       }
     } catch (PosencException e) {
-      // The server's limit may be lower than ours. What is no larger than a chunk would only be
+      // The server's limit may be lower than ours. A message no larger than a chunk would only be
       // refused again.
       boolean tooLarge = e.code().equals("RESOURCE_EXHAUSTED") && !e.reason().equals("OVERLOADED");
       if (!tooLarge || !canCut || !exceedsChunk(message, calls, settings.get())) throw e;
@@ -144,7 +145,7 @@ final class Rotation {
     }
   }
 
-  // False too if the server does not tell in time how large a chunk is.
+  // Also false if the server does not return the size of a chunk in time.
   private static boolean exceedsChunk(Outgoing message, Calls calls, CallSettings settings) {
     try {
       return message.bytes() > calls.chunkBytes(settings);
@@ -153,7 +154,7 @@ final class Rotation {
     }
   }
 
-  /** False if bytes have to be sent. */
+  /** Returns false if bytes must be sent. */
   private boolean shared(Calls calls, CallSettings settings) {
     Sharing sharing = new Sharing();
     for (Operand operand : operands) sharing.input(operand.tensor);
@@ -186,7 +187,7 @@ final class Rotation {
     }
   }
 
-  /** The rotated tensor; null if none of this name was sent. */
+  /** Returns the rotated tensor; null if none of this name was sent. */
   Tensor result(String operandName) {
     for (Operand operand : operands) {
       if (operand.name.equals(operandName)) return operand.out;
@@ -194,7 +195,7 @@ final class Rotation {
     return null;
   }
 
-  // The result is of the tensor's type and shape.
+  // The result has the tensor's type and shape.
   private static Incoming.Target target(Operand operand) {
     return Incoming.Target.whole(operand.out, operand.tensor.dtype(), operand.tensor.shape());
   }
@@ -211,7 +212,7 @@ final class Rotation {
     }
   }
 
-  // Each tensor is cut by itself, the first one first: q and k may differ in heads, so that equal
+  // Cuts each tensor separately and in order: q and k may have different numbers of heads, so equal
   // amounts of memory hold different tokens. Throws Misfit before anything is sent.
   private void inChunks(Calls calls, Supplier<CallSettings> settings, long tensorBytes) {
     long chunkBytes = calls.chunkBytes(settings.get());
@@ -222,8 +223,8 @@ final class Rotation {
     }
     severalAxes = severalAxes && calls.severalAxes(settings.get(), rope);
     Deque<Chunk> chunks = new ArrayDeque<>();
-    // Positions are cut twice. This time tells how large the largest message will be, which is
-    // announced, and whether they fit the tensors before anything is sent.
+    // Positions are cut twice. The first time gives the size of the largest message, to announce
+    // it, and checks that positions fit the tensors before anything is sent.
     long announced = 0;
     for (Operand operand : operands) {
       CutPositions places = new CutPositions(

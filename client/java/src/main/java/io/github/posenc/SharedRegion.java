@@ -21,8 +21,8 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.regex.Pattern;
 
 /**
- * Memory that a server on this host maps too: calls with tensors that lie there carry their places,
- * and no bytes of them.
+ * Memory that a server on this host maps, too: for tensors that lie there, calls carry only their
+ * places.
  *
  * <pre>{@code
  * try (var region = posenc.sharedRegion(4L * 4096 * 32 * 128)) {
@@ -32,13 +32,13 @@ import java.util.regex.Pattern;
  * }
  * }</pre>
  *
- * <p>It is a file of this user's, mode 0600 (0660 in a directory with the set-group-ID bit), which
- * {@link #close} removes, and nothing else does. If the server shares no
- * memory with the client there is no file, and calls send the bytes. A call in place is sent once,
- * never tried again: after an error that says so, write the tensor anew.
+ * <p>It is a file of this user, mode 0600 (0660 in a directory with the set-group-ID bit); only
+ * {@link #close} removes it. If the server shares no memory with the client, there is no file, and
+ * calls send the bytes. A call in place is sent only once, without retries: after an error that
+ * says so, write the tensor again.
  */
 public final class SharedRegion implements AutoCloseable {
-  /** Where a tensor lies. */
+  /** The place of a tensor. */
   static final class Place {
     final SharedRegion region;
     final long offset;
@@ -61,7 +61,7 @@ public final class SharedRegion implements AutoCloseable {
 
   private final long bytes;
   private final String name;
-  private final Path path; // null: nothing is shared
+  private final Path path; // null: no memory is shared
   private final FileChannel file;
   private final ByteBuffer own; // instead of a file
   private volatile boolean closed;
@@ -75,7 +75,10 @@ public final class SharedRegion implements AutoCloseable {
     this.own = own;
   }
 
-  /** Name and directory may be null: the server's. Info is null if the server shares nothing. */
+  /**
+   * Makes a region. Name and directory may be null: the server's. Info is null if the server shares
+   * no memory.
+   */
   static SharedRegion create(long bytes, SharedMemoryInfo info, String name, Path directory) {
     if (bytes <= 0) throw PosencException.invalid("bytes", "is " + bytes + "; must be above 0");
     if (info == null) {
@@ -107,14 +110,14 @@ public final class SharedRegion implements AutoCloseable {
     return new SharedRegion(bytes, name, path, newFile(path, bytes), null);
   }
 
-  /** Of the file; empty if the server shares no memory with the client. */
+  /** Returns the file's name; empty if the server shares no memory with the client. */
   public String name() {
     return name;
   }
 
   /**
-   * A view of the bytes from offset on as a tensor, whose {@link Tensor#buffer} is that memory. As an
-   * input it goes by its place, and as an output it is written there. At most 2 GiB.
+   * Views the bytes from offset on as a tensor, whose {@link Tensor#buffer} is that memory. Calls
+   * send the place of an input, and the server writes an output there. At most 2 GiB.
    */
   public Tensor tensor(Dtype dtype, long offset, long... shape) {
     if (closed) throw PosencException.invalid("region", "is closed; make another one");
@@ -138,7 +141,7 @@ public final class SharedRegion implements AutoCloseable {
     return path == null || size == 0 ? view : view.in(new Place(this, offset));
   }
 
-  // Past any memory if it does not fit a long.
+  // Returns more than any memory if the size does not fit a long.
   private static long sizeOf(int element, long[] shape) {
     long size = element;
     for (long extent : shape) {
@@ -166,7 +169,7 @@ public final class SharedRegion implements AutoCloseable {
     }
   }
 
-  /** Removes the file. Its tensors stay readable, but no call takes them. */
+  /** Removes the file. Its tensors stay readable, but no call accepts them. */
   @Override
   public void close() {
     if (closed) return;
@@ -205,13 +208,13 @@ public final class SharedRegion implements AutoCloseable {
           "directory", e + "; must be the server's, as this process sees it");
     }
     try {
-      // A full file system shows here, and not when the bytes are used.
+      // A full file system fails here, and not when the bytes are used.
       ByteBuffer zeros = ByteBuffer.allocateDirect((int) Math.min(bytes, 1 << 20));
       for (long at = 0; at < bytes; ) {
         zeros.position(0).limit((int) Math.min(zeros.capacity(), bytes - at));
         at += file.write(zeros, at);
       }
-      // What is made in a directory with S_ISGID belongs to its group, as in a volume that has an
+      // Files in a directory with S_ISGID belong to its group, for example in a volume with an
       // fsGroup.
       if (((int) Files.getAttribute(path.getParent(), "unix:mode") & 02000) != 0) {
         Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-rw----"));

@@ -4,7 +4,7 @@ import com.google.protobuf.Message;
 import java.util.ArrayList;
 import java.util.List;
 
-/** What a call says of tensors and results in shared memory, instead of their bytes. */
+/** The places that a call sends for tensors and results in shared memory, instead of bytes. */
 final class Sharing {
   private boolean any;
   private long restBytes;
@@ -29,17 +29,17 @@ final class Sharing {
     return any;
   }
 
-  /** Bytes of tensors that lie elsewhere, and are sent. */
+  /** Returns the bytes of tensors that lie elsewhere, and are sent. */
   long restBytes() {
     return restBytes;
   }
 
-  /** Whether a result replaces its tensor: such a call must not be sent twice. */
+  /** Returns whether a result replaces its tensor: such a call must not be sent twice. */
   boolean once() {
     return !inPlace.isEmpty();
   }
 
-  /** The request that says where a result goes. */
+  /** Returns the request with a result's place. */
   static Message withOutput(Message request, String result, Tensor out) {
     Message.Builder builder = request.toBuilder();
     return builder
@@ -49,7 +49,7 @@ final class Sharing {
         .build();
   }
 
-  /** Returns if bytes may be sent instead; else throws what the caller is told. */
+  /** Returns if bytes may be sent instead; else throws the error for the caller. */
   void check(PosencException error) {
     // An older server does not know the fields.
     boolean refused = List.of("SHARED_MEMORY_UNAVAILABLE", "FIELD_UNKNOWN").contains(error.reason())
@@ -57,7 +57,7 @@ final class Sharing {
     boolean tooLarge =
         error.code().equals("RESOURCE_EXHAUSTED") && !error.reason().equals("OVERLOADED");
     if (refused || (tooLarge && inPlace.isEmpty())) return;
-    // After these the server has written nothing. It turned the call away before.
+    // By these errors the server refuses a call before it writes anything.
     boolean untouched = List.of("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED",
         "UNIMPLEMENTED").contains(error.code());
     if (inPlace.isEmpty() || untouched) throw error;

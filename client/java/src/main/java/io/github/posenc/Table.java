@@ -3,9 +3,9 @@ package io.github.posenc;
 import io.github.posenc.v1.BuildTableResponse;
 
 /**
- * A table, or some rows of it. Which tensors there are, and how wide, depends on the request's
- * layout; the others are null. d is the encoding's rotary_dim. If frequencies differ by head, every
- * shape starts with the heads.
+ * A table, or some rows of it. The request's layout determines the tensors and their widths; other
+ * tensors are null. d is the encoding's rotary_dim. If frequencies differ by head, every shape
+ * starts with the heads.
  */
 public final class Table {
   private final double amplitude;
@@ -22,34 +22,40 @@ public final class Table {
     this.table = table;
   }
 
-  /** By its field in the answer; null if there is none. */
+  /** Returns a tensor by its field in the answer, or null. */
   Tensor tensor(int field) {
     return field == BuildTableResponse.COS_FIELD_NUMBER ? cos
         : field == BuildTableResponse.SIN_FIELD_NUMBER ? sin
         : table;
   }
 
-  /** Rotary encodings: the factor that the values have already (YaRN's attention factor). */
+  /**
+   * Returns, for rotary encodings, the factor that the values already contain (YaRN's attention
+   * factor).
+   */
   public double amplitude() {
     return amplitude;
   }
 
-  /** The row of the whole table that these begin with. */
+  /** Returns the index of the first row in the whole table. */
   public long firstRow() {
     return firstRow;
   }
 
-  /** Rotary: [rows, d / 2], or [rows, d] if values are repeated. */
+  /** Returns a rotary encoding's cosines: [rows, d / 2], or [rows, d] if values are repeated. */
   public Tensor cos() {
     return cos;
   }
 
-  /** As {@link #cos}. */
+  /** Returns sines, like {@link #cos}. */
   public Tensor sin() {
     return sin;
   }
 
-  /** TABLE_LAYOUT_COMPLEX: [rows, d / 2, 2]. Absolute encodings: [rows, dim]. */
+  /**
+   * Returns the single table. TABLE_LAYOUT_COMPLEX: [rows, d / 2, 2]. Absolute encodings: [rows,
+   * dim].
+   */
   public Tensor table() {
     return table;
   }

@@ -13,7 +13,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.stream.LongStream;
 
-/** Memory for a table's tensors: cos and sin, or the one table, by their fields. */
+/** Memory for a table's tensors: cos and sin, or the single table, by their fields. */
 final class TableOutputs {
   private static final List<Integer> COS_SIN =
       List.of(BuildTableResponse.COS_FIELD_NUMBER, BuildTableResponse.SIN_FIELD_NUMBER);
@@ -25,7 +25,9 @@ final class TableOutputs {
     return BuildTableResponse.getDescriptor().findFieldByNumber(field).getName();
   }
 
-  /** Throws if an output is for a tensor that the table lacks, or is known not to fit its own. */
+  /**
+   * Throws if an output is for a tensor that the table lacks, or is known not to fit its tensor.
+   */
   static Map<Integer, Tensor> of(BuildTableRequest request, Tensor[] outputs) {
     List<Integer> fields = fieldsOf(request);
     if (outputs.length > fields.size()) {
@@ -52,7 +54,7 @@ final class TableOutputs {
     return into;
   }
 
-  /** Where each tensor that the table must have goes. */
+  /** Returns the memory for each tensor that the table must have. */
   static Map<Integer, Incoming.Target> targets(BuildTableRequest request, Map<Integer, Tensor> into) {
     long[] shape = bytesOf(request) < 0 ? null : shapeOf(request);
     Map<Integer, Incoming.Target> targets = new TreeMap<>();
@@ -62,7 +64,7 @@ final class TableOutputs {
     return targets;
   }
 
-  /** The tensors that a table has. */
+  /** Returns the fields of a table's tensors. */
   static List<Integer> fieldsOf(BuildTableRequest request) {
     boolean pair = request.hasRope() && request.getLayout() != TableLayout.TABLE_LAYOUT_COMPLEX;
     return pair ? COS_SIN : TABLE;
@@ -74,8 +76,8 @@ final class TableOutputs {
   }
 
   /**
-   * Those that the server is to write itself. It writes whatever room there is, so that the size must
-   * be known.
+   * Returns the outputs that the server shall write itself. It writes the whole result, so the size
+   * must be known.
    */
   static Map<Integer, Tensor> placed(BuildTableRequest request, Map<Integer, Tensor> into) {
     Map<Integer, Tensor> placed = new TreeMap<>(into);
@@ -88,7 +90,8 @@ final class TableOutputs {
     return unset ? Dtype.DTYPE_FLOAT32 : request.getDtype();
   }
 
-  // Of each tensor; -1 if only the server knows, as of presets, configurations, and what it refuses.
+  // Returns the bytes of each tensor; -1 if only the server knows them: for presets,
+  // configurations, and requests that it refuses.
   private static long bytesOf(BuildTableRequest request) {
     RopeSpec spec = request.getRope().getSpec();
     long heads = Math.max(1, spec.getExplicitFrequencies().getHeads());
@@ -97,14 +100,14 @@ final class TableOutputs {
     };
     long bytes = 1;
     for (long extent : extents) {
-      // No tensor of the client's has more.
+      // No tensor of the client has more.
       if (extent <= 0 || bytes > Integer.MAX_VALUE / extent) return -1;
       bytes *= extent;
     }
     return bytes;
   }
 
-  // Where the size is known.
+  // Returns each tensor's shape, if the size is known.
   private static long[] shapeOf(BuildTableRequest request) {
     long heads = request.getRope().getSpec().getExplicitFrequencies().getHeads();
     boolean complex = request.hasRope() && request.getLayout() == TableLayout.TABLE_LAYOUT_COMPLEX;
@@ -113,7 +116,7 @@ final class TableOutputs {
     return heads > 0 ? LongStream.concat(LongStream.of(heads), row).toArray() : row.toArray();
   }
 
-  /** The rows that a request asks for; below 0 if it does not tell. */
+  /** Returns a request's number of rows; below 0 if it is unknown. */
   static long rowsOf(BuildTableRequest request) {
     Positions positions = request.getPositions();
     int dimensions = positions.getIds().getShapeCount();
@@ -122,7 +125,7 @@ final class TableOutputs {
     int ends = positions.getPacked().getCuSeqlensCount();
     if (ends > 0) return positions.getPacked().getCuSeqlens(ends - 1);
     if (!request.getAbsolute().hasSincosGrid()) return request.getRows();
-    // A grid has a row for every cell, and room for special tokens before them.
+    // A grid has a row for every cell, after the rows of special tokens.
     SincosGrid grid = request.getAbsolute().getSincosGrid();
     long cells = 1;
     for (int extent : grid.getExtentsList()) {
@@ -132,7 +135,7 @@ final class TableOutputs {
     return cells + grid.getLeadingZeroRows();
   }
 
-  /** The dimension of a table's tensors that counts rows: those by head begin with the heads. */
+  /** Returns the dimension of rows in a table's tensors: tables by head begin with the heads. */
   static int rowAxis(BuildTableRequest request) {
     return request.getRope().getSpec().getExplicitFrequencies().getHeads() > 0 ? 1 : 0;
   }

@@ -29,16 +29,16 @@ final class Tables {
   private static final List<Integer> FIELDS = List.of(COS, SIN, TABLE);
   private static final int TILE = BuildBiasResponse.TILE_FIELD_NUMBER;
 
-  // Bytes of a row of a table of usual width: [rows, 64] of cosines and sines in float32.
+  // Bytes of a row of a usual table: 64 cosines and 64 sines in float32.
   private static final long ROW_BYTES = 512;
 
-  // Virtual machines need a few elements less than an int can count.
+  // The longest array of usual virtual machines.
   private static final int MAX_ELEMENTS = Integer.MAX_VALUE - 8;
 
   private final Calls calls;
   private final Supplier<CallSettings> settings;
 
-  /** For one call. */
+  /** Makes an instance for one call. */
   Tables(Calls calls, CallSettings settings) {
     this.calls = calls;
     this.settings = settings.forRequests();
@@ -72,7 +72,7 @@ final class Tables {
           rows.add(table);
         });
       } catch (PosencException ofStream) {
-        throw ofStream.outsideOf("table"); // the caller has written no message `table`
+        throw ofStream.outsideOf("table"); // callers do not know the message `table`
       }
       long come = rowsIn(request, rows);
       long all = TableOutputs.rowsOf(request);
@@ -96,8 +96,8 @@ final class Tables {
     return tables.stream().mapToLong(table -> table.tensor(first).shape()[axis]).sum();
   }
 
-  // Fails if the rows that come next in a stream do not follow those before, or are of another type
-  // or shape.
+  // Fails if the next rows of a stream do not follow the rows before, or have another type or
+  // shape.
   private static void checkNext(BuildTableRequest request, List<Table> before, Table next) {
     long row = rowsIn(request, before);
     int axis = TableOutputs.rowAxis(request);
@@ -124,8 +124,8 @@ final class Tables {
         Status.Code.INTERNAL, "the table came with rows that do not fit it, after " + row + " of " + all, "");
   }
 
-  // Ends a stream whose table the heap cannot hold. The error of the unary call told the size of
-  // all tensors together, which are as large as each other.
+  // Ends a stream whose table does not fit the heap. The error of the unary call has the size of
+  // all tensors together, which have equal sizes.
   private static void checkMemory(PosencException tooLarge, Table first) {
     String size = tooLarge.metadata().get("sizeBytes");
     if (size == null) return;
@@ -138,7 +138,7 @@ final class Tables {
         new BigInteger(size).divide(BigInteger.valueOf((long) tensors.size() * elementBytes)));
   }
 
-  // The result's bytes, and the elements of each of its tensors.
+  // Takes the result's bytes, and the elements of each of its tensors.
   static void checkMemory(BigInteger size, BigInteger elements) {
     long memory = Runtime.getRuntime().maxMemory();
     if (size.compareTo(BigInteger.valueOf(memory)) > 0) {
@@ -156,7 +156,8 @@ final class Tables {
         "");
   }
 
-  // One message each way. The server writes those of `placed`, the others of `targets` are written here.
+  // Makes a call with one message each way. The server writes the outputs of `placed`; the others
+  // of `targets` are written here.
   private Table once(
       Message request, long expectedBytes, Map<Integer, Incoming.Target> targets, Map<Integer, Tensor> placed) {
     List<Integer> received = new ArrayList<>(FIELDS);
@@ -180,7 +181,7 @@ final class Tables {
     return new Table(answer.message.getAmplitude(), 0, tensors[0], tensors[1], tensors[2]);
   }
 
-  // Rows stand behind each other; of tables that begin with the heads, those of each head.
+  // Joins consecutive rows; for tables that begin with the heads, separately for each head.
   private static Tensor joined(
       int field, int axis, List<Table> tables, Function<Table, Tensor> which, Tensor into) {
     Tensor first = which.apply(tables.get(0));
@@ -256,7 +257,7 @@ final class Tables {
         throw misfit(tile);
       }
       done[0] += tile.tensor().bytes();
-      // Rows of a tile lie apart in the matrix.
+      // Rows of a tile are not contiguous in the matrix.
       long[] all = whole[0].shape();
       long rowBytes = tile.tensor().bytes() / (shape[0] * shape[1]);
       long elementBytes = rowBytes / shape[2];

@@ -16,21 +16,21 @@ import java.nio.ShortBuffer;
 import java.util.Arrays;
 
 /**
- * A dense, row-major tensor in the caller's memory: a view, nothing is copied.
+ * A view of a dense, row-major tensor in the caller's memory, without a copy.
  *
- * <p>Typed arrays and buffers hold numbers, which arrive as the same numbers whatever the byte
- * order of the machine or of the buffer. Only {@link #of(Dtype, ByteBuffer, long...)} takes raw
- * bytes: they must be little-endian, and the ByteBuffer's own {@code order()} does not matter.
+ * <p>Typed arrays and buffers hold numbers, which do not depend on the byte order of the machine or
+ * of the buffer. Only {@link #of(Dtype, ByteBuffer, long...)} takes raw bytes: they must be
+ * little-endian, and the ByteBuffer's own {@code order()} is ignored.
  *
- * <p>A buffer's elements are those from its position to its limit, at the time when the tensor is
- * made. Whether there are as many as the shape says is the server's to check: if not, the call ends
- * as INVALID_ARGUMENT (TENSOR_SIZE_MISMATCH) with both sizes in its text.
+ * <p>A buffer's elements are the elements from its position to its limit at the time when the
+ * tensor is made. The server checks that their number fits the shape: if not, the call ends as
+ * INVALID_ARGUMENT (TENSOR_SIZE_MISMATCH) with both sizes in its text.
  */
 public final class Tensor {
   private final Dtype dtype;
   private final long[] shape;
   private final Elements elements;
-  private final SharedRegion.Place place; // null: in memory of this process
+  private final SharedRegion.Place place; // null: not in a region
 
   private Tensor(Dtype dtype, Elements elements, long[] shape) {
     this(dtype, elements, shape, null);
@@ -43,92 +43,95 @@ public final class Tensor {
     this.place = place;
   }
 
-  /** The same tensor, which lies there. */
+  /** Returns the same tensor with this place. */
   Tensor in(SharedRegion.Place there) {
     return new Tensor(dtype, elements, shape, there);
   }
 
-  /** Null unless it lies in a SharedRegion. */
+  /** Returns the place in a SharedRegion, or null. */
   SharedRegion.Place place() {
     return place;
   }
 
-  /** float32. */
+  /** Views float32 elements. */
   public static Tensor of(float[] elements, long... shape) {
     return of(FloatBuffer.wrap(PosencException.given("elements", elements)), shape);
   }
 
-  /** float32. */
+  /** Views float32 elements. */
   public static Tensor of(FloatBuffer elements, long... shape) {
     return new Tensor(Dtype.DTYPE_FLOAT32, Elements.of(elements), shape);
   }
 
-  /** float64. */
+  /** Views float64 elements. */
   public static Tensor of(double[] elements, long... shape) {
     return of(DoubleBuffer.wrap(PosencException.given("elements", elements)), shape);
   }
 
-  /** float64. */
+  /** Views float64 elements. */
   public static Tensor of(DoubleBuffer elements, long... shape) {
     return new Tensor(Dtype.DTYPE_FLOAT64, Elements.of(elements), shape);
   }
 
-  /** int32. */
+  /** Views int32 elements. */
   public static Tensor of(int[] elements, long... shape) {
     return of(IntBuffer.wrap(PosencException.given("elements", elements)), shape);
   }
 
-  /** int32. */
+  /** Views int32 elements. */
   public static Tensor of(IntBuffer elements, long... shape) {
     return new Tensor(Dtype.DTYPE_INT32, Elements.of(elements), shape);
   }
 
-  /** int64. */
+  /** Views int64 elements. */
   public static Tensor of(long[] elements, long... shape) {
     return of(LongBuffer.wrap(PosencException.given("elements", elements)), shape);
   }
 
-  /** int64. */
+  /** Views int64 elements. */
   public static Tensor of(LongBuffer elements, long... shape) {
     return new Tensor(Dtype.DTYPE_INT64, Elements.of(elements), shape);
   }
 
-  /** float16, by its bits. */
+  /** Views the bits of float16 elements. */
   public static Tensor float16(short[] bits, long... shape) {
     return float16(ShortBuffer.wrap(PosencException.given("bits", bits)), shape);
   }
 
-  /** float16, by its bits. */
+  /** Views the bits of float16 elements. */
   public static Tensor float16(ShortBuffer bits, long... shape) {
     return new Tensor(Dtype.DTYPE_FLOAT16, Elements.of(bits), shape);
   }
 
-  /** bfloat16, by its bits: the upper half of a float32's. */
+  /** Views the bits of bfloat16 elements: the upper halves of float32 bits. */
   public static Tensor bfloat16(short[] bits, long... shape) {
     return bfloat16(ShortBuffer.wrap(PosencException.given("bits", bits)), shape);
   }
 
-  /** bfloat16, by its bits: the upper half of a float32's. */
+  /** Views the bits of bfloat16 elements: the upper halves of float32 bits. */
   public static Tensor bfloat16(ShortBuffer bits, long... shape) {
     return new Tensor(Dtype.DTYPE_BFLOAT16, Elements.of(bits), shape);
   }
 
-  /** FP8, E4M3, by its bits: of heads to be rotated, and of weights. */
+  /** Views the bits of FP8 elements, E4M3: only for rotated heads and weights. */
   public static Tensor float8E4m3fn(byte[] bits, long... shape) {
     return of(Dtype.DTYPE_FLOAT8_E4M3FN, ByteBuffer.wrap(PosencException.given("bits", bits)), shape);
   }
 
-  /** FP8, E5M2, by its bits: of heads to be rotated, and of weights. */
+  /** Views the bits of FP8 elements, E5M2: only for rotated heads and weights. */
   public static Tensor float8E5m2(byte[] bits, long... shape) {
     return of(Dtype.DTYPE_FLOAT8_E5M2, ByteBuffer.wrap(PosencException.given("bits", bits)), shape);
   }
 
-  /** Any dtype, by its little-endian bytes. */
+  /** Views little-endian bytes of any dtype. */
   public static Tensor of(Dtype dtype, ByteBuffer littleEndianBytes, long... shape) {
     return new Tensor(dtype, Elements.of(littleEndianBytes), shape);
   }
 
-  /** A tensor of zeros in a new array: of float, double, short, int, long or byte, as the dtype is. */
+  /**
+   * Makes a tensor of zeros in a new array of the dtype's type: float, double, short, int, long or
+   * byte.
+   */
   public static Tensor allocate(Dtype dtype, long... shape) {
     PosencException.given("dtype", dtype);
     long count = 1;
@@ -161,7 +164,7 @@ public final class Tensor {
     }
   }
 
-  /** The tensor of a message, such as position ids that the server built, over a copy of it. */
+  /** Makes a tensor from a copy of a message, such as position ids that the server built. */
   public static Tensor of(io.github.posenc.v1.Tensor message) {
     PosencException.given("tensor", message);
     long[] shape = message.getShapeList().stream().mapToLong(Long::longValue).toArray();
@@ -172,7 +175,7 @@ public final class Tensor {
     return view(message.getDtype(), data.order(ByteOrder.LITTLE_ENDIAN), shape);
   }
 
-  /** Views little-endian memory, of that order, by the dtype's kind of buffer. */
+  /** Views a little-endian ByteBuffer by the dtype's kind of buffer. */
   static Tensor view(Dtype dtype, ByteBuffer data, long[] shape) {
     switch (dtype) {
       case DTYPE_FLOAT32:
@@ -192,7 +195,7 @@ public final class Tensor {
     }
   }
 
-  /** Bytes of an element; 0 if there is no such type. */
+  /** Returns the bytes of an element; 0 for an unknown type. */
   static int elementBytes(Dtype dtype) {
     switch (dtype) {
       case DTYPE_FLOAT8_E4M3FN:
@@ -212,13 +215,13 @@ public final class Tensor {
     }
   }
 
-  /** A copy as a message, for tensors that belong into one: position ids, trained tables. */
+  /** Returns a copy as a message, for tensors inside of messages: position ids, trained tables. */
   public io.github.posenc.v1.Tensor toMessage() {
     ByteArrayOutputStream bytes = new ByteArrayOutputStream(Math.toIntExact(bytes()));
     try {
       elements.writeTo(bytes, 0, bytes());
     } catch (IOException e) {
-      throw new UncheckedIOException(e); // memory does not fail
+      throw new UncheckedIOException(e); // never: the stream is in memory
     }
     return io.github.posenc.v1.Tensor.newBuilder()
         .setDtype(dtype)
@@ -227,25 +230,25 @@ public final class Tensor {
         .build();
   }
 
-  /** The type of the elements. */
+  /** Returns the type of the elements. */
   public Dtype dtype() {
     return dtype;
   }
 
-  /** Extents, outermost first. Empty: a scalar. */
+  /** Returns the extents, outermost first. Empty: a scalar. */
   public long[] shape() {
     return shape.clone();
   }
 
-  /** The size of all elements. */
+  /** Returns the size of all elements in bytes. */
   public long bytes() {
     return elements.bytes();
   }
 
   /**
-   * The elements: the array itself if the tensor is the whole of one, else a copy.
+   * Returns the elements: the array itself if the tensor is the whole array, else a copy.
    *
-   * @throws PosencException INVALID_ARGUMENT if they are no floats
+   * @throws PosencException INVALID_ARGUMENT if they are not floats
    */
   public float[] toFloatArray() {
     FloatBuffer all = bufferOf(FloatBuffer.class);
@@ -255,7 +258,7 @@ public final class Tensor {
     return copy;
   }
 
-  /** As {@link #toFloatArray}, of doubles. */
+  /** Returns doubles, like {@link #toFloatArray}. */
   public double[] toDoubleArray() {
     DoubleBuffer all = bufferOf(DoubleBuffer.class);
     if (all.hasArray() && all.array().length == all.remaining()) return all.array();
@@ -264,7 +267,7 @@ public final class Tensor {
     return copy;
   }
 
-  /** As {@link #toFloatArray}, of the bits of float16 and bfloat16. */
+  /** Returns the bits of float16 or bfloat16, like {@link #toFloatArray}. */
   public short[] toShortArray() {
     ShortBuffer all = bufferOf(ShortBuffer.class);
     if (all.hasArray() && all.array().length == all.remaining()) return all.array();
@@ -273,7 +276,9 @@ public final class Tensor {
     return copy;
   }
 
-  /** As {@link #toFloatArray}, of the bits of FP8, or of a tensor that was made of bytes. */
+  /**
+   * Returns the bits of FP8, or the bytes of a tensor made of bytes, like {@link #toFloatArray}.
+   */
   public byte[] toByteArray() {
     ByteBuffer all = bufferOf(ByteBuffer.class);
     if (all.hasArray() && all.array().length == all.remaining()) return all.array();
@@ -282,7 +287,7 @@ public final class Tensor {
     return copy;
   }
 
-  /** As {@link #toFloatArray}, of ints. */
+  /** Returns ints, like {@link #toFloatArray}. */
   public int[] toIntArray() {
     IntBuffer all = bufferOf(IntBuffer.class);
     if (all.hasArray() && all.array().length == all.remaining()) return all.array();
@@ -291,7 +296,7 @@ public final class Tensor {
     return copy;
   }
 
-  /** As {@link #toFloatArray}, of longs. */
+  /** Returns longs, like {@link #toFloatArray}. */
   public long[] toLongArray() {
     LongBuffer all = bufferOf(LongBuffer.class);
     if (all.hasArray() && all.array().length == all.remaining()) return all.array();
@@ -301,9 +306,9 @@ public final class Tensor {
   }
 
   /**
-   * A view of the elements, which begin at its position: a FloatBuffer, DoubleBuffer, ShortBuffer,
-   * IntBuffer, LongBuffer or (FP8) ByteBuffer as the dtype is, or a ByteBuffer if the tensor was made
-   * of one.
+   * Returns a view of the elements, which begin at its position: a FloatBuffer, DoubleBuffer,
+   * ShortBuffer, IntBuffer, LongBuffer or (FP8) ByteBuffer for the dtype, or a ByteBuffer if the
+   * tensor was made of one.
    */
   public Buffer buffer() {
     return elements.buffer();

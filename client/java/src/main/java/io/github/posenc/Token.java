@@ -7,9 +7,9 @@ import java.nio.file.attribute.BasicFileAttributes;
 import java.time.Duration;
 import java.util.regex.Pattern;
 
-/** The bearer token of a client: given once, or in a file that is read again when it changes. */
+/** The bearer token of a client: a text, or a file that is read again when it changes. */
 final class Token {
-  // How often the file is looked at, at most.
+  // Shortest time between two checks of the file.
   private static final long LOOK_NANOS = Duration.ofSeconds(1).toNanos();
   private static final Pattern VISIBLE = Pattern.compile("\\p{Graph}+");
   private static final Pattern LOOPBACK =
@@ -26,7 +26,7 @@ final class Token {
     this.stamp = file == null ? null : stampOf(file);
   }
 
-  /** Null if the client has none. */
+  /** Returns null if the client has none. */
   static Token of(PosencBuilder options) {
     if (options.token == null && options.tokenFile == null) return null;
     String option = options.token != null ? "token" : "token_file";
@@ -47,7 +47,7 @@ final class Token {
     return LOOPBACK.matcher(target.replaceFirst("^dns:(///)?", "")).matches();
   }
 
-  // A header's value has no line ends, and a token no blanks.
+  // A header's value has no line ends, and a token has no blanks.
   private static String checked(String option, String text) {
     if (VISIBLE.matcher(text.strip()).matches()) return text.strip();
     throw PosencException.invalid(option, "must hold one token, of visible characters");
@@ -70,7 +70,7 @@ final class Token {
     }
   }
 
-  /** What the file held before serves while it cannot be read. */
+  /** Returns the token; the old one stays in use while the file cannot be read. */
   synchronized String current() {
     long now = System.nanoTime();
     if (file != null && now - looked >= LOOK_NANOS) {
@@ -80,7 +80,7 @@ final class Token {
         try {
           token = read(file);
         } catch (PosencException e) {
-          // It is being written: the next look may find it whole.
+          // The file is being written: the next check may find it complete.
         }
         stamp = found;
       }

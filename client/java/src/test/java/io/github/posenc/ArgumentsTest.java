@@ -33,7 +33,7 @@ import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 
-/** What is wrong with an argument is one exception, which names it. */
+/** A wrong argument is always the same exception, which names it. */
 final class ArgumentsTest extends WithServer {
   private static final Tensor Q = Tensor.of(new float[8], 1, 1, 1, 8);
 

@@ -293,7 +293,7 @@ class ClientTest extends WithServer {
 
   @Test
   void aServerThatDoesNotTellTheSizeOfChunksEndsTheCallAtItsDeadline() throws Exception {
-    // Connections are taken, and nobody answers.
+    // Accepts connections, and never answers.
     try (ServerSocket silent = new ServerSocket(0);
         Posenc client = Posenc.builder("127.0.0.1:" + silent.getLocalPort())
             .timeout(Duration.ofSeconds(2)).streamAboveBytes(0).connect()) {

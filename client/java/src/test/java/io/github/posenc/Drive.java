@@ -10,7 +10,7 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Map;
 
-/** What client/java/run runs, but for the tests. Not in the jar. */
+/** The program that client/java/run uses beside the tests. Not in the jar. */
 public final class Drive {
   // As in all clients' benchmarks, calls are made before those that are measured, and at least one
   // over every connection. Two seconds are enough elsewhere; HotSpot compiles for five of them, on a

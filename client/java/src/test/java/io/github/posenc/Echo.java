@@ -23,10 +23,9 @@ import java.io.UncheckedIOException;
 import java.util.concurrent.TimeUnit;
 
 /**
- * What grpc-java takes by itself for a message there and back, against an echo of its own in
- * another process: a client over grpc-java cannot be faster with one message each way. The window
- * is the client's own, and each side copies a message once in and once out, which is the least that
- * the library asks for.
+ * Measures grpc-java itself with a message there and back, and an echo in another process: a client
+ * over grpc-java cannot be faster with one message each way. The window is the client's own, and
+ * each side copies a message once in and once out, which is the least that the library asks for.
  */
 final class Echo implements Closeable {
   private static final int WINDOW_BYTES = 4 << 20;

@@ -101,7 +101,7 @@ final class ErrorCases {
         .build());
   }
 
-  /** What is wrong with the result, if there is no error. */
+  /** The fault of the result, if the call has no error. */
   private static String rotate(Posenc posenc, JsonObject arguments) {
     long[] shape = {1, 4, 2, 8};
     if (arguments.has("shape")) {

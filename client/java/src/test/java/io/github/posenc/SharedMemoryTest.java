@@ -339,7 +339,7 @@ class SharedMemoryTest {
     }
   }
 
-  // As two containers of different users share a volume that has an fsGroup.
+  // Two containers of different users share a volume with an fsGroup in this way.
   @Test
   void aDirectoryThatGivesItsGroupGetsFilesOfTheGroup() throws Exception {
     Path directory = Files.createTempDirectory("posenc");

@@ -159,7 +159,7 @@ class TableTest {
     });
   }
 
-  /** What the server writes to its place is no answer, so that one of any size needs no stream. */
+  /** The answer does not contain results in shared memory, so a table of any size needs no stream. */
   @Test
   void aTableInSharedMemoryIsNoLargeAnswer() {
     BuildTableRequest request = rotary(spec(Map.of("rotary_dim", 128)), 300).build();
@@ -168,7 +168,7 @@ class TableTest {
       Tensor cos = region.tensor(Dtype.DTYPE_FLOAT32, 0, 300, 64);
       Tensor sin = region.tensor(Dtype.DTYPE_FLOAT32, 300 * 256, 300, 64);
       Table wire = small.buildTable(request);
-      // Of a preset the client does not know the size: that comes as bytes, as a stream.
+      // The client does not know the size of a preset's table: it comes as bytes, as a stream.
       for (BuildTableRequest each : List.of(request, preset)) {
         Table table = small.buildTable(each, cos, sin);
         assertSame(cos, table.cos());
