@@ -64,7 +64,8 @@ TEST_F(LifecycleTest, ChannelzAloneListsTheServers) {
   // Timestamps may differ: gRPC computes them anew for each page.
   const auto ids = [](const std::string& page) {
     std::vector<std::string> found;
-    for (const auto& server : nlohmann::json::parse(page)["server"]) {
+    const auto json = nlohmann::json::parse(page);
+    for (const auto& server : json["server"]) {
       found.push_back(server["ref"]["serverId"].get<std::string>());
     }
     return found;
