@@ -17,8 +17,8 @@ namespace posenc::cli {
 // stands in them, may hold any bytes, which become U+FFFD.
 std::string Utf8(const std::string& text);
 
-// The inputs that the paths name, folders opened (but not what is in their
-// folders). What cannot be read comes as an input that says why.
+// Returns the inputs that the paths name: files, and the files of folders, but
+// not those of their subfolders. An input that cannot be read says why.
 std::vector<v1::ModelDescription> ReadDescriptions(
     const std::vector<std::string>& paths);
 

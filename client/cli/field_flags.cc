@@ -89,7 +89,8 @@ absl::Status ReadFile(const std::string& name, const std::string& path,
 
 }  // namespace
 
-// What the flag is read into at first. Lists, names and files are texts.
+// Returns the value of the type that CLI11 reads the flag into. Lists, names
+// and files are texts.
 FieldFlags::Value FieldFlags::ValueOf(const FieldFlag& row) const {
   const std::string usual = row.usual == nullptr ? "" : row.usual;
   std::int32_t narrow = 0;

@@ -44,7 +44,7 @@ struct FieldFlag {
 
 class FieldFlags {
  public:
-  // Of a message of this type.
+  // The flags set fields of a message of this type.
   explicit FieldFlags(const google::protobuf::Descriptor* type) : type_(type) {}
 
   // Adds the flags under a heading of --help; empty: CLI11's own. Each row

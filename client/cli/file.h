@@ -1,6 +1,6 @@
-// Whole files. They are read once, into memory, and replaced at once: whoever
-// opens an output sees what was there before or the complete result, also if
-// this program is killed or the disk is full.
+// Whole files. They are read once, into memory, and replaced at once: a reader
+// of an output sees the old file or the complete new one, also if this program
+// is killed or the disk is full.
 
 #pragma once
 

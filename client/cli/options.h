@@ -55,7 +55,8 @@ struct SourceFlags {
   // True with any of the flags.
   bool Given() const;
 
-  // What people call it: "llama-3.1-8b", the configuration's file, or "spec".
+  // Returns a name for people: "llama-3.1-8b", the configuration's file, or
+  // "spec".
   std::string Name() const;
 };
 

@@ -30,7 +30,8 @@ namespace posenc::cli {
 
 struct SafetensorsEntry {
   std::string name;
-  // As the file has it: "BF16". Tensors that pass through may have any dtype.
+  // The file's own name of the dtype, "BF16". Tensors that pass through may
+  // have any dtype.
   std::string dtype;
   std::vector<std::int64_t> shape;
   // The file's, or whatever replaced it. Where only a header was read, the data

@@ -95,7 +95,7 @@ absl::Status CheckFlags(const CLI::App& app, const Flags& flags) {
 }
 
 void AddFlags(CLI::App* app, Flags* flags) {
-  // What a text is turned into; `usual` is the text of the default.
+  // `into` parses the text of a flag; `usual` is the text of the default.
   const auto parsed = [&](const char* name, const char* type, const char* usual,
                           CLI::Validator into, const char* help) {
     app->add_option_function<std::string>(

@@ -267,7 +267,7 @@ bool Run::RunSteps(std::string* reason) {
       passed = false;
       *reason = "no call was made; raise --duration";
     }
-    // What finds a peak may be past it already: that is told, and no failure.
+    // A search for the peak may go past it: that is reported, and no failure.
     if (flags_.overload.empty() && result.ErrorRate() > flags_.max_error_rate) {
       passed = false;
       *reason = absl::StrFormat(

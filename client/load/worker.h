@@ -15,9 +15,8 @@
 // overdue is dropped: if the oldest were first, every call past that point
 // would be sent with no time left, and a server that answers as many calls as
 // before would be blamed for answering none. counts_mutex_ guards the counts,
-// which the engine takes once a second. What only one thread touches at a time
-// (random_, choose_, next_request_, the stubs) belongs to the thread that
-// sends.
+// which the engine takes once a second. The thread that
+// sends owns random_, choose_, next_request_ and the stubs.
 
 #pragma once
 
@@ -118,7 +117,7 @@ class Worker {
   std::discrete_distribution<std::size_t> choose_;
   grpc::CompletionQueue queue_;
   StepResult part_;
-  // Of a core, by each of the threads.
+  // The share of a core that each of the two threads used.
   double dispatching_share_ = 0, polling_share_ = 0;
 
   std::mutex slots_mutex_;

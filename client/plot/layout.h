@@ -1,4 +1,4 @@
-// What charts and heat maps have around them: title, axis labels and ticks.
+// The frame of charts and heat maps: title, axis labels and ticks.
 
 #pragma once
 

@@ -1,4 +1,5 @@
-// Values that know where they come from, and what is told of that.
+// Values with their origin, and the assumptions and warnings that follow from
+// it.
 
 #pragma once
 

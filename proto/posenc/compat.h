@@ -1,6 +1,6 @@
 // Where versions of libraries differ: gRPC 1.51 to 1.83, protobuf 3.21 to 36,
-// abseil 20220623 to 20260526. All that depends on a version stands here, but
-// for xsimd's (core/simd/kernels_convert.inl).
+// abseil 20220623 to 20260526. Code that depends on a version stands here;
+// code for versions of xsimd stands in core/simd/kernels_convert.inl.
 
 #pragma once
 

@@ -12,8 +12,8 @@ import java.util.Map;
 
 /** The program that client/java/run uses beside the tests. Not in the jar. */
 public final class Drive {
-  // As in all clients' benchmarks, calls are made before those that are measured, and at least one
-  // over every connection. Two seconds are enough elsewhere; HotSpot compiles for five of them, on a
+  // Like all clients' benchmarks, this one makes calls before it measures, at least one over every
+  // connection. Two seconds are enough elsewhere; HotSpot compiles for five of them, on a
   // thread that takes as much of two cores as the calls.
   private static final double WARM_UP_SECONDS = 6;
   private static final int CONNECTIONS = 4;
