@@ -19,7 +19,6 @@ namespace {
 struct AnalyzeFlags {
   SourceFlags source;
   SourceFlags compare;
-  std::int32_t head_dim = 0;
   std::int64_t max_distance = 4096;
   std::int64_t distance_step = 1;
   std::int64_t trained_length = 0;
@@ -81,7 +80,7 @@ absl::Status RunAnalyze(const AnalyzeFlags& flags, const GlobalFlags& globals) {
     if (!other.ok()) return other.status();
     *request.mutable_compare_with() = *std::move(other);
   }
-  request.set_head_dim(flags.head_dim);
+  request.set_head_dim(flags.source.head_dim);
   request.set_max_distance(flags.max_distance);
   request.set_distance_step(flags.distance_step);
   request.set_trained_length(flags.trained_length);
@@ -104,8 +103,6 @@ Command AddAnalyze(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<AnalyzeFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &flags->compare);
-  AddValue(app, "--head-dim", &flags->head_dim, "N",
-           "Channels of a head; for a --spec without rotaryDim");
   AddValue(app, "--max-distance", &flags->max_distance, "N",
            "Largest distance of decay and similarity")
       ->capture_default_str();

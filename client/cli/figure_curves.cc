@@ -178,7 +178,7 @@ absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
     other.source.set_profile(profile);
     other.source.clear_profile_version();
     absl::StatusOr<v1::ResolveRopeResponse> resolved =
-        Resolve(other.source, flags.head_dim, client);
+        Resolve(other.source, flags.source.head_dim, client);
     if (!resolved.ok() && usual) continue;
     if (!resolved.ok()) return resolved.status();
     other.resolved = *std::move(resolved);
@@ -230,7 +230,7 @@ absl::StatusOr<std::vector<plot::Curve>> DistanceCurves(
   for (const Reading& reading : *readings) {
     v1::AnalyzeRopeRequest request;
     *request.mutable_rope() = reading.source;
-    request.set_head_dim(flags.head_dim);
+    request.set_head_dim(flags.source.head_dim);
     request.set_max_distance(distances->max);
     request.set_distance_step(distances->step);
     const absl::StatusOr<v1::AnalyzeRopeResponse> response =
@@ -296,8 +296,8 @@ absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
                                    const Client& client, bool one_axis) {
   absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
   if (!source.ok()) return source.status();
-  return Read(flags.source, *std::move(source), "", flags.head_dim, client,
-              one_axis);
+  return Read(flags.source, *std::move(source), "", flags.source.head_dim,
+              client, one_axis);
 }
 
 absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
@@ -312,8 +312,8 @@ absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
       BuildVariant(readings[0].source, flags.compare);
   if (!source.ok()) return source.status();
   absl::StatusOr<Reading> second =
-      Read(flags.compare, *std::move(source), readings[0].name, flags.head_dim,
-           client, one_axis);
+      Read(flags.compare, *std::move(source), readings[0].name,
+           flags.source.head_dim, client, one_axis);
   if (!second.ok()) return second.status();
   readings.push_back(*std::move(second));
   return readings;
@@ -356,7 +356,7 @@ absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
   for (const Reading& reading : *readings) {
     v1::AnalyzeRopeRequest request;
     *request.mutable_rope() = reading.source;
-    request.set_head_dim(flags.head_dim);
+    request.set_head_dim(flags.source.head_dim);
     request.set_trained_length(flags.trained_length.value_or(0));
     const absl::StatusOr<v1::AnalyzeRopeResponse> response =
         client.AnalyzeRope(request);

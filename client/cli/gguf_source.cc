@@ -64,10 +64,12 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
 
 }  // namespace
 
-absl::StatusOr<v1::RopeSpec> GgufSpec(const SourceFlags& flags) {
+absl::StatusOr<v1::RopeSource> GgufSource(const SourceFlags& flags) {
   const absl::StatusOr<core::ResolvedRope> rope = ResolvedGguf(flags);
   if (!rope.ok()) return rope.status();
-  v1::RopeSpec spec;
+  v1::RopeSource source;
+  source.set_head_dim(static_cast<std::int32_t>(rope->head_dim));
+  v1::RopeSpec& spec = *source.mutable_spec();
   spec.set_rotary_dim(rope->spec.rotary_dim);
   spec.set_pairing(static_cast<v1::Pairing>(rope->spec.pairing));
   if (rope->attention_factor != 1) spec.set_amplitude(rope->attention_factor);
@@ -82,13 +84,7 @@ absl::StatusOr<v1::RopeSpec> GgufSpec(const SourceFlags& flags) {
       axes->add_sections(section);
     }
   }
-  return spec;
-}
-
-absl::StatusOr<std::int64_t> GgufHeadDim(const SourceFlags& flags) {
-  const absl::StatusOr<core::ResolvedRope> rope = ResolvedGguf(flags);
-  if (!rope.ok()) return rope.status();
-  return rope->head_dim;
+  return source;
 }
 
 }  // namespace posenc::cli

@@ -18,9 +18,9 @@ absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   if (!flags.preset.empty()) {
     source->set_preset(flags.preset);
   } else if (!flags.config.empty() && IsGguf(flags.config)) {
-    const absl::StatusOr<v1::RopeSpec> spec = GgufSpec(flags);
-    if (!spec.ok()) return spec.status();
-    *source->mutable_spec() = *spec;
+    const absl::StatusOr<v1::RopeSource> gguf = GgufSource(flags);
+    if (!gguf.ok()) return gguf.status();
+    *source = *gguf;
   } else if (!flags.config.empty()) {
     absl::StatusOr<std::string> text = ReadConfigText(flags.config);
     if (!text.ok()) return text.status();
@@ -80,7 +80,7 @@ bool SourceFlags::Empty() const {
 bool SourceFlags::Given() const {
   return !Empty() || profile != v1::PROFILE_UNSPECIFIED ||
          !profile_version.empty() || part != v1::MODEL_PART_UNSPECIFIED ||
-         !layer_type.empty() || layer_index || length;
+         !layer_type.empty() || layer_index || length || head_dim != 0;
 }
 
 std::string SourceFlags::Name() const {
@@ -127,6 +127,9 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
   add("length", &flags->length, "N",
       "Tokens that length-dependent scalings (dynamic_ntk, longrope) are "
       "evaluated at");
+  add("head-dim", &flags->head_dim, "N",
+      "Channels of a head; for a --spec without rotaryDim, and for heads that "
+      "are wider than the model's (keys beside values, latent rows)");
 }
 
 absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
@@ -141,6 +144,7 @@ absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
   // A GGUF is read whole by now; the flags would be of a configuration.
   const bool is_gguf = !flags.config.empty() && source.has_spec();
   if (!is_gguf) SetInterpretation(flags, &source);
+  if (flags.head_dim != 0) source.set_head_dim(flags.head_dim);
   return source;
 }
 
@@ -149,6 +153,7 @@ absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
   if (!flags.Empty()) return BuildSource(flags);
   v1::RopeSource source = base;
   SetInterpretation(flags, &source);
+  if (flags.head_dim != 0) source.set_head_dim(flags.head_dim);
   return source;
 }
 

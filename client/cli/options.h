@@ -50,6 +50,7 @@ struct SourceFlags {
   std::string layer_type;
   std::optional<std::int32_t> layer_index;
   std::optional<std::int64_t> length;
+  std::int32_t head_dim = 0;  // 0: what the encoding or the tensor tells
 
   // True without --preset, --config and --spec.
   bool Empty() const;

@@ -5,8 +5,8 @@ import { typeNamed } from "./schema";
 
 /**
  * Which rotary encoding: a preset's name, a model's config.json by its path or its content, or a specification. The
- * first three may have the contract's RopeSource.profile, profileVersion, part, layerType, layerIndex and sequenceLength
- * beside them.
+ * first three may have the contract's RopeSource.profile, profileVersion, part, layerType, layerIndex, sequenceLength
+ * and headDim beside them.
  */
 export type Rope =
   | string

@@ -11,7 +11,8 @@ import java.util.Map;
 /**
  * Which rotary encoding: written out, named, or read from a model's own configuration.
  *
- * <p>{@code toBuilder()} of what these return sets the rest: profile, profile_version, part, layer, sequence_length.
+ * <p>{@code toBuilder()} of what these return sets the rest: profile, profile_version, part, layer, sequence_length,
+ * head_dim.
  */
 public final class RopeSources {
   private RopeSources() {}
