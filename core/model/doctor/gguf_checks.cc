@@ -352,8 +352,7 @@ class GgufChecks {
       absl::StrAppend(&fact, ", and ", of_.config->path(),
                       " has mrope_section ", NumbersText(wanted));
     }
-    const bool known =
-        fault.empty() && (!wanted.empty() || (refused && !ours.empty()));
+    const bool known = !wanted.empty() || (refused && !ours.empty());
     if (wanted.empty()) wanted = ours;
     wanted.resize(kSections);
     ours.resize(kSections);
