@@ -18,8 +18,6 @@ namespace posenc::cli {
 namespace {
 
 constexpr FieldFlag kFlags[] = {
-    {"--head-dim", "head_dim", "N",
-     "Channels of a head; for a --spec without rotaryDim", kAlone},
     {"--max-distance", "max_distance", "N",
      "Largest distance of decay and similarity", kAlone, false, "4096"},
     {"--distance-step", "distance_step", "N",
@@ -134,6 +132,7 @@ absl::Status RunAnalyze(const AnalyzeFlags& flags, const GlobalFlags& globals) {
     if (!other.ok()) return other.status();
     *request.mutable_compare_with() = *std::move(other);
   }
+  request.set_head_dim(request.rope().head_dim());
   const absl::Status read = flags.request.Read(&request);
   if (!read.ok()) return read;
   const absl::StatusOr<Connection> connection = Connection::Open(globals);

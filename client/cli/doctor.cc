@@ -263,9 +263,9 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
            "the files of PATH");
   AddValue(app, "--reader", &flags->readers, "NAME",
            "Only these: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
-           "deepseek, mistral, gguf_hf, exllamav3, tensorrt_llm, or in "
-           "another version: vllm@0.20 "
-           "(repeatable)")
+           "deepseek, mistral, gguf_hf, exllamav3, tensorrt_llm, "
+           "onnxruntime_genai, candle, openvino, or in another version: "
+           "vllm@0.20 (repeatable)")
       ->allow_extra_args(false);  // what follows is a PATH
   AddValue(app, "--length", &flags->length, "N",
            "Longest distance that counts; by default what the model "

@@ -26,7 +26,6 @@ inline constexpr std::int64_t kMaxPlottedCells = std::int64_t{1} << 24;
 struct FigureFlags {
   SourceFlags source, compare;
   FieldFlags absolute{v1::AbsoluteEncoding::descriptor()};
-  std::int32_t head_dim = 0;
   std::int64_t start = 0;
   std::int64_t rows = 1024;
   std::string values = "both";  // cos, sin or both

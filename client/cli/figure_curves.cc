@@ -161,7 +161,7 @@ absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
     other.source.set_profile(profile);
     other.source.clear_profile_version();
     absl::StatusOr<v1::ResolveRopeResponse> resolved =
-        Resolve(other.source, flags.head_dim, client);
+        Resolve(other.source, flags.source.Details().head_dim(), client);
     if (!resolved.ok() && usual) continue;
     if (!resolved.ok()) return resolved.status();
     other.resolved = *std::move(resolved);
@@ -287,7 +287,7 @@ absl::StatusOr<v1::AnalyzeRopeResponse> Analyze(const FigureFlags& flags,
                                                 const Client& client) {
   v1::AnalyzeRopeRequest request;
   *request.mutable_rope() = reading.source;
-  request.set_head_dim(flags.head_dim);
+  request.set_head_dim(flags.source.Details().head_dim());
   request.set_max_distance(max_distance);
   request.set_distance_step(distance_step);
   request.set_trained_length(flags.trained_length.value_or(0));
@@ -298,8 +298,8 @@ absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
                                    const Client& client, bool one_axis) {
   absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
   if (!source.ok()) return source.status();
-  return Read(flags.source, *std::move(source), "", flags.head_dim, client,
-              one_axis);
+  return Read(flags.source, *std::move(source), "",
+              flags.source.Details().head_dim(), client, one_axis);
 }
 
 absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
@@ -314,8 +314,8 @@ absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
       BuildVariant(readings[0].source, flags.compare);
   if (!source.ok()) return source.status();
   absl::StatusOr<Reading> second =
-      Read(flags.compare, *std::move(source), readings[0].name, flags.head_dim,
-           client, one_axis);
+      Read(flags.compare, *std::move(source), readings[0].name,
+           flags.source.Details().head_dim(), client, one_axis);
   if (!second.ok()) return second.status();
   readings.push_back(*std::move(second));
   return readings;

@@ -1,6 +1,5 @@
 #include "client/cli/gguf_source.h"
 
-#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -70,18 +69,15 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
 
 }  // namespace
 
-absl::StatusOr<v1::RopeSpec> GgufSpec(const SourceFlags& flags) {
+absl::StatusOr<v1::RopeSource> GgufSource(const SourceFlags& flags) {
   const absl::StatusOr<core::ResolvedRope> rope = ResolvedGguf(flags);
   if (!rope.ok()) return rope.status();
   v1::ResolveRopeResponse resolved;
   server::WriteRope(*rope, /*content_hash=*/"", &resolved);
-  return resolved.spec();
-}
-
-absl::StatusOr<std::int64_t> GgufHeadDim(const SourceFlags& flags) {
-  const absl::StatusOr<core::ResolvedRope> rope = ResolvedGguf(flags);
-  if (!rope.ok()) return rope.status();
-  return rope->head_dim;
+  v1::RopeSource source;
+  source.mutable_spec()->Swap(resolved.mutable_spec());
+  source.set_head_dim(resolved.head_dim());
+  return source;
 }
 
 }  // namespace posenc::cli

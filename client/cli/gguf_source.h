@@ -3,9 +3,6 @@
 
 #pragma once
 
-#include <cstdint>
-#include <string>
-
 #include "absl/status/statusor.h"
 #include "client/cli/options.h"
 
@@ -14,11 +11,8 @@ namespace posenc::cli {
 // Frequencies, amplitude and axes as llama.cpp has them, of the layers with
 // full attention, or, with --layer-type sliding_attention, of the others; of
 // longrope's two lists the one for --length tokens, or for the context that the
-// file claims. Errors have exit code 2 (flags that a GGUF does not have) or 3
-// (the file).
-absl::StatusOr<v1::RopeSpec> GgufSpec(const SourceFlags& flags);
-
-// Width of a head of those layers.
-absl::StatusOr<std::int64_t> GgufHeadDim(const SourceFlags& flags);
+// file claims; with the width of a head of those layers. Errors have exit code
+// 2 (flags that a GGUF does not have) or 3 (the file).
+absl::StatusOr<v1::RopeSource> GgufSource(const SourceFlags& flags);
 
 }  // namespace posenc::cli

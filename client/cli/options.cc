@@ -18,9 +18,9 @@ absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   if (!flags.preset.empty()) {
     source->set_preset(flags.preset);
   } else if (!flags.config.empty() && IsGguf(flags.config)) {
-    const absl::StatusOr<v1::RopeSpec> spec = GgufSpec(flags);
-    if (!spec.ok()) return spec.status();
-    *source->mutable_spec() = *spec;
+    const absl::StatusOr<v1::RopeSource> gguf = GgufSource(flags);
+    if (!gguf.ok()) return gguf.status();
+    *source = *gguf;
   } else if (!flags.config.empty()) {
     absl::StatusOr<std::string> text = ReadConfigText(flags.config);
     if (!text.ok()) return text.status();
@@ -56,6 +56,10 @@ constexpr FieldFlag kDetails[] = {
     {"--length", "sequence_length", "N",
      "Tokens that length-dependent scalings (dynamic_ntk, longrope) are "
      "evaluated at",
+     kAlone},
+    {"--head-dim", "head_dim", "N",
+     "Channels of a head; for a --spec without rotaryDim, and for heads that "
+     "are wider than the model's (keys beside values, latent rows)",
      kAlone},
 };
 
@@ -129,6 +133,9 @@ std::vector<std::string> DetailTexts(const v1::RopeSource& details) {
   if (details.has_sequence_length()) {
     texts.push_back(absl::StrCat("length ", details.sequence_length()));
   }
+  if (details.head_dim() != 0) {
+    texts.push_back(absl::StrCat("head_dim ", details.head_dim()));
+  }
   return texts;
 }
 
@@ -162,9 +169,13 @@ absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
   v1::RopeSource source;
   const absl::Status status = SetEncoding(flags, &source);
   if (!status.ok()) return status;
-  // A GGUF is read whole by now; the flags would be of a configuration.
-  const bool is_gguf = !flags.config.empty() && source.has_spec();
-  if (!is_gguf) source.MergeFrom(flags.Details());
+  v1::RopeSource details = flags.Details();
+  if (!flags.config.empty() && source.has_spec()) {
+    // A GGUF is read whole by now; the other flags are of configurations.
+    if (details.head_dim() != 0) source.set_head_dim(details.head_dim());
+  } else {
+    source.MergeFrom(details);
+  }
   return source;
 }
 

@@ -46,7 +46,7 @@ struct SourceFlags {
   std::string spec;    // a posenc.v1.RopeSpec as JSON
   FieldFlags details{v1::RopeSource::descriptor()};
 
-  // Profile, its version, part, layer and length alone.
+  // Profile, its version, part, layer, length and head_dim alone.
   v1::RopeSource Details() const;
 
   // True without --preset, --config and --spec.

@@ -267,8 +267,6 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
   AddSourceFlags(app, "", "Encoding", &data->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &data->compare);
   AddAbsoluteFlags(app, &data->absolute);
-  AddValue(app, "--head-dim", &data->head_dim, "N",
-           "Channels of a head; for a --spec without rotaryDim");
   const auto add = [&](const char* name, auto* value, const char* text,
                        const char* type) {
     return app->add_option(name, *value, text)

@@ -17,9 +17,7 @@
 #include "client/check/element.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
-#include "client/cli/doctor_files.h"
 #include "client/cli/enum_flags.h"
-#include "client/cli/gguf_source.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
 
@@ -31,7 +29,6 @@ namespace {
 struct ResolveFlags {
   SourceFlags source;
   SourceFlags compare;
-  std::int32_t head_dim = 0;
   std::optional<std::int64_t> kept_to;
 };
 
@@ -222,12 +219,7 @@ absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
   if (!source.ok()) return source.status();
   v1::ResolveRopeRequest request;
   *request.mutable_rope() = *std::move(source);
-  request.set_head_dim(flags.head_dim);
-  if (flags.head_dim == 0 && IsGguf(flags.source.config)) {
-    const absl::StatusOr<std::int64_t> width = GgufHeadDim(flags.source);
-    if (!width.ok()) return width.status();
-    request.set_head_dim(static_cast<std::int32_t>(*width));
-  }
+  request.set_head_dim(request.rope().head_dim());
   if (flags.compare.Given()) {
     absl::StatusOr<v1::RopeSource> other =
         BuildVariant(request.rope(), flags.compare);
@@ -258,8 +250,6 @@ Command AddResolve(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ResolveFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &flags->compare);
-  AddValue(app, "--head-dim", &flags->head_dim, "N",
-           "Channels of a head; for a --spec without rotaryDim");
   AddValue(app, "--kept-to", &flags->kept_to, "N",
            "Distance up to which the difference is looked at; by "
            "default what the model claims, or 8192");

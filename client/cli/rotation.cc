@@ -110,6 +110,11 @@ absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
         absl::StrCat("head_dim ", before.index.head_dim,
                      " is less than rotary_dim ", rope.spec().rotary_dim()));
   }
+  if (rope.head_dim() != 0 && before.index.head_dim > rope.head_dim()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "head_dim ", before.index.head_dim, " is more than the encoding's, ",
+        rope.head_dim(), "; --head-dim says that one head holds more"));
+  }
   Judge judge(sent.dtype, rope.amplitude(), repositions);
   check::VisitRotatedHeads(
       *rotation, before, after,

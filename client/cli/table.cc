@@ -34,7 +34,6 @@ struct TableFlags {
   v1::Dtype dtype = v1::DTYPE_FLOAT32;
   v1::AnglePrecision angles = v1::ANGLE_PRECISION_UNSPECIFIED;
   bool for_keys = false;
-  std::int32_t head_dim = 0;
   std::string out;
   std::string out_cos;
   std::string out_sin;
@@ -70,14 +69,13 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
   const bool resolve =
       !source->has_spec()
           ? flags.angles != v1::ANGLE_PRECISION_UNSPECIFIED
-          : source->spec().rotary_dim() == 0 && flags.head_dim != 0;
+          : source->spec().rotary_dim() == 0 && source->head_dim() != 0;
   if (resolve) {
     // Asks for the complete specification of the model, to change one field of
     // it
     // (--angles) or to fill in the rotary_dim that --head-dim implies.
     v1::ResolveRopeRequest question;
     *question.mutable_rope() = *source;
-    question.set_head_dim(flags.head_dim);
     absl::StatusOr<v1::ResolveRopeResponse> answer =
         connection.client().ResolveRope(question);
     if (!answer.ok()) return answer.status();
@@ -225,8 +223,6 @@ Command AddTable(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<TableFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddAbsoluteFlags(app, &flags->absolute);
-  AddValue(app, "--head-dim", &flags->head_dim, "N",
-           "Channels of a head; for a --spec without rotaryDim");
   AddValue(app, "--rows", &flags->rows, "N",
            "Positions to tabulate, from --start");
   AddPositionFlags(app, "", "Positions (default --start 0)", &flags->positions);

@@ -36,6 +36,7 @@ func (c *Client) Rope(ctx context.Context, source RopeSource, options ...Option)
 	}
 	spec := Spec(resolved.GetSpec())
 	spec.message.SequenceLength = source.message.SequenceLength
+	spec.message.HeadDim = resolved.GetHeadDim()
 	return &Rope{Resolved: resolved, client: c, source: spec}, nil
 }
 

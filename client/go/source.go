@@ -36,6 +36,12 @@ func SequenceLength(tokens int64) SourceOption {
 	return func(s *posencv1.RopeSource) { s.SequenceLength = &tokens }
 }
 
+// HeadDim is the width of the widest heads that are rotated, if it is not the
+// model's: keys beside values, latent rows.
+func HeadDim(channels int) SourceOption {
+	return func(s *posencv1.RopeSource) { s.HeadDim = int32(channels) }
+}
+
 // Profile selects the project whose reading of a configuration applies.
 func Profile(profile posencv1.Profile) SourceOption {
 	return func(s *posencv1.RopeSource) { s.Profile = profile }

@@ -285,7 +285,9 @@ bool ConfigCase::HasOtherBase() const {
 
 std::optional<double> ConfigCase::Original(const json& dict) const {
   const auto own = Number(dict, "original_max_position_embeddings");
-  return own ? own : Number("original_max_position_embeddings");
+  // Classes of a dict for each type of layer read none beside the dicts.
+  if (own || !family_.kinds[0].type.empty()) return own;
+  return Number("original_max_position_embeddings");
 }
 
 std::string ConfigCase::TypeOf(const json& dict) {

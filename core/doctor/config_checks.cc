@@ -131,6 +131,13 @@ void CheckNewSpelling(ConfigCase* config) {
   if (!IsGiven(part, "rope_parameters") || IsGiven(part, "rope_scaling")) {
     return;
   }
+  // A class of one dict for all layers drops entries for types of layers, which
+  // a warning says: there is nothing to spell anew.
+  if (config->known_family() && config->family().dicts == DictRule::kOne &&
+      config->family().kinds[0].type.empty() &&
+      !IsFlat(part["rope_parameters"])) {
+    return;
+  }
   const std::vector<Verdict> readers =
       config->Explain([&](const Reading& reading) {
         return Drops(reading, *config) && !config->IsExplained(reading);
@@ -321,6 +328,8 @@ void CheckDictDropped(ConfigCase* config) {
   for (const interpretation::LayerKind& kind : family.kinds) {
     json& entry = nested[std::string(kind.type)];
     if (kind.scaled) entry = part["rope_parameters"];
+    // The dict's base is that of full attention.
+    if (kind.theta != family.kinds[0].theta) entry["rope_theta"] = kind.theta;
     if (!entry.contains("rope_type")) entry["rope_type"] = "default";
     if (!entry.contains("rope_theta")) entry["rope_theta"] = kind.theta;
   }

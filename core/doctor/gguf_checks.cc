@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "core/doctor/gguf_case.h"
 #include "core/error.h"
 #include "core/interpretation/compare.h"
@@ -337,23 +338,45 @@ class GgufChecks {
     constexpr std::size_t kSections = 4;
     std::vector<double> ours = of_.gguf.sections;
     std::vector<double> wanted = ConfigSections();
-    const bool refused = !ours.empty() && ours.size() != kSections;
-    if (wanted.empty() && !refused) return;
+    const bool has_axes =
+        of_.gguf.pairing == interpretation::GgufPairing::kSections ||
+        of_.gguf.pairing == interpretation::GgufPairing::kInterleavedSections;
+    const bool refused = has_axes && ours.size() != kSections;
+    const std::string fault = refused ? "" : SectionsFault();
+    if (wanted.empty() && !refused && fault.empty()) return;
     std::string fact = ours.empty() ? "absent" : NumbersText(ours);
     if (refused) {
       absl::StrAppend(&fact, ", and llama.cpp refuses all but 4 elements");
     }
+    absl::StrAppend(&fact, fault);
     if (!wanted.empty()) {
       absl::StrAppend(&fact, ", and ", of_.config->path(),
                       " has mrope_section ", NumbersText(wanted));
-    } else {
-      wanted = ours;
     }
+    const bool known = !wanted.empty() || (refused && !ours.empty());
+    if (wanted.empty()) wanted = ours;
     wanted.resize(kSections);
     ours.resize(kSections);
-    if (ours == wanted && !refused) return;
+    if (ours == wanted && !refused && fault.empty()) return;
     const std::string key = of_.gguf.Key("rope.dimension_sections");
-    of_.Add("gguf.sections", {key, fact, NumbersText(wanted)}, {key});
+    of_.Add("gguf.sections",
+            {key, fact,
+             known ? NumbersText(wanted) : "the model's mrope_section, and 0"},
+            {key});
+  }
+
+  // What is wrong with four sections: they must give every pair an axis.
+  std::string SectionsFault() const {
+    absl::StatusOr<ResolvedRope> rope =
+        interpretation::ResolveGguf(of_.gguf, 1, false);
+    if (!rope.ok()) return "";
+    const absl::Status axes = interpretation::SetGgufAxes(of_.gguf, &*rope);
+    if (axes.ok()) return "";
+    absl::string_view fact = axes.message();
+    absl::ConsumePrefix(
+        &fact,
+        absl::StrCat("key ", of_.gguf.Key("rope.dimension_sections"), " "));
+    return absl::StrCat(", which ", fact);
   }
 
   void CheckSliding() {

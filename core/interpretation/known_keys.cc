@@ -185,9 +185,10 @@ void WarnOfRows(const ModelLayers& model, std::vector<std::string>* warnings) {
 }
 
 // Lists with an element for each layer that classes read.
-void WarnOfShortLists(const ModelLayers& model,
-                      const std::optional<std::int64_t>& layers,
-                      std::vector<std::string>* warnings) {
+void WarnOfListLengths(const ModelLayers& model,
+                       const std::optional<std::int64_t>& layers,
+                       std::vector<std::string>* warnings) {
+  const bool is_llama = absl::StartsWith(model.model_type, "llama4");
   const NopeRule nope = model.family.nope;
   const std::pair<absl::string_view, bool> lists[] = {
       {"no_rope_layers", nope == NopeRule::kLayerList},
@@ -198,14 +199,18 @@ void WarnOfShortLists(const ModelLayers& model,
   for (const auto& [key, is_read] : lists) {
     const json* list = model.config.Find(key);
     if (!layers || !is_read || list == nullptr || !list->is_array()) continue;
-    // Llama 4's class takes an empty list for an absent one.
-    if (static_cast<std::int64_t>(list->size()) >= *layers ||
-        (list->empty() && absl::StartsWith(model.model_type, "llama4"))) {
+    const auto size = static_cast<std::int64_t>(list->size());
+    // Llama 4's class takes an empty list for an absent one. Lists of other
+    // marks may go on with layers that predict more tokens.
+    if (size == *layers || (size == 0 && is_llama) ||
+        (size > *layers && !IsAmong(key, "no_rope_layers layer_rope_theta"))) {
       continue;
     }
-    Warn(warnings, model.config, key, " has ", list->size(),
+    Warn(warnings, model.config, key, " has ", size,
          " elements, and num_hidden_layers is ", *layers,
-         "; transformers' class fails at the layers past them");
+         size < *layers ? "; transformers' class fails at the layers past them"
+         : is_llama     ? "; transformers' class refuses that"
+                        : "; those past the layers are not read");
   }
 }
 
@@ -281,7 +286,7 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
     layers = defaults->num_hidden_layers;
   }
   WarnOfLayerEntries(model, layers, warnings);
-  WarnOfShortLists(model, layers, warnings);
+  WarnOfListLengths(model, layers, warnings);
   WarnOfNopeList(model, warnings);
   const json* list = config.Find("layer_types");
   if (list != nullptr && list->is_array() && layers &&

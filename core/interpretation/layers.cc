@@ -200,8 +200,8 @@ std::string SwitchValue(const ModelLayers& model) {
   config.MarkRead(family.rope_switch);
   const json* const given = config.Find(family.rope_switch);
   if (given == nullptr) return std::string(family.rope_switch_absent);
-  const bool is_flag = IsAmong(family.rope_switch_value, "true false");
-  return given->is_null() && is_flag ? "false" : given->dump();
+  if (!IsAmong(family.rope_switch_value, "true false")) return given->dump();
+  return config.Flag(family.rope_switch).value_or(false) ? "true" : "false";
 }
 
 bool IsSwitchedOff(const ModelLayers& model) {

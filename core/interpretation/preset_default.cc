@@ -42,8 +42,8 @@ std::optional<Assumption> DifferenceFromDefault(const RopeSource& source,
   const json published = ParseConfig(preset->config_json);
   RopeSource bare = source;
   bare.source = ConfigJson{WithoutRotaryKeys(published).dump()};
-  const auto otherwise =
-      ResolveSource(bare, rope.head_dim, MissingLength::kAssumeOriginal);
+  bare.head_dim = rope.head_dim;
+  const auto otherwise = ResolveSource(bare, 0, MissingLength::kAssumeOriginal);
   if (!otherwise.ok()) return std::nullopt;  // the class has no default
   const RopeDifference difference = CompareRopes(*otherwise, rope);
   if (difference.equal) return std::nullopt;

@@ -107,6 +107,19 @@ void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
          model);
 }
 
+// Heads that are wider than they should be are mostly several in one row.
+// `widest` 0: not known.
+absl::Status CheckWidth(std::int64_t widest, absl::string_view whose,
+                        std::int64_t head_dim) {
+  if (widest == 0 || head_dim <= widest) return absl::OkStatus();
+  return FieldInvalid(
+      "head_dim",
+      absl::StrCat("the heads have ", head_dim, " channels, ", whose, " ",
+                   widest, "; set it to ", head_dim,
+                   " if one head holds more than the model's, as keys beside "
+                   "values or latent rows do"));
+}
+
 absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
                                            absl::string_view field,
                                            absl::string_view text,
@@ -119,6 +132,12 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
   if (!model.ok()) return model.status();
   AssumeVersion(source, *reader, &*model);
   const std::int64_t rotary_dim = model->spec.rotary_dim;
+  const absl::Status wide =
+      source.head_dim != 0
+          ? CheckWidth(source.head_dim, "and it is", head_dim)
+          : CheckWidth(model->head_dim, "the model's", head_dim);
+  if (!wide.ok()) return wide;
+  if (head_dim == 0) head_dim = source.head_dim;
   // A tensor's heads may be narrower than the model's: MLA's shared key is the
   // rotated part alone.
   if (head_dim != 0 && head_dim < rotary_dim) {
@@ -180,8 +199,11 @@ absl::StatusOr<ResolvedRope> ResolveGivenSpec(const RopeSource& source,
     return FieldInvalid("profile_version",
                         "a spec is read alike by all; leave it unset");
   }
+  const absl::Status wide = CheckWidth(source.head_dim, "and it is", head_dim);
+  if (!wide.ok()) return wide;
   absl::StatusOr<ResolvedRope> resolved =
-      ResolveSpec(spec, head_dim, source.sequence_length, missing_length);
+      ResolveSpec(spec, head_dim != 0 ? head_dim : source.head_dim,
+                  source.sequence_length, missing_length);
   if (resolved.ok()) return resolved;
   const std::optional<ErrorDetails> details =
       GetErrorDetails(resolved.status());
@@ -197,6 +219,11 @@ absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
                                            MissingLength missing_length) {
   if (source.layer_type && source.layer_index) {
     return FieldInvalid("layer_index", "layer_type is set too; choose one");
+  }
+  if (source.head_dim < 0) {
+    return FieldInvalid(
+        "head_dim",
+        absl::StrCat(source.head_dim, "; must be positive, or unset"));
   }
   if (source.sequence_length && *source.sequence_length <= 0) {
     return FieldInvalid(

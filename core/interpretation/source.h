@@ -28,6 +28,8 @@ enum class Profile {
   kSglang = -1,
   kExllamav3 = -2,
   kTensorrtLlm = -3,
+  kOnnxruntimeGenai = -4,
+  kCandle = -5,
 };
 
 // Numbered as posenc.v1.ModelPart. kUnspecified: text, or the tower if the
@@ -60,12 +62,15 @@ struct RopeSource {
   std::optional<std::string> layer_type;
   std::optional<std::int32_t> layer_index;
   std::optional<std::int64_t> sequence_length;
+  // Of the widest heads that are rotated; 0: a configuration's own, of a spec
+  // any.
+  std::int64_t head_dim = 0;
 };
 
-// head_dim is the tensor's, or 0 if there is none; a configuration's own
-// head_dim is then used. Field paths are relative to RopeSource:
-// "spec.yarn.factor", "preset", "config_json", "profile_version", "layer_type",
-// "sequence_length".
+// head_dim is the tensor's, or 0 if there is none; the source's is then used.
+// FieldInvalid of "head_dim" if the tensor's heads are wider than the source's.
+// Field paths are relative to RopeSource: "spec.yarn.factor", "preset",
+// "config_json", "profile_version", "layer_type", "sequence_length".
 // NOT_FOUND kPresetUnknown; kModelConfigInvalid with metadata key.
 absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
                                            std::int64_t head_dim,

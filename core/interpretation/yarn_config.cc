@@ -109,10 +109,13 @@ long double VllmAttentionFactor(const RopeDict& from, double factor) {
   return pair ? Ratio(from, factor) : YarnMscale(factor, 1);
 }
 
-// Both of the pair must be given, be they 0.
+// Both of the pair must be given, be they 0; older versions read neither.
 long double SglangAttentionFactor(const RopeDict& from, double factor) {
-  const bool pair = from.dict.Number("mscale").has_value() &&
-                    from.dict.Number("mscale_all_dim").has_value();
+  const bool pair =
+      FindReadingRow(from.rules, from.model_type,
+                     ReadingRule::kAmplitudeMultiplier) == nullptr &&
+      from.dict.Number("mscale").has_value() &&
+      from.dict.Number("mscale_all_dim").has_value();
   const double multiplier = from.dict.Number("attn_factor").value_or(1);
   return multiplier * (pair || IsDeepseekClass(from) ? Ratio(from, factor)
                                                      : YarnMscale(factor, 1));
@@ -147,6 +150,15 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
     }
     if (!yarn->attention_factor && IsDeepseekV4(from) && !from.nested) {
       yarn->attention_factor = 1;  // its class's own default
+    }
+    if (from.rules.profile == Profile::kExllamav3) {
+      // It reads the pair for DeepSeek's models alone, and a factor on queries
+      // replaces the amplitude.
+      if (!yarn->attention_factor &&
+          dict.Number("llama_4_scaling_beta").value_or(0) != 0) {
+        yarn->attention_factor = 1;
+      }
+      return;
     }
     yarn->mscale = dict.Number("mscale");
     yarn->mscale_all_dim = dict.Number("mscale_all_dim");

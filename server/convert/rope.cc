@@ -222,6 +222,7 @@ core::interpretation::RopeSource ReadRopeSource(const v1::RopeSource& source) {
   if (source.has_sequence_length()) {
     out.sequence_length = source.sequence_length();
   }
+  out.head_dim = source.head_dim();
   return out;
 }
 

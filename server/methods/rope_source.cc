@@ -45,8 +45,10 @@ absl::StatusOr<core::ResolvedRope> Resolve(absl::string_view field, bool given,
                                            core::MissingLength missing_length) {
   const absl::Status there = CheckGiven(field, given, source);
   if (!there.ok()) return there;
-  absl::StatusOr<core::ResolvedRope> rope = core::interpretation::ResolveSource(
-      ReadRopeSource(source), head_dim, missing_length);
+  core::interpretation::RopeSource read = ReadRopeSource(source);
+  if (read.head_dim == 0) read.head_dim = head_dim;
+  absl::StatusOr<core::ResolvedRope> rope =
+      core::interpretation::ResolveSource(read, head_dim, missing_length);
   if (!rope.ok()) return core::Prefixed(field, rope.status());
   return rope;
 }
@@ -106,7 +108,8 @@ bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim) {
   // Twice the widest that was published, and longer than nearly all files.
   constexpr std::int64_t kWide = 2048;
   constexpr std::size_t kLong = 16 << 10;
-  return head_dim > kWide || source.spec().rotary_dim() > kWide ||
+  return head_dim > kWide || source.head_dim() > kWide ||
+         source.spec().rotary_dim() > kWide ||
          source.config_json().size() > kLong;
 }
 

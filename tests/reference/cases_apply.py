@@ -164,6 +164,9 @@ def rotations():
         out.append(apply("PassesChannelsIn" + name, source(rotaryDim=6),
                          draw.tensor(1, 2, 1, 10, dtype=dtype),
                          positions={"start": 9}))
+    out.append(apply("RotatesTheHeadInARowWhoseWidthIsSaid",
+                     {"preset": "llama-3.1-8b", "headDim": 160},
+                     draw.tensor(1, 1, 1, 160), positions={"start": 7}))
     return out + [apply(*case, **more) for case, more in float8_rotations()]
 
 
@@ -229,6 +232,11 @@ def errors():
               q=given([1] * 14, 1, 2, 1, 7)),
         wrong("RejectsARotaryDimPastTheHead", invalid,
               "rope.spec.rotary_dim", rope=source(rotaryDim=16)),
+        wrong("RejectsHeadsWiderThanTheModels", invalid, "rope.head_dim",
+              rope={"preset": "llama-3.1-8b"},
+              q=given([1] * 136, 1, 1, 1, 136)),
+        wrong("RejectsHeadsWiderThanIsSaid", invalid, "rope.head_dim",
+              rope={**source(rotaryDim=4), "headDim": 4}),
         wrong("RejectsIntegerQueries", invalid, "q.dtype",
               q=given([1] * 16, 1, 2, 1, 8, dtype="DTYPE_INT32")),
         wrong("RejectsFloat8WithoutSaturation", required, "saturation",

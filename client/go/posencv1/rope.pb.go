@@ -448,8 +448,14 @@ type RopeSource struct {
 	// INVALID_ARGUMENT if it is not numbers with dots between them, if versions of the project are not told apart
 	// (PROFILE_LLAMA_CPP and the reference implementations), and beside a spec.
 	ProfileVersion string `protobuf:"bytes,9,opt,name=profile_version,json=profileVersion,proto3" json:"profile_version,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Channels of the widest heads that are rotated. Unset (0): a preset's or config_json's own; of a spec any. Wider
+	// heads are INVALID_ARGUMENT (field `head_dim`): a tensor [1, 16, 1, 4096] of a model whose heads have 128 channels
+	// holds 32 heads, of which only the first would turn. Set it where one head of the tensor holds more than the
+	// model's: keys and values side by side, latent rows (576 channels, of which the trailing 64 rotate). Narrower heads
+	// need nothing said, as long as they hold the slice that rotates.
+	HeadDim       int32 `protobuf:"varint,10,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RopeSource) Reset() {
@@ -567,6 +573,13 @@ func (x *RopeSource) GetProfileVersion() string {
 		return x.ProfileVersion
 	}
 	return ""
+}
+
+func (x *RopeSource) GetHeadDim() int32 {
+	if x != nil {
+		return x.HeadDim
+	}
+	return 0
 }
 
 type isRopeSource_Source interface {
@@ -1638,7 +1651,7 @@ var File_posenc_v1_rope_proto protoreflect.FileDescriptor
 
 const file_posenc_v1_rope_proto_rawDesc = "" +
 	"\n" +
-	"\x14posenc/v1/rope.proto\x12\tposenc.v1\"\x8e\x03\n" +
+	"\x14posenc/v1/rope.proto\x12\tposenc.v1\"\xa9\x03\n" +
 	"\n" +
 	"RopeSource\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x13.posenc.v1.RopeSpecH\x00R\x04spec\x12\x18\n" +
@@ -1652,7 +1665,9 @@ const file_posenc_v1_rope_proto_rawDesc = "" +
 	"layerIndex\x12,\n" +
 	"\x0fsequence_length\x18\a \x01(\x03H\x02R\x0esequenceLength\x88\x01\x01\x12(\n" +
 	"\x04part\x18\b \x01(\x0e2\x14.posenc.v1.ModelPartR\x04part\x12'\n" +
-	"\x0fprofile_version\x18\t \x01(\tR\x0eprofileVersionB\b\n" +
+	"\x0fprofile_version\x18\t \x01(\tR\x0eprofileVersion\x12\x19\n" +
+	"\bhead_dim\x18\n" +
+	" \x01(\x05R\aheadDimB\b\n" +
 	"\x06sourceB\a\n" +
 	"\x05layerB\x12\n" +
 	"\x10_sequence_length\"\xc8\a\n" +

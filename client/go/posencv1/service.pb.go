@@ -330,7 +330,8 @@ func (x *Limits) GetStreamChunkBytes() int64 {
 type ResolveRopeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Rope  *RopeSource            `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
-	// Required if the source does not tell: a `spec` without rotary_dim.
+	// Unset: rope.head_dim, or what the source tells. Required for a `spec` without rotary_dim. It stands for
+	// `head_dim` of both sources where they leave it unset.
 	HeadDim int32 `protobuf:"varint,2,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	// Explain the difference to this one too.
 	CompareWith *RopeSource `protobuf:"bytes,3,opt,name=compare_with,json=compareWith,proto3" json:"compare_with,omitempty"`

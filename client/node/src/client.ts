@@ -115,7 +115,7 @@ export class Client {
       if (error instanceof PosencError && error.field === "rope.spec.rotary_dim" && error.reason === "FIELD_REQUIRED") return undefined;
       throw error;
     });
-    const source = resolved?.spec === undefined ? await ropeSource(rope, "rope") : { spec: resolved.spec };
+    const source = resolved?.spec === undefined ? await ropeSource(rope, "rope") : { spec: resolved.spec, headDim: resolved.headDim };
     return new Rope(this, source as RopeArgument, resolved);
   }
 

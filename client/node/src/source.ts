@@ -5,8 +5,8 @@ import { typeNamed } from "./schema";
 
 /**
  * A rotary encoding: a preset's name, a model's config.json by its path or its content, or a specification. The first
- * three may also have the contract's RopeSource.profile, profileVersion, part, layerType, layerIndex and
- * sequenceLength.
+ * three may also have the contract's RopeSource.profile, profileVersion, part, layerType, layerIndex,
+ * sequenceLength and headDim.
  */
 export type Rope =
   | string

@@ -13,17 +13,16 @@ pub struct Config {
     /// Read when the encoding is resolved.
     file: Option<PathBuf>,
     rope: v1::RopeSource,
-    head_dim: i32,
 }
 
 impl Config {
     fn of(source: rope_source::Source) -> Self {
-        Self { file: None, rope: source.into(), head_dim: 0 }
+        Self { file: None, rope: source.into() }
     }
 
     /// Reads a config.json of Hugging Face, or Mistral's params.json, on this machine.
     pub fn file(path: impl AsRef<Path>) -> Self {
-        Self { file: Some(path.as_ref().to_owned()), rope: v1::RopeSource::default(), head_dim: 0 }
+        Self { file: Some(path.as_ref().to_owned()), rope: v1::RopeSource::default() }
     }
 
     /// Takes the text of such a file.
@@ -77,9 +76,10 @@ impl Config {
         self
     }
 
-    /// Sets the width of a head; required if the source does not contain it.
+    /// Sets the width of the widest heads; required if the source does not contain it, or if they are wider than the
+    /// model's (keys beside values, latent rows).
     pub fn head_dim(mut self, head_dim: i32) -> Self {
-        self.head_dim = head_dim;
+        self.rope.head_dim = head_dim;
         self
     }
 
@@ -162,7 +162,7 @@ pub struct Rope {
 impl Rope {
     pub(crate) async fn resolve(client: Client, config: Config) -> Result<Self> {
         let rope = Some(config.to_source().await?);
-        let request = v1::ResolveRopeRequest { rope, head_dim: config.head_dim, ..Default::default() };
+        let request = v1::ResolveRopeRequest { rope, ..Default::default() };
         let resolved = client.resolve_rope(request).await?;
         Ok(Self { client, resolved, saturation: v1::Saturation::Unspecified })
     }
@@ -183,6 +183,10 @@ impl Rope {
         self
     }
 
+    fn source(&self) -> v1::RopeSource {
+        v1::RopeSource { head_dim: self.resolved.head_dim, ..self.spec().into() }
+    }
+
     /// Rotates q, k or both (`()` means no tensor). The kind of a tensor determines the memory of its result: see
     /// [`Heads`].
     pub async fn apply<Q: Heads, K: Heads>(
@@ -193,7 +197,7 @@ impl Rope {
         k: K,
     ) -> Result<(Q::Output, K::Output)> {
         let request = v1::ApplyRopeRequest {
-            rope: Some(self.spec().into()),
+            rope: Some(self.source()),
             positions: Some(positions.into()),
             layout: layout.into(),
             saturation: self.saturation.into(),
@@ -222,7 +226,7 @@ impl Rope {
         k: K,
     ) -> Result<K::Output> {
         let request = v1::RepositionRequest {
-            old_rope: Some(self.spec().into()),
+            old_rope: Some(self.source()),
             movement: Some(movement.into()),
             layout: layout.into(),
             saturation: self.saturation.into(),
@@ -250,7 +254,7 @@ impl Rope {
 
     fn rows(&self, rows: i64) -> v1::BuildTableRequest {
         v1::BuildTableRequest {
-            encoding: Some(v1::build_table_request::Encoding::Rope(self.spec().into())),
+            encoding: Some(v1::build_table_request::Encoding::Rope(self.source())),
             positions: Some(StartAt(0).into()),
             rows,
             ..Default::default()

@@ -29,8 +29,8 @@ using testing::HasSubstr;
 // Keys of the input, and keys of the expectations.
 const std::set<std::string>& Inputs() {
   static const auto& keys = *new std::set<std::string>{
-      "config", "profile", "version",  "layer_type",   "layer_index",
-      "length", "part",    "head_dim", "assume_length"};
+      "config", "profile", "version",  "layer_type",    "layer_index",
+      "length", "part",    "head_dim", "said_head_dim", "assume_length"};
   return keys;
 }
 const std::set<std::string>& Expectations() {
@@ -73,6 +73,7 @@ absl::StatusOr<ResolvedRope> Resolved(const json& read) {
   if (read.contains("layer_type")) source.layer_type = read["layer_type"];
   if (read.contains("layer_index")) source.layer_index = read["layer_index"];
   if (read.contains("length")) source.sequence_length = read["length"];
+  source.head_dim = read.value("said_head_dim", 0);
   return ResolveSource(source, read.value("head_dim", 0),
                        MissingLengthOf(read));
 }

@@ -422,7 +422,7 @@ class Rope:
         self.resolved = resolved
         self.spec = resolved.spec or m.RopeSpec()
         # Length-dependent scalings need the length in every call.
-        self.source = m.RopeSource(spec=self.spec, sequence_length=sequence_length)
+        self.source = m.RopeSource(spec=self.spec, sequence_length=sequence_length, head_dim=resolved.head_dim)
 
     def apply(
         self,

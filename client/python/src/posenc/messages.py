@@ -254,6 +254,7 @@ class RopeSource(Message):
     sequence_length: Optional[int] = _field(7, "int64", OPTIONAL)
     part: ModelPart = _field(8, ModelPart)
     profile_version: str = _field(9, "string")
+    head_dim: int = _field(10, "int32")
 
 
 @dataclass

@@ -22,6 +22,7 @@ public final class Rope {
     this.resolved = resolved;
     RopeSource.Builder builder = RopeSource.newBuilder().setSpec(resolved.getSpec());
     if (asked.hasSequenceLength()) builder.setSequenceLength(asked.getSequenceLength());
+    builder.setHeadDim(asked.hasSpec() ? asked.getHeadDim() : resolved.getHeadDim());
     this.source = builder.build();
     this.saturation = Saturation.SATURATION_UNSPECIFIED;
   }

@@ -13,7 +13,7 @@ import java.util.Map;
  * configuration.
  *
  * <p>{@code toBuilder()} of a result sets the other fields: profile, profile_version, part, layer,
- * sequence_length.
+ * sequence_length, head_dim.
  */
 public final class RopeSources {
   private RopeSources() {}
