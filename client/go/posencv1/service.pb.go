@@ -3156,8 +3156,8 @@ type DiagnoseRopeRequest struct {
 	// params.json, GGUF, saved tables.
 	Inputs []*ModelDescription `protobuf:"bytes,1,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	// Leaves out findings that concern other readers only: "hf", "hf4", "vllm", "sglang", "llama_cpp", "mlx", "gpt_oss",
-	// "deepseek", "mistral", "gguf_hf", "exllamav3", "tensorrt_llm"; each also in another version: "vllm@0.20". Empty: all
-	// that can run the model, but for the last two.
+	// "deepseek", "mistral", "gguf_hf", "exllamav3", "tensorrt_llm", "onnxruntime_genai", "candle", "openvino"; each also
+	// in another version: "vllm@0.20". Empty: all that can run the model, but for the last five.
 	Readers []string `protobuf:"bytes,2,rep,name=readers,proto3" json:"readers,omitempty"`
 	// Distances that count, > 0. Unset (0): what the reference claims (max_position_embeddings, context_length), or 8192.
 	Length int64 `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
