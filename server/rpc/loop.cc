@@ -29,7 +29,8 @@ void Loop::Stop() {
   queue_ = nullptr;
 }
 
-// An event at once, or the next one once there was none.
+// Returns an event that is ready. If there is none, notes that the loop was
+// idle, and waits for the next one.
 grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
   const grpc::CompletionQueue::NextStatus status =
       queue_->AsyncNext(tag, ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
