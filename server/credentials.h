@@ -21,11 +21,12 @@ namespace posenc::server {
 // Safe for any number of threads.
 class Credentials {
  public:
-  // INVALID_ARGUMENT if a file cannot be used; the field is the flag.
+  // Loads the files. INVALID_ARGUMENT if one cannot be used; the field is the
+  // flag.
   static absl::StatusOr<std::unique_ptr<Credentials>> Load(
       const ServerOptions& options);
 
-  // Null without certificates, or without tokens.
+  // Return null without certificates, or without tokens.
   const Tls* tls() const { return tls_.get(); }
   const TokenFile* tokens() const { return tokens_.get(); }
 

@@ -18,8 +18,9 @@ struct ProbeTls {
   std::string cert, key;
 };
 
-// OK if the server at `address`, a gRPC target, says that `service` is SERVING.
-// INVALID_ARGUMENT, field "--tls-ca" and the like, if a file cannot be used.
+// Returns OK if the server at `address`, a gRPC target, says that `service` is
+// SERVING. INVALID_ARGUMENT, field "--tls-ca" and the like, if a file cannot be
+// used.
 absl::Status Probe(const std::string& address, const std::string& service,
                    const ProbeTls& tls, absl::Duration timeout);
 

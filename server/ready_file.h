@@ -19,9 +19,9 @@ class ReadyFile {
   ReadyFile(const ReadyFile&) = delete;
   ReadyFile& operator=(const ReadyFile&) = delete;
 
-  // INVALID_ARGUMENT, field "--ready-file", if a file cannot be made at `path`:
-  // its folder is missing or not writable. Makes a file beside it and removes
-  // it again. An empty path is valid.
+  // Returns INVALID_ARGUMENT, field "--ready-file", if a file cannot be made at
+  // `path`: its folder is missing or not writable. Makes a file beside it and
+  // removes it again. An empty path is valid.
   static absl::Status Check(const std::string& path);
 
   // Writes one address a line, first under another name, so that readers see

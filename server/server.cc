@@ -65,7 +65,7 @@ std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
   return std::max(limits.max_concurrent_streams / 2, 8);
 }
 
-// Makes the extra services that are not switched off, with their names.
+// The extra services that are not switched off, with their names.
 using NamedServices =
     std::vector<std::pair<std::string, std::unique_ptr<ExtraService>>>;
 

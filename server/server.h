@@ -74,16 +74,15 @@ struct ServerOptions {
   // server, one at a time.
   std::function<void(Notice, absl::string_view)> notice;
 
-  // Age at which the server asks clients to connect anew (GOAWAY), which makes
-  // them resolve the name again; calls in progress have the grace to finish. 0:
-  // never.
+  // Age at which clients get GOAWAY, so that they connect anew and resolve the
+  // name again; calls in progress have the grace to finish. 0: never.
   absl::Duration max_connection_age = absl::Minutes(30);
   absl::Duration max_connection_age_grace = absl::Minutes(10);
 
-  // Time for which new calls are accepted once readiness is off. Clients and
-  // load balancers that watch readiness change the server in that time. After
-  // it, gRPC closes the listener, and ends a call that arrives in that moment
-  // with CANCELLED.
+  // Time for which new calls are accepted once readiness is off, so that
+  // clients and load balancers that watch readiness change the server. When
+  // gRPC closes the listener afterwards, it ends calls that arrive in that
+  // moment with CANCELLED.
   absl::Duration lame_duck = absl::ZeroDuration();
 
   // Time that calls in progress have to finish after that.
@@ -96,8 +95,8 @@ std::vector<const google::protobuf::ServiceDescriptor*> ExtraServices(
 std::vector<const google::protobuf::ServiceDescriptor*> ServedExtraServices(
     const ServerOptions& options);
 
-// INVALID_ARGUMENT if Server::Start() would refuse an option (the field is its
-// flag, for example "--listen"), or a file that an option names. Binds nothing.
+// Returns INVALID_ARGUMENT if Server::Start() would refuse an option (the field
+// is its flag, for example "--listen"), or a file that it names. Binds nothing.
 absl::Status CheckOptions(const ServerOptions& options);
 
 class Server {

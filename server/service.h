@@ -78,13 +78,12 @@ class RpcService final : public CallService {
   // Fills in the fields that this service knows.
   void Tell(ServerStatus* status) const;
 
-  // Returns to the kernel the memory that calls have not needed for ten calls
-  // of this function. One thread calls it about once a second: if it returned
-  // memory sooner, bursts of calls would pay for its page faults again and
-  // again.
+  // Call it about once a second, on one thread. Every tenth time it returns to
+  // the kernel the memory that RPCs have not needed since the last time: if it
+  // came sooner, bursts of RPCs would pay for page faults again and again.
   void ReturnUnneededMemory();
 
-  // The calls use these functions.
+  // These functions implement CallService.
   grpc::AsyncGenericService* generic() override { return &generic_; }
   const CallResources& resources() const override { return resources_; }
   absl::Status Accept(const CallHeaders& headers, CallSpec* spec,

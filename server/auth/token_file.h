@@ -18,8 +18,9 @@ namespace posenc::server {
 // Safe for any number of threads.
 class TokenFile {
  public:
-  // INVALID_ARGUMENT, field "--token-file" or "--public-methods", for a file
-  // that cannot be read or parsed, or an unknown RPC. more: as in IsRpc().
+  // Loads the file. INVALID_ARGUMENT, field "--token-file" or
+  // "--public-methods", if it cannot be read or parsed, or an RPC is unknown.
+  // more: as in IsRpc().
   static absl::StatusOr<std::unique_ptr<TokenFile>> Load(
       const std::string& path, const std::vector<std::string>& public_methods,
       ServiceDescriptors more);

@@ -130,8 +130,8 @@ absl::StatusOr<Tokens::Token> Tokens::ParseLine(
       }
       token.hash[i] = static_cast<char>(byte);
     }
-    // sha256sum prints this hash for an unset variable. Accepting it would
-    // accept an empty token.
+    // sha256sum prints this hash for empty input, such as an unset variable.
+    // Accepting it would accept an empty token.
     if (token.hash == HashOf("")) {
       return Wrong("sha256: is that of nothing; hash the token");
     }

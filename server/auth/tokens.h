@@ -42,9 +42,10 @@ struct Caller {
 // Immutable, so safe for any number of threads. Stores only hashes of tokens.
 class Tokens {
  public:
-  // INVALID_ARGUMENT names the line, never the token: for a line of another
-  // form, an unknown RPC, a token that appears twice, different limits for one
-  // name, or a file without tokens. more: as in IsRpc().
+  // Parses the text of a file. INVALID_ARGUMENT names the line, never the
+  // token: for a line of another form, an unknown RPC, a token that appears
+  // twice, different limits for one name, or a file without tokens. more: as in
+  // IsRpc().
   static absl::StatusOr<Tokens> Parse(absl::string_view text,
                                       const ServiceDescriptors& more = {});
 

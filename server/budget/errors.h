@@ -14,8 +14,8 @@
 
 namespace posenc::server {
 
-// RESOURCE_EXHAUSTED, kMessageTooLarge, if a message of so many bytes exceeds
-// the limit. Retrying is useless: the same message is never accepted.
+// Returns RESOURCE_EXHAUSTED, kMessageTooLarge, if a message of so many bytes
+// exceeds the limit. Retrying is useless: the message is never accepted.
 absl::Status CheckRequest(std::size_t bytes, std::int64_t limit);
 absl::Status CheckResponse(absl::uint128 bytes, std::int64_t limit);
 
@@ -26,18 +26,18 @@ absl::Status CheckSize(absl::string_view field, absl::string_view what,
                        absl::uint128 bytes, std::int64_t limit,
                        absl::string_view remedy);
 
-// RESOURCE_EXHAUSTED, kOverloaded: the budget has no bytes left for the call.
-// `fact` says which bytes; the message ends with "; retry later".
+// Returns RESOURCE_EXHAUSTED, kOverloaded: the budget has no bytes left for the
+// call. `fact` says which bytes; the message ends with "; retry later".
 absl::Status OverBudget(absl::string_view fact);
 
-// RESOURCE_EXHAUSTED, kMessageTooLarge: the response never fits into the budget
-// beside its own request.
+// Returns RESOURCE_EXHAUSTED, kMessageTooLarge: the response never fits into
+// the budget beside its own request.
 absl::Status NeverFits(std::int64_t bytes);
 
-// RESOURCE_EXHAUSTED, kOverloaded: the call could not end in time.
+// Returns RESOURCE_EXHAUSTED, kOverloaded: the call could not end in time.
 absl::Status TooManyCalls();
 
-// RESOURCE_EXHAUSTED, kOverloaded: an allocation failed.
+// Returns RESOURCE_EXHAUSTED, kOverloaded: an allocation failed.
 absl::Status OutOfMemory();
 
 // Returns the function's result, or OutOfMemory() if an allocation failed: that

@@ -42,8 +42,8 @@ struct Limits {
   int threads = 0;
 };
 
-// INVALID_ARGUMENT if a limit is out of its range; the field is its flag
-// ("--max-request-bytes").
+// Returns INVALID_ARGUMENT if a limit is out of its range; the field is its
+// flag ("--max-request-bytes").
 absl::Status CheckLimits(const Limits& limits);
 
 // Returns the same limits with zeros replaced by defaults.

@@ -15,8 +15,8 @@ constexpr double kCheapSeconds = 40e-6;
 // at work on t threads, each takes n / t times as long.
 constexpr double kMostSlowdown = 2.0;
 
-// The limit is adapted after so many calls have ended, but at least as many as
-// the limit itself.
+// Calls that must end before the limit is adapted; or the limit itself, if it
+// is larger.
 constexpr std::size_t kLeastEnded = 10;
 
 // Upper bound on the calls at work. Each may hold a message.

@@ -78,8 +78,8 @@ class Places {
   // Returns the mean time that calls of the method have had a place lately.
   double SecondsOf(int method) const;
 
-  // OK: the call has a place. An error: it is refused. nullopt: it waits, and
-  // waiter->Resume() follows, unless StopWaiting() returns true.
+  // Returns OK if the call has a place, an error if it is refused, nullopt if
+  // it waits; then waiter->Resume() follows, unless StopWaiting() returns true.
   std::optional<absl::Status> Enter(const Request& request, Ticket* ticket,
                                     Waiter* waiter);
 
@@ -120,7 +120,7 @@ class Places {
   void Serve(Ticket* ticket, double now);
   void Add(Ticket* ticket);
   void Remove(Ticket* ticket);
-  // alone: at no time were more calls at work than the least limit.
+  // alone: while the call ran, at most least_limit_ calls were at work.
   void Adapt(Method* method, double seconds, bool alone);
   Told Fill(double now);
   bool IsCrowded() const {
@@ -134,8 +134,7 @@ class Places {
   std::size_t max_waiting_;
   double limit_;
   std::size_t at_work_ = 0, waiting_ = 0;
-  double crowded_at_ =
-      -1;  // last time when more than least_limit_ were at work
+  double crowded_at_ = -1;  // last time more than least_limit_ were at work
   std::vector<Method> methods_;
   absl::flat_hash_map<std::uint64_t, Peer> peers_;  // peers whose calls wait
   std::deque<std::uint64_t> turns_;  // the same peers, next one first

@@ -1,4 +1,4 @@
-// A call that waits for a place, for memory, or for a message.
+// A call that waits for a place, for memory, or for news (CallHandler).
 
 #pragma once
 

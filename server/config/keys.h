@@ -56,8 +56,8 @@ struct Key {
   const char* value;
   // The meaning of a default of 0 or ""; empty if the default says it itself.
   const char* default_means;
-  // Whether an empty value is an error: no file would make the server or the
-  // probe less safe, and an unset variable must not cause that.
+  // Whether an empty value is an error: a missing file would make the server or
+  // the probe less safe, and an unset variable must not cause that.
   bool no_empty = false;
 };
 

@@ -23,14 +23,12 @@ using core::doctor::InputKind;
 // than a checkpoint has.
 constexpr std::size_t kMaxInputs = 1024;
 constexpr std::size_t kMaxTexts = 4 << 20;  // bytes of all texts together
-constexpr std::size_t kMaxName =
-    4096;  // bytes of a path, or of a tensor's name
-constexpr std::size_t kMaxTables = 4096;  // of all inputs together
+constexpr std::size_t kMaxName = 4096;      // bytes of a path or a tensor
+constexpr std::size_t kMaxTables = 4096;    // of all inputs together
 constexpr std::int64_t kMaxTableElements = 65536;
 constexpr std::int64_t kMaxRowElements = 1 << 20;
 constexpr std::size_t kMaxReaders = 64;
-constexpr std::size_t kMaxRuntime =
-    128 << 10;  // bytes; Linux' limit for one argument
+constexpr std::size_t kMaxRuntime = 128 << 10;  // bytes; Linux' limit
 
 // Notes faults of one input, with its index before the field.
 class InputFaults {

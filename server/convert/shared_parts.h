@@ -30,7 +30,7 @@ struct SharedParts {
   std::vector<Place> places;
 
   bool none() const { return tensors.empty() && places.empty(); }
-  // INVALID_ARGUMENT if there are any: streams may have none.
+  // Returns INVALID_ARGUMENT if there are any: streams may have none.
   absl::Status CheckNone() const;
 };
 

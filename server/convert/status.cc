@@ -19,15 +19,14 @@
 namespace posenc::server {
 namespace {
 
-// gRPC's clients accept at most 8 KiB of trailers for a call. They hold the
-// message three times: percent-encoded (up to 3 bytes for one), in
-// google.rpc.Status and in BadRequest (both base64). They hold the metadata's
-// values once. Faults after the first are added while they fit.
-// kMaxTrailerBytes leaves room for other trailers of gRPC and the server.
+// gRPC's clients accept at most 8 KiB of trailers for a call. The trailers hold
+// the message three times: percent-encoded (up to 3 bytes for one), in
+// google.rpc.Status and in BadRequest (both base64); and the metadata's values
+// once. Faults after the first are added while they fit. kMaxTrailerBytes
+// leaves room for other trailers of gRPC and the server.
 constexpr std::size_t kMaxMessageBytes = 1024;
 constexpr std::size_t kMaxValueBytes = 256;
-constexpr std::size_t kMaxMoreBytes =
-    256;  // of the message, for further fields
+constexpr std::size_t kMaxMoreBytes = 256;  // for further fields
 constexpr std::size_t kMaxTrailerBytes = 7 << 10;
 // Bytes that packing adds to a detail: type URL and lengths.
 constexpr std::size_t kPackBytes = 64;

@@ -23,10 +23,10 @@ constexpr int kMaxValues = 65536;
 // core, much more than the cost of handing a tile to a thread.
 constexpr std::size_t kTileBytes = 512 << 10;
 
-// The same for tensors in shared memory; in place it is 2 MiB of a tensor.
-// Larger tiles pay off there, because no transfer hides the cost of starting a
-// tile. Rotating 16 MiB in place was fastest with 4 MiB (Zen 5, two threads;
-// sizes from 0.5 to 8 MiB). Over the network the size made no difference.
+// Bytes of a tile in shared memory; 2 MiB of a tensor in place. It is larger,
+// because no transfer hides the cost of starting a tile: rotating 16 MiB in
+// place was fastest with 4 MiB (of 0.5 to 8 MiB; Zen 5, two threads). Over the
+// network the size made no difference.
 constexpr std::size_t kSharedTileBytes = 4 << 20;
 
 absl::Status CheckInteger(double value, core::Dtype dtype, int index) {

@@ -69,10 +69,9 @@ class KnownFields {
   // that exceeds it. Leaves malformed messages to the parser.
   absl::StatusOr<Seen> Walk(absl::string_view bytes) const;
 
-  // UNIMPLEMENTED, kFieldUnknown, if `message`, of this type, has anywhere a
-  // field or an enum value that this server does not know. Takes seven times as
-  // long as Walk(), so it is only for messages for which Walk() returned known
-  // = false.
+  // Returns UNIMPLEMENTED, kFieldUnknown, if `message`, of this type, has
+  // anywhere a field or an enum value that this server does not know. It takes
+  // seven times as long as Walk(): call it only if Walk() set known = false.
   absl::Status Check(const google::protobuf::Message& message) const {
     return Name(message, *root_);
   }

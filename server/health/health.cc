@@ -68,10 +68,9 @@ class Health::Watch final : public CallHandler {
   friend class Health;
   Health* const health_;
   const std::uint64_t connection_;
-  std::optional<std::string> name_;  // none: no request yet
-  std::optional<std::optional<bool>>
-      told_;                  // last state that was sent; none: nothing yet
-  Waiter* waiter_ = nullptr;  // null: it does not wait
+  std::optional<std::string> name_;          // none: no request yet
+  std::optional<std::optional<bool>> told_;  // sent last; none: nothing yet
+  Waiter* waiter_ = nullptr;                 // null: it does not wait
 };
 
 std::optional<bool> Health::Find(const std::string& name) const {

@@ -18,8 +18,8 @@ namespace pb = google::protobuf;
 using Request = inference::ModelInferRequest;
 using Input = Request::InferInputTensor;
 
-// Far more than any model takes, and so few that their growth by parsing does
-// not matter.
+// Limits far above any model's needs, and so low that growth by parsing is
+// harmless.
 constexpr std::size_t kMostTensors = 64;
 constexpr std::size_t kMostParameters = 1024;
 constexpr std::size_t kMostSmallBytes = 16 << 20;

@@ -57,7 +57,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   absl::Status Read(RequestMessage message);
   // Returns the bytes that Read() has copied out of shared memory.
   std::int64_t copied_bytes() const { return shared_->copied_bytes(); }
-  // CallHandler explains this; call it after Read().
+  // See CallHandler. Call it after Read().
   bool TakesLong() const { return model_->takes_long(native_->message()); }
 
   // Call this once, after Read().
@@ -102,7 +102,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   std::string Head(const TensorAnswer& answer,
                    google::protobuf::Message* native) const;
   absl::Status CheckTime() const;
-  // Checks the timeout before each tile, on any thread, and at the end.
+  // Checks the timeout before each tile, on any thread.
   absl::Status GoesOn();
   absl::Status Complete(const absl::Status& holds);
   // Adds the time since the last call to a part of the request's time.

@@ -46,9 +46,9 @@ struct Model {
   const KnownFields* known;                  // fields of its type
   std::vector<ModelInput> inputs;
   std::vector<ModelOutput> outputs;
-  // Is CallHandler::TakesLong().
+  // Implements CallHandler::TakesLong().
   bool (*takes_long)(const google::protobuf::Message& request);
-  // Is a function of methods/answers.h. Sets `response` to the fields of the
+  // Calls a function of methods/answers.h. Sets `response` to the fields of the
   // native response that are not tensors.
   absl::StatusOr<TensorAnswer> (*answer)(
       const google::protobuf::Message& request, const BorrowedTensors& borrowed,
@@ -58,7 +58,7 @@ struct Model {
 
 const std::vector<Model>& Models();
 
-// NOT_FOUND if no model has this name and version; the version "" means any.
+// Returns NOT_FOUND if no model has this name and version; "" is any version.
 absl::StatusOr<const Model*> FindModel(absl::string_view name,
                                        absl::string_view version);
 

@@ -44,8 +44,8 @@ class NativeRequest {
   absl::Status SetParameter(const std::string& path,
                             const inference::InferParameter& value);
 
-  // UNIMPLEMENTED, kFieldUnknown, for a number in ProtoJSON that its enum
-  // lacks.
+  // Returns UNIMPLEMENTED, kFieldUnknown, for a number in ProtoJSON that its
+  // enum lacks.
   absl::Status CheckKnown() const;
 
   // Reads the tensors in shared memory. INVALID_ARGUMENT if a parameter names a
@@ -64,7 +64,7 @@ class NativeRequest {
   // Returns the place at the end of a path. none: text of the error if the path
   // does not exist.
   absl::StatusOr<Place> Walk(absl::string_view path, absl::string_view none);
-  // INVALID_ARGUMENT if this path, a part of it or a path below it was taken.
+  // INVALID_ARGUMENT if the path, one above or one below it was taken before.
   absl::Status Take(const std::string& path);
 
   const Model& model_;

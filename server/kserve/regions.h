@@ -24,8 +24,9 @@ class Regions {
   // files: outlives this.
   explicit Regions(SharedFiles* files) : files_(files) {}
 
-  // ALREADY_EXISTS for a registered name, RESOURCE_EXHAUSTED if there are too
-  // many regions; also errors of SharedFiles.
+  // Registers a region. ALREADY_EXISTS for a registered name,
+  // RESOURCE_EXHAUSTED if there are too many regions; also errors of
+  // SharedFiles.
   absl::Status Register(
       const inference::SystemSharedMemoryRegisterRequest& request);
   // Removes one region, or all if the name is empty. An unknown name is no

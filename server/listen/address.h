@@ -18,7 +18,7 @@ struct Address {
   std::string path;  // of "unix:/path"
 };
 
-// INVALID_ARGUMENT, field `flag`, for a text in no known form.
+// Parses an address. INVALID_ARGUMENT, field `flag`, for an unknown form.
 absl::StatusOr<Address> ParseAddress(const std::string& text,
                                      const std::string& flag = "--listen");
 
@@ -26,8 +26,8 @@ absl::StatusOr<Address> ParseAddress(const std::string& text,
 // socket is empty.
 bool IsLoopback(const std::string& host);
 
-// UNAVAILABLE if the path holds a file, or a socket on which a process listens.
-// Binding removes an unused socket.
+// Returns UNAVAILABLE if the path holds a file, or a socket on which a process
+// listens. Binding removes an unused socket.
 absl::Status CheckUnixPath(const Address& address);
 
 // These make the errors of the functions above: the address, then the fact.

@@ -47,7 +47,7 @@ struct ConnectionLimits {
 inline constexpr std::int64_t kLeastMetadata = 1 << 10;
 inline constexpr std::int64_t kMostMetadata = 1 << 20;
 
-// INVALID_ARGUMENT for a value out of range; the field is its flag.
+// Returns INVALID_ARGUMENT for a value out of range; the field is its flag.
 absl::Status CheckConnectionLimits(const ConnectionLimits& limits);
 
 // Replaces zeros by defaults.

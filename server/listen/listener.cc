@@ -71,7 +71,7 @@ bool TakesEnough(int fd, std::int64_t* mark) {
   return true;
 }
 
-// Both notice it: gRPC as the peer's end, the listener as a hang-up.
+// gRPC sees the peer's end, and the listener a hang-up.
 void ShutDown(const Descriptor& fd) { shutdown(fd.get(), SHUT_RDWR); }
 
 // The kernel must end a connection whose peer takes no bytes. Such a peer does
@@ -180,7 +180,7 @@ void Listener::OnEvent(int fd) {
   Forget(fd);
 }
 
-// Returns false if no connection waits to be accepted.
+// Returns false if no connection can be accepted now.
 bool Listener::AcceptOne(const ListeningSocket& socket) {
   sockaddr_storage name = {};
   socklen_t size = sizeof(name);
@@ -209,8 +209,8 @@ bool Listener::AcceptOne(const ListeningSocket& socket) {
   }
 }
 
-// Accepts and closes one connection. Returns false if even that needs a
-// descriptor that is missing.
+// Accepts and closes one connection. Returns false if there is no descriptor
+// even for that.
 bool Listener::RefuseOne(const ListeningSocket& socket) {
   spare_.Close();
   const bool accepted =

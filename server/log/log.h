@@ -18,7 +18,7 @@ namespace posenc::server {
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 enum class LogFormat { kJson, kText };
 
-// Parse the words of --log-level and --log-format.
+// These parse the words of --log-level and --log-format.
 std::optional<LogLevel> ParseLogLevel(absl::string_view word);
 std::optional<LogFormat> ParseLogFormat(absl::string_view word);
 

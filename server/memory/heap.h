@@ -4,7 +4,6 @@
 // message would then pay again for page faults, which cost several times as
 // much as its rotation. So the process keeps freed memory while calls come, and
 // returns it when they stop.
-// and returns it when they stop.
 
 #pragma once
 
@@ -19,8 +18,8 @@ void KeepFreedMemory();
 // Returns freed memory to the kernel. Takes milliseconds for gigabytes.
 void ReturnFreedMemory();
 
-// Return the allocator's free bytes and its used bytes. Both walk lists of free
-// blocks, which takes milliseconds if there are many.
+// These return the allocator's free bytes and its used bytes. Both walk lists
+// of free blocks, which takes milliseconds if there are many.
 std::size_t FreedMemory();
 std::size_t UsedMemory();
 

@@ -56,8 +56,8 @@ class RequestMessage {
   // Returns a copy of all bytes.
   std::string Joined() const;
 
-  // Returns whether Writable(part) may be called: `part` is in this message (a
-  // part must not be partly elsewhere), and the message has no other reader.
+  // Returns whether Writable(part) may be called: `part` is in this message,
+  // which has no other reader. `part` must not be partly elsewhere.
   bool IsWritable(const core::ConstPieces& part) const;
 
   // Returns the slices that hold `part`. Requires IsWritable(part). The caller

@@ -38,8 +38,7 @@ struct Extents {
   std::int64_t queries = 0, keys = 0;
 };
 
-// Returns the length of parts of `length` that have at most `most` and about
-// equal lengths.
+// Returns the length of about equal parts of `length`: at most `most`.
 std::int64_t Even(std::int64_t length, std::int64_t most) {
   const std::int64_t parts = (length + most - 1) / most;
   return (length + parts - 1) / parts;

@@ -19,7 +19,7 @@ namespace {
 
 using Request = v1::ConvertPairingRequest;
 
-// Bytes that one tile copies: it takes well below a millisecond.
+// Bytes that one tile copies, in well below a millisecond.
 constexpr std::size_t kTileBytes = 1 << 20;
 
 }  // namespace

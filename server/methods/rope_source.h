@@ -20,8 +20,8 @@
 
 namespace posenc::server {
 
-// FieldRequired if there is no source. Does not check the source: that happens
-// when it is resolved.
+// Returns FieldRequired if there is no source. Does not check the source: that
+// happens when it is resolved.
 absl::Status CheckGiven(absl::string_view field, bool given,
                         const v1::RopeSource& source);
 
@@ -51,8 +51,8 @@ absl::StatusOr<ComparedRopes> ResolveCompared(
 
 // Returns a lookup in the cache by the unparsed bytes of `field`, which
 // resolves `source` if the cache does not have it. CheckGiven has accepted
-// `source`; source and cache outlive the result. Errors are relative to
-// RopeSource.
+// `source`; it and the context's objects outlive the result. Errors are
+// relative to RopeSource.
 core::RopeLookup CachedLookup(absl::string_view field,
                               const v1::RopeSource& source,
                               const MethodContext& context);
@@ -82,10 +82,10 @@ bool ResolvesLong(const Request& request) {
   }
 }
 
-// INVALID_ARGUMENT if head_dim is negative.
+// Returns INVALID_ARGUMENT if head_dim is negative.
 absl::Status CheckHeadDim(std::int32_t head_dim);
 
-// FieldRequired if no layout is given.
+// Returns FieldRequired if no layout is given.
 absl::Status CheckLayout(v1::Layout layout);
 
 }  // namespace posenc::server

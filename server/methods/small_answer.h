@@ -17,7 +17,7 @@ namespace posenc::server {
 
 class SmallAnswer final : public CallHandler {
  public:
-  // Returns the serialized answer to a message.
+  // A function that returns the serialized answer to a message.
   using Answer =
       std::function<absl::StatusOr<std::string>(const std::string& message)>;
 

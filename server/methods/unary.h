@@ -27,8 +27,8 @@ namespace posenc::server {
 template <typename Request>
 class UnaryHandler final : public CallHandler {
  public:
-  // Returns the answer to a request, which must outlive it. Sets the response's
-  // small fields if they are known before the computation.
+  // A function that returns the answer to a request, which must outlive it.
+  // Sets the response's small fields if they are known before the computation.
   using Answer = absl::StatusOr<TensorAnswer> (*)(
       const ParsedRequest<Request>& parsed, const MethodContext& context,
       std::string* fields);
@@ -127,7 +127,7 @@ std::unique_ptr<CallHandler> StartBuildCall(const MethodContext& context) {
       });
 }
 
-// Is the `work` of answers that take microseconds.
+// Returns the `work` of answers that take microseconds.
 template <typename Request>
 std::size_t LittleWork(const Request& /*request*/) {
   return 0;

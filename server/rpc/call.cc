@@ -25,8 +25,8 @@ constexpr std::size_t kFinishWithBytes = 64 << 10;
 // repeats.
 constexpr std::int64_t kSmallBytes = 4 << 10;
 
-// A call without a deadline waits as if it had the server's default, or this
-// one if that is longer.
+// In the order of waiting calls, a call without a deadline has the server's
+// default, but at most this one.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
 // While others wait for memory, sending or reading a message may take this

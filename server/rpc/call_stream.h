@@ -132,7 +132,7 @@ class CallStream {
   void Cancel() { context_.TryCancel(); }
 
   // Waits until gRPC has forgotten the call. Must be awaited last, after
-  // Finish(). Returns true if the peer or its deadline ended the call.
+  // Finish(). Returns whether the call was cancelled.
   auto& Closes() { return closed_; }
 
  private:

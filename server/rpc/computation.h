@@ -29,8 +29,8 @@ namespace posenc::server {
 inline constexpr std::int64_t kStreamChunkBytes =
     (std::int64_t{4} << 20) - (std::int64_t{64} << 10);
 
-// Returns an error once the caller no longer waits. Computations call it
-// between pieces of work of about a millisecond.
+// A function that returns an error once the caller no longer waits.
+// Computations call it between pieces of work of about a millisecond.
 using StopCheck = absl::FunctionRef<absl::Status()>;
 
 // The caller's memory for a computed tensor. The response contains only its

@@ -51,10 +51,10 @@ class OpenCalls {
       : most_(2 * max_concurrent_streams + 64) {}
 
   // Returns an empty place if the connection has as many calls as it may: a
-  // fixed number, or its equal part of kMostInAll once that many are open.
-  // `far` tells whether it is the fixed number, which no client reaches that
-  // respects its limit. shared: several connections have this number, as on a
-  // unix socket; the fixed number is then kMostInAll.
+  // fixed number, or its equal part of kMostInAll once that many are open. Sets
+  // `far` if the fixed number is reached, which a client that respects its
+  // limit never does. shared: several connections have this number, as on a
+  // unix socket; the fixed number is then kMostInAll, and `far` is never set.
   Place Enter(std::uint64_t connection, bool shared, bool* far);
 
   // With 25 kB each, this is 400 MB.

@@ -92,8 +92,7 @@ class PendingResponse final {
   std::size_t one_slice_bytes_ = 0;
   std::size_t work_bytes_ = 0;
   std::int64_t bytes_to_claim_ = 0;
-  std::unique_ptr<ResponseBuffers::Hold>
-      shared_;  // the claim for shared memory
+  std::unique_ptr<ResponseBuffers::Hold> shared_;  // shared memory's claim
   std::optional<WritableSlice> one_slice_;
   // One entry for each output. `buffers_` points into the slices, so they must
   // not move after Allocate().

@@ -10,8 +10,8 @@
 namespace posenc::server {
 namespace {
 
-// Bytes beside tensors are copied without regard to memory if they are at most
-// this many, or at most 1/kFewPart of the message.
+// Tensors are borrowed if the bytes beside them are at most this many, or at
+// most 1/kFewPart of the message.
 constexpr std::size_t kFewBytes = 1 << 20;
 constexpr std::size_t kFewPart = 2;
 

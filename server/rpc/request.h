@@ -47,13 +47,13 @@ struct ParsedRequest {
 //
 // The parsed part is copied twice, into one piece and then into fields, and
 // both copies are claimed. The caller gives the first back after parsing. If
-// that part is more than half of the message, nothing is borrowed, so that
-// memory never holds more than twice the message.
+// that part is more than 1 MiB and more than half of the message, nothing is
+// borrowed, so that memory holds at most twice the message.
 absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
                                       RequestMessage* message,
                                       wire::SplitMessage* split, bool* borrows);
 
-// INVALID_ARGUMENT: the bytes are not a valid protobuf message.
+// Returns INVALID_ARGUMENT: the bytes are not a valid message of this call.
 absl::Status NotAMessage();
 
 // Parses `small` into `parsed`. Its bytes were claimed twice; one claim is

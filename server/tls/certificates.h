@@ -20,10 +20,11 @@ struct Certificates {
   absl::Time not_after;
 };
 
-// INVALID_ARGUMENT, field "--tls-cert", "--tls-key" or "--tls-client-ca", if a
-// text is no PEM, the key is encrypted or not the certificate's, the chain is
-// out of order, one of its certificates is not valid at `now`, or OpenSSL
-// refuses it (for example a short key). Errors never contain parts of the key.
+// Checks the texts. INVALID_ARGUMENT, field "--tls-cert", "--tls-key" or
+// "--tls-client-ca", if a text is no PEM, the key is encrypted or not the
+// certificate's, the chain is out of order, one of its certificates is not
+// valid at `now`, or OpenSSL refuses it (for example a short key). Errors never
+// contain parts of the key.
 absl::StatusOr<Certificates> CheckCertificates(absl::string_view chain,
                                                absl::string_view key,
                                                absl::string_view client_ca,

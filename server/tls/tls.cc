@@ -30,7 +30,7 @@ absl::Status Failed(const char* what) {
 
 // Replaces the file behind the descriptor at once, keeping its number. gRPC
 // reads key and certificate one after the other. It notices a replacement
-// between by the time of change, in seconds: `generation` is that time.
+// between the two by the time of change, in seconds: `generation` is that time.
 absl::Status Replace(Descriptor* file, const std::string& text,
                      std::int64_t generation) {
   Descriptor fresh(memfd_create("posenc-tls", MFD_CLOEXEC));

@@ -19,7 +19,7 @@ namespace posenc::server {
 // Safe for any number of threads.
 class Tls {
  public:
-  // INVALID_ARGUMENT for files that cannot be used.
+  // Loads the files. INVALID_ARGUMENT if one cannot be used.
   static absl::StatusOr<std::unique_ptr<Tls>> Load(const TlsFiles& files);
 
   // Returns credentials for listeners, with TLS 1.2 and above. With a client
