@@ -21,8 +21,7 @@ namespace posenc::server {
 // Safe for any number of threads.
 class Credentials {
  public:
-  // Loads the files. INVALID_ARGUMENT if one cannot be used; the field is the
-  // flag.
+  // Loads the files. INVALID_ARGUMENT, with the flag as field, for a bad one.
   static absl::StatusOr<std::unique_ptr<Credentials>> Load(
       const ServerOptions& options);
 
@@ -49,8 +48,7 @@ class Credentials {
   std::unique_ptr<Tls> tls_;
   std::unique_ptr<TokenFile> tokens_;
   std::atomic<std::int64_t> tls_errors_{0}, token_errors_{0};
-  // The expiries that were reported; once the watch runs, only its thread uses
-  // them.
+  // Reported expiries. Once the watch runs, only its thread uses them.
   absl::Time warned_of_, warned_of_tokens_;
   FileWatch watch_;  // ends before the members that it uses
 };

@@ -19,8 +19,7 @@ struct ProbeTls {
 };
 
 // Returns OK if the server at `address`, a gRPC target, says that `service` is
-// SERVING. INVALID_ARGUMENT, field "--tls-ca" and the like, if a file cannot be
-// used.
+// SERVING. INVALID_ARGUMENT, for example field "--tls-ca", for a bad file.
 absl::Status Probe(const std::string& address, const std::string& service,
                    const ProbeTls& tls, absl::Duration timeout);
 

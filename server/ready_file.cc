@@ -28,8 +28,7 @@ absl::Status ReadyFile::Check(const std::string& path) {
   struct stat about = {};
   std::string why;
   if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
-    // Write() would replace such a file and Remove() delete it: /dev/full was
-    // lost in this way.
+    // Write() would replace it and Remove() delete it, as with /dev/full once.
     why = S_ISDIR(about.st_mode) ? "is a folder" : "is no file";
   } else {
     // Differs from the name that a running server writes: a server in another

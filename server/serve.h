@@ -1,5 +1,4 @@
-// posencd while it serves: from binding the first address to the end of the
-// drain.
+// posencd while it serves: from binding addresses to the end of the drain.
 
 #pragma once
 

@@ -58,9 +58,8 @@ int Milliseconds(absl::Duration duration) {
       absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
 }
 
-// Returns the number of health watches that a connection may have. Behind an
-// edge, many clients watch over one connection, which needs room for calls as
-// well.
+// Returns the most watches of a connection. Behind an edge, many clients watch
+// over one connection, which needs room for calls as well.
 std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
   return std::max(limits.max_concurrent_streams / 2, 8);
 }

@@ -29,9 +29,8 @@ class ExtraService;  // server/extra_service.h
 // A service beside the contract's on the same port, such as KServe's.
 struct ExtraServiceFactory {
   const google::protobuf::ServiceDescriptor* descriptor;
-  // shared_files outlives the service, and is null if no memory is shared. If
-  // the function is empty, the service is switched off, but tokens may still
-  // name its RPCs.
+  // shared_files outlives the service; null if no memory is shared. An empty
+  // function switches the service off; tokens may still name its RPCs.
   std::function<std::unique_ptr<ExtraService>(SharedFiles* shared_files)> make;
 };
 

@@ -67,8 +67,7 @@ double Seconds() {
       .count();
 }
 
-// The message names the version, because a newer client may call a newer
-// method.
+// Names the version, because newer clients may call newer methods.
 absl::Status NoSuchMethod(absl::string_view path) {
   return absl::UnimplementedError(
       absl::StrCat("no such method: ", path, "; this is posencd ", kVersion));
@@ -160,8 +159,7 @@ absl::Status RpcService::Identify(const CallHeaders& headers,
       tokens_->Check(spec->name, Authorization(headers));
   if (!caller.ok()) return caller.status();
   spec->caller = std::move(caller->name);
-  // Behind an edge all callers use the same connections, so the token is the
-  // peer.
+  // Behind an edge, callers share connections, so the token is the peer.
   if (!spec->caller.empty()) {
     spec->peer = absl::HashOf(spec->caller);
     spec->caller_bytes = caller->in_flight_bytes > 0 ? caller->in_flight_bytes

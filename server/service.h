@@ -1,6 +1,5 @@
-// The RPCs as gRPC sees them: their names, their permitted callers, and the
-// resources that their calls share. The coroutine in rpc/call.cc serves each
-// call.
+// The RPCs as gRPC sees them: their names, callers, and shared resources. The
+// coroutine in rpc/call.cc serves each call.
 //
 // The calls come through gRPC's generic service. It shows a call's headers
 // before its payload is read (so that the call can claim memory, or be refused)

@@ -19,8 +19,7 @@ namespace {
 
 // Limit for the bytes of a request's line and headers together.
 constexpr std::size_t kConnectionBytes = 16 << 10;
-// This is more than kMaxConnections, because connections that are being ended
-// count, too.
+// More than kMaxConnections, because ending connections count, too.
 constexpr unsigned kMostSockets = 256;
 
 MHD_Result AddHost(void* request, MHD_ValueKind /*kind*/, const char* name,

@@ -9,7 +9,7 @@
 
 namespace posenc::server {
 
-// The functions that make the admin server's pages. They run on its threads,
+// Functions that make the admin server's pages. They run on its threads,
 // several at once if it has several. They must return within milliseconds,
 // because no other request is answered meanwhile. An exception becomes status
 // 500.

@@ -31,8 +31,7 @@ class TokenFile {
 
   absl::Time last_expiry() const { return tokens()->last_expiry(); }
 
-  // Checks as Tokens::Check() does. A public method needs no token, and its
-  // caller has no name.
+  // See Tokens. A public method needs no token, and its caller has no name.
   absl::StatusOr<Caller> Check(absl::string_view method,
                                absl::string_view authorization) const;
 

@@ -159,8 +159,7 @@ absl::StatusOr<Tokens::Token> Tokens::ParseLine(
         return Wrong("in-flight-bytes: must be a size as in 64MiB");
       }
     } else {
-      // The error does not show the word: it may be part of a token that was
-      // broken in two.
+      // The word may be part of a broken token, so the error omits it.
       return Wrong(absl::StrCat("word ", i + 1,
                                 " is none of methods=, expires=, "
                                 "in-flight-bytes="));
@@ -193,8 +192,7 @@ absl::Time Tokens::last_expiry() const {
   return last;
 }
 
-// Compares with every token, so that the time does not reveal which one
-// matched.
+// Compares with every token, so that the time does not show which matched.
 const Tokens::Token* Tokens::Find(const Hash& hash) const {
   const Token* found = nullptr;
   for (const Token& token : tokens_) {

@@ -42,18 +42,16 @@ struct Caller {
 // Immutable, so safe for any number of threads. Stores only hashes of tokens.
 class Tokens {
  public:
-  // Parses the text of a file. INVALID_ARGUMENT names the line, never the
-  // token: for a line of another form, an unknown RPC, a token that appears
-  // twice, different limits for one name, or a file without tokens. more: as in
-  // IsRpc().
+  // Parses a file's text. INVALID_ARGUMENT names the line, never the token: for
+  // another form, an unknown RPC, a repeated token, different limits for one
+  // name, or a file without tokens. more: as in IsRpc().
   static absl::StatusOr<Tokens> Parse(absl::string_view text,
                                       const ServiceDescriptors& more = {});
 
   // Returns the caller of the token in an `authorization` header ("Bearer
-  // TOKEN"). UNAUTHENTICATED if the header is missing (empty), or its token is
-  // unknown or has expired; PERMISSION_DENIED if the token is not for `method`.
-  // The time of a check reveals neither how much of a token is right nor which
-  // token it is.
+  // TOKEN"). UNAUTHENTICATED if it is missing (empty), unknown or expired;
+  // PERMISSION_DENIED if it is not for `method`. The time of a check shows
+  // neither how much of a token is right nor which token it is.
   absl::StatusOr<Caller> Check(absl::string_view method,
                                absl::string_view authorization,
                                absl::Time now) const;

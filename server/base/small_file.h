@@ -17,9 +17,8 @@
 
 namespace posenc::server {
 
-// Returns the file's bytes. INVALID_ARGUMENT, field `flag`, if the file cannot
-// be read, is empty (unless it may be), is an empty pipe, or has more than 1
-// MiB.
+// Returns the file's bytes. INVALID_ARGUMENT, field `flag`, if it cannot be
+// read, is empty (unless it may be), is an empty pipe, or has more than 1 MiB.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
                                           const std::string& path,
                                           bool may_be_empty = false);
@@ -35,8 +34,7 @@ class FileWatch {
   explicit FileWatch(std::vector<std::string> paths);
   ~FileWatch();
 
-  // Begins to check every `interval`, and calls `on_look` after each check.
-  // Call it once.
+  // Checks the files every `interval`, then calls `on_look`. Call it once.
   void Start(absl::Duration interval, std::function<void()> on_change,
              std::function<void()> on_look);
 

@@ -15,8 +15,7 @@ class CallsInProgress {
  public:
   void Add(int n) {
     if (count_.fetch_add(n) + n != 0) return;
-    // With this lock, a waiting thread has either seen the new count or already
-    // waits for the notification.
+    // With the lock, a waiting thread has either seen this count or waits.
     { const std::lock_guard<std::mutex> lock(mutex_); }
     none_.notify_all();
   }

@@ -15,8 +15,7 @@ constexpr double kCheapSeconds = 40e-6;
 // at work on t threads, each takes n / t times as long.
 constexpr double kMostSlowdown = 2.0;
 
-// Calls that must end before the limit is adapted; or the limit itself, if it
-// is larger.
+// Calls between two changes of the limit; the limit itself, if it is larger.
 constexpr std::size_t kLeastEnded = 10;
 
 // Upper bound on the calls at work. Each may hold a message.
@@ -58,9 +57,8 @@ double Places::SecondsOf(int method) const {
   return Expected(method);
 }
 
-// Peers are served in turn. The calls before this one are those of its peer
-// with an earlier deadline, and from each other peer calls of the same total
-// time.
+// Peers are served in turn. Before this call are its peer's calls with earlier
+// deadlines, and calls of each other peer with the same total time.
 double Places::WaitBefore(const Request& request) const {
   double own = 0;
   const auto mine = peers_.find(request.peer);

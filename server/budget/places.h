@@ -43,7 +43,7 @@ class Places {
     int method = 0;
     std::uint64_t peer = 0;  // the party that shares with others
     double deadline = 0;     // seconds on the clock
-    // False if most of the call's work is done: then it is not refused for its
+    // False: most of the call's work is done, so it is not refused for its
     // wait.
     bool refusable = true;
   };
@@ -51,8 +51,7 @@ class Places {
   // A call's place. Lives until Leave(), or until the call was refused.
   class Ticket {
    public:
-    // Must not be called while the call waits: another thread may grant the
-    // place.
+    // Not valid while the call waits: another thread may grant the place.
     bool held() const { return held_; }
 
    private:

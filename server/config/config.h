@@ -28,8 +28,7 @@ struct Config {
   std::string file;
 
   ServerOptions server;
-  // Whether the server speaks KServe's protocol
-  // (inference.GRPCInferenceService).
+  // Whether the server has KServe's service (inference.GRPCInferenceService).
   bool kserve = KserveService().has_value();
   LogOptions log;
 

@@ -11,9 +11,8 @@
 #include "absl/strings/strip.h"
 #include "core/error.h"
 #include "core/text.h"
-// No other file includes toml++. Without exceptions it returns errors as
-// values. Its assertions fail for malformed files; without them it returns an
-// error.
+// No other file includes toml++. It returns errors as values. Its assertions
+// fail for malformed files; without them it returns an error.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_cast<void>(0)
 #define TOML_EXCEPTIONS 0

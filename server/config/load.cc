@@ -73,8 +73,7 @@ void AddOptions(CLI::App* app, Commands* commands) {
     if (key.kind == KeyKind::kList) {
       option->expected(1, static_cast<int>(key.max));
     }
-    // Accepts repeated flags here: they are refused below, with a better
-    // message.
+    // Repeated flags are refused below, with a better message.
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (key.kind == KeyKind::kSwitch) {
       // A switch without a value gets CLI11's default, which stays empty here.

@@ -154,8 +154,7 @@ absl::StatusOr<core::doctor::QueryRows> ReadRows(const v1::NamedTensor& in) {
   return out;
 }
 
-// Checks that a table of a GGUF file is one of its factors, and not given
-// twice.
+// Checks that a table of a GGUF file is a factor, and not given twice.
 absl::Status CheckFactor(const std::string& name,
                          std::set<std::string>* names) {
   if (!core::interpretation::IsFactorTensor(name)) {

@@ -10,8 +10,7 @@ namespace pb = google::protobuf;
 
 void Find(const std::string& path, pb::Message* message, SharedParts* parts);
 
-// `number` is the field number of `found`, if it is a field of the root
-// message.
+// `number`: field number of `found` in the root message; 0 below it.
 void Look(const std::string& path, int number, pb::Message* found,
           SharedParts* parts) {
   // The casts are safe: all messages are of generated classes.

@@ -14,9 +14,8 @@ namespace posenc::server {
 
 // Points into the message.
 struct SharedParts {
-  // `path` is the tensor's path, for example "positions.ids" or
-  // "tables[0].tensor". `field` is its number if it is a field of the message
-  // itself, else 0.
+  // `path` is the tensor's, such as "positions.ids" or "tables[0].tensor".
+  // `field` is its number if it is a field of the message itself, else 0.
   struct Tensor {
     std::string path;
     int field;

@@ -35,8 +35,7 @@ constexpr std::size_t kPackBytes = 64;
 // long as the largest request takes.
 constexpr int kRetrySeconds = 1;
 
-// Returns a message's bytes in the trailers: all characters except plain ASCII
-// are percent-encoded.
+// Returns a message's bytes in the trailers, where it is percent-encoded.
 std::size_t EncodedBytes(absl::string_view message) {
   std::size_t bytes = 0;
   for (const char c : message) {

@@ -31,8 +31,7 @@ enum class TensorForm { kData, kValues };
 class BorrowedTensors {
  public:
   BorrowedTensors() = default;  // none: all bytes are in the message
-  // bytes[i] are those of fields[i]. shared: at least one tensor is in shared
-  // memory.
+  // bytes[i] are those of fields[i]. shared: some are in shared memory.
   BorrowedTensors(absl::Span<const int> fields,
                   absl::Span<const wire::BorrowedBytes> bytes, bool shared)
       : fields_(fields), bytes_(bytes), shared_(shared) {}

@@ -38,8 +38,7 @@ absl::Status CheckEnum(const FieldDescriptor& field, int value) {
   return Unknown(absl::StrCat("value ", value), field.number());
 }
 
-// Returns a number's bytes in memory if it is a varint on the wire; else 0,
-// because it cannot grow.
+// Returns a number's bytes in memory if it is a varint on the wire, else 0.
 std::size_t NumberBytes(FieldDescriptor::CppType type) {
   switch (type) {
     case FieldDescriptor::CPPTYPE_INT64:
@@ -155,8 +154,7 @@ bool KnownFields::LookAt(CodedInputStream* in, std::uint32_t tag,
                          const Field* field, Seen* seen,
                          const FieldDescriptor** crowded) {
   const int wire_type = WireFormatLite::GetTagWireType(tag);
-  // No message of the contract has groups, so all fields of a group are
-  // unknown.
+  // The contract has no groups, so all fields of a group are unknown.
   if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) {
     if (!in->IncrementRecursionDepth()) return false;
     Look(in, Type(), seen);
@@ -208,8 +206,7 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
   const FieldDescriptor* const crowded = Look(&in, *root_, &seen);
   // The walk has not seen the fields after its end.
   if (!in.ConsumedEntireMessage()) seen.known = false;
-  // An element has at least two bytes on the wire. A number has at least one,
-  // and eight in memory.
+  // On the wire an element has at least two bytes, and a number one.
   if (bytes.size() <= 2 * std::size_t{kMostElements}) return seen;
   seen.grown = 2 * seen.growth + seen.elements * kElementBytes;
   std::size_t of_ropes = 0;

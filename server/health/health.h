@@ -2,8 +2,7 @@
 // clients that leave a server before it drains.
 //
 // gRPC's own service reads a whole message before any code of ours sees the
-// call: a message of any size up to the server's limit, from anyone, and for
-// any time.
+// call: of any size up to the server's limit, from anyone, and however slow.
 
 #pragma once
 
@@ -22,10 +21,9 @@
 
 namespace posenc::server {
 
-// Watches last as long as their callers like. So the number of all watches is
-// limited, and the number on one connection, which an edge may use for many
-// callers. Other watches are refused at their headers (RESOURCE_EXHAUSTED,
-// kOverloaded).
+// Watches last as long as their callers like. So their number is limited, in
+// all and on one connection, which an edge may use for many callers; others are
+// refused at their headers (RESOURCE_EXHAUSTED, kOverloaded).
 //
 // Safe for many threads. Outlives its calls.
 class Health final {

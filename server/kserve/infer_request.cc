@@ -29,8 +29,7 @@ std::map<std::string, const InferParameter*> Sorted(
   return sorted;
 }
 
-// Returns true for an empty value: clients without sequences send such
-// parameters.
+// Returns true for an empty value, which clients without sequences send.
 bool SaysNothing(const InferParameter& value) {
   return !value.bool_param() && value.int64_param() == 0 &&
          value.uint64_param() == 0 && value.double_param() == 0 &&
@@ -185,8 +184,7 @@ bool Inference::ReadReserved(const std::string& name,
       *status = WrongKind(value, "int64_param or uint64_param");
     }
   } else if (asks_for_final || name == "binary_data_output") {
-    // KServe's clients ask for bytes with binary_data_output; this server
-    // always sends bytes.
+    // binary_data_output asks for bytes, which this server always sends.
     if (!value.has_bool_param()) *status = WrongKind(value, "bool_param");
     if (asks_for_final) tells_final_ = value.bool_param();
   } else if (absl::StartsWith(name, "sequence_")) {

@@ -26,9 +26,8 @@ constexpr char kFloats[] = "FP32,FP16,BF16,FP64";
 constexpr char kHeads[] = "FP32,FP16,BF16,FP64,FP8E4M3,FP8E5M2";
 constexpr char kPositions[] = "INT64,INT32,FP32,FP64";
 
-// Makes a model from the function of an RPC. Without a NativeResponse, the RPC
-// takes and returns tensors; with one, it takes settings, and returns tensors
-// and small fields.
+// Makes a model of an RPC that takes and returns tensors; or, with a
+// NativeResponse, takes settings, and returns tensors and small fields.
 template <typename Request, auto answer, typename NativeResponse = void>
 Model MakeModel(absl::string_view name, std::vector<ModelInput> inputs,
                 std::vector<ModelOutput> outputs) {

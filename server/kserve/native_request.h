@@ -44,8 +44,7 @@ class NativeRequest {
   absl::Status SetParameter(const std::string& path,
                             const inference::InferParameter& value);
 
-  // Returns UNIMPLEMENTED, kFieldUnknown, for a number in ProtoJSON that its
-  // enum lacks.
+  // Returns UNIMPLEMENTED, kFieldUnknown, for an unknown enum number in JSON.
   absl::Status CheckKnown() const;
 
   // Reads the tensors in shared memory. INVALID_ARGUMENT if a parameter names a
@@ -61,8 +60,7 @@ class NativeRequest {
     const google::protobuf::FieldDescriptor* field;
   };
 
-  // Returns the place at the end of a path. none: text of the error if the path
-  // does not exist.
+  // Returns the place at the end of a path. none: the error for a wrong path.
   absl::StatusOr<Place> Walk(absl::string_view path, absl::string_view none);
   // INVALID_ARGUMENT if the path, one above or one below it was taken before.
   absl::Status Take(const std::string& path);

@@ -62,8 +62,7 @@ absl::Status SetEnum(const InferParameter& value, const FieldDescriptor& field,
                      pb::Message* message) {
   if (!value.has_string_param()) return WrongKind(value, "string_param");
   const pb::EnumDescriptor& type = *field.enum_type();
-  // Every enum of the contract has such a prefix: "LAYOUT_" of
-  // LAYOUT_UNSPECIFIED.
+  // Enums of the contract have a prefix: LAYOUT_UNSPECIFIED has "LAYOUT_".
   const std::string prefix(
       absl::StripSuffix(type.value(0)->name(), "UNSPECIFIED"));
   const std::string& text = value.string_param();

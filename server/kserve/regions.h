@@ -25,12 +25,10 @@ class Regions {
   explicit Regions(SharedFiles* files) : files_(files) {}
 
   // Registers a region. ALREADY_EXISTS for a registered name,
-  // RESOURCE_EXHAUSTED if there are too many regions; also errors of
-  // SharedFiles.
+  // RESOURCE_EXHAUSTED if there are too many; errors of SharedFiles.
   absl::Status Register(
       const inference::SystemSharedMemoryRegisterRequest& request);
-  // Removes one region, or all if the name is empty. An unknown name is no
-  // error.
+  // Removes the region, or all for "". An unknown name is no error.
   void Unregister(const std::string& name);
   // Lists the region of this name, or all if the name is empty. NOT_FOUND for
   // an unknown name.

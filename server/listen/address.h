@@ -22,8 +22,7 @@ struct Address {
 absl::StatusOr<Address> ParseAddress(const std::string& text,
                                      const std::string& flag = "--listen");
 
-// Returns whether only this machine can reach the host. The host of a unix
-// socket is empty.
+// Returns whether only this machine can reach the host.
 bool IsLoopback(const std::string& host);
 
 // Returns UNAVAILABLE if the path holds a file, or a socket on which a process

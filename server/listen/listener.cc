@@ -200,8 +200,7 @@ bool Listener::AcceptOne(const ListeningSocket& socket) {
       [[fallthrough]];
     case ENOBUFS:
     case ENOMEM:
-      // The connection stays in the kernel's queue, and wakes this thread
-      // again.
+      // The connection stays in the kernel's queue, and wakes this thread.
       std::this_thread::sleep_for(kPause);
       return false;
     default:
@@ -209,8 +208,7 @@ bool Listener::AcceptOne(const ListeningSocket& socket) {
   }
 }
 
-// Accepts and closes one connection. Returns false if there is no descriptor
-// even for that.
+// Accepts and closes a connection; false if no descriptor is left for it.
 bool Listener::RefuseOne(const ListeningSocket& socket) {
   spare_.Close();
   const bool accepted =

@@ -71,9 +71,8 @@ class Listener {
   // The addresses as bound, with real ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
-  // Sets a function that returns whether calls wait for memory. While they do,
-  // TCP connections are ended whose peers hold memory by taking too few bytes.
-  // Call this before Start().
+  // Sets a function that returns whether calls wait for memory: then slow TCP
+  // peers that hold memory are ended. Call it before Start().
   void SetMemoryIsShort(std::function<bool()> is_short) {
     memory_is_short_ = std::move(is_short);
   }

@@ -22,15 +22,13 @@ struct Peer {
   static std::optional<Peer> Of(const sockaddr_storage& name);
 
   // Parses gRPC's text of a peer: "ipv4:127.0.0.1:40123",
-  // "ipv6:%5B::1%5D:40123". Returns nothing for other texts ("unix:",
-  // "inproc").
+  // "ipv6:%5B::1%5D:40123". Nothing for other texts ("unix:", "inproc").
   static std::optional<Peer> Parse(absl::string_view text);
 
   using HostBytes = std::array<std::uint8_t, 16>;
 
-  // Returns the key of a host for limits: its IPv4 address, or the first 64
-  // bits of its IPv6 address, because one host may use all addresses below
-  // them.
+  // Returns a host's key: its IPv4 address, or the first 64 bits of its IPv6
+  // address, because it may use all addresses with these bits.
   HostBytes Host() const;
 
   friend bool operator==(const Peer& a, const Peer& b) {

@@ -63,8 +63,7 @@ class Log {
   // Returns the number of lines that were dropped since the start.
   std::int64_t dropped() const;
 
-  // Waits until all lines are written or dropped; returns false after
-  // `patience`.
+  // Waits until all lines are written or dropped; false after `patience`.
   bool Flush(absl::Duration patience);
 
  private:

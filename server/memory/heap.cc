@@ -30,8 +30,7 @@ std::size_t UsedMemory() {
 }
 
 std::size_t ResidentMemory() {
-  // Numbers of pages: address space, resident, and shared of the resident ones
-  // (proc(5)).
+  // Numbers of pages: all, resident, and shared among these (proc(5)).
   std::size_t size = 0, resident = 0, shared = 0;
   std::ifstream("/proc/self/statm") >> size >> resident >> shared;
   return (resident - shared) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

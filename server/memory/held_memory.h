@@ -18,9 +18,8 @@ class HeldMemory {
   // buffers: outlives this.
   explicit HeldMemory(const ResponseBuffers* buffers) : buffers_(buffers) {}
 
-  // Returns the growth of the heap since the start plus the blocks of
-  // responses. Measures at most every 10 ms, because a measurement may take a
-  // millisecond.
+  // Returns the heap's growth since the start plus the blocks of responses.
+  // Measures at most every 10 ms, because that may take a millisecond.
   std::int64_t Bytes(absl::Time now);
 
  private:

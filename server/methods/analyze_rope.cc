@@ -1,5 +1,5 @@
-// AnalyzeRope returns wavelengths, long-term decay and similarity of an
-// encoding.
+// AnalyzeRope returns an encoding's wavelengths, long-term decay and
+// similarity.
 
 #include <algorithm>
 #include <cstdint>

@@ -132,8 +132,7 @@ absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
       core::ValidateAbsolute(input->encoding);
   faults.Note(core::Prefixed("absolute", extents.status()));
   if (!extents.ok() || !extents->rows.has_value()) {
-    // A grid defines its rows; other encodings do not, whether or not they are
-    // valid.
+    // A grid defines its rows; other encodings do not, valid or not.
     const bool grid = request.absolute().has_sincos_grid();
     const absl::StatusOr<std::int64_t> rows =
         grid ? 0 : TableRows(request.rows(), positions_.positions);

@@ -39,8 +39,7 @@ struct MethodContext {
   CallSharing sharing;
   // The call's headers, for `start` only; null without a call.
   const CallHeaders* call = nullptr;
-  // Encodings of the current request; null if it is not a message of the
-  // contract.
+  // Encodings of the request; null if it is no message of the contract.
   const RopeBytes* ropes = nullptr;
 };
 

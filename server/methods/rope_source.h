@@ -49,10 +49,9 @@ absl::StatusOr<ComparedRopes> ResolveCompared(
     const v1::RopeSource& rope, const v1::RopeSource* compare_with,
     std::int64_t head_dim);
 
-// Returns a lookup in the cache by the unparsed bytes of `field`, which
-// resolves `source` if the cache does not have it. CheckGiven has accepted
-// `source`; it and the context's objects outlive the result. Errors are
-// relative to RopeSource.
+// Returns a lookup in the cache by the unparsed bytes of `field`; it resolves
+// `source` if needed. CheckGiven has accepted `source`; it and the context's
+// objects outlive the result. Errors are relative to RopeSource.
 core::RopeLookup CachedLookup(absl::string_view field,
                               const v1::RopeSource& source,
                               const MethodContext& context);

@@ -43,8 +43,7 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
   absl::StatusOr<core::ScoreExtents> extents =
       core::ValidateScore(score->args, q->view, k->view);
   if (!extents.ok()) return extents.status();
-  // Each query is multiplied with each key, so both tensors are read many
-  // times.
+  // Every pair of query and key counts, so both are read many times.
   q->Gather();
   k->Gather();
 

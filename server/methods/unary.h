@@ -97,9 +97,8 @@ class UnaryHandler final : public CallHandler {
   std::shared_ptr<SharedTensors> shared_;  // null: no shared memory
 };
 
-// Makes a call that takes and returns tensors: `answer(request, borrowed,
-// context)` returns a TensorAnswer. `fields` are the numbers of the request's
-// tensors.
+// Starts calls with tensors both ways: `answer(request, borrowed, context)`
+// returns a TensorAnswer. `fields` are the numbers of the request's tensors.
 template <typename Request, typename Response, auto answer, int... fields>
 std::unique_ptr<CallHandler> StartTensorCall(const MethodContext& context) {
   static constexpr int kFields[] = {fields...};
@@ -111,9 +110,8 @@ std::unique_ptr<CallHandler> StartTensorCall(const MethodContext& context) {
       });
 }
 
-// Makes a call that takes settings and returns tensors and small fields:
-// `answer(request, context, &response)` returns a TensorAnswer and sets the
-// response's other fields.
+// Starts calls that return tensors and small fields: `answer(request, context,
+// &response)` returns a TensorAnswer and sets the other fields.
 template <typename Request, typename Response, auto answer>
 std::unique_ptr<CallHandler> StartBuildCall(const MethodContext& context) {
   return std::make_unique<UnaryHandler<Request>>(
@@ -133,7 +131,7 @@ std::size_t LittleWork(const Request& /*request*/) {
   return 0;
 }
 
-// Makes a call with a small message each way: `answer(request, context, stop,
+// Starts calls with a small message each way: `answer(request, context, stop,
 // &response)` is computed as one tile, so that a long one can be stopped.
 // `work(request)` estimates its time as the number of bytes that could be
 // copied in that time; above 128 KiB the answer is computed on the pool.

@@ -22,10 +22,9 @@ class ReflectedFiles {
   // Returns the full names of the services.
   const std::vector<std::string>& services() const { return services_; }
 
-  // Serialized FileDescriptorProtos, with JSON names, of a file and all its
-  // imports. Named() finds a file by its name; Holding() by the full name of a
-  // service, method, message, field, enum or value in it. Both return null if
-  // there is none.
+  // A file and all its imports, as serialized FileDescriptorProtos with JSON
+  // names. Named() takes the file's name; Holding() the full name of a service,
+  // method, message, field, enum or value in it. Null if there is none.
   using Files = std::vector<std::string>;
   const Files* Named(const std::string& name) const;
   const Files* Holding(const std::string& symbol) const;

@@ -233,8 +233,7 @@ Task<absl::Status> Call::EnterPlace(bool refusable) {
     co_return absl::OkStatus();
   }
   const absl::Time start = SteadyNow();
-  // gRPC counts the time from when it has read the headers, so subtract the
-  // time that they may have waited in the socket.
+  // gRPC counts deadlines from reading the headers, after their wait (Lag).
   const absl::Duration own = headers_.has_deadline()
                                  ? headers_.TimeLeft() - loop_->Lag()
                                  : std::min(DefaultDeadline(), kNoDeadline);
@@ -399,8 +398,7 @@ void Call::Tick(absl::Time now) {
   const bool writes = writing_.since != absl::InfiniteFuture();
   const auto& [since, bytes] = writes ? writing_ : reading_;
   const absl::Duration deadline = DefaultDeadline();
-  // A call of a small method has no deadline, but each of its messages has the
-  // server's default.
+  // A small method's call has no deadline; each message has the server's.
   if (spec_.small && now - since > deadline) {
     return CutOff(absl::DeadlineExceededError(
         "a message took longer than the server's own deadline"));

@@ -81,8 +81,7 @@ class CallService {
 };
 
 // Waits for a call and serves it. Each arriving call starts another Serve(), so
-// that the number of waiting ones stays the same. Must run on the loop's
-// thread, or before the loop runs.
+// that as many wait as before. On the loop's thread, or before it runs.
 Detached Serve(CallService* service, Loop* loop);
 
 // The state of one call.

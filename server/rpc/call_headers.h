@@ -23,8 +23,7 @@ class CallHeaders final {
 
   // Returns for example "/posenc.v1.PositionalEncodingService/ApplyRope".
   absl::string_view method() const { return context_->method(); }
-  // Returns "ipv4:10.0.0.7:40123"; all peers of a unix socket have the same
-  // text.
+  // Returns "ipv4:10.0.0.7:40123"; the same for all peers of a unix socket.
   const std::string& peer() const { return peer_; }
   // Returns a hash of peer(): the same for all calls of one TCP connection, and
   // for all calls over unix sockets.

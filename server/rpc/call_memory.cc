@@ -188,9 +188,8 @@ std::optional<absl::Status> CallMemory::ClaimResponse(std::int64_t bytes,
   return full;
 }
 
-// Releases a part of a stream's claim, which may be the whole budget, for four
-// messages. Its response needs room beside only one of them, as in a unary
-// call.
+// Shrinks a stream's claim, which may be the whole budget, for four messages.
+// Its response needs room beside one of them, as in a unary call.
 void CallMemory::MakeRoomFor(std::int64_t bytes) {
   const std::int64_t held = held_.load();
   const std::int64_t more = std::min(held + bytes - admission_->budget(),

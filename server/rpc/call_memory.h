@@ -89,8 +89,7 @@ class CallMemory final : public RequestMessage::Claimer {
   // Releases claimed bytes of a response whose buffers were not allocated.
   void ReleaseResponse(std::int64_t bytes) { admission_->Release(bytes); }
 
-  // Stops waiting. Returns false if the waiter was resumed, or is being
-  // resumed.
+  // Stops waiting; false if the waiter was resumed, or is being resumed.
   bool StopWaiting();
 
   // Releases the call's claim. May be called again.

@@ -81,8 +81,7 @@ class CallStream {
   CallStream(const CallStream&) = delete;
   CallStream& operator=(const CallStream&) = delete;
 
-  // Waits for a call. False: the server shuts down, and no other function may
-  // be called.
+  // Waits for a call. False: the server shuts down; call nothing else.
   auto Arrives(grpc::AsyncGenericService* service) {
     context_.AsyncNotifyWhenDone(static_cast<Loop::Event*>(&closed_));
     return Operation([this, service](Loop::Event* event) {

@@ -29,8 +29,7 @@ void Loop::Stop() {
   queue_ = nullptr;
 }
 
-// Returns an event that is ready. If there is none, notes that the loop was
-// idle, and waits for the next one.
+// Returns a ready event; if there is none, notes idle time and waits for one.
 grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
   const grpc::CompletionQueue::NextStatus status =
       queue_->AsyncNext(tag, ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));

@@ -77,8 +77,7 @@ class Loop {
   // Returns the time since the loop was last idle. A call that comes now may
   // have waited in its socket for so long.
   absl::Duration Lag() const { return SteadyNow() - idle_at_; }
-  // These count coroutines that await a call, or serve one. The loop ends after
-  // the last.
+  // Count coroutines that await or serve a call. The loop ends after the last.
   void Begin() { ++coroutines_; }
   void End() { --coroutines_; }
 

@@ -4,8 +4,7 @@
 // gRPC 1.51 keeps 15 to 25 kB for a call until its status is written, and
 // accepts new calls of a peer that reads nothing. HTTP/2's limit of streams
 // does not hold for a peer that never acknowledges the settings: one connection
-// that sent 65 MiB of headers, and read nothing, made 6 GB of calls in 6
-// seconds.
+// with 65 MiB of headers, which read nothing, made 6 GB of calls in 6 seconds.
 
 #pragma once
 
@@ -21,8 +20,7 @@ namespace posenc::server {
 // Safe for any number of threads. Outlives its places.
 class OpenCalls {
  public:
-  // A call's place among those of its connection. An empty place counts
-  // nowhere.
+  // A call's place among those of its connection. May be empty.
   class Place {
    public:
     Place() = default;
@@ -44,9 +42,8 @@ class OpenCalls {
     std::uint64_t connection_ = 0;
   };
 
-  // max_concurrent_streams: the limit that clients get (ConnectionLimits). A
-  // client within it may begin a call before the server knows that its last one
-  // has ended.
+  // max_concurrent_streams: as clients know it (ConnectionLimits). They may
+  // begin a call before the server knows that their last one has ended.
   explicit OpenCalls(int max_concurrent_streams)
       : most_(2 * max_concurrent_streams + 64) {}
 

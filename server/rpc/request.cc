@@ -15,8 +15,7 @@ namespace {
 constexpr std::size_t kFewBytes = 1 << 20;
 constexpr std::size_t kFewPart = 2;
 
-// The heap keeps freed memory. Returning so much to the kernel takes less time
-// than parsing it.
+// Freed memory stays in the heap. Returning so much is faster than parsing it.
 constexpr std::size_t kManyBytes = 32 << 20;
 
 }  // namespace

@@ -51,8 +51,7 @@ void Handle(int /*signal*/, siginfo_t* info, void* /*context*/) {
   // A signal sent by a process has no address.
   const bool is_fault = info->si_code > 0;
   if (!is_fault || !PutZeros(static_cast<char*>(info->si_addr))) {
-    // After the handler, the faulting instruction runs again and ends the
-    // process.
+    // The faulting instruction runs again and then ends the process.
     signal(SIGBUS, SIG_DFL);
     if (!is_fault) raise(SIGBUS);
   }

@@ -7,8 +7,7 @@
 // files cost nothing. Jumping out of the handler would skip destructors, and
 // checking the file's size before each use would be a race.
 //
-// A SIGBUS outside guarded mappings ends the process, with a core, as by
-// default.
+// A SIGBUS elsewhere ends the process, with a core, as by default.
 
 #pragma once
 
@@ -29,8 +28,7 @@ class CutGuard {
   CutGuard(const CutGuard&) = delete;
   CutGuard& operator=(const CutGuard&) = delete;
 
-  // Returns whether the table had a free slot. If not, the mapping must not be
-  // used.
+  // Returns whether a slot was free. If not, the mapping must not be used.
   bool guards() const { return slot_ < kMost; }
   // Returns whether zeros have replaced pages of the mapping.
   bool cut() const;

@@ -134,8 +134,7 @@ absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
     return wrong(absl::StrCat("has a directory that cannot be used, ",
                               directory, ": ", std::strerror(errno)));
   }
-  // Files on a disk would make compute threads wait, and a disk may hold any
-  // files.
+  // Files on a disk would stall compute threads. A disk may hold any file.
   const bool huge = kind.f_type == HUGETLBFS_MAGIC;
   if (kind.f_type != TMPFS_MAGIC && !huge) {
     return wrong(
@@ -186,7 +185,7 @@ absl::StatusOr<SharedPlace> SharedFiles::Map(absl::string_view name,
   if (offset < 0) {
     return core::FieldInvalid("offset", "is negative; a file begins at 0");
   }
-  // Neither number is near 2^127, so their sum fits.
+  // Both numbers are far below 2^127, so their sum fits.
   const absl::uint128 first = static_cast<absl::uint128>(offset);
   if (first > size || bytes > size - first) {
     return core::FieldInvalid(
@@ -276,8 +275,7 @@ bool SharedFiles::MakeRoom(std::int64_t bytes, Files* out) {
   while (mapped > limit_ - bytes || files_.size() >= kMostFiles) {
     auto oldest = files_.end();
     for (auto at = files_.begin(); at != files_.end(); ++at) {
-      // With one reference, only the cache has it: calls get theirs under the
-      // lock.
+      // A count of 1 is the cache's: calls get references under the lock.
       if (at->use_count() > 1) continue;
       if (oldest == files_.end() || (*at)->used_ < (*oldest)->used_) {
         oldest = at;

@@ -21,17 +21,15 @@ struct Certificates {
 };
 
 // Checks the texts. INVALID_ARGUMENT, field "--tls-cert", "--tls-key" or
-// "--tls-client-ca", if a text is no PEM, the key is encrypted or not the
-// certificate's, the chain is out of order, one of its certificates is not
-// valid at `now`, or OpenSSL refuses it (for example a short key). Errors never
-// contain parts of the key.
+// "--tls-client-ca", if one is no PEM, the key is encrypted or not the
+// certificate's, the chain is out of order or not valid at `now`, or OpenSSL
+// refuses it (too short a key). Errors contain no part of the key.
 absl::StatusOr<Certificates> CheckCertificates(absl::string_view chain,
                                                absl::string_view key,
                                                absl::string_view client_ca,
                                                absl::Time now);
 
-// Does the same for files; errors also name the file. Fails also if a file
-// cannot be read.
+// Does the same for files; errors name the file, also an unreadable one.
 absl::StatusOr<Certificates> LoadCertificates(const TlsFiles& files,
                                               absl::Time now);
 

@@ -22,9 +22,8 @@ class Tls {
   // Loads the files. INVALID_ARGUMENT if one cannot be used.
   static absl::StatusOr<std::unique_ptr<Tls>> Load(const TlsFiles& files);
 
-  // Returns credentials for listeners, with TLS 1.2 and above. With a client
-  // CA, clients must send a certificate that it has issued. Handshakes use new
-  // certificates within a second.
+  // Returns credentials with TLS 1.2 and above; with a client CA, clients must
+  // send a certificate of it. Handshakes use new ones within a second.
   std::shared_ptr<grpc::ServerCredentials> credentials() const {
     return credentials_;
   }

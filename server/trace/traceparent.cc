@@ -11,8 +11,7 @@ constexpr std::size_t kTraceAt = 3, kParentAt = 36, kFlagsAt = 53;
 constexpr std::size_t kBytes = 55;
 constexpr std::uint8_t kSampled = 1;
 
-// Parses a hexadecimal digit, in lower case only. Returns nothing for any other
-// character.
+// Parses a hexadecimal digit in lower case. Nothing for other characters.
 std::optional<std::uint8_t> Digit(char c) {
   if (c >= '0' && c <= '9') return static_cast<std::uint8_t>(c - '0');
   if (c >= 'a' && c <= 'f') return static_cast<std::uint8_t>(c - 'a' + 10);
