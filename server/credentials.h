@@ -25,7 +25,7 @@ class Credentials {
   static absl::StatusOr<std::unique_ptr<Credentials>> Load(
       const ServerOptions& options);
 
-  // Return null without certificates, or without tokens.
+  // These return null without certificates, or without tokens.
   const Tls* tls() const { return tls_.get(); }
   const TokenFile* tokens() const { return tokens_.get(); }
 

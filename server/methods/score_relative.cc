@@ -43,7 +43,7 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
   absl::StatusOr<core::ScoreExtents> extents =
       core::ValidateScore(score->args, q->view, k->view);
   if (!extents.ok()) return extents.status();
-  // Every pair of query and key counts, so both are read many times.
+  // All queries are multiplied by all keys, so both are read many times.
   q->Gather();
   k->Gather();
 
