@@ -1,8 +1,7 @@
-// Converts tensors of messages to the core's views, and back.
+// Converts tensors of messages to core's views, and back.
 //
-// Only this directory converts between protobuf and core: no other code of the
-// server reads the fields of a Tensor, a RopeSource, Positions or an encoding.
-// Field paths of errors are relative to the converted message.
+// This directory converts between protobuf and core. Field paths of errors are
+// relative to the converted message.
 
 #pragma once
 

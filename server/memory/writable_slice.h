@@ -3,8 +3,8 @@
 // gRPC's slices are shared by reference count and give their bytes as const. A
 // WritableSlice promises that no other code reads the bytes yet: either the
 // server allocated them for a response, or it is the only owner of the request
-// that they came with (see request_message.h). Only this class turns const
-// bytes into writable ones.
+// that they came with (see request_message.h). Only this class makes a slice's
+// const bytes writable.
 
 #pragma once
 
