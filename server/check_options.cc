@@ -1,4 +1,4 @@
-// What can be wrong with ServerOptions before anything is bound.
+// Checks ServerOptions before anything is bound.
 
 #include <string>
 
@@ -47,7 +47,7 @@ absl::Status CheckAddresses(const ServerOptions& options) {
   for (const std::string& text : options.listen) {
     const absl::StatusOr<Address> address = ParseAddress(text);
     if (!address.ok()) return address.status();
-    // Port 0 is another port each time.
+    // Port 0 stands for a new port each time.
     if (!seen.insert(text).second && !absl::EndsWith(text, ":0")) {
       return BadAddress(*address, "was given more than once");
     }

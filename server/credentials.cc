@@ -9,7 +9,7 @@
 namespace posenc::server {
 namespace {
 
-// How often the files are looked at.
+// Interval between two checks of the files.
 constexpr absl::Duration kLook = absl::Seconds(1);
 
 std::vector<std::string> FilesOf(const ServerOptions& options) {
@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
                                   ExtraServices(options));
     if (!tokens.ok()) return tokens.status();
     credentials->tokens_ = *std::move(tokens);
-    // If they had expired before the start, that is for whoever starts to tell.
+    // The caller reports tokens that had expired before the start.
     const absl::Time expiry = credentials->tokens_->last_expiry();
     if (absl::Now() >= expiry) credentials->warned_of_tokens_ = expiry;
   }

@@ -1,5 +1,5 @@
-// Certificates and tokens of a running server, read again when their files
-// change.
+// Certificates and tokens of a running server. They are read again when their
+// files change.
 
 #pragma once
 
@@ -21,16 +21,16 @@ namespace posenc::server {
 // Safe for any number of threads.
 class Credentials {
  public:
-  // INVALID_ARGUMENT for files that cannot be used; the field is the flag.
+  // Loads the files. INVALID_ARGUMENT, with the flag as field, for a bad one.
   static absl::StatusOr<std::unique_ptr<Credentials>> Load(
       const ServerOptions& options);
 
-  // Null without certificates, or without tokens.
+  // These return null without certificates, or without tokens.
   const Tls* tls() const { return tls_.get(); }
   const TokenFile* tokens() const { return tokens_.get(); }
 
-  // Reads the files again. What cannot be used is told and counted, and leaves
-  // what was read before in force; then it returns false.
+  // Reads the files again. A file that cannot be used is reported and counted,
+  // its last good contents stay in force, and the result is false.
   bool Reload();
 
   void Tell(ServerStatus* status) const;
@@ -48,9 +48,9 @@ class Credentials {
   std::unique_ptr<Tls> tls_;
   std::unique_ptr<TokenFile> tokens_;
   std::atomic<std::int64_t> tls_errors_{0}, token_errors_{0};
-  // The expiries that were told; used by the watch's thread, once it runs.
+  // Reported expiries. Once the watch runs, only its thread uses them.
   absl::Time warned_of_, warned_of_tokens_;
-  FileWatch watch_;  // ends before what it uses
+  FileWatch watch_;  // ends before the members that it uses
 };
 
 }  // namespace posenc::server

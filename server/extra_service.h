@@ -1,5 +1,5 @@
 // A service beside the contract's on the same port, such as KServe's. The
-// server is given it (ServerOptions), and knows none by name.
+// server gets it in ServerOptions, and knows none by name.
 
 #pragma once
 
@@ -14,7 +14,7 @@ class ExtraService {
  public:
   virtual ~ExtraService() = default;
   virtual std::vector<Method> Methods() = 0;
-  // Whether clients should call it, from now on.
+  // Sets whether clients should call it from now on.
   virtual void SetReady(bool ready) = 0;
 };
 

@@ -12,7 +12,7 @@
 namespace posenc::server {
 namespace {
 
-// Runs no destructors: other threads still use what they would destroy.
+// Runs no destructors, because other threads still use these objects.
 [[noreturn]] void Exit(const std::string& ready_file, int code) {
   if (!ready_file.empty()) unlink(ready_file.c_str());
   _exit(code);

@@ -1,4 +1,4 @@
-// Ends the process while it drains, if it must not wait for that.
+// Ends the process during a drain that takes too long.
 
 #pragma once
 
@@ -9,13 +9,13 @@
 
 namespace posenc::server {
 
-// Ends the process at the next SIGTERM or SIGINT, which all threads have
-// blocked, with the code by which a shell reports death by that signal. Removes
-// the ready file, if the path is not empty.
+// Ends the process at the next SIGTERM or SIGINT, with the exit code that a
+// shell reports for that signal. All threads must have blocked both signals.
+// Removes the ready file, if the path is not empty.
 void ExitAtSignal(std::string ready_file);
 
-// The same after this time, with code 0: a drain ends calls that are late, and
-// this is how the last of them end. Calls `say` before that, which must return
+// Does the same after `time`, with code 0: a drain ends calls that are late,
+// and this ends a drain that is late. Calls `say` before, which must return
 // soon.
 void ExitAfter(absl::Duration time, std::string ready_file,
                std::function<void()> say);

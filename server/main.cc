@@ -32,7 +32,7 @@
 namespace posenc::server {
 namespace {
 
-// The default timeout of Kubernetes' probes.
+// This is the default timeout of Kubernetes' probes.
 constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 int Fail(int code, absl::string_view message) {
@@ -83,15 +83,15 @@ int ServeAndSay(const LoadedConfig& loaded, int argc, char** argv) {
   return Fail(absl::IsInternal(served) ? kFailed : kUsage, served.message());
 }
 
-// A socket that got the number of a closed standard stream would be written to
-// as that stream.
+// Opens the standard streams that are closed. Otherwise a socket could get the
+// number of one of them, and the log would be written into the socket.
 void OpenStandardStreams() {
   int fd = open("/dev/null", O_RDWR);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
   if (fd > STDERR_FILENO) close(fd);
 }
 
-// The limit that a process begins with (1024) is meant for programs that call
+// The soft limit of a new process (1024) is meant for programs that call
 // select().
 void RaiseDescriptorLimit() {
   rlimit limit = {};
@@ -100,8 +100,8 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Services beside the contract's, of which tokens may name the RPCs even if
-// they are switched off.
+// Adds services beside the contract's. Tokens may name their RPCs even if the
+// services are switched off.
 void AddServices(Config* config) {
   std::optional<ExtraServiceFactory> kserve = KserveService();
   if (!kserve.has_value()) return;
@@ -139,7 +139,7 @@ int Run(int argc, char** argv) {
       break;
   }
   if (config.probe.empty()) return ServeAndSay(*loaded, argc, argv);
-  // Its errors are one line each.
+  // The probe prints each error as one line.
   if (std::getenv("GRPC_VERBOSITY") == nullptr) SilenceGrpcLog();
   ProbeTls tls = config.probe_tls;
   tls.cert = config.server.tls.cert;

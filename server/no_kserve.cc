@@ -1,4 +1,4 @@
-// For builds without KServe's protocol.
+// Replaces KServe's service in builds without its protocol.
 
 #include "server/kserve/kserve_service.h"
 

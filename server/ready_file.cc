@@ -14,25 +14,25 @@
 namespace posenc::server {
 namespace {
 
-// Written first, and then renamed.
+// The file gets this name while it is written, and is then renamed.
 std::string TemporaryOf(const std::string& path) {
   return absl::StrCat(path, ".", getpid());
 }
 
 }  // namespace
 
-// Tries it: permissions alone do not tell what root may do in /proc, or
-// anybody on a medium that cannot be written.
+// Tries to create a file: permissions alone do not show what root may do in
+// /proc, or that a medium is read-only.
 absl::Status ReadyFile::Check(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   struct stat about = {};
   std::string why;
   if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
-    // It would be replaced, and removed at the end: /dev/full was.
+    // Write() would replace it and Remove() delete it, as with /dev/full once.
     why = S_ISDIR(about.st_mode) ? "is a folder" : "is no file";
   } else {
-    // Not the name that a server writes: it may have the same number in
-    // another container.
+    // Differs from the name that a running server writes: a server in another
+    // container may have the same process ID.
     const std::string temporary = absl::StrCat(path, ".check.", getpid());
     const int fd =
         open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

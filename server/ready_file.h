@@ -1,4 +1,4 @@
-// The file that says that the server serves: --ready-file.
+// The file of --ready-file, which says that the server serves.
 
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace posenc::server {
 
-// Removes the file when it goes, or when Remove() is called.
+// Removes the file when it is destroyed, or when Remove() is called.
 class ReadyFile {
  public:
   // An empty path: no file.
@@ -19,13 +19,13 @@ class ReadyFile {
   ReadyFile(const ReadyFile&) = delete;
   ReadyFile& operator=(const ReadyFile&) = delete;
 
-  // INVALID_ARGUMENT, field "--ready-file", if a file cannot be made at `path`:
-  // its folder is missing or not writable. Makes one beside it, and removes it;
-  // an empty path is right.
+  // Returns INVALID_ARGUMENT, field "--ready-file", if a file cannot be made at
+  // `path`: its folder is missing or not writable. Makes a file beside it and
+  // removes it again. An empty path is valid.
   static absl::Status Check(const std::string& path);
 
-  // One address a line, under another name first, so that readers see the
-  // whole file or none. INTERNAL if it cannot be written.
+  // Writes one address a line, first under another name, so that readers see
+  // the whole file or none. INTERNAL if the file cannot be written.
   absl::Status Write(const std::vector<std::string>& addresses) const;
 
   void Remove() const;

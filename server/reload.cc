@@ -21,9 +21,9 @@ void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
   if (!fresh.ok()) return WriteRefusal(fresh.status(), to.log);
   LoadedConfig next = *running;
   const ConfigChanges changes = TakeChanges(fresh->config, &next.config);
-  // What comes together is checked as it would be: keys that need a restart
-  // keep their old values. Certificates and tokens are read again whether or
-  // not a key changed; what is wrong with them holds up no other key.
+  // The new values are checked together with the old values of keys that need a
+  // restart. Certificates and tokens are read again whether or not a key
+  // changed; an error in them does not keep other keys from changing.
   const absl::Status status =
       WithSource(to.server->Reload(next.config.server), *fresh);
   if (!status.ok()) return WriteRefusal(status, to.log);
@@ -32,7 +32,7 @@ void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
   }
   *running = next;
   const LogOptions& log = running->config.log;
-  // The line comes out if either level lets it.
+  // The line is written if the old or the new level admits it.
   const bool was = to.log->Writes(LogLevel::kInfo);
   if (!was) to.log->set_level(*ParseLogLevel(log.level));
   to.calls->set_fraction(log.calls);

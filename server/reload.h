@@ -1,4 +1,4 @@
-// What SIGHUP does.
+// Reloads the configuration at SIGHUP.
 
 #pragma once
 
@@ -12,18 +12,18 @@
 
 namespace posenc::server {
 
-// What takes over a configuration while it runs.
+// The objects that take over a configuration while they run.
 struct Reloadable {
   Server* server;
   Log* log;
   CallLog* calls;
 };
 
-// Takes over from `fresh` what may change, in `running` too, and logs what
-// changed: one line, and one more if something needs a restart. If `fresh` is
-// an error or does not hold together, everything stays as it was. Files of
-// certificates and tokens are read again; one that cannot be used is told by
-// the server and stays as it was, alone.
+// Takes over the keys of `fresh` that may change, also into `running`, and logs
+// the changes: one line, and one more if a key needs a restart. If `fresh` is
+// an error or inconsistent, everything stays as it was. Files of certificates
+// and tokens are read again; the server reports a file that it cannot use, and
+// only that file stays as it was.
 void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
             const Reloadable& to);
 

@@ -15,13 +15,13 @@ namespace {
 
 constexpr std::int64_t kTokens = 3;
 constexpr std::int64_t kHeadDim = 128;
-// So far out that the reduction of the angle matters.
+// At so large a position the reduction of the angle matters.
 constexpr std::int64_t kStart = 1000003;
 constexpr double kTheta = 10000;
 
-// Hashes of the answers' bytes. The answers are computed from cosines and sines
-// with 60 digits, rounded to float32; products and sums are rounded to float32
-// one by one, then to the dtype.
+// Hashes of the expected bytes. They come from cosines and sines with 60
+// digits, rounded to float32; products and sums are rounded to float32 one by
+// one, then to the dtype.
 struct Golden {
   core::Dtype dtype;
   core::Pairing pairing;
@@ -36,7 +36,7 @@ constexpr Golden kGolden[] = {
     {core::Dtype::kFloat16, core::Pairing::kInterleaved, 0xbe9a28a68c247651},
 };
 
-// FNV-1a of 64 bits (Fowler, Noll, Vo).
+// This is FNV-1a of 64 bits (Fowler, Noll, Vo).
 std::uint64_t Fnv1a(const std::vector<unsigned char>& bytes) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const unsigned char byte : bytes) hash = (hash ^ byte) * 0x100000001b3;

@@ -32,9 +32,9 @@ namespace {
 
 constexpr absl::Duration kLastFlush = absl::Milliseconds(500);
 
-// A drain ends in time, but destroying what it has ended may take many seconds
-// on a busy machine beside clients that go on calling. So long after the drain
-// the process ends whatever is left, and flushes its log before.
+// A drain ends in time, but on a busy machine with clients that go on calling,
+// destroying its calls may take many seconds. So the process flushes its log
+// and ends this long after the drain, even if calls are left.
 constexpr absl::Duration kAfterDrain = absl::Milliseconds(500);
 constexpr absl::Duration kForcedFlush = absl::Milliseconds(100);
 
@@ -158,7 +158,7 @@ absl::Status Serve(
             });
   log->Write(LogLevel::kInfo, "draining");
   (*server)->Drain();
-  admin.reset();  // shows the server
+  admin.reset();  // its pages use the server
   server->reset();
   log->Write(LogLevel::kInfo, "drained");
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// posencd while it serves: from the first address bound to the drained end.
+// posencd while it serves: from binding addresses to the end of the drain.
 
 #pragma once
 
@@ -10,20 +10,20 @@
 
 namespace posenc::server {
 
-// Exit codes beside 0: kFailed while running, or for a probe that finds the
-// server not healthy; kUsage for a bad configuration, or an address that cannot
-// be had.
+// Exit codes beside 0. kFailed: an error while running, or a probe that finds
+// the server not healthy. kUsage: a bad configuration, or an address that
+// cannot be bound.
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
 
-// SIGTERM, SIGINT and SIGHUP. All threads must block them, so that Serve gets
-// them.
+// Returns SIGTERM, SIGINT and SIGHUP. All threads must block them, so that
+// Serve gets them.
 sigset_t ServeSignals();
 
 // Serves until SIGTERM or SIGINT, then drains; a second signal ends the process
-// at once. At SIGHUP takes over what `load_again` returns and may change.
-// Logs to standard output. Returns OK once drained; errors of the start:
-// INTERNAL if the ready file cannot be written, others for options and
+// at once. At SIGHUP takes over the keys of `load_again`'s result that may
+// change. Logs to standard output. Returns OK once drained. Errors at the
+// start: INTERNAL if the ready file cannot be written, others for options and
 // addresses.
 absl::Status Serve(
     const LoadedConfig& loaded, const char* instruction_set,

@@ -38,19 +38,19 @@ constexpr char kLiveness[] = "posenc.liveness";
 // is just over ours gets the full error.
 constexpr std::int64_t kReceiveSlack = std::int64_t{1} << 20;
 
-// How often a peer may ping. Common clients ping every 30 s, which gRPC's own
-// limit of 5 min would punish by closing their connection.
+// Shortest interval between two pings of a peer. Common clients ping every 30
+// s; gRPC's own limit of 5 min would close their connections.
 constexpr int kMinPingIntervalMs = 10000;
-// What a peer may send of a message before it is read.
+// Bytes of a message that a peer may send before the message is read.
 constexpr int kUnreadBytes = 16 << 10;
-// Coroutines that wait for a call on each loop. gRPC keeps calls that find none
-// until one does.
+// Coroutines that wait for a call on each loop. gRPC queues calls that find no
+// waiting coroutine.
 constexpr int kWaitingCalls = 32;
 // Once our calls have ended, only health watches and the like are open. They
 // never end by themselves, and gRPC's shutdown would wait for them until its
 // deadline.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
-// After that connections have so long to close.
+// After that grace, connections have this long to close.
 constexpr absl::Duration kClosingGrace = absl::Milliseconds(300);
 
 int Milliseconds(absl::Duration duration) {
@@ -58,8 +58,8 @@ int Milliseconds(absl::Duration duration) {
       absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
 }
 
-// Behind an edge, many clients watch over one connection, and calls need room
-// beside them.
+// Returns the most watches of a connection. Behind an edge, many clients watch
+// over one connection, which needs room for calls as well.
 std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
   return std::max(limits.max_concurrent_streams / 2, 8);
 }
@@ -147,7 +147,7 @@ class RunningServer final : public Server {
   }
 
  private:
-  // Those that the server has beside the contract's.
+  // Returns the methods beside the contract's.
   std::vector<Method> MethodsBeside() {
     std::vector<Method> all = health_.Methods();
     const auto add = [&all](std::vector<Method> more) {
@@ -160,9 +160,8 @@ class RunningServer final : public Server {
 
   // Cancels the calls that are left at `deadline`. May be called again.
   //
-  // gRPC closes a connection once the peer has taken all that was written. A
-  // peer that does not read would delay that for ever, so its connection is
-  // ended.
+  // gRPC closes a connection once the peer has taken all written bytes. A peer
+  // that does not read would delay that for ever, so its connection is ended.
   void Shutdown(absl::Time deadline) {
     std::promise<void> closed;
     std::thread cut;
@@ -241,21 +240,21 @@ void AddMessageLimits(const Limits& limits, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(static_cast<int>(
       std::min(limits.max_request_bytes + kReceiveSlack, kMaxProtobufBytes)));
   builder->SetMaxSendMessageSize(static_cast<int>(limits.max_response_bytes));
-  // A message is received when its call is let in, and not before: refused
-  // payload costs what it was sent. So the window of a stream that nobody reads
-  // is small, and does not grow by probes; it opens to the whole message as
-  // soon as it is read.
+  // A message is received only after its call is admitted, so that the payload
+  // of a refused call is not read. So the window of a stream is small and does
+  // not grow by probes; it opens to the whole message as soon as the server
+  // reads.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                               kUnreadBytes);
-  // Compressed messages are refused: gRPC 1.51 inflates a message first and
-  // looks at its limit afterwards. Tensors do not compress anyway.
+  // Compressed messages are refused: gRPC 1.51 inflates a message before it
+  // checks its limit. Tensors do not compress anyway.
   for (const grpc_compression_algorithm algorithm :
        {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
-  // The filters that would compress have nothing to do: a thirtieth of what
-  // gRPC does for a small call.
+  // Without compression, its filters only cost time: a thirtieth of gRPC's time
+  // for a small call.
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
 }
@@ -275,8 +274,7 @@ void AddConnectionLimits(const ServerOptions& options,
                               Milliseconds(limits.keepalive_time));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                               Milliseconds(limits.keepalive_timeout));
-  // Peers are pinged whether they have calls or not, and for as long as they
-  // answer.
+  // The server pings peers with and without calls, for as long as they answer.
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(
@@ -364,9 +362,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {
   absl::Status status = CheckOptions(options);
   if (!status.ok()) return status;
-  // No grpc_shutdown() matches this call. When gRPC's last user goes, gRPC 1.51
-  // waits up to 10 s for a thread of its own that sleeps in epoll; the process
-  // of a server ends soon anyway.
+  // No grpc_shutdown() matches this call. When gRPC's last user shuts down,
+  // gRPC 1.51 waits up to 10 s for one of its threads that sleeps in epoll; the
+  // process of a server ends soon anyway.
   grpc_init();
   auto credentials = Credentials::Load(options);
   if (!credentials.ok()) return credentials.status();

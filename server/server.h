@@ -29,8 +29,8 @@ class ExtraService;  // server/extra_service.h
 // A service beside the contract's on the same port, such as KServe's.
 struct ExtraServiceFactory {
   const google::protobuf::ServiceDescriptor* descriptor;
-  // shared_files outlives the service, and is null if no memory is shared.
-  // Empty: the service is switched off. Tokens may name its RPCs all the same.
+  // shared_files outlives the service; null if no memory is shared. An empty
+  // function switches the service off; tokens may still name its RPCs.
   std::function<std::unique_ptr<ExtraService>(SharedFiles* shared_files)> make;
 };
 
@@ -39,19 +39,18 @@ struct ServerOptions {
   // listener, in-process channels only.
   std::vector<std::string> listen;
 
-  // Without TLS, other addresses than loopback and unix sockets must be asked
-  // for by name.
+  // Allows plaintext on addresses other than loopback and unix sockets.
   bool allow_insecure = false;
 
-  // With certificates all TCP addresses speak TLS, loopback too. Unix sockets
-  // are always plaintext: who may open one is the file system's to say.
+  // With certificates all TCP addresses speak TLS, also loopback. Unix sockets
+  // are always plaintext: file permissions decide who may open them.
   TlsFiles tls;
 
-  // File of the bearer tokens that callers must show (server/auth/tokens.h);
-  // empty: none needed. Needs TLS, or addresses that only this machine reaches.
-  // Health and reflection need no token.
+  // File of the bearer tokens that callers must send (server/auth/tokens.h);
+  // empty: callers need none. Requires TLS, or addresses that only this machine
+  // reaches. Health and reflection need no token.
   std::string token_file;
-  // RPCs that need none either, as "ResolveRope".
+  // More RPCs that need no token, for example "ResolveRope".
   std::vector<std::string> public_methods;
 
   // Whether tools may ask for the contract (grpc.reflection).
@@ -60,49 +59,49 @@ struct ServerOptions {
   // Services beside the contract's.
   std::vector<ExtraServiceFactory> extra_services;
 
-  // Which files in shared memory calls may name; none by default.
+  // Selects the files in shared memory that calls may name; none by default.
   SharedMemoryOptions shared_memory;
 
   ConnectionLimits connections;
   Limits limits;
 
-  // Learns of every call. Outlives the server; may be null.
+  // Is notified of every call. Outlives the server; may be null.
   CallObserver* observer = nullptr;
 
-  // Gets a line for whoever reads the log, whenever the files of certificates
-  // or tokens were read again because they changed, or have expired. Called in
-  // threads of the server's, one at a time.
+  // Gets a line for the log whenever files of certificates or tokens were read
+  // again because they changed, or have expired. Called on threads of the
+  // server, one at a time.
   std::function<void(Notice, absl::string_view)> notice;
 
-  // Age at which clients are told to connect anew (GOAWAY), and so to look the
-  // name up again; calls in progress have the grace to finish. 0: never.
+  // Age at which clients get GOAWAY, so that they connect anew and resolve the
+  // name again; calls in progress have the grace to finish. 0: never.
   absl::Duration max_connection_age = absl::Minutes(30);
   absl::Duration max_connection_age_grace = absl::Minutes(10);
 
-  // How long new calls are still taken once readiness is off. Clients and load
-  // balancers that watch readiness go elsewhere in that time, before gRPC
-  // closes the listener: it ends a call that arrives in that moment with
+  // Time for which new calls are accepted once readiness is off, so that
+  // clients and load balancers that watch readiness can choose another server.
+  // When gRPC closes the listener after it, a call in that moment ends with
   // CANCELLED.
   absl::Duration lame_duck = absl::ZeroDuration();
 
-  // How long calls in progress may take to finish after that.
+  // Time that calls in progress have to finish after that.
   absl::Duration drain_timeout = absl::Seconds(30);
 };
 
-// Descriptors of the extra services, or of those that are not switched off.
+// Descriptors of all extra services, and of those that are not switched off.
 std::vector<const google::protobuf::ServiceDescriptor*> ExtraServices(
     const ServerOptions& options);
 std::vector<const google::protobuf::ServiceDescriptor*> ServedExtraServices(
     const ServerOptions& options);
 
-// INVALID_ARGUMENT if Server::Start() would refuse an option (field: the flag's
-// name, "--listen"), or a file that an option names. Binds nothing.
+// Returns INVALID_ARGUMENT if Server::Start() would refuse an option (the field
+// is its flag, for example "--listen"), or a file that it names. Binds nothing.
 absl::Status CheckOptions(const ServerOptions& options);
 
 class Server {
  public:
-  // Listens at once. Fails as CheckOptions(); UNAVAILABLE if an address cannot
-  // be bound.
+  // Listens at once. Returns the errors of CheckOptions(), and UNAVAILABLE if
+  // an address cannot be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options);
 
@@ -118,26 +117,27 @@ class Server {
   // Bytes of the budget (Limits::in_flight_bytes) that are claimed now.
   virtual std::int64_t BytesInFlight() const = 0;
 
-  // See RpcService.
+  // RpcService::ReturnUnneededMemory() says when to call it.
   virtual void ReturnUnneededMemory() = 0;
 
-  // Safe for many threads, and during Drain(). For metrics: some fields are
-  // older than others by microseconds.
+  // Safe for many threads, and during Drain(). The fields are read one after
+  // another: some are older than others by microseconds.
   virtual ServerStatus Status() const = 0;
 
-  // Takes over what may change while the server runs: of the limits
-  // in_flight_bytes, in_flight_bytes_per_token, max_waiting and
-  // default_deadline; of the connections max_connections and
-  // max_connections_per_peer; and the contents of the files of TLS and tokens,
-  // which are read again (they also are within two seconds after they have
-  // changed). Other options are ignored. INVALID_ARGUMENT for limits that are
-  // wrong; then nothing changes. A file that cannot be used is no error: it is
-  // told by `notice` and counted, and the last good one stays in force. One
-  // thread at a time.
+  // Takes over the options that may change while the server runs:
+  // - limits: in_flight_bytes, in_flight_bytes_per_token, max_waiting and
+  //   default_deadline;
+  // - connections: max_connections and max_connections_per_peer;
+  // - the contents of the files of TLS and tokens (without a Reload(), changed
+  //   files are read again within two seconds).
+  //
+  // Other options are ignored. INVALID_ARGUMENT for wrong limits; then nothing
+  // changes. A file that cannot be used is no error: `notice` gets a line, it
+  // is counted, and the last good contents stay in force. One thread at a time.
   virtual absl::Status Reload(const ServerOptions& options) = 0;
 
   // Turns readiness off; after lame_duck refuses new calls (UNAVAILABLE), waits
-  // until drain_timeout for those in progress, and cancels what is left. May be
+  // up to drain_timeout for calls in progress, and cancels the rest. May be
   // called once.
   virtual void Drain() = 0;
 };

@@ -19,27 +19,24 @@
 namespace posenc::server {
 namespace {
 
-// Bytes of encodings that are kept: some 70 models of 64 pairs, or a few of the
+// Bytes of encodings to keep: about 70 models of 64 pairs, or a few of the
 // widest.
 constexpr std::size_t kCacheBytes = 16 << 20;
 
-// Threads that compute leave a busy processor to those that take and refuse
-// calls: what these cannot refuse waits in the sockets, in front of what could
-// be answered. At ten steps compute threads weigh a tenth. On one processor
-// with tables of 256 KiB and deadlines of 50 ms, 60,000 calls a second, 3, 10
-// and 19 steps gave 4,000, 6,600 and 5,700 good calls a second in one run, with
-// refusals within 50, 6 and 5 ms.
+// Compute threads have a lower priority than the threads that accept and refuse
+// calls. Otherwise calls that must be refused wait in the sockets in front of
+// calls that could be answered. Ten steps of nice gave more good calls than 3
+// or 19 (docs/adr/0007).
 constexpr int kComputeNiceness = 10;
 
-// The heap keeps so much for small things.
+// Free memory that the heap keeps for small allocations.
 constexpr std::size_t kLittleFreed = 4 << 20;
 
 std::size_t Excess(std::size_t whole, std::size_t part) {
   return whole > part ? whole - part : 0;
 }
 
-// The header of that name; none if there are several, which differ or are one
-// too many.
+// Returns the header of that name; "" if there is not exactly one.
 absl::string_view Authorization(const CallHeaders& headers) {
   const auto [first, last] = headers.metadata().equal_range("authorization");
   if (std::distance(first, last) != 1) return "";
@@ -70,7 +67,7 @@ double Seconds() {
       .count();
 }
 
-// A newer client may ask for what this version has not.
+// Names the version, because newer clients may call newer methods.
 absl::Status NoSuchMethod(absl::string_view path) {
   return absl::UnimplementedError(
       absl::StrCat("no such method: ", path, "; this is posencd ", kVersion));
@@ -131,9 +128,9 @@ void RpcService::ReturnUnneededMemory() {
   looks_ = 0;
   const auto needed = static_cast<std::size_t>(admission_->TakePeak());
   buffers_.KeepAtMost(needed);
-  // What is in pieces between blocks in use cannot be returned, and is not
-  // tried again until fewer are in use. Memory that calls free after the
-  // return counts as such pieces, too.
+  // Memory in pieces between used blocks cannot be returned. A new attempt
+  // waits until fewer bytes are in use. Memory that calls free after the return
+  // counts as such pieces, too.
   const std::size_t used = UsedMemory();
   if (used + kLittleFreed < used_at_return_) idle_ = 0;
   if (IdleMemory() <= needed + idle_ + kLittleFreed) return;
@@ -142,7 +139,7 @@ void RpcService::ReturnUnneededMemory() {
   idle_ = IdleMemory();
 }
 
-// Clients in this process, who have no connection, may have any number.
+// Clients in this process have no connection, and may have any number of calls.
 absl::Status RpcService::EnterConnection(const CallHeaders& headers,
                                          OpenCalls::Place* place) {
   const absl::string_view peer = headers.peer();
@@ -162,7 +159,7 @@ absl::Status RpcService::Identify(const CallHeaders& headers,
       tokens_->Check(spec->name, Authorization(headers));
   if (!caller.ok()) return caller.status();
   spec->caller = std::move(caller->name);
-  // Behind an edge all callers come over the same connections.
+  // Behind an edge, callers share connections, so the token is the peer.
   if (!spec->caller.empty()) {
     spec->peer = absl::HashOf(spec->caller);
     spec->caller_bytes = caller->in_flight_bytes > 0 ? caller->in_flight_bytes
@@ -176,7 +173,7 @@ CallSharing RpcService::SharingOf(const CallHeaders& headers) const {
   if (shared_files_ == nullptr) return sharing;
   sharing.files = shared_files_;
   sharing.allowed = shared_files_->Allows(headers.peer());
-  // gRPC's clients count the tries of their retry policy here.
+  // gRPC's clients count the attempts of their retry policy here.
   sharing.repeated = headers.Find("grpc-previous-rpc-attempts").has_value();
   return sharing;
 }
@@ -186,7 +183,7 @@ absl::Status RpcService::Accept(const CallHeaders& headers, CallSpec* spec,
                                 std::unique_ptr<CallHandler>* handler) {
   absl::Status status = EnterConnection(headers, place);
   if (!status.ok()) return status;
-  // gRPC 1.51 tells peers this limit and does not always keep to it.
+  // gRPC 1.51 announces this limit to peers and does not always enforce it.
   status = CheckMetadata(headers, max_metadata_bytes_);
   if (!status.ok()) return status;
   const auto found = by_path_.find(headers.method());

@@ -1,9 +1,9 @@
-// The RPCs as gRPC sees them: which there are, who may call them, and what
-// their calls share. Each call is served by the coroutine in rpc/call.cc.
+// The RPCs as gRPC sees them: their names, callers, and shared resources. The
+// coroutine in rpc/call.cc serves each call.
 //
-// It gets its calls as gRPC's generic service, which shows a call's headers
+// The calls come through gRPC's generic service. It shows a call's headers
 // before its payload is read (so that the call can claim memory, or be refused)
-// and gives the payload as it came (so that tensors need no copy). See
+// and gives the payload as raw slices (so that tensors need no copy). See
 // docs/adr/0001.
 
 #pragma once
@@ -41,29 +41,29 @@ namespace posenc::server {
 class RpcService final : public CallService {
  public:
   // limits, connections: with defaults filled in.
-  // observer, and tokens that callers must show: outlive this; either may be
-  // null.
-  // shared_files: that calls may name; outlives this, may be null.
+  // observer: outlives this; may be null.
+  // tokens: required of callers; outlives this; null: none are required.
+  // shared_files: files that calls may name; outlives this; may be null.
   // more: methods beside the contract's.
   RpcService(const Limits& limits, const ConnectionLimits& connections,
              CallObserver* observer, const TokenFile* tokens,
              SharedFiles* shared_files, std::vector<Method> more);
 
   // `end` ends the connection of a peer that has far more calls open than it
-  // may. Before the first call.
+  // may. Must be called before the first call arrives.
   void EndConnectionsBy(std::function<void(absl::string_view peer)> end) {
     end_connection_ = std::move(end);
   }
 
-  // Takes over what may change while calls are in progress: the budget, the
-  // numbers that may wait, and the default deadline.
+  // Takes over the limits that may change while calls are in progress: the
+  // budget, the numbers of waiting calls, and the default deadline.
   void SetLimits(const Limits& limits);
 
-  // From now on calls get UNAVAILABLE, kDraining.
+  // From now on new calls get UNAVAILABLE, kDraining.
   void StartDraining() { draining_.store(true); }
 
-  // Waits until every call's response has been written. False if some have not
-  // after `timeout`.
+  // Waits until every call's response has been written. Returns false if this
+  // takes longer than `timeout`.
   bool AwaitNoCalls(absl::Duration timeout) {
     return calls_.AwaitNone(timeout);
   }
@@ -74,16 +74,15 @@ class RpcService final : public CallService {
   const ResponseBuffers& buffers() const { return buffers_; }
   std::int64_t calls() const { return calls_.count(); }
 
-  // Fills in what it knows of.
+  // Fills in the fields that this service knows.
   void Tell(ServerStatus* status) const;
 
-  // Looks how much memory calls claim, and returns to the kernel what they have
-  // not needed for ten looks. To be called every second or so, by one thread:
-  // if it returned memory sooner, bursts of calls would pay for its page faults
-  // again and again.
+  // Call it about once a second, on one thread. Every tenth time it returns to
+  // the kernel the memory that RPCs have not needed since the last time: if it
+  // came sooner, bursts of RPCs would pay for page faults again and again.
   void ReturnUnneededMemory();
 
-  // For calls.
+  // These functions implement CallService.
   grpc::AsyncGenericService* generic() override { return &generic_; }
   const CallResources& resources() const override { return resources_; }
   absl::Status Accept(const CallHeaders& headers, CallSpec* spec,
@@ -91,17 +90,17 @@ class RpcService final : public CallService {
                       std::unique_ptr<CallHandler>* handler) override;
 
  private:
-  // Of the connection's calls that are open.
+  // Takes a place among the open calls of the connection.
   absl::Status EnterConnection(const CallHeaders& headers,
                                OpenCalls::Place* place);
-  // Who calls, and what that allows.
+  // Finds the caller by its token, and the caller's limits.
   absl::Status Identify(const CallHeaders& headers, CallSpec* spec) const;
   CallSharing SharingOf(const CallHeaders& headers) const;
-  // Resident memory that nothing is in.
+  // Resident memory that holds nothing.
   std::size_t IdleMemory() const;
 
   grpc::AsyncGenericService generic_;
-  const std::vector<Method> methods_;  // a method's number is its place here
+  const std::vector<Method> methods_;  // a method's number is its index here
   absl::flat_hash_map<std::string, int> by_path_;
   const Limits limits_;
   const std::int64_t max_metadata_bytes_;
@@ -116,16 +115,16 @@ class RpcService final : public CallService {
   const std::shared_ptr<Admission> admission_;
   ResponseBuffers buffers_;
   HeldMemory held_;
-  // Of ReturnUnneededMemory().
+  // State of ReturnUnneededMemory().
   int looks_ = 0;
-  std::size_t idle_ = 0;            // what was left after the last return
-  std::size_t used_at_return_ = 0;  // just before that
+  std::size_t idle_ = 0;            // idle bytes after the last return
+  std::size_t used_at_return_ = 0;  // used bytes just before that
   CallerBudgets callers_;
   std::atomic<std::int64_t> bytes_per_token_;
   std::atomic<std::int64_t> default_deadline_ns_;
   Places places_;
-  const std::size_t other_at_start_;  // resident, but not of the heap
-  // Destroyed first, which ends its threads: their work uses the others.
+  const std::size_t other_at_start_;  // resident bytes outside the heap
+  // Destroyed first, which ends its threads: their work uses the other members.
   core::ComputePool pool_;
   const CallResources resources_;
 };

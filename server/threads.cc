@@ -11,9 +11,8 @@
 namespace posenc::server {
 namespace {
 
-// What is there beside the threads that compute and those that take calls: 11
-// were counted on two processors, of them five the RPC library's, and two more
-// with the admin port.
+// Threads beside those that compute and those of the loops. On two processors
+// 11 were counted (five of them gRPC's), and two more with the admin port.
 constexpr int kOthers = 16;
 
 }  // namespace
@@ -27,7 +26,7 @@ absl::Status CheckThreads(int count) {
   std::mutex mutex;
   std::vector<std::thread> threads;
   {
-    // Whoever has started waits for the others.
+    // Threads that have started wait until all have.
     const std::lock_guard<std::mutex> lock(mutex);
     threads.reserve(static_cast<std::size_t>(count));
     try {

@@ -1,4 +1,4 @@
-// Whether the process may have the threads that a server starts.
+// Checks whether the process may start the threads that a server needs.
 
 #pragma once
 
@@ -6,13 +6,13 @@
 
 namespace posenc::server {
 
-// How many threads a server has that computes with so many, the RPC library's
-// own included.
+// Returns the number of threads of a server with so many compute threads,
+// including those of gRPC.
 int ThreadsOf(int compute_threads);
 
-// Starts so many threads, all there at once, and ends them. RESOURCE_EXHAUSTED
-// if they are not to be had: the RPC library would end the process without a
-// word that helps.
+// Starts so many threads, all at the same time, and ends them.
+// RESOURCE_EXHAUSTED if not all can be started: gRPC would end the process
+// without a helpful message.
 absl::Status CheckThreads(int count);
 
 }  // namespace posenc::server

@@ -1,4 +1,4 @@
-// The version that GetServerInfo, `posencd --version` and errors name.
+// The version in GetServerInfo, `posencd --version` and errors.
 
 #pragma once
 

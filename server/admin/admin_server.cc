@@ -17,9 +17,9 @@
 namespace posenc::server {
 namespace {
 
-// The most bytes that a request's line and headers may have together.
+// Limit for the bytes of a request's line and headers together.
 constexpr std::size_t kConnectionBytes = 16 << 10;
-// More than kMaxConnections: those that are being ended count, too.
+// More than kMaxConnections, because ending connections count, too.
 constexpr unsigned kMostSockets = 256;
 
 MHD_Result AddHost(void* request, MHD_ValueKind /*kind*/, const char* name,
@@ -31,7 +31,7 @@ MHD_Result AddHost(void* request, MHD_ValueKind /*kind*/, const char* name,
   return MHD_YES;
 }
 
-// Paths are compared as they came.
+// libmicrohttpd must not unescape paths: they are compared as they came.
 std::size_t KeepEscapes(void* /*unused*/, MHD_Connection* /*connection*/,
                         char* text) {
   return std::strlen(text);
@@ -39,9 +39,9 @@ std::size_t KeepEscapes(void* /*unused*/, MHD_Connection* /*connection*/,
 
 }  // namespace
 
-// What libmicrohttpd calls. Nothing is thrown through it.
+// libmicrohttpd calls these functions. They must not throw through it.
 struct AdminServer::Callbacks {
-  // A request is answered once its head is there, whatever body follows.
+  // Answers a request once its head has come, without waiting for a body.
   static MHD_Result Access(void* server, MHD_Connection* connection,
                            const char* url, const char* method,
                            const char* version, const char* /*data*/,
@@ -54,7 +54,7 @@ struct AdminServer::Callbacks {
       return self->Respond(connection, self->http_.Answer(request)) ? MHD_YES
                                                                     : MHD_NO;
     } catch (...) {
-      return MHD_NO;  // no memory: this peer goes
+      return MHD_NO;  // out of memory: closes this connection
     }
   }
 
@@ -75,14 +75,14 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(
   if (!address.ok()) return address.status();
   std::vector<std::string> names = options.hosts;
   names.push_back(address->host);
-  // Its constructor is private.
+  // std::make_unique cannot call the private constructor.
   std::unique_ptr<AdminServer> server(
       new AdminServer(std::move(pages), std::move(names), options.timeout));
   const absl::Status bound =
       Bind(*address, &server->sockets_, &server->address_);
   if (!bound.ok()) return bound;
   for (const ListeningSocket& socket : server->sockets_) {
-    // libmicrohttpd closes the descriptor that it is given.
+    // libmicrohttpd closes the descriptor that it gets, so it gets a copy.
     const int fd = fcntl(socket.fd(), F_DUPFD_CLOEXEC, 0);
     MHD_Daemon* const daemon = MHD_start_daemon(
         MHD_USE_AUTO_INTERNAL_THREAD, 0, nullptr, nullptr, &Callbacks::Access,
@@ -119,7 +119,7 @@ void AdminServer::Opened(MHD_Connection* connection, int fd) {
           return a.second.since < b.second.since;
         });
     shutdown(oldest->second.fd, SHUT_RDWR);
-    // The next newcomer ends another.
+    // The next new connection ends another one.
     oldest->second.since = absl::InfiniteFuture();
   }
   peers_[connection] = {fd, absl::Now()};
@@ -150,8 +150,8 @@ bool AdminServer::Respond(MHD_Connection* connection,
                             made.get()) == MHD_YES;
 }
 
-// libmicrohttpd's own limit is of silence, in seconds: a peer that sends a byte
-// now and then would stay.
+// libmicrohttpd's own timeout counts seconds of silence: a peer that sends a
+// byte now and then would stay.
 void AdminServer::Watch() {
   pthread_setname_np(pthread_self(), "admin-watch");
   std::unique_lock<std::mutex> lock(mutex_);

@@ -1,14 +1,14 @@
 // The admin port: metrics, health, configuration and channelz over HTTP.
 //
-// One thread of libmicrohttpd's for each socket, which shares nothing with
-// gRPC's: it answers while calls keep those busy, and waits for no peer. A
-// connection has one request and one response, and `timeout` for each; if there
-// are too many, a new one ends the oldest. A peer that stalls therefore keeps
-// no other from being answered.
+// libmicrohttpd has one thread for each socket, which shares nothing with
+// gRPC's threads: it answers while calls keep those busy, and waits for no
+// peer. A connection has one request and one response, with `timeout` for each;
+// if there are too many connections, a new one ends the oldest. So a peer that
+// stalls delays no other.
 //
-// The pages show the connections and the configuration, and change nothing.
-// Everybody who reaches the address may read all of it: bind loopback, or an
-// address that only the scraper reaches.
+// The pages show the connections and the configuration, and change nothing. All
+// who reach the address may read all pages: bind loopback, or an address that
+// only the scraper reaches.
 
 #pragma once
 
@@ -32,13 +32,13 @@ struct MHD_Connection;
 namespace posenc::server {
 
 struct AdminOptions {
-  // As --listen: "host:port" (port 0: any free one), "[::1]:port",
-  // "unix:/path".
+  // The same forms as --listen: "host:port" (port 0: any free one),
+  // "[::1]:port", "unix:/path".
   std::string address;
-  // Names by which the server may be asked, beside that of `address`, localhost
-  // and IP addresses; without port.
+  // Host names, without port, that requests may use beside the host of
+  // `address`, localhost and IP addresses.
   std::vector<std::string> hosts;
-  // For a peer to send its request, and again to read the response.
+  // Time for a peer to send its request, and again to read the response.
   absl::Duration timeout = absl::Seconds(5);
 };
 
@@ -46,18 +46,18 @@ class AdminServer final {
  public:
   static constexpr std::size_t kMaxConnections = 64;
 
-  // Listens at once. INVALID_ARGUMENT for an address that is none, UNAVAILABLE
-  // if it cannot be bound (both name --admin). `pages` are called until the
-  // server is destroyed.
+  // Listens at once. INVALID_ARGUMENT for an address that cannot be parsed,
+  // UNAVAILABLE if it cannot be bound (both name --admin). `pages` are called
+  // until the server is destroyed.
   static absl::StatusOr<std::unique_ptr<AdminServer>> Start(
       const AdminOptions& options, AdminPages pages);
 
-  // Ends its connections.
+  // Ends all connections.
   ~AdminServer();
   AdminServer(const AdminServer&) = delete;
   AdminServer& operator=(const AdminServer&) = delete;
 
-  // As bound: "127.0.0.1:40123", "unix:/run/admin.sock".
+  // The address as bound: "127.0.0.1:40123", "unix:/run/admin.sock".
   const std::string& address() const { return address_; }
 
  private:
@@ -65,26 +65,26 @@ class AdminServer final {
 
   struct Peer {
     int fd = -1;
-    absl::Time since;  // of its request, or of the response
+    absl::Time since;  // when the request or the response began
   };
 
   AdminServer(AdminPages pages, std::vector<std::string> names,
               absl::Duration timeout)
       : http_(std::move(pages), std::move(names)), timeout_(timeout) {}
 
-  // On libmicrohttpd's threads.
+  // These run on libmicrohttpd's threads.
   void Opened(MHD_Connection* connection, int fd);
   void Closed(MHD_Connection* connection);
   bool Respond(MHD_Connection* connection, const AdminResponse& response);
 
-  // Ends peers that take too long, on thread_.
+  // Ends connections that take too long; runs on thread_.
   void Watch();
 
   const AdminHttp http_;
   const absl::Duration timeout_;
   std::string address_;
   std::vector<ListeningSocket> sockets_;
-  std::vector<MHD_Daemon*> daemons_;  // one for each of them
+  std::vector<MHD_Daemon*> daemons_;  // one for each socket
   std::mutex mutex_;
   std::condition_variable stopped_;
   bool stop_ = false;                      // guarded by mutex_

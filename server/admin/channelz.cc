@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::intptr_t kMaxSockets = 100;
 
-// Takes what gRPC has allocated.
+// Copies a text that gRPC has allocated, and frees it.
 absl::StatusOr<std::string> Take(char* json) {
   if (json == nullptr) return absl::NotFoundError("no such entity");
   std::string text = json;

@@ -1,4 +1,4 @@
-// gRPC's channelz: servers and sockets of this process, as JSON.
+// gRPC's channelz, as JSON: the servers and sockets of this process.
 
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace posenc::server {
 
-// The page of a path, which is one of
+// Returns the page of a path, which is one of
 //   /channelz/servers              or /channelz alone
 //   /channelz/server/ID            /channelz/server/ID/sockets
 //   /channelz/socket/ID
-// in the form of grpc.channelz.v1 as JSON; lists hold gRPC's 100 at most.
-// NOT_FOUND for another path, and for an ID that there is not. gRPC must have
+// in the form of grpc.channelz.v1 as JSON; lists have at most gRPC's 100
+// entries. NOT_FOUND for another path and for an unknown ID. gRPC must have
 // been initialised.
 absl::StatusOr<std::string> ChannelzPage(absl::string_view path);
 

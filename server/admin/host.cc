@@ -11,13 +11,13 @@ namespace posenc::server {
 namespace {
 
 bool IsAddress(int family, absl::string_view text) {
-  // inet_pton would stop at a NUL and take what is before it.
+  // inet_pton would stop at a NUL and accept the text before it.
   if (absl::StrContains(text, '\0')) return false;
-  in6_addr address;  // the larger of both
+  in6_addr address;  // the larger of the two types
   return inet_pton(family, std::string(text).c_str(), &address) == 1;
 }
 
-// "" or ":9090".
+// Returns true for "" and for a port such as ":9090".
 bool IsPort(absl::string_view text) {
   if (text.empty()) return true;
   if (text.size() < 2 || text.size() > 6 || text.front() != ':') return false;

@@ -1,10 +1,10 @@
-// Whom an HTTP request means to ask.
+// Checks which host an HTTP request names.
 //
-// A web page may make its visitor's browser ask a server that only the visitor
-// can reach: it gives a name of its own the address of that server (DNS
-// rebinding). The browser then sends that name as Host, which is how to tell.
-// An address as Host cannot come about in this way: there is no name to rebind.
-// Prometheus and kubelet ask by address.
+// A web page may give its own name the address of a server that only its
+// visitor can reach (DNS rebinding), and make the visitor's browser send
+// requests there. The browser then sends the page's name as Host, so the server
+// can refuse it. An IP address as Host is safe: there is no name to rebind.
+// Prometheus and kubelet use addresses.
 
 #pragma once
 
@@ -15,8 +15,8 @@
 
 namespace posenc::server {
 
-// Whether the value of a Host header is an IP address, localhost or one of
-// `names` (compared without case), each with or without a port.
+// Returns whether the value of a Host header is an IP address, localhost or one
+// of `names` (compared without case), each with or without a port.
 bool HostAllowed(absl::string_view host, const std::vector<std::string>& names);
 
 }  // namespace posenc::server

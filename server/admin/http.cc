@@ -25,7 +25,7 @@ AdminResponse Text(int status, const char* text) {
   return Content(status, text, kPlain);
 }
 
-// What a request is refused with; nothing if it is not.
+// Returns the refusal of a request; nothing if the request is allowed.
 std::optional<AdminResponse> Refusal(const AdminRequest& request,
                                      const std::vector<std::string>& names) {
   const std::vector<std::string>& hosts = request.hosts;
@@ -50,7 +50,7 @@ AdminResponse AdminHttp::Answer(const AdminRequest& request) const {
     std::optional<AdminResponse> refusal = Refusal(request, names_);
     return refusal.has_value() ? *std::move(refusal) : Page(request);
   } catch (...) {
-    // A peer is not told what was thrown: it may hold a secret.
+    // The peer does not see the exception's text: it may hold a secret.
     return Text(500, "the page could not be made\n");
   }
 }

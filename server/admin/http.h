@@ -1,4 +1,4 @@
-// What the admin server answers to a request, without sockets.
+// Answers the admin server's requests, without sockets.
 
 #pragma once
 
@@ -9,19 +9,20 @@
 
 namespace posenc::server {
 
-// What the admin server shows. Called on the admin server's threads, several at
-// once if it has several; must return within milliseconds, because no other
-// request is answered meanwhile. What they throw becomes 500.
+// Functions that make the admin server's pages. They run on its threads,
+// several at once if it has several. They must return within milliseconds,
+// because no other request is answered meanwhile. An exception becomes status
+// 500.
 struct AdminPages {
   std::function<std::string()> metrics;  // /metrics
   std::function<std::string()> config;   // /config; without secrets
   std::function<bool()> ready;           // /readyz: 200 or 503
 };
 
-// What counts of a request's head.
+// The parts of a request's head that the answer depends on.
 struct AdminRequest {
   std::string method, path, version;  // "GET", "/metrics", "HTTP/1.1"
-  std::vector<std::string> hosts;     // values of its headers Host
+  std::vector<std::string> hosts;     // values of its Host headers
 };
 
 struct AdminResponse {
@@ -32,12 +33,12 @@ struct AdminResponse {
 
 class AdminHttp {
  public:
-  // `names`: hosts that requests may ask for beside IP addresses and
-  // localhost (see host.h).
+  // `names`: hosts that requests may name beside IP addresses and localhost
+  // (host.h).
   AdminHttp(AdminPages pages, std::vector<std::string> names)
       : pages_(std::move(pages)), names_(std::move(names)) {}
 
-  // The answer to a request, whose body is not looked at. Never throws.
+  // Returns the answer to a request; ignores its body. Never throws.
   AdminResponse Answer(const AdminRequest& request) const;
 
  private:

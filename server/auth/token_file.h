@@ -1,4 +1,4 @@
-// The tokens of a running server, replaced while it runs.
+// The tokens of a running server, which replaces them while it runs.
 
 #pragma once
 
@@ -18,20 +18,20 @@ namespace posenc::server {
 // Safe for any number of threads.
 class TokenFile {
  public:
-  // INVALID_ARGUMENT, field "--token-file" or "--public-methods", for a file
-  // that cannot be read or parsed, or an RPC that there is not. more: as in
-  // IsRpc().
+  // Loads the file. INVALID_ARGUMENT, field "--token-file" or
+  // "--public-methods", if it cannot be read or parsed, or an RPC is unknown.
+  // more: as in IsRpc().
   static absl::StatusOr<std::unique_ptr<TokenFile>> Load(
       const std::string& path, const std::vector<std::string>& public_methods,
       ServiceDescriptors more);
 
-  // Reads the file again. Fails as Load() does; then the tokens that were read
-  // last stay in force.
+  // Reads the file again. Returns the same errors as Load(); then the last good
+  // tokens stay in force.
   absl::Status Reload();
 
   absl::Time last_expiry() const { return tokens()->last_expiry(); }
 
-  // See Tokens. A public method's caller has no name and needs no token.
+  // See Tokens. A public method needs no token, and its caller has no name.
   absl::StatusOr<Caller> Check(absl::string_view method,
                                absl::string_view authorization) const;
 

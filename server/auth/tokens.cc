@@ -20,7 +20,7 @@ namespace posenc::server {
 namespace {
 
 constexpr char kHashed[] = "sha256:";
-// Names stand in logs and metrics.
+// Names appear in logs and metrics, so they are short.
 constexpr std::size_t kLongestName = 64;
 constexpr std::size_t kLongestToken = 4096;
 
@@ -41,7 +41,7 @@ bool IsName(absl::string_view text) {
          });
 }
 
-// RFC 6750, section 2.1: b64token.
+// The form is b64token of RFC 6750, section 2.1.
 bool IsToken(absl::string_view text) {
   return !text.empty() && text.size() <= kLongestToken &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) {
@@ -130,8 +130,8 @@ absl::StatusOr<Tokens::Token> Tokens::ParseLine(
       }
       token.hash[i] = static_cast<char>(byte);
     }
-    // As sha256sum says of a variable that was never set. Whoever shows nothing
-    // would show this token.
+    // sha256sum prints this hash for empty input, such as an unset variable.
+    // Accepting it would accept an empty token.
     if (token.hash == HashOf("")) {
       return Wrong("sha256: is that of nothing; hash the token");
     }
@@ -159,7 +159,7 @@ absl::StatusOr<Tokens::Token> Tokens::ParseLine(
         return Wrong("in-flight-bytes: must be a size as in 64MiB");
       }
     } else {
-      // It may be part of a token that was broken in two: not shown.
+      // The word may be part of a broken token, so the error omits it.
       return Wrong(absl::StrCat("word ", i + 1,
                                 " is none of methods=, expires=, "
                                 "in-flight-bytes="));
@@ -192,7 +192,7 @@ absl::Time Tokens::last_expiry() const {
   return last;
 }
 
-// Compares with all of them, whichever it is.
+// Compares with every token, so that the time does not show which matched.
 const Tokens::Token* Tokens::Find(const Hash& hash) const {
   const Token* found = nullptr;
   for (const Token& token : tokens_) {
@@ -211,7 +211,7 @@ absl::StatusOr<Caller> Tokens::Check(absl::string_view method,
                            "this server wants a token; send one header "
                            "authorization: Bearer TOKEN");
   }
-  // RFC 9110, section 11.1: the scheme's case does not matter.
+  // The case of the scheme does not matter (RFC 9110, section 11.1).
   constexpr absl::string_view kScheme = "Bearer ";
   const bool bearer = absl::StartsWithIgnoreCase(authorization, kScheme);
   const absl::string_view secret =

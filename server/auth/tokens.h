@@ -1,7 +1,7 @@
-// Bearer tokens: who may call which RPCs.
+// Bearer tokens: which callers may call which RPCs.
 //
-// A file has a token a line; blank lines and those that begin with '#' count
-// for nothing:
+// A file has one token a line; blank lines and lines that begin with '#' are
+// ignored:
 //
 //   NAME TOKEN [methods=RPC,RPC...] [expires=RFC3339] [in-flight-bytes=SIZE]
 //
@@ -10,7 +10,7 @@
 //   notebook fJ0...=                         in-flight-bytes=64MiB
 //
 // A name may have several tokens, so that a new one can be rolled out before
-// the old one ends. TOKEN stands in the clear or as the SHA-256 of it, in hex.
+// the old one ends. TOKEN is the token itself or its SHA-256 in hexadecimal.
 
 #pragma once
 
@@ -27,38 +27,38 @@
 
 namespace posenc::server {
 
-// Of services beside the contract's.
+// Descriptors of services beside the contract's.
 using ServiceDescriptors =
     std::vector<const google::protobuf::ServiceDescriptor*>;
 
-// Who calls.
+// The caller that a token identifies.
 struct Caller {
   std::string name;
-  // Bytes of the budget that calls of this name may hold together, 0 if the
-  // file does not say.
+  // Bytes of the budget that calls of this name may hold together; 0 if the
+  // file sets no limit.
   std::int64_t in_flight_bytes = 0;
 };
 
-// Immutable, so safe for any number of threads. Keeps no token, only hashes.
+// Immutable, so safe for any number of threads. Stores only hashes of tokens.
 class Tokens {
  public:
-  // INVALID_ARGUMENT names the line, never the token: for a line that has not
-  // the form above, an RPC that there is not, a token that stands there twice,
-  // limits of one name that differ, or no token at all. more: as in IsRpc().
+  // Parses a file's text. INVALID_ARGUMENT names the line, never the token: for
+  // another form, an unknown RPC, a repeated token, different limits for one
+  // name, or a file without tokens. more: as in IsRpc().
   static absl::StatusOr<Tokens> Parse(absl::string_view text,
                                       const ServiceDescriptors& more = {});
 
-  // The caller whose token an `authorization` header ("Bearer TOKEN") shows.
-  // UNAUTHENTICATED if it is missing (empty), unknown or has expired,
-  // PERMISSION_DENIED if the token is not for `method`. How long it takes does
-  // not depend on how much of a token is right, nor on which one it is.
+  // Returns the caller of the token in an `authorization` header ("Bearer
+  // TOKEN"). UNAUTHENTICATED if it is missing (empty), unknown or expired;
+  // PERMISSION_DENIED if it is not for `method`. The time of a check shows
+  // neither how much of a token is right nor which token it is.
   absl::StatusOr<Caller> Check(absl::string_view method,
                                absl::string_view authorization,
                                absl::Time now) const;
 
   std::size_t size() const { return tokens_.size(); }
 
-  // From then on no token holds.
+  // Returns the time after which no token is valid.
   absl::Time last_expiry() const;
 
  private:
@@ -79,8 +79,8 @@ class Tokens {
   std::vector<Token> tokens_;
 };
 
-// Whether the contract, or one of `more`, has an RPC of this name:
-// "ApplyRope".
+// Returns whether the contract, or one of `more`, has an RPC of this name, for
+// example "ApplyRope".
 bool IsRpc(absl::string_view name, const ServiceDescriptors& more);
 
 }  // namespace posenc::server

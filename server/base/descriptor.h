@@ -28,7 +28,7 @@ class Descriptor {
     if (fd_ >= 0) close(fd_);
     fd_ = -1;
   }
-  // The descriptor is now the caller's to close.
+  // Gives the descriptor to the caller, who closes it.
   int Release() { return std::exchange(fd_, -1); }
 
  private:

@@ -1,4 +1,4 @@
-// Files of the configuration, certificates and tokens: read whole, and watched.
+// Reads and watches whole files: configuration, certificates and tokens.
 
 #pragma once
 
@@ -17,29 +17,29 @@
 
 namespace posenc::server {
 
-// INVALID_ARGUMENT, field `flag`, if the file cannot be read, is empty unless
-// it may be, is a pipe in which there is nothing, or has more than 1 MiB.
+// Returns the file's bytes. INVALID_ARGUMENT, field `flag`, if it cannot be
+// read, is empty (unless it may be), is an empty pipe, or has more than 1 MiB.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
                                           const std::string& path,
                                           bool may_be_empty = false);
 
-// Calls back, in a thread of its own, after any of the files has changed: in
-// content, or by another file in its place, as Kubernetes updates secrets. It
-// waits until they have not changed from one look to the next, because whoever
-// writes several files writes one after the other.
+// Calls back, on its own thread, after any of the files has changed: in
+// content, or because another file took its place, as Kubernetes updates
+// secrets. The call comes when two checks in a row find the same files, because
+// several files are written one after another.
 class FileWatch {
  public:
-  // To be made before the files are read for the first time: changes from here
-  // on count.
+  // Create the watch before the files are read for the first time: it notices
+  // changes from here on.
   explicit FileWatch(std::vector<std::string> paths);
   ~FileWatch();
 
-  // Begins to look, every `interval`, and calls `on_look` each time. Once.
+  // Checks the files every `interval`, then calls `on_look`. Call it once.
   void Start(absl::Duration interval, std::function<void()> on_change,
              std::function<void()> on_look);
 
  private:
-  // What changes when a file does. All 0 if there is none.
+  // Values that change when a file does. All are 0 if there is no file.
   using Stamp = std::tuple<dev_t, ino_t, off_t, std::int64_t>;
 
   std::vector<Stamp> Stamps() const;

@@ -1,4 +1,4 @@
-// Time for waits and durations, which nobody sets.
+// Steady time for waits and durations: setting the clock does not change it.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace posenc::server {
 
-// Counts from a start of its own, and never back.
+// Counts from an arbitrary start, and never goes back.
 inline absl::Time SteadyNow() {
   return absl::UnixEpoch() +
          absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());

@@ -11,7 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For so long small responses pass a larger one.
+// While a larger response has waited for less than this, small ones pass it.
 constexpr auto kPatience = std::chrono::seconds(2);
 
 }  // namespace
@@ -29,21 +29,21 @@ std::int64_t Admission::Bounded(std::int64_t bytes) const {
   return std::min(bytes, budget());
 }
 
-// A call that is alone may have more than the budget, because no other call
-// could release anything.
+// A call that is alone may exceed the budget, because no other call could
+// release anything.
 bool Admission::Fits(std::int64_t bytes) const {
   return claimed_ == 0 || claimed_ + bytes <= budget_;
 }
 
-// A small call need not stand behind large ones that wait for room, or for a
-// peer that stalls. Claims beyond the budget are those of such calls.
+// A small call does not wait behind large ones that wait for memory or for a
+// peer that stalls. Only such calls may claim beyond the budget.
 bool Admission::PassesAsSmall(std::int64_t bytes) const {
   return IsSmall(bytes) && claimed_ + bytes <= budget_ + budget_ / kSmallsPart;
 }
 
-// A small response may pass as well, so that large ones that nobody reads hold
-// up nobody else. It must not pass for ever: who needs the whole budget would
-// wait as long as there are small calls.
+// A small response may also pass, so that large responses that are not read
+// delay no others. It must not pass for ever: a call that needs the whole
+// budget would wait as long as there are small calls.
 bool Admission::ResponsePassesAsSmall(std::int64_t bytes) const {
   return PassesAsSmall(bytes) &&
          (inside_.empty() ||
@@ -82,8 +82,8 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
     ticket->bytes_ = bytes;
     ticket->held_ = held;
     waiting_held_ += held;
-    // Who holds next to nothing has nothing to give back, and large responses
-    // to small requests must not go before those who wait outside.
+    // A call that holds next to nothing has nothing to give back, and large
+    // responses to small requests must not overtake the calls outside.
     Wait(IsSmall(held) ? &outside_ : &inside_, ticket, waiter);
     return Entry::kWaiting;
   }
@@ -169,8 +169,8 @@ void Admission::Release(std::int64_t bytes) {
       }
       if (!queue->empty()) break;
     }
-    // Everybody who holds a claim waits for more: a deadlock. The newest is
-    // refused; it releases its claim, which calls this function again.
+    // All calls that hold a claim wait for more: a deadlock. The newest is
+    // refused; when it releases its claim, it calls this function again.
     if (Ticket* const newest = NewestHolder();
         newest != nullptr && claimed_ == waiting_held_) {
       refused = newest->waiter_;

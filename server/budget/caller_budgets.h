@@ -1,5 +1,5 @@
-// What the callers with one token claim of the budget, each token up to a limit
-// of its own, so that one tenant cannot hold the memory of all.
+// Limits the bytes of the budget that all callers with one token claim
+// together, so that one tenant cannot hold all memory.
 
 #pragma once
 
@@ -14,20 +14,20 @@ namespace posenc::server {
 // Safe for many threads.
 class CallerBudgets {
  public:
-  // What one call claims of its caller's limit. Gives it back when it goes.
+  // One call's claim within its caller's limit. The destructor gives it back.
   class Share {
    public:
-    // limit: bytes; 0: none, and nothing is counted.
+    // limit: bytes; 0: no limit, and nothing is counted.
     Share(CallerBudgets* budgets, std::string caller, std::int64_t limit)
         : budgets_(budgets), caller_(std::move(caller)), limit_(limit) {}
     ~Share() { Add(-held_); }
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // False, and nothing claimed, if the caller's calls together would exceed
-    // the limit. The only call of a caller may.
+    // Returns false, and claims nothing, if the caller's calls together would
+    // exceed the limit. A caller's only call may exceed it.
     bool Claim(std::int64_t bytes);
-    // Claims what is in memory already, or gives back (negative).
+    // Claims bytes that are in memory already, or gives back (negative).
     void Add(std::int64_t bytes);
 
     std::int64_t limit() const { return limit_; }

@@ -15,11 +15,11 @@ class CallsInProgress {
  public:
   void Add(int n) {
     if (count_.fetch_add(n) + n != 0) return;
-    // Whoever waits has either seen this, or waits already.
+    // With the lock, a waiting thread has either seen this count or waits.
     { const std::lock_guard<std::mutex> lock(mutex_); }
     none_.notify_all();
   }
-  // False if some are still in progress after `timeout`.
+  // Returns false if calls are still in progress after `timeout`.
   bool AwaitNone(absl::Duration timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
     return none_.wait_for(lock, absl::ToChronoMilliseconds(timeout),

@@ -1,4 +1,4 @@
-// The errors of calls that ask for more than there is.
+// Errors of calls that need more memory than the server has for them.
 
 #pragma once
 
@@ -14,41 +14,41 @@
 
 namespace posenc::server {
 
-// RESOURCE_EXHAUSTED, kMessageTooLarge, if a message of so many bytes is over
-// the limit. Not to be retried: the same message is never accepted.
+// Returns RESOURCE_EXHAUSTED, kMessageTooLarge, if a message of so many bytes
+// exceeds the limit. Retrying is useless: the message is never accepted.
 absl::Status CheckRequest(std::size_t bytes, std::int64_t limit);
 absl::Status CheckResponse(absl::uint128 bytes, std::int64_t limit);
 
-// The same error about `what` ("tiles of [8, 64, 64] float32, messages").
-// `field` is the request's field that makes it so large; empty names none.
-// `remedy` ends the message.
+// Returns the same error about `what` ("tiles of [8, 64, 64] float32,
+// messages"). `field` is the request's field that causes the size; it may be
+// empty. `remedy` ends the message.
 absl::Status CheckSize(absl::string_view field, absl::string_view what,
                        absl::uint128 bytes, std::int64_t limit,
                        absl::string_view remedy);
 
-// RESOURCE_EXHAUSTED, kOverloaded: the budget has no bytes left for the call.
-// `fact` says which; the message ends with "; retry later".
+// Returns RESOURCE_EXHAUSTED, kOverloaded: the budget has no bytes left for the
+// call. `fact` says which bytes; the message ends with "; retry later".
 absl::Status OverBudget(absl::string_view fact);
 
-// RESOURCE_EXHAUSTED, kMessageTooLarge: the response is larger than the budget
-// leaves beside its own request, however long the client waits.
+// Returns RESOURCE_EXHAUSTED, kMessageTooLarge: the response never fits into
+// the budget beside its own request.
 absl::Status NeverFits(std::int64_t bytes);
 
-// RESOURCE_EXHAUSTED, kOverloaded: the call could not end in time.
+// Returns RESOURCE_EXHAUSTED, kOverloaded: the call could not end in time.
 absl::Status TooManyCalls();
 
-// RESOURCE_EXHAUSTED, kOverloaded: an allocation failed.
+// Returns RESOURCE_EXHAUSTED, kOverloaded: an allocation failed.
 absl::Status OutOfMemory();
 
-// What the function gives, or OutOfMemory(): a failed allocation ends the call,
-// not the server.
+// Returns the function's result, or OutOfMemory() if an allocation failed: that
+// ends the call, not the server.
 template <typename Function>
 absl::Status OrOutOfMemory(const Function& function) {
   try {
     return function();
   } catch (const std::bad_alloc&) {
     return OutOfMemory();
-  } catch (const std::length_error&) {  // more than a container can hold
+  } catch (const std::length_error&) {  // larger than a container can be
     return OutOfMemory();
   }
 }

@@ -18,7 +18,7 @@ namespace posenc::server {
 namespace {
 
 // Returns the numbers on a file's first line, NaN for a word that is no number
-// ("max"), and nothing if there is no such file.
+// ("max"), and nothing if the file does not exist.
 std::vector<double> ReadNumbers(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -32,8 +32,8 @@ std::vector<double> ReadNumbers(const std::string& path) {
   return numbers;
 }
 
-// Lowers *to to `limit`. A limit that is not above 0 is none: version 1 says -1
-// for it, and NaN stands for "max".
+// Lowers *to to `limit`. Ignores a limit that is not above 0: cgroup version 1
+// has -1 for no limit, and NaN stands for "max".
 template <typename T>
 void Tighten(double limit, std::optional<T>* to) {
   if (!(limit > 0)) return;

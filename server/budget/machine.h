@@ -1,5 +1,5 @@
-// How much of the machine this process may use. A container's limits are those
-// of its control group, which the machine's own numbers do not show.
+// Reads how much of the machine this process may use. A container's limits are
+// those of its control group, which the machine's own numbers do not show.
 
 #pragma once
 
@@ -14,16 +14,16 @@ struct CgroupLimits {
   std::optional<std::int64_t> memory_bytes;
 };
 
-// Reads the limits of this process's control group and of the groups around it,
-// and returns the strictest. Understands versions 1 and 2. `root` is the folder
+// Reads the limits of this process's control group and of the groups above it,
+// and returns the strictest. Supports versions 1 and 2. `root` is the folder
 // that holds /proc and /sys: "" except in tests.
 CgroupLimits ReadCgroupLimits(const std::string& root);
 
-// The smaller of the CPUs in the affinity mask and the group's quota; at least
-// 1.
+// Returns the smaller of the CPUs in the affinity mask and the group's quota;
+// at least 1.
 int UsableCpus();
 
-// The smaller of the physical memory and the group's limit, in bytes.
+// Returns the smaller of the physical memory and the group's limit, in bytes.
 std::int64_t UsableMemory();
 
 }  // namespace posenc::server

@@ -7,22 +7,22 @@
 namespace posenc::server {
 namespace {
 
-// Refusing a call takes some 20 us of the server, most of it gRPC's: calls that
-// are computed in about that time are answered.
+// Refusing a call takes the server about 20 us, most of it in gRPC. So calls
+// that are computed in at most twice that time are not refused.
 constexpr double kCheapSeconds = 40e-6;
 
-// Slower than this, calls only share what there is: with n at work on t
-// threads, each takes n / t times as long.
+// Above this slowdown, more calls at work only share the same processor: with n
+// at work on t threads, each takes n / t times as long.
 constexpr double kMostSlowdown = 2.0;
 
-// The limit is looked at after so many calls have ended, or as many as it is.
+// Calls between two changes of the limit; the limit itself, if it is larger.
 constexpr std::size_t kLeastEnded = 10;
 
-// The most calls at work. Each may hold a message.
+// Upper bound on the calls at work. Each may hold a message.
 constexpr double kMostLimit = 1024;
 
-// A call may wait for this part of the time that it has left: estimates err,
-// and a call that ends late was worked on in vain.
+// A call may wait for this part of its remaining time: estimates err, and work
+// on a call that ends late is wasted.
 constexpr double kWaitPart = 0.25;
 
 // Weight of the newest call in a mean.
@@ -57,8 +57,8 @@ double Places::SecondsOf(int method) const {
   return Expected(method);
 }
 
-// Peers are served in turn: before this call go the calls of its peer that end
-// earlier, and of each other peer as much as of this one.
+// Peers are served in turn. Before this call are its peer's calls with earlier
+// deadlines, and calls of each other peer with the same total time.
 double Places::WaitBefore(const Request& request) const {
   double own = 0;
   const auto mine = peers_.find(request.peer);
@@ -68,7 +68,7 @@ double Places::WaitBefore(const Request& request) const {
       own += Expected(ticket->request_.method);
     }
   }
-  double all = own + Expected(request.method) / 2;  // of those at work
+  double all = own + Expected(request.method) / 2;  // of calls at work
   for (const auto& [id, peer] : peers_) {
     if (id == request.peer) continue;
     all += std::min(peer.seconds, own + Expected(request.method));
@@ -118,7 +118,7 @@ void Places::Remove(Ticket* ticket) {
   const auto at = peers_.find(ticket->request_.peer);
   Peer& peer = at->second;
   peer.calls.erase(ticket->position_);
-  // The expectation may have changed since it was added.
+  // The expected time may have changed since it was added.
   peer.seconds =
       std::max(0.0, peer.seconds - Expected(ticket->request_.method));
   ticket->waiter_ = nullptr;
@@ -153,7 +153,7 @@ void Places::Leave(Ticket* ticket, bool served) {
   for (const auto& [waiter, status] : told) waiter->Resume(status);
 }
 
-// If calls become larger for good, the limit shrinks to its least, and there
+// If calls become larger for good, the limit shrinks to its lower bound, where
 // the least time is learned anew.
 void Places::Adapt(Method* method, double seconds, bool alone) {
   if (method->seconds == 0) method->seconds = method->least = seconds;

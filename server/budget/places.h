@@ -1,10 +1,10 @@
 // Decides which calls the server works on now, which wait, and which are
 // refused because they could not end in time.
 //
-// All calls that are worked on at once share the processor and the links, and
-// become late together. So only a limited number of calls is at work. The
-// others wait in turn: one call of each peer (connection, or token), and of one
-// peer the call with the earliest deadline first.
+// Calls that run at the same time share the processor and the links, and become
+// late together. So only a limited number of calls is at work. The others wait:
+// the server takes one call of each peer (connection, or token) in turn, and
+// from each peer the call with the earliest deadline first.
 //
 //   Enter --a place is free--> at work --Leave--> the next one's turn
 //     |---waits---------------'  |
@@ -12,11 +12,11 @@
 //     '---could not end in time: refused, before its payload is read
 //
 // The limit follows the time that calls take. While calls take no more than
-// kMostSlowdown times as long as they do on a server that has little to do, the
-// limit grows by one; when they take longer, it shrinks by a tenth.
+// kMostSlowdown times as long as on an idle server, the limit grows by one if
+// calls had to wait; when they take longer, it shrinks by a tenth.
 //
-// How long a call waits is estimated from what is before it and from the time
-// that calls of its RPC have taken lately.
+// A call's wait is estimated from the calls before it and from the time that
+// calls of their RPCs have taken lately.
 
 #pragma once
 
@@ -41,16 +41,17 @@ class Places {
  public:
   struct Request {
     int method = 0;
-    std::uint64_t peer = 0;  // who shares with others
+    std::uint64_t peer = 0;  // the party that shares with others
     double deadline = 0;     // seconds on the clock
-    // False if much of the call's work is done: it is not refused for its wait.
+    // False: most of the call's work is done, so it is not refused for its
+    // wait.
     bool refusable = true;
   };
 
-  // A call's place. Lives until Leave(), or until it was refused.
+  // A call's place. Lives until Leave(), or until the call was refused.
   class Ticket {
    public:
-    // Not while the call waits: another thread may grant the place.
+    // Not valid while the call waits: another thread may grant the place.
     bool held() const { return held_; }
 
    private:
@@ -69,26 +70,26 @@ class Places {
 
   double Now() const { return now_(); }
 
-  // Whether calls of the method take so little that refusing one costs about
-  // as much. They need no place.
+  // Returns whether calls of the method are so short that refusing one costs
+  // about as much. They need no place.
   bool IsCheap(int method) const;
 
-  // For how long calls of the method have had a place lately, in the mean.
+  // Returns the mean time that calls of the method have had a place lately.
   double SecondsOf(int method) const;
 
-  // OK: the call has a place. An error: it is refused. nullopt: it waits;
-  // waiter->Resume() follows, unless StopWaiting().
+  // Returns OK if the call has a place, an error if it is refused, nullopt if
+  // it waits; then waiter->Resume() follows, unless StopWaiting() returns true.
   std::optional<absl::Status> Enter(const Request& request, Ticket* ticket,
                                     Waiter* waiter);
 
-  // False if Resume() was called, or is being called.
+  // Returns false if Resume() was called, or is being called.
   bool StopWaiting(Ticket* ticket);
 
-  // Gives the place back, if there is one. served: the time that the call took
-  // tells what such calls take.
+  // Gives the place back, if the call has one. served: the call's time counts
+  // for the estimate of its method.
   void Leave(Ticket* ticket, bool served);
 
-  // A call of the method was computed for so long.
+  // Records that a call of the method was computed for so long.
   void Learn(int method, double computing);
 
   void SetMaxWaiting(std::size_t max_waiting);
@@ -101,14 +102,14 @@ class Places {
 
  private:
   struct Method {
-    double computing = 0;  // seconds, in the mean
+    double computing = 0;  // mean of computing, in seconds
     bool known = false;
-    double seconds = 0;  // from Enter() to Leave(), in the mean
-    double least = 0;    // the same of a server that has little to do
+    double seconds = 0;  // mean time with a place
+    double least = 0;    // the same on a server that is nearly idle
   };
   struct Peer {
     std::multimap<double, Ticket*> calls;  // by deadline
-    double seconds = 0;                    // of them all
+    double seconds = 0;                    // expected, of all its calls
   };
   using Told = std::vector<std::pair<Waiter*, absl::Status>>;
 
@@ -118,7 +119,7 @@ class Places {
   void Serve(Ticket* ticket, double now);
   void Add(Ticket* ticket);
   void Remove(Ticket* ticket);
-  // alone: no more calls than the least limit were at work meanwhile.
+  // alone: while the call ran, at most least_limit_ calls were at work.
   void Adapt(Method* method, double seconds, bool alone);
   Told Fill(double now);
   bool IsCrowded() const {
@@ -132,11 +133,11 @@ class Places {
   std::size_t max_waiting_;
   double limit_;
   std::size_t at_work_ = 0, waiting_ = 0;
-  double crowded_at_ = -1;  // when more than least_limit_ were at work last
+  double crowded_at_ = -1;  // last time more than least_limit_ were at work
   std::vector<Method> methods_;
-  absl::flat_hash_map<std::uint64_t, Peer> peers_;  // that have calls waiting
-  std::deque<std::uint64_t> turns_;                 // of them: whose is next
-  // Of the calls that have ended since the limit was changed.
+  absl::flat_hash_map<std::uint64_t, Peer> peers_;  // peers whose calls wait
+  std::deque<std::uint64_t> turns_;  // the same peers, next one first
+  // These count the calls that have ended since the limit was changed.
   double slowdowns_ = 0;
   std::size_t ended_ = 0;
   bool was_full_ = false;

@@ -1,4 +1,4 @@
-// A call that waits for a place, for memory, or for news.
+// A call that waits for a place, for memory, or for news (CallHandler).
 
 #pragma once
 
@@ -8,9 +8,9 @@ namespace posenc::server {
 
 class Waiter {
  public:
-  // The wait is over: OK, or why it was in vain. Called once, on any thread,
-  // perhaps under a lock of the caller's: must return at once, and wakes
-  // whoever waits on another thread or later.
+  // Ends the wait: OK, or the reason why it failed. Called once, on any thread,
+  // perhaps under a lock of its caller. So it must return at once, and resume
+  // the waiting code on another thread or later.
   virtual void Resume(const absl::Status& result) = 0;
 
  protected:

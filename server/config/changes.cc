@@ -9,7 +9,7 @@ namespace posenc::server {
 
 ConfigChanges TakeChanges(const Config& fresh, Config* running) {
   ConfigChanges changes;
-  Config source = fresh;  // fields are found in what may be written
+  Config source = fresh;  // a copy, because Key::field() needs a mutable one
   for (const Key& key : Keys()) {
     const std::string before = KeyText(key, *running);
     const std::string after = KeyText(key, fresh);

@@ -1,4 +1,4 @@
-// What a configuration that was read again changes.
+// Compares a configuration that was read again with the running one.
 
 #pragma once
 
@@ -20,8 +20,8 @@ struct ConfigChanges {
   std::vector<std::string> ignored;
 };
 
-// Sets in `running` the keys that may change while the server runs to what
-// `fresh` has. The others stay as they are in `running`.
+// Copies from `fresh` to `running` the keys that may change while the server
+// runs. The others keep their values in `running`.
 ConfigChanges TakeChanges(const Config& fresh, Config* running);
 
 }  // namespace posenc::server

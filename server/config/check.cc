@@ -24,7 +24,7 @@ absl::Status CheckKserve(bool kserve) {
                             "(POSENC_KSERVE)");
 }
 
-// Without a caller that has a token that holds, there is nobody to serve.
+// Warns if all tokens have expired: no caller could be served.
 std::string TokensDoubt(const ServerOptions& server) {
   if (server.token_file.empty()) return "";
   const auto tokens =

@@ -1,4 +1,4 @@
-// What can be wrong with a configuration whose values are right one by one.
+// Checks the configuration as a whole; SetKey() has checked each value.
 
 #pragma once
 
@@ -10,15 +10,15 @@
 
 namespace posenc::server {
 
-// Everything that is known to be wrong before anything is bound or written:
-// CheckOptions() of the server, the admin server's address, where traces go,
-// and whether the ready file can be written. The error's field is a key, as
-// "--listen".
+// Finds the errors that can be found before anything is bound or written:
+// CheckOptions() of the server, the admin server's address, the address for
+// traces, and whether the ready file can be written. The error's field is a
+// flag, for example "--listen".
 absl::Status CheckConfig(const Config& config);
 
-// Warnings of what a valid configuration asks for and the machine, or the
-// container, does not have: an operator should learn it now and not when the
-// kernel ends the process. And of what others can reach.
+// Warns if a valid configuration needs more than the machine or the container
+// has: an operator should see it now and not when the kernel ends the process.
+// Also warns of expired tokens, and of addresses that others can reach.
 std::vector<std::string> Doubts(const Config& config);
 
 }  // namespace posenc::server

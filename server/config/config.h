@@ -1,4 +1,4 @@
-// What posencd was told to do, whoever told it: see keys.h for the names under
+// The configuration of posencd, from all sources: keys.h has the names under
 // which these fields are set.
 
 #pragma once
@@ -12,31 +12,31 @@
 
 namespace posenc::server {
 
-// Texts that have few values ("info") are kept as given; the table of keys
+// Texts with few possible values ("info") are kept as given; the table of keys
 // refuses all others.
 struct LogOptions {
   std::string level = "info";
   std::string format = "json";
-  // Fraction of the calls that succeeded to be logged.
+  // Fraction of the successful calls that are logged.
   double calls = 0;
 };
 
 struct Config {
   Config() { server.listen = {"127.0.0.1:50051"}; }
 
-  // The file that was read; empty: none.
+  // Configuration file that was read; empty: none.
   std::string file;
 
   ServerOptions server;
-  // Whether KServe's protocol is spoken too (inference.GRPCInferenceService).
+  // Whether the server has KServe's service (inference.GRPCInferenceService).
   bool kserve = KserveService().has_value();
   LogOptions log;
 
   // "host:port" or "unix:/path" of the admin server; empty: none.
   std::string admin;
-  // Names by which it may be asked, beside its address and localhost.
+  // Names for the admin server in requests, beside its address and localhost.
   std::vector<std::string> admin_hosts;
-  // Where traces go; empty: nowhere.
+  // Collector that gets the traces; empty: no traces.
   std::string otlp_endpoint;
 
   std::string ready_file;

@@ -11,8 +11,8 @@
 #include "absl/strings/strip.h"
 #include "core/error.h"
 #include "core/text.h"
-// No other file includes toml++. Its errors come as values. It asserts that
-// malformed files do not exist; without assertions its errors follow.
+// No other file includes toml++. It returns errors as values. Its assertions
+// fail for malformed files; without them it returns an error.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_cast<void>(0)
 #define TOML_EXCEPTIONS 0
@@ -27,7 +27,7 @@ constexpr char kFloat[] = "a number with a point";
 constexpr char kBoolean[] = "true or false";
 constexpr char kOther[] = "of another type";
 
-// Which of TOML's types a key takes, and the words for it.
+// The TOML types that a key accepts, and their name in errors.
 struct Wanted {
   std::vector<absl::string_view> types;
   const char* words;
@@ -60,7 +60,7 @@ FileValue ValueOf(const toml::node& node) {
   if (const auto* const number = node.as_integer()) {
     return {kInteger, absl::StrCat(number->get())};
   }
-  // Round-trips, as every key's own writing does.
+  // The text round-trips, as KeyText()'s does.
   if (const auto* const number = node.as_floating_point()) {
     return {kFloat, core::NumberText(number->get())};
   }
@@ -70,7 +70,7 @@ FileValue ValueOf(const toml::node& node) {
   return {kOther, ""};
 }
 
-// Appends the entries of a table whose keys begin with `prefix`.
+// Appends the entries of a table, with `prefix` before their keys.
 void Flatten(const std::string& prefix, const toml::table& table,
              std::vector<FileEntry>* entries) {
   for (const auto& [name, node] : table) {
@@ -88,7 +88,7 @@ void Flatten(const std::string& prefix, const toml::table& table,
         entry.values.push_back(ValueOf(each));
       }
     } else if (inner != nullptr && !inner->is_inline()) {
-      entry.empty_table = true;  // "threads = {}" gives a value
+      entry.empty_table = true;  // but "threads = {}" is a value
     } else {
       entry.values.push_back(ValueOf(node));
     }
@@ -96,8 +96,8 @@ void Flatten(const std::string& prefix, const toml::table& table,
   }
 }
 
-// What stands in the line, or begins before it: "threads" of "threads = many",
-// or "[tls]". TOML's errors do not say it. Empty if it cannot be told.
+// Returns the key or table whose statement holds the line: "threads" of
+// "threads = many", or "[tls]". TOML's errors do not name it. Empty if unknown.
 absl::string_view KeyAt(const std::vector<absl::string_view>& lines,
                         std::size_t line) {
   for (std::size_t i = line; i > 0; --i) {
@@ -107,7 +107,7 @@ absl::string_view KeyAt(const std::vector<absl::string_view>& lines,
       return absl::StripAsciiWhitespace(here.substr(0, equals));
     }
     if (!here.empty() && here[0] == '[') return here;
-    // An array may stand in several lines; another statement may not.
+    // Only an array may span several lines.
     if (i == line && !here.empty() && absl::ascii_isalpha(here[0])) {
       return here;
     }
@@ -140,16 +140,16 @@ absl::Status Malformed(absl::string_view name, absl::string_view text,
 
 absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
                                                        absl::string_view text) {
-  // Tables of dotted keys are nested, and made and freed by recursion, which
-  // toml++ bounds for values only: 100,000 overflowed the stack.
+  // Dotted keys make nested tables, which toml++ builds and frees by recursion.
+  // It bounds the depth for values only: 100,000 dots overflowed the stack.
   constexpr int kMostDots = 2000;
   if (std::count(text.begin(), text.end(), '.') > kMostDots) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": more than ", kMostDots, " dots"));
   }
-  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");  // says that UTF-8 follows
-  // toml++ is undefined for characters beyond ASCII that are in neither a
-  // string nor a comment. A '!' is wrong there, too, and defined.
+  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");  // a byte order mark
+  // toml++ has undefined behaviour for characters beyond ASCII outside strings
+  // and comments. A '!' in their place is an ordinary error.
   std::string ascii(text);
   std::replace_if(ascii.begin(), ascii.end(), std::not_fn(IsAscii), '!');
   toml::parse_result parsed = toml::parse(ascii);
@@ -157,7 +157,7 @@ absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
   if (!parsed) return Malformed(name, text, parsed.error());
   std::vector<FileEntry> entries;
   Flatten("", parsed.table(), &entries);
-  // Tables are sorted by their names.
+  // toml++ sorts tables by name; entries keep the order of the file.
   std::stable_sort(
       entries.begin(), entries.end(),
       [](const FileEntry& a, const FileEntry& b) { return a.line < b.line; });

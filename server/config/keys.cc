@@ -15,7 +15,7 @@ constexpr bool kReloads = true;
 constexpr bool kRestart = false;
 constexpr bool kNoEmpty = true;
 
-// A field of Config as a function that returns its address.
+// Gives a field of Config as a function that returns its address.
 #define POSENC_FIELD(path) \
   [](Config& config) -> KeyField { return &config.path; }
 
@@ -208,10 +208,9 @@ constexpr Key kKeys[] = {
 
 #undef POSENC_FIELD
 
-// For a Service named "posenc" Kubernetes sets POSENC_PORT,
-// POSENC_PORT_50051_TCP_ADDR, POSENC_SERVICE_HOST and more in every container,
-// and for one named "posenc-x" POSENC_X_PORT and POSENC_X_SERVICE_HOST. No key
-// may have such a name.
+// Kubernetes sets POSENC_PORT, POSENC_PORT_50051_TCP_ADDR, POSENC_SERVICE_HOST
+// and more in every container for a Service named "posenc", and POSENC_X_PORT
+// and POSENC_X_SERVICE_HOST for "posenc-x". No key may have such a name.
 constexpr bool IsInjected(std::string_view name) {
   return name == "port" || name.starts_with("port-") ||
          name.starts_with("service-") || name.ends_with("-port") ||

@@ -1,4 +1,4 @@
-// The keys of the configuration. One table makes the command line
+// The keys of the configuration. One table defines the command line
 // (--max-waiting), the environment (POSENC_MAX_WAITING), the file (max-waiting)
 // and the documentation, so that they cannot differ.
 
@@ -18,8 +18,8 @@
 
 namespace posenc::server {
 
-// How a value is written. In the file, what is neither a number nor true or
-// false stands in quotes.
+// The form of a value. In the file, all values except numbers, true and false
+// are in quotes.
 enum class KeyKind {
   kBytes,     // 1024, 64MiB
   kDuration,  // 30s, 500ms, 1h30m
@@ -42,40 +42,40 @@ inline constexpr std::int64_t kUnbounded =
 struct Key {
   const char* name;
   KeyKind kind;
-  // Range of bytes, integers, and durations in milliseconds; least and most
-  // number of texts of a list.
+  // Range of bytes, of integers, of durations in milliseconds, or of the number
+  // of texts in a list.
   std::int64_t min;
   std::int64_t max;
-  // Whether SIGHUP changes it in a server that runs.
+  // Whether SIGHUP changes it in a running server.
   bool reloads;
   KeyField (*field)(Config&);
   // One sentence.
   const char* meaning;
-  // Words of a choice, with '|' between them; of others the name of the value
+  // For a choice, its words with '|' between them; else the name of the value
   // in --help and the documentation.
   const char* value;
-  // What a default of 0 or nothing stands for; "" if it stands for itself.
+  // The meaning of a default of 0 or ""; empty if the default says it itself.
   const char* default_means;
-  // Whether nothing, which leaves the server or the probe less safe, must not
-  // be given by an empty value, as of a variable that was never filled in.
+  // Whether an empty value is an error: a missing file would make the server or
+  // the probe less safe, and an unset variable must not cause that.
   bool no_empty = false;
 };
 
 absl::Span<const Key> Keys();
 
-// Null if there is no such key.
+// Returns null if no key has this name.
 const Key* FindKey(absl::string_view name);
 
-// "POSENC_MAX_WAITING" of "max-waiting".
+// Returns "POSENC_MAX_WAITING" for "max-waiting".
 std::string EnvironmentName(const Key& key);
 
-// Sets the field of `config`. `values` has one text, or as many as were given
-// if the key is a list. The status' message is the fact and the rule, without
-// the key's name: "'many' is not a whole number".
+// Sets the field of `config`. `values` has one text, or for a list all given
+// texts. The status' message is the fact and the rule, without the key's name:
+// "'many' is not a whole number".
 absl::Status SetKey(const Key& key, const std::vector<std::string>& values,
                     Config* config);
 
-// The value as the file writes it: 1024, "64MiB", ["a", "b"], true.
+// Returns the value as the file has it: 1024, "64MiB", ["a", "b"], true.
 std::string KeyText(const Key& key, const Config& config);
 
 }  // namespace posenc::server

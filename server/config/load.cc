@@ -23,14 +23,14 @@ namespace {
 constexpr char kDefault[] = "default";
 constexpr char kCommandLine[] = "command line";
 constexpr char kPrefix[] = "POSENC_";
-// Is read elsewhere: it is for tests and comparisons.
+// Tests and comparisons set it; main() reads it.
 constexpr char kForceIsa[] = "POSENC_FORCE_ISA";
 constexpr char kFileKey[] = "config";
-// Keys of former versions, which are taken and do nothing.
+// Keys of former versions are accepted and do nothing.
 constexpr const char* kFormerKeys[] = {"headers-timeout", "first-call-timeout",
                                        "table-cache-bytes"};
 
-// A CLI11 error or a foreign word.
+// Shortens a CLI11 error or an unknown word to one line.
 std::string OneLine(absl::string_view text) {
   constexpr std::size_t kLongest = 1024;
   return core::OneLine(text, kLongest);
@@ -46,7 +46,7 @@ std::string WarningOfFormer(absl::string_view key, absl::string_view source) {
   return absl::StrCat("--", key, ": does nothing any more (", source, ")");
 }
 
-// Sets the key, or only checks the values if a stronger source has set it.
+// Sets the key. Only checks the values if a stronger source has set the key.
 absl::Status Set(const Key& key, const std::vector<std::string>& values,
                  const std::string& source, LoadedConfig* loaded) {
   std::string& from = loaded->sources[&key - Keys().data()];
@@ -59,7 +59,7 @@ absl::Status Set(const Key& key, const std::vector<std::string>& values,
   return absl::OkStatus();
 }
 
-// The command line's own words.
+// Flags of the command line that are not keys.
 struct Commands {
   bool print_config = false;
   bool check_config = false;
@@ -73,10 +73,10 @@ void AddOptions(CLI::App* app, Commands* commands) {
     if (key.kind == KeyKind::kList) {
       option->expected(1, static_cast<int>(key.max));
     }
-    // A flag that is given too often is refused below, in better words.
+    // Repeated flags are refused below, with a better message.
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (key.kind == KeyKind::kSwitch) {
-      // A switch without a value takes CLI11's default, which stays empty here.
+      // A switch without a value gets CLI11's default, which stays empty here.
       option->expected(0, 1)->type_name(
           absl::StrCat(ValueText(key), "=", DefaultText(key)));
     } else {
@@ -92,7 +92,7 @@ void AddOptions(CLI::App* app, Commands* commands) {
   for (const char* const key : kFormerKeys) {
     app->add_option(absl::StrCat("--", key))->group("");
   }
-  // For the documentation.
+  // The generator of the documentation uses it.
   app->add_option("--print-keys", commands->print_keys)->group("");
   app->set_version_flag("--version", [] { return VersionText(); });
 }
@@ -102,13 +102,13 @@ void Show(std::string text, LoadedConfig* loaded) {
   loaded->text = std::move(text);
 }
 
-// Shows the text that --help, --version or --print-keys asks for, or sets what
-// the flags say.
+// Shows the text that --help, --version or --print-keys asks for, or sets the
+// keys that the flags name.
 absl::Status ReadFlags(int argc, const char* const* argv, Commands* commands,
                        LoadedConfig* loaded) {
-  // CLI11 would take the next flag for the value, and "" for a switch's "on".
-  // A path that is empty, as "$TOKENS" if it was never set, would be as good as
-  // none, and leave the server open.
+  // CLI11 would take the next flag as the value, and "" as a switch's "on". An
+  // empty path, such as "$TOKENS" of an unset variable, would count as none and
+  // leave the server open.
   for (int i = 1; i < argc; ++i) {
     const absl::string_view flag = argv[i];
     if (flag.empty()) {
@@ -167,7 +167,7 @@ absl::Status ReadFlags(int argc, const char* const* argv, Commands* commands,
   return absl::OkStatus();
 }
 
-// Sets what those variables say that no flag beats.
+// Sets keys from environment variables, unless a flag has set them.
 absl::Status ReadEnvironment(const char* const* environment,
                              LoadedConfig* loaded) {
   std::map<std::string, const Key*> names;
@@ -184,7 +184,7 @@ absl::Status ReadEnvironment(const char* const* environment,
       continue;
     }
     const Key* const key = known->second;
-    // Manifests have variables that may be empty.
+    // Manifests may set a variable to an empty value.
     if (value.empty() && !key->no_empty) continue;
     if (loaded->sources[key - Keys().data()] != kDefault) continue;
     std::vector<std::string> values = {value};
@@ -200,7 +200,7 @@ absl::Status ReadEnvironment(const char* const* environment,
   return absl::OkStatus();
 }
 
-// Whether keys are written in a table of this name.
+// Returns whether a table of this name may hold keys.
 bool HasKeysBelow(absl::string_view table) {
   const std::string prefix = absl::StrCat(table, "-");
   return std::any_of(Keys().begin(), Keys().end(), [&prefix](const Key& key) {
@@ -208,8 +208,8 @@ bool HasKeysBelow(absl::string_view table) {
   });
 }
 
-// Sets what those entries say that neither a flag nor the environment beats.
-// All of them must be right nevertheless.
+// Sets keys from the file, unless a flag or the environment has set them. All
+// entries must be valid nevertheless.
 absl::Status ReadFile(const std::string& path, LoadedConfig* loaded) {
   const absl::StatusOr<std::string> text =
       ReadSmallFile("--config", path, /*may_be_empty=*/true);

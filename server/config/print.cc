@@ -12,7 +12,7 @@ namespace posenc::server {
 
 namespace {
 
-// With what stands for values of 0 in the server that runs.
+// Replaces values of 0 by those that the running server uses.
 Config Chosen(Config config) {
   config.server.limits = WithDefaults(config.server.limits);
   config.server.connections = WithDefaults(config.server.connections);
@@ -26,11 +26,11 @@ std::string ConfigText(const LoadedConfig& loaded) {
   std::string text = absl::StrCat("# posencd ", kVersion, "\n");
   for (std::size_t i = 0; i < Keys().size(); ++i) {
     const Key& key = Keys()[i];
-    // A file cannot name another; its name is in the sources.
+    // A file cannot name another file.
     if (&key == FindKey("config")) continue;
     const std::string given = KeyText(key, loaded.config);
     const std::string used = KeyText(key, chosen);
-    // As a value, nothing would be an error.
+    // The key is a comment then: an empty value would be an error.
     const bool none = key.no_empty && given == "\"\"";
     absl::StrAppend(&text, none ? "# " : "", key.name, " = ", given, "  # ",
                     loaded.sources[i],
@@ -56,7 +56,7 @@ std::string KeysTable() {
       "| key | meaning | default | SIGHUP |\n|---|---|---|---|\n";
   for (const Key& key : Keys()) {
     std::string value = DefaultText(key);
-    // Words stay words.
+    // Defaults in words are not formatted as code.
     if (*key.default_means == '\0' && !value.empty()) {
       value = absl::StrCat("`", value, "`");
     }

@@ -1,4 +1,4 @@
-// The configuration and its keys as texts for people.
+// Prints the configuration and its keys for people.
 
 #pragma once
 
@@ -9,22 +9,22 @@
 
 namespace posenc::server {
 
-// Every key with its value and, as a comment, its source, and what the server
-// chooses if the value leaves that to it: a file that --config reads back to
-// the same values.
+// Returns a file that --config reads back to the same values: every key with
+// its value and, as comments, its source and the value that the server chooses
+// for an automatic one.
 std::string ConfigText(const LoadedConfig& loaded);
 
-// The table of all keys in docs/server.md.
+// Returns the table of all keys in docs/server.md.
 std::string KeysTable();
 
-// What a value looks like: "SIZE", "debug|info", "on|off".
+// Returns the form of a value: "SIZE", "debug|info", "on|off".
 std::string ValueText(const Key& key);
 
-// The default for people: "127.0.0.1:50051", "half of the memory"; "" if there
-// is none.
+// Returns the default for people: "127.0.0.1:50051", "half of the memory"; ""
+// if there is none.
 std::string DefaultText(const Key& key);
 
-// "posencd 0.2.0" and a line of what it was built with, without a line end.
+// Returns "posencd 0.2.0" and a line about the build, without a line end.
 std::string VersionText();
 
 }  // namespace posenc::server

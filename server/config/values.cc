@@ -1,4 +1,4 @@
-// The values of keys: from text to a Config's field, and back.
+// Converts between texts and the fields of a Config.
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@
 namespace posenc::server {
 namespace {
 
-// A value in a message.
+// Formats a value for a message.
 std::string Shown(absl::string_view text) {
   constexpr std::size_t kLongest = 80;
   return absl::StrCat("'", core::OneLine(text, kLongest), "'");
@@ -33,7 +33,7 @@ absl::Status IsNot(absl::string_view text, absl::string_view what) {
 constexpr std::pair<const char*, int> kUnits[] = {
     {"GiB", 30}, {"MiB", 20}, {"KiB", 10}};
 
-// As in TOML, digits may be grouped: 1_000_000.
+// Digits may be grouped as in TOML: 1_000_000.
 bool ParseInteger(absl::string_view text, std::int64_t* value) {
   if (text.empty() || absl::StrContains(text, "__") || text.front() == '_' ||
       text.back() == '_' || absl::StripAsciiWhitespace(text) != text) {
@@ -70,7 +70,7 @@ absl::Status SetDuration(const Key& key, absl::string_view text,
   return absl::OkStatus();
 }
 
-// Sets a size in bytes, or a whole number.
+// Sets a size in bytes, or another whole number.
 absl::Status SetInteger(const Key& key, absl::string_view text,
                         const KeyField& field) {
   const bool is_bytes = key.kind == KeyKind::kBytes;
@@ -138,9 +138,9 @@ absl::Status SetChoice(const Key& key, absl::string_view text,
                                                  key.value, {{"|", ", "}})));
 }
 
-// Texts are paths, addresses and names, which stand in lines of the log.
+// Checks a text: a path, address or name, which appears in lines of the log.
 absl::Status CheckText(absl::string_view text) {
-  constexpr std::size_t kLongest = 4096;  // of a path (limits.h of Linux)
+  constexpr std::size_t kLongest = 4096;  // PATH_MAX of Linux
   const bool too_long = text.size() > kLongest;
   if (!too_long &&
       std::none_of(text.begin(), text.end(), absl::ascii_iscntrl)) {
@@ -223,14 +223,14 @@ absl::Status SetKey(const Key& key, const std::vector<std::string>& values,
       break;
   }
   const absl::Status status = CheckText(text);
-  // --help shows what stands for no value ("off"), so it can be given, too.
+  // The word that --help shows for an empty value ("off") is a value, too.
   const bool none = !text.empty() && text == key.default_means;
   if (status.ok()) *std::get<std::string*>(field) = none ? "" : text;
   return status;
 }
 
 std::string KeyText(const Key& key, const Config& config) {
-  // The field is only read.
+  // This function only reads the field.
   const KeyField field = key.field(const_cast<Config&>(config));
   switch (key.kind) {
     case KeyKind::kBytes:

@@ -1,4 +1,4 @@
-// Absolute encodings of requests.
+// Reads absolute encodings of requests.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace posenc::server {
 
-// An encoding. Its tables point into the message, or into `tensors`.
+// An encoding whose tables point into the message, or into `tensors`.
 struct InputAbsolute {
   core::AbsoluteEncoding encoding;
   InputTensors tensors;
@@ -19,7 +19,7 @@ struct InputAbsolute {
 absl::StatusOr<InputAbsolute> ReadAbsolute(
     const v1::AbsoluteEncoding& encoding);
 
-// Enums of requests. 0 stands for the default: add, float32.
+// These convert enums of requests. 0 means the default: add, float32.
 core::Combination ReadCombination(v1::Combination combination);
 core::Dtype ReadTableDtype(v1::Dtype dtype);
 

@@ -19,18 +19,18 @@ using core::FieldInvalid;
 using core::doctor::DoctorInput;
 using core::doctor::InputKind;
 
-// Far more than a checkpoint has. What a request makes the server keep, and
-// answer, is bounded by them.
+// Bounds on the data that a request makes the server keep and answer: far more
+// than a checkpoint has.
 constexpr std::size_t kMaxInputs = 1024;
-constexpr std::size_t kMaxTexts = 4 << 20;  // bytes, of all together
-constexpr std::size_t kMaxName = 4096;      // bytes of a path, or of a tensor's
+constexpr std::size_t kMaxTexts = 4 << 20;  // bytes of all texts together
+constexpr std::size_t kMaxName = 4096;      // bytes of a path or a tensor
 constexpr std::size_t kMaxTables = 4096;    // of all inputs together
 constexpr std::int64_t kMaxTableElements = 65536;
 constexpr std::int64_t kMaxRowElements = 1 << 20;
 constexpr std::size_t kMaxReaders = 64;
-constexpr std::size_t kMaxRuntime = 128 << 10;  // bytes: of Linux, for a word
+constexpr std::size_t kMaxRuntime = 128 << 10;  // bytes; Linux' limit
 
-// Fields of one input are noted with its index in front.
+// Notes faults of one input, with its index before the field.
 class InputFaults {
  public:
   InputFaults(core::Faults* faults, int index)
@@ -72,7 +72,7 @@ absl::Status CheckName(absl::string_view field, absl::string_view name) {
                                           kMaxName, " are taken"));
 }
 
-// What a description of this kind does not have.
+// Notes fields that a description of this kind does not have.
 void CheckPlaces(const v1::ModelDescription& in, InputFaults* faults) {
   const std::string kind = v1::DescriptionKind_Name(in.kind());
   const auto check = [&](absl::string_view field, bool given, bool belongs) {
@@ -154,7 +154,7 @@ absl::StatusOr<core::doctor::QueryRows> ReadRows(const v1::NamedTensor& in) {
   return out;
 }
 
-// A table of a GGUF file is one of its factors, each of which it has once.
+// Checks that a table of a GGUF file is a factor, and not given twice.
 absl::Status CheckFactor(const std::string& name,
                          std::set<std::string>* names) {
   if (!core::interpretation::IsFactorTensor(name)) {
@@ -168,8 +168,8 @@ absl::Status CheckFactor(const std::string& name,
   return FieldInvalid("name", absl::StrCat(name, " is given twice"));
 }
 
-// True if the tensor's data are among the `size` bytes that were sent, or if it
-// has a type whose data nobody looks for.
+// Returns true if the tensor's data are among the `size` bytes that were sent,
+// or if posenc does not read data of its type.
 bool IsThere(const core::interpretation::GgufTensor& tensor,
              std::uint64_t size) {
   const auto dtype = core::interpretation::GgufDtype(tensor.type);
@@ -179,7 +179,7 @@ bool IsThere(const core::interpretation::GgufTensor& tensor,
   return elements <= (size - tensor.offset) / core::DtypeSize(*dtype);
 }
 
-// Reads the GGUF file of `input`, whose tables are its factors.
+// Reads the GGUF file of `input`, and takes its tables as the file's factors.
 absl::Status ReadGguf(absl::string_view bytes, const core::StopAsked& stop,
                       DoctorInput* input) {
   core::interpretation::ByteSource source =
@@ -192,7 +192,7 @@ absl::Status ReadGguf(absl::string_view bytes, const core::StopAsked& stop,
   absl::StatusOr<core::interpretation::GgufFile> file =
       core::interpretation::ReadGguf(source);
   if (!file.ok()) return file.status();
-  // Of a model in several files the first has the keys.
+  // If a model has several files, only the first one has the keys.
   const auto shard = file->Integer("split.no");
   if (shard.ok() && *shard && **shard > 0) return absl::OkStatus();
   std::erase_if(file->tensors,
@@ -212,7 +212,7 @@ absl::Status ReadGguf(absl::string_view bytes, const core::StopAsked& stop,
   return absl::OkStatus();
 }
 
-// All but a GGUF file.
+// Reads a description, except for the contents of a GGUF file.
 DoctorInput ReadDescription(const v1::ModelDescription& in,
                             InputFaults* faults) {
   DoctorInput out;

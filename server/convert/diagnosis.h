@@ -1,5 +1,5 @@
-// Descriptions of a checkpoint as core's inputs, and its diagnosis as a
-// response.
+// Converts descriptions of a checkpoint to core's inputs, and core's diagnosis
+// to a response.
 
 #pragma once
 
@@ -12,9 +12,9 @@
 
 namespace posenc::server {
 
-// What is wrong with the messages is noted, of fields such as
-// "inputs[1].tables[0].tensor.dtype"; what is wrong with a description that
-// they hold is in its input. `stop` is asked while GGUF headers are read.
+// Notes faults of the messages, with fields such as
+// "inputs[1].tables[0].tensor.dtype". A fault inside a description is stored in
+// its input. Calls `stop` while it reads GGUF headers.
 std::vector<core::doctor::DoctorInput> ReadDescriptions(
     const v1::DiagnoseRopeRequest& request, const core::StopAsked& stop,
     core::Faults* faults);
@@ -22,7 +22,7 @@ std::vector<core::doctor::DoctorInput> ReadDescriptions(
 core::doctor::DoctorOptions ReadDoctorOptions(
     const v1::DiagnoseRopeRequest& request);
 
-// Bytes of texts that are no UTF-8, as names in a GGUF file may be, become
+// Replaces bytes that are not UTF-8, for example in names of a GGUF file, by
 // U+FFFD.
 void WriteDiagnosis(const core::doctor::Diagnosis& diagnosis,
                     v1::DiagnoseRopeResponse* response);

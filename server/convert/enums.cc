@@ -1,6 +1,5 @@
-// Proves that core's enums are numbered as the contract's, because the files of
-// this directory cast one to the other. Nothing is compiled from here but the
-// proof.
+// Proves that core's enums have the numbers of the contract's, because the
+// files of this directory cast one to the other. This file makes no code.
 
 #include "core/absolute/add_encoding.h"
 #include "core/absolute/sinusoidal.h"

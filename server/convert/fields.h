@@ -1,4 +1,4 @@
-// Turns protobuf's fields of plain values into C++ values, for the files of
+// Converts protobuf's fields of plain values to C++ values, for the files of
 // this directory.
 
 #pragma once

@@ -1,4 +1,4 @@
-// Positions of requests, and the schemes that make them.
+// Reads positions of requests, and the schemes that make them.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace posenc::server {
 
-// Positions. Their position ids point into the message, or into `ids`.
+// Positions whose ids point into the message, or into `ids`.
 struct InputPositions {
   core::Positions positions;
   InputTensor ids;
@@ -19,7 +19,7 @@ struct InputPositions {
 
 absl::StatusOr<InputPositions> ReadPositions(const v1::Positions& positions);
 
-// Errors: fields of `vision`, whose tower is resolved.
+// Resolves the tower of `vision`; errors name its fields.
 absl::StatusOr<core::PositionScheme> ReadScheme(
     const v1::BuildPositionsRequest& request);
 

@@ -9,7 +9,7 @@
 namespace posenc::server {
 namespace {
 
-// Reads the tensors of one encoding, and keeps what is wrong with them.
+// Reads the tensors of one encoding, and collects their faults.
 class TensorFields {
  public:
   TensorFields(absl::string_view encoding, InputTensors* tensors)

@@ -1,4 +1,4 @@
-// Relative encodings of requests: biases and scores.
+// Reads relative encodings of requests: biases and scores.
 
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace posenc::server {
 
-// Arguments of core. Their tensors point into the message, or into `tensors`.
+// Arguments of core whose tensors point into the message, or into `tensors`.
 struct InputBias {
   core::BiasArgs args;
   InputTensors tensors;
@@ -24,7 +24,7 @@ struct InputScore {
   core::ScoreArgs args;
   InputTensors tensors;
 };
-// Reads everything but q and k, which are borrowed.
+// Reads all fields except the borrowed tensors q and k.
 absl::StatusOr<InputScore> ReadScore(const v1::ScoreRelativeRequest& request);
 
 }  // namespace posenc::server

@@ -162,7 +162,7 @@ void WriteScaling(std::monostate, v1::RopeSpec*) {}
 
 void WriteSpec(const core::RopeSpec& in, v1::RopeSpec* out) {
   if (in.nope) {
-    out->set_nope(true);  // excludes every other field
+    out->set_nope(true);  // excludes all other fields
     return;
   }
   out->set_rotary_dim(in.rotary_dim);

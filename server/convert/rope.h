@@ -1,8 +1,8 @@
-// Rotary encodings of requests as core's arguments, and resolved ones as
-// responses.
+// Converts rotary encodings of requests to core's arguments, and resolved ones
+// to responses.
 //
-// Enums are numbered as the contract's, so they are cast; Parse() has refused
-// values that this server does not know.
+// Enums have the same numbers in core and in the contract, so they are cast;
+// Parse() has refused values that this server does not know.
 
 #pragma once
 
@@ -24,12 +24,12 @@
 
 namespace posenc::server {
 
-// A source that is not set stays so, which core refuses.
+// If no source is given, the result has none, and core refuses it.
 core::interpretation::RopeSource ReadRopeSource(const v1::RopeSource& source);
 
 core::QueryScale ReadQueryScale(const v1::QueryScale& scale);
 
-// How keys are repositioned, with the tensors that its positions borrow from.
+// A movement of keys, with the tensors that its positions borrow from.
 struct InputMovement {
   core::Movement movement;
   InputPositions old_positions;
@@ -41,7 +41,7 @@ absl::StatusOr<InputMovement> ReadMovement(const v1::Movement& movement);
 core::ConvertPairingArgs ReadConvertPairing(
     const v1::ConvertPairingRequest& request);
 
-// Enums of requests. 0 stands for the default: forward, half, leading.
+// These convert enums of requests. 0 means the default: forward, half, leading.
 core::Direction ReadDirection(v1::Direction direction);
 core::TableLayout ReadTableLayout(v1::TableLayout layout);
 core::RotarySlice ReadRotarySlice(v1::RotarySlice slice);

@@ -10,10 +10,10 @@ namespace pb = google::protobuf;
 
 void Find(const std::string& path, pb::Message* message, SharedParts* parts);
 
-// `number`: that of the field of the message itself.
+// `number`: field number of `found` in the root message; 0 below it.
 void Look(const std::string& path, int number, pb::Message* found,
           SharedParts* parts) {
-  // Of the generated classes, as the message is.
+  // The casts are safe: all messages are of generated classes.
   if (found->GetDescriptor() == v1::SharedMemory::descriptor()) {
     parts->places.push_back({path, static_cast<v1::SharedMemory*>(found)});
   } else if (found->GetDescriptor() != v1::Tensor::descriptor()) {
@@ -24,7 +24,7 @@ void Look(const std::string& path, int number, pb::Message* found,
   }
 }
 
-// `path` stands before the names of the message's fields.
+// `path` is the prefix of the field names in this message.
 void Find(const std::string& path, pb::Message* message, SharedParts* parts) {
   const pb::Reflection& reflection = *message->GetReflection();
   std::vector<const pb::FieldDescriptor*> fields;

@@ -1,5 +1,5 @@
-// Finds what a message says about shared memory, wherever it is in it: tensors
-// that lie there, and places for tensors of the response.
+// Finds the parts of a message that are about shared memory, at any depth:
+// tensors in shared memory, and places for tensors of the response.
 
 #pragma once
 
@@ -14,8 +14,8 @@ namespace posenc::server {
 
 // Points into the message.
 struct SharedParts {
-  // `path` is the tensor's, as "positions.ids" or "tables[0].tensor". `field`
-  // is its number if it is a field of the message itself, else 0.
+  // `path` is the tensor's, such as "positions.ids" or "tables[0].tensor".
+  // `field` is its number if it is a field of the message itself, else 0.
   struct Tensor {
     std::string path;
     int field;
@@ -29,12 +29,12 @@ struct SharedParts {
   std::vector<Place> places;
 
   bool none() const { return tensors.empty() && places.empty(); }
-  // INVALID_ARGUMENT unless there is none: in a stream.
+  // Returns INVALID_ARGUMENT if there are any: streams may have none.
   absl::Status CheckNone() const;
 };
 
-// Looks at every field that is set. KnownFields::Walk() tells cheaply of most
-// messages that they have no such part.
+// Visits every field that is set. KnownFields::Walk() is a cheap way to learn
+// that a message has no such part.
 SharedParts FindSharedParts(google::protobuf::Message* message);
 
 }  // namespace posenc::server

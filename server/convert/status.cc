@@ -19,23 +19,23 @@
 namespace posenc::server {
 namespace {
 
-// gRPC's clients accept at most 8 KiB of trailers for a call, and the message
-// is in them three times: percent-encoded (up to 3 bytes for one), in
-// google.rpc.Status and in BadRequest (both base64). Values of the metadata are
-// in them once. What is wrong beside the first fault is told as far as it fits;
-// kMaxTrailerBytes leaves room for gRPC's own trailers and the server's.
+// gRPC's clients accept at most 8 KiB of trailers for a call. The trailers hold
+// the message three times: percent-encoded (up to 3 bytes for one), in
+// google.rpc.Status and in BadRequest (both base64); and the metadata's values
+// once. Faults after the first are added while they fit. kMaxTrailerBytes
+// leaves room for other trailers of gRPC and the server.
 constexpr std::size_t kMaxMessageBytes = 1024;
 constexpr std::size_t kMaxValueBytes = 256;
-constexpr std::size_t kMaxMoreBytes = 256;  // of the message: further fields
+constexpr std::size_t kMaxMoreBytes = 256;  // for further fields
 constexpr std::size_t kMaxTrailerBytes = 7 << 10;
-// What packing a detail adds: type URL and lengths.
+// Bytes that packing adds to a detail: type URL and lengths.
 constexpr std::size_t kPackBytes = 64;
 
-// How long a caller should wait before it tries an overloaded server again:
-// about as long as the largest request takes.
+// Time after which a client should try an overloaded server again: about as
+// long as the largest request takes.
 constexpr int kRetrySeconds = 1;
 
-// Bytes of a message in the trailers: all but plain ASCII is percent-encoded.
+// Returns a message's bytes in the trailers, where it is percent-encoded.
 std::size_t EncodedBytes(absl::string_view message) {
   std::size_t bytes = 0;
   for (const char c : message) {
@@ -44,7 +44,7 @@ std::size_t EncodedBytes(absl::string_view message) {
   return bytes;
 }
 
-// " (2 more: layout, positions)", or nothing.
+// Returns a text such as " (2 more: layout, positions)", or "".
 std::string MoreText(const std::vector<core::Fault>& more) {
   if (more.empty()) return "";
   const auto field = [](std::string* out, const core::Fault& fault) {
@@ -63,7 +63,7 @@ void AddViolation(absl::string_view field, absl::string_view description,
   violation->set_description(std::string(description));
 }
 
-// Every fault that fits into trailers beside `message` and what `rich` has.
+// Returns every fault that fits into the trailers beside `message` and `rich`.
 rpc::BadRequest Violations(const core::ErrorDetails& details,
                            absl::string_view field, absl::string_view first,
                            absl::string_view message, const rpc::Status& rich) {
@@ -88,8 +88,8 @@ void Pack(absl::string_view name, const google::protobuf::Message& detail,
           rpc::Status* status) {
   google::protobuf::Any* const any = status->add_details();
   any->set_type_url("type.googleapis.com/google.rpc." + std::string(name));
-  // Maps have no order of their own. Deterministic serialization gives equal
-  // errors equal bytes.
+  // Entries of maps have no fixed order. Deterministic serialization gives
+  // equal errors equal bytes.
   google::protobuf::io::StringOutputStream value(any->mutable_value());
   google::protobuf::io::CodedOutputStream coded(&value);
   coded.SetSerializationDeterministic(true);

@@ -16,17 +16,17 @@
 namespace posenc::server {
 namespace {
 
-// The contract's limit on elements that are written out as `values`.
+// The contract's limit on elements in `values`.
 constexpr int kMaxValues = 65536;
 
-// What a tile reads and writes: about a millisecond of rotation on a slow core,
-// and large against the cost of handing a tile to a thread.
+// Bytes that a tile reads and writes: about a millisecond of rotation on a slow
+// core, much more than the cost of handing a tile to a thread.
 constexpr std::size_t kTileBytes = 512 << 10;
 
-// The same for tensors in shared memory, in place 2 MiB: nothing hides there
-// what the start of a tile costs. 16 MiB in place took 680, 547, 526, 519 and
-// 529 us by tiles of 0.5, 1, 2, 4 and 8 MiB (Zen 5, two threads, medians); by
-// wire the size of tiles made no difference beyond the noise.
+// Bytes of a tile in shared memory; 2 MiB of a tensor in place. It is larger,
+// because no transfer hides the cost of starting a tile: rotating 16 MiB in
+// place was fastest with 4 MiB (of 0.5 to 8 MiB; Zen 5, two threads). Over the
+// network the size made no difference.
 constexpr std::size_t kSharedTileBytes = 4 << 20;
 
 absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
@@ -46,8 +46,8 @@ absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
   return absl::OkStatus();
 }
 
-// FP8 has no number for what rounds past its largest, and E4M3 none for
-// infinity. Here nobody says what should become of them.
+// FP8 has no number for results past its largest, and E4M3 has no infinity.
+// `values` come without a saturation, so both are refused.
 absl::Status CheckFloat8(double value, core::Dtype dtype, int index) {
   unsigned char stored;
   core::StoreDouble(value, {dtype, {}, &stored}, 0);

@@ -1,8 +1,7 @@
-// Tensors of messages as the core's views, and back.
+// Converts tensors of messages to core's views, and back.
 //
-// This directory is the seam between protobuf and core: nothing else in the
-// server looks inside a Tensor, a RopeSource, Positions or an encoding. Field
-// paths of errors are relative to the message that is converted.
+// This directory converts between protobuf and core. Field paths of errors are
+// relative to the converted message.
 
 #pragma once
 
@@ -23,23 +22,23 @@
 
 namespace posenc::server {
 
-// Which of a Tensor's two forms carries the elements.
+// The field of a Tensor that carries the elements.
 enum class TensorForm { kData, kValues };
 
-// Tensors of a request whose bytes were left in the slices that gRPC received,
-// by the numbers of their fields.
+// Tensors of a request whose bytes are still in the slices that gRPC received,
+// by field number.
 class BorrowedTensors {
  public:
-  BorrowedTensors() = default;  // none: the message itself has the bytes
-  // bytes[i] are those of fields[i]. shared: some of them are in shared memory.
+  BorrowedTensors() = default;  // none: all bytes are in the message
+  // bytes[i] are those of fields[i]. shared: some are in shared memory.
   BorrowedTensors(absl::Span<const int> fields,
                   absl::Span<const wire::BorrowedBytes> bytes, bool shared)
       : fields_(fields), bytes_(bytes), shared_(shared) {}
 
-  // Null if the bytes of this field are in the message.
+  // Returns null if the bytes of this field are in the message.
   const wire::BorrowedBytes* Find(int field) const;
 
-  // The bytes that a tile of a computation over them should read and write.
+  // Returns the bytes that one tile of a computation should read and write.
   std::size_t tile_bytes() const;
 
  private:
@@ -48,50 +47,50 @@ class BorrowedTensors {
   bool shared_ = false;
 };
 
-// A tensor of a request. Its bytes are the message's, or `own`.
+// A tensor of a request. Its bytes are in the message, or in `own`.
 struct InputTensor {
-  // data is null if the bytes lie in several pieces.
+  // view.data is null if the bytes lie in several pieces.
   core::ConstTensorView view;
   core::ConstPieces pieces;
   TensorForm form = TensorForm::kData;
-  // Elements that were written out as `values`, or pieces put together.
+  // Elements converted from `values`, or joined pieces.
   std::unique_ptr<char[]> own;
 
-  // Puts the pieces together, if there are several.
+  // Joins the pieces, if there are several.
   void Gather();
 };
 
-// Bytes that the elements of a tensor take, by its dtype and shape.
+// Returns the bytes of a tensor's elements, by its dtype and shape.
 // FieldRequired without dtype.
 absl::StatusOr<absl::uint128> TensorBytes(const v1::Tensor& tensor);
 
 // Reads a tensor whose bytes are in the message, or in `data` if that is not
-// null: those of a tensor in shared memory always are. FieldRequired without
-// dtype or elements; kTensorSizeMismatch if data or values are not what dtype
-// and shape take.
+// null, as for every tensor in shared memory. FieldRequired without dtype or
+// elements; kTensorSizeMismatch if the size of data or values does not match
+// dtype and shape.
 absl::StatusOr<InputTensor> ReadTensor(
     const v1::Tensor& tensor, const wire::BorrowedBytes* data = nullptr);
 
-// Reads the tensor in the field `field`, to which errors refer; FieldRequired
-// if it is not given.
+// Reads the tensor in `field`, which errors name; FieldRequired if it is not
+// given.
 absl::StatusOr<InputTensor> ReadRequiredTensor(absl::string_view field,
                                                bool given,
                                                const v1::Tensor& tensor,
                                                const wire::BorrowedBytes* data);
 
-// The tensors of an encoding. They live as long as views of them are used.
+// Tensors of an encoding. They must outlive all views of them.
 using InputTensors = std::vector<InputTensor>;
 
-// Reads the field `field` into `view`, which stays empty if it is not given.
+// Reads `field` into `view`, which stays empty if the field is not given.
 absl::Status ReadTensorField(absl::string_view field, bool given,
                              const v1::Tensor& tensor, InputTensors* tensors,
                              std::optional<core::ConstTensorView>* view);
 
-// Bytes that the response's field `field` takes on the wire with this tensor.
+// Returns the bytes of the response's `field` on the wire with this tensor.
 absl::uint128 TensorFieldBytes(int field, core::Dtype dtype,
                                const core::Shape& shape, TensorForm form);
 
-// A tensor whose elements are written out as `values`.
+// Returns a tensor with its elements in `values`.
 v1::Tensor SpelledOut(const core::ConstTensorView& elements);
 
 }  // namespace posenc::server

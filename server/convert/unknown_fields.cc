@@ -38,7 +38,7 @@ absl::Status CheckEnum(const FieldDescriptor& field, int value) {
   return Unknown(absl::StrCat("value ", value), field.number());
 }
 
-// Bytes in memory of a number that is a varint on the wire; 0: it cannot grow.
+// Returns a number's bytes in memory if it is a varint on the wire, else 0.
 std::size_t NumberBytes(FieldDescriptor::CppType type) {
   switch (type) {
     case FieldDescriptor::CPPTYPE_INT64:
@@ -53,10 +53,10 @@ std::size_t NumberBytes(FieldDescriptor::CppType type) {
   }
 }
 
-// Copies of so many bytes take memory that nobody counts.
+// Limit for copies of encodings, which are not claimed.
 constexpr std::size_t kMostRopeBytes = 64 << 10;
 
-// About what an empty message or text takes in memory.
+// Approximate bytes in memory of an empty message or text.
 constexpr std::size_t kElementBytes = 192;
 
 }  // namespace
@@ -109,11 +109,11 @@ bool KnownFields::AddList(CodedInputStream* in, const Field& field,
   const void* data = nullptr;
   int left = 0;
   in->GetDirectBufferPointerInline(&data, &left);
-  // The parser makes numbers of what there is before it sees the end.
+  // If the list is cut short, the parser stores the numbers before the end.
   const std::size_t size =
       std::min<std::size_t>(bytes, static_cast<std::size_t>(left));
   const auto* const first = static_cast<const std::uint8_t*>(data);
-  // The last byte of each number is below 128.
+  // The last byte of each varint is below 128, the others are not.
   const auto numbers = static_cast<std::size_t>(std::count_if(
       first, first + size, [](std::uint8_t byte) { return byte < 0x80; }));
   const std::size_t in_memory = numbers * field.number_bytes;
@@ -135,7 +135,7 @@ const FieldDescriptor* KnownFields::Look(CodedInputStream* in, const Type& type,
             ? &type.fields[number]
             : nullptr;
     if (field != nullptr) last = field->field;
-    // The parser keeps a value of another wire type as an unknown field.
+    // The parser keeps a value with a wrong wire type as an unknown field.
     if (field != nullptr && wire_type != field->wire_type &&
         wire_type != field->packed_wire_type) {
       field = nullptr;
@@ -154,7 +154,7 @@ bool KnownFields::LookAt(CodedInputStream* in, std::uint32_t tag,
                          const Field* field, Seen* seen,
                          const FieldDescriptor** crowded) {
   const int wire_type = WireFormatLite::GetTagWireType(tag);
-  // No message here has groups; all that is in one is unknown.
+  // The contract has no groups, so all fields of a group are unknown.
   if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) {
     if (!in->IncrementRecursionDepth()) return false;
     Look(in, Type(), seen);
@@ -169,13 +169,13 @@ bool KnownFields::LookAt(CodedInputStream* in, std::uint32_t tag,
         (value >= 64 || (field->values >> value & 1) == 0)) {
       seen->known = false;
     }
-    seen->growth += field->number_bytes;  // of a list, one by one
+    seen->growth += field->number_bytes;  // for lists that are not packed
     return !TooMany(*seen);
   }
   if (wire_type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
     return WireFormatLite::SkipField(in, tag);
   }
-  // A packed list of enums is so rare that Check() decides.
+  // Packed lists of enums are rare, so this leaves them to Check().
   if (field->values != 0) seen->known = false;
   std::uint32_t length = 0;
   if (!in->ReadVarint32(&length)) return false;
@@ -204,9 +204,9 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
                       static_cast<int>(bytes.size()));
   Seen seen;
   const FieldDescriptor* const crowded = Look(&in, *root_, &seen);
-  // What comes after the walk's end was not seen.
+  // The walk has not seen the fields after its end.
   if (!in.ConsumedEntireMessage()) seen.known = false;
-  // An element has two bytes at least, and a number one, which becomes eight.
+  // On the wire an element has at least two bytes, and a number one.
   if (bytes.size() <= 2 * std::size_t{kMostElements}) return seen;
   seen.grown = 2 * seen.growth + seen.elements * kElementBytes;
   std::size_t of_ropes = 0;

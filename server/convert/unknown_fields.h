@@ -1,12 +1,12 @@
-// Refuses what a newer client may send and this server does not know, and sees
-// on the way whether a message names shared memory, and which encodings it has.
+// Refuses fields of newer clients that this server does not know. On the way it
+// notes whether a message names shared memory, and which encodings it has.
 //
-// Protobuf would skip an unknown field, and the numbers would silently lack
-// what it asks for. See docs/adr/0005.
+// Protobuf would skip an unknown field, and the result would silently differ
+// from what the client asked for. See docs/adr/0005.
 //
 // Also refuses messages that would take many times their bytes once they are
 // parsed: an empty element of a repeated message has two bytes on the wire and
-// over a hundred in memory, a small number in a list one and eight.
+// over a hundred in memory; a small number in a list has one and eight.
 
 #pragma once
 
@@ -27,32 +27,31 @@
 
 namespace posenc::server {
 
-// The bytes of a request's encodings, as they came, by the names of their
-// fields.
+// The unparsed bytes of a request's encodings, by the names of their fields.
 using RopeBytes = std::map<absl::string_view, std::string>;
 
-// The fields and enum values that messages of one type, and the messages inside
-// them, may have.
+// The known fields and enum values of one message type and of the types inside
+// it.
 class KnownFields {
  public:
-  // Elements of repeated messages and texts, and unknown fields, in one
-  // message: some 3 MiB.
+  // Limit for elements of repeated messages and texts, and unknown fields, in
+  // one message: about 3 MiB.
   static constexpr int kMostElements = 16384;
-  // Bytes that the numbers of one message's lists may take in memory beyond
-  // those on the wire, where a small one has one byte instead of eight. Some
-  // ten million position ids take so much.
+  // Limit for the bytes that the numbers in one message's lists take in memory
+  // beyond their bytes on the wire, where a small number has one byte instead
+  // of eight. About ten million position ids reach it.
   static constexpr std::size_t kMostGrowth = 64 << 20;
 
   explicit KnownFields(const google::protobuf::Descriptor& type);
 
-  // What a walk over a message's bytes has seen.
+  // The result of a walk over a message's bytes.
   struct Seen {
-    // Whether every field and enum value is known. May be false of a good
-    // message in a rare form, of which Check() decides.
+    // Whether every field and enum value is known. May be false for a valid
+    // message in a rare encoding; then Check() decides.
     bool known = true;
-    bool shares = false;  // a posenc.v1.SharedMemory
-    // The bytes of each posenc.v1.RopeSource as they came, in the message that
-    // was walked over. None if they are so many that nobody should keep them.
+    bool shares = false;  // has a posenc.v1.SharedMemory
+    // The unparsed bytes of each posenc.v1.RopeSource. They point into the
+    // message. Empty if they are too many to be kept.
     struct Rope {
       const google::protobuf::FieldDescriptor* field;
       absl::string_view bytes;
@@ -60,21 +59,19 @@ class KnownFields {
     absl::InlinedVector<Rope, 2> ropes;
     int elements = 0;
     std::size_t growth = 0;
-    // Bytes that elements and numbers take in memory, as they are parsed and
-    // once more as arguments of core, beside those on the wire; 0 for small
-    // messages.
+    // Bytes that elements and numbers take in memory beyond those on the wire,
+    // parsed and once more as arguments of core; 0 for small messages.
     std::size_t grown = 0;
   };
 
-  // Walks over `bytes`, which are not parsed yet. INVALID_ARGUMENT, of the
-  // field that goes beyond it, if they have more than kMostElements, or grow by
-  // more than kMostGrowth. What is no message is left to the parser.
+  // Walks over the unparsed `bytes`. INVALID_ARGUMENT if they have more than
+  // kMostElements, or grow by more than kMostGrowth; the error names the field
+  // that exceeds it. Leaves malformed messages to the parser.
   absl::StatusOr<Seen> Walk(absl::string_view bytes) const;
 
-  // UNIMPLEMENTED, kFieldUnknown, if a field or an enum value anywhere in
-  // `message`, which is of this type, is not known to this server. Takes seven
-  // times as long as Walk(): for messages of which Walk() did not say that all
-  // is known.
+  // Returns UNIMPLEMENTED, kFieldUnknown, if `message`, of this type, has
+  // anywhere a field or an enum value that this server does not know. It takes
+  // seven times as long as Walk(): call it only if Walk() set known = false.
   absl::Status Check(const google::protobuf::Message& message) const {
     return Name(message, *root_);
   }
@@ -84,12 +81,12 @@ class KnownFields {
   struct Field {
     const google::protobuf::FieldDescriptor* field = nullptr;
     const Type* message = nullptr;  // the type, if the field is a message
-    // The wire type of its values one by one, and of a packed list of them.
+    // The wire types of a single value and of a packed list.
     int wire_type = 0, packed_wire_type = 0;
-    // If the field is an enum: bit n says that value n is known.
+    // If the field is an enum, bit n is set if value n is known.
     std::uint64_t values = 0;
-    bool is_element = false;  // of a repeated message or text
-    // Bytes in memory of a number that has fewer on the wire; 0: it has not.
+    bool is_element = false;  // a repeated message or text
+    // Bytes in memory of a number that may have fewer on the wire; else 0.
     std::size_t number_bytes = 0;
   };
   struct Type {
@@ -97,27 +94,27 @@ class KnownFields {
     bool shared_memory = false, rope_source = false;
   };
 
-  // Adds a type and those that it contains. A type enters `types_` before its
+  // Adds a type and the types inside it. A type enters `types_` before its
   // fields do, because types may contain one another.
   const Type* Add(const google::protobuf::Descriptor& descriptor);
-  // Adds what is seen until the message ends, or is none, or has too much: then
-  // it returns the field.
+  // Walks over the fields of one message. Returns the field that has too much;
+  // null if the message ends or is malformed.
   static const google::protobuf::FieldDescriptor* Look(
       google::protobuf::io::CodedInputStream* in, const Type& type, Seen* seen);
-  // The same of one value, which follows its tag. False if the message is none,
-  // or `crowded` was found.
+  // Walks over one value, after its tag. Returns false if the message is
+  // malformed, or `crowded` was found.
   static bool LookAt(google::protobuf::io::CodedInputStream* in,
                      std::uint32_t tag, const Field* field, Seen* seen,
                      const google::protobuf::FieldDescriptor** crowded);
   static bool TooMany(const Seen& seen) {
     return seen.elements > kMostElements || seen.growth > kMostGrowth;
   }
-  // Counts and skips a packed list of so many bytes, which comes next. False if
-  // there are fewer.
+  // Counts and skips a packed list of so many bytes. Returns false if there are
+  // fewer.
   static bool AddList(google::protobuf::io::CodedInputStream* in,
                       const Field& field, std::uint32_t bytes, Seen* seen);
-  // The error that names the first unknown field, by a walk over the parsed
-  // message; OK if there is none.
+  // Walks over the parsed message and returns the error that names the first
+  // unknown field; OK if there is none.
   static absl::Status Name(const google::protobuf::Message& message,
                            const Type& type);
 

@@ -1,4 +1,4 @@
-// Texts of anybody as protobuf's strings, which are UTF-8.
+// Converts untrusted text to valid UTF-8 for protobuf's string fields.
 
 #pragma once
 

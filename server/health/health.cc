@@ -15,7 +15,7 @@ namespace {
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
-// The name that is asked for; none if the message is no request.
+// Returns the requested name; nullopt if the message is malformed.
 std::optional<std::string> NameOf(const std::string& message) {
   HealthCheckRequest request;
   if (!request.ParseFromString(message)) return std::nullopt;
@@ -41,7 +41,7 @@ absl::Status NoRequest() {
 
 }  // namespace
 
-// Under the health's lock: told_, waiter_.
+// The health's lock guards told_ and waiter_.
 class Health::Watch final : public CallHandler {
  public:
   Watch(Health* health, std::uint64_t connection)
@@ -52,7 +52,7 @@ class Health::Watch final : public CallHandler {
     name_ = NameOf(message.Joined());
     return name_ ? absl::OkStatus() : NoRequest();
   }
-  bool HasNext() const override { return false; }  // before there are news
+  bool HasNext() const override { return false; }  // Next() needs news first
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (!name_ || !health_->HasNews(this, nullptr)) return nullptr;
     return std::make_unique<PendingResponse>(Answer(*told_));
@@ -68,8 +68,8 @@ class Health::Watch final : public CallHandler {
   friend class Health;
   Health* const health_;
   const std::uint64_t connection_;
-  std::optional<std::string> name_;          // none: the request has not come
-  std::optional<std::optional<bool>> told_;  // none: nothing yet
+  std::optional<std::string> name_;          // none: no request yet
+  std::optional<std::optional<bool>> told_;  // sent last; none: nothing yet
   Waiter* waiter_ = nullptr;                 // null: it does not wait
 };
 
@@ -87,7 +87,7 @@ void Health::Remove(Watch* watch) {
   if (--of_connection->second == 0) by_connection_.erase(of_connection);
 }
 
-// Without a waiter, the watch is about to tell what there is.
+// Without a waiter, the watch is about to send the state, which counts as sent.
 bool Health::HasNews(Watch* watch, Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto at = serving_.find(*watch->name_);

@@ -1,8 +1,8 @@
-// The health service, grpc.health.v1: what probes and load balancers ask, and
+// The health service, grpc.health.v1, for probes and load balancers, and for
 // clients that leave a server before it drains.
 //
-// gRPC's own reads a whole message before any code of ours sees the call: of
-// any size up to the server's limit, from anybody, and for as long as it takes.
+// gRPC's own service reads a whole message before any code of ours sees the
+// call: of any size up to the server's limit, from anyone, and however slow.
 
 #pragma once
 
@@ -21,9 +21,9 @@
 
 namespace posenc::server {
 
-// Watches last as long as their callers like. So there may be so many, and so
-// many of one connection, behind which may be the callers of a whole edge;
-// others are refused at their headers (RESOURCE_EXHAUSTED, kOverloaded).
+// Watches last as long as their callers like. So their number is limited, in
+// all and on one connection, which an edge may use for many callers; others are
+// refused at their headers (RESOURCE_EXHAUSTED, kOverloaded).
 //
 // Safe for many threads. Outlives its calls.
 class Health final {
@@ -31,26 +31,26 @@ class Health final {
   Health(std::int64_t most_watches, std::int64_t most_of_connection)
       : most_(most_watches), most_of_connection_(most_of_connection) {}
 
-  // Watches beyond a new limit are not ended.
+  // Sets another limit. Watches beyond it are not ended.
   void SetMostWatches(std::int64_t most);
 
-  // Sets whether a name is served from now on, and tells its watches.
+  // Sets whether a name is served from now on, and notifies its watches.
   void Set(const std::string& name, bool serving);
 
-  // Check and Watch. Names that were never set are NOT_FOUND to the one, and
-  // SERVICE_UNKNOWN to the other until they are.
+  // Returns Check and Watch. For names that were never set, Check returns
+  // NOT_FOUND, and Watch sends SERVICE_UNKNOWN until they are set.
   std::vector<Method> Methods();
 
  private:
   class Watch;
 
-  // None: the name was never set.
+  // Returns nullopt if the name was never set.
   std::optional<bool> Find(const std::string& name) const;
   absl::StatusOr<std::unique_ptr<CallHandler>> StartWatch(
       std::uint64_t connection);
   void Remove(Watch* watch);
-  // Whether the watch has something to tell. If not, it has been told all, and
-  // `waiter` is resumed when that has changed.
+  // Returns whether the state differs from the last one that the watch sent. If
+  // not, `waiter` is resumed when the state changes.
   bool HasNews(Watch* watch, Waiter* waiter);
   bool StopWaiting(Watch* watch);
 
@@ -58,8 +58,8 @@ class Health final {
   std::int64_t most_;
   const std::int64_t most_of_connection_;
   std::map<std::string, bool> serving_;
-  std::set<Watch*> watches_;                             // that have not ended
-  std::map<std::uint64_t, std::int64_t> by_connection_;  // their number
+  std::set<Watch*> watches_;  // those that have not ended
+  std::map<std::uint64_t, std::int64_t> by_connection_;  // numbers of watches
 };
 
 }  // namespace posenc::server

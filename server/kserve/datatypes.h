@@ -1,4 +1,4 @@
-// How KServe's protocol spells the types of elements.
+// Names of element types in KServe's protocol.
 
 #pragma once
 
@@ -12,10 +12,10 @@ namespace posenc::server {
 struct Datatype {
   absl::string_view name;
   v1::Dtype dtype;
-  inference::DataType config;  // in ModelConfig, which lacks some
+  inference::DataType config;  // in ModelConfig, which lacks some types
 };
 
-// Those that tensors of posenc have.
+// The datatypes that tensors of posenc may have.
 inline constexpr Datatype kDatatypes[] = {
     {"FP32", v1::DTYPE_FLOAT32, inference::TYPE_FP32},
     {"FP16", v1::DTYPE_FLOAT16, inference::TYPE_FP16},
@@ -27,7 +27,7 @@ inline constexpr Datatype kDatatypes[] = {
     {"INT64", v1::DTYPE_INT64, inference::TYPE_INT64},
 };
 
-// Null if there is none of this name.
+// Returns null if the name is unknown.
 inline const Datatype* FindDatatype(absl::string_view name) {
   for (const Datatype& known : kDatatypes) {
     if (known.name == name) return &known;

@@ -18,12 +18,12 @@ namespace pb = google::protobuf;
 using Request = inference::ModelInferRequest;
 using Input = Request::InferInputTensor;
 
-// Far more than any model takes, and few enough that what they grow to when
-// they are parsed does not matter.
+// Limits far above any model's needs, and so low that growth by parsing is
+// harmless.
 constexpr std::size_t kMostTensors = 64;
 constexpr std::size_t kMostParameters = 1024;
 constexpr std::size_t kMostSmallBytes = 16 << 20;
-// Of a message that only the generated parser understands.
+// Limit for a message that only the generated parser understands.
 constexpr std::size_t kMostOddBytes = 1 << 20;
 
 absl::Status CheckCounts(const wire::SplitEnvelope& split) {
@@ -48,7 +48,7 @@ wire::BorrowedBytes Bytes(const void* data, std::size_t size) {
   return bytes;
 }
 
-// The bytes of `elements`, unless the input has other contents.
+// Returns the bytes of `elements`, unless the input has other contents.
 template <typename T>
 absl::StatusOr<wire::BorrowedBytes> Only(absl::string_view field,
                                          const pb::RepeatedField<T>& elements,

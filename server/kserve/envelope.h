@@ -1,4 +1,4 @@
-// ModelInferRequest: its small fields parsed, and the bytes of its tensors
+// ModelInferRequest with parsed small fields; the bytes of its tensors stay
 // where gRPC received them.
 
 #pragma once
@@ -14,25 +14,24 @@
 namespace posenc::server {
 
 struct InferEnvelope {
-  inference::ModelInferRequest request;  // without what `raw` has
+  inference::ModelInferRequest request;  // without the bytes in `raw`
   RequestMessage message;
-  // Of raw_input_contents. Points into `message` (`borrows`), or, for a message
-  // that is framed in a way that only the generated parser understands, into
-  // `request`.
+  // Bytes of raw_input_contents. They point into `message` (`borrows`), or into
+  // `request` if only the generated parser understands the message's framing.
   std::vector<wire::BorrowedBytes> raw;
   bool borrows = false;
 };
 
-// Parses into an envelope that stays where it is. INVALID_ARGUMENT for what is
-// no protobuf message, or has more tensors or parameters than any model takes;
-// UNIMPLEMENTED, kFieldUnknown, for fields that this server does not know;
-// RESOURCE_EXHAUSTED, kMessageTooLarge, if there are more than 16 MiB beside
-// raw_input_contents.
+// Parses into an envelope that must not move afterwards. INVALID_ARGUMENT for a
+// malformed message, or one with more tensors or parameters than any model
+// takes; UNIMPLEMENTED, kFieldUnknown, for fields that this server does not
+// know; RESOURCE_EXHAUSTED, kMessageTooLarge, if the message has more than 16
+// MiB beside raw_input_contents.
 absl::Status Parse(RequestMessage message, InferEnvelope* envelope);
 
-// The bytes of an input's typed contents, which stay where they are: in
-// `input`. INVALID_ARGUMENT, without a field, if they are not of its datatype,
-// or if that has no typed form.
+// Returns the bytes of an input's typed contents, which stay in `input`.
+// INVALID_ARGUMENT, without a field, if they do not match its datatype, or if
+// the datatype has no typed form.
 absl::StatusOr<wire::BorrowedBytes> TypedBytes(
     const inference::ModelInferRequest::InferInputTensor& input);
 

@@ -1,4 +1,4 @@
-// Reading of Inference's request.
+// Reads the request of an Inference.
 
 #include <algorithm>
 #include <limits>
@@ -20,8 +20,8 @@ namespace {
 using inference::InferParameter;
 using Input = inference::ModelInferRequest::InferInputTensor;
 
-// The parameters in the order of their names. A map's own order changes from
-// message to message, and equal requests must get equal errors.
+// Returns the parameters in the order of their names. A map's own order changes
+// from message to message, and equal requests must get equal errors.
 std::map<std::string, const InferParameter*> Sorted(
     const ParameterMap& parameters) {
   std::map<std::string, const InferParameter*> sorted;
@@ -29,7 +29,7 @@ std::map<std::string, const InferParameter*> Sorted(
   return sorted;
 }
 
-// Whether a parameter says nothing: what clients send that have no sequences.
+// Returns true for an empty value, which clients without sequences send.
 bool SaysNothing(const InferParameter& value) {
   return !value.bool_param() && value.int64_param() == 0 &&
          value.uint64_param() == 0 && value.double_param() == 0 &&
@@ -40,7 +40,7 @@ bool IsShared(const Input& input) {
   return input.parameters().contains(kRegion);
 }
 
-// KServe's client gives an input in a region contents, too, which are empty.
+// KServe's client adds empty contents to an input in a region.
 bool HasContents(const Input& input) {
   return input.has_contents() &&
          (!IsShared(input) || input.contents().ByteSizeLong() > 0);
@@ -64,7 +64,7 @@ absl::Status Inference::Read(RequestMessage message) {
   return status;
 }
 
-// raw_input_contents belong to the inputs that are not in shared memory.
+// raw_input_contents has one entry for each input outside shared memory.
 absl::Status Inference::ReadInputs() {
   const auto& inputs = envelope_.request.inputs();
   const auto sent = static_cast<std::size_t>(
@@ -110,7 +110,7 @@ absl::Status Inference::ReadInput(const Input& input,
                                   const wire::BorrowedBytes* raw) {
   Placed placed;
   for (const auto& [name, value] : Sorted(input.parameters())) {
-    // KServe's client says how long the bytes are.
+    // KServe's client sends the number of bytes.
     if (name == "binary_data_size" && IsInteger(*value)) continue;
     const absl::Status read = ReadPlaced(name, *value, &placed);
     if (!read.ok()) return read;
@@ -184,7 +184,7 @@ bool Inference::ReadReserved(const std::string& name,
       *status = WrongKind(value, "int64_param or uint64_param");
     }
   } else if (asks_for_final || name == "binary_data_output") {
-    // KServe's clients ask for bytes by the latter; there is nothing else here.
+    // binary_data_output asks for bytes, which this server always sends.
     if (!value.has_bool_param()) *status = WrongKind(value, "bool_param");
     if (asks_for_final) tells_final_ = value.bool_param();
   } else if (absl::StartsWith(name, "sequence_")) {

@@ -24,14 +24,14 @@ using inference::ModelInferResponse;
 
 constexpr int kRawField = ModelInferResponse::kRawOutputContentsFieldNumber;
 
-// What a stream's message may copy out of shared memory, which is claimed for
-// unary calls alone.
+// Bytes that one message of a stream may copy out of shared memory. Only unary
+// calls claim memory for such copies.
 constexpr std::int64_t kMostCopiedOfStream = 1 << 20;
 
-// Triton's clients ask with this metadata that an error end the stream.
+// Triton's clients send this metadata if an error must end the stream.
 constexpr char kErrorsEndStreams[] = "triton_grpc_error";
 
-// Maps have no order of their own; equal answers get equal bytes.
+// Maps have no fixed order; equal answers must get equal bytes.
 std::string Serialize(const pb::Message& message) {
   std::string bytes;
   pb::io::StringOutputStream stream(&bytes);
@@ -149,7 +149,7 @@ std::string Inference::Head(const TensorAnswer& answer,
       }
       parameters[kRegionBytes].set_int64_param(
           static_cast<std::int64_t>(absl::Uint128Low64(size)));
-      size = 0;  // they are not in the message
+      size = 0;  // the bytes are not in the message
     }
     raw += wire::FieldBytes(kRawField, size);
   }
@@ -176,7 +176,7 @@ void Inference::EndPart(absl::Duration InferTimes::*part) {
 }
 
 absl::Status Inference::GoesOn() {
-  // Until now it waited for its claim, or for a thread.
+  // The request has waited until now: for its claim, or for a thread.
   if (!computing_.exchange(true)) EndPart(&InferTimes::queue);
   return CheckTime();
 }
@@ -188,8 +188,8 @@ absl::Status Inference::Complete(const absl::Status& holds) {
 }
 
 absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
-  // Outputs that lie in regions are in no message, and each is within a file.
-  // The message itself is checked below, when it is known what it has.
+  // Outputs in regions are not in the message, and each must fit into its file.
+  // MakeResponse() checks the size of the message, which is known only there.
   Limits limits = *context_.limits;
   MethodContext native_context = context_;
   native_context.limits = &limits;
@@ -222,8 +222,8 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
 
 namespace {
 
-// Each message of a stream is a request of its own, and gets one answer. What
-// is wrong with one is its answer, and the stream goes on.
+// Each message of a stream is a separate request with one answer. An error of a
+// request is its answer, and the stream goes on.
 class InferHandler final : public CallHandler {
  public:
   InferHandler(const MethodContext& context, const Inference::Common& common,
@@ -259,7 +259,7 @@ class InferHandler final : public CallHandler {
   }
   std::optional<std::string> Tell(const absl::Status& error) override {
     if (errors_end_it_) return std::nullopt;
-    inference_ = nullptr;  // if no memory was left for its parts
+    inference_ = nullptr;  // not null if memory ran out for its response
     inference::ModelStreamInferResponse message;
     message.set_error_message(ToGrpcStatus(error).error_message());
     *message.mutable_infer_response() = named_;
@@ -272,8 +272,8 @@ class InferHandler final : public CallHandler {
   const bool stream_, errors_end_it_;
   const absl::Time start_ = SteadyNow();
   absl::Duration waited_, told_;
-  std::shared_ptr<Inference> inference_;  // the message that waits for Next()
-  inference::ModelInferResponse named_;   // of a stream's last message
+  std::shared_ptr<Inference> inference_;  // the request that Next() answers
+  inference::ModelInferResponse named_;   // names of a stream's last request
 };
 
 }  // namespace

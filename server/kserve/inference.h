@@ -1,11 +1,11 @@
 // One request of ModelInfer or ModelStreamInfer, from its message to the
-// message that answers it.
+// message of its answer.
 //
 //   ModelInferRequest --Read--> NativeRequest --Model::answer--> TensorAnswer
 //     --Answer--> | model_name .. outputs | raw_output_contents | .. |
 //
-// The tensors' bytes go the way of the native calls: borrowed from the request,
-// and written over it where the RPC allows that.
+// The tensors' bytes are treated as in the contract's calls: borrowed from the
+// request, and written over it if the RPC allows that.
 
 #pragma once
 
@@ -33,21 +33,21 @@
 
 namespace posenc::server {
 
-// Parameters of tensors in shared memory.
+// Names of parameters for tensors in shared memory.
 inline constexpr char kRegion[] = "shared_memory_region";
 inline constexpr char kRegionOffset[] = "shared_memory_offset";
 inline constexpr char kRegionBytes[] = "shared_memory_byte_size";
 
 class Inference : public std::enable_shared_from_this<Inference> {
  public:
-  // What all requests share: the counts of each model, and the regions, which
-  // are null if no memory is shared. Outlive them.
+  // Objects that all requests share, and that outlive them: the counts of each
+  // model, and the regions, null if no memory is shared.
   struct Common {
     std::vector<ModelCounts>* counts;
     Regions* regions;
   };
 
-  // start: when its time began, from which a `timeout` counts. stream: it is a
+  // start: the time from which a `timeout` counts. stream: the request is a
   // message of ModelStreamInfer.
   Inference(const MethodContext& context, const Common& common,
             absl::Time start, absl::Duration waited, bool stream);
@@ -55,25 +55,25 @@ class Inference : public std::enable_shared_from_this<Inference> {
   ~Inference();
 
   absl::Status Read(RequestMessage message);
-  // Bytes that Read() copied out of shared memory.
+  // Returns the bytes that Read() has copied out of shared memory.
   std::int64_t copied_bytes() const { return shared_->copied_bytes(); }
-  // After Read(): see CallHandler.
+  // See CallHandler. Call it after Read().
   bool TakesLong() const { return model_->takes_long(native_->message()); }
 
-  // After Read(), once.
+  // Call this once, after Read().
   absl::StatusOr<std::unique_ptr<PendingResponse>> Answer();
 
-  // The names that each answer repeats, also if Read() has failed.
+  // Returns the names that each answer repeats, even if Read() has failed.
   inference::ModelInferResponse Named() const;
 
  private:
   using Input = inference::ModelInferRequest::InferInputTensor;
 
-  // What parameters of an input or an output say of shared memory.
+  // The parameters of an input or an output about shared memory.
   struct Placed {
     std::optional<std::string> region;
     std::optional<std::uint64_t> offset, bytes;
-    v1::SharedMemory memory;  // which is looked at later
+    v1::SharedMemory memory;  // not checked yet
 
     bool given() const { return region || offset || bytes; }
   };
@@ -85,7 +85,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   absl::Status ReadInputs();
   absl::Status ReadInput(const Input& input, const wire::BorrowedBytes* raw);
   absl::Status ReadParameters();
-  // False if the parameter is the native request's.
+  // Returns false if the parameter belongs to the native request.
   bool ReadReserved(const std::string& name,
                     const inference::InferParameter& value,
                     absl::Status* status);
@@ -95,24 +95,24 @@ class Inference : public std::enable_shared_from_this<Inference> {
                           Placed* placed) const;
   absl::Status Find(Placed* placed) const;
 
-  // Marks what the answer's message will have of its outputs, and gives those
-  // in shared memory their places.
+  // Selects the outputs of the answer's message, and gives those in shared
+  // memory their places.
   absl::Status ChooseOutputs(TensorAnswer* answer);
-  // The answer's message up to the tensors' bytes.
+  // Returns the answer's message up to the tensors' bytes.
   std::string Head(const TensorAnswer& answer,
                    google::protobuf::Message* native) const;
   absl::Status CheckTime() const;
-  // Asked before each tile, by any thread, and at the end.
+  // Checks the timeout before each tile, on any thread.
   absl::Status GoesOn();
   absl::Status Complete(const absl::Status& holds);
-  // Adds what has passed to a part of the request's time.
+  // Adds the time since the last call to a part of the request's time.
   void EndPart(absl::Duration InferTimes::*part);
 
   const MethodContext context_;
   const Common common_;
   const bool stream_;
   const absl::Time start_;
-  absl::Time since_;  // of the part of the time that runs now
+  absl::Time since_;  // start of the current part
   InferTimes times_;
   std::atomic<bool> computing_{false};
   bool answered_ = false;
@@ -120,13 +120,13 @@ class Inference : public std::enable_shared_from_this<Inference> {
   InferEnvelope envelope_;
   const Model* model_ = nullptr;
   std::optional<NativeRequest> native_;
-  std::vector<Output> outputs_;  // that were asked for
+  std::vector<Output> outputs_;  // requested ones
   const std::shared_ptr<SharedTensors> shared_;
   absl::Duration timeout_ = absl::InfiniteDuration();
   bool tells_final_ = false;
 };
 
-// The handler of a call.
+// Makes the handler of a call.
 std::unique_ptr<CallHandler> StartInference(const MethodContext& context,
                                             const Inference::Common& common,
                                             bool stream);

@@ -1,4 +1,4 @@
-// The service beside its ModelInfer: what it tells about itself and its models.
+// The RPCs of KServe's service about the server and its models.
 
 #include "server/kserve/kserve_service.h"
 
@@ -30,7 +30,7 @@ using namespace inference;  // NOLINT(google-build-using-namespace)
 constexpr char kService[] = "inference.GRPCInferenceService";
 constexpr char kPlatform[] = "posenc";
 
-// What questions ask of.
+// The data for answers to questions.
 struct Facts {
   std::vector<ModelCounts> counts{Models().size()};
   std::atomic<bool> ready{false};
@@ -66,7 +66,7 @@ void AskServer(const ServerMetadataRequest& /*request*/, const Facts& facts,
   }
 }
 
-// The usual one.
+// Returns the datatype to report for a tensor that may have several: the first.
 absl::string_view DatatypeOf(const ModelTensor& tensor) {
   return tensor.datatypes.substr(0, tensor.datatypes.find(','));
 }
@@ -166,7 +166,7 @@ void Unregister(const SystemSharedMemoryUnregisterRequest& request,
   facts.regions->Unregister(request.name());
 }
 
-// perf_analyzer asks about CUDA's memory, and unregisters what it never
+// perf_analyzer asks about CUDA memory, and unregisters regions that it never
 // registered.
 template <typename Request, typename Response>
 void AskNothing(const Request& /*request*/, const Facts& /*facts*/,
@@ -189,7 +189,7 @@ Answer AskBy(Result (*answer)(const Request&, const Facts&, Response*),
   return response.SerializeAsString();
 }
 
-// A function above as one of the request's bytes.
+// Makes a function of the request's bytes from a function above.
 template <auto answer>
 Answer Ask(const std::string& bytes, const Facts& facts) {
   return AskBy(answer, bytes, facts);
@@ -198,10 +198,10 @@ Answer Ask(const std::string& bytes, const Facts& facts) {
 // RPCs of the protocol beside ModelInfer and ModelStreamInfer.
 struct Question {
   absl::string_view name;
-  Answer (*ask)(const std::string& bytes, const Facts& facts);  // null: none
-  const char* why_not = "";  // it is not there
+  Answer (*ask)(const std::string& bytes, const Facts& facts);  // null: refused
+  const char* why_not = "";  // reason for a refusal
   bool needs_token = true;
-  bool shares = false;  // it is there only if memory is shared
+  bool shares = false;  // refused if no memory is shared
 };
 
 constexpr char kBuiltIn[] = "the models are built in";
@@ -209,7 +209,7 @@ constexpr char kNoMemory[] = "this server has no shared memory";
 constexpr char kFlags[] = "posencd is configured by flags and SIGHUP";
 
 constexpr Question kQuestions[] = {
-    // Like health, whether the server is there and ready is no secret.
+    // As with health, anyone may learn whether the server is live and ready.
     {"ServerLive", Ask<AskLive>, "", false},
     {"ServerReady", Ask<AskReady>, "", false},
     {"ModelReady", Ask<AskModelReady>, "", false},

@@ -1,4 +1,4 @@
-// KServe's service, as the process gives it to the server.
+// Makes KServe's service for the server.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace posenc::server {
 
-// Nothing in builds without it (POSENC_KSERVE=OFF).
+// Returns nullopt in builds without it (POSENC_KSERVE=OFF).
 std::optional<ExtraServiceFactory> KserveService();
 
 }  // namespace posenc::server

@@ -22,12 +22,12 @@ using google::protobuf::Message;
 using Response = std::unique_ptr<Message>;
 
 constexpr char kFloats[] = "FP32,FP16,BF16,FP64";
-// Of heads that are rotated.
+// Datatypes of heads to rotate.
 constexpr char kHeads[] = "FP32,FP16,BF16,FP64,FP8E4M3,FP8E5M2";
 constexpr char kPositions[] = "INT64,INT32,FP32,FP64";
 
-// Tensors in, tensors out; or, with a NativeResponse, settings in, and tensors
-// and small fields out.
+// Makes a model of an RPC that takes and returns tensors; or, with a
+// NativeResponse, takes settings, and returns tensors and small fields.
 template <typename Request, auto answer, typename NativeResponse = void>
 Model MakeModel(absl::string_view name, std::vector<ModelInput> inputs,
                 std::vector<ModelOutput> outputs) {
@@ -56,8 +56,8 @@ Model MakeModel(absl::string_view name, std::vector<ModelInput> inputs,
           call};
 }
 
-// BuildTable is two models, because tools ask for every output that a model
-// has: this one has cos and sin.
+// BuildTable is two models, because tools request every output of a model: this
+// one has cos and sin.
 absl::StatusOr<TensorAnswer> BuildTable(const v1::BuildTableRequest& request,
                                         const MethodContext& context,
                                         v1::BuildTableResponse* response) {
@@ -85,7 +85,7 @@ absl::StatusOr<TensorAnswer> BuildEncoding(const v1::BuildTableRequest& request,
   return AnswerBuildTable(request, context, response);
 }
 
-// Moves a list of numbers out of the response into a tensor of the answer.
+// Moves a list of numbers from the response to a tensor of the answer.
 template <typename T>
 void MoveOut(int field, core::Dtype dtype,
              google::protobuf::RepeatedField<T>* numbers,
@@ -174,7 +174,7 @@ std::vector<Model> MakeModels() {
       MakeModel<v1::ResolveRopeRequest, ResolveRope, Resolved>(
           "resolve_rope", {},
           {{{"inv_freq", "FP64", 1}, Resolved::kInvFreqFieldNumber},
-           // Most encodings have none, so it is not listed.
+           // It is not listed, because most encodings have none.
            {{"axis_of_pair", "INT32", 1},
             Resolved::kAxisOfPairFieldNumber,
             0,

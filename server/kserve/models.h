@@ -1,6 +1,6 @@
 // The models of KServe's service: RPCs of the contract in snake case, version
-// "1". What they take and give is the contract's; names are paths in its
-// messages (native_request.h).
+// "1". Inputs and outputs are those of the contract; their names are paths in
+// its messages (native_request.h).
 
 #pragma once
 
@@ -19,11 +19,11 @@ namespace posenc::server {
 
 inline constexpr char kModelVersion[] = "1";
 
-// A tensor that tools are told of. Those inside of encodings are taken as well
-// and not listed: a tool that sends every input would have to make them up.
+// A tensor that is listed for tools. Tensors inside encodings are accepted but
+// not listed: a tool that sends every input would have to invent them.
 struct ModelTensor {
   absl::string_view name;
-  absl::string_view datatypes;  // with ',' between them, the usual one first
+  absl::string_view datatypes;  // separated by ',', the usual one first
   int rank;
 };
 
@@ -32,24 +32,24 @@ struct ModelInput : ModelTensor {
 };
 
 struct ModelOutput : ModelTensor {
-  // Where the native response has it: OutputTensor's.
+  // Place in the native response, as in OutputTensor.
   int field;
   int within = 0;
-  // Told to tools, and given if no outputs are asked for. If not, given to
-  // those who ask for it.
+  // Listed for tools, and sent if the request names no outputs. Other outputs
+  // are sent only on request.
   bool listed = true;
 };
 
 struct Model {
   absl::string_view name;
   const google::protobuf::Message* request;  // an empty one
-  const KnownFields* known;                  // of its type
+  const KnownFields* known;                  // fields of its type
   std::vector<ModelInput> inputs;
   std::vector<ModelOutput> outputs;
-  // As CallHandler::TakesLong().
+  // Implements CallHandler::TakesLong().
   bool (*takes_long)(const google::protobuf::Message& request);
-  // As in methods/answers.h. `response` is set to the native response's fields
-  // that are no tensors.
+  // Calls a function of methods/answers.h. Sets `response` to the fields of the
+  // native response that are not tensors.
   absl::StatusOr<TensorAnswer> (*answer)(
       const google::protobuf::Message& request, const BorrowedTensors& borrowed,
       const MethodContext& context,
@@ -58,8 +58,7 @@ struct Model {
 
 const std::vector<Model>& Models();
 
-// NOT_FOUND if there is no model of this name, or not in this version; "" is
-// any.
+// Returns NOT_FOUND if no model has this name and version; "" is any version.
 absl::StatusOr<const Model*> FindModel(absl::string_view name,
                                        absl::string_view version);
 

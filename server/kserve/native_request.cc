@@ -58,7 +58,7 @@ absl::StatusOr<NativeRequest::Place> NativeRequest::Walk(
   return at;
 }
 
-// A request has few fields that can be taken one by one.
+// A linear search is enough: a request has few paths.
 absl::Status NativeRequest::Take(const std::string& path) {
   for (const std::string& other : taken_) {
     if (absl::StartsWith(path + ".", other + ".") ||
@@ -97,7 +97,7 @@ absl::Status NativeRequest::SetTensor(const std::string& path,
       bytes->append(piece.data(), piece.size());
     }
   }
-  // The generated class, because the request's is one.
+  // The cast is safe: the field belongs to a generated class.
   *static_cast<v1::Tensor*>(place->parent->GetReflection()->MutableMessage(
       place->parent, place->field)) = std::move(tensor);
   return absl::OkStatus();

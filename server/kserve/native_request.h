@@ -5,8 +5,8 @@
 //   parameter "rope.spec.rope_theta" any other field, from the root
 //   parameter "rope"                 a message or list, as ProtoJSON
 //
-// Paths come from strangers: they are walked by descriptors, at most 8 steps,
-// and never into a list.
+// Paths come from untrusted clients: they are resolved with descriptors, in at
+// most 8 steps, and never enter a list.
 
 #pragma once
 
@@ -31,24 +31,24 @@ namespace posenc::server {
 
 class NativeRequest {
  public:
-  // received: what it is made of; copies of that are claimed there.
+  // received: the source of the request, which claims the copies of its parts.
   NativeRequest(const Model& model, RequestMessage* received)
       : model_(model), message_(model.request->New()), received_(received) {}
 
-  // Each sets the field at the end of a path: a tensor, or another one. An
-  // error, without a field, for a path that is none, or was set before. Bytes
-  // of a tensor of the root are borrowed; those of others are copied into the
-  // request. One in shared memory has no bytes before ReadShared().
+  // These set the field at the end of a path: a tensor, or another field. An
+  // error, without a field, if the path does not exist or was set before. Bytes
+  // of a root field's tensor are borrowed; others are copied into the request.
+  // A tensor in shared memory has no bytes before ReadShared().
   absl::Status SetTensor(const std::string& path, v1::Tensor tensor,
                          const wire::BorrowedBytes& data);
   absl::Status SetParameter(const std::string& path,
                             const inference::InferParameter& value);
 
-  // UNIMPLEMENTED, kFieldUnknown, for a number in ProtoJSON that no enum has.
+  // Returns UNIMPLEMENTED, kFieldUnknown, for an unknown enum number in JSON.
   absl::Status CheckKnown() const;
 
-  // Reads what lies in shared memory. INVALID_ARGUMENT if a parameter names a
-  // place there for an output.
+  // Reads the tensors in shared memory. INVALID_ARGUMENT if a parameter names a
+  // place for an output there.
   absl::Status ReadShared(SharedTensors* shared);
 
   const google::protobuf::Message& message() const { return *message_; }
@@ -60,7 +60,7 @@ class NativeRequest {
     const google::protobuf::FieldDescriptor* field;
   };
 
-  // The place at the end of a path. none: the fact if there is none.
+  // Returns the place at the end of a path. none: the error for a wrong path.
   absl::StatusOr<Place> Walk(absl::string_view path, absl::string_view none);
   // INVALID_ARGUMENT if the path, one above or one below it was taken before.
   absl::Status Take(const std::string& path);
@@ -70,10 +70,10 @@ class NativeRequest {
   RequestMessage* const received_;
   std::set<std::string> taken_;  // paths
   bool has_json_ = false;
-  // Of tensors that are borrowed.
+  // Field numbers and bytes of the borrowed tensors.
   std::vector<int> fields_;
   BorrowedList bytes_;
-  bool shared_ = false;  // some of them are in shared memory
+  bool shared_ = false;  // at least one is in shared memory
 };
 
 }  // namespace posenc::server

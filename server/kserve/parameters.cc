@@ -25,7 +25,7 @@ absl::Status Invalid(const Parts&... parts) {
   return core::FieldInvalid("", absl::StrCat(parts...));
 }
 
-// "int64_param", or "no value".
+// Returns for example "int64_param", or "no value".
 std::string KindOf(const InferParameter& value) {
   const FieldDescriptor* const kind =
       value.GetReflection()->GetOneofFieldDescriptor(
@@ -33,13 +33,13 @@ std::string KindOf(const InferParameter& value) {
   return kind == nullptr ? "no value" : std::string(kind->name());
 }
 
-// An integer that holds both int64 and uint64.
+// Returns the integer in a type that holds both int64 and uint64.
 absl::int128 WholeOf(const InferParameter& value) {
   if (value.has_uint64_param()) return value.uint64_param();
   return value.int64_param();
 }
 
-// Numbers are written without blanks around them.
+// Numbers must have no blanks around them.
 bool IsTight(absl::string_view text) {
   return !text.empty() && !absl::ascii_isspace(text.front()) &&
          !absl::ascii_isspace(text.back());
@@ -62,7 +62,7 @@ absl::Status SetEnum(const InferParameter& value, const FieldDescriptor& field,
                      pb::Message* message) {
   if (!value.has_string_param()) return WrongKind(value, "string_param");
   const pb::EnumDescriptor& type = *field.enum_type();
-  // "LAYOUT_" of LAYOUT_UNSPECIFIED; all enums of the contract have the like.
+  // Enums of the contract have a prefix: LAYOUT_UNSPECIFIED has "LAYOUT_".
   const std::string prefix(
       absl::StripSuffix(type.value(0)->name(), "UNSPECIFIED"));
   const std::string& text = value.string_param();
@@ -140,17 +140,17 @@ absl::Status SetScalar(const InferParameter& value,
       }
       return absl::OkStatus();
     }
-    default:  // the contract has no others
+    default:  // the contract has no other types
       return WrongKind(value, "of another kind");
   }
 }
 
-// As deep as the server reads a model's configuration.
+// The limit for a model's configuration is the same.
 constexpr int kMaxDepth = 64;
-// Each becomes a message, which takes many times its two bytes.
+// Each container becomes a message, which takes many times its two bytes.
 constexpr int kMostContainers = KnownFields::kMostElements;
 
-// Protobuf's own parser also takes what is no JSON, and the last of equal keys.
+// Protobuf's own parser also accepts invalid JSON, and the last of equal keys.
 absl::Status CheckJson(absl::string_view json) {
   int containers = 0, depth = 0;
   bool quoted = false;
@@ -201,7 +201,7 @@ absl::Status SetJson(const InferParameter& value, const FieldDescriptor& field,
   return absl::OkStatus();
 }
 
-// The JSON of a message or list, with the contract's names.
+// Returns a message or list as JSON, with the contract's names.
 std::string TakeJson(const FieldDescriptor& field, pb::Message* message) {
   const std::unique_ptr<pb::Message> only(message->New());
   message->GetReflection()->SwapFields(message, only.get(), {&field});
@@ -209,7 +209,7 @@ std::string TakeJson(const FieldDescriptor& field, pb::Message* message) {
   options.preserve_proto_field_names = true;
   std::string text;
   if (!pb::util::MessageToJsonString(*only, &text, options).ok()) return "";
-  // {"spec":{...}} without what is around the value.
+  // Removes the braces and the key around the value: {"spec":{...}}.
   absl::string_view value = text;
   absl::ConsumePrefix(&value, absl::StrCat("{\"", field.name(), "\":"));
   absl::ConsumeSuffix(&value, "}");

@@ -1,9 +1,10 @@
-// Parameters as fields of the contract's messages, and back.
+// Converts parameters to fields of the contract's messages, and back.
 //
-// bool from bool_param; integers from int64_param or uint64_param; floats from
-// double_param or an integer; all of them from their text. Strings and enums
-// from string_param, enums by their full name or by what follows their prefix,
-// in lower case. Messages and lists from string_param with their ProtoJSON.
+// bool comes from bool_param, integers from int64_param or uint64_param, floats
+// from double_param or an integer; all of these also from their text. Strings
+// and enums come from string_param; an enum is its full name, or the part after
+// the prefix in lower case. Messages and lists come from string_param, as
+// ProtoJSON.
 
 #pragma once
 
@@ -23,27 +24,27 @@ namespace posenc::server {
 using ParameterMap =
     google::protobuf::Map<std::string, inference::InferParameter>;
 
-// Errors here are INVALID_ARGUMENT without a field.
+// Errors of these functions are INVALID_ARGUMENT without a field.
 
-// "is int64_param; must be <wanted>".
+// Returns an error such as "is int64_param; must be <wanted>".
 absl::Status WrongKind(const inference::InferParameter& value,
                        absl::string_view wanted);
 
 bool IsInteger(const inference::InferParameter& value);
 
-// An integer that is not negative. unit: ends the error of another kind.
+// Reads an integer that is not negative. unit: ends the error's text.
 absl::StatusOr<std::uint64_t> ReadCount(const inference::InferParameter& value,
                                         absl::string_view unit = "");
 
-// Sets `field` of `message`, which is not set yet. An error for any other kind,
-// for what does not fit, and for JSON that has a key twice or one that the
-// field has not, or is nested deeper than 64.
+// Sets `field` of `message`, which must not be set yet. An error for another
+// kind of value, a value that does not fit, and JSON with a repeated or unknown
+// key or more than 64 levels.
 absl::Status SetField(const inference::InferParameter& value,
                       const google::protobuf::FieldDescriptor& field,
                       google::protobuf::Message* message);
 
-// Adds each field of `response` that is set under its own name, and takes
-// messages and lists out of it.
+// Adds each set field of `response` as a parameter with the field's name. Moves
+// messages and lists out of `response`.
 void AddParameters(google::protobuf::Message* response,
                    ParameterMap* parameters);
 

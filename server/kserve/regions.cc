@@ -8,8 +8,8 @@
 namespace posenc::server {
 namespace {
 
-// Some clients register and never unregister. A region takes some hundred
-// bytes.
+// Limits the memory for regions, because some clients never unregister. A
+// region takes some hundred bytes.
 constexpr std::size_t kMostRegions = 1024;
 constexpr std::size_t kLongestName = 255;
 
@@ -18,7 +18,7 @@ absl::string_view FileOf(absl::string_view key) {
   return absl::StripPrefix(key, "/");
 }
 
-// The same error, of another field.
+// Returns the same error with another field.
 absl::Status Of(absl::string_view field, const absl::Status& status) {
   const auto details = core::GetErrorDetails(status);
   if (!details) return status;
@@ -28,7 +28,7 @@ absl::Status Of(absl::string_view field, const absl::Status& status) {
                          details->metadata);
 }
 
-// Names of others' regions are not told.
+// The error does not list the regions: others' names must not leak.
 absl::Status NotRegistered() {
   return core::MakeError(absl::StatusCode::kNotFound,
                          core::ErrorReason::kSharedMemoryUnavailable, "",
@@ -109,7 +109,7 @@ absl::StatusOr<v1::SharedMemory> Regions::Find(const std::string& name,
   }
   v1::SharedMemory place;
   place.set_name(std::string(FileOf(region.key())));
-  // The sum is within a file that was mapped, and so below 2^63.
+  // The sum is within a file that was mapped, so it is below 2^63.
   place.set_offset(static_cast<std::int64_t>(region.offset() + offset));
   return place;
 }

@@ -1,8 +1,8 @@
 // The regions of KServe's clients: names for places in shared files
 // (SystemSharedMemoryRegister).
 //
-// A region is no more than an alias, and holds nothing: its file is opened and
-// its range checked when it is registered, and again at each use.
+// A region is only an alias, and holds nothing: its file is opened and its
+// range checked when it is registered, and again at each use.
 
 #pragma once
 
@@ -24,20 +24,19 @@ class Regions {
   // files: outlives this.
   explicit Regions(SharedFiles* files) : files_(files) {}
 
-  // ALREADY_EXISTS for a name that is registered, RESOURCE_EXHAUSTED if there
-  // are too many; errors of SharedFiles.
+  // Registers a region. ALREADY_EXISTS for a registered name,
+  // RESOURCE_EXHAUSTED if there are too many; errors of SharedFiles.
   absl::Status Register(
       const inference::SystemSharedMemoryRegisterRequest& request);
-  // All of them if the name is empty. One that is not registered is no error.
+  // Removes the region, or all for "". An unknown name is no error.
   void Unregister(const std::string& name);
-  // The region of this name, or all if it is empty; NOT_FOUND if it is not
-  // registered.
+  // Lists the region of this name, or all if the name is empty. NOT_FOUND for
+  // an unknown name.
   absl::Status Tell(const std::string& name,
                     inference::SystemSharedMemoryStatusResponse* response);
 
-  // The file and offset of `bytes` bytes from `offset` on in a region.
-  // NOT_FOUND if it is not registered, INVALID_ARGUMENT if they are not within
-  // it.
+  // Returns the file and offset of `bytes` bytes from `offset` on in a region.
+  // NOT_FOUND for an unknown region, INVALID_ARGUMENT for bytes outside it.
   absl::StatusOr<v1::SharedMemory> Find(const std::string& name,
                                         std::uint64_t offset,
                                         std::uint64_t bytes);

@@ -17,7 +17,7 @@ void Add(absl::Duration time, inference::StatisticDuration* sum) {
 
 }  // namespace
 
-// Clients look for all sums, also for those of caches.
+// Clients read all sums, also those of caches, so all fields are set.
 ModelCounts::ModelCounts() {
   inference::InferStatistics& sums = *sums_.mutable_inference_stats();
   for (int i = 0; i < sums.GetDescriptor()->field_count(); ++i) {
@@ -31,7 +31,7 @@ void ModelCounts::Add(const InferTimes& times, bool succeeded) {
       times.queue + times.input + times.infer + times.output;
   const std::lock_guard<std::mutex> lock(mutex_);
   inference::InferStatistics& sums = *sums_.mutable_inference_stats();
-  // perf_analyzer looks for a queue that has grown with every request.
+  // perf_analyzer expects the queue's count to grow with every request.
   server::Add(times.queue, sums.mutable_queue());
   if (!succeeded) return server::Add(all, sums.mutable_fail());
   server::Add(all, sums.mutable_success());

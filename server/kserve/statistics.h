@@ -1,4 +1,4 @@
-// What ModelStatistics tells of a model: numbers and times since the start.
+// Statistics of a model for ModelStatistics: numbers and times since the start.
 
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace posenc::server {
 
-// The parts of a request's time, one after the other.
+// The parts of a request's time, in their order.
 struct InferTimes {
-  absl::Duration queue;   // waiting for turns and memory
+  absl::Duration queue;   // waiting for a place and memory
   absl::Duration input;   // parsing and checking
   absl::Duration infer;   // computing
   absl::Duration output;  // framing
@@ -21,9 +21,9 @@ struct InferTimes {
 class ModelCounts {
  public:
   ModelCounts();
-  // Of a request that failed, the times are those that it got through.
+  // If the request failed, its times are those until the failure.
   void Add(const InferTimes& times, bool succeeded);
-  // All but name and version.
+  // Returns all fields except name and version.
   inference::ModelStatistics Told() const;
 
  private:

@@ -91,7 +91,7 @@ absl::Status CheckUnixPath(const Address& address) {
   if (!fd.valid()) return CannotBind(address, std::strerror(errno));
   const bool in_use =
       connect(fd.get(), reinterpret_cast<sockaddr*>(&peer), sizeof(peer)) == 0;
-  // If nobody answers, a process that was killed has left the socket behind.
+  // If the connection is refused, a killed process has left the socket behind.
   return in_use ? CannotBind(address, "a running process listens there")
                 : absl::OkStatus();
 }

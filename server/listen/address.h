@@ -1,4 +1,4 @@
-// Addresses that a server can listen on.
+// Parses and checks the addresses that a server listens on.
 
 #pragma once
 
@@ -12,24 +12,24 @@ namespace posenc::server {
 
 // A parsed value of --listen or --admin. One of host and path is empty.
 struct Address {
-  std::string flag;  // names the address in errors
+  std::string flag;  // the flag that errors name
   std::string text;  // as given
   std::string host;  // of "host:port" and "[ipv6]:port"
   std::string path;  // of "unix:/path"
 };
 
-// INVALID_ARGUMENT, field `flag`, for anything else.
+// Parses an address. INVALID_ARGUMENT, field `flag`, for an unknown form.
 absl::StatusOr<Address> ParseAddress(const std::string& text,
                                      const std::string& flag = "--listen");
 
-// Whether only this machine can reach the host. A unix socket has none.
+// Returns whether only this machine can reach the host.
 bool IsLoopback(const std::string& host);
 
-// UNAVAILABLE unless nothing is at the path, or a socket on which nobody
-// listens. Binding unlinks what is there.
+// Returns UNAVAILABLE if the path holds a file, or a socket on which a process
+// listens. Binding removes an unused socket.
 absl::Status CheckUnixPath(const Address& address);
 
-// The errors of the functions above, with the address in front of the fact.
+// These make the errors of the functions above: the address, then the fact.
 absl::Status BadAddress(const Address& address, absl::string_view fact);
 absl::Status CannotBind(const Address& address, absl::string_view why);
 

@@ -14,12 +14,11 @@ namespace {
 
 constexpr std::int64_t kDefaultConnections = 4096;
 
-// Descriptors that are left to everything that is no connection: listeners,
-// gRPC's pollers, files.
+// Descriptors that are left for listeners, gRPC's pollers and files.
 constexpr std::int64_t kOtherDescriptors = 64;
-// gRPC's, and the listener's duplicate.
+// A connection has gRPC's descriptor and the listener's duplicate.
 constexpr std::int64_t kDescriptorsEach = 2;
-// With very few descriptors there is room for these connections all the same.
+// This many connections are possible even with very few descriptors.
 constexpr std::int64_t kFewestConnections = 8;
 
 std::int64_t MostConnections() {

@@ -18,21 +18,21 @@
 namespace posenc::server {
 namespace {
 
-// Connections accepted from one socket before others have their turn, and
-// events taken at a time.
+// Limit for connections accepted from one socket before the next socket, and
+// for events taken at a time.
 constexpr int kBatch = 64;
 
-// How often unix sockets are looked at, and how long nothing is accepted for
-// which the kernel has no room.
+// Interval between checks of unix sockets, and the pause in accepting after the
+// kernel has run out of memory or descriptors.
 constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 
-// What the kernel takes of a unix socket's answers at once; TCP's buffers grow
-// by themselves. While a write waits for room, gRPC 1.51 has a second thread
-// read all sockets, which costs more than the waiting. The kernel doubles it,
-// and allows what net.core.wmem_max says.
+// Send buffer of a unix socket; TCP's buffers grow by themselves. While a write
+// waits for space, gRPC 1.51 reads all sockets on a second thread, which costs
+// more than the wait. The kernel doubles the size, and limits it by
+// net.core.wmem_max.
 constexpr int kUnixSendBytes = 512 << 10;
 
-// More than gRPC writes at once. What it writes holds on to the memory of whole
+// More than gRPC writes at once. Unwritten bytes keep the memory of whole
 // responses, also of calls that have ended.
 constexpr std::int64_t kLeastTaken = 2 << 20;
 
@@ -40,24 +40,24 @@ Descriptor Spare() {
   return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
-// What the peer of a unix socket has not read yet, as the kernel counts it, if
-// so much waits that the socket takes no more; else 0. While it stays the same,
-// the peer reads nothing: the socket takes more only once three quarters are
-// read.
+// Returns the bytes that the peer of a unix socket has not read yet, as the
+// kernel counts them, if the socket is full; else 0. If the number stays the
+// same, the peer reads nothing: a full socket becomes writable only once three
+// quarters are read.
 std::int64_t BlockedBytes(int fd) {
   pollfd socket = {.fd = fd, .events = POLLOUT, .revents = 0};
-  if (poll(&socket, 1, 0) != 0) return 0;  // takes more, or is gone
+  if (poll(&socket, 1, 0) != 0) return 0;  // not full, or closed
   int bytes = 0;
   return ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
-// Whether the peer of a unix socket has read something since `*mark` was set.
+// Returns whether a unix socket's peer has read bytes since `*mark` was set.
 bool Reads(int fd, std::int64_t* mark) {
   const std::int64_t blocked = BlockedBytes(fd);
   return blocked == 0 || std::exchange(*mark, blocked) != blocked;
 }
 
-// Whether a TCP socket takes more at once, or its peer has taken kLeastTaken
+// Returns whether a TCP socket is not full, or its peer has taken kLeastTaken
 // since `*mark` was set.
 bool TakesEnough(int fd, std::int64_t* mark) {
   pollfd socket = {.fd = fd, .events = POLLOUT, .revents = 0};
@@ -71,12 +71,12 @@ bool TakesEnough(int fd, std::int64_t* mark) {
   return true;
 }
 
-// gRPC sees the peer leave, and the listener the hang-up.
+// gRPC sees the peer's end, and the listener a hang-up.
 void ShutDown(const Descriptor& fd) { shutdown(fd.get(), SHUT_RDWR); }
 
-// A peer who takes nothing while the server writes answers no ping either; but
-// gRPC 1.51 ends neither the connection nor its calls until a write that has
-// begun is done. So the kernel ends it.
+// The kernel must end a connection whose peer takes no bytes. Such a peer does
+// not answer pings either, but gRPC 1.51 ends neither the connection nor its
+// calls before a pending write is done.
 void SetTcpOptions(int fd, absl::Duration timeout) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -176,11 +176,11 @@ void Listener::OnEvent(int fd) {
     for (int i = 0; i < kBatch && AcceptOne(socket); ++i) continue;
     return;
   }
-  // Nothing else is asked of a connection's duplicate: it is hung up.
+  // A connection's duplicate has only one event: the hang-up.
   Forget(fd);
 }
 
-// False if there is nobody to accept now.
+// Returns false if no connection can be accepted now.
 bool Listener::AcceptOne(const ListeningSocket& socket) {
   sockaddr_storage name = {};
   socklen_t size = sizeof(name);
@@ -200,15 +200,15 @@ bool Listener::AcceptOne(const ListeningSocket& socket) {
       [[fallthrough]];
     case ENOBUFS:
     case ENOMEM:
-      // The newcomer stays in the kernel's queue, and wakes this thread again.
+      // The connection stays in the kernel's queue, and wakes this thread.
       std::this_thread::sleep_for(kPause);
       return false;
     default:
-      return true;  // errors of that one connection, which is gone
+      return true;  // this connection is already gone
   }
 }
 
-// False if there is no descriptor even for that.
+// Accepts and closes a connection; false if no descriptor is left for it.
 bool Listener::RefuseOne(const ListeningSocket& socket) {
   spare_.Close();
   const bool accepted =
@@ -238,7 +238,7 @@ void Listener::Admit(Descriptor fd, const ListeningSocket& socket,
   } else {
     SetTcpOptions(fd.get(), limits_.keepalive_timeout);
   }
-  // No events but EPOLLHUP and EPOLLERR, which always are.
+  // With no events, epoll still reports EPOLLHUP and EPOLLERR.
   if (!Watch(duplicate.get(), 0)) return;
   if (peer.has_value()) ++by_host_[peer->Host()];
   {
@@ -262,14 +262,14 @@ void Listener::Forget(int fd) {
     const auto count = by_host_.find(found->second.peer->Host());
     if (--count->second == 0) by_host_.erase(count);
   }
-  // gRPC may still have the socket open, and with it this event.
+  // Needed because gRPC may still have the socket open, which keeps the event.
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   const std::lock_guard<std::mutex> lock(mutex_);
   connections_.erase(found);
 }
 
-// Over TCP the kernel ends peers who take nothing (TCP_USER_TIMEOUT). Those who
-// take a little now and then are in nobody's way until memory is short.
+// The kernel ends TCP connections whose peers take nothing (TCP_USER_TIMEOUT).
+// Peers that take a little now and then do no harm until memory is short.
 void Listener::EndBlocked() {
   const auto now = std::chrono::steady_clock::now();
   if (now - looked_ < kTick) return;

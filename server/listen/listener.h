@@ -1,14 +1,14 @@
-// Accepts connections, hands each to gRPC at once, and bounds their number.
+// Accepts connections, hands each to gRPC at once, and limits their number.
 //
-// gRPC 1.51's own listener accepts as many as come, and never accepts again
-// once the process has run out of file descriptors.
+// gRPC 1.51's own listener has no limit, and never accepts again once the
+// process has run out of file descriptors.
 //
-// gRPC owns the descriptor that it is given. The listener keeps a duplicate:
-// when gRPC is done with a connection it shuts the socket down, and when the
-// peer is, the socket is hung up; the duplicate's epoll event tells of both. By
-// the duplicate the listener ends a connection, too.
+// gRPC owns the descriptor that it gets. The listener keeps a duplicate, whose
+// epoll event reports the end of the connection: gRPC shuts the socket down
+// when it is done, and the socket is hung up when the peer leaves. The listener
+// also uses the duplicate to end a connection.
 //
-// Peers on unix sockets have no name. They count into the total alone.
+// Peers on unix sockets have no address. They count only for the total.
 
 #pragma once
 
@@ -38,16 +38,16 @@
 
 namespace posenc::server {
 
-// Why the listener ended a connection, or did not begin it.
+// The reason why the listener ended or refused a connection.
 enum class Ending {
-  kAtCap,         // a newcomer: all places are taken
-  kNoDescriptor,  // a newcomer: the process has no file descriptor left
-  kNotReading,    // takes nothing, or too little, of what it is sent
-  kTooManyCalls,  // has far more calls open than it was told
+  kAtCap,         // new connection: the limit is reached
+  kNoDescriptor,  // new connection: no file descriptor is left
+  kNotReading,    // the peer takes no bytes, or too few
+  kTooManyCalls,  // the peer has far more calls open than it may
 };
 inline constexpr int kEndings = 4;
 
-// "at_cap" and so on, for metrics.
+// Names for metrics.
 inline constexpr const char* kEndingNames[kEndings] = {
     "at_cap", "no_descriptor", "not_reading", "too_many_calls"};
 
@@ -61,25 +61,25 @@ class Listener {
   using Acceptor =
       std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>;
 
-  // Binds, and accepts nothing yet. UNAVAILABLE if an address cannot be bound.
+  // Binds, but accepts nothing yet. UNAVAILABLE if an address cannot be bound.
   // limits: checked, and with defaults filled in.
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(
       const std::vector<Address>& addresses, const ConnectionLimits& limits);
 
   ~Listener();
 
-  // As bound, with real ports.
+  // The addresses as bound, with real ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
-  // Whether calls wait for memory: peers over TCP that hold some by taking
-  // little of what they are sent are ended then. Before Start().
+  // Sets a function that returns whether calls wait for memory: then slow TCP
+  // peers that hold memory are ended. Call it before Start().
   void SetMemoryIsShort(std::function<bool()> is_short) {
     memory_is_short_ = std::move(is_short);
   }
 
-  // Begins to accept. The server that the acceptors belong to has started, and
-  // is not shut down before Stop(). `tls`, if any, gets the connections over
-  // TCP, and `plaintext` those of unix sockets.
+  // Begins to accept. The acceptors' server must have started, and must not be
+  // shut down before Stop(). `tls`, if not null, gets the TCP connections, and
+  // `plaintext` those of unix sockets.
   void Start(Acceptor plaintext, Acceptor tls);
 
   // Closes the listening sockets. May be called again.
@@ -88,13 +88,13 @@ class Listener {
   // After Stop(): ends the connections that are still open.
   void EndConnections();
 
-  // The rest is safe for any number of threads.
+  // The functions below are safe for any number of threads.
 
   // Ends the connection whose calls have this ServerContext::peer(). Does
   // nothing for peers on unix sockets.
   void EndConnectionOf(absl::string_view peer);
 
-  // Connections beyond new caps are not ended.
+  // Sets new limits. Connections beyond them are not ended.
   void SetCaps(std::int64_t connections, std::int64_t per_peer) {
     cap_.store(connections);
     cap_per_host_.store(per_peer);
@@ -109,15 +109,15 @@ class Listener {
     Descriptor fd;             // the duplicate
     std::optional<Peer> peer;  // none on a unix socket
     bool ended = false;        // by EndConnectionOf()
-    // Bytes by which is told whether the peer takes what it is sent, and when
-    // it did last.
+    // Bytes by which the listener sees whether the peer takes what is sent, and
+    // the last time when it did.
     std::int64_t mark = 0;
     SteadyTime moved = std::chrono::steady_clock::now();
   };
 
   explicit Listener(const ConnectionLimits& limits);
 
-  // All of it in thread_.
+  // These run on thread_.
   void Run();
   bool Watch(int fd, std::uint32_t events);
   void OnEvent(int fd);
@@ -136,12 +136,12 @@ class Listener {
   std::vector<std::string> addresses_;
   std::vector<ListeningSocket> sockets_;
   Acceptor plaintext_, tls_;
-  // By the duplicate. Changed by thread_ alone, under the mutex.
+  // By duplicate. Only thread_ changes it, under the mutex.
   mutable std::mutex mutex_;
   absl::flat_hash_map<int, Connection> connections_;
   absl::flat_hash_map<Peer::HostBytes, std::int64_t> by_host_;
   Descriptor epoll_, wake_;
-  // Closed to get a descriptor for a newcomer that must be refused.
+  // Closed to free a descriptor for a connection that must be refused.
   Descriptor spare_;
   SteadyTime looked_;
   std::atomic<bool> stop_{false};

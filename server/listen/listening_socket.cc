@@ -19,22 +19,22 @@
 namespace posenc::server {
 namespace {
 
-// Times that another port is tried if port 0 was asked for, and the one that
-// the kernel chose on one of the host's addresses is taken on another.
+// Attempts for port 0: the port that the kernel chose for one address of the
+// host may be in use on another.
 constexpr int kAttempts = 16;
 
-// Of "host:port".
+// Returns the port of "host:port".
 const char* PortOf(const Address& address) {
   return address.text.c_str() + address.text.rfind(':') + 1;
 }
 
-// Sets errno if it returns none.
+// If it fails, the descriptor is not valid, and errno is set.
 Descriptor OpenTcp(const addrinfo& name) {
   Descriptor fd(
       socket(name.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fd;
-  // A port whose old connections are still dying may be bound again. One on
-  // which somebody listens may not: that would need SO_REUSEPORT.
+  // Allows a port whose old connections are in TIME_WAIT. A port on which
+  // another socket listens stays an error: that would need SO_REUSEPORT.
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (name.ai_family == AF_INET6) {
@@ -56,13 +56,13 @@ int PortOf(const Descriptor& fd) {
   return Peer::Of(name)->port;
 }
 
-// Binds all addresses to one port; returns 0, or errno. Addresses that this
-// machine lacks may fail, or a whole family, which containers lack, if others
-// do not.
+// Binds all addresses to one port; returns 0, or errno. An address that this
+// machine lacks, or a whole family, which containers may lack, is an error only
+// if no address can be bound.
 int BindAll(const addrinfo* first, std::vector<Descriptor>* fds) {
   int port = 0, absent = 0;
   for (const addrinfo* next = first; next != nullptr; next = next->ai_next) {
-    // IPv6 has its port at the same place.
+    // sin6_port is at the same offset.
     auto* const name = reinterpret_cast<sockaddr_in*>(next->ai_addr);
     if (port != 0) name->sin_port = htons(static_cast<std::uint16_t>(port));
     Descriptor fd = OpenTcp(*next);
@@ -104,9 +104,9 @@ absl::Status BindTcp(const Address& address,
   return absl::OkStatus();
 }
 
-// Lets the group of the socket's directory connect, which takes the right to
-// write, if the directory gives its files its group: in a volume that has an
-// fsGroup the callers may be another user's. That is no reason not to start.
+// Gives the group the right to write, which connecting needs, if the directory
+// passes its group on to its files: in a volume with an fsGroup, callers may be
+// other users of that group. A failure does not stop the server.
 void ShareWithGroup(const std::string& path) {
   const std::string directory = path.substr(0, path.rfind('/') + 1);
   struct stat found = {}, socket = {};

@@ -13,12 +13,12 @@
 
 namespace posenc::server {
 
-// Bound and listening, non-blocking. A unix socket's file is removed with it,
-// unless another has taken its place.
+// A bound, listening, non-blocking socket. Removes a unix socket's file at its
+// end, unless another file has taken its place.
 class ListeningSocket {
  public:
   explicit ListeningSocket(Descriptor fd) : fd_(std::move(fd)) {}
-  // Of the unix socket that was just bound to `path`.
+  // For a unix socket that was just bound to `path`.
   ListeningSocket(Descriptor fd, std::string path);
   ListeningSocket(ListeningSocket&&) = default;
   ListeningSocket& operator=(ListeningSocket&&) = delete;
@@ -33,9 +33,9 @@ class ListeningSocket {
   struct stat file_ = {};
 };
 
-// Binds every address that the host has: "localhost" is two sockets, and so may
-// be a name; wildcards are one of IPv4 and one of IPv6. Sets `bound` to the
-// address with the real port. UNAVAILABLE tells why not.
+// Binds every address that the host has: "localhost" or another name may mean
+// two sockets; wildcards mean one of IPv4 and one of IPv6. Sets `bound` to the
+// address with the real port. UNAVAILABLE names the cause of a failure.
 absl::Status Bind(const Address& address, std::vector<ListeningSocket>* sockets,
                   std::string* bound);
 

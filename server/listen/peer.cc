@@ -14,7 +14,7 @@
 namespace posenc::server {
 namespace {
 
-// ::ffff:0:0/96, where IPv6 has IPv4.
+// The prefix ::ffff:0:0/96 for IPv4 addresses in IPv6.
 constexpr std::array<std::uint8_t, 12> kMapped = {0, 0, 0, 0, 0,    0,
                                                   0, 0, 0, 0, 0xff, 0xff};
 
@@ -48,7 +48,7 @@ std::optional<Peer> Peer::Parse(absl::string_view text) {
     return std::nullopt;
   }
   text = text.substr(0, colon);
-  // Brackets come escaped or as they are.
+  // Brackets may be percent-encoded.
   if (!absl::ConsumePrefix(&text, "%5B")) absl::ConsumePrefix(&text, "[");
   const std::string host = absl::StrCat(
       v4 ? "::ffff:" : "", text.substr(0, text.find_first_of("%]")));

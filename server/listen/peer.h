@@ -13,22 +13,22 @@
 namespace posenc::server {
 
 // An IP address and a port. IPv4 addresses are mapped into IPv6, and scopes of
-// link-local addresses left out, so that equal peers are equal keys.
+// link-local addresses are left out, so that equal peers are equal keys.
 struct Peer {
   std::array<std::uint8_t, 16> address = {};
   std::uint16_t port = 0;
 
-  // Nothing for sockets that are not IP.
+  // Returns nothing for sockets that are not IP.
   static std::optional<Peer> Of(const sockaddr_storage& name);
 
-  // Reads what gRPC calls a peer: "ipv4:127.0.0.1:40123",
-  // "ipv6:%5B::1%5D:40123". Nothing for anything else ("unix:", "inproc").
+  // Parses gRPC's text of a peer: "ipv4:127.0.0.1:40123",
+  // "ipv6:%5B::1%5D:40123". Nothing for other texts ("unix:", "inproc").
   static std::optional<Peer> Parse(absl::string_view text);
 
   using HostBytes = std::array<std::uint8_t, 16>;
 
-  // What connections of one host have in common: its IPv4 address, or the
-  // first 64 bits of its IPv6 address, as a host has all of these.
+  // Returns a host's key: its IPv4 address, or the first 64 bits of its IPv6
+  // address, because it may use all addresses with these bits.
   HostBytes Host() const;
 
   friend bool operator==(const Peer& a, const Peer& b) {

@@ -16,7 +16,7 @@ namespace {
 constexpr double kFailuresAtOnce = 100;
 constexpr double kFailuresPerSecond = 10;
 
-// Whether the server, or too few of them, made the call fail.
+// Returns whether the server made the call fail, by an error or by overload.
 bool IsServersFault(const CallRecord& record) {
   switch (record.code) {
     case grpc::StatusCode::UNKNOWN:
@@ -26,7 +26,7 @@ bool IsServersFault(const CallRecord& record) {
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return true;
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      // Else the message is larger than is allowed.
+      // Otherwise the message is larger than allowed.
       return absl::EndsWith(record.reason, "OVERLOADED");
     default:
       return false;
@@ -40,8 +40,8 @@ CallLog::CallLog(std::shared_ptr<Log> log, double fraction)
       fraction_(fraction),
       failures_(kFailuresAtOnce, kFailuresPerSecond) {}
 
-// Every n-th call for a fraction of 1/n: where the whole part of the number of
-// calls times the fraction steps up.
+// Returns true for every n-th call with a fraction of 1/n: for calls at which
+// the whole part of (number of calls x fraction) steps up.
 bool CallLog::Sampled() {
   const double fraction = fraction_;
   if (fraction <= 0) return false;

@@ -1,4 +1,4 @@
-// The log of calls: one line for each call that somebody may ask about.
+// The log of calls: one line for each call that may be of interest.
 
 #pragma once
 
@@ -14,13 +14,13 @@
 
 namespace posenc::server {
 
-// Calls that succeeded are sampled, at level info. Failures by the server's
-// fault are written at info, at most 10 a second after the first hundred;
-// "suppressed" counts the others. Failures by the client's are written at
+// Successful calls are sampled, at level info. Failures by the server's fault
+// are written at info, at most 10 a second after the first hundred;
+// "suppressed" counts the others. Failures by the client's fault are written at
 // debug.
 class CallLog final : public CallObserver {
  public:
-  // `fraction` of the calls that succeeded are written, 0 to 1, evenly.
+  // `fraction` (0 to 1) of the successful calls are written, evenly spread.
   CallLog(std::shared_ptr<Log> log, double fraction);
 
   void set_fraction(double fraction) { fraction_ = fraction; }

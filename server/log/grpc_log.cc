@@ -16,8 +16,8 @@
 namespace posenc::server {
 namespace {
 
-// More than gRPC has where peers can cause lines; beyond them places share one
-// limit.
+// More than the places in gRPC where peers can cause lines. Further places
+// share one limit.
 constexpr std::size_t kPlaces = 64;
 constexpr double kAtOnce = 5;
 constexpr double kPerSecond = 0.1;
@@ -42,10 +42,10 @@ class GrpcLog {
   std::map<std::string, RateLimit> limits_;
 };
 
-// The hook takes a function and no object.
+// The hook takes a function without an object, so the log is global.
 std::atomic<GrpcLog*> target = nullptr;
 
-// Both count from debug to error.
+// Both enums count from debug to error.
 static_assert(static_cast<int>(LogLevel::kError) == compat::LogLine::kError);
 
 void WriteLine(const compat::LogLine& line) {
@@ -59,7 +59,7 @@ void WriteLine(const compat::LogLine& line) {
                   {{"logger", absl::string_view("grpc")},
                    {"source", absl::string_view(source)},
                    {"suppressed", suppressed.value_or(0)}});
-  // A process that aborts writes no queue.
+  // The process aborts now: the queued lines would be lost.
   if (line.last) to->log().Flush(absl::Seconds(1));
 }
 

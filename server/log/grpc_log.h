@@ -1,4 +1,4 @@
-// gRPC's own log, which is the process's.
+// Takes over the log of gRPC, which is one for the process.
 
 #pragma once
 
@@ -8,14 +8,14 @@
 
 namespace posenc::server {
 
-// From now on gRPC's lines go to `log`, with their severity and their place in
-// gRPC as "source". Of each place a few are written at once and one in ten
-// seconds after that, because peers can cause them; "suppressed" counts the
-// others. GRPC_VERBOSITY says which lines there are. The log lives as long as
-// the process.
+// From now on gRPC's lines go to `log`, with their severity, and with their
+// place in gRPC's code as "source". Peers can cause lines, so each place may
+// write a few at once and then one in ten seconds; "suppressed" counts the
+// others. GRPC_VERBOSITY selects the lines. The log lives as long as the
+// process.
 void SendGrpcLogTo(std::shared_ptr<Log> log);
 
-// gRPC's lines go nowhere.
+// Drops gRPC's lines.
 void SilenceGrpcLog();
 
 }  // namespace posenc::server

@@ -23,23 +23,23 @@ namespace {
 constexpr const char* kSeverities[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
 constexpr const char* kLevelWords[] = {"debug", "info", "warning", "error"};
 
-// Bytes of a message, and of a field's text, before they are escaped.
+// Limits for the bytes of a message and of a field's text, before escaping.
 constexpr std::size_t kMessageBytes = 1024;
 constexpr std::size_t kFieldBytes = 256;
 
 constexpr std::size_t kQueueBytes = std::size_t{1} << 20;
-// A pipe that poll() calls writable takes a page without waiting.
+// A pipe that poll() reports as writable takes a page without waiting.
 constexpr std::size_t kPipePage = 4096;
 constexpr int kPollMs = 100;
 constexpr absl::Duration kLastFlush = absl::Seconds(1);
 
-// A JSON string of ASCII, whatever bytes the text has: a terminal takes some
-// characters beyond it for commands. What is no UTF-8 becomes U+FFFD, and of a
-// text longer than `most` the rest becomes "...".
+// Returns a JSON string in ASCII, whatever bytes the text has: a terminal takes
+// some other characters as commands. Bytes that are not UTF-8 become U+FFFD,
+// and "..." replaces the text after `most` bytes.
 std::string JsonString(absl::string_view text, std::size_t most) {
   std::string shown(text);
   if (text.size() > most) {
-    // Not within a character of several bytes.
+    // Does not cut within a character of several bytes.
     while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80)
       --most;
     shown.replace(most, std::string::npos, "...");
@@ -107,17 +107,17 @@ struct Log::Shared {
   const int fd;
   const LogFormat format;
   std::atomic<LogLevel> level;
-  // Not yet told, and since the start.
+  // Dropped lines: since the last report, and since the start.
   std::atomic<std::int64_t> dropped = 0, all_dropped = 0;
 
   std::mutex mutex;
   std::condition_variable changed;
   std::string queue;     // whole lines
-  bool writing = false;  // the thread holds lines that were in the queue
+  bool writing = false;  // the thread holds lines from the queue
   std::atomic<bool> stopping = false;
   bool ended = false;
 
-  bool torn = false;  // the thread's: the last line written has no end
+  bool torn = false;  // used by the thread: the last written line is incomplete
 };
 
 void Log::Shared::Run() {
@@ -138,7 +138,7 @@ void Log::Shared::Run() {
   changed.notify_all();
 }
 
-// Writes as many whole lines at a time as a pipe takes.
+// Writes as many whole lines at a time as fit into a page of a pipe.
 void Log::Shared::WriteBatch(const std::string& batch) {
   absl::string_view rest = batch;
   while (!rest.empty()) {
@@ -173,7 +173,7 @@ bool Log::Shared::WriteAll(absl::string_view lines) {
   return true;
 }
 
-// Waits as long as it takes; once the log ends, not at all. Says whether the
+// Waits without a time limit, but not once the log ends. Returns whether the
 // descriptor may be written to.
 bool Log::Shared::AwaitWritable() const {
   while (true) {
@@ -204,8 +204,8 @@ Log::~Log() {
   std::unique_lock<std::mutex> lock(shared_->mutex);
   shared_->stopping = true;
   shared_->changed.notify_all();
-  // The descriptor's number may soon be another's, so that the thread must be
-  // gone, unless the kernel holds it.
+  // After this the descriptor's number may belong to another file. So the
+  // thread must have ended, unless it hangs in a write.
   shared_->changed.wait_for(lock, absl::ToChronoMicroseconds(kLastFlush),
                             [this] { return shared_->ended; });
 }

@@ -18,17 +18,17 @@ namespace posenc::server {
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 enum class LogFormat { kJson, kText };
 
-// Of the words of --log-level and --log-format.
+// These parse the words of --log-level and --log-format.
 std::optional<LogLevel> ParseLogLevel(absl::string_view word);
 std::optional<LogFormat> ParseLogFormat(absl::string_view word);
 
-// Texts are bounded and escaped, whoever wrote them.
+// A named value. Texts are always shortened and escaped.
 struct LogField {
-  absl::string_view name;  // ours: letters, digits, '_' and '.'
+  absl::string_view name;  // from our code: letters, digits, '_', '.'
   std::variant<absl::string_view, std::int64_t, double> value;
 };
 
-// One line of the log with its end:
+// Returns one line of the log with its end:
 //   {"time":"2026-11-22T09:03:18.123456Z","severity":"INFO","msg":"...",...}
 //   2026-11-22T09:03:18.123456Z INFO "..." name=value
 std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level,
@@ -36,15 +36,14 @@ std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level,
                           absl::Span<const LogField> fields);
 
 // Safe for many threads. Writing never waits for the descriptor: a thread of
-// the log's own does, and what it cannot keep (1 MiB) is dropped. Dropped lines
-// are counted, and one line tells their number once writing works again.
-// Nothing that the descriptor does (EPIPE, ENOSPC) ends the process if SIGPIPE
-// is ignored.
+// the log does that. Lines beyond a queue of 1 MiB are dropped and counted, and
+// one line reports their number once writing works again. Errors of the
+// descriptor (EPIPE, ENOSPC) do not end the process if SIGPIPE is ignored.
 class Log {
  public:
   // Does not own `fd`.
   Log(int fd, LogLevel level, LogFormat format);
-  // Flushes for at most a second, and waits as long for a write under way.
+  // Flushes for at most a second, and waits as long for a write that has begun.
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
@@ -57,18 +56,18 @@ class Log {
           absl::Span<const LogField>(fields.begin(), fields.size()));
   }
 
-  // Whether a line of that level would be written.
+  // Returns whether a line of that level would be written.
   bool Writes(LogLevel level) const;
   void set_level(LogLevel level);
 
-  // Lines that were dropped since the start.
+  // Returns the number of lines that were dropped since the start.
   std::int64_t dropped() const;
 
-  // Waits until all lines are written or dropped; false if that takes longer.
+  // Waits until all lines are written or dropped; false after `patience`.
   bool Flush(absl::Duration patience);
 
  private:
-  // Is shared with the thread, which may hang in a write for ever.
+  // The thread shares this, because it may hang in a write for ever.
   struct Shared;
   const std::shared_ptr<Shared> shared_;
 };

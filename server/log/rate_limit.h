@@ -1,4 +1,4 @@
-// So many at once, and so many a second after that.
+// Allows some events at once, and some a second after that.
 
 #pragma once
 
@@ -17,8 +17,8 @@ class RateLimit {
   RateLimit(double at_once, double per_second)
       : at_once_(at_once), per_second_(per_second), left_(at_once) {}
 
-  // How many were refused since the last one that was allowed; nothing if this
-  // one is refused too. Times may go backwards.
+  // Returns how many events were refused since the last allowed one; nothing if
+  // this one is refused too. Times may go backwards.
   std::optional<std::int64_t> Allow(absl::Time now) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const double passed = absl::ToDoubleSeconds(now - last_);

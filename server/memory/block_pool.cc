@@ -14,12 +14,12 @@
 namespace posenc::server {
 namespace {
 
-// A kept block serves a request if a fifth of the block is left over at most:
-// what is left over is memory that nobody has claimed.
+// A kept block serves a request if at most a fifth of the block is left over,
+// because the rest is memory that is not claimed.
 constexpr std::size_t kMostWaste = 5;
 
-// Has the address sanitizer report any use of a block but of its first `bytes`:
-// of itself it knows the heap alone, and no mapping.
+// Makes the address sanitizer report any use of a block beyond its first
+// `bytes`. By itself it checks only the heap, not mappings.
 void AllowUse([[maybe_unused]] const BlockPool::Block& block,
               [[maybe_unused]] std::size_t bytes) {
 #ifdef ABSL_HAVE_ADDRESS_SANITIZER
@@ -31,7 +31,7 @@ void AllowUse([[maybe_unused]] const BlockPool::Block& block,
 
 void Unmap(const std::vector<BlockPool::Block>& blocks) {
   for (const BlockPool::Block& block : blocks) {
-    AllowUse(block, block.bytes);  // by whoever maps these addresses next
+    AllowUse(block, block.bytes);  // the addresses may be mapped again
     munmap(block.data, block.bytes);
   }
 }
@@ -54,8 +54,8 @@ BlockPool::Block BlockPool::Allocate(std::size_t bytes) {
       AllowUse(block, bytes);
       return block;
     }
-    // No kept block fits. The new one may raise the peak of what is used;
-    // kept blocks beyond that peak have to go.
+    // No kept block fits. The new one may raise the peak of used bytes; kept
+    // blocks beyond that peak are unmapped.
     used_ += size;
     most_used_ = std::max(most_used_, used_);
     NoteRoom();

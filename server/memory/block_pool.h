@@ -1,15 +1,14 @@
-// Keeps large blocks of memory when they are freed, for whoever needs one next.
+// Keeps large blocks of memory when they are freed, for the next users.
 //
-// The allocator's heap does not serve for this: small blocks settle in the gap
+// The allocator's heap is not suited for this: small blocks settle in the gap
 // that a large one left, the next large one no longer fits there, and the heap
-// grows by a message each time (to four messages, as measured). Here each block
-// is a mapping of its own.
+// grows by a message each time (to four messages, as measured). So each block
+// here is a separate mapping.
 //
-//   mapped = used + kept        bytes that the kernel has given
-//   used                        bytes of blocks that somebody has
+//   mapped = used + kept        bytes from the kernel
+//   used                        bytes of blocks in use
 //   kept                        bytes of free blocks
-//   most_used                   the peak of `used`, until KeepAtMost() lowers
-//   it
+//   most_used                   peak of `used`, until KeepAtMost() lowers it
 //
 // Invariant after each call: mapped <= most_used. The pool therefore holds no
 // more memory than its users once needed at the same time.
@@ -30,17 +29,17 @@ class BlockPool {
   struct Block {
     void* data = nullptr;
     std::size_t bytes = 0;
-    bool fresh = false;  // mapped just now: each page faults when first touched
+    bool fresh = false;  // new mapping: the first use of each page faults
   };
 
   BlockPool() = default;
-  // Every block has been freed by then.
+  // Every block must have been freed before.
   ~BlockPool() { KeepAtMost(0); }
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // Returns a block of at least `bytes`, page aligned and not initialised, or
-  // one whose data is null if the machine has no memory left.
+  // Returns a block of at least `bytes`, page-aligned and uninitialised. Its
+  // data is null if the machine has no memory left.
   Block Allocate(std::size_t bytes);
 
   // Takes a block back and keeps it for reuse.
@@ -54,12 +53,12 @@ class BlockPool {
   std::size_t mapped() const;
 
  private:
-  // Notes what more may be kept. Expects the lock.
+  // Updates the number of bytes that may be kept. Expects the lock.
   void NoteRoom() { room_.store(most_used_ - used_); }
 
   // Removes kept blocks, the smallest first, until at most `bytes` are kept.
-  // Expects the lock. The caller unmaps them without it, because that takes
-  // milliseconds.
+  // Expects the lock. The caller unmaps the blocks without the lock, because
+  // that takes milliseconds.
   std::vector<Block> Drop(std::size_t bytes);
 
   mutable std::mutex mutex_;
@@ -67,8 +66,8 @@ class BlockPool {
   std::size_t kept_ = 0;
   std::size_t used_ = 0;
   std::size_t most_used_ = 0;
-  // most_used_ - used_: who would keep as much has nothing to do, and every
-  // small call asks.
+  // most_used_ - used_, readable without the lock: every small call asks
+  // KeepAtMost(), which has nothing to do if this much may be kept.
   std::atomic<std::size_t> room_{0};
 };
 

@@ -8,15 +8,15 @@
 namespace posenc::server {
 
 void KeepFreedMemory() {
-  // Blocks up to 1 GiB come from the heap, not from mappings of their own,
-  // which free() would unmap.
+  // Takes blocks up to 1 GiB from the heap. Separate mappings would be unmapped
+  // by free().
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  // free() never returns the end of the heap to the kernel.
+  // Keeps free() from returning the end of the heap to the kernel.
   mallopt(M_TRIM_THRESHOLD, 0x7fffffff);
-  // The heap grows by 64 MiB at a time, so that it rarely has to.
+  // Makes the heap grow by 64 MiB at a time, so that it grows rarely.
   mallopt(M_TOP_PAD, 64 << 20);
-  // One heap serves all threads: a heap of a thread's own is at most 64 MiB
-  // large, and what one heap has free, another cannot use.
+  // One heap serves all threads: a heap for each thread has at most 64 MiB, and
+  // one heap cannot use the free memory of another.
   mallopt(M_ARENA_MAX, 1);
 }
 
@@ -30,7 +30,7 @@ std::size_t UsedMemory() {
 }
 
 std::size_t ResidentMemory() {
-  // Pages: of the address space, resident, and of these shared (proc(5)).
+  // Numbers of pages: all, resident, and shared among these (proc(5)).
   std::size_t size = 0, resident = 0, shared = 0;
   std::ifstream("/proc/self/statm") >> size >> resident >> shared;
   return (resident - shared) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

@@ -1,9 +1,9 @@
-// How the process uses glibc's allocator.
+// Configures glibc's allocator for the process.
 //
 // glibc returns large blocks to the kernel when they are freed. Each large
-// message would then pay for its page faults anew, which cost several times
-// what rotating it costs. So the process keeps freed memory while calls come,
-// and returns it when they stop.
+// message would then pay again for page faults, which cost several times as
+// much as its rotation. So the process keeps freed memory while calls come, and
+// returns it when they stop.
 
 #pragma once
 
@@ -11,20 +11,20 @@
 
 namespace posenc::server {
 
-// Makes the allocator keep what is freed. To be called once, before any thread
+// Makes the allocator keep freed memory. Call it once, before any thread
 // starts.
 void KeepFreedMemory();
 
 // Returns freed memory to the kernel. Takes milliseconds for gigabytes.
 void ReturnFreedMemory();
 
-// Bytes that the allocator keeps, free, and bytes that it has given out. Both
-// walk lists of free blocks: milliseconds if there are many.
+// These return the allocator's free bytes and its used bytes. Both walk lists
+// of free blocks, which takes milliseconds if there are many.
 std::size_t FreedMemory();
 std::size_t UsedMemory();
 
-// Bytes of memory that the process has from the kernel, files' pages left out:
-// what was freed counts until it is returned, and again once it is reused.
+// Returns the process' resident bytes without pages of files. Freed memory
+// counts until it is returned to the kernel.
 std::size_t ResidentMemory();
 
 }  // namespace posenc::server

@@ -12,7 +12,7 @@ constexpr absl::Duration kInterval = absl::Milliseconds(10);
 std::int64_t HeldMemory::Bytes(absl::Time now) {
   const std::int64_t ns = absl::ToUnixNanos(now);
   std::int64_t last = measured_ns_.load();
-  // One thread measures; the others take what it has measured last.
+  // One thread measures; the others use its last result.
   if (ns - last >= absl::ToInt64Nanoseconds(kInterval) &&
       measured_ns_.compare_exchange_strong(last, ns)) {
     const std::size_t used = UsedMemory();

@@ -1,4 +1,4 @@
-// What messages hold in memory, however little of it was claimed.
+// Measures the memory that messages hold, whether or not it was claimed.
 
 #pragma once
 
@@ -18,14 +18,14 @@ class HeldMemory {
   // buffers: outlives this.
   explicit HeldMemory(const ResponseBuffers* buffers) : buffers_(buffers) {}
 
-  // The growth of the heap since the start, and the blocks of responses. It is
-  // measured every 10 ms at most, since that may take a millisecond.
+  // Returns the heap's growth since the start plus the blocks of responses.
+  // Measures at most every 10 ms, because that may take a millisecond.
   std::int64_t Bytes(absl::Time now);
 
  private:
   const ResponseBuffers* const buffers_;
   const std::size_t at_start_ = UsedMemory();
-  std::atomic<std::int64_t> measured_ns_{0};  // when
+  std::atomic<std::int64_t> measured_ns_{0};  // time of the last measurement
   std::atomic<std::int64_t> bytes_{0};
 };
 

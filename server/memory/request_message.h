@@ -1,10 +1,10 @@
 // A request message as gRPC received it: bytes in slices, never copied.
 //
-// Everything that reads a request sees its bytes as const. Results may be
-// written over them only if nobody else reads them, and only through
-// Writable(), which hands out the slices that hold a given part. There is one
-// such reader: a client in the same process lends its own memory to the server
-// without a copy, so the bytes of an in-process call are never writable.
+// Code that reads a request sees const bytes. Results may be written over them
+// only if there is no other reader, and only through Writable(), which returns
+// the slices of a given part. A client in the same process is such a reader: it
+// lends its own memory to the server without a copy, so the bytes of an
+// in-process call are never writable.
 
 #pragma once
 
@@ -25,13 +25,13 @@ namespace posenc::server {
 
 class RequestMessage {
  public:
-  // Most tensors lie in one slice or two.
+  // Most tensors lie in one or two slices.
   using WritableSlices = absl::InlinedVector<WritableSlice, 2>;
 
-  // Whoever answers for the memory of what is made of a message.
+  // Claims the memory for data that is made from a message.
   class Claimer {
    public:
-    // What is made of a message of `message_bytes` takes `bytes` altogether,
+    // Claims `bytes` in all for data made from a message of `message_bytes`,
     // beside the message itself. RESOURCE_EXHAUSTED if there is no room.
     virtual absl::Status ClaimMade(std::int64_t bytes,
                                    std::int64_t message_bytes) = 0;
@@ -41,42 +41,42 @@ class RequestMessage {
   };
 
   RequestMessage() = default;
-  // exclusive: nobody else holds these slices. claimer: outlives the step that
-  // takes the message in; null: nobody counts.
+  // exclusive: no other code holds these slices. claimer: outlives the step
+  // that receives the message; null: nothing is claimed.
   RequestMessage(std::vector<grpc::Slice> slices, bool exclusive,
                  Claimer* claimer = nullptr);
 
-  // Bytes of the message as it came, whether or not it was cleared since.
+  // Returns the bytes of the message as received, even after Clear().
   std::size_t bytes() const { return bytes_; }
 
-  // The message's bytes in order. The spans are valid as long as this object
-  // holds the slices and stays where it is.
+  // Returns the message's bytes in order. The spans are valid while this object
+  // holds the slices and does not move.
   absl::InlinedVector<absl::Span<const char>, 4> pieces() const;
 
-  // A copy of them all.
+  // Returns a copy of all bytes.
   std::string Joined() const;
 
-  // Whether Writable() may be called: `part` is a part of this message, or lies
-  // wholly elsewhere, and nobody else reads the message.
+  // Returns whether Writable(part) may be called: `part` is in this message,
+  // which has no other reader. `part` must not be partly elsewhere.
   bool IsWritable(const core::ConstPieces& part) const;
 
-  // The slices that hold `part`. Requires IsWritable(part). The caller must not
-  // read `part` as input after it has written there; parts that do not overlap
-  // do not disturb each other.
+  // Returns the slices that hold `part`. Requires IsWritable(part). The caller
+  // must not read `part` as input after it has written there; parts that do not
+  // overlap are independent.
   WritableSlices Writable(const core::ConstPieces& part) const;
 
-  // To be called before memory is taken for what is made of the message, while
-  // the message is taken in (CallHandler::Receive()). See Claimer.
+  // Claims memory for data made from the message. Call it before the memory is
+  // taken, during CallHandler::Receive(). See Claimer.
   absl::Status ClaimMore(std::int64_t bytes) {
     made_ += bytes;
     if (claimer_ == nullptr) return absl::OkStatus();
     return claimer_->ClaimMade(made_, static_cast<std::int64_t>(bytes_));
   }
 
-  // So much of that memory is free again.
+  // Releases so much of that memory.
   void GiveBack(std::int64_t bytes) { ClaimMore(-bytes).IgnoreError(); }
 
-  // Lets go of the slices.
+  // Releases the slices.
   void Clear() { slices_.clear(); }
 
  private:

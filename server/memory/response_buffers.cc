@@ -12,23 +12,23 @@
 namespace posenc::server {
 namespace {
 
-// A cache line, and the widest vector.
+// Size of a cache line, and of the widest vector.
 constexpr std::size_t kAlignment = 64;
 
-// Buffers from this size on come from the pool, smaller ones from the heap,
-// which has no trouble with them.
+// Buffers of this size and more come from the pool; the heap handles smaller
+// ones well.
 constexpr std::size_t kPooledBytes = 256 << 10;
 
 }  // namespace
 
-// What a slice has to give back when it is freed. The slice owns it, and it
-// shares the pool and the budget: a client in the same process may hold slices
-// longer than the server lives.
+// The resources that a slice gives back when it is freed. The slice owns this
+// object, which shares the pool and the budget: a client in the same process
+// may hold slices longer than the server lives.
 struct ResponseBuffers::Allocation {
   BlockPool::Block block;
   std::int64_t claimed = 0;
   std::shared_ptr<Admission> admission;
-  std::shared_ptr<BlockPool> pool;  // null: the block is the heap's
+  std::shared_ptr<BlockPool> pool;  // null: the block is from the heap
 
   static void Free(void* pointer) {
     const std::unique_ptr<Allocation> it(static_cast<Allocation*>(pointer));
@@ -43,26 +43,26 @@ struct ResponseBuffers::Allocation {
 
 ResponseBuffers::ResponseBuffers(std::shared_ptr<Admission> admission)
     : admission_(std::move(admission)), pool_(std::make_shared<BlockPool>()) {
-  // Kept blocks are memory too: they shrink to what calls leave of the budget.
+  // Kept blocks take memory too: they must fit into the unclaimed budget.
   admission_->OnClaim([pool = pool_](std::int64_t left) {
     pool->KeepAtMost(static_cast<std::size_t>(left));
   });
 }
 
 absl::StatusOr<WritableSlice> ResponseBuffers::Allocate(std::size_t bytes) {
-  // First, so that nothing is lost if there is no memory for it.
+  // Allocated first, so that nothing leaks if this fails.
   auto allocation = std::make_unique<Allocation>();
   BlockPool::Block& block = allocation->block;
   const bool pooled = bytes >= kPooledBytes;
   if (pooled) {
-    // The claim for these bytes left the kept blocks alone (see
+    // The claim for these bytes did not shrink the kept blocks (see
     // Admission::EnterMore), because one of them may serve now.
     block = pool_->Allocate(bytes);
     pool_->KeepAtMost(static_cast<std::size_t>(std::max<std::int64_t>(
         admission_->budget() - admission_->claimed(), 0)));
   } else {
-    // Unlike aligned_alloc(), it takes any size, and the address sanitizer sees
-    // where the buffer ends.
+    // Unlike aligned_alloc(), it takes any size, so the address sanitizer knows
+    // the end of the buffer.
     block.bytes = bytes;
     if (posix_memalign(&block.data, kAlignment, bytes) != 0) block = {};
   }
@@ -70,8 +70,8 @@ absl::StatusOr<WritableSlice> ResponseBuffers::Allocate(std::size_t bytes) {
   allocation->claimed = static_cast<std::int64_t>(bytes);
   allocation->admission = admission_;
   if (pooled) allocation->pool = pool_;
-  // Memory that requests left free in the heap cannot back a new mapping. If
-  // the two together exceed the budget, the heap's goes back to the kernel.
+  // Free memory in the heap cannot back a new mapping. If the two together
+  // exceed the budget, the heap's free memory is returned to the kernel.
   if (block.fresh &&
       static_cast<std::int64_t>(pool_->mapped() + FreedMemory()) >
           admission_->budget()) {

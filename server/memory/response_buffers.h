@@ -1,10 +1,10 @@
 // Allocates the memory that responses are computed into and sent from.
 //
-// A buffer is 64-byte aligned (a cache line, and the widest vector) and counts
+// A buffer is 64-byte aligned (a cache line, and the widest vector). It counts
 // against the budget of bytes in flight from its allocation until gRPC has sent
-// it and drops its slice, which may be after the call has ended. Large buffers
+// it and frees its slice, which may be after the call has ended. Large buffers
 // come from a BlockPool, which keeps them for the next response as long as
-// nobody claims the bytes.
+// their bytes are not claimed.
 
 #pragma once
 
@@ -25,12 +25,12 @@ class ResponseBuffers {
  public:
   explicit ResponseBuffers(std::shared_ptr<Admission> admission);
 
-  // Allocates `bytes` >= 1 bytes, not initialised. The caller has claimed them;
+  // Allocates `bytes` >= 1 bytes, uninitialised. The caller has claimed them;
   // the slice releases them when it is freed. RESOURCE_EXHAUSTED, kOverloaded,
   // if the machine has no memory left; the caller then keeps its claim.
   absl::StatusOr<WritableSlice> Allocate(std::size_t bytes);
 
-  // Releases bytes that were claimed for memory of somebody else's, when it is
+  // Releases bytes, claimed for memory with another owner, when it is
   // destroyed.
   class Hold {
    public:
@@ -51,7 +51,7 @@ class ResponseBuffers {
   // Returns kept blocks to the kernel until at most `bytes` are kept.
   void KeepAtMost(std::size_t bytes) { pool_->KeepAtMost(bytes); }
 
-  // Bytes of the blocks that responses have, and that are kept for others.
+  // These return the bytes of blocks in use, and of blocks that are kept.
   std::size_t used() const { return pool_->used(); }
   std::size_t kept() const { return pool_->kept(); }
 

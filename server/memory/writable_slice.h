@@ -1,10 +1,10 @@
 // A gRPC slice whose bytes may be written.
 //
 // gRPC's slices are shared by reference count and give their bytes as const. A
-// WritableSlice is the promise that nobody else looks at the bytes yet: either
-// the server allocated them for a response, or it is the only owner of the
-// request that they came with (see request_message.h). This is the one place
-// that turns const bytes into writable ones.
+// WritableSlice promises that no other code reads the bytes yet: either the
+// server allocated them for a response, or it is the only owner of the request
+// that they came with (see request_message.h). Only this class makes a slice's
+// const bytes writable.
 
 #pragma once
 
@@ -17,19 +17,19 @@ namespace posenc::server {
 
 class WritableSlice {
  public:
-  // The caller promises that nobody else looks at the slice's bytes.
+  // The caller promises that no other code reads the slice's bytes.
   static WritableSlice Own(grpc::Slice slice) {
     return WritableSlice(std::move(slice));
   }
 
-  // Valid as long as this object stays where it is: gRPC keeps the bytes of a
-  // small slice in the object itself.
+  // Valid while this object does not move: gRPC keeps the bytes of a small
+  // slice in the object itself.
   char* data() {
     return const_cast<char*>(reinterpret_cast<const char*>(slice_.begin()));
   }
   std::size_t size() const { return slice_.size(); }
 
-  // To send the bytes: from then on they must not change.
+  // Returns the slice to be sent; after that the bytes must not change.
   const grpc::Slice& slice() const { return slice_; }
 
  private:

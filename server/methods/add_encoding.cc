@@ -1,4 +1,4 @@
-// AddEncoding: x with an absolute encoding added, multiplied or concatenated.
+// AddEncoding adds an absolute encoding to x, or multiplies or concatenates it.
 
 #include "core/absolute/add_encoding.h"
 
@@ -36,7 +36,7 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
       "x", request.has_x(), request.x(), borrowed.Find(Request::kXFieldNumber));
   faults.Note(x.status());
   if (!faults.none()) {
-    // A grid needs no positions, and another encoding no grid.
+    // A grid needs no positions; other encodings do.
     if (encoding.ok()) {
       faults.Note(core::Prefixed(
           "encoding", core::ValidateAbsolute(encoding->encoding).status()));

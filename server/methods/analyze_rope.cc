@@ -1,4 +1,5 @@
-// AnalyzeRope: wavelengths, long-term decay and similarity of an encoding.
+// AnalyzeRope returns an encoding's wavelengths, long-term decay and
+// similarity.
 
 #include <algorithm>
 #include <cstdint>
@@ -37,8 +38,8 @@ absl::Status Answer(const Request& request, const MethodContext& /*context*/,
   return absl::OkStatus();
 }
 
-// Each distance takes the sines and cosines of about 64 pairs, which take about
-// as long as moving 1 KiB.
+// Each distance takes sines and cosines of about 64 pairs, as much time as
+// moving 1 KiB.
 std::size_t Work(const Request& request) {
   constexpr std::int64_t kBytesPerDistance = 1024;
   const std::int64_t step = std::max<std::int64_t>(1, request.distance_step());

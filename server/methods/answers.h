@@ -1,8 +1,8 @@
-// RPCs as functions from a request to its answer, for a door that frames
-// messages in a way of its own (server/kserve).
+// RPCs as functions from a request to its answer, for server/kserve, which
+// frames messages in its own way.
 //
-// An answer borrows the request, and computes nothing yet. Errors are those of
-// the RPC. `response` gets the fields that are no tensors, and must be empty.
+// An answer borrows the request, and has computed nothing yet. Errors are those
+// of the RPC. `response`, empty at first, gets the fields that are not tensors.
 
 #pragma once
 
@@ -38,12 +38,12 @@ absl::StatusOr<TensorAnswer> AnswerBuildPositions(
     const v1::BuildPositionsRequest& request, const MethodContext& context,
     v1::BuildPositionsResponse* response);
 
-// The matrix as one tile. Refuses a request that asks for others.
+// Returns the matrix as one tile. Refuses a request for several tiles.
 absl::StatusOr<TensorAnswer> AnswerWholeBias(
     const v1::BuildBiasRequest& request, const MethodContext& context,
     v1::BuildBiasResponse* response);
 
-// Has no tensors: `response` is all.
+// Has no tensors: `response` is the whole answer.
 absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
                                const MethodContext& context, StopCheck stop,
                                v1::ResolveRopeResponse* response);

@@ -1,4 +1,4 @@
-// ApplyRope and ApplyRopeStream: rotate q, k or both.
+// ApplyRope and ApplyRopeStream rotate q, k or both.
 
 #include <memory>
 #include <optional>
@@ -38,7 +38,7 @@ absl::Status ReadTensorIfGiven(absl::string_view field, bool given,
   return absl::OkStatus();
 }
 
-// Whether a tensor is given and readable, but empty.
+// Returns whether a tensor is given and readable, but empty.
 bool IsEmpty(const std::optional<InputTensor>& tensor) {
   return tensor.has_value() && tensor->pieces.size() == 0;
 }
@@ -49,14 +49,13 @@ absl::StatusOr<core::Rotations> Prepare(const core::ApplyRopeArgs& args,
                                 inputs.k ? &inputs.k->view : nullptr);
 }
 
-// Notes what is wrong with a request beside the faults that were found while
-// it was read.
+// Notes faults of a request beyond those that were found while reading it.
 void NoteMore(const Request& request, bool positions_read,
               core::ApplyRopeArgs args, const Inputs& inputs,
               core::Faults* faults) {
   if (request.layout() != v1::LAYOUT_UNSPECIFIED && positions_read &&
       (inputs.q || inputs.k)) {
-    // Without a q that can be read, its scale would be one too many.
+    // If q is missing or unreadable, its scale must not cause a second fault.
     if (!inputs.q) args.query_scale.reset();
     faults->Note(Prepare(args, inputs).status());
   } else {

@@ -1,9 +1,9 @@
-// BuildBias: an attention bias matrix, streamed as bias tiles.
+// BuildBias streams an attention bias matrix as bias tiles.
 //
-// A bias tile is the part of the matrix that one message carries (the
-// contract's query_tile and key_tile); a tile is a unit of work, as everywhere
-// in the server. A bias tile is cut into tiles so that a large one can be
-// stopped, and so that several threads can work on it.
+// A bias tile is the part of the matrix in one message (the contract's
+// query_tile and key_tile). A tile is a unit of work, as in the rest of the
+// server. A bias tile is divided into tiles so that a large one can be stopped,
+// and so that several threads can work on it.
 
 #include <algorithm>
 #include <cmath>
@@ -27,26 +27,25 @@ namespace posenc::server {
 namespace {
 
 // Elements of a tile: about a millisecond if an element takes a few hundred
-// operations, as FIRE's do.
+// operations, as in FIRE.
 constexpr std::int64_t kTileElements = 65536;
 
-// Bytes of a response beside the bias tile: two varints with their tags, which
-// say where it starts.
+// Bytes of a response beside the bias tile: two varints with tags for its
+// start.
 constexpr std::size_t kStartBytes = 22;
 
 struct Extents {
   std::int64_t queries = 0, keys = 0;
 };
 
-// The length of parts of `length` that are at most `most` long, and about as
-// long as each other.
+// Returns the length of about equal parts of `length`: at most `most`.
 std::int64_t Even(std::int64_t length, std::int64_t most) {
   const std::int64_t parts = (length + most - 1) / most;
   return (length + parts - 1) / parts;
 }
 
-// Cuts `whole` into rectangles of at most `elements`, about square: most biases
-// depend on the distance i - j, and a square has the fewest distances. A
+// Divides `whole` into rectangles of at most `elements`, about square: most
+// biases depend on the distance i - j, and a square has the fewest distances. A
 // rectangle has at least one query and one key.
 Extents AboutSquare(const Extents& whole, std::int64_t elements) {
   const auto side =
@@ -58,8 +57,8 @@ Extents AboutSquare(const Extents& whole, std::int64_t elements) {
   return {Even(whole.queries, part.queries), Even(whole.keys, part.keys)};
 }
 
-// The bias tile that the request asks for. An extent that the request leaves
-// open is chosen so that a message has about `bytes`.
+// Returns the extents of the requested bias tile. Chooses an extent that the
+// request leaves open so that a message has about `bytes`.
 Extents BiasTileExtents(const v1::BuildBiasRequest& request,
                         const Extents& whole, std::int64_t bytes_per_element,
                         std::int64_t bytes) {
@@ -87,7 +86,7 @@ absl::Status CheckBiasTile(absl::string_view field, std::int64_t extent) {
       field, absl::StrCat(extent, "; must be positive, or unset"));
 }
 
-// The field that says how many heads there are.
+// Returns the field that sets the number of heads.
 const char* HeadsField(const v1::Bias& bias) {
   switch (bias.bias_case()) {
     case v1::Bias::kAlibi:
@@ -109,18 +108,18 @@ const char* HeadsField(const v1::Bias& bias) {
   return "bias";
 }
 
-// A validated request: bias tiles in row-major order, each computed on demand.
-// Borrows the request.
+// A validated request, which it borrows: bias tiles in row-major order, each
+// computed on demand.
 class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
  public:
-  // The query and the key at which the next bias tile starts, counted from the
-  // matrix' first.
+  // The start of the next bias tile, relative to the matrix' first query and
+  // key.
   struct Cursor {
     std::int64_t query = 0, key = 0;
   };
 
-  // limit: bytes of a message. whole: the matrix is one bias tile, whatever the
-  // request says of tiles.
+  // limit: bytes of a message. whole: the matrix is one bias tile, whatever
+  // tiles the request names.
   static absl::StatusOr<std::shared_ptr<const CheckedBias>> Check(
       const v1::BuildBiasRequest& request, std::int64_t limit, bool whole) {
     core::Faults faults;
@@ -141,7 +140,7 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
   CheckedBias(InputBias input, core::BiasTiles bias)
       : input_(std::move(input)), bias_(std::move(bias)) {}
 
-  // The bias tile at `cursor`, which moves on; nullopt after the last.
+  // Returns the bias tile at `cursor` and advances it; nullopt after the last.
   std::optional<core::BiasRange> Next(Cursor* cursor) const {
     const core::BiasRange& range = input_.args.range;
     if (bias_.heads() == 0 || cursor->query >= range.query_length) {
@@ -160,10 +159,10 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
     return bias_tile;
   }
 
-  // The matrix.
+  // Returns the range of the whole matrix.
   const core::BiasRange& range() const { return input_.args.range; }
 
-  // Computes a bias tile.
+  // Returns an answer that computes one bias tile.
   TensorAnswer Answer(const core::BiasRange& whole) const {
     const std::int64_t heads = std::max<std::int64_t>(1, bias_.heads());
     TensorAnswer answer;
@@ -227,8 +226,8 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
                  "ask for smaller tiles, or raise --max-response-bytes");
   }
 
-  // Computes the tile that starts at `start` within the bias tile `whole`,
-  // whose first byte is `out`.
+  // Computes the tile that starts at `start` within the bias tile `whole`;
+  // `out` points to the first byte of the bias tile.
   void Fill(const core::BiasRange& whole, const Extents& start,
             const Extents& tile, char* out) const {
     const core::BiasRange range = {
@@ -248,7 +247,7 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
   Extents bias_tile_;
 };
 
-// One message in, the matrix' bias tiles out.
+// Receives one message, and sends the matrix' bias tiles.
 class BuildBiasHandler final : public CallHandler {
  public:
   explicit BuildBiasHandler(const MethodContext& context) : context_(context) {}

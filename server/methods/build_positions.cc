@@ -1,4 +1,4 @@
-// BuildPositions: position ids of a batch.
+// BuildPositions makes the position ids of a batch.
 
 #include <memory>
 

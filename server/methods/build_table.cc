@@ -1,5 +1,5 @@
-// BuildTable and BuildTableStream: rows of cosines and sines, or of an absolute
-// encoding.
+// BuildTable and BuildTableStream make rows of cosines and sines, or of an
+// absolute encoding.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,12 +20,12 @@
 namespace posenc::server {
 namespace {
 
-// Bytes that a stream's message is left for what is not its tensors.
+// Bytes reserved in a stream's message for fields beside its tensors.
 constexpr std::int64_t kMessageOverhead = 64;
 
-// An error of a stream's table, with the path of its field in the stream's
-// request. One without a field is of the size of a message, which the client
-// sets by rows_per_message, or not at all.
+// Adds the path of a table's error in the stream's request. An error without a
+// field is about the size of a message: its field is rows_per_message, if the
+// client has set it.
 absl::Status OfStream(const absl::Status& status, bool rows_given) {
   const std::optional<core::ErrorDetails> details =
       core::GetErrorDetails(status);
@@ -40,8 +40,8 @@ absl::Status OfStream(const absl::Status& status, bool rows_given) {
 absl::StatusOr<TensorAnswer> AnswerBuildTable(
     const v1::BuildTableRequest& request, const MethodContext& context,
     v1::BuildTableResponse* response) {
-  // A tensor that goes elsewhere is not in the response, whose size is checked
-  // again when that is known. It is no larger than a file.
+  // A tensor in shared memory is not in the response, but must fit into a file.
+  // The size of the response is checked again when its places are known.
   const bool placed = request.has_cos_output() || request.has_sin_output() ||
                       request.has_table_output();
   std::int64_t most = context.limits->max_response_bytes;
@@ -56,7 +56,7 @@ absl::StatusOr<TensorAnswer> AnswerBuildTable(
 
 namespace {
 
-// One message in, the table's rows out.
+// Receives one message, and sends the table's rows.
 class BuildTableStreamHandler final : public CallHandler {
  public:
   explicit BuildTableStreamHandler(const MethodContext& context)
@@ -106,16 +106,16 @@ class BuildTableStreamHandler final : public CallHandler {
                      response.SerializeAsString(), max_response_bytes_);
     if (!pending.ok()) return pending.status();
     first_row_ += n;
-    // A table without rows is one message too.
+    // A table without rows is also one message.
     done_ = first_row_ >= table_->rows();
     return pending;
   }
 
  private:
-  // Checks the table, and how many of its rows a message has.
+  // Checks the table, and chooses the number of rows in a message.
   absl::Status Begin(const v1::BuildTableStreamRequest& request) {
     // If the client leaves the number of rows to the server, a message must
-    // hold at least one.
+    // have room for one row.
     absl::StatusOr<std::shared_ptr<const CheckedTable>> table =
         CheckedTable::Check(
             request.table(), context_, max_response_bytes_,
@@ -137,7 +137,7 @@ class BuildTableStreamHandler final : public CallHandler {
 
   MethodContext context_;
   const std::int64_t max_response_bytes_;
-  // Null before the first message; the table is null before the first answer.
+  // Null before the first message. table_ is null before the first answer.
   std::shared_ptr<const ParsedRequest<v1::BuildTableStreamRequest>> request_;
   std::shared_ptr<const CheckedTable> table_;  // borrows the request
   std::int64_t rows_per_message_ = 0;

@@ -20,8 +20,8 @@ using Response = v1::BuildTableResponse;
 // Bytes of a tile: about a millisecond of sines and cosines.
 constexpr std::int64_t kTileBytes = 256 << 10;
 
-// Bytes of a response beside its tensors, tags included: the attention factor,
-// and in a stream a first row of any size.
+// Bytes of a response beside its tensors, with tags: the attention factor, and
+// in a stream the largest first row.
 constexpr int kAttentionFactorBytes = 9;
 constexpr int kFirstRowBytes = 11;
 
@@ -35,7 +35,7 @@ absl::Status RowsMismatch(std::int64_t rows, absl::string_view what,
       {{"expected", absl::StrCat(expected)}, {"actual", absl::StrCat(rows)}});
 }
 
-// The number of rows of a table: what the positions say, or else `rows`.
+// Returns the number of rows of a table: the positions' number, or else `rows`.
 absl::StatusOr<std::int64_t> TableRows(std::int64_t rows,
                                        const core::Positions& positions) {
   if (std::holds_alternative<std::monostate>(positions)) {
@@ -81,7 +81,7 @@ absl::Status RotaryOnly(const v1::BuildTableRequest& request) {
   return absl::OkStatus();
 }
 
-// A table needs no head_dim: its encoding says how wide it is.
+// A table needs no head_dim: its encoding has a width.
 absl::StatusOr<std::shared_ptr<const core::PreparedRope>> FindRope(
     const v1::BuildTableRequest& request, const MethodContext& context) {
   const absl::Status given =
@@ -132,7 +132,7 @@ absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
       core::ValidateAbsolute(input->encoding);
   faults.Note(core::Prefixed("absolute", extents.status()));
   if (!extents.ok() || !extents->rows.has_value()) {
-    // A grid tells its rows; another encoding, good or not, does not.
+    // A grid defines its rows; other encodings do not, valid or not.
     const bool grid = request.absolute().has_sincos_grid();
     const absl::StatusOr<std::int64_t> rows =
         grid ? 0 : TableRows(request.rows(), positions_.positions);
@@ -201,7 +201,7 @@ absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
 
 absl::Status CheckedTable::CheckPositions() {
   if (std::holds_alternative<std::monostate>(positions_.positions)) {
-    return absl::OkStatus();  // a grid, which has its positions
+    return absl::OkStatus();  // a grid has its own positions
   }
   const auto reach = [this](const core::TokenPositions& positions,
                             std::int64_t first) {
@@ -287,7 +287,7 @@ absl::Status CheckedTable::Fill(std::int64_t first, std::int64_t n,
 TensorAnswer CheckedTable::Answer(std::int64_t first, std::int64_t n) const {
   TensorAnswer answer;
   answer.outputs = Outputs(n);
-  // Bytes of each tensor: the two of a rotary table are alike.
+  // Bytes of each tensor: the two tensors of a rotary table have equal sizes.
   const std::size_t bytes = ByteCount(answer.outputs[0]);
   const std::size_t row_bytes = n > 0 ? bytes / n : 0;
   const std::int64_t tile_rows =

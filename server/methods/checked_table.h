@@ -1,5 +1,5 @@
-// A validated table, of which any rows can be computed: what BuildTable answers
-// at once, and BuildTableStream a few MiB at a time.
+// A validated table that can compute any of its rows. BuildTable sends them at
+// once, BuildTableStream a few MiB at a time.
 
 #pragma once
 
@@ -25,9 +25,9 @@ namespace posenc::server {
 // Borrows the request.
 class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
  public:
-  // Checks everything, all positions included: rows are computed later, some at
-  // a time. max_response_bytes: of one message, with `rows_in_message` rows
-  // or, if that is 0, with all of them.
+  // Checks everything, also all positions, because rows are computed later.
+  // max_response_bytes: limit for one message with `rows_in_message` rows; 0:
+  // with all rows.
   static absl::StatusOr<std::shared_ptr<const CheckedTable>> Check(
       const v1::BuildTableRequest& request, const MethodContext& context,
       std::int64_t max_response_bytes, std::int64_t rows_in_message);
@@ -37,10 +37,10 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
   // Requires rotary().
   double attention_factor() const { return rope_->rope.attention_factor; }
 
-  // Bytes that the tensors of n rows take in a message, framing included.
+  // Returns the bytes of n rows' tensors in a message, with framing.
   absl::uint128 FieldBytes(std::int64_t n) const;
 
-  // Computes rows [first, first + n).
+  // Returns an answer that computes rows [first, first + n).
   TensorAnswer Answer(std::int64_t first, std::int64_t n) const;
 
  private:
@@ -48,8 +48,8 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
                          const MethodContext& context);
   absl::Status CheckAbsolute(const v1::BuildTableRequest& request);
   absl::Status CheckPositions();
-  // Whether the encoding has rows for these positions, which are those of the
-  // rows from `first` on.
+  // Checks whether the encoding has rows for these positions, which begin with
+  // row `first`.
   absl::Status CheckReach(const core::TokenPositions& positions,
                           std::int64_t first) const;
   OutputTensors Outputs(std::int64_t n) const;
@@ -57,7 +57,7 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
   absl::Status Fill(std::int64_t first, std::int64_t n,
                     absl::Span<const core::TensorView> out) const;
 
-  // One of the two is set.
+  // Exactly one of these is set.
   std::shared_ptr<const core::PreparedRope> rope_;
   std::optional<InputAbsolute> absolute_;
 
@@ -68,7 +68,7 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
   int axes_ = 1;
   bool needs_ids_ = false;
   // Whether rows are the first extent, so that tiles of rows are contiguous.
-  // They are not if frequencies differ by head.
+  // False if frequencies differ by head.
   bool rows_first_ = true;
   std::int64_t rows_ = 0;
   InputPositions positions_;

@@ -1,4 +1,4 @@
-// ConvertPairing: the rows of a projection weight, reordered for the other
+// ConvertPairing reorders the rows of a projection weight for the other
 // pairing.
 
 #include "core/rope/convert_pairing.h"
@@ -19,8 +19,7 @@ namespace {
 
 using Request = v1::ConvertPairingRequest;
 
-// Bytes of a weight whose rows are copied in one tile: well below a
-// millisecond.
+// Bytes that one tile copies, in well below a millisecond.
 constexpr std::size_t kTileBytes = 1 << 20;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// DiagnoseRope: where the descriptions of a checkpoint, or their readers,
+// DiagnoseRope finds where the descriptions of a checkpoint, or their readers,
 // disagree.
 
 #include <cstddef>
@@ -34,8 +34,8 @@ absl::Status Answer(const Request& request, const MethodContext& /*context*/,
   return absl::OkStatus();
 }
 
-// Some ten readers of a configuration, each compared with the reference at
-// thousands of distances, take milliseconds: as long as moving so many bytes.
+// About ten readers of a configuration, each compared with the reference at
+// thousands of distances, take milliseconds: as long as moving 16 MiB.
 std::size_t Work(const Request& request) {
   constexpr std::size_t kInput = 16 << 20;
   return kInput * static_cast<std::size_t>(request.inputs_size());

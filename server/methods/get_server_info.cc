@@ -1,4 +1,4 @@
-// GetServerInfo: version, instruction set, limits, presets, dtypes.
+// GetServerInfo returns version, instruction set, limits, presets and dtypes.
 
 #include <memory>
 #include <string>

@@ -7,7 +7,7 @@ namespace {
 
 constexpr char kService[] = "posenc.v1.PositionalEncodingService";
 
-// In the order of service.proto.
+// The order is that of service.proto.
 const std::vector<Method>& All() {
   static const auto* const all = new std::vector<Method>{
       {{kService, "GetServerInfo"}, StartGetServerInfo},

@@ -1,9 +1,9 @@
-// The RPCs of the service, one file each: what a request must be, and how its
+// The RPCs of the service, one file each: how a request is checked, and how its
 // response is computed.
 //
-// Simple RPCs give a function to one of the templates in unary.h; streams have
-// a CallHandler of their own. Numbers are core's, conversions are convert's:
-// a method puts the two together and names the fields that errors refer to.
+// Simple RPCs pass a function to one of the templates in unary.h; streams have
+// their own CallHandler. Core computes and server/convert converts: a method
+// joins the two and names the fields of errors.
 
 #pragma once
 
@@ -24,40 +24,40 @@
 
 namespace posenc::server {
 
-// What a call may do with shared memory.
+// The permission of a call to use shared memory.
 struct CallSharing {
   SharedFiles* files = nullptr;  // null: no memory is shared
-  absl::Status allowed;          // SharedFiles::Allows() of its peer
-  // A retry policy has sent the call before.
+  absl::Status allowed;          // SharedFiles::Allows() for its peer
+  // True if the client's retry policy has sent the call before.
   bool repeated = false;
 };
 
-// What methods share. Outlives their handlers.
+// Objects that all methods share. They outlive the handlers.
 struct MethodContext {
   const Limits* limits;  // with defaults filled in
   RopeCache* cache;
   CallSharing sharing;
-  // What the call's headers say, for `start` alone; null without a call.
+  // The call's headers, for `start` only; null without a call.
   const CallHeaders* call = nullptr;
-  // Of the request that is answered; null if it came in another form.
+  // Encodings of the request; null if it is no message of the contract.
   const RopeBytes* ropes = nullptr;
 };
 
 struct Method : MethodTraits {
-  // An error refuses the call at its headers.
+  // Makes the handler of a call. An error refuses the call at its headers.
   std::function<absl::StatusOr<std::unique_ptr<CallHandler>>(
       const MethodContext& context)>
       start;
-  bool needs_token = true;  // where callers must show one
+  bool needs_token = true;  // if the server has tokens
 };
 
-// The contract's.
+// Returns the methods of the contract.
 absl::Span<const Method> Methods();
 
-// Null if `name` is no RPC of the contract.
+// Returns null if the contract has no RPC of this name.
 const Method* FindMethod(absl::string_view name);
 
-// Each returns the handler of a new call.
+// These return the handler of a new call.
 std::unique_ptr<CallHandler> StartGetServerInfo(const MethodContext& context);
 std::unique_ptr<CallHandler> StartResolveRope(const MethodContext& context);
 std::unique_ptr<CallHandler> StartBuildTable(const MethodContext& context);

@@ -1,4 +1,4 @@
-// Reposition and RepositionStream: move rotated keys to other positions, or to
+// Reposition and RepositionStream move rotated keys to other positions, or to
 // another encoding.
 
 #include "core/rope/reposition.h"
@@ -20,7 +20,7 @@ namespace {
 
 using Request = v1::RepositionRequest;
 
-// Notes what is wrong with the encodings.
+// Notes faults of the encodings.
 void NoteRopes(const Request& request, core::Faults* faults) {
   faults->Note(
       CheckResolves("old_rope", request.has_old_rope(), request.old_rope()));
@@ -29,8 +29,7 @@ void NoteRopes(const Request& request, core::Faults* faults) {
   }
 }
 
-// Notes what is wrong with a request beside the faults that were found while
-// it was read.
+// Notes faults of a request beyond those that were found while reading it.
 void NoteMore(const Request& request, core::Faults* faults) {
   NoteRopes(request, faults);
   if (request.movement().target_case() == v1::Movement::TARGET_NOT_SET) {

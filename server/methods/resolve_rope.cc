@@ -1,4 +1,4 @@
-// ResolveRope: what an encoding means, and how a second one differs.
+// ResolveRope explains an encoding, and how a second one differs.
 
 #include <cstddef>
 #include <cstdint>
@@ -44,8 +44,8 @@ std::int64_t LengthOf(const Request& request) {
   return claimed > 0 ? claimed : core::interpretation::kDefaultComparedLength;
 }
 
-// A comparison of scores takes up to 8192 distances of the sines and cosines of
-// some 128 frequencies, each of which take about as long as moving 2 KiB.
+// A comparison of scores takes sines and cosines of about 128 frequencies at up
+// to 8192 distances. Each distance takes about as long as moving 2 KiB.
 std::size_t Work(const Request& request) {
   constexpr std::size_t kComparison = 16 << 20;
   return request.has_compare_with() ? kComparison : 0;

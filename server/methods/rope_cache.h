@@ -1,5 +1,5 @@
-// Keeps encodings that were resolved before, by the bytes that asked for them,
-// because reading a configuration takes longer than rotating a few tokens.
+// Keeps resolved encodings by the bytes of their requests, because reading a
+// configuration takes longer than rotating a few tokens.
 
 #pragma once
 
@@ -16,21 +16,21 @@
 
 namespace posenc::server {
 
-// Holds at most `max_bytes`; the least recently used encodings go first. Safe
-// for many threads.
+// Holds at most `max_bytes`; removes the least recently used encodings first.
+// Safe for many threads.
 class RopeCache {
  public:
   explicit RopeCache(std::size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // Null if the encoding is not here.
+  // Returns null if the cache does not have the encoding.
   std::shared_ptr<const core::PreparedRope> Find(const std::string& key);
-  // Does nothing if `key` is here already: equal keys have equal encodings.
+  // Does nothing if the cache has `key`: equal keys have equal encodings.
   void Insert(const std::string& key,
               std::shared_ptr<const core::PreparedRope> rope);
 
   struct State {
     std::size_t bytes = 0;
-    std::int64_t hits = 0, misses = 0;  // of Find(), since the start
+    std::int64_t hits = 0, misses = 0;  // results of Find()
   };
   State state() const;
 

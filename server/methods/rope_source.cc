@@ -105,7 +105,7 @@ core::RopeLookup CachedLookup(absl::string_view field,
 }
 
 bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim) {
-  // Twice the widest that was published, and longer than nearly all files.
+  // Twice the widest published model, and longer than nearly all files.
   constexpr std::int64_t kWide = 2048;
   constexpr std::size_t kLong = 16 << 10;
   return head_dim > kWide || source.head_dim() > kWide ||

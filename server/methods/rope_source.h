@@ -1,8 +1,8 @@
-// Rotary encodings of requests: from a RopeSource to a resolved encoding, by
-// way of the cache for the calls that rotate.
+// Resolves the rotary encodings of requests, with a cache for the calls that
+// rotate.
 //
 // `field` is the request's field ("rope", "old_rope"), which prefixes errors;
-// `given` says whether the request has it.
+// `given` is true if the request has it.
 
 #pragma once
 
@@ -20,49 +20,49 @@
 
 namespace posenc::server {
 
-// FieldRequired if there is no source. Costs nothing: whether the source is
-// good is found when it is resolved.
+// Returns FieldRequired if there is no source. Does not check the source: that
+// happens when it is resolved.
 absl::Status CheckGiven(absl::string_view field, bool given,
                         const v1::RopeSource& source);
 
-// Resolves an encoding that needs no tensor for that. A specification without
-// rotary_dim takes it from the first tensor, so it is left for later.
+// Checks an encoding by resolving it. Skips a specification without rotary_dim,
+// because it takes its width from the first tensor.
 absl::Status CheckResolves(absl::string_view field, bool given,
                            const v1::RopeSource& source);
 
-// Resolves an encoding. head_dim 0: not known.
+// Resolves an encoding. head_dim 0: unknown.
 absl::StatusOr<core::ResolvedRope> Resolve(absl::string_view field, bool given,
                                            const v1::RopeSource& source,
                                            std::int64_t head_dim,
                                            core::MissingLength missing_length);
 
-// The encoding of a request that explains it, and the one to compare it with.
+// The encoding to explain, and the one to compare it with.
 struct ComparedRopes {
   core::ResolvedRope rope;
   absl::optional<core::ResolvedRope> other;
 };
 
-// Resolves the fields "rope" and "compare_with" (null: not given), which have
-// been checked with CheckGiven. A scaling that needs a length takes the
-// original one. An error names both fields if both are wrong.
+// Resolves the fields "rope" and "compare_with" (null: not given), which
+// CheckGiven has accepted. A scaling that needs a length takes the original
+// one. An error names both fields if both are wrong.
 absl::StatusOr<ComparedRopes> ResolveCompared(
     const v1::RopeSource& rope, const v1::RopeSource* compare_with,
     std::int64_t head_dim);
 
-// Looks `source` up in the cache by its bytes as they came in `field`, and
-// resolves it if it is not there. `source` has been checked with CheckGiven;
-// both outlive the result. Errors are relative to RopeSource.
+// Returns a lookup in the cache by the unparsed bytes of `field`; it resolves
+// `source` if needed. CheckGiven has accepted `source`; it and the context's
+// objects outlive the result. Errors are relative to RopeSource.
 core::RopeLookup CachedLookup(absl::string_view field,
                               const v1::RopeSource& source,
                               const MethodContext& context);
 
-// Whether it takes half a millisecond and more to resolve the source: it has a
-// width, or a configuration, that no model has. The largest take 20 and 70 ms,
-// for which a thread that serves connections must not be kept.
-// head_dim: the request's, which stands for a width that is not given.
+// Returns whether resolving the source takes half a millisecond or more: its
+// width or its configuration is larger than that of any model. The largest take
+// 20 and 70 ms, too long for a thread that serves connections. head_dim: the
+// request's, for a source without a width.
 bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim = 0);
 
-// The same of a request's encodings, if it has any.
+// Returns the same for a request's encodings, if it has any.
 template <typename Request>
 bool ResolvesLong(const Request& request) {
   if constexpr (requires { request.old_rope(); }) {
@@ -81,10 +81,10 @@ bool ResolvesLong(const Request& request) {
   }
 }
 
-// INVALID_ARGUMENT if head_dim is negative.
+// Returns INVALID_ARGUMENT if head_dim is negative.
 absl::Status CheckHeadDim(std::int32_t head_dim);
 
-// FieldRequired if no layout is given.
+// Returns FieldRequired if no layout is given.
 absl::Status CheckLayout(v1::Layout layout);
 
 }  // namespace posenc::server

@@ -1,4 +1,4 @@
-// ScoreRelative: attention scores of Shaw, Transformer-XL and DeBERTa.
+// ScoreRelative returns attention scores of Shaw, Transformer-XL and DeBERTa.
 
 #include <algorithm>
 #include <memory>
@@ -43,7 +43,7 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
   absl::StatusOr<core::ScoreExtents> extents =
       core::ValidateScore(score->args, q->view, k->view);
   if (!extents.ok()) return extents.status();
-  // Every query meets every key, so both are walked many times.
+  // All queries are multiplied by all keys, so both are read many times.
   q->Gather();
   k->Gather();
 

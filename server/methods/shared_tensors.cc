@@ -15,7 +15,7 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// A tensor has one of three forms.
+// Checks that a shared tensor has neither values nor data.
 absl::Status CheckOnlyForm(const v1::Tensor& tensor, std::size_t data_bytes) {
   if (tensor.values_size() == 0 && data_bytes == 0) return absl::OkStatus();
   return core::FieldInvalid(
@@ -24,7 +24,7 @@ absl::Status CheckOnlyForm(const v1::Tensor& tensor, std::size_t data_bytes) {
                    "; give one of the two"));
 }
 
-// The bytes of each field's tensor, which are in the request.
+// Returns the bytes of each field's tensor in the request.
 BorrowedList BytesOf(const pb::Message& request, absl::Span<const int> fields) {
   BorrowedList all;
   for (const int number : fields) {
@@ -227,7 +227,7 @@ absl::Status SharedTensors::CheckNotCut(const Use& use) const {
 }
 
 absl::Status SharedTensors::CheckNotCut() const {
-  // Most calls use one file.
+  // Avoids repeated checks: most calls use one file.
   const SharedFile* last = nullptr;
   for (const std::vector<Use>* const uses : {&inputs_, &outputs_}) {
     for (const Use& use : *uses) {

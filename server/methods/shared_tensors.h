@@ -1,9 +1,9 @@
-// The shared memory that one call uses: tensors of its request that lie there,
-// and places for tensors of its response.
+// The shared memory that one call uses: tensors of its request, and places for
+// tensors of its response.
 //
-// A tensor that one pass over its rows reads is used where it lies. Everything
-// else is copied out first and checked then, so that a caller who changes the
-// bytes meanwhile gets other numbers and nothing worse.
+// A tensor whose rows are read once is used in place. Other tensors are copied
+// out first and then checked, so that a caller that changes the bytes meanwhile
+// gets other numbers and no worse harm.
 
 #pragma once
 
@@ -29,40 +29,40 @@ using BorrowedList = decltype(wire::SplitMessage::tensors);
 
 class SharedTensors {
  public:
-  // max_copied_bytes: of all that is copied out.
+  // max_copied_bytes: limit for all bytes that are copied out.
   SharedTensors(const CallSharing& call, std::int64_t max_copied_bytes)
       : call_(call), max_copied_bytes_(max_copied_bytes) {}
 
-  // Whether the call may name shared memory: UNIMPLEMENTED or PERMISSION_DENIED
-  // if not, kSharedMemoryUnavailable.
+  // Checks whether the call may name shared memory. If not: UNIMPLEMENTED or
+  // PERMISSION_DENIED, kSharedMemoryUnavailable.
   static absl::Status CheckAllowed(const CallSharing& call);
 
   // Makes a request's tensors readable. bytes[i] becomes the bytes of
-  // fields[i], wherever they are; other tensors get their data. Errors are
+  // fields[i], shared or not; other tensors get copies as data. Errors are
   // those of SharedFiles and of a tensor's size, with the tensor's path.
   absl::Status ReadInputs(const SharedParts& parts,
                           google::protobuf::Message* request,
                           absl::Span<const int> fields, BorrowedList* bytes);
 
-  // Gives the tensors of the answer their places: that of the field X_output is
-  // for the response's X. INVALID_ARGUMENT if there is no such tensor, and as
+  // Gives the tensors of the answer their places: the field X_output is for the
+  // response's X. INVALID_ARGUMENT if there is no such tensor; also errors of
   // PlaceOutput().
   absl::Status PlaceOutputs(const SharedParts& parts,
                             const google::protobuf::Descriptor& response,
                             TensorAnswer* answer);
 
-  // Gives one tensor of the answer its place. Errors are those of SharedFiles;
+  // Gives one tensor of the answer its place. Returns errors of SharedFiles.
   // INVALID_ARGUMENT if the place overlaps another output's, or an input's,
-  // unless it is that of the input from which the output is made in place;
-  // ABORTED, kNotRepeatable, if it is and the call has been sent before.
+  // unless the output is computed in place from exactly this input. ABORTED,
+  // kNotRepeatable, if it is and the call has been sent before.
   absl::Status PlaceOutput(const std::string& field,
                            const v1::SharedMemory& place, std::size_t output,
                            TensorAnswer* answer);
-  // What the answer has to keep and to ask, once all is added.
+  // Attaches this object and its final check to the complete answer.
   static void Attach(std::shared_ptr<const SharedTensors> shared,
                      TensorAnswer* answer);
 
-  // Bytes that were copied out.
+  // Returns the number of bytes that were copied out.
   std::int64_t copied_bytes() const { return copied_bytes_; }
 
  private:
@@ -74,7 +74,7 @@ class SharedTensors {
 
   absl::StatusOr<SharedPlace> Map(const v1::SharedMemory& place,
                                   absl::uint128 bytes) const;
-  // Copies the bytes of an input.
+  // Copies the bytes of an input to `to`.
   absl::Status Copy(std::string field, SharedPlace place, std::string* to);
   absl::Status CheckOverlap(const std::string& field, const SharedPlace& place,
                             std::size_t output, const TensorAnswer& answer,
@@ -85,7 +85,7 @@ class SharedTensors {
   const CallSharing call_;
   const std::int64_t max_copied_bytes_;
   std::int64_t copied_bytes_ = 0;
-  std::int64_t used_bytes_ = 0;  // where they lie
+  std::int64_t used_bytes_ = 0;  // in place, without copies
   std::vector<Use> inputs_, outputs_;
 };
 

@@ -1,5 +1,5 @@
-// Handlers of small RPCs beside the contract's: health, reflection, questions
-// to KServe's service. Each message gets one answer at once.
+// Handler of small RPCs beside the contract's: health, reflection, and KServe's
+// questions. Each message gets one answer at once.
 
 #pragma once
 
@@ -17,7 +17,7 @@ namespace posenc::server {
 
 class SmallAnswer final : public CallHandler {
  public:
-  // The answer, serialized, to a message.
+  // A function that returns the serialized answer to a message.
   using Answer =
       std::function<absl::StatusOr<std::string>(const std::string& message)>;
 

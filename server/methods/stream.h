@@ -1,4 +1,4 @@
-// Handlers of streams.
+// Handlers of streams of requests.
 
 #pragma once
 
@@ -24,7 +24,7 @@
 
 namespace posenc::server {
 
-// Parses a message of a stream, which names no shared memory.
+// Parses a message of a stream, which must not name shared memory.
 template <typename Request>
 absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> ParseOfStream(
     RequestMessage message, absl::Span<const int> tensor_fields = {}) {
@@ -35,7 +35,7 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> ParseOfStream(
   return parsed;
 }
 
-// A stream of requests, each of which gets one response.
+// Handles a stream of requests with one response for each.
 //
 // The first message carries the settings. Every message, the first included,
 // may carry tensors. A message without tensors checks the settings, and its
@@ -46,14 +46,14 @@ template <typename Request>
 class StreamHandler final : public CallHandler {
  public:
   struct Functions {
-    // Checks what can be checked without a tensor.
+    // Checks the settings without a tensor.
     absl::Status (*check)(const Request& request);
     absl::StatusOr<TensorAnswer> (*answer)(const Request& request,
                                            const BorrowedTensors& borrowed,
                                            const MethodContext& context);
   };
 
-  // Numbers of the request's fields.
+  // settings, tensors: numbers of the request's fields.
   StreamHandler(const MethodContext& context, absl::Span<const int> settings,
                 absl::Span<const int> tensors, const Functions& functions)
       : context_(context),
@@ -124,8 +124,8 @@ class StreamHandler final : public CallHandler {
   const absl::Span<const int> tensors_;
   const Functions functions_;
   std::optional<Request> settings_;
-  RopeBytes ropes_;  // of the settings
-  // The message that waits for Next().
+  RopeBytes ropes_;  // encodings among the settings
+  // The request that Next() answers.
   std::shared_ptr<const ParsedRequest<Request>> parsed_;
   bool resolved_ = false;  // the cache has the stream's encodings
 };

@@ -1,5 +1,5 @@
-// Handlers of RPCs with one message each way, made from the function that
-// answers.
+// Handlers of RPCs with one message each way. Each is made from a function that
+// answers a request.
 
 #pragma once
 
@@ -27,14 +27,14 @@ namespace posenc::server {
 template <typename Request>
 class UnaryHandler final : public CallHandler {
  public:
-  // Gives the answer to a request, which outlives it, and sets the response's
-  // small fields if they are known before the computation.
+  // A function that returns the answer to a request, which must outlive it.
+  // Sets the response's small fields if they are known before the computation.
   using Answer = absl::StatusOr<TensorAnswer> (*)(
       const ParsedRequest<Request>& parsed, const MethodContext& context,
       std::string* fields);
 
-  // tensor_fields: those whose bytes are borrowed. response: its type, in which
-  // tensors that go to shared memory have their names.
+  // tensor_fields: fields whose bytes are borrowed. response: its type; places
+  // in shared memory refer to its field names.
   UnaryHandler(const MethodContext& context,
                absl::Span<const int> tensor_fields,
                const google::protobuf::Descriptor& response, Answer answer)
@@ -91,14 +91,14 @@ class UnaryHandler final : public CallHandler {
   const absl::Span<const int> tensor_fields_;
   const google::protobuf::Descriptor& response_;
   const Answer answer_;
-  // The request that waits for Next(), and what it says of shared memory.
+  // The request that Next() answers, and its parts about shared memory.
   std::shared_ptr<const ParsedRequest<Request>> parsed_;
   SharedParts parts_;
-  std::shared_ptr<SharedTensors> shared_;  // null: nothing
+  std::shared_ptr<SharedTensors> shared_;  // null: no shared memory
 };
 
-// Tensors in, tensors out: `answer(request, borrowed, context)` gives a
-// TensorAnswer. `fields` are the numbers of the request's tensors.
+// Starts calls with tensors both ways: `answer(request, borrowed, context)`
+// returns a TensorAnswer. `fields` are the numbers of the request's tensors.
 template <typename Request, typename Response, auto answer, int... fields>
 std::unique_ptr<CallHandler> StartTensorCall(const MethodContext& context) {
   static constexpr int kFields[] = {fields...};
@@ -110,8 +110,8 @@ std::unique_ptr<CallHandler> StartTensorCall(const MethodContext& context) {
       });
 }
 
-// Settings in, tensors and small fields out: `answer(request, context,
-// &response)` gives a TensorAnswer and sets the response's other fields.
+// Starts calls that return tensors and small fields: `answer(request, context,
+// &response)` returns a TensorAnswer and sets the other fields.
 template <typename Request, typename Response, auto answer>
 std::unique_ptr<CallHandler> StartBuildCall(const MethodContext& context) {
   return std::make_unique<UnaryHandler<Request>>(
@@ -125,16 +125,16 @@ std::unique_ptr<CallHandler> StartBuildCall(const MethodContext& context) {
       });
 }
 
-// The `work` of answers that take microseconds.
+// Returns the `work` of answers that take microseconds.
 template <typename Request>
 std::size_t LittleWork(const Request& /*request*/) {
   return 0;
 }
 
-// A small message in, a small message out: `answer(request, context, stop,
-// &response)`, computed as one tile, so that a long one can be stopped.
-// `work(request)` estimates the time as the number of bytes that could be
-// copied in it; above 128 KiB the answer is computed on the pool.
+// Starts calls with a small message each way: `answer(request, context, stop,
+// &response)` is computed as one tile, so that a long one can be stopped.
+// `work(request)` estimates its time as the number of bytes that could be
+// copied in that time; above 128 KiB the answer is computed on the pool.
 template <typename Request, typename Response, auto answer,
           auto work = LittleWork<Request>>
 std::unique_ptr<CallHandler> StartMessageCall(const MethodContext& context) {

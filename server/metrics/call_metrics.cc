@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kUnknown[] = "unknown";
 
-// By number, as Go spells them, which is what dashboards look for.
+// By number, in Go's spelling, which dashboards expect.
 constexpr const char* kCodeNames[] = {"OK",
                                       "Canceled",
                                       "Unknown",
@@ -33,14 +33,14 @@ constexpr const char* kCodeNames[] = {"OK",
                                       "DataLoss",
                                       "Unauthenticated"};
 
-// Why calls are refused. kOther stands for what is not in this list.
+// Reasons for refusals. kOther stands for all reasons that are not listed.
 constexpr char kOther[] = "other";
 constexpr const char* kReasons[] = {"overloaded",        "draining",
                                     "message_too_large", "unauthenticated",
                                     "permission_denied", kOther};
 
-// Seconds: the usual ones of gRPC servers, and below them those of calls that
-// take less than a millisecond.
+// In seconds: the usual buckets of gRPC servers, and smaller ones for calls
+// under a millisecond.
 const prometheus::Histogram::BucketBoundaries& Buckets() {
   static const auto* const buckets =
       new prometheus::Histogram::BucketBoundaries{
@@ -56,7 +56,7 @@ const char* TypeOf(const google::protobuf::MethodDescriptor& method) {
   return method.server_streaming() ? "server_stream" : "unary";
 }
 
-// Null for a call that was not refused: it went wrong in another way, or not.
+// Returns the reason of a refusal; null if the call was not refused.
 const char* RefusedFor(const CallRecord& record) {
   switch (record.code) {
     case grpc::StatusCode::UNAUTHENTICATED:
@@ -164,15 +164,15 @@ void CallMetrics::Started(absl::string_view method, bool /*stream*/) {
 
 void CallMetrics::Finished(const CallRecord& record) {
   const Method& method = Find(record.method);
-  // A code from outside gRPC's list counts as UNKNOWN.
+  // Counts a code that gRPC does not define as UNKNOWN.
   std::size_t code = static_cast<std::size_t>(record.code);
   if (code >= kCodes) code = grpc::StatusCode::UNKNOWN;
   method.handled[code]->Increment();
   method.received->Increment(static_cast<double>(record.messages_received));
   method.sent->Increment(static_cast<double>(record.messages_sent));
   method.handling->Observe(absl::ToDoubleSeconds(record.handling));
-  // A call that was refused at its headers neither waited nor computed: its
-  // zeros would hide how long the others do.
+  // A call that was refused at its headers neither waited nor computed. Its
+  // zeros would hide the times of the others.
   if (record.messages_received > 0 || record.waited > absl::ZeroDuration()) {
     waited_->Observe(absl::ToDoubleSeconds(record.waited));
   }

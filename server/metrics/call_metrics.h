@@ -1,10 +1,10 @@
-// Counts calls under the names that dashboards of gRPC servers expect
-// (grpc_server_handled_total and its kin), and ours beside them.
+// Counts calls, under the names that dashboards of gRPC servers expect
+// (grpc_server_handled_total and others), and under names of posenc.
 //
-// Every series is there from the start, at 0: a rate over a counter that
-// appears with its first event misses that event. Methods that there are not
-// are counted as "unknown", and no label has a value of a peer's choice, so
-// that peers cannot make series.
+// Every series exists from the start, at 0: a rate over a counter that appears
+// with its first event misses that event. Unknown methods are counted as
+// "unknown", and peers choose no label's value, so that they cannot create
+// series.
 
 #pragma once
 
@@ -26,8 +26,8 @@ class Registry;
 
 namespace posenc::server {
 
-// Safe for many threads. Takes no lock but that of a histogram, for some
-// nanoseconds. Calls are counted when they are over, streams' messages too.
+// Safe for many threads. Takes only a histogram's lock, for nanoseconds. Calls
+// and their messages are counted when the calls are over.
 class CallMetrics final : public CallObserver {
  public:
   // more: services beside the contract's.
@@ -43,7 +43,7 @@ class CallMetrics final : public CallObserver {
  private:
   static constexpr std::size_t kCodes = 17;  // OK to UNAUTHENTICATED
 
-  // The series of one RPC. The registry owns them.
+  // The series of one RPC, which the registry owns.
   struct Method {
     prometheus::Counter* started = nullptr;
     std::array<prometheus::Counter*, kCodes> handled = {};

@@ -16,7 +16,7 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-// Collects families of values that were read just now.
+// Collects families of current values.
 class Families {
  public:
   explicit Families(std::vector<MetricFamily>* all) : all_(all) {}
@@ -32,7 +32,7 @@ class Families {
     Add({}, static_cast<double>(value));
   }
 
-  // A family of several series: Begin(), then Add() for each.
+  // For a family of several series, call Begin(), then Add() for each.
   void Begin(const char* name, const char* help, MetricType type) {
     all_->push_back({name, help, type, {}});
   }
@@ -86,7 +86,7 @@ void AddConnections(const ServerStatus& status, Families* all) {
   for (const auto& [reason, count] : status.connections_refused) {
     all->Add({{"reason", reason}}, static_cast<double>(count));
   }
-  // Without TLS there is no such series, and so no alert on it.
+  // Without TLS this series is absent, so that no alert on it fires.
   if (status.tls_not_after.has_value()) {
     all->Gauge(
         "posenc_tls_not_after_seconds",

@@ -1,4 +1,4 @@
-// Everything that is measured, as Prometheus reads it.
+// Prints all metrics in Prometheus's format.
 
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace posenc::server {
 
-// Content type of what MetricsText() returns.
+// Content type of MetricsText().
 inline constexpr char kMetricsType[] = "text/plain; version=0.0.4";
 
-// The text format of Prometheus: `calls`, `status` (posenc_*), the process
+// Returns Prometheus's text format of `calls`, `status` (posenc_*), the process
 // (process_*) and posenc_build_info. `instruction_set` is that of the kernels.
 std::string MetricsText(const CallMetrics& calls, const ServerStatus& status,
                         const std::string& instruction_set);

@@ -28,7 +28,7 @@ std::int64_t Number(absl::string_view text) {
   return absl::SimpleAtoi(text, &number) ? number : 0;
 }
 
-// Seconds since 1970 at which the machine started.
+// Returns the time when the machine started, in seconds since 1970.
 std::int64_t BootTime() {
   const std::string all = ReadAll("/proc/stat");
   for (absl::string_view line : absl::StrSplit(all, '\n')) {
@@ -37,8 +37,8 @@ std::int64_t BootTime() {
   return 0;
 }
 
-// The fields of /proc/self/stat after the name (proc(5) numbers them from 1,
-// and the first one here is its third): the name may hold blanks and brackets.
+// Reads the fields of /proc/self/stat after the name, which may hold blanks and
+// brackets. proc(5) numbers fields from 1; the first one here is number 3.
 void ReadStat(ProcessStatus* status) {
   const std::string all = ReadAll("/proc/self/stat");
   const std::size_t name_end = all.rfind(") ");
@@ -61,7 +61,7 @@ void ReadStat(ProcessStatus* status) {
 std::int64_t CountOpenFds() {
   std::error_code none;
   const std::filesystem::directory_iterator first("/proc/self/fd", none);
-  // Without the directory's own.
+  // Does not count the directory's own descriptor.
   return none ? 0 : std::distance(begin(first), end(first)) - 1;
 }
 

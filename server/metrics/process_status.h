@@ -1,4 +1,4 @@
-// What the kernel counts of this process.
+// The kernel's numbers about this process.
 
 #pragma once
 
@@ -6,9 +6,9 @@
 
 namespace posenc::server {
 
-// 0 stands for what could not be read.
+// A number that could not be read is 0.
 struct ProcessStatus {
-  double cpu_seconds = 0;         // user and system
+  double cpu_seconds = 0;         // user and system time
   double start_time_seconds = 0;  // since 1970
   std::int64_t virtual_bytes = 0, resident_bytes = 0;
   std::int64_t threads = 0;

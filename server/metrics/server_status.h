@@ -13,19 +13,19 @@
 namespace posenc::server {
 
 struct ServerStatus {
-  // Whether new calls should come here. Off from the start of a drain on.
+  // Whether clients should send new calls. False from the start of a drain.
   bool ready = true;
 
-  // Of the budget (Limits::in_flight_bytes).
+  // Size and claims of the budget (Limits::in_flight_bytes).
   std::int64_t budget_bytes = 0;
   std::int64_t claimed_bytes = 0;
 
   std::int64_t calls_waiting = 0;
-  std::int64_t calls_in_service = 0;  // that have a place at work
-  std::int64_t calls_limit = 0;       // the most of them, now
+  std::int64_t calls_in_service = 0;  // calls with a place
+  std::int64_t calls_limit = 0;       // current limit for them
   std::int64_t calls_in_progress = 0;
 
-  // Memory of free response blocks that is kept for the next ones.
+  // Free response blocks that are kept for the next responses.
   std::int64_t kept_bytes = 0;
 
   // The cache of resolved encodings.
@@ -33,11 +33,11 @@ struct ServerStatus {
   std::int64_t cache_hits = 0, cache_misses = 0;  // since the start
 
   std::int64_t connections = 0;
-  // Since the start, by reason (kEndingNames in listen/). The reasons are
-  // fixed: all are here from the start.
+  // Numbers since the start, by reason (kEndingNames in listen/). All reasons
+  // are present from the start.
   std::vector<std::pair<std::string, std::int64_t>> connections_refused;
 
-  // Of the server's certificate; none without TLS.
+  // End of the server's certificate; none without TLS.
   std::optional<absl::Time> tls_not_after;
   std::int64_t tls_reload_errors = 0;
   std::int64_t token_reload_errors = 0;

@@ -16,7 +16,7 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// Lets the types of fields be those of google.rpc, not of posenc.rpc.
+// Replaces the types posenc.rpc.* of fields by google.rpc.*.
 void RenameTypes(pb::DescriptorProto* message) {
   for (pb::FieldDescriptorProto& field : *message->mutable_field()) {
     absl::string_view type = field.type_name();
@@ -29,8 +29,8 @@ void RenameTypes(pb::DescriptorProto* message) {
   }
 }
 
-// The details of errors under the names that errors give them: those of
-// google.rpc, which is wire-identical.
+// Returns the details of errors under the names in errors: those of google.rpc,
+// which has the same wire format.
 pb::FileDescriptorProto ErrorDetails() {
   pb::FileDescriptorProto file;
   rpc::ErrorInfo::descriptor()->file()->CopyTo(&file);
@@ -42,7 +42,7 @@ pb::FileDescriptorProto ErrorDetails() {
   return file;
 }
 
-// The service of the older name, which takes the messages of the newer.
+// Returns the service under its older name, with the messages of the newer one.
 pb::FileDescriptorProto OlderReflection() {
   const pb::FileDescriptor& newer =
       *grpc::reflection::v1::ServerReflectionRequest::descriptor()->file();
@@ -55,7 +55,7 @@ pb::FileDescriptorProto OlderReflection() {
   return file;
 }
 
-// Adds a file's descriptor after those of the files that it imports.
+// Adds a file's descriptor after those of its imports.
 void Collect(const pb::FileDescriptor& file,
              std::set<const pb::FileDescriptor*>* seen,
              std::vector<std::string>* files) {
@@ -76,8 +76,8 @@ ReflectedFiles::ReflectedFiles(
   pb::DescriptorPool renamed(pb::DescriptorPool::generated_pool());
   Add(*renamed.BuildFile(ErrorDetails()));
   Add(*renamed.BuildFile(OlderReflection()));
-  // Descriptors are linked in if something refers to the code generated with
-  // them, as descriptor() does.
+  // The linker keeps descriptors only if some code refers to their generated
+  // code, as descriptor() does.
   Add(*v1::ErrorReason_descriptor()->file());
   for (const pb::Descriptor* const any_of_file :
        {v1::GetServerInfoRequest::descriptor(),

@@ -1,4 +1,4 @@
-// The descriptors that tools may ask a server for: those of the contract, of
+// The descriptors that a server shows to tools: those of the contract, of
 // gRPC's own services, and of the details of errors.
 
 #pragma once
@@ -11,20 +11,20 @@
 
 namespace posenc::server {
 
-// Made once and never changed: what a peer asks for leaves nothing behind,
-// whatever names it makes up.
+// Never changes once it is made: requests of peers, even with invented names,
+// add nothing to it.
 class ReflectedFiles {
  public:
   // more: services beside the contract's and gRPC's own.
   explicit ReflectedFiles(
       const std::vector<const google::protobuf::ServiceDescriptor*>& more);
 
-  // Full names of the services.
+  // Returns the full names of the services.
   const std::vector<std::string>& services() const { return services_; }
 
-  // A file and all that it imports, as serialized FileDescriptorProtos with
-  // JSON names. Null if there is none of this name, or none that has something
-  // of this full name: a service, method, message, field, enum or value.
+  // A file and all its imports, as serialized FileDescriptorProtos with JSON
+  // names. Named() takes the file's name; Holding() the full name of a service,
+  // method, message, field, enum or value in it. Null if there is none.
   using Files = std::vector<std::string>;
   const Files* Named(const std::string& name) const;
   const Files* Holding(const std::string& symbol) const;
@@ -38,7 +38,7 @@ class ReflectedFiles {
 
   std::vector<std::string> services_;
   std::unordered_map<std::string, Files> by_name_;
-  // Into by_name_, whose nodes stay where they are.
+  // Points into by_name_, whose nodes do not move.
   std::unordered_map<std::string, const Files*> by_symbol_;
 };
 

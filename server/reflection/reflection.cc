@@ -38,7 +38,7 @@ void Answer(const ReflectedFiles& files, const Request& request,
     case Request::kFileContainingSymbol:
       return AnswerFiles(files.Holding(request.file_containing_symbol()),
                          response);
-    case Request::kFileContainingExtension:  // there are no extensions
+    case Request::kFileContainingExtension:  // the contract has none
       return AnswerFiles(nullptr, response);
     case Request::kAllExtensionNumbersOfType:
       if (files.Holding(request.all_extension_numbers_of_type()) == nullptr) {

@@ -1,9 +1,9 @@
-// The reflection service, under its name and under the older one: tools such as
-// grpcurl and buf curl learn from it what a server speaks.
+// The reflection service, under its name and under the older one. Tools such as
+// grpcurl and buf curl learn a server's contract from it.
 //
-// gRPC's own has no JSON names in its descriptors, so that tools would spell
-// fields in two ways, knows neither health nor the details of errors, and is
-// v1alpha alone.
+// gRPC's own service exists only as v1alpha. Its descriptors have no JSON
+// names, so that tools would spell fields in two ways, and it knows neither
+// health nor the details of errors.
 
 #pragma once
 

@@ -17,41 +17,41 @@ namespace posenc::server {
 namespace {
 
 // A response up to this size is sent together with the status, in one write. A
-// larger one goes alone, because it may have to be cut off if its reader is too
-// slow.
+// larger one is written alone, because it must be possible to end it if its
+// reader is too slow.
 constexpr std::size_t kFinishWithBytes = 64 << 10;
 
-// The most that a message of a small method may have: a name, and a host that
-// reflection repeats.
+// Largest message of a small method: it has a name, and a host that reflection
+// repeats.
 constexpr std::int64_t kSmallBytes = 4 << 10;
 
-// For the order of waiting calls, those whose deadline is later, or that have
-// none, are taken to have this one.
+// In the order of waiting calls, a call without a deadline has the server's
+// default, but at most this one.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
-// While others wait for memory, a message has so long to come or to be taken,
-// and the time that it needs at so many bytes a second, which a link of 100
-// Mbit/s carries. Clients of streams may be at work between messages.
+// While others wait for memory, sending or reading a message may take this
+// long, plus the time for its bytes at the given rate, which a link of 100
+// Mbit/s reaches. Clients of streams may compute between messages.
 constexpr absl::Duration kSlowAfter = absl::Seconds(1);
 constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
 constexpr double kLeastBytesPerSecond = 8 << 20;
 
-// Connections and cached encodings take so much of the heap beside messages.
+// Heap bytes that connections and cached encodings take beside messages.
 constexpr std::int64_t kHeldBeside = std::int64_t{32} << 20;
 
-// A call that waits for its peer for so long, and for so many times as long as
-// calls of its method take, loses its place at work.
+// A call loses its place if it waits for its peer for this long, and for this
+// many times as long as calls of its method take.
 constexpr absl::Duration kPlaceLease = absl::Milliseconds(40);
 constexpr double kPlaceLeaseTimes = 4;
 
-// Clients' retries are told to wait (gRFC A6), for about as long as the largest
-// request takes.
+// Makes clients' retries wait (gRFC A6) about as long as the largest request
+// takes.
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
 constexpr char kPushbackMs[] = "1000";
 
-// Whether messages of this peer came over a socket, so that their memory is the
-// server's alone. Those of a client in the same process are the client's own
-// memory; gRPC calls such a peer "inproc" or "unknown".
+// Returns whether messages of this peer came over a socket, so that the server
+// alone owns their memory. A client in the same process owns the memory of its
+// messages; gRPC calls such a peer "inproc" or "unknown".
 bool IsSocket(const std::string& peer) {
   return absl::StartsWith(peer, "unix") || absl::StartsWith(peer, "ipv4:") ||
          absl::StartsWith(peer, "ipv6:");
@@ -67,7 +67,7 @@ Detached Serve(CallService* service, Loop* loop) {
     auto arrives = stream.Arrives(service->generic());
     const bool came = co_await arrives;
     if (came) {
-      Serve(service, loop);  // the next call
+      Serve(service, loop);  // waits for the next call
       Call call(service, loop, &stream, &stop);
       Task<absl::Status> answered = call.Answer();
       (co_await answered).IgnoreError();
@@ -77,7 +77,8 @@ Detached Serve(CallService* service, Loop* loop) {
 }
 
 Task<absl::Status> Call::Answer() {
-  // A drain that Accept() does not see yet waits for the call.
+  // Counts the call before Accept() checks for a drain, so that a drain that
+  // begins after the check waits for it.
   resources_.calls->Add(1);
   absl::Status status = OrOutOfMemory(
       [this] { return service_->Accept(headers_, &spec_, &open_, &handler_); });
@@ -151,7 +152,7 @@ Task<absl::Status> Call::AnswerStream() {
   computed_.Close();
   (co_await writing).IgnoreError();
   if (stop_->requested()) status = stop_->why();
-  // A read that is under way ends with the call.
+  // A pending read ends with the call.
   Task<absl::Status> finished = Finish(status);
   (co_await finished).IgnoreError();
   (co_await reading).IgnoreError();
@@ -166,7 +167,7 @@ Task<absl::Status> Call::ReadAll() {
     Task<absl::StatusOr<RequestMessage>> reading = Read();
     absl::StatusOr<RequestMessage> message = co_await reading;
     if (!message.ok()) {
-      // The end of the messages is no error, unless none has come.
+      // The end of the messages is an error only if none has come.
       if (!absl::IsOutOfRange(message.status())) read_ = message.status();
       break;
     }
@@ -177,7 +178,7 @@ Task<absl::Status> Call::ReadAll() {
 }
 
 Task<absl::Status> Call::ComputeAll() {
-  bool more = false;  // responses without another message
+  bool more = false;  // the handler has another response without a message
   std::int64_t index = -1;
   while (true) {
     std::optional<RequestMessage> message;
@@ -232,7 +233,7 @@ Task<absl::Status> Call::EnterPlace(bool refusable) {
     co_return absl::OkStatus();
   }
   const absl::Time start = SteadyNow();
-  // gRPC counts a deadline from when it has read the headers.
+  // gRPC counts deadlines from reading the headers, after their wait (Lag).
   const absl::Duration own = headers_.has_deadline()
                                  ? headers_.TimeLeft() - loop_->Lag()
                                  : std::min(DefaultDeadline(), kNoDeadline);
@@ -257,8 +258,8 @@ Task<absl::Status> Call::EnterMemory() {
   absl::Status status = co_await room;
   const absl::Duration waited = SteadyNow() - start;
   waited_ += waited;
-  // A message that is read in what is left of its call's time will hardly be
-  // answered in it.
+  // If less time is left than the call has waited, it will hardly be answered
+  // in time.
   if (status.ok() && headers_.TimeLeft() < waited) {
     status = OverBudget("the server could not answer before the deadline");
   }
@@ -358,7 +359,7 @@ Task<absl::Status> Call::Write(grpc::ByteBuffer* message, bool last) {
 
 Task<absl::Status> Call::Finish(const absl::Status& status) {
   finished_ = true;
-  // Nothing of the call's messages is left, and the peer may not read this.
+  // The call holds no messages any more, and the peer may not read the status.
   if (memory_) memory_->Release();
   const absl::Status told = AsTold(spec_, status);
   if (IsOverload(told)) stream_->AddTrailer(kPushback, kPushbackMs);
@@ -385,19 +386,19 @@ Call::Call(CallService* service, Loop* loop, CallStream* stream, Stop* stop)
 
 Call::~Call() { loop_->Remove(loop_place_); }
 
-// Messages that announced nothing, or less than they bring, hold more than was
+// Messages that announced nothing, or too little, may hold more than was
 // claimed.
 bool Call::HoldsTooMuch(absl::Time now) const {
   return resources_.held->Bytes(now) - kHeldBeside >
          resources_.admission->budget();
 }
 
-// What is on its way is looked at while the coroutine waits for it.
+// Checks the message that the coroutine is reading or writing.
 void Call::Tick(absl::Time now) {
   const bool writes = writing_.since != absl::InfiniteFuture();
   const auto& [since, bytes] = writes ? writing_ : reading_;
   const absl::Duration deadline = DefaultDeadline();
-  // A small method has no deadline, and each of its messages has the server's.
+  // A small method's call has no deadline; each message has the server's.
   if (spec_.small && now - since > deadline) {
     return CutOff(absl::DeadlineExceededError(
         "a message took longer than the server's own deadline"));
@@ -407,13 +408,13 @@ void Call::Tick(absl::Time now) {
         "the client set no deadline, and the server's own has passed"));
   }
   if (spec_.small || since > now) return;
-  // A stream has a place only while it computes.
+  // Only unary calls: a stream has a place only while it computes.
   if (!spec_.stream && now - since > kPlaceLease &&
       absl::ToDoubleSeconds(now - since) >
           kPlaceLeaseTimes * resources_.places->SecondsOf(spec_.method)) {
     LeavePlace();
   }
-  // Messages that hold more than they claimed seem slow, and go first.
+  // If too much is held, messages count as slow after a tick, and end first.
   const bool over = now - since > Loop::kTick / 2 && HoldsTooMuch(now);
   if (!over && resources_.admission->waiting() == 0) return;
   const bool begun = spec_.stream && messages_in_ > 0;
@@ -424,7 +425,7 @@ void Call::Tick(absl::Time now) {
     allowed += absl::Seconds(static_cast<double>(bytes) / kLeastBytesPerSecond);
   }
   if (begun && !writes) {
-    // It waits for its client to go on.
+    // The stream waits for its client's next message.
     if (messages_in_ == answered_ && now - since > kSlowAfter) memory_->Lend();
   } else if (now - since > allowed) {
     CutOff(OverBudget(
@@ -434,8 +435,8 @@ void Call::Tick(absl::Time now) {
   }
 }
 
-// A message that is being written can only be ended together with its call, of
-// which its client then learns nothing more.
+// A message that is being written can only be ended by cancelling its call. The
+// client then gets no error details.
 void Call::CutOff(const absl::Status& why) {
   stop_->Request(why);
   if (writing_.since != absl::InfiniteFuture()) stream_->Cancel();

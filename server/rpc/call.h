@@ -1,17 +1,17 @@
-// A call, from its headers to its end, as one coroutine: Serve() and Answer()
-// in call.cc are the whole policy.
+// A call, from its headers to its end, as one coroutine. Serve() and Answer()
+// in call.cc are the whole policy:
 //
-//   headers -> who is it -> a place at work -> memory -> the message -> the
-//   response, here or on the pool -> the answer -> the status
+//   headers -> caller and method -> a place at work -> memory -> the message
+//   -> the response, on this thread or on the pool -> the answer -> the status
 //
-// A stream reads, computes and writes at the same time, by a coroutine each,
-// which hand messages over to each other:
+// A stream reads, computes and writes at the same time, in one coroutine each.
+// They pass messages on:
 //
 //   ReadAll -- received_ --> ComputeAll -- computed_ --> WriteAll
 //
 // All code of a call runs on its loop's thread; only Step::Advance() may run on
-// the pool. The call itself has no lock; what calls share has. Each wait of a
-// call looks at its Stop.
+// the pool. The call has no lock; objects that calls share have their own. Each
+// wait of a call ends when its Stop is requested.
 
 #pragma once
 
@@ -50,7 +50,7 @@
 
 namespace posenc::server {
 
-// What calls share. Outlives them.
+// Objects that all calls share. They outlive the calls.
 struct CallResources {
   core::ComputePool* pool;
   Admission* admission;
@@ -61,17 +61,17 @@ struct CallResources {
   CallsInProgress* calls;
   const Limits* limits;
   const std::atomic<std::int64_t>* default_deadline_ns;
-  CallObserver* observer;  // null: nobody wants to know
+  CallObserver* observer;  // null: no observer
 };
 
-// Whoever has calls.
+// The owner of the calls.
 class CallService {
  public:
   virtual grpc::AsyncGenericService* generic() = 0;
   virtual const CallResources& resources() const = 0;
-  // Finds the method and the caller. Fills in `spec` as far as it gets, and the
-  // handler. An error refuses the call. place: among the calls of its
-  // connection; empty after an error, if the connection has too many.
+  // Finds the method and the caller. Fills in the handler, and `spec` as far as
+  // it gets. An error refuses the call. place: the call's place on its
+  // connection; empty, with an error, if the connection has too many calls.
   virtual absl::Status Accept(const CallHeaders& headers, CallSpec* spec,
                               OpenCalls::Place* place,
                               std::unique_ptr<CallHandler>* handler) = 0;
@@ -80,11 +80,11 @@ class CallService {
   ~CallService() = default;
 };
 
-// Waits for a call and serves it. Each call that comes starts another one, so
-// that so many wait as were started. On the loop's thread, or before it runs.
+// Waits for a call and serves it. Each arriving call starts another Serve(), so
+// that as many wait as before. On the loop's thread, or before it runs.
 Detached Serve(CallService* service, Loop* loop);
 
-// Of one call.
+// The state of one call.
 class Call final : private Loop::Ticked {
  public:
   Call(CallService* service, Loop* loop, CallStream* stream, Stop* stop);
@@ -92,13 +92,13 @@ class Call final : private Loop::Ticked {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Answers the call, and ends it. Gives how it ended.
+  // Answers the call and ends it. Returns the final status.
   Task<absl::Status> Answer();
 
  private:
-  // A message on its way.
+  // A message that is being read or written.
   struct UnderWay {
-    absl::Time since = absl::InfiniteFuture();  // infinite: there is none
+    absl::Time since = absl::InfiniteFuture();  // infinite: none
     std::int64_t bytes = 0;
   };
 
@@ -108,7 +108,7 @@ class Call final : private Loop::Ticked {
   Task<absl::Status> ComputeAll();
   Task<absl::Status> WriteAll();
 
-  // Each function does one such operation.
+  // Each of these functions does one operation.
   Task<absl::Status> EnterPlace(bool refusable);
   Task<absl::Status> EnterMemory();
   Task<absl::StatusOr<RequestMessage>> Read();
@@ -116,15 +116,15 @@ class Call final : private Loop::Ticked {
   Task<absl::Status> Write(grpc::ByteBuffer* message, bool last);
   Task<absl::Status> Finish(const absl::Status& status);
 
-  // The message that has come, checked against limits and claim.
+  // Returns the received message after checking limits and claim.
   absl::StatusOr<RequestMessage> TakeMessage();
   Step::With StepWith();
-  // Gives the place to others while the call waits for its peer or for memory.
+  // Gives up the place while the call waits for its peer or for memory.
   void LeavePlace();
   bool HoldsTooMuch(absl::Time now) const;
   absl::Duration DefaultDeadline() const;
   void Tick(absl::Time now) override;
-  // Ends the call because of a message that is under way.
+  // Ends the call because of the message that is being read or written.
   void CutOff(const absl::Status& why);
   void Observe(const absl::Status& told) const;
 
@@ -139,7 +139,7 @@ class Call final : private Loop::Ticked {
   CallSpec spec_;
   std::unique_ptr<CallHandler> handler_;
   std::optional<std::int64_t> announced_;
-  bool sized_ = false;  // the claim covers all that may come
+  bool sized_ = false;  // the claim covers the largest possible message
   std::optional<CallerBudgets::Share> caller_;
   std::optional<CallMemory> memory_;
   OpenCalls::Place open_;
@@ -147,13 +147,13 @@ class Call final : private Loop::Ticked {
   bool finished_ = false;
   UnderWay reading_, writing_;
 
-  // Of a stream.
+  // These are used by streams only.
   Handover<RequestMessage> received_;
   Handover<grpc::ByteBuffer> computed_;
-  absl::Status read_;          // why no more is read, if that is an error
-  std::int64_t answered_ = 0;  // messages whose responses are computed
+  absl::Status read_;          // the error that ended reading, if any
+  std::int64_t answered_ = 0;  // messages with computed responses
 
-  // For the observer.
+  // These are reported to the observer.
   absl::Duration waited_, computing_;
   std::int64_t messages_in_ = 0, messages_out_ = 0;
   std::int64_t bytes_in_ = 0, bytes_out_ = 0;

@@ -1,5 +1,4 @@
-// What the headers of a call say. They stay as they are from the call's arrival
-// to its end.
+// The headers of a call. They do not change from the call's arrival to its end.
 
 #pragma once
 
@@ -19,28 +18,29 @@ class CallHeaders final {
  public:
   using Metadata = std::multimap<grpc::string_ref, grpc::string_ref>;
 
-  // context: of a call that has come. Outlives this.
+  // context: of a call that has arrived; outlives this.
   explicit CallHeaders(const grpc::GenericServerContext* context);
 
-  // "/posenc.v1.PositionalEncodingService/ApplyRope"
+  // Returns for example "/posenc.v1.PositionalEncodingService/ApplyRope".
   absl::string_view method() const { return context_->method(); }
-  // "ipv4:10.0.0.7:40123"; all peers of a unix socket have the same.
+  // Returns "ipv4:10.0.0.7:40123"; the same for all peers of a unix socket.
   const std::string& peer() const { return peer_; }
-  // A hash of peer(): the same for all calls of one connection over TCP, and
+  // Returns a hash of peer(): the same for all calls of one TCP connection, and
   // for all calls over unix sockets.
   std::uint64_t peer_id() const { return peer_id_; }
 
-  // What the client has added, as it came. Names are in lower case.
+  // Returns the client's metadata, unchanged. Names are in lower case.
   const Metadata& metadata() const { return context_->client_metadata(); }
   static absl::string_view View(grpc::string_ref text) {
     return {text.data(), text.size()};
   }
-  // The first value of that name; nullopt if there is none.
+  // Returns the first value of that name; nullopt if there is none.
   std::optional<absl::string_view> Find(absl::string_view name) const;
 
-  // Whether the client has said when it gives the call up.
+  // Returns whether the client has set a deadline.
   bool has_deadline() const;
-  // The time until then; negative if it has passed, infinite without deadline.
+  // Returns the time until the deadline; negative if it has passed, infinite
+  // without deadline.
   absl::Duration TimeLeft() const;
 
  private:

@@ -11,16 +11,16 @@
 namespace posenc::server {
 namespace {
 
-// What a message of a stream is taken to have if nothing is announced: above
-// the recommended chunk of nearly 4 MiB.
+// Assumed size of a stream's messages if nothing is announced: more than the
+// recommended chunk of nearly 4 MiB.
 constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
 
-// A message that has been read is not refused because others hold all of the
-// budget, as long as what calls make of their messages goes beyond the budget
-// by no more than this part of it.
+// Data made from messages may exceed the budget by this part, so that a message
+// that was already read need not be refused because others hold all of the
+// budget.
 constexpr std::int64_t kBeyondPart = 16;
 
-// What gRPC and the server keep for a call beside its messages.
+// Memory of gRPC and the server for a call beside its messages.
 constexpr std::int64_t kCallBytes = 16 << 10;
 
 }  // namespace
@@ -53,7 +53,7 @@ std::optional<absl::Status> CallMemory::Enter(
     case Admission::Entry::kWaiting:
       entering_ = true;
       return std::nullopt;
-    case Admission::Entry::kNever:  // not of a claim that is bounded
+    case Admission::Entry::kNever:  // impossible: the claim is bounded
     case Admission::Entry::kFull:
       break;
   }
@@ -101,7 +101,7 @@ absl::Status CallMemory::Received(std::int64_t bytes) {
   return absl::OkStatus();
 }
 
-// Room for a full line of the largest message so far.
+// Claims memory for kMessages of the largest message so far.
 absl::Status CallMemory::ReceivedOfStream(std::int64_t bytes) {
   largest_message_ = std::max(largest_message_.load(), bytes);
   const std::int64_t excess =
@@ -125,7 +125,7 @@ void CallMemory::AddCopied(std::int64_t bytes) {
 
 absl::Status CallMemory::ClaimMade(std::int64_t bytes,
                                    std::int64_t message_bytes) {
-  // A stream has claimed four messages, of which one is parsed at a time.
+  // A stream has claimed four messages; only one of them is parsed at a time.
   if (stream_) bytes -= 2 * message_bytes;
   if (bytes <= kUncountedBytes) bytes = 0;
   if (stream_) bytes = std::max(bytes, made_);
@@ -144,8 +144,8 @@ absl::Status CallMemory::ClaimMade(std::int64_t bytes,
 
 absl::Status CallMemory::ClaimFinished(std::int64_t bytes) {
   if (bytes <= kUncountedBytes) return absl::OkStatus();
-  // Peers may leave many such answers unread, which are small enough for what
-  // gRPC keeps of each call to count beside them.
+  // Peers may leave many such answers unread. They can be so small that gRPC's
+  // own memory for each call matters.
   bytes += kCallBytes;
   const absl::Status room =
       ClaimBeyond(bytes, "call, with its response,", "raise --in-flight-bytes");
@@ -188,8 +188,8 @@ std::optional<absl::Status> CallMemory::ClaimResponse(std::int64_t bytes,
   return full;
 }
 
-// A stream may have claimed all that there is, for four messages. Its response
-// needs room beside one of them, as that of a unary call.
+// Shrinks a stream's claim, which may be the whole budget, for four messages.
+// Its response needs room beside one of them, as in a unary call.
 void CallMemory::MakeRoomFor(std::int64_t bytes) {
   const std::int64_t held = held_.load();
   const std::int64_t more = std::min(held + bytes - admission_->budget(),

@@ -1,4 +1,4 @@
-// Who wants to know of calls: metrics, the call log, traces.
+// The interface of metrics, the call log and traces, which observe calls.
 
 #pragma once
 
@@ -10,40 +10,40 @@
 
 namespace posenc::server {
 
-// A call that is over. Its views are valid during CallObserver::Finished()
-// only.
+// A call that is over. Its views are valid only during
+// CallObserver::Finished().
 struct CallRecord {
-  // "posenc.v1.PositionalEncodingService" and "ApplyRope"; "" for an RPC that
-  // there is not.
+  // "posenc.v1.PositionalEncodingService" and "ApplyRope"; "" for an unknown
+  // RPC.
   absl::string_view service;
   absl::string_view method;
   bool stream = false;
   grpc::StatusCode code = grpc::StatusCode::OK;
-  // "ERROR_REASON_OVERLOADED" and the like; "" without error details.
+  // For example "ERROR_REASON_OVERLOADED"; "" without error details.
   absl::string_view reason;
-  absl::string_view message;  // the status's
+  absl::string_view message;  // of the status
 
   absl::Time started;        // when its headers came
-  absl::Duration handling;   // from there until gRPC was done with it
-  absl::Duration waited;     // of it: for its turn and for memory
-  absl::Duration computing;  // of it: computations, streams' summed up
+  absl::Duration handling;   // until gRPC was done with it
+  absl::Duration waited;     // part: for a place and memory
+  absl::Duration computing;  // part: all its computations
 
   std::int64_t messages_received = 0, messages_sent = 0;
   std::int64_t bytes_received = 0, bytes_sent = 0;
 
-  // What the peer may choose is bounded in length but not escaped.
+  // The peer may choose these texts; they are bounded, but not escaped.
   absl::string_view peer;         // "ipv4:10.0.0.7:40123"
   absl::string_view caller;       // the token's name; "" without tokens
   absl::string_view request_id;   // metadata x-request-id; "" if none
   absl::string_view traceparent;  // metadata traceparent (W3C); "" if none
 };
 
-// Safe for many threads. Called on gRPC's threads: must return in microseconds
-// and take no lock for longer.
+// Safe for many threads. gRPC's threads call it: functions must return in
+// microseconds and must not hold a lock for longer.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
-  // No two services have methods of the same name.
+  // Method names are unique across services.
   virtual void Started(absl::string_view method, bool stream) = 0;
   virtual void Finished(const CallRecord& record) = 0;
 };

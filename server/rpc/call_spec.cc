@@ -12,7 +12,7 @@
 namespace posenc::server {
 namespace {
 
-// Bytes of a peer's metadata that observers are shown.
+// Limit for the bytes of a peer's metadata in a CallRecord.
 constexpr std::size_t kMostObserved = 128;
 
 }  // namespace

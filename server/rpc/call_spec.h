@@ -14,42 +14,42 @@
 
 namespace posenc::server {
 
-// What is known of a method before it is called.
+// Properties of a method that are known before it is called.
 struct MethodTraits {
   absl::string_view service;  // "posenc.v1.PositionalEncodingService"
   absl::string_view name;     // "ApplyRope"
-  bool stream = false;        // of requests, responses or both
-  // How a server that is full says so: RESOURCE_EXHAUSTED, or UNAVAILABLE where
-  // clients retry that alone.
+  bool stream = false;        // requests, responses or both
+  // Whether a full server returns UNAVAILABLE, for clients that retry only
+  // that, instead of RESOURCE_EXHAUSTED.
   bool full_is_unavailable = false;
-  // Messages of 4 KiB at most: its calls need no place and no claim, and are
-  // answered during a drain, too.
+  // Whether messages have at most 4 KiB: then calls need no place and no claim,
+  // and are answered during a drain, too.
   bool small = false;
   bool observed = true;  // by metrics, log and traces
 };
 
 struct CallSpec : MethodTraits {
-  int method = 0;          // its number
-  std::uint64_t peer = 0;  // who shares with others: see Places
-  std::string caller;      // the name of its token; empty without tokens
+  int method = 0;          // number of the method
+  std::uint64_t peer = 0;  // party that shares the server: see Places
+  std::string caller;      // name of its token; empty without tokens
   // Bytes that all calls of this caller may have in flight; 0: no limit.
   std::int64_t caller_bytes = 0;
 };
 
-// Whether the status says that the server is full.
+// Returns whether the status says that the server is full.
 bool IsOverload(const absl::Status& status);
 
-// The status as the call's client is told it.
+// Returns the status that the call's client gets.
 absl::Status AsTold(const CallSpec& spec, const absl::Status& status);
 
-// The announced size of the largest message, if the client announced one.
-// INVALID_ARGUMENT for what is no number, kMessageTooLarge over the limit.
+// Returns the announced size of the largest message, if there is one.
+// INVALID_ARGUMENT if it is no number, kMessageTooLarge over the limit.
 absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
     const CallHeaders& headers, std::int64_t limit);
 
-// What observers learn of a call that ended with `status`, as the client was
-// told it, whose ReasonName() is `reason`, but for its times and bytes. Borrows
-// them all.
+// Returns the record of a call for observers, without its times and bytes.
+// `status` is the client's, and `reason` its ReasonName(). Borrows all
+// arguments.
 CallRecord RecordOf(const CallHeaders& headers, const CallSpec& spec,
                     const absl::Status& status, absl::string_view reason);
 

@@ -1,5 +1,5 @@
-// gRPC's side of one call: its headers, and its messages, as operations that a
-// coroutine awaits. Each gives whether it succeeded.
+// gRPC's side of one call: its headers, and operations on its messages that a
+// coroutine awaits. Each returns whether it succeeded.
 
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace posenc::server {
 
-// An operation of gRPC's. Start(tag) starts it.
+// An operation of gRPC, which Start(tag) begins.
 template <typename Start>
 class Operation final : private Loop::Event {
  public:
@@ -41,7 +41,7 @@ class Operation final : private Loop::Event {
   bool ok_ = false;
 };
 
-// For the thread of its loop.
+// Must be used on the thread of its loop.
 class CallStream {
  public:
   // Waits for a message, or for the stop.
@@ -75,13 +75,13 @@ class CallStream {
     bool ok_ = false;
   };
 
-  // stop: requested when the peer is gone, or its deadline has passed.
+  // stop: requested when the peer is gone or its deadline has passed.
   CallStream(Loop* loop, Stop* stop)
       : loop_(loop), stop_(stop), stream_(&context_), closed_(this) {}
   CallStream(const CallStream&) = delete;
   CallStream& operator=(const CallStream&) = delete;
 
-  // A call comes. False: the server shuts down, and nothing else may be done.
+  // Waits for a call. False: the server shuts down; call nothing else.
   auto Arrives(grpc::AsyncGenericService* service) {
     context_.AsyncNotifyWhenDone(static_cast<Loop::Event*>(&closed_));
     return Operation([this, service](Loop::Event* event) {
@@ -91,28 +91,28 @@ class CallStream {
   }
   const grpc::GenericServerContext& context() const { return context_; }
 
-  // At most one of these is under way. False: there is no further message, or
-  // the call is to stop; the operation may then be under way until the call
-  // closes.
+  // Reads a message; only one read at a time. False: there is no further
+  // message, or the stop was requested. After a stop, gRPC's read may go on
+  // until the call closes.
   Reading Read() { return Reading(this); }
-  // The message that was read, once.
+  // Returns the message that was read. Call it once.
   std::vector<grpc::Slice> TakeMessage() {
     std::vector<grpc::Slice> slices;
-    // gRPC inflates nothing: compressed messages are refused before.
+    // Dump() cannot fail: compressed messages were refused before.
     (void)incoming_.Dump(&slices);
     incoming_.Clear();
     return slices;
   }
 
-  // At most one of these is under way. The message is gone when they end.
-  // False: the peer is gone.
+  // Write operations; only one at a time. They clear the message. False: the
+  // peer is gone.
   auto Write(grpc::ByteBuffer* message) {
     return Operation([this, message](Loop::Event* event) {
       stream_.Write(*message, event);
       message->Clear();
     });
   }
-  // The last message, and OK.
+  // Writes the last message, and the status OK.
   auto WriteAndFinish(grpc::ByteBuffer* message) {
     return Operation([this, message](Loop::Event* event) {
       stream_.WriteAndFinish(*message, grpc::WriteOptions(), grpc::Status::OK,
@@ -127,16 +127,15 @@ class CallStream {
   void AddTrailer(const char* name, const char* value) {
     context_.AddTrailingMetadata(name, value);
   }
-  // Ends the call at gRPC's side, whatever is under way there: its operations
-  // fail.
+  // Cancels the call in gRPC: all pending operations fail.
   void Cancel() { context_.TryCancel(); }
 
-  // gRPC has forgotten the call. To be awaited last, after Finish(). Gives
-  // whether the call ended without the server's doing.
+  // Waits until gRPC has forgotten the call. Must be awaited last, after
+  // Finish(). Returns whether the call was cancelled.
   auto& Closes() { return closed_; }
 
  private:
-  // The operation, which may go on when nobody waits for it any more.
+  // gRPC's read, which may go on after Reading has stopped waiting for it.
   class ReadOperation final : private Loop::Event {
    public:
     explicit ReadOperation(CallStream* stream) : stream_(stream) {}
@@ -160,7 +159,7 @@ class CallStream {
     bool under_way_ = false;
   };
 
-  // What gRPC says at the end of a call.
+  // gRPC's event for the end of a call.
   class Closed final : private Loop::Event {
    public:
     explicit Closed(CallStream* stream) : stream_(stream) {}
@@ -189,7 +188,7 @@ class CallStream {
 
     CallStream* const stream_;
     bool closed_ = false, cancelled_ = false;
-    std::coroutine_handle<> coroutine_;  // null: nobody awaits it yet
+    std::coroutine_handle<> coroutine_;  // null: not awaited yet
   };
 
   Loop* const loop_;
@@ -198,7 +197,7 @@ class CallStream {
   grpc::GenericServerAsyncReaderWriter stream_;
   grpc::ByteBuffer incoming_;
   ReadOperation read_{this};
-  Reading* reading_ = nullptr;  // who waits for it
+  Reading* reading_ = nullptr;  // the one that waits for read_
   Closed closed_;
 };
 

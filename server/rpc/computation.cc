@@ -50,7 +50,7 @@ const core::ConstPieces* RowMapComputation::InputInPlace(std::size_t i) const {
                                                            : nullptr;
 }
 
-// The tiles of the first output come first.
+// Tiles are numbered output by output.
 absl::Status RowMapComputation::Compute(std::int64_t tile,
                                         absl::Span<const OutputBuffer> outputs,
                                         StopCheck /*stop*/) const {

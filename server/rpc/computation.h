@@ -1,5 +1,5 @@
-// What a checked request answers: the tensors that the response will have, and
-// the computation that fills them tile by tile.
+// The answer to a checked request: the tensors of the response, and the
+// computation that fills them tile by tile.
 
 #pragma once
 
@@ -23,76 +23,74 @@
 
 namespace posenc::server {
 
-// What a message of a stream should hold: enough to hide a round trip, little
-// enough to hold many of. gRPC's clients refuse messages over 4 MiB unless told
-// otherwise, and tensors have an envelope of positions and framing; 64 KiB is
-// room for it.
+// Recommended size of a stream's messages: enough to hide a round trip, and
+// small enough to hold many. gRPC's clients refuse messages over 4 MiB by
+// default; 64 KiB are left for positions and framing.
 inline constexpr std::int64_t kStreamChunkBytes =
     (std::int64_t{4} << 20) - (std::int64_t{64} << 10);
 
-// Not OK once the caller no longer waits. Computations ask it between pieces of
-// work that take about a millisecond.
+// A function that returns an error once the caller no longer waits.
+// Computations call it between pieces of work of about a millisecond.
 using StopCheck = absl::FunctionRef<absl::Status()>;
 
-// Memory of the caller's that a tensor is computed into, so that the response
-// only names it.
+// The caller's memory for a computed tensor. The response contains only its
+// name.
 struct OutputPlace {
   char* data = nullptr;  // null if the tensor has no elements
-  // The place is that of the tensor's input (see OutputBuffer).
+  // Whether the place is that of the tensor's input (see OutputBuffer).
   bool holds_input = false;
-  std::string name;  // of the file, as in SharedMemory
+  std::string name;  // name of the file, as in SharedMemory
   std::int64_t offset = 0;
 };
 
-// A tensor that a response will have.
+// A tensor of a response.
 struct OutputTensor {
-  int field;  // its number in the response
+  int field;  // number of the response's field
   core::Dtype dtype;
   core::Shape shape;
   TensorForm form = TensorForm::kData;
-  // Number of the message field that holds `field`; 0 if the response itself
-  // does.
+  // Number of the message field that holds `field`; 0: the response itself.
   int within = 0;
-  // The field is bytes, not a Tensor: the elements alone.
+  // Whether the field is of type bytes and holds only the elements.
   bool bare = false;
-  // Null: it is computed in the response.
+  // Null if the tensor is part of the response.
   std::shared_ptr<const OutputPlace> place = nullptr;
 };
 using OutputTensors = absl::InlinedVector<OutputTensor, 2>;
 
-// Bytes of one tensor.
+// Returns the bytes of one tensor.
 std::size_t ByteCount(const OutputTensor& output);
 
-// Memory that an output is computed into.
+// Memory for a computed output.
 struct OutputBuffer {
   core::Pieces bytes;
-  // The buffer is the memory of the output's input: each row is overwritten by
-  // its own result. Only if Computation::InputInPlace() allows it.
+  // Whether the buffer is the memory of the output's input: each row is
+  // overwritten by its own result. Requires Computation::InputInPlace().
   bool holds_input = false;
 
-  // The first byte. Null for a tensor without elements.
+  // Returns the first byte; null for a tensor without elements.
   char* data() const { return bytes.From(0).data(); }
 };
 
 // Fills the outputs of one response. Compute() is called once for each tile, in
-// any order, at once on several threads.
+// any order, on several threads at once.
 class Computation {
  public:
   virtual ~Computation() = default;
 
   std::int64_t tiles() const { return tiles_; }
 
-  // Bytes that it reads, to judge where it should run.
+  // Returns the bytes that it reads, for the choice of a thread.
   virtual std::size_t input_bytes() const { return 0; }
 
-  // The bytes of the request over which output `i` may be written, or null if
-  // it needs memory of its own.
+  // Returns the bytes of the request that output `i` may overwrite; null if it
+  // needs separate memory.
   virtual const core::ConstPieces* InputInPlace(std::size_t /*i*/) const {
     return nullptr;
   }
 
-  // Whether buffers must be in one piece and aligned to 64 bytes. If not, they
-  // may have any alignment.
+  // Returns whether buffers must be in one piece and aligned to 64 bytes. If
+  // not, any pieces and alignment will do.
   virtual bool needs_aligned_buffers() const { return true; }
 
   virtual absl::Status Compute(std::int64_t tile,
@@ -106,7 +104,7 @@ class Computation {
   const std::int64_t tiles_;
 };
 
-// Each output's rows are made from the rows of a tensor of the request, by a
+// Computes each output's rows from the rows of a request's tensor, with a
 // RowMap: rotations, additions.
 class RowMapComputation final : public Computation {
  public:
@@ -115,8 +113,8 @@ class RowMapComputation final : public Computation {
     core::ConstPieces input;
   };
 
-  // owner: what the maps and inputs borrow from, besides the request.
-  // tile_bytes: those that a tile reads and writes.
+  // owner: owns the data that maps and inputs borrow, except the request.
+  // tile_bytes: bytes that a tile reads and writes.
   RowMapComputation(absl::InlinedVector<Output, 2> outputs,
                     std::shared_ptr<const void> owner, std::size_t tile_bytes);
 
@@ -136,14 +134,14 @@ class RowMapComputation final : public Computation {
   const std::shared_ptr<const void> owner_;
 };
 
-// Tiles that a function computes.
+// Computes tiles with a function.
 class TileFunction final : public Computation {
  public:
   using Function = std::function<absl::Status(
       std::int64_t tile, absl::Span<const OutputBuffer> outputs,
       StopCheck stop)>;
 
-  // input_bytes: as of Computation.
+  // input_bytes: result of input_bytes().
   TileFunction(std::int64_t tiles, Function compute,
                std::size_t input_bytes = 0)
       : Computation(tiles),
@@ -162,23 +160,23 @@ class TileFunction final : public Computation {
   const std::size_t input_bytes_;
 };
 
-// Everything about it has been validated. Borrows the request.
+// A completely validated answer. Borrows the request.
 struct TensorAnswer {
   OutputTensors outputs;
   std::unique_ptr<const Computation> computation;
-  // Places in `outputs` of those that the response has, in its order; unset:
-  // all, as they are. The others are computed and dropped.
+  // Indexes in `outputs` of the tensors in the response, in its order; unset:
+  // all tensors. Other tensors are computed and dropped.
   std::optional<absl::InlinedVector<std::size_t, 2>> sent;
-  // Bytes of shared memory that are read and written, to be claimed.
+  // Bytes of shared memory to claim: those that are read and written.
   std::int64_t shared_bytes = 0;
   // The response's small fields, if the computation makes them; null: they are
   // known before.
   std::shared_ptr<const std::string> fields;
-  // Called before each tile, perhaps on several threads: an error ends the
-  // computation. Empty: nothing can.
+  // Called before each tile, perhaps on several threads; an error ends the
+  // computation. May be empty.
   std::function<absl::Status()> check;
-  // Called once everything has been computed: an error if it does not hold, as
-  // shared memory was cut short. Empty: it holds.
+  // Called after the computation; returns an error if the result is not valid,
+  // for example because shared memory was truncated. May be empty.
   std::function<absl::Status()> complete;
 };
 

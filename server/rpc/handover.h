@@ -1,5 +1,4 @@
-// A place for one value between two coroutines of a call: one puts values into
-// it, the other takes them out.
+// Hands values, one at a time, from one coroutine of a call to another.
 //
 //   auto room = place.Room();                 auto value = place.Value();
 //   if (co_await room) place.Put(value);      if (co_await value) place.Take();
@@ -15,11 +14,11 @@
 
 namespace posenc::server {
 
-// For the call's thread. Each side waits for itself alone.
+// Must be used on the call's thread. Each side has one waiting coroutine.
 template <typename T>
 class Handover {
  public:
-  // Gives whether there is room, or a value; if not, there will be none.
+  // Waits for room or for a value. Returns false if there will be none.
   class Side final : private Stop::Wait {
    public:
     Side(Handover* place, bool wants_value)
@@ -46,7 +45,7 @@ class Handover {
     bool IsOver() const {
       return HasWhatItWants() || place_->closed_ || place_->stop_->requested();
     }
-    // The loop resumes the coroutine, never the other side.
+    // Posts an event: the loop resumes the coroutine, never the other side.
     void GiveUp() override {
       if (std::exchange(place_->sides_[wants_value_], nullptr) == nullptr) {
         return;
@@ -64,19 +63,19 @@ class Handover {
 
   Side Room() { return Side(this, false); }
   Side Value() { return Side(this, true); }
-  // If there is room.
+  // Requires room.
   void Put(T value) {
     value_.emplace(std::move(value));
     Wake();
   }
-  // If there is a value.
+  // Requires a value.
   T Take() {
     T value = *std::move(value_);
     value_.reset();
     Wake();
     return value;
   }
-  // No more is put in, or wanted. What is inside can still be taken.
+  // Ends the handover. A value that is inside can still be taken.
   void Close() {
     closed_ = true;
     Wake();
@@ -93,7 +92,7 @@ class Handover {
   Stop* const stop_;
   std::optional<T> value_;
   bool closed_ = false;
-  Side* sides_[2] = {};  // that wait: for room, for a value
+  Side* sides_[2] = {};  // sides that wait: for room, for a value
 };
 
 }  // namespace posenc::server

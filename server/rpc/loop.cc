@@ -29,7 +29,7 @@ void Loop::Stop() {
   queue_ = nullptr;
 }
 
-// An event at once, or the next one once there was none.
+// Returns a ready event; if there is none, notes idle time and waits for one.
 grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
   const grpc::CompletionQueue::NextStatus status =
       queue_->AsyncNext(tag, ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));

@@ -1,9 +1,9 @@
-// A thread that serves calls. It takes events from a completion queue of its
-// own, one after the other.
+// A thread that serves calls. It takes events from its own completion queue,
+// one after the other.
 //
-// A call belongs to one loop. Everything that is done for it runs on the loop's
-// thread, except what it computes on the pool, and its coroutine is suspended
-// meanwhile. So no two threads are in a call at once, and a call has no lock.
+// A call belongs to one loop. All its code runs on the loop's thread, except
+// computations on the pool; its coroutine is suspended meanwhile. So no two
+// threads run code of one call at once, and a call has no lock.
 //
 // Order: AddTo(builder), BuildAndStart(), Start(); then the server's Shutdown()
 // and Wait(), then Stop().
@@ -26,7 +26,7 @@ namespace posenc::server {
 
 class Loop {
  public:
-  // What may happen: an operation of gRPC's ends, or another thread's work.
+  // The end of an operation of gRPC, or of another thread's work.
   class Event {
    public:
     // Called on the loop's thread. ok: the operation succeeded.
@@ -36,7 +36,7 @@ class Loop {
     ~Event() = default;
   };
 
-  // Who is to look at the steady clock now and then: a call in progress.
+  // An object that checks the clock at intervals: a call in progress.
   class Ticked {
    public:
     virtual void Tick(absl::Time now) = 0;
@@ -46,11 +46,11 @@ class Loop {
   };
   using Place = std::list<Ticked*>::iterator;
 
-  // How often.
+  // Interval between two ticks.
   static constexpr absl::Duration kTick = absl::Milliseconds(20);
 
-  // How many loops a server has that computes on so many threads: half as many,
-  // since they read and write sockets meanwhile.
+  // Returns the number of loops for so many compute threads: half as many,
+  // because loops also read and write sockets.
   static int CountFor(int compute_threads);
 
   Loop() = default;
@@ -60,29 +60,29 @@ class Loop {
 
   void AddTo(grpc::ServerBuilder* builder);
   void Start();
-  // Waits until every call has ended, and the thread. May be called again, and
+  // Waits until every call and the thread have ended. May be called again, and
   // if the loop was not started.
   void Stop();
 
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
 
   // Makes `event` happen soon on the loop's thread. Any thread may call it
-  // while a call waits; the event may have happened, and be gone, when this
-  // returns.
+  // while a call waits. When this returns, the event may have happened and been
+  // destroyed.
   void Post(Event* event);
 
-  // The rest is for the loop's thread.
+  // The functions below are for the loop's thread.
   Place Add(Ticked* ticked);
   void Remove(Place place) { ticked_.erase(place); }
-  // The time since the loop last found nothing to do. A call that comes now may
+  // Returns the time since the loop was last idle. A call that comes now may
   // have waited in its socket for so long.
   absl::Duration Lag() const { return SteadyNow() - idle_at_; }
-  // Coroutines that await a call, or serve one. The loop ends after the last.
+  // Count coroutines that await or serve a call. The loop ends after the last.
   void Begin() { ++coroutines_; }
   void End() { --coroutines_; }
 
  private:
-  // Brings what was posted.
+  // Makes the posted events happen.
   class Inbox final : public Event {
    public:
     explicit Inbox(Loop* loop) : loop_(loop) {}

@@ -1,4 +1,4 @@
-// Several observers of calls as one.
+// Passes each call on to several observers.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace posenc::server {
 
-// The observers outlive it.
+// The observers outlive this.
 class ObserverList final : public CallObserver {
  public:
   explicit ObserverList(std::vector<CallObserver*> observers)

@@ -1,10 +1,10 @@
-// How many calls each connection has open: from their headers until gRPC has
-// let go of them, those that are only refused too.
+// Counts the open calls of each connection: from their headers until gRPC has
+// freed them, including refused calls.
 //
-// gRPC 1.51 keeps 15 to 25 kB for a call until its status is written, and takes
-// new calls of a peer who reads nothing. HTTP/2's limit of streams does not
-// hold for a peer who never acknowledges the settings: one connection that sent
-// 65 MiB of headers, and read nothing, made 6 GB of calls in 6 seconds.
+// gRPC 1.51 keeps 15 to 25 kB for a call until its status is written, and
+// accepts new calls of a peer that reads nothing. HTTP/2's limit of streams
+// does not hold for a peer that never acknowledges the settings: one connection
+// with 65 MiB of headers, which read nothing, made 6 GB of calls in 6 seconds.
 
 #pragma once
 
@@ -20,7 +20,7 @@ namespace posenc::server {
 // Safe for any number of threads. Outlives its places.
 class OpenCalls {
  public:
-  // A call's place among those of its connection. Empty places are nobody's.
+  // A call's place among those of its connection. May be empty.
   class Place {
    public:
     Place() = default;
@@ -42,19 +42,19 @@ class OpenCalls {
     std::uint64_t connection_ = 0;
   };
 
-  // max_concurrent_streams: what clients are told (ConnectionLimits). Those who
-  // keep to it may begin a call before we know that the last one has ended.
+  // max_concurrent_streams: as clients know it (ConnectionLimits). They may
+  // begin a call before the server knows that their last one has ended.
   explicit OpenCalls(int max_concurrent_streams)
       : most_(2 * max_concurrent_streams + 64) {}
 
-  // Empty if the connection has as many calls as it may: a fixed number, or its
-  // share of kMostInAll once there are so many. `far` tells whether it is the
-  // fixed number, which no client reaches that keeps to the limit it was told.
-  // shared: several connections have this number, as those of a unix socket do;
-  // the fixed number is kMostInAll.
+  // Returns an empty place if the connection has as many calls as it may: a
+  // fixed number, or its equal part of kMostInAll once that many are open. Sets
+  // `far` if the fixed number is reached, which a client that respects its
+  // limit never does. shared: several connections have this number, as on a
+  // unix socket; the fixed number is then kMostInAll, and `far` is never set.
   Place Enter(std::uint64_t connection, bool shared, bool* far);
 
-  // Of 25 kB: 400 MB.
+  // With 25 kB each, this is 400 MB.
   static constexpr int kMostInAll = 16384;
 
  private:

@@ -13,14 +13,14 @@
 namespace posenc::server {
 namespace {
 
-// Up to this size a response is put together in one slice: copying it costs
-// less than what gRPC does for each slice.
+// Largest response in one slice: copying it costs less than gRPC's work for
+// each slice.
 constexpr std::size_t kOneSliceBytes = 16 << 10;
 
-// What needs_aligned_buffers() asks for.
+// Alignment for needs_aligned_buffers().
 constexpr std::size_t kAlignment = 64;
 
-// The field `number` with this message.
+// Returns the serialized field `number` with this tensor.
 std::string Field(int number, const v1::Tensor& tensor) {
   const std::string bytes = tensor.SerializeAsString();
   std::string field;
@@ -28,7 +28,7 @@ std::string Field(int number, const v1::Tensor& tensor) {
   return field + bytes;
 }
 
-// The field of an output that has a place.
+// Returns the field of an output in shared memory.
 std::string PlacedField(const OutputTensor& output) {
   v1::Tensor tensor;
   tensor.set_dtype(static_cast<v1::Dtype>(output.dtype));
@@ -38,8 +38,8 @@ std::string PlacedField(const OutputTensor& output) {
   return Field(output.field, tensor);
 }
 
-// What stands in front of an output's `bytes` bytes, which are none if the
-// output has a place.
+// Returns the framing before an output's `bytes` bytes, or the whole field of
+// an output in shared memory.
 std::string Header(const OutputTensor& output, std::size_t bytes) {
   if (output.place != nullptr && !output.bare) return PlacedField(output);
   std::string header;
@@ -56,8 +56,8 @@ std::string Header(const OutputTensor& output, std::size_t bytes) {
   return outer + header;
 }
 
-// Bytes of the whole field that an output takes in the response, framing
-// included.
+// Returns the bytes of the whole field of an output in the response, with
+// framing.
 absl::uint128 FieldBytes(const OutputTensor& output) {
   if (output.place != nullptr) return Header(output, 0).size();
   if (output.bare) {
@@ -70,7 +70,7 @@ absl::uint128 FieldBytes(const OutputTensor& output) {
   return output.within == 0 ? bytes : wire::FieldBytes(output.within, bytes);
 }
 
-// Places of the outputs that the response has, in its order.
+// Returns the indexes of the outputs in the response, in its order.
 absl::InlinedVector<std::size_t, 2> Sent(const TensorAnswer& answer) {
   if (answer.sent) return *answer.sent;
   absl::InlinedVector<std::size_t, 2> all(answer.outputs.size());
@@ -99,9 +99,9 @@ PendingResponse::PendingResponse(TensorAnswer&& answer,
       bytes_to_claim_ += static_cast<std::int64_t>(bytes);
     }
   }
-  // Memory at hand is worked on at 10 GB/s, and a call over it is all there is
-  // to do: handing 1 MiB to the pool, 2 MiB in and out, would take as long as
-  // the work.
+  // Shared memory is computed at about 10 GB/s, without transfers: handing a
+  // tensor of 1 MiB to the pool would take as long as its computation. So these
+  // bytes count a sixteenth.
   if (answer_.shared_bytes > 0) work_bytes_ /= 16;
 }
 
@@ -137,7 +137,7 @@ absl::Status PendingResponse::Allocate(ResponseBuffers* buffers) {
   return absl::OkStatus();
 }
 
-// Leaves room for each output behind its header.
+// Leaves room for each output after its header.
 void PendingResponse::PutTogether() {
   one_slice_.emplace(WritableSlice::Own(grpc::Slice(one_slice_bytes_)));
   char* at = std::copy(fields_.begin(), fields_.end(), one_slice_->data());

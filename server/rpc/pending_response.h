@@ -1,14 +1,14 @@
-// A response on its way: bytes that are there, and tensors that a computation
-// fills in the memory that gRPC sends them from.
+// A response before it is sent: small fields, and tensors that a computation
+// fills in the memory that gRPC sends.
 //
 //   fields | header tensor | header tensor      one message, several slices
 //
-// `fields` are small fields, serialized; a header is the protobuf framing in
-// front of a tensor's bytes (posenc/wire/frame.h). A tensor's memory is the
-// request's own bytes if nobody else reads them, a place that the caller has
-// named, or a buffer of its own. Nothing is copied: gRPC writes the slices to
-// the socket one after the other. A small response is put together in one
-// slice, because that costs less than what gRPC does for each slice.
+// `fields` are serialized small fields; a header is the protobuf framing before
+// a tensor's bytes (posenc/wire/frame.h). A tensor's memory is the request's
+// own bytes if there is no other reader, a place that the caller has named, or
+// a separate buffer. Nothing is copied: gRPC writes the slices to the socket
+// one after the other. A small response is one slice, because copying it costs
+// less than gRPC's work for each slice.
 
 #pragma once
 
@@ -32,21 +32,21 @@
 
 namespace posenc::server {
 
-// Its functions are called in this order: Allocate() once; Compute() once for
-// each tile of [0, tiles()), in any order, at once on several threads; Finish()
+// Call the functions in this order: Allocate() once; Compute() once for each
+// tile of [0, tiles()), in any order, on several threads at once; Finish()
 // once, unless a tile failed.
 class PendingResponse final {
  public:
-  // A response without tensors.
+  // Makes a response without tensors.
   explicit PendingResponse(std::string fields) : fields_(std::move(fields)) {}
 
-  // answer: is moved from. By reference, because each move of it on the way
-  // here would take two hundred instructions.
-  // request: what the answer borrows; kept until the response is destroyed.
-  // message: the message whose slices the computation's inputs point into; null
-  // if they point elsewhere.
-  // one_slice: bytes of the whole response, if it is to be in one slice; else
-  // 0. The answer's buffers then need no alignment.
+  // answer: is moved from; a reference, because each move takes two hundred
+  // instructions.
+  // request: owns the data that the answer borrows; kept until the end.
+  // message: holds the slices that the computation's inputs point into; null if
+  // they point elsewhere.
+  // one_slice: bytes of the whole response, if it must be in one slice; else 0.
+  // The answer's buffers then need no alignment.
   PendingResponse(TensorAnswer&& answer, std::shared_ptr<const void> request,
                   const RequestMessage* message, std::string fields,
                   std::size_t one_slice);
@@ -54,32 +54,32 @@ class PendingResponse final {
   std::int64_t tiles() const {
     return answer_.computation == nullptr ? 0 : answer_.computation->tiles();
   }
-  // Bytes that are read and written, to judge where to run.
+  // Returns the bytes that are read and written, for the choice of a thread.
   std::size_t work_bytes() const { return work_bytes_; }
 
-  // Bytes of memory that Allocate() will take beside the request's. They have
-  // to be claimed before. If Allocate() fails, these are the bytes that it has
-  // not taken, which the caller must release.
+  // Returns the bytes that Allocate() will take beside the request's. The
+  // caller claims them before. If Allocate() fails, these are the bytes that it
+  // has not taken, and the caller must release them.
   std::int64_t bytes_to_claim() const { return bytes_to_claim_; }
 
   absl::Status Allocate(ResponseBuffers* buffers);
   absl::Status Compute(std::int64_t tile, StopCheck stop) const;
   absl::Status Finish(grpc::ByteBuffer* response);
 
-  // Bytes of the finished response that nobody has claimed, as they were not
-  // known before.
+  // Returns the bytes of the finished response that are not claimed, because
+  // their number was not known before.
   std::int64_t unclaimed_bytes() const;
 
  private:
-  // Most responses have one or two tensors, each in a slice or two.
+  // Most responses have one or two tensors, each in one or two slices.
   template <typename T>
   using Few = absl::InlinedVector<T, 2>;
 
-  // Whether the output is computed where the caller wants it. If not, it is
-  // copied there in the end: the caller may choose any alignment.
+  // Returns whether the output is computed in the caller's place. If not, it is
+  // copied there at the end: the caller may choose any alignment.
   bool IsComputedInPlace(std::size_t i) const;
-  // The bytes of the message that the output is written over; null if it gets
-  // memory of its own.
+  // Returns the bytes of the message that the output overwrites; null if it
+  // gets separate memory.
   const core::ConstPieces* InputInPlace(std::size_t i) const;
   void PutTogether();
   absl::Status AllocateOutput(std::size_t i, ResponseBuffers* buffers);
@@ -92,16 +92,16 @@ class PendingResponse final {
   std::size_t one_slice_bytes_ = 0;
   std::size_t work_bytes_ = 0;
   std::int64_t bytes_to_claim_ = 0;
-  std::unique_ptr<ResponseBuffers::Hold> shared_;  // the claim of that memory
+  std::unique_ptr<ResponseBuffers::Hold> shared_;  // shared memory's claim
   std::optional<WritableSlice> one_slice_;
-  // One for each output. `buffers_` points into the slices, which therefore
-  // stay where they are once Allocate() has run.
+  // One entry for each output. `buffers_` points into the slices, so they must
+  // not move after Allocate().
   Few<RequestMessage::WritableSlices> slices_;
   Few<OutputBuffer> buffers_;
 };
 
-// The response of an answer, as above. limit: bytes of the largest response
-// (kMessageTooLarge).
+// Makes the response of an answer; arguments as in the constructor. limit:
+// bytes of the largest response (kMessageTooLarge).
 absl::StatusOr<std::unique_ptr<PendingResponse>> MakeResponse(
     TensorAnswer&& answer, std::shared_ptr<const void> request,
     const RequestMessage* message, std::string fields, std::int64_t limit);

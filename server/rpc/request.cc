@@ -10,12 +10,12 @@
 namespace posenc::server {
 namespace {
 
-// So many bytes beside tensors are parsed without a thought for the memory that
-// they are copied into, and so is this part of a message.
+// Tensors are borrowed if the bytes beside them are at most this many, or at
+// most 1/kFewPart of the message.
 constexpr std::size_t kFewBytes = 1 << 20;
 constexpr std::size_t kFewPart = 2;
 
-// The heap keeps what is freed. Returning so much takes less than parsing it.
+// Freed memory stays in the heap. Returning so much is faster than parsing it.
 constexpr std::size_t kManyBytes = 32 << 20;
 
 }  // namespace
@@ -61,7 +61,7 @@ absl::Status ParseSmall(const KnownFields& known, const std::string& small,
   if (!parsed->ParseFromString(small)) return NotAMessage();
   for (const auto& [field, bytes] : seen->ropes) {
     if (ropes == nullptr) break;
-    // A field that came in parts is the same as one of all their bytes.
+    // Protobuf merges parts of a field as if their bytes were joined.
     (*ropes)[field->name()].append(bytes.data(), bytes.size());
   }
   if (may_share != nullptr) *may_share = seen->shares || !seen->known;

@@ -1,5 +1,5 @@
-// A request whose small fields are parsed and whose tensor bytes stay where
-// gRPC received them.
+// A request with parsed small fields; its tensor bytes stay where gRPC received
+// them.
 
 #pragma once
 
@@ -24,51 +24,51 @@ namespace posenc::server {
 template <typename Request>
 struct ParsedRequest {
   Request request;         // without the bytes of borrowed tensors
-  RequestMessage message;  // owns those bytes; empty if there are none
-  // False if no tensor fields were asked for, or if the message is framed in a
-  // way that only the generated parser understands: `request` then has all.
+  RequestMessage message;  // owns those bytes; may be empty
+  // False if there are no tensor fields, or if only the generated parser
+  // understands the message's framing: then `request` has all bytes.
   bool borrows = false;
-  // Points into `message`. Tensors in shared memory are there.
+  // Points into `message`, or into shared memory.
   wire::SplitMessage split;
-  bool shared = false;     // there are such tensors
-  bool may_share = false;  // there may be such tensors, or places for others
-  RopeBytes ropes;         // by the names of their fields
+  bool shared = false;     // has tensors in shared memory
+  bool may_share = false;  // may name shared memory
+  RopeBytes ropes;         // by field name
 
-  // The tensors of these fields, which are those that Parse() was given.
+  // Returns the tensors of the fields that Parse() got.
   BorrowedTensors Borrowed(absl::Span<const int> fields) const {
     if (!borrows && !shared) return BorrowedTensors();
     return BorrowedTensors(fields, split.tensors, shared);
   }
 };
 
-// What of `message` the generated code is to parse: all but the bytes of the
-// tensors in `tensor_fields`, which `split` then points to (`borrows`), or all
-// of it. Without borrowed bytes, the message's own memory is gone afterwards.
+// Returns the part of `message` for the generated parser: all bytes except the
+// tensors' in `tensor_fields`, which `split` then points to (`borrows`), or all
+// bytes. If nothing is borrowed, the message's own memory is freed.
 //
 // The parsed part is copied twice, into one piece and then into fields, and
-// both copies are claimed. The caller gives the first back when it has parsed
-// it. If that part is more than half of the message, nothing is borrowed, so
-// that no more than twice the message is in memory at any time.
+// both copies are claimed. The caller gives the first back after parsing. If
+// that part is more than 1 MiB and more than half of the message, nothing is
+// borrowed, so that memory holds at most twice the message.
 absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
                                       RequestMessage* message,
                                       wire::SplitMessage* split, bool* borrows);
 
-// INVALID_ARGUMENT: what came is no protobuf message.
+// Returns INVALID_ARGUMENT: the bytes are not a valid message of this call.
 absl::Status NotAMessage();
 
-// Parses `small`, which was claimed twice and is one of these afterwards, into
-// `parsed`. Errors are those of Parse(). may_share, ropes: as in ParsedRequest;
-// may be null.
+// Parses `small` into `parsed`. Its bytes were claimed twice; one claim is
+// given back. Errors are those of Parse(). may_share, ropes: as in
+// ParsedRequest; may be null.
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,
                         google::protobuf::Message* parsed,
                         bool* may_share = nullptr, RopeBytes* ropes = nullptr);
 
 // Parses `message`, borrowing the bytes of the tensors in `tensor_fields`.
-// INVALID_ARGUMENT for what is no protobuf message; UNIMPLEMENTED,
-// kFieldUnknown for fields that this server does not know. INVALID_ARGUMENT
-// also for what would take many times its bytes (KnownFields::Walk()),
-// and RESOURCE_EXHAUSTED if there is no memory for what is parsed.
+// INVALID_ARGUMENT for a malformed message, or one that would take many times
+// its bytes (KnownFields::Walk()); UNIMPLEMENTED, kFieldUnknown, for fields
+// that this server does not know; RESOURCE_EXHAUSTED if there is no memory for
+// the parsed fields.
 template <typename Request>
 absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
     RequestMessage message, absl::Span<const int> tensor_fields) {
@@ -85,7 +85,7 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
   return parsed;
 }
 
-// The response to `parsed`, which lives until the response is finished.
+// Makes the response to `parsed`, which lives until the response is finished.
 // `fields` are the response's other fields, serialized.
 template <typename Request>
 absl::StatusOr<std::unique_ptr<PendingResponse>> Respond(

@@ -12,11 +12,10 @@
 namespace posenc::server {
 namespace {
 
-// A step of so many bytes runs on the loop's own thread: handing it to the pool
-// costs tens of microseconds. Larger ones would be done sooner there as well,
-// but small calls would wait for them. Two cores, steps on gRPC's thread to
-// steps on the pool, calls a second: one call of 256 KiB or 1 MiB at a time
-// 1.06 and 1.13; four of 4 KiB at a time beside two of 1 MiB 0.49.
+// A step of so many bytes runs on the loop's thread: handing it to the pool
+// costs tens of microseconds. Larger steps would also be done sooner there, but
+// small calls would wait for them: beside two calls of 1 MiB at a time, calls
+// of 4 KiB came only half as often (two cores).
 constexpr std::size_t kInlineBytes = 128 << 10;
 
 }  // namespace
@@ -64,7 +63,7 @@ Step::Need Step::AdvanceTimed(bool on_pool) {
         stage_ = Stage::kOver;
         break;
       case Stage::kOver:
-        // It holds the request. Its memory is free before it is needed to send.
+        // The response holds the request. Frees that memory before sending.
         response_.reset();
         return Need::kNothing;
     }
@@ -76,7 +75,7 @@ Step::Need Step::AdvanceTimed(bool on_pool) {
   return Need::kNothing;
 }
 
-// Want of room ends the call in any case, because that makes room.
+// Lack of memory always ends the call, because that frees memory.
 absl::Status Step::Tell() {
   const std::optional<std::string> told = with_.handler->Tell(status_);
   if (!told) return status_;
@@ -125,7 +124,7 @@ absl::Status Step::Compute() {
   });
 }
 
-// Returns the first error. Tiles that start after it do nothing.
+// Runs all tiles. Returns the first error; later tiles do nothing.
 absl::Status Step::RunTiles() {
   const auto stop = [this] { return with_.stop->Check(); };
   std::mutex mutex;

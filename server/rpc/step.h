@@ -1,8 +1,8 @@
-// Computes one response: takes the message in, asks the handler for the
+// Computes one response: receives the message, asks the handler for the
 // response, claims and allocates its memory, computes its tiles, finishes it.
 //
 // Small steps run on the loop's thread; larger ones run on the pool, because
-// the loop serves other calls. Tiles are spread over the pool's idle threads.
+// the loop serves other calls. Idle threads of the pool compute tiles.
 
 #pragma once
 
@@ -23,10 +23,10 @@
 
 namespace posenc::server {
 
-// One thread at a time.
+// Must be used by one thread at a time.
 class Step {
  public:
-  // What a step works with. Outlives it.
+  // Objects that a step works with, and that outlive it.
   struct With {
     CallHandler* handler;
     CallMemory* memory;
@@ -40,25 +40,25 @@ class Step {
   Step(const With& with, std::optional<RequestMessage> message)
       : with_(with), message_(std::move(message)) {}
 
-  // What the caller must do before it calls Advance() again.
+  // Condition for the next call of Advance().
   enum class Need {
-    kNothing,  // the step is over
-    kPool,     // to be on the pool
-    kMemory    // ClaimMemory()
+    kNothing,  // none: the step is over
+    kPool,     // call it on the pool
+    kMemory    // claim bytes_to_claim(), then call Claimed()
   };
-  // on_pool: long work is allowed here.
+  // on_pool: whether this thread is the pool's, where long work is allowed.
   Need Advance(bool on_pool);
 
   std::int64_t bytes_to_claim() const { return response_->bytes_to_claim(); }
-  // Whether the claim that the step needed was granted.
+  // Tells the step the result of the claim that it needed.
   void Claimed(const absl::Status& result);
 
-  // Of a step that is over. has_response: false if the handler needs another
-  // message first, or is done.
+  // The results of a step that is over. has_response: false if the handler
+  // needs another message first, or is done.
   const absl::Status& status() const { return status_; }
   bool has_response() const { return has_response_; }
   grpc::ByteBuffer* output() { return &output_; }
-  // How long it was computed.
+  // Returns the time for which it was computed.
   absl::Duration computing() const { return computing_; }
 
  private:

@@ -1,5 +1,5 @@
-// Why a call is to end before it is answered: its client is gone, its deadline
-// has passed, or others need its memory.
+// The reason to end a call before it is answered: its client is gone, its
+// deadline has passed, or others need its memory.
 
 #pragma once
 
@@ -12,21 +12,21 @@
 
 namespace posenc::server {
 
-// For the call's thread, except for Check().
+// Must be used on the call's thread, except for Check().
 class Stop {
  public:
-  // What a call waits for and may give up.
+  // A wait of the call that can be given up.
   class Wait : public Loop::Event {
    public:
-    // Gives it up: if that is still possible, the event happens soon.
+    // Gives the wait up: if that is still possible, the event happens soon.
     virtual void GiveUp() = 0;
 
    protected:
     ~Wait() = default;
   };
 
-  // The first request counts. Tick() and coroutines of the call may ask for it:
-  // nothing is resumed before this returns.
+  // Requests the stop; only the first request counts. Tick() and the call's
+  // coroutines may call it: it resumes no coroutine before it returns.
   void Request(const absl::Status& why) {
     if (requested()) return;
     why_ = why;
@@ -34,11 +34,11 @@ class Stop {
     for (Wait* const wait : waits_) wait->GiveUp();
   }
   bool requested() const { return requested_.load(std::memory_order_relaxed); }
-  // OK before a request.
+  // Returns OK before a request.
   const absl::Status& why() const { return why_; }
 
-  // For any thread that computes for the call. Not OK once the stop was
-  // requested; nobody sees this error.
+  // Returns an error, which the client does not see, once the stop was
+  // requested. May be called on any thread that computes for the call.
   absl::Status Check() const {
     if (!requested()) return absl::OkStatus();
     return absl::CancelledError("the call has ended");

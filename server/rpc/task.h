@@ -1,4 +1,4 @@
-// Coroutines that calls are made of.
+// The coroutines of calls.
 
 #pragma once
 
@@ -12,14 +12,14 @@
 
 namespace posenc::server {
 
-// A coroutine whose result another one awaits: a status, or a StatusOr. It
-// starts at once. It is awaited once at most, on the thread on which it runs,
-// and must have ended when it is destroyed. If an allocation of its own fails,
-// it ends with that as its result.
+// A coroutine with a result for another one: a status, or a StatusOr. It starts
+// at once. It may be awaited once, on the thread on which it runs, and must
+// have ended when it is destroyed. If an allocation inside it fails, its result
+// is OutOfMemory().
 template <typename T>
 class [[nodiscard]] Task {
  public:
-  // The names below are those that the language asks for.
+  // The language requires these names.
   struct promise_type {
     struct Final {
       bool await_ready() const noexcept { return false; }
@@ -42,14 +42,14 @@ class [[nodiscard]] Task {
     }
 
     std::optional<T> result;
-    std::coroutine_handle<> waiter;  // null: nobody awaits it yet
+    std::coroutine_handle<> waiter;  // null: not awaited yet
   };
 
   Task(Task&& other) noexcept : task_(std::exchange(other.task_, nullptr)) {}
   Task& operator=(Task&&) = delete;
   ~Task() {
     if (!task_) return;
-    if (!task_.done()) std::terminate();  // somebody would resume it
+    if (!task_.done()) std::terminate();  // it would be resumed later
     task_.destroy();
   }
 
@@ -65,7 +65,7 @@ class [[nodiscard]] Task {
   std::coroutine_handle<promise_type> task_;
 };
 
-// A coroutine that nobody awaits. It destroys itself when it ends.
+// A coroutine without an awaiting one. It destroys itself when it ends.
 struct Detached {
   struct promise_type {
     Detached get_return_object() { return {}; }

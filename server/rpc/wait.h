@@ -1,4 +1,4 @@
-// What a call's coroutine may wait for (`co_await`), beside gRPC's operations.
+// Waits for a call's coroutine (`co_await`), beside gRPC's operations.
 
 #pragma once
 
@@ -16,9 +16,9 @@
 
 namespace posenc::server {
 
-// Waits for a place, for memory, or for news. Gives a status: OK, why the wait
-// was in vain, or why the call is to stop. If the grant came before the stop,
-// the status is OK, and the call must give back what it got.
+// Waits for a place, for memory, or for news. Returns OK, the reason why the
+// wait failed, or the reason to stop. If the grant came before the stop, the
+// status is OK, and the call must give back the granted place or memory.
 //
 //   Wait wait(loop, stop, [&] { return places->StopWaiting(&ticket); });
 //   wait.For(places->Enter(request, &ticket, &wait));
@@ -29,7 +29,7 @@ class Wait final : public Waiter, private Stop::Wait {
   Wait(Loop* loop, Stop* stop, std::function<bool()> leave)
       : loop_(loop), stop_(stop), leave_(std::move(leave)) {}
 
-  // result: nullopt if Resume() will tell.
+  // result: nullopt if Resume() follows.
   void For(std::optional<absl::Status> result) {
     waits_ = !result.has_value();
     if (result) result_ = *std::move(result);
@@ -65,7 +65,7 @@ class Wait final : public Waiter, private Stop::Wait {
   std::coroutine_handle<> coroutine_;
 };
 
-// Waits while the pool works.
+// Runs work on the pool, and waits until it is done.
 class OnPool final : private Loop::Event {
  public:
   OnPool(core::ComputePool* pool, Loop* loop, absl::FunctionRef<void()> work)

@@ -11,34 +11,33 @@
 namespace posenc::server {
 namespace {
 
-// The process has one handler for a signal, which may take no lock: so the
-// table is the process's too, and its fields are atomic. A slot is free if
-// `end` is null.
+// The process has one handler for a signal, which must not take a lock. So the
+// table is global, and its fields are atomic. A slot is free if `end` is null.
 struct Slot {
   std::atomic<char*> begin{nullptr}, end{nullptr};
   std::atomic<std::size_t> page_bytes{0};
   std::atomic<bool> cut{false};
 };
 Slot slots[CutGuard::kMost];
-std::mutex slots_mutex;  // of those who fill and free slots
+std::mutex slots_mutex;  // held to fill and free slots
 
 static_assert(std::atomic<char*>::is_always_lock_free);
 
-// Puts zeros from the page of `address` to the end of its mapping. False if it
-// is in no mapping that is guarded.
+// Maps zeros from the page of `address` to the end of its mapping. Returns
+// false if no guarded mapping holds the address.
 bool PutZeros(char* address) {
   const std::less<const char*> before;
   for (Slot& slot : slots) {
     char* const end = slot.end.load();
     char* const begin = slot.begin.load();
     const std::size_t page_bytes = slot.page_bytes.load();
-    // A slot that changes meanwhile is not the one in use here.
+    // A slot that is changing cannot be that of a mapping in use.
     if (end == nullptr || slot.end.load() != end) continue;
     if (before(address, begin) || !before(address, end)) continue;
     slot.cut.store(true);
     const auto offset = static_cast<std::size_t>(address - begin);
     char* const page = begin + (offset & ~(page_bytes - 1));
-    // Another thread may have done the same a moment ago, which does no harm.
+    // Another thread may have done the same just before, which does no harm.
     return mmap(page, static_cast<std::size_t>(end - page),
                 PROT_READ | PROT_WRITE,
                 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
@@ -49,10 +48,10 @@ bool PutZeros(char* address) {
 
 void Handle(int /*signal*/, siginfo_t* info, void* /*context*/) {
   const int error = errno;
-  // A signal that somebody sent has no address.
+  // A signal sent by a process has no address.
   const bool is_fault = info->si_code > 0;
   if (!is_fault || !PutZeros(static_cast<char*>(info->si_addr))) {
-    // What raised it is tried again, and then ends the process.
+    // The faulting instruction runs again and then ends the process.
     signal(SIGBUS, SIG_DFL);
     if (!is_fault) raise(SIGBUS);
   }

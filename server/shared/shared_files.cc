@@ -29,14 +29,13 @@ constexpr char kPrefixFlag[] = "--shared-memory-prefix";
 // The longest name of a file (NAME_MAX).
 constexpr std::size_t kLongestName = 255;
 
-// Half of what CutGuard guards: files that were dropped while calls use them
-// are guarded too.
+// Half of CutGuard's slots: dropped files that calls still use are guarded too.
 constexpr std::size_t kMostFiles = CutGuard::kMost / 2;
 
 constexpr absl::Duration kUnused = absl::Minutes(1);
 
-// The same for everything that is not to be used, so that nobody finds out
-// what else is there.
+// The same error for all unusable files, so that callers cannot find out which
+// other files exist.
 absl::Status NoSuchFile() {
   return core::MakeError(
       absl::StatusCode::kNotFound, core::ErrorReason::kSharedMemoryUnavailable,
@@ -69,7 +68,7 @@ bool IsUnchanged(const struct stat& one, const struct stat& other) {
          one.st_nlink == other.st_nlink;
 }
 
-// A user's number. (uid_t)-1 is no user.
+// Parses a user's number. (uid_t)-1 is no user.
 bool ParseUid(absl::string_view text, uid_t* uid) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), absl::ascii_isdigit) &&
@@ -77,7 +76,7 @@ bool ParseUid(absl::string_view text, uid_t* uid) {
          *uid != std::numeric_limits<uid_t>::max();
 }
 
-// Flags that say how memory is shared, without the one that turns it on.
+// Refuses flags for shared memory without the flag that turns it on.
 absl::Status CheckOff(const SharedMemoryOptions& options) {
   const auto useless = [](absl::string_view flag) {
     return core::FieldInvalid(
@@ -135,7 +134,7 @@ absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
     return wrong(absl::StrCat("has a directory that cannot be used, ",
                               directory, ": ", std::strerror(errno)));
   }
-  // Files of a disk would stall whoever computes, and a disk holds anything.
+  // Files on a disk would stall compute threads. A disk may hold any file.
   const bool huge = kind.f_type == HUGETLBFS_MAGIC;
   if (kind.f_type != TMPFS_MAGIC && !huge) {
     return wrong(
@@ -163,7 +162,7 @@ absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
 absl::Status SharedFiles::Allows(absl::string_view peer) const {
   if (absl::StartsWith(peer, "unix")) return absl::OkStatus();
   if (loopback_) {
-    // gRPC writes the brackets of IPv6 as they are, or escaped.
+    // gRPC writes the brackets of IPv6 unchanged, or percent-encoded.
     for (const char* const local :
          {"ipv4:127.", "ipv6:[::1]:", "ipv6:%5B::1%5D:", "ipv6:[::ffff:127.",
           "ipv6:%5B::ffff:127."}) {
@@ -186,7 +185,7 @@ absl::StatusOr<SharedPlace> SharedFiles::Map(absl::string_view name,
   if (offset < 0) {
     return core::FieldInvalid("offset", "is negative; a file begins at 0");
   }
-  // Neither is near 2^127, so that the sum fits.
+  // Both numbers are far below 2^127, so their sum fits.
   const absl::uint128 first = static_cast<absl::uint128>(offset);
   if (first > size || bytes > size - first) {
     return core::FieldInvalid(
@@ -222,7 +221,7 @@ absl::StatusOr<std::shared_ptr<SharedFile>> SharedFiles::Find(
 
 absl::StatusOr<std::shared_ptr<SharedFile>> SharedFiles::MapFile(
     absl::string_view name, const Descriptor& file, const struct stat& stat) {
-  Files dropped;  // unmapped, which takes time, without the lock
+  Files dropped;  // unmapped without the lock, because that takes time
   const std::lock_guard<std::mutex> lock(mutex_);
   for (auto at = files_.begin(); at != files_.end();) {
     SharedFile& known = **at;
@@ -266,7 +265,7 @@ absl::StatusOr<std::shared_ptr<SharedFile>> SharedFiles::MapFile(
 }
 
 bool SharedFiles::MakeRoom(std::int64_t bytes, Files* out) {
-  // Files that were dropped are still mapped here, but not for long.
+  // Files in `out` are still mapped, but not for long.
   std::int64_t mapped = mapped_->load();
   for (const std::shared_ptr<SharedFile>& dropped : *out) {
     if (dropped.use_count() == 1) {
@@ -276,7 +275,7 @@ bool SharedFiles::MakeRoom(std::int64_t bytes, Files* out) {
   while (mapped > limit_ - bytes || files_.size() >= kMostFiles) {
     auto oldest = files_.end();
     for (auto at = files_.begin(); at != files_.end(); ++at) {
-      // The cache has the only reference: calls get theirs under the lock.
+      // A count of 1 is the cache's: calls get references under the lock.
       if (at->use_count() > 1) continue;
       if (oldest == files_.end() || (*at)->used_ < (*oldest)->used_) {
         oldest = at;

@@ -1,12 +1,12 @@
-// Files in shared memory that client and server both map: tensors that never
-// cross the wire.
+// Files in shared memory that client and server both map, for tensors that are
+// not sent over the network.
 //
-// Names come from strangers. They are opened in one directory, which is held
-// since the start, and nowhere else; a file must be regular, without further
-// links, and of an owner that is trusted. All other files are alike to a
-// caller: there is no such file. Each use opens the name anew, which takes
-// microseconds, and finds the mapping in a cache if it still is the same file
-// of the same size. See docs/shared-memory.md.
+// Names come from untrusted clients. They are opened only in one directory,
+// which is held open since the start. A file must be regular, with one link,
+// and of a trusted owner; for all other files the caller gets the same error.
+// Each use opens the name again, which takes microseconds, and takes the
+// mapping from a cache if it is still the same file of the same size. See
+// docs/shared-memory.md.
 
 #pragma once
 
@@ -30,28 +30,28 @@
 namespace posenc::server {
 
 struct SharedMemoryOptions {
-  // A directory, and what the names of files in it must begin with:
+  // A directory, and the required prefix of file names in it:
   // "/dev/shm/posenc_". Empty: no memory is shared.
   std::string prefix;
-  // Whose calls may name files: "unix", those over unix sockets; "loopback",
+  // Calls that may name files: "unix", those over unix sockets; "loopback",
   // also those from 127.0.0.0/8 and ::1.
   std::string from = "unix";
-  // Owners of files that are trusted beside the server's own user, as numbers.
+  // Numbers of users whose files are trusted, beside the server's own user.
   std::vector<std::string> uids;
-  // Bytes of all files that are mapped at a time. 0: a quarter of the memory.
+  // Limit for the bytes of all mapped files. 0: a quarter of the memory.
   std::int64_t bytes = 0;
 };
 
-// A file that is mapped whole, as long as this exists.
+// A file that is mapped completely while this object exists.
 class SharedFile {
  public:
   ~SharedFile();
 
-  // Null if the file is empty.
+  // Returns null if the file is empty.
   char* data() const { return static_cast<char*>(data_); }
   std::size_t bytes() const { return bytes_; }
 
-  // Whether it is the same file as another, though perhaps mapped again.
+  // Returns whether both are the same file, perhaps in different mappings.
   bool IsSameFile(const SharedFile& other) const {
     return stat_.st_dev == other.stat_.st_dev &&
            stat_.st_ino == other.stat_.st_ino;
@@ -62,16 +62,16 @@ class SharedFile {
   SharedFile() = default;
 
   std::string name_;
-  struct stat stat_ = {};  // when it was mapped
+  struct stat stat_ = {};  // state when it was mapped
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
   std::unique_ptr<CutGuard> guard_;  // null if the file is empty
-  // Bytes of all files that are mapped, this one's among them.
+  // Bytes of all mapped files, including this one.
   std::shared_ptr<std::atomic<std::int64_t>> mapped_;
   absl::Time used_;  // guarded by the cache's lock
 };
 
-// Bytes of a shared file.
+// A range of bytes in a shared file.
 struct SharedPlace {
   std::shared_ptr<SharedFile> file;
   std::size_t offset = 0;
@@ -87,36 +87,36 @@ struct SharedPlace {
 // Safe for many threads.
 class SharedFiles {
  public:
-  // Null if options.prefix is empty. INVALID_ARGUMENT, of the flag, for a
-  // prefix that is not absolute or has "..", a directory that is not there or
-  // not of tmpfs or hugetlbfs, what is no user's number, and for flags that are
-  // of no use without a prefix.
+  // Returns null if options.prefix is empty. INVALID_ARGUMENT, with the flag,
+  // for a prefix that is not absolute or has "..", a directory that is missing
+  // or not of tmpfs or hugetlbfs, an invalid user number, and other flags
+  // without a prefix.
   static absl::StatusOr<std::unique_ptr<SharedFiles>> Open(
       const SharedMemoryOptions& options);
 
-  // Whether calls of this peer ("unix:...", "ipv4:127.0.0.1:4711") may name
-  // files. PERMISSION_DENIED, kSharedMemoryUnavailable, if not.
+  // Checks whether calls of this peer ("unix:...", "ipv4:127.0.0.1:4711") may
+  // name files. PERMISSION_DENIED, kSharedMemoryUnavailable, if not.
   absl::Status Allows(absl::string_view peer) const;
 
-  // The bytes [offset, offset + bytes) of the file. Errors are of fields of
-  // SharedMemory. INVALID_ARGUMENT for what is no name, or is not within the
-  // file; NOT_FOUND, kSharedMemoryUnavailable, for what is no file that may be
-  // used; RESOURCE_EXHAUSTED if too much would be mapped.
+  // Maps the bytes [offset, offset + bytes) of the file. Errors have fields of
+  // SharedMemory. INVALID_ARGUMENT for an invalid name, or a range outside the
+  // file; NOT_FOUND, kSharedMemoryUnavailable, for a file that is missing or
+  // must not be used; RESOURCE_EXHAUSTED if too much would be mapped.
   absl::StatusOr<SharedPlace> Map(absl::string_view name, absl::int128 offset,
                                   absl::uint128 bytes);
 
-  // Whether the file has been cut short since it was mapped, or its file
+  // Returns whether the file was truncated since it was mapped, or its file
   // system was full.
   bool WasCut(const SharedFile& file) const;
 
   // Unmaps files that are gone or changed, or have not been used for a minute.
-  // To be called every second or so.
+  // Call it about once a second.
   void Sweep(absl::Time now);
 
   const std::string& directory() const { return directory_name_; }
   const std::string& prefix() const { return prefix_; }
   std::int64_t max_bytes() const { return limit_; }
-  // Bytes of all files that are mapped now.
+  // Returns the bytes of all mapped files.
   std::int64_t mapped_bytes() const { return mapped_->load(); }
 
  private:
@@ -128,14 +128,14 @@ class SharedFiles {
   absl::StatusOr<std::shared_ptr<SharedFile>> MapFile(absl::string_view name,
                                                       const Descriptor& file,
                                                       const struct stat& stat);
-  // Moves files that nobody uses to `out`, the least recently used first, until
-  // so many bytes more may be mapped without them. Expects the lock.
+  // Moves files that no call uses to `out`, the least recently used first,
+  // until so many more bytes may be mapped. Expects the lock.
   bool MakeRoom(std::int64_t bytes, Files* out);
 
   std::string directory_name_;
   Descriptor directory_;
   std::size_t page_bytes_ = 0;
-  std::string prefix_;  // of names
+  std::string prefix_;  // prefix of file names
   bool loopback_ = false;
   std::vector<uid_t> uids_;
   std::int64_t limit_ = 0;

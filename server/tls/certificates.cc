@@ -39,10 +39,10 @@ Bio Reader(absl::string_view text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// Nobody is there to be asked for a passphrase.
+// Returns no passphrase: a server cannot ask for one.
 int NoPassphrase(char*, int, int, void*) { return 0; }
 
-// What OpenSSL says last, without its codes.
+// Returns OpenSSL's last error, without its codes.
 std::string Reason() {
   const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();
@@ -103,7 +103,7 @@ absl::Status CheckValidity(const char* field, std::size_t number,
   return absl::OkStatus();
 }
 
-// The server's own first, then each one's issuer.
+// The chain must be the server's certificate, then each one's issuer.
 absl::Status CheckChain(const std::vector<X509Ptr>& chain, absl::Time now) {
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const absl::Status valid = CheckValidity(kCert, i + 1, chain[i], now);
@@ -131,7 +131,7 @@ absl::StatusOr<KeyPtr> ParseKey(absl::string_view text) {
   return key;
 }
 
-// Has OpenSSL try what gRPC will do with them.
+// Makes OpenSSL use them in the same way as gRPC will.
 absl::Status TryOut(const std::vector<X509Ptr>& chain, const KeyPtr& key) {
   if (X509_check_private_key(chain.front().get(), key.get()) != 1) {
     ERR_clear_error();
@@ -150,9 +150,9 @@ absl::Status TryOut(const std::vector<X509Ptr>& chain, const KeyPtr& key) {
                       kCert, absl::StrCat("OpenSSL refuses it: ", Reason()));
 }
 
-// What was read, written anew. A file may begin with a byte order mark, or hold
-// a certificate beside its key; gRPC, which gets all of it as one text, would
-// read that in its own way.
+// Writes the parsed certificates and key again. A file may begin with a byte
+// order mark, or hold a certificate beside its key; gRPC, which gets both in
+// one text, would read that differently.
 absl::StatusOr<std::string> PemText(const char* field,
                                     const std::vector<X509Ptr>& certificates,
                                     const KeyPtr& key = nullptr) {
@@ -175,7 +175,7 @@ absl::StatusOr<std::string> PemText(const char* field,
   return std::string(text, static_cast<std::size_t>(bytes));
 }
 
-// Old authorities may stay in the file while new ones are rolled out.
+// One valid authority is enough: old ones may stay during a rollout.
 absl::StatusOr<std::string> CheckClientCa(absl::string_view text,
                                           absl::Time now) {
   const auto authorities = ParseCertificates(kClientCa, text);

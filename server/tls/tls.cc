@@ -18,7 +18,7 @@
 namespace posenc::server {
 namespace {
 
-// How often gRPC looks for new contents.
+// Interval at which gRPC checks for new contents.
 constexpr unsigned kLookSeconds = 1;
 
 using grpc::experimental::FileWatcherCertificateProvider;
@@ -28,9 +28,9 @@ absl::Status Failed(const char* what) {
       absl::StrCat("--tls-cert: ", what, ": ", std::strerror(errno)));
 }
 
-// Puts `text` behind the descriptor at once, keeping its number. gRPC reads key
-// and certificate one after the other, and notices a replacement between by
-// the time of change, in seconds: `generation` is that time.
+// Replaces the file behind the descriptor at once, keeping its number. gRPC
+// reads key and certificate one after the other. It notices a replacement
+// between the two by the time of change, in seconds: `generation` is that time.
 absl::Status Replace(Descriptor* file, const std::string& text,
                      std::int64_t generation) {
   Descriptor fresh(memfd_create("posenc-tls", MFD_CLOEXEC));
@@ -82,7 +82,7 @@ absl::Status Tls::Reload() {
 
 absl::Status Tls::Publish(const Certificates& certificates) {
   ++generation_;
-  // One file for both: there is no moment at which one is new and one old.
+  // Both are in one file, so that a new one never meets an old one.
   absl::Status status = Replace(&identity_, certificates.identity, generation_);
   if (status.ok() && !certificates.client_ca.empty()) {
     status = Replace(&client_ca_, certificates.client_ca, generation_);

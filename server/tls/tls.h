@@ -1,4 +1,4 @@
-// The certificates of a running server: kept valid, and replaced while it runs.
+// The certificates of a running server, which can be replaced while it runs.
 
 #pragma once
 
@@ -19,20 +19,20 @@ namespace posenc::server {
 // Safe for any number of threads.
 class Tls {
  public:
-  // INVALID_ARGUMENT for files that cannot be used.
+  // Loads the files. INVALID_ARGUMENT if one cannot be used.
   static absl::StatusOr<std::unique_ptr<Tls>> Load(const TlsFiles& files);
 
-  // What listeners take. TLS 1.2 and above; with a client CA, clients must show
-  // a certificate of it. New certificates reach handshakes within a second.
+  // Returns credentials with TLS 1.2 and above; with a client CA, clients must
+  // send a certificate of it. Handshakes use new ones within a second.
   std::shared_ptr<grpc::ServerCredentials> credentials() const {
     return credentials_;
   }
 
-  // Reads the files again. Fails as Load() does; then what was loaded last
-  // stays in force. Connections that exist go on in any case.
+  // Reads the files again. Returns the same errors as Load(); then the last
+  // good certificates stay in force. Existing connections go on in any case.
   absl::Status Reload();
 
-  // When the certificates in force expire.
+  // Returns the earliest expiry of the certificates in force.
   absl::Time not_after() const {
     return absl::FromUnixSeconds(not_after_.load());
   }
@@ -43,10 +43,10 @@ class Tls {
   absl::Status Publish(const Certificates& certificates);
 
   const TlsFiles files_;
-  std::mutex mutex_;  // of a reload
-  // gRPC watches files; these are in memory, so that a key is never on a disk
-  // and a broken file never in gRPC. Their numbers stay while their contents
-  // are replaced.
+  std::mutex mutex_;  // held during a reload
+  // gRPC watches files; these are in memory, so that a key is never written to
+  // a disk and gRPC never reads a broken file. The descriptors keep their
+  // numbers while their contents are replaced.
   Descriptor identity_, client_ca_;
   std::int64_t generation_ = 0;
   std::atomic<std::int64_t> not_after_{0};

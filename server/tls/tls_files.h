@@ -1,4 +1,4 @@
-// The files that make a listener speak TLS.
+// The names of the files for TLS.
 
 #pragma once
 
@@ -6,11 +6,11 @@
 
 namespace posenc::server {
 
-// PEM files. All empty: plaintext. `cert` and `key` come together.
+// PEM files. All empty: plaintext. `cert` and `key` are needed together.
 struct TlsFiles {
   std::string cert;       // the server's certificate, then its intermediates
   std::string key;        // its private key, without a passphrase
-  std::string client_ca;  // not empty: clients must show a certificate of these
+  std::string client_ca;  // authorities of required client certificates
 };
 
 }  // namespace posenc::server

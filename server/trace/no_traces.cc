@@ -1,4 +1,4 @@
-// For builds without OpenTelemetry.
+// Replaces traces in builds without OpenTelemetry.
 
 #include "core/error.h"
 #include "server/trace/traces.h"

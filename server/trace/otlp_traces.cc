@@ -26,11 +26,11 @@ namespace {
 namespace otel = opentelemetry;
 
 constexpr char kService[] = "posenc.v1.PositionalEncodingService";
-// For one batch of spans; also what the end of the process may wait for it.
+// Time limit for one batch of spans, also at the end of the process.
 constexpr std::chrono::seconds kExportTimeout{1};
 constexpr std::chrono::milliseconds kFlushTimeout{500};
 
-// Whether a code says that the server failed; other errors are the caller's.
+// Returns whether the code is a failure of the server; others are the caller's.
 bool IsFault(grpc::StatusCode code) {
   switch (code) {
     case grpc::StatusCode::UNKNOWN:
@@ -49,8 +49,8 @@ otel::nostd::string_view View(absl::string_view text) {
   return {text.data(), text.size()};
 }
 
-// The SDK's processor and exporter, without its tracers: they would read clocks
-// and look up contexts for what the record says already.
+// Uses the SDK's processor and exporter, without its tracers: they would read
+// clocks and look up contexts for data that the record already has.
 class OtlpTraces final : public CallObserver {
  public:
   OtlpTraces(std::unique_ptr<otel::sdk::trace::SpanExporter> exporter)
@@ -64,8 +64,8 @@ class OtlpTraces final : public CallObserver {
 
   ~OtlpTraces() override {
     processor_.ForceFlush(kFlushTimeout);
-    // From here on the exporter refuses what is left, instead of trying a dead
-    // collector once for each batch.
+    // From here on the exporter refuses further batches, instead of trying an
+    // unreachable collector once for each.
     exporter_->Shutdown(std::chrono::microseconds(0));
   }
 
@@ -107,8 +107,8 @@ class OtlpTraces final : public CallObserver {
                        absl::ToDoubleSeconds(record.computing));
   }
 
-  // Nothing of a message, and no name that a peer makes up: `method` is empty
-  // for methods that there are not.
+  // Records nothing from messages, and no name that a peer invents: `method` is
+  // empty for unknown methods.
   static void SetAttributes(const CallRecord& record,
                             otel::sdk::trace::Recordable* span) {
     const absl::string_view service =
@@ -132,11 +132,11 @@ class OtlpTraces final : public CallObserver {
   }
 
   otel::sdk::trace::RandomIdGenerator ids_;
-  // Spans point to these two.
+  // Spans point to these two members.
   const otel::sdk::resource::Resource resource_;
   const std::unique_ptr<otel::sdk::instrumentationscope::InstrumentationScope>
       scope_;
-  otel::sdk::trace::SpanExporter* const exporter_;  // the processor's
+  otel::sdk::trace::SpanExporter* const exporter_;  // the processor owns it
   otel::sdk::trace::BatchSpanProcessor processor_;
 };
 
@@ -156,7 +156,7 @@ absl::StatusOr<std::unique_ptr<CallObserver>> StartTraces(
     const std::string& endpoint) {
   const absl::Status valid = CheckTraces(endpoint);
   if (!valid.ok()) return valid;
-  // It would write a line for every batch that a dead collector does not take.
+  // The SDK's log would get a line for every batch that fails.
   otel::sdk::common::internal_log::GlobalLogHandler::SetLogHandler(
       otel::nostd::shared_ptr<otel::sdk::common::internal_log::LogHandler>(
           new otel::sdk::common::internal_log::NoopLogHandler));

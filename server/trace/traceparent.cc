@@ -6,12 +6,12 @@
 namespace posenc::server {
 namespace {
 
-// "00-" trace id "-" parent id "-" flags
+// The form is "00-" trace id "-" parent id "-" flags.
 constexpr std::size_t kTraceAt = 3, kParentAt = 36, kFlagsAt = 53;
 constexpr std::size_t kBytes = 55;
 constexpr std::uint8_t kSampled = 1;
 
-// Hexadecimal digits, lower case only. Nothing for any other character.
+// Parses a hexadecimal digit in lower case. Nothing for other characters.
 std::optional<std::uint8_t> Digit(char c) {
   if (c >= '0' && c <= '9') return static_cast<std::uint8_t>(c - '0');
   if (c >= 'a' && c <= 'f') return static_cast<std::uint8_t>(c - 'a' + 10);
@@ -50,7 +50,7 @@ std::optional<Traceparent> ParseTraceparent(absl::string_view text) {
   if ((*version)[0] == 0xff || IsZero(*trace_id) || IsZero(*parent_id)) {
     return std::nullopt;
   }
-  // Version 0 ends here; others may have more behind another dash.
+  // Version 0 ends here; later versions may have more after another dash.
   if (text.size() > kBytes && ((*version)[0] == 0 || text[kBytes] != '-')) {
     return std::nullopt;
   }

@@ -1,5 +1,5 @@
-// The metadata `traceparent` (W3C Trace Context, level 1): which trace a call
-// belongs to.
+// Parses the metadata `traceparent` (W3C Trace Context, level 1), which names
+// the trace of a call.
 
 #pragma once
 
@@ -13,16 +13,16 @@ namespace posenc::server {
 
 struct Traceparent {
   std::array<std::uint8_t, 16> trace_id;
-  std::array<std::uint8_t, 8> parent_id;  // of the caller's span
+  std::array<std::uint8_t, 8> parent_id;  // the caller's span
   bool sampled = false;                   // the caller records this trace
 };
 
-// Nothing for text that is none, and for ids that are zero, as the
-// specification wants. Later versions are read as far as this one goes.
+// Returns nothing for malformed text and for ids of zero, as the specification
+// requires. Reads the known part of later versions.
 std::optional<Traceparent> ParseTraceparent(absl::string_view text);
 
-// The trace id as its 32 digits in `text`, or "" where ParseTraceparent() has
-// nothing.
+// Returns the trace id as its 32 digits in `text`, or "" if ParseTraceparent()
+// returns nothing.
 absl::string_view TraceIdText(absl::string_view text);
 
 }  // namespace posenc::server

@@ -1,9 +1,9 @@
-// Spans of calls for a collector of OpenTelemetry, by OTLP over gRPC.
+// Sends spans of calls to a collector of OpenTelemetry, by OTLP over gRPC.
 //
 // Only calls whose caller records its trace have a span (the metadata
-// traceparent says so): whoever begins a trace decides whether it is worth the
-// cost. Spans go through a queue of 2048; if it is full, because the collector
-// is slow or dead, they are dropped. No call ever waits for it.
+// traceparent says so): the caller decides whether a trace is worth its cost.
+// Spans go through a queue of 2048; if it is full, because the collector is
+// slow or unreachable, they are dropped. No call ever waits for it.
 
 #pragma once
 
@@ -15,13 +15,13 @@
 
 namespace posenc::server {
 
-// INVALID_ARGUMENT, field "--otlp-endpoint", if StartTraces() would refuse it.
+// Returns INVALID_ARGUMENT, field "--otlp-endpoint", if StartTraces() would.
 absl::Status CheckTraces(const std::string& endpoint);
 
-// `endpoint`: "http://host:4317", or https:// for TLS with the system's roots.
-// INVALID_ARGUMENT for another form, and in a build without traces
-// (POSENC_OTLP). The collector need not be there. Destroying the observer may
-// take 2 s, in which it sends what it has.
+// Starts to send spans to `endpoint`: "http://host:4317", or https:// for TLS
+// with the system's roots. INVALID_ARGUMENT for another form, and in a build
+// without traces (POSENC_OTLP). The collector may be unreachable. Destroying
+// the observer may take 2 s, in which it sends its remaining spans.
 absl::StatusOr<std::unique_ptr<CallObserver>> StartTraces(
     const std::string& endpoint);
 
