@@ -21,10 +21,10 @@ enum class Layout { kBshd = 1, kBhsd = 2, kSbhd = 3, kThd = 4 };
 struct LayoutOrder {
   const char* name;
   int rank;
-  int batch, token, head;  // batch -1: there is none
+  int batch, token, head;  // batch is -1 if the layout has none
 };
 
-// FieldInvalid("layout").
+// Returns FieldInvalid("layout") for an unknown layout.
 absl::StatusOr<LayoutOrder> FindLayout(Layout layout);
 
 // Extents of a tensor of heads.
