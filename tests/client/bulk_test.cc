@@ -433,8 +433,8 @@ TEST_F(BulkTest, WithoutBulkChannelsThereIsOneConnection) {
   EXPECT_THAT(service_.peers(), SizeIs(1));
 }
 
-// A peer with just enough HTTP/2 to get a large message. It reads nothing of it
-// until Drain().
+// A peer with just enough HTTP/2 to get a large message. It reads nothing of
+// the message until Drain().
 class StuckPeer {
  public:
   StuckPeer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
