@@ -141,7 +141,7 @@ inline void Hook() {
 inline void SetLog(LogFunction write) {
   internal::log_function.store(write);
 #if GOOGLE_PROTOBUF_VERSION < 4022000
-  // Protobuf would log whatever strings a peer sends.
+  // Protobuf would log strings that a peer sends.
   google::protobuf::SetLogHandler(nullptr);
 #endif
   internal::Hook();
