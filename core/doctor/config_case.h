@@ -64,7 +64,7 @@ class ConfigCase {
   const nlohmann::json& part() const { return *part_; }
   const Reach& reach() const { return reach_; }
 
-  // transformers' reading, or else that of the first reader without an error.
+  // transformers' reading, or else the first reading without an error.
   const Reading* reference() const;
   const std::vector<Reading>& readings() const { return readings_; }
   // Returns the first group's indexer as one reader has it; an error unless the

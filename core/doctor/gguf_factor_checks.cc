@@ -100,7 +100,7 @@ class FactorChecks {
          lists.short_factor);
   }
 
-  // rope_freqs are the geometric frequencies divided by the scaled ones.
+  // rope_freqs are geometric frequencies divided by scaled frequencies.
   void CheckFreqs() {
     if (!of_.reference->spec.rope_theta) return;
     const auto n = of_.gguf.rope_freqs.size();

@@ -44,7 +44,7 @@ void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
       ours.size() < d || theirs.size() < d) {
     return;
   }
-  // A conversion to another format of 16 bits keeps 8 of them.
+  // A conversion to another 16-bit format keeps 8 significant bits.
   const double tolerance = 0x1p-7 * Largest(theirs);
   bool as_it_was = true, permuted = true;
   for (std::size_t i = 0; i < d / 2; ++i) {

@@ -127,7 +127,7 @@ struct Likeness {
   // their length.
   bool reaches = true, extends = false;
   bool same_but_farther = false;  // the same scaling, by a larger factor
-  // Ours is scaled from a length beyond that of theirs, which is not scaled.
+  // Ours is scaled from a length that exceeds theirs; theirs is not scaled.
   bool beyond_original = false;
   // Ours is longer and has larger bases: training extended the context.
   bool longer = false, larger_bases = true;

@@ -48,7 +48,7 @@ absl::StatusOr<ResolvedRope> ResolveText(
     const LayerGroup& group, const Reach& reach,
     interpretation::ModelPart part = interpretation::ModelPart::kUnspecified);
 
-// Returns a few words: "128 channels, base 10000, YaRN by 4, amplitude 1.14".
+// Describes a rope: "128 channels, base 10000, YaRN by 4, amplitude 1.14".
 std::string DescribeRope(const ResolvedRope& rope);
 
 // Differences between two encodings of one layer.

@@ -17,7 +17,7 @@ namespace posenc::core {
 // S and T are the tokens, H the heads, D the channels of a head.
 enum class Layout { kBshd = 1, kBhsd = 2, kSbhd = 3, kThd = 4 };
 
-// The dimension that each letter of a layout's name has in a shape.
+// The dimensions of batch, tokens and heads in a shape of this layout.
 struct LayoutOrder {
   const char* name;
   int rank;
