@@ -29,16 +29,16 @@ TWO_AXES = spec(64, ',"axes":{"assignment":"ASSIGNMENT_PER_AXIS","sections":[16,
 # Name, title, caption, arguments of `posenc plot`.
 PICTURES = [
     ("frequencies", "Inverse frequency by pair",
-     "A pair turns by its frequency at every position: fast pairs count single positions, slow ones thousands. "
-     "Llama 3.1's scaling bends the line: fast pairs stay, slow ones are divided by 8.",
+     "A pair rotates by its frequency at every position: fast pairs distinguish single positions, slow pairs "
+     "thousands. Llama 3.1's scaling bends the line: fast pairs stay, slow pairs are divided by 8.",
      ["frequencies", "--preset", "llama-3.1-8b", "--compare-preset", "llama-3-8b"]),
     ("bases", "Base 100 against 10000",
-     "The base says how slow the slowest pairs are. With 100 the slowest comes round within 600, and vectors have "
-     "little in common from a distance of 60 on.",
+     "The base decides how slow the slowest pairs are. With base 100 the slowest pair completes a rotation within 600 "
+     "positions, and vectors have little in common from a distance of 60 on.",
      ["similarity", "--spec", spec(128), "--compare-spec", BASE_100, "--max-distance", "512"]),
     ("wavelengths", "Wavelengths and the trained length",
-     "Pairs above the line never completed a turn in training: positions beyond it show them "
-     "angles that they never saw.",
+     "Pairs above the line never completed a rotation in training: later positions give them "
+     "angles that training never had.",
      ["wavelengths", "--preset", "llama-3-8b", "--trained-length", "8192"]),
     ("channels", "The first 8 sinusoidal channels",
      "Channels 2i and 2i + 1 are sine and cosine of the same frequency; each next pair is slower.",
@@ -50,21 +50,21 @@ PICTURES = [
      "Position times frequency, in full turns.",
      ["angles", "--spec", spec(256), "--rows", "1024"]),
     ("table", "Cosines and sines",
-     "The table that rotations multiply by. (8192 rows of 1024 pairs are drawn as well: `--rows 8192`, "
+     "The table that rotations multiply by. (The command can also draw 8192 rows of 1024 pairs: `--rows 8192`, "
      "a head of 2048.)",
      ["table", "--spec", spec(128), "--rows", "512"]),
     ("rotation", "A vector before and after its turn",
-     "Rotary encodings turn each pair of channels in its plane, by position times frequency.",
+     "Rotary encodings rotate each pair of channels in its plane, by position times frequency.",
      ["rotation", "--spec", spec(4), "--position", "2", "--vector", "1,0.5", "--width", "560", "--height", "560"]),
     ("decay", "Long-term decay",
-     "RoFormer's bound on how large a score can be at a distance (section 3.4.3) falls with the distance.",
+     "RoFormer's upper bound on a score (section 3.4.3) falls with the distance.",
      ["decay", "--spec", spec(128), "--max-distance", "256"]),
     ("image", "One axis and two in an image",
      "With positions counted along the rows, cell 64, at the far end of the first row, looks nearer to the first cell "
      "than cell 65, which lies just below it. With an axis for height and one for width, cell 65 is its neighbour.",
      ["similarity", "--spec", spec(64), "--compare-spec", TWO_AXES, "--image", "64x64", "--height", "420"]),
     ("compare", "How readers differ",
-     "llama.cpp and mlx-lm round the ends of YaRN's ramp to whole pairs, gpt-oss's own code does not.",
+     "llama.cpp and mlx-lm round the ends of YaRN's ramp to whole pairs; gpt-oss's own code does not.",
      ["compare", "--preset", "gpt-oss-20b"]),
     ("kept", "What is left of a score",
      "The same difference in attention: 90 % of a score is left to distance 5443, and 54 % at 18000.",

@@ -20,8 +20,8 @@ namespace posenc::core {
 
 // Returns the number of the grid's rows, with the zero rows. Errors: dim not
 // divisible by 2 * axes, no extents or one < 1, cells beyond 2^62 / dim, base
-// as in sinusoidal.h, leading_zero_rows < 0, a number of steps that is not that
-// of the axes, a step <= 0, or a last cell beyond 2^31.
+// as in sinusoidal.h, leading_zero_rows < 0, more or fewer steps than axes, a
+// step <= 0, or a last cell beyond 2^31.
 absl::StatusOr<std::int64_t> ValidateGrid(const SincosGrid& encoding);
 
 // Evaluates rows of a validated grid. T: float or double.
@@ -30,8 +30,8 @@ class GridRows {
  public:
   explicit GridRows(const SincosGrid& encoding);
 
-  // Writes row t. Rows in order cost least: an axis whose index has not changed
-  // is not evaluated again.
+  // Writes row t. Consecutive rows cost least: an axis is evaluated only if its
+  // index has changed.
   void Row(std::int64_t t, T* row);
 
  private:

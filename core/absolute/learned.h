@@ -2,12 +2,12 @@
 // (kexue.fm/archives/7947, bert4keras' PositionEmbedding).
 //
 // A table's own rows are rounded once to the requested dtype, or copied if that
-// is the table's dtype. Extended rows are, in float64, for i > 0,
+// is the table's dtype. The extended row at position i * rows + j, i > 0, is
 //   alpha * u_i + (1 - alpha) * u_j
 //   u_k = (row_k - alpha * row_0) / (1 - alpha)
-// at position i * rows + j (off by 8 * 2^-53 of the sum of the magnitudes of
-// alpha / (1 - alpha) * row_i, row_j and row_0 / (1 - alpha) at most), then
-// rounded; i = 0 gives row j itself, which the formula equals.
+// in float64, then rounded. Its error is at most 8 * 2^-53 of the sum of the
+// magnitudes of alpha / (1 - alpha) * row_i, row_j and row_0 / (1 - alpha).
+// i = 0 gives row j itself, which equals the formula.
 
 #pragma once
 
@@ -25,9 +25,9 @@ namespace posenc::core {
 // 0.5, or outside (0, 1).
 absl::Status ValidateLearned(const LearnedTable& encoding);
 
-// Returns OUT_OF_RANGE ("positions", metadata index: of batch * tokens, counted
-// from `first`) for a negative or fractional position, or one past the table or
-// its extension.
+// Returns OUT_OF_RANGE for a negative or fractional position, or one past the
+// table or its extension. Field "positions"; metadata index counts batch *
+// tokens from `first`.
 absl::Status CheckLearnedReach(const LearnedTable& encoding,
                                const TokenPositions& positions,
                                std::int64_t first = 0);
@@ -42,7 +42,7 @@ class LearnedRows {
   void Row(double position, T* row);
 
  private:
-  // Row k of the table. U: float or double.
+  // Reads row k of the table. U: float or double.
   template <typename U>
   void Load(std::int64_t k, U* row);
 

@@ -1,7 +1,7 @@
 // Sinusoidal position rows: sin and cos of position * w_i (arXiv:1706.03762).
 //
 //   w_i = base^(-2i/dim), or, with `endpoint`, base^(-i / (n - 1)),
-//   n = floor(dim/2), so that the last is 1/base (tensor2tensor, fairseq)
+//   n = floor(dim/2), so that the last w is 1/base (tensor2tensor, fairseq)
 //
 // w_i is the float64 nearest to the formula in long double. Rows are exact for
 // |position| <= 2^31, also fractional and negative: float32 is correctly

@@ -18,7 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-// Of one key. No model has as many; each may be read by every reader.
+// Upper bound on dicts of one key: each may be read by every reader. Models
+// have fewer.
 constexpr std::size_t kMaxDicts = 16;
 
 bool IsNested(const json& dict) {
@@ -105,7 +106,7 @@ ConfigCase::ConfigCase(
       reach_(std::move(reach)) {
   const interpretation::Reader* const hf = interpretation::FindReader("hf");
   groups_ = GroupLayers(root_, reach_);
-  // Of a model with several parts; it needs a class of its own.
+  // Type of a model with several parts, which needs a class of its own.
   const std::string outer = interpretation::ModelKey(RootType(root_));
   std::vector<const interpretation::Reader*> all = {hf};
   for (const interpretation::Reader* reader : readers) {
@@ -127,7 +128,7 @@ ConfigCase::ConfigCase(
     const std::string& own = filled.empty() ? text : filled;
     for (const LayerGroup& group : groups_) {
       auto rope = ResolveText(own, *reader, group, reach_);
-      // A reader that does not know this type of layers has one rope for all.
+      // A reader that does not know this layer type has one rope for all types.
       const auto details = GetErrorDetails(rope.status());
       if (group.type && details && details->field == "layer_type") {
         rope = ResolveText(own, *reader, {}, reach_);
@@ -285,7 +286,7 @@ bool ConfigCase::HasOtherBase() const {
 
 std::optional<double> ConfigCase::Original(const json& dict) const {
   const auto own = Number(dict, "original_max_position_embeddings");
-  // Classes of a dict for each type of layer read none beside the dicts.
+  // A class with a dict for each layer type reads no length beside the dicts.
   if (own || !family_.kinds[0].type.empty()) return own;
   return Number("original_max_position_embeddings");
 }

@@ -1,5 +1,5 @@
-// One configuration and what every reader makes of it: what the checks of a
-// config.json ask.
+// One configuration and every reader's interpretation of it, for the checks of
+// a config.json.
 
 #pragma once
 
@@ -26,8 +26,7 @@ struct NamedDict {
   nlohmann::json::json_pointer place;
 };
 
-// True if a key of such a dict tells how positions are scaled, and nothing
-// else.
+// True if a key of such a dict only tells how positions are scaled.
 bool IsScalingKey(absl::string_view key);
 
 // True if the content hashes are the same, group by group.
@@ -42,7 +41,7 @@ struct Reading {
 
   // The first error; OK if every group resolves.
   absl::Status status() const;
-  // The worst of the groups.
+  // The verdict on the worst group.
   Verdict verdict() const;
   bool differs() const;
 };
@@ -51,7 +50,7 @@ class ConfigCase {
  public:
   ConfigCase(const ConfigCase&) = delete;
   ConfigCase& operator=(const ConfigCase&) = delete;
-  // `root` is an object. The readers are those that are asked for.
+  // `root` must be an object.
   ConfigCase(std::string path, nlohmann::json root,
              const std::vector<const interpretation::Reader*>& readers,
              Reach reach);
@@ -65,17 +64,17 @@ class ConfigCase {
   const nlohmann::json& part() const { return *part_; }
   const Reach& reach() const { return reach_; }
 
-  // transformers' reading, or that of the first reader that has one.
+  // transformers' reading, or else the first reading without an error.
   const Reading* reference() const;
   const std::vector<Reading>& readings() const { return readings_; }
-  // The indexer of the first group of layers, by one reader; an error unless
-  // the class has one.
+  // Returns the first group's indexer as one reader has it; an error unless the
+  // class has an indexer.
   absl::StatusOr<ResolvedRope> Indexer(
       const interpretation::Reader& reader) const;
   const std::vector<LayerGroup>& groups() const { return groups_; }
 
-  // The reference with another configuration, group by group; nullopt where it
-  // cannot be read.
+  // Resolves another configuration as the reference does, group by group;
+  // nullopt for a group that it cannot read.
   std::vector<std::optional<ResolvedRope>> ResolveOther(
       const nlohmann::json& root,
       const interpretation::Reader* reader = nullptr) const;
@@ -83,12 +82,12 @@ class ConfigCase {
   // True if the reference takes the same encodings from another configuration,
   // scaling included.
   bool ReadsTheSame(const nlohmann::json& root) const;
-  // True if the reference drops what the dict says of scaling.
+  // True if the reference ignores the scaling in the dict.
   bool Drops(const NamedDict& named) const;
 
-  // Dicts that are given: rope_scaling, rope_parameters, or their entries.
+  // Dicts of the file: rope_scaling, rope_parameters, or their entries.
   std::vector<NamedDict> Dicts() const;
-  // The dict that transformers reads; null if there is none, or it is nested.
+  // The dict that transformers reads; null if it is absent or nested.
   const nlohmann::json* FlatDict(std::string* key) const;
   std::optional<double> Number(const nlohmann::json& from,
                                absl::string_view key) const;
@@ -96,19 +95,19 @@ class ConfigCase {
     return Number(part(), key);
   }
   std::optional<std::int64_t> MaxPositions() const;
-  // True if there is a key for a base that the class does not read.
+  // True if the file has a key for a base that the class does not read.
   bool HasOtherBase() const;
   std::optional<double> Original(const nlohmann::json& dict) const;
-  // rope_type or type, with aliases resolved; "" if neither is given.
+  // rope_type or type, with aliases resolved; "" if the dict has neither.
   static std::string TypeOf(const nlohmann::json& dict);
   std::string KeyPath(absl::string_view key) const;
 
-  // A configuration like this one after `change` of its language part.
+  // Returns this configuration after `change` of its language part.
   nlohmann::json Changed(
       const std::function<void(nlohmann::json*)>& change) const;
 
-  // Verdicts of the readers for which `concerned` holds, and which differ. They
-  // count as explained: readers.* do not tell of them again.
+  // Returns verdicts of the differing readers for which `concerned` holds, and
+  // marks these readers explained: readers.* do not report them again.
   std::vector<Verdict> Explain(
       const std::function<bool(const Reading&)>& concerned);
   bool IsExplained(const Reading& reading) const {
@@ -118,7 +117,7 @@ class ConfigCase {
     explained_.insert(reading.reader);
   }
 
-  // Rows of a k_proj.weight in the checkpoint, if one was seen.
+  // Rows of a k_proj.weight in the checkpoint, if the checkpoint has one.
   std::optional<std::int64_t> key_rows;
 
   std::vector<Finding>& findings() { return findings_; }
@@ -126,9 +125,9 @@ class ConfigCase {
                const std::vector<std::string>& keys);
 
  private:
-  // The text with the heads' width or slices and the scaling that transformers'
-  // class gives a file that tells none: llama.cpp's converter asks that class
-  // first. Empty if the file tells them.
+  // The text, with the width or slices of heads and the scaling that
+  // transformers' class adds: llama.cpp's converter asks that class first. ""
+  // if the file lacks none of them.
   std::string WithClassKeys() const;
 
   std::string path_;
@@ -144,8 +143,8 @@ class ConfigCase {
   std::vector<Finding> findings_;
 };
 
-// The preset of the same type, width, heads and layers, and the width of its
-// heads; nullopt if there is none.
+// A preset of the same type, width, heads and layers, and the width of its
+// heads; nullopt if no preset is like that.
 struct PublishedHead {
   std::string preset;
   std::int64_t head_dim = 0;
@@ -158,11 +157,10 @@ void CheckScaling(ConfigCase* config);    // scaling_checks.cc
 void CheckShape(ConfigCase* config);      // shape_checks.cc
 void CheckPublished(ConfigCase* config);  // published_check.cc
 void CheckReaders(ConfigCase* config);    // reader_checks.cc: readers.*
-// config.key-unread: some readers give the reference's numbers, and say of a
-// key that they do not read it. This check leaves out keys that another finding
-// names.
+// config.key-unread: readers give the reference's numbers, and warn that they
+// do not read a key. This check leaves out keys that another finding names.
 void CheckUnreadKeys(ConfigCase* config);
-// config.warned: what the reference says of the file, and no finding tells.
+// config.warned: warnings of the reference that no finding covers.
 void CheckWarnings(ConfigCase* config);
 
 }  // namespace posenc::core::doctor

@@ -1,4 +1,4 @@
-// Checks of a configuration's spellings: which key says it, and who reads it.
+// Checks of a configuration's spellings: its keys, and the readers of each.
 
 #include <algorithm>
 #include <set>
@@ -19,10 +19,10 @@ namespace {
 
 using nlohmann::json;
 
-// Enough to see that a file is full of what nobody reads.
+// Upper bound on findings about one file's unread keys or warnings.
 constexpr std::size_t kMostTold = 64;
 
-// A dict without entries for types of layers.
+// True for a dict without entries for layer types.
 bool IsFlat(const json& dict) {
   return dict.is_object() && !dict.empty() &&
          std::none_of(dict.begin(), dict.end(),
@@ -34,19 +34,19 @@ bool IsGiven(const json& part, const char* key) {
   return it != part.end() && !it->is_null() && *it != json::object();
 }
 
-// What a verdict says, without its version.
+// Returns verdict.says without its version.
 std::string Says(const Verdict& verdict) {
   const std::size_t at = verdict.says.find(": ");
   return at == std::string::npos ? verdict.says : verdict.says.substr(at + 2);
 }
 
-// What the reference makes of the first group that `differs`; "" without one.
+// Describes the reference's rope of the first group; "" without a reference.
 std::string ReferenceText(const ConfigCase& config) {
   const Reading* const reference = config.reference();
   return reference == nullptr ? "" : DescribeRope(*reference->ropes[0]);
 }
 
-// How the reader of it takes the two spellings.
+// Returns the reader's rule for the two spellings.
 interpretation::ReadingRule Spelling(const Reading& reading,
                                      const ConfigCase& config) {
   const interpretation::Reader& reader = *reading.reader;
@@ -60,8 +60,8 @@ bool Drops(const Reading& reading, const ConfigCase& config) {
          interpretation::ReadingRule::kParametersUnread;
 }
 
-// The keys of a rope_parameters that has an entry for each type of layer, as
-// classes had them: those of full attention, and the sliding layers' base.
+// Returns the keys that older classes had for a rope_parameters with an entry
+// for each layer type: those of full attention, and the sliding layers' base.
 json OlderKeys(const json& nested, const interpretation::Family& family) {
   json keys = json::object();
   for (const interpretation::LayerKind& kind : family.kinds) {
@@ -81,7 +81,7 @@ json OlderKeys(const json& nested, const interpretation::Family& family) {
   return keys;
 }
 
-// The same in the old spelling, as one can paste it.
+// Returns `parameters` in the old spelling, as text to paste.
 std::string OlderSpelling(const json& parameters,
                           const interpretation::Family& family) {
   json beside = json::object();
@@ -91,7 +91,7 @@ std::string OlderSpelling(const json& parameters,
     beside[key] = dict[key];
     dict.erase(key);
   }
-  // Files that were only renamed have the older name of the type, too.
+  // A renamed dict may still have the older key of the type.
   if (dict.value("rope_type", dict.value("type", json("default"))) !=
       "default") {
     beside["rope_scaling"] = dict;
@@ -102,7 +102,7 @@ std::string OlderSpelling(const json& parameters,
   return text.substr(1, text.size() - 2);
 }
 
-// "A and B take this; C takes that": what each of them makes of the file.
+// Returns "A, B take this; C takes that" for the readers' interpretations.
 std::string TakenText(const std::vector<Verdict>& verdicts) {
   std::vector<std::pair<std::string, std::vector<std::string>>> by_text;
   for (const Verdict& verdict : verdicts) {
@@ -131,8 +131,8 @@ void CheckNewSpelling(ConfigCase* config) {
   if (!IsGiven(part, "rope_parameters") || IsGiven(part, "rope_scaling")) {
     return;
   }
-  // A class of one dict for all layers drops entries for types of layers, which
-  // a warning says: there is nothing to spell anew.
+  // A class with one dict for all layers drops entries for layer types, and a
+  // warning says so: no other spelling would help.
   if (config->known_family() &&
       config->family().dicts == interpretation::DictRule::kOne &&
       config->family().kinds[0].type.empty() &&
@@ -191,7 +191,7 @@ void CheckThetaConflict(ConfigCase* config) {
   const auto outer = config->Number("rope_theta");
   const auto inner = config->Number(*dict, "rope_theta");
   if (!outer || !inner || *outer == *inner) return;
-  // Of a class that reads neither there is nothing to choose.
+  // If the class reads neither key, the choice does not matter.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
       std::none_of(reference->ropes.begin(), reference->ropes.end(),
@@ -213,7 +213,7 @@ void CheckThetaConflict(ConfigCase* config) {
   });
 }
 
-// Bases that presets of the same model type were published with.
+// Returns the bases of published presets with the same model type.
 std::set<double> PublishedBases(const ConfigCase& config) {
   std::set<double> bases;
   const Reach reach = {4096, config.reach().stop};
@@ -233,7 +233,7 @@ std::set<double> PublishedBases(const ConfigCase& config) {
   return bases;
 }
 
-// The base of the frequencies, or what was taken for one.
+// Returns the base of the frequencies, or else the assumed one.
 std::optional<double> BaseOf(const ResolvedRope& rope) {
   if (rope.spec.rope_theta) return rope.spec.rope_theta;
   for (const Assumption& assumption : rope.assumptions) {
@@ -246,7 +246,7 @@ std::optional<double> BaseOf(const ResolvedRope& rope) {
   return std::nullopt;
 }
 
-// True if the reader fails because there is no base.
+// True if the reader fails because the base is absent.
 bool MissesBase(const Reading& reading) {
   const auto details = GetErrorDetails(reading.status());
   if (!details) return false;
@@ -313,8 +313,8 @@ void CheckThetaAbsent(ConfigCase* config) {
   finding.readers = config->Explain(other_base);
 }
 
-// The flat rope_parameters of a class that has a dict for each type of layer,
-// and drops or refuses this one.
+// Finds a flat rope_parameters that its class drops or refuses, because the
+// class has a dict for each layer type.
 void CheckDictDropped(ConfigCase* config) {
   const json& part = config->part();
   const interpretation::Family& family = config->family();
@@ -329,7 +329,7 @@ void CheckDictDropped(ConfigCase* config) {
   for (const interpretation::LayerKind& kind : family.kinds) {
     json& entry = nested[std::string(kind.type)];
     if (kind.scaled) entry = part["rope_parameters"];
-    // The dict's base is that of full attention.
+    // The base in the dict is full attention's.
     if (kind.theta != family.kinds[0].theta) entry["rope_theta"] = kind.theta;
     if (!entry.contains("rope_type")) entry["rope_type"] = "default";
     if (!entry.contains("rope_theta")) entry["rope_theta"] = kind.theta;
@@ -402,7 +402,7 @@ bool RefusesType(const Reading& reading) {
   return false;
 }
 
-// The type that is written with the same letters: llama3 of "Llama-3".
+// Returns the type with the same letters and digits: llama3 for "Llama-3".
 std::string SameLetters(absl::string_view text) {
   std::string letters;
   for (const char c : text) {
@@ -481,13 +481,13 @@ void CheckConfig(ConfigCase* config) {
 }
 
 void CheckUnreadKeys(ConfigCase* config) {
-  // Of these there is more to say.
+  // These keys have findings that say more.
   std::set<std::string> told_keys;
   for (const Finding& finding : config->findings()) {
     told_keys.insert(finding.keys.begin(), finding.keys.end());
   }
   std::map<std::string, std::vector<std::string>> by_key;
-  std::map<std::string, std::size_t> unread;  // by how many of all readers
+  std::map<std::string, std::size_t> unread;  // number of readers, of all
   constexpr char kMark[] = " is not read";
   for (const Reading& reading : config->readings()) {
     if (!reading.status().ok()) continue;
@@ -512,7 +512,7 @@ void CheckUnreadKeys(ConfigCase* config) {
   for (const auto& [key, readers] : by_key) {
     if (IsTold(key, told_keys)) continue;
     if (++told > kMostTold) break;
-    // What another reader does read must stay.
+    // A key that another reader reads must stay.
     config->Add(
         "config.key-unread",
         {key, absl::StrJoin(readers, ", "),
@@ -543,7 +543,7 @@ void CheckWarnings(ConfigCase* config) {
         continue;
       }
       Finding& finding = config->Add("config.warned", {warning}, {key});
-      // Which class a type is read as changes no number.
+      // Reading a type as another class changes no number.
       if (key == "model_type") finding.severity = Severity::kNote;
     }
   }

@@ -27,14 +27,14 @@ namespace {
 
 using nlohmann::json;
 
-// Contradictions inside one file are told whoever reads it.
+// Contradictions inside one file, which are reported for any choice of readers.
 constexpr absl::string_view kAlwaysTold[] = {
     "config.type-conflict",    "config.both-spellings",
     "config.theta-conflict",   "config.type-missing",
     "config.partial-conflict", "config.sections",
     "config.longrope-lengths"};
 
-// "vllm" and "0.20" of "vllm@0.20"; the version may begin with v.
+// Returns "vllm" and "0.20" for "vllm@0.20"; the version may begin with v.
 std::pair<absl::string_view, absl::string_view> PartsOf(
     absl::string_view reader) {
   std::pair<absl::string_view, absl::string_view> parts =
@@ -45,7 +45,7 @@ std::pair<absl::string_view, absl::string_view> PartsOf(
 
 class Doctor {
  public:
-  // The options are good.
+  // The options must have passed CheckOptions().
   Doctor(std::vector<DoctorInput> inputs, const DoctorOptions& options,
          const StopAsked& stop)
       : inputs_(std::move(inputs)), options_(options) {
@@ -103,7 +103,7 @@ class Doctor {
     runtime_ = *ParseRuntime(options_.runtime);
   }
 
-  // A version past those that were read is taken for the nearest of them.
+  // A version outside of the known ones is read as the nearest of them.
   void TellVersion(const interpretation::Reader& reader) {
     const std::optional<absl::string_view> nearest =
         interpretation::NearestVersion(reader.profile,
@@ -163,7 +163,7 @@ class Doctor {
                                 (input.kind == InputKind::kParams &&
                                  !has_config && first_ == nullptr);
       if (!is_reference || !input.unreadable.empty()) continue;
-      // params.json means the same to all that read it.
+      // All readers of params.json agree on it.
       const bool params = input.kind == InputKind::kParams;
       auto config = std::make_unique<ConfigCase>(
           input.path, interpretation::ParseConfig(input.text),
@@ -192,8 +192,8 @@ class Doctor {
     }
   }
 
-  // A configuration that nobody can read, and of which no check says why, is
-  // malformed.
+  // A configuration is malformed if no reader can read it and no check says
+  // why.
   void Finish(DoctorInput* input, ConfigCase* config) {
     auto& findings = diagnosis_.findings;
     const bool told = std::any_of(
@@ -313,7 +313,7 @@ class Doctor {
                     has_halves ? "half-split" : "interleaved");
   }
 
-  // Leaves out what concerns readers that nobody asked for.
+  // Leaves out findings about readers that the options do not name.
   void Filter() {
     if (options_.readers.empty()) return;
     std::set<std::string> titles = {"the saved table"};
@@ -361,14 +361,14 @@ class Doctor {
   std::vector<DoctorInput> inputs_;
   const DoctorOptions& options_;
   std::vector<const interpretation::Reader*> readers_;
-  // Readers in other versions than their rows', and what they are called.
+  // Readers in other versions than their rows', and the names of these.
   std::deque<interpretation::Reader> versions_;
   std::deque<std::string> titles_;
   Runtime runtime_;
   Reach reach_;
-  // Of the inputs that are configurations.
+  // The inputs that are configurations.
   std::map<const DoctorInput*, std::unique_ptr<ConfigCase>> configs_;
-  const DoctorInput* reference_ = nullptr;  // whose configuration first_ is
+  const DoctorInput* reference_ = nullptr;  // the input of first_
   const ConfigCase* first_ = nullptr;
   Diagnosis diagnosis_;
 };

@@ -1,8 +1,8 @@
 // Reads all descriptions of one checkpoint and says where they, or their
-// readers, disagree: since which distance, and which key mends it.
+// readers, disagree: from which distance on, and which key mends it.
 //
 // The first config.json is the reference; without one the first of params.json,
-// GGUF and saved tables. Numbers: core/rope/kept.h.
+// GGUF and saved tables. core/rope/kept.h computes the numbers.
 
 #pragma once
 
@@ -32,15 +32,14 @@ enum class InputKind {
 
 absl::string_view InputKindName(InputKind kind);
 
-// A table of frequencies as a checkpoint holds it.
+// A table of frequencies in a checkpoint.
 struct SavedTable {
   std::string name;
   Dtype dtype = Dtype::kFloat32;
   std::vector<double> values;
 };
 
-// The leading channels of some rows of a query projection: those of the first
-// head.
+// The leading channels of the first head's rows of a query projection.
 struct QueryRows {
   std::string name;
   std::vector<std::vector<double>> rows;
@@ -54,7 +53,7 @@ struct DoctorInput {
   std::vector<SavedTable> tables;
   std::optional<std::int64_t> key_rows;  // of a k_proj.weight
   std::optional<QueryRows> query;
-  std::string unreadable;  // why nothing of it can be read; empty: it can
+  std::string unreadable;  // why it cannot be read; empty if it can
 };
 
 struct DoctorOptions {
@@ -81,23 +80,22 @@ struct Diagnosis {
   bool unreadable() const;
 };
 
-// INVALID_ARGUMENT for options that make no sense: an unknown reader, a length
-// below 1, a runtime whose quotes or JSON are broken. Fields: "readers[i]",
-// "length", "runtime".
+// Returns INVALID_ARGUMENT for an unknown reader, a length below 1, or a
+// runtime with broken quotes or JSON. Fields: "readers[i]", "length",
+// "runtime".
 absl::Status CheckOptions(const DoctorOptions& options);
 
-// Errors are those of CheckOptions, and of `stop`, which is asked often but
-// while one configuration is read. What is wrong with an input is in its
-// report.
+// Returns the errors of CheckOptions and of `stop`, which it calls often, but
+// not while it reads one configuration. Faults of an input are in its report.
 absl::StatusOr<Diagnosis> Diagnose(std::vector<DoctorInput> inputs,
                                    const DoctorOptions& options,
                                    const StopAsked& stop = nullptr);
 
-// What is wrong with a text that is no JSON object: "not JSON: line 1, column
-// 38"; "" if it is one.
+// Says why a text is no JSON object: "not JSON: line 1, column 38". Returns ""
+// for an object.
 std::string JsonFault(absl::string_view text);
 
-// A diagnosis as the command's --json has it, in JSON.
+// Returns the JSON that the command prints with --json.
 std::string DiagnosisJson(const Diagnosis& diagnosis);
 
 }  // namespace posenc::core::doctor

@@ -87,7 +87,7 @@ Finding& AddFinding(absl::string_view id,
 Severity SeverityOf(const Verdict& verdict) {
   const double logits =
       std::abs(verdict.amplitude_ratio * verdict.amplitude_ratio - 1);
-  // A ratio that is no number is as bad as can be.
+  // NaN counts as an error, too.
   if (verdict.first_distance >= 0 || !(logits <= 0.05)) {
     return Severity::kError;
   }

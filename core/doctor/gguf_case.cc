@@ -79,7 +79,7 @@ std::optional<ResolvedRope> GgufCase::Resolve(const ResolvedRope& like) const {
   return *std::move(rope);
 }
 
-// The GGUF against the reference.
+// Compares the GGUF with the reference.
 Verdict GgufCase::FileVerdict() const {
   Verdict verdict;
   if (const auto rope = Resolve(*reference)) {

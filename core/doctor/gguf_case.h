@@ -1,5 +1,5 @@
-// One GGUF file beside the configuration that it was converted from: what the
-// checks of gguf.* ask.
+// One GGUF file beside the configuration that it was converted from, for the
+// checks of gguf.*.
 
 #pragma once
 
@@ -12,10 +12,10 @@
 
 namespace posenc::core::doctor {
 
-// float32 keys and the converter's float32 arithmetic.
+// Allows for float32 keys and the converter's float32 arithmetic.
 inline constexpr double kGgufTolerance = 1e-6;
 
-// True unless a and b are equal but for a relative error.
+// True unless a and b agree within a relative tolerance.
 bool DiffersBy(double a, double b, double tolerance);
 
 struct GgufCase {
@@ -32,27 +32,26 @@ struct GgufCase {
   bool IsLinear() const;
   bool IsYarn() const;
   bool IsLongRope() const;
-  bool NeedsFreqs() const;            // a GGUF has it as a tensor
+  bool NeedsFreqs() const;            // a GGUF stores it as a tensor
   std::string ReferenceText() const;  // "yarn by 4 from 32768"
 
-  // The file has factors as tensors.
+  // True if the file has factors as tensors.
   bool HasTensors() const;
 
-  // What the file gives, with the pairs of `like`: pairing is not compared, as
-  // rows are permuted on conversion.
+  // Resolves the file with the pairing and slice of `like`: these are not
+  // compared, because conversion permutes rows.
   std::optional<ResolvedRope> Resolve(const ResolvedRope& like) const;
 
   const std::string& path;
   const interpretation::GgufRope& file;
-  interpretation::GgufRope gguf;  // as the command line has it read
+  interpretation::GgufRope gguf;  // after the command line's changes
   const ConfigCase* config;       // may be null
   const Reach& reach;
-  // transformers' reading of the layers with full attention, transformers' of
-  // those with a sliding window, and llama.cpp's of the former. Absent without
-  // a configuration that rotates.
+  // transformers' reading of layers with full attention and of layers with a
+  // sliding window, and llama.cpp's reading of the former. Absent without a
+  // configuration that rotates.
   std::optional<ResolvedRope> reference, sliding, converted;
-  // Whether a finding has told already that the frequencies differ, and that
-  // the amplitude does.
+  // True once a finding says that the frequencies, or the amplitude, differ.
   bool explained = false, explained_amplitude = false;
 
  private:
@@ -62,7 +61,7 @@ struct GgufCase {
   std::vector<Finding>* findings_;
 };
 
-// gguf.factor-tensors: rope_freqs and the pair of longrope.
+// gguf.factor-tensors: rope_freqs, and longrope's two lists.
 void CheckFactorTensors(GgufCase* of);
 
 }  // namespace posenc::core::doctor

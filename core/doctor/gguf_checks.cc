@@ -1,5 +1,5 @@
-// gguf.*: a GGUF against the configuration that it was converted from, and its
-// keys against each other.
+// gguf.*: compares a GGUF with the configuration that it was converted from,
+// and its keys with each other.
 
 #include <algorithm>
 #include <cmath>
@@ -108,7 +108,7 @@ class GgufChecks {
     }
   }
 
-  // A checkpoint with a saved table of that base; "" if there is none.
+  // Returns the path of a checkpoint with a saved table of that base, else "".
   std::string TableWithBase(double base) const {
     for (const DoctorInput& input : all_) {
       for (const SavedTable& table : input.tables) {
@@ -136,7 +136,7 @@ class GgufChecks {
     of_.explained = true;
   }
 
-  // The reference's scaling as llama.cpp's flags.
+  // Returns the reference's scaling as llama.cpp's flags.
   std::string ScalingFlags() const {
     std::string flags =
         absl::StrCat("--rope-scaling ", of_.IsYarn() ? "yarn" : "linear",
@@ -151,7 +151,7 @@ class GgufChecks {
                             .original_max_position_embeddings);
   }
 
-  // Flags of the command line that scale; "" if there are none.
+  // Returns the command line's flags that scale; "" without any.
   std::string FlagsThatScale() const {
     std::vector<std::string> given;
     for (const char* flag : {"--rope-scaling", "--rope-scale",
@@ -202,13 +202,13 @@ class GgufChecks {
     }
   }
 
-  // A file, or flags, that scale what the reference does not.
+  // Finds a file, or flags, that scale although the reference does not.
   void CheckUnscaled() {
     const double factor = of_.gguf.factor.value_or(1);
     if (of_.gguf.ScalingType() == "none" || factor == 1 || of_.HasTensors())
       return;
     const std::string flags = FlagsThatScale();
-    // Flags that reach further than the model was made for are meant.
+    // Flags that serve more positions than the model has are intentional.
     if (!flags.empty() && !of_.file.factor &&
         RuntimeLength(runtime_) > of_.config->MaxPositions().value_or(0)) {
       of_.explained = of_.explained_amplitude = true;
@@ -232,7 +232,7 @@ class GgufChecks {
     of_.explained = of_.explained_amplitude = true;
   }
 
-  // A type, factor or original length that is there and not the reference's.
+  // Finds a type, factor or original length that differs from the reference's.
   void CheckOtherScaling(const std::string& type) {
     std::vector<std::string> facts, keys;
     const auto tell = [&](const char* name, const std::string& is,
@@ -307,7 +307,7 @@ class GgufChecks {
                   : "the original length";
     }
     if (of_.gguf.context_length && *of_.gguf.context_length == original) return;
-    // The flag is YaRN's: what chooses between two lists is the file's key.
+    // The flag is for YaRN alone: between two lists the file's key chooses.
     const std::string flag =
         type == "yarn" ? absl::StrCat("--yarn-orig-ctx ", given)
                        : absl::StrCat("--override-kv ", key, "=int:", given);
@@ -315,11 +315,11 @@ class GgufChecks {
                                {key, taken, wanted, flag, given}, {key});
     if (!finding.readers.empty()) JudgeBySize(&finding);
     of_.explained = true;
-    // longrope's amplitude does not come from that length.
+    // longrope's amplitude does not depend on that length.
     if (type == "yarn") of_.explained_amplitude = true;
   }
 
-  // mrope_section as the configuration has it.
+  // Returns the configuration's mrope_section.
   std::vector<double> ConfigSections() const {
     if (of_.config == nullptr) return {};
     for (const NamedDict& named : of_.config->Dicts()) {
@@ -365,7 +365,7 @@ class GgufChecks {
             {key});
   }
 
-  // What is wrong with four sections: they must give every pair an axis.
+  // Says why four sections are wrong: they must give every pair an axis.
   std::string SectionsFault() const {
     absl::StatusOr<ResolvedRope> rope =
         interpretation::ResolveGguf(of_.gguf, 1, false);
@@ -386,7 +386,7 @@ class GgufChecks {
       const std::string key = of_.gguf.Key(name);
       of_.Add("gguf.swa", {key, is, of_.config->path(), wanted, type}, {key});
     };
-    // llama.cpp has Gemma 3's local base in its code.
+    // llama.cpp's code sets Gemma 3's local base.
     const double otherwise =
         of_.gguf.architecture == "gemma3" || of_.gguf.architecture == "gemma3n"
             ? 10000
@@ -410,7 +410,7 @@ class GgufChecks {
     }
   }
 
-  // As deepseek2 stores it: a tenth of mscale_all_dim.
+  // Returns a tenth of mscale_all_dim, which deepseek2 stores.
   double LogMultiplier() const {
     for (const NamedDict& named : of_.config->Dicts()) {
       const auto own = of_.config->Number(*named.dict, "mscale_all_dim");
@@ -426,7 +426,7 @@ class GgufChecks {
                             of_.reference->attention_factor, kGgufTolerance)) {
       return;
     }
-    // deepseek2 has no amplitude of its own once its multiplier is there.
+    // deepseek2 has no amplitude if the file has its multiplier.
     const bool by_log = absl::StartsWith(of_.gguf.architecture, "deepseek") &&
                         !of_.gguf.attn_factor &&
                         !of_.gguf.yarn_log_multiplier &&
@@ -455,7 +455,7 @@ class GgufChecks {
     finding.severity = SeverityOf(amplitude);
   }
 
-  // Frequencies that differ although nothing above says why.
+  // Finds differing frequencies that no check above explains.
   void CheckRest() {
     if (of_.explained) return;
     const auto rope = of_.Resolve(*of_.converted);

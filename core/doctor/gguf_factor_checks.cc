@@ -1,4 +1,4 @@
-// gguf.factor-tensors: what a GGUF has as tensors.
+// gguf.factor-tensors: factors that a GGUF has as tensors.
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Of factors, which converters compute in float32.
+// Relative tolerance of factors, which converters compute in float32.
 constexpr double kFactors = 1e-5;
 
 class FactorChecks {
@@ -61,7 +61,7 @@ class FactorChecks {
     of_.explained = true;
   }
 
-  // True if the list has as many values as there are pairs.
+  // True if the list is absent or has one value for each pair.
   bool CheckLength(const char* name, const std::vector<double>& list) {
     const auto pairs = static_cast<std::size_t>(
         of_.reference ? of_.reference->spec.rotary_dim / 2
@@ -100,7 +100,7 @@ class FactorChecks {
          lists.short_factor);
   }
 
-  // rope_freqs are the geometric frequencies over the scaled ones.
+  // rope_freqs are geometric frequencies divided by scaled frequencies.
   void CheckFreqs() {
     if (!of_.reference->spec.rope_theta) return;
     const auto n = of_.gguf.rope_freqs.size();
@@ -111,7 +111,7 @@ class FactorChecks {
           std::pow(*of_.reference->spec.rope_theta,
                    -static_cast<double>(i) / static_cast<double>(n));
       const double scaled = of_.reference->inv_freq[i];
-      if (scaled == 0) {  // a pair that stands still has an endless factor
+      if (scaled == 0) {  // the factor of a pair that stands still is infinite
         if (of_.gguf.rope_freqs[i] < 1e20) most = 1;
       } else if (DiffersBy(of_.gguf.rope_freqs[i], w / scaled, kFactors)) {
         most = 1;

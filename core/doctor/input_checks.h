@@ -1,4 +1,4 @@
-// Checks of what stands beside a config.json, against it.
+// Checks of the files beside a config.json, against it.
 
 #pragma once
 
@@ -16,18 +16,18 @@ namespace posenc::core::doctor {
 
 struct Runtime;
 
-// gguf.*, of the file as the command line has it read; `config` may be null.
-// `all` are the inputs, which may have tables that speak for the file.
+// gguf.*, for the file after the command line's changes; `config` may be null.
+// `all` are the inputs, whose tables may confirm the file.
 void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
                const ConfigCase* config, const Runtime& runtime,
                const Reach& reach, std::vector<Finding>* findings);
 
-// gguf.pairing: the rows of a query projection in the GGUF against those in the
-// checkpoint that it was converted from.
+// gguf.pairing: compares the rows of a query projection in the GGUF with those
+// in the checkpoint that it was converted from.
 void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
                   const ConfigCase& config, std::vector<Finding>* findings);
 
-// The base of a table that is geometric and not scaled; nullopt for others.
+// Returns the base of a table that is geometric and not scaled, else nullopt.
 std::optional<double> FittedBase(const SavedTable& table);
 
 // tables.*; `config` may be null.
@@ -42,7 +42,7 @@ void CheckParams(const DoctorInput& input, const ConfigCase& config,
 void CheckTokenizer(const DoctorInput& input, const ConfigCase& config,
                     std::vector<Finding>* findings);
 
-// A second configuration against the first.
+// Compares a second configuration with the first.
 void CompareConfigs(const ConfigCase& first, const ConfigCase& second,
                     std::vector<Finding>* findings);
 
@@ -50,21 +50,21 @@ void CompareConfigs(const ConfigCase& first, const ConfigCase& second,
 struct Runtime {
   enum class Engine { kUnknown, kVllm, kSglang, kLlamaCpp };
   Engine engine = Engine::kUnknown;
-  // Flags that are understood, with their values, in order.
+  // The known flags with their values, in order.
   std::vector<std::pair<std::string, std::string>> flags;
 
   const std::string* Find(absl::string_view flag) const;
 };
 
-// Words are parted as the shell does: quotes, and backslashes outside of single
-// ones. INVALID_ARGUMENT, of field "runtime", for an open quote, a flag without
-// its value, or one whose value is no JSON where JSON is wanted.
+// Splits words as the shell does: quotes, and backslashes outside of single
+// quotes. Returns INVALID_ARGUMENT (field "runtime") for an open quote, or a
+// flag with a missing value or broken JSON.
 absl::StatusOr<Runtime> ParseRuntime(absl::string_view command);
 
-// The length that it serves; 0 if it does not say.
+// Returns the length that the engine serves; 0 if no flag sets it.
 std::int64_t RuntimeLength(const Runtime& runtime);
 
-// Values of flags replace keys of a GGUF, as llama.cpp has it.
+// Replaces keys of a GGUF by values of flags, as llama.cpp does.
 void ApplyRuntime(const Runtime& runtime, interpretation::GgufRope* gguf);
 
 // runtime.*; `config` and `gguf` may be null.

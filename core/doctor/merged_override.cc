@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// What the model has beside a scaling: base, share and sections.
+// Returns the model's rotary keys other than scaling: base, share, sections.
 json OwnKeys(const ConfigCase& config, const ResolvedRope& rope) {
   json own = json::object();
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
@@ -51,8 +51,8 @@ std::optional<json> MergedOverride(const ConfigCase& config,
   const ResolvedRope& rope = *config.reference()->ropes[0];
   json dict = OwnKeys(config, rope);
   dict.update(scaling);
-  // The configuration as an engine has it then: the keys beside the dict are
-  // no longer asked.
+  // The configuration that an engine then has: it no longer reads the keys
+  // beside the dict.
   const json changed = config.Changed([&](json* part) {
     for (const std::string& key :
          {std::string("rope_scaling"), std::string("rope_theta"),

@@ -1,5 +1,5 @@
-// Overrides of rope_parameters that keep what a model has: engines replace the
-// whole dict.
+// Overrides of rope_parameters that keep the model's other keys: engines
+// replace the whole dict.
 
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace posenc::core::doctor {
 
-// The model's own dict with the keys of `scaling`, as an override of its
-// configuration. Nullopt where one dict cannot say it, as of layers that have
-// one each.
+// Returns the model's own dict with the keys of `scaling`, as an override of
+// its configuration. Nullopt if one dict cannot express it, for example because
+// each layer type has its own dict.
 std::optional<nlohmann::json> MergedOverride(const ConfigCase& config,
                                              const nlohmann::json& scaling);
 

@@ -1,5 +1,5 @@
-// gguf.pairing: whether the rows of a query projection were permuted on
-// conversion as the architecture needs it.
+// gguf.pairing: checks that conversion permuted the rows of a query projection
+// as the architecture needs.
 
 #include <algorithm>
 #include <cmath>
@@ -39,12 +39,12 @@ void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
   const auto& ours = gguf.query->rows;
   const auto& theirs = checkpoint.query->rows;
   const auto d = static_cast<std::size_t>(rope.spec.rotary_dim);
-  // Rows of a partial or trailing slice are ordered by rules of their own.
+  // Rows of a partial or trailing slice follow other rules.
   if (rope.spec.nope || rope.spec.rotary_dim != rope.head_dim || d < 4 ||
       ours.size() < d || theirs.size() < d) {
     return;
   }
-  // A conversion to another format of 16 bits keeps 8 of them.
+  // A conversion to another 16-bit format keeps 8 significant bits.
   const double tolerance = 0x1p-7 * Largest(theirs);
   bool as_it_was = true, permuted = true;
   for (std::size_t i = 0; i < d / 2; ++i) {

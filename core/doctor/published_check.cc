@@ -1,11 +1,11 @@
 // config.unlike-published: a configuration that has the type and shape of a
-// preset, and another base or scaling.
+// preset, but another base or scaling.
 //
 // Some models share their shape with a preset: Qwen3-4B-Thinking-2507 is
 // Qwen3-4B with base 5000000. published.jsonl has their configurations, which
-// count as a preset's do. Where "own" is false, others have trained a model of
-// another kind in that shape: a file that is exactly like it, its length
-// included, gets no finding, and no other file is compared with it.
+// count like presets. "own": false marks a different model that others trained
+// in that shape: a file exactly like it, length included, gets no finding, and
+// no other file is compared with it.
 
 #include <algorithm>
 #include <cmath>
@@ -30,9 +30,9 @@ constexpr absl::string_view kMorePublished =
 
 struct Published {
   std::string name;
-  std::string type;  // as ModelKey()
+  std::string type;  // by ModelKey()
   json root;
-  bool own = true;  // of those that made the preset of this shape
+  bool own = true;  // by the makers of the preset with this shape
 };
 
 Published PublishedOf(std::string name, json root, bool own) {
@@ -60,7 +60,7 @@ const std::vector<Published>& AllPublished() {
   return *all;
 }
 
-// Shape by which a model is known again; 0 for what the file does not tell.
+// Returns the shape that identifies a model; 0 for keys that the file lacks.
 std::vector<double> ShapeOf(const ConfigCase& config) {
   std::vector<double> shape;
   for (const char* key :
@@ -73,10 +73,10 @@ std::vector<double> ShapeOf(const ConfigCase& config) {
 
 constexpr std::size_t kHeadDim = 3;
 
-// What tools write for a base that they do not know.
+// Tools write this for a base that they do not know.
 constexpr double kUsualBase = 10000;
 
-// Whether both tell a number, and the numbers differ.
+// True if both shapes have a number, and the numbers differ.
 bool Contradicts(const std::vector<double>& a, const std::vector<double>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (a[i] != 0 && b[i] != 0 && a[i] != b[i]) return true;
@@ -102,51 +102,50 @@ bool IsScaled(const ResolvedRope& rope) {
   return rope.spec.scaling.index() != 0;
 }
 
-// In words, without what follows from other keys: pairs of a ramp from the
-// base, and where dynamic scaling begins from the model's length.
+// Describes the scaling without the parts that follow from other keys: a ramp's
+// pairs, from the base, and dynamic scaling's start, from the model's length.
 std::string ScalingAlone(const RopeSpec& spec) {
   const std::string text = interpretation::ScalingText(spec);
   const bool dynamic = std::holds_alternative<DynamicNtkScaling>(spec.scaling);
   return text.substr(0, text.find(dynamic ? " beyond " : ", ramp"));
 }
 
-// A group of our layers, and the one of theirs that it is compared with.
+// A group of our layers, and the group of theirs that it is compared with.
 struct Match {
   std::size_t ours, theirs;
 };
 
-// How a configuration stands to a preset of its shape, over all groups of
-// layers.
+// Comparison of a configuration (ours) with a preset of its shape (theirs),
+// over all groups of layers.
 struct Likeness {
   bool base = true, scaling = true, numbers = true;
   bool ours_scaled = false, theirs_scaled = false;
   Match differing = {0, 0};  // the first groups whose numbers differ
   bool same_length = false;
-  bool within_original = false;  // ours claims what theirs had before scaling
-  // Ours claims no more than its factor times what theirs claims, or exactly
-  // that.
+  bool within_original = false;  // our length <= theirs before scaling
+  // Our length is at most (reaches), or exactly (extends), our factor times
+  // their length.
   bool reaches = true, extends = false;
   bool same_but_farther = false;  // the same scaling, by a larger factor
-  // Ours is scaled from a length that theirs, which is not scaled, never had.
+  // Ours is scaled from a length that exceeds theirs; theirs is not scaled.
   bool beyond_original = false;
-  // Ours is longer and of larger bases: a context that was extended by
-  // training.
+  // Ours is longer and has larger bases: training extended the context.
   bool longer = false, larger_bases = true;
 
-  // Ours has the bases that the class, or a tool, takes for absent ones.
+  // Ours has the bases that the class, or a tool, uses for absent bases.
   bool default_bases = true;
 
   // Ours has another vocabulary: it was trained anew.
   bool other_vocabulary = false;
 
-  // Nothing is left of base, scaling and length: who writes a file anew and
-  // leaves all three to the class has this. Models that were trained so in the
-  // shape of one with another base and a scaling are not known.
+  // Base, scaling and length are all lost, as in a rewritten file that leaves
+  // them to the class. No known model was trained like this in the shape of a
+  // preset with another base and a scaling.
   bool is_lost() const {
     return default_bases && !ours_scaled && theirs_scaled && !longer &&
            !other_vocabulary;
   }
-  // Another model, which happens to have the same shape.
+  // True for another model that happens to have the same shape.
   bool is_other() const {
     return !base && !scaling && !same_length && !extends && !is_lost();
   }
@@ -163,7 +162,7 @@ std::optional<double> FactorOf(const RopeSpec& spec) {
   return std::nullopt;
 }
 
-// Lengths that are not known reach everywhere.
+// An unknown length counts as sufficient.
 void CompareLengths(const ConfigCase& ours, const ConfigCase& theirs,
                     Likeness* likeness) {
   const auto length = ours.MaxPositions(), published = theirs.MaxPositions();
@@ -183,10 +182,10 @@ void CompareLengths(const ConfigCase& ours, const ConfigCase& theirs,
   }
 }
 
-// Groups of our layers, each with one of theirs: the one that is the same, or
-// else the next. A file that tells its layers has them in another order than
-// one that tells their types alone. Where all our layers are alike, theirs are
-// each compared with the one group. Empty if the layers cannot be compared.
+// Matches each group of our layers with one of theirs: the equal one, or else
+// the next, because files that list their layers have another order than files
+// that list only types. If all our layers are alike, each of their groups is
+// matched with this one. Empty if the layers cannot be compared.
 std::vector<Match> MatchGroups(const ConfigCase& ours,
                                const ConfigCase& theirs) {
   const std::size_t n = ours.groups().size(), m = theirs.groups().size();
@@ -212,7 +211,7 @@ std::vector<Match> MatchGroups(const ConfigCase& ours,
   return matches;
 }
 
-// A length that the scaling's own keys name as the one before it.
+// Returns the length before scaling that the scaling's own keys name.
 std::optional<double> OriginalOf(const ConfigCase& config) {
   const json* const dict = config.FlatDict(nullptr);
   return dict == nullptr ? std::nullopt : config.Original(*dict);
@@ -236,15 +235,15 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
     const bool same = a.inv_freq == b.inv_freq &&
                       a.attention_factor == b.attention_factor &&
                       a.softmax_scale_multiplier == b.softmax_scale_multiplier;
-    // A base of another number makes other numbers of the same scaling.
+    // With another base, the same scaling gives other numbers.
     likeness.scaling &= a.spec.rope_theta == b.spec.rope_theta
                             ? same
                             : ScalingAlone(a.spec) == ScalingAlone(b.spec);
     likeness.numbers &= same;
     likeness.ours_scaled |= IsScaled(a);
     likeness.theirs_scaled |= IsScaled(b);
-    // Without a length of its own a scaling has that of the whole model, of
-    // which a linear one makes its factor's part.
+    // A scaling without its own original length has the whole model's length;
+    // linear scaling divides that by its factor.
     const auto* const linear = std::get_if<LinearScaling>(&b.spec.scaling);
     const double original =
         static_cast<double>(b.original_max_position_embeddings) /
@@ -263,8 +262,9 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
   return likeness;
 }
 
-// Vocabularies of the presets that files are found to have lost base, scaling
-// and length of; presets have none. Tuning adds a few tokens.
+// True if the vocabulary is not the preset's; tuning may add a few tokens.
+// Presets have no vocab_size, so it is here for presets that files lost base,
+// scaling and length of.
 bool HasOtherVocabulary(const ConfigCase& ours, absl::string_view preset) {
   constexpr std::pair<absl::string_view, double> kVocabularies[] = {
       {"exaone-4-32b", 102400}, {"gemma-3-", 262208}, {"llama-3.", 128256}};
@@ -278,10 +278,9 @@ bool HasOtherVocabulary(const ConfigCase& ours, absl::string_view preset) {
   return false;
 }
 
-// Whether nothing is to be said of the difference: the two are the same, or
-// only ours is scaled or ours farther, or ours is longer with a larger base,
-// which is how contexts are extended, or ours is the model as it was before it
-// was scaled.
+// True if the difference needs no finding: the two are the same; ours is longer
+// with a larger base, which is how contexts are extended; only ours is scaled,
+// or by a larger factor; or ours is the model before scaling.
 bool Fits(const Likeness& likeness) {
   return likeness.numbers ||
          (likeness.longer && likeness.larger_bases && likeness.scaling) ||
@@ -290,13 +289,13 @@ bool Fits(const Likeness& likeness) {
            (!likeness.ours_scaled && likeness.within_original)));
 }
 
-// One key away from a model of the same length.
+// True if one key separates ours from a model of the same length.
 bool IsOneKeyAway(const Likeness& likeness) {
   return likeness.same_length && likeness.theirs_scaled && !likeness.numbers &&
          likeness.base != likeness.scaling;
 }
 
-// The words of one for a message, by what the two differ in.
+// Describes a rope for a message, by what distinguishes it from the other.
 std::string Text(const ResolvedRope& rope, const ResolvedRope& other) {
   const auto base = [](const ResolvedRope& one) {
     return absl::StrCat("base ", one.spec.rope_theta
@@ -333,8 +332,8 @@ bool IsGiven(const ConfigCase& config, const char* key) {
   return it != config.part().end() && !it->is_null();
 }
 
-// Rotary keys of ours that a preset does not have: "; and remove a, b". Its
-// base may be its class's.
+// Names our rotary keys that a preset lacks: "; and remove a, b". The base is
+// not among them, because it may be the class's.
 std::string KeysToRemove(const ConfigCase& ours, const ConfigCase& published) {
   std::string text;
   for (const char* key : kRotaryKeys) {
@@ -348,8 +347,7 @@ std::string KeysToRemove(const ConfigCase& ours, const ConfigCase& published) {
   return text;
 }
 
-// The rotary keys of a preset, as one can paste them; long lists by their
-// names.
+// Returns a preset's rotary keys as text to paste; long lists by name only.
 std::string PublishedKeys(const ConfigCase& published) {
   json keys = json::object();
   for (const char* key : kRotaryKeys) {
@@ -381,7 +379,7 @@ std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config) {
   for (const Published& model : AllPublished()) {
     if (model.type != config.type()) continue;
     const ConfigCase published(model.name, model.root, {}, config.reach());
-    // Their heads' width is what is asked for.
+    // The heads' width is the result, so it is not compared.
     std::vector<double> ours = shape, known = ShapeOf(published);
     ours[kHeadDim] = known[kHeadDim] = 1;
     if (published.reference() == nullptr || !HasWidthAndHeads(ours) ||
@@ -413,7 +411,7 @@ void CheckPublished(ConfigCase* config) {
     if (matches.empty()) continue;
     Likeness likeness = Compare(*config, published, matches);
     likeness.other_vocabulary = HasOtherVocabulary(*config, model.name);
-    // Layers that differ in theirs alone: ours have lost it, or are others.
+    // Only their layers differ: ours lost that, or are another model's.
     if (published.groups().size() != config->groups().size() &&
         !likeness.is_lost()) {
       continue;
@@ -450,12 +448,12 @@ void CheckPublished(ConfigCase* config) {
              likeness};
   }
   if (!nearest || fits_length) return;
-  // Another model fits. It does not tell of a file that claims more than that
-  // one reaches, and as much as the nearest.
+  // If another model fits, there is a finding only for a file that is too long
+  // for that model, and as long as the nearest.
   const bool as_long =
       nearest->likeness.same_length || nearest->likeness.extends;
   if (fits && !one_key && (fits_reach || !as_long)) return;
-  // A base that is absent is told of by its own check.
+  // An absent base has its own check.
   for (const Finding& finding : config->findings()) {
     if (finding.id == "config.theta-absent" && nearest->likeness.scaling)
       return;

@@ -1,4 +1,5 @@
-// readers.*: differences of a reader that no check of a configuration explains.
+// readers.*: differences between readers that no check of a configuration
+// explains.
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +17,8 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Layers of the groups for which `which` holds; nullopt if that is all of them.
+// Returns the layers of the groups for which `which` holds; nullopt if it holds
+// for all groups.
 std::optional<std::vector<std::int32_t>> LayersWhere(const ConfigCase& config,
                                                      const Reading& reading,
                                                      bool Comparison::*which) {
@@ -34,7 +36,7 @@ std::optional<std::vector<std::int32_t>> LayersWhere(const ConfigCase& config,
   return layers;
 }
 
-// The first group in which it differs.
+// Returns the comparison of the first group for which `which` holds, or null.
 const Comparison* First(const Reading& reading, bool Comparison::*which,
                         std::size_t* group) {
   for (std::size_t g = 0; g < reading.comparisons.size(); ++g) {
@@ -58,14 +60,13 @@ std::string Explanations(const Comparison& comparison) {
   return shown.empty() ? "by the last bits" : absl::StrJoin(shown, "; ");
 }
 
-// The fix where a reader ignores a scaling that other checks find no fault
-// with.
+// The fix if a reader ignores a scaling that no other check criticises.
 constexpr absl::string_view kNeverScales =
     "run it with another reader: this one does not scale such a model as the "
     "file says";
 
-// Where the file leaves its scaling to transformers' class, which other readers
-// do not ask.
+// The fix if the file leaves its scaling to transformers' class, which other
+// readers ignore.
 std::string ClassScaling(const ConfigCase& config, const ResolvedRope& ours) {
   const nlohmann::json dict =
       nlohmann::json::parse(config.family().rope_parameters, nullptr, false);
@@ -77,8 +78,7 @@ std::string ClassScaling(const ConfigCase& config, const ResolvedRope& ours) {
                       ", \"rope_scaling\": ", dict.dump());
 }
 
-// One base in a dict that this reader does not look into; or else nothing that
-// a key could mend.
+// Returns the fix for other frequencies: a key, or else another reader.
 std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
                          const ResolvedRope& theirs) {
   if (ours.spec.scaling.index() != 0 && theirs.spec.scaling.index() == 0) {
@@ -99,12 +99,12 @@ std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
          "spell the scaling with keys that both read";
 }
 
-// transformers reads attention_factor; SGLang, and vLLM before 0.30,
-// attn_factor; llama.cpp neither; mlx-lm the mscale pair alone.
+// transformers reads attention_factor; SGLang and vLLM before 0.30 read
+// attn_factor; llama.cpp reads neither; mlx-lm reads only the mscale pair.
 constexpr absl::string_view kAmplitudeKeys[] = {"attention_factor",
                                                 "attn_factor"};
 
-// The dict of YaRN with such a key; null if there is none.
+// Returns the dict of YaRN with such a key, or null.
 const nlohmann::json* AmplitudeDict(const ConfigCase& config,
                                     const ResolvedRope& rope,
                                     std::string* path) {
@@ -143,7 +143,7 @@ std::string AmplitudeFix(const ConfigCase& config, const ResolvedRope& ours,
   const double factor = std::get<YarnScaling>(ours.spec.scaling).factor;
   const double implied = factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
   const std::string multiplier = PlainNumber(wanted / implied);
-  // SGLang would multiply by attn_factor what the pair gives.
+  // SGLang would multiply the mscale pair's factor by attn_factor.
   if (wanted == 1 && !config.family().softmax_mscale) {
     return absl::StrCat("write \"mscale\": 1 and \"mscale_all_dim\": 1 in ",
                         path, ", without \"attn_factor\"", flag, multiplier);
@@ -153,7 +153,7 @@ std::string AmplitudeFix(const ConfigCase& config, const ResolvedRope& ours,
                       " and \"attn_factor\": ", multiplier, flag, multiplier);
 }
 
-// Says what differs, reader by reader; readers that differ alike share a
+// Reports differences, reader by reader; readers that differ alike share a
 // finding.
 class ReaderChecks {
  public:
@@ -180,7 +180,7 @@ class ReaderChecks {
           SeverityOf(reading.verdict()));
     }
     if (First(reading, &Comparison::amplitude, &g) != nullptr) {
-      // Its frequencies have a finding of their own.
+      // Frequencies have their own finding.
       Verdict amplitude = reading.verdict();
       amplitude.first_distance = -1;
       amplitude.least_kept = 1;
@@ -206,7 +206,7 @@ class ReaderChecks {
     if (First(reading, &Comparison::softmax, &g) != nullptr) {
       const double ours = reference_.ropes[g]->softmax_scale_multiplier;
       const double theirs = reading.ropes[g]->softmax_scale_multiplier;
-      // A factor on logits, as the square of an amplitude is.
+      // Like the square of an amplitude, it multiplies logits.
       Verdict softmax;
       softmax.amplitude_ratio = std::sqrt(theirs / ours);
       Add("readers.softmax", {Digits(theirs), Digits(ours)}, reading,
@@ -221,7 +221,8 @@ class ReaderChecks {
   }
 
  private:
-  // `values` follow the reader's name in the row's text. Valid until the next.
+  // `values` follow the reader's name in the row's text. The reference is valid
+  // until the next call.
   Finding& Add(absl::string_view id, std::vector<std::string> values,
                const Reading& reading,
                std::optional<std::vector<std::int32_t>> layers,
@@ -257,7 +258,7 @@ class ReaderChecks {
   std::map<std::string, Shared> shared_;
 };
 
-// readers.indexer: it has the frequencies of its layer, and pairs of its own.
+// readers.indexer: an indexer has its layer's frequencies, but its own pairs.
 void CheckIndexer(ConfigCase* config) {
   if (config->family().indexer == Pairing::kUnspecified) return;
   const auto ours = config->Indexer(*config->reference()->reader);

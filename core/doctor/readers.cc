@@ -21,13 +21,13 @@ namespace {
 
 using nlohmann::json;
 
-// No model has as many layers, or ropes that differ: the most are four. What a
-// file has beyond is left out.
+// Upper bounds on layers and on different ropes; known models have at most four
+// ropes. More of either is left out.
 constexpr std::int64_t kMaxLayers = 1024;
 constexpr std::size_t kMaxGroups = 16;
 
-// Types that layers of a model may have: its class's, those of its dicts, and
-// the usual ones.
+// Returns possible layer types of a model: its class's, those of its dicts, and
+// common ones.
 std::vector<std::string> KnownTypes(const json& part,
                                     const std::string& model_type) {
   std::vector<std::string> types;
@@ -95,7 +95,7 @@ absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
   absl::StatusOr<ResolvedRope> rope =
       interpretation::ResolveSource(source, 0, MissingLength::kAssumeOriginal);
   if (!rope.ok()) return rope;
-  // What can be read may still be no frequency that anybody serves.
+  // A readable file may still give a frequency outside of posenc's range.
   for (const double w : rope->inv_freq) {
     if (!(w == 0 ||
           (std::abs(w) >= kMinFrequency && std::abs(w) <= kMaxFrequency))) {
@@ -157,7 +157,7 @@ std::string DescribeRope(const ResolvedRope& rope) {
   if (rope.spec.rope_theta) {
     absl::StrAppend(&text, ", base ", PlainNumber(*rope.spec.rope_theta));
   }
-  // Without the ends of a ramp.
+  // The ends of a ramp are left out.
   const std::string scaling = interpretation::ScalingText(rope.spec);
   absl::StrAppend(&text, ", ",
                   absl::string_view(scaling).substr(0, scaling.find(", ramp")));

@@ -19,12 +19,12 @@
 
 namespace posenc::core::doctor {
 
-// The language model's part of a configuration, which may be nested.
+// Returns the language model's part of a configuration, which may be nested.
 nlohmann::json* LanguagePartOf(nlohmann::json* root, std::string* model_type,
                                std::string* path);
 
-// How far a diagnosis looks, and who may end it. After an error of `stop`
-// whatever is computed is void: nothing is resolved, and nothing differs.
+// Largest distance of a diagnosis, and a function that can end it. After an
+// error of `stop` all results are invalid: nothing resolves, nothing differs.
 struct Reach {
   std::int64_t length = 0;
   StopAsked stop = nullptr;
@@ -32,14 +32,14 @@ struct Reach {
   absl::Status status() const { return stop ? stop() : absl::OkStatus(); }
 };
 
-// Layers that one and the same rope is for.
+// Layers that share one rope.
 struct LayerGroup {
   std::optional<std::int32_t> index;
   std::optional<std::string> type;
   std::vector<std::int32_t> layers;  // empty: all, or not known
 };
 
-// The groups that transformers makes of the layers; one if all are alike.
+// Returns transformers' groups of layers; one group if all layers are alike.
 std::vector<LayerGroup> GroupLayers(const nlohmann::json& root,
                                     const Reach& reach);
 
@@ -48,10 +48,10 @@ absl::StatusOr<ResolvedRope> ResolveText(
     const LayerGroup& group, const Reach& reach,
     interpretation::ModelPart part = interpretation::ModelPart::kUnspecified);
 
-// In a few words: "128 channels, base 10000, YaRN by 4, amplitude 1.14".
+// Describes a rope: "128 channels, base 10000, YaRN by 4, amplitude 1.14".
 std::string DescribeRope(const ResolvedRope& rope);
 
-// What differs between two encodings of one layer.
+// Differences between two encodings of one layer.
 struct Comparison {
   bool pairing = false;  // rotated channels, slice, pairs
   bool frequencies = false;
@@ -68,15 +68,15 @@ struct Comparison {
 Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
                    const Reach& reach);
 
-// The comparison's, of what `reader` makes of one layer.
+// Returns the comparison's verdict, for `rope`, one layer's rope by `reader`.
 Verdict VerdictOf(const Comparison& comparison,
                   const interpretation::Reader& reader,
                   const ResolvedRope& rope);
 
-// The worse of two verdicts, by what is left of scores.
+// True if a is more severe than b, or equally severe and keeps less of a score.
 bool IsWorse(const Verdict& a, const Verdict& b);
 
-// 1 line of a status' message, without the field that it begins with.
+// Returns one line of a status' message, without the field at its beginning.
 std::string FactOf(const absl::Status& status);
 
 }  // namespace posenc::core::doctor

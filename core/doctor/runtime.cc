@@ -1,4 +1,4 @@
-// The command line of an engine: what it says about rotary encodings.
+// runtime.*: what an engine's command line says about rotary encodings.
 
 #include <algorithm>
 #include <cmath>
@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-// Flags that are understood. All take a value; other words are skipped.
+// The known flags. All take a value; other words are skipped.
 constexpr absl::string_view kFlags[] = {"--hf-overrides",
                                         "--json-model-override-args",
                                         "--rope-scaling",
@@ -86,7 +86,8 @@ absl::StatusOr<std::vector<std::string>> Words(absl::string_view command) {
 
 constexpr absl::string_view kDotted = "--hf-overrides.";
 
-// One key of the overrides, by its path: a value that is no JSON is a string.
+// Sets one key of the overrides by its path. A value that is no JSON is a
+// string.
 absl::Status SetKey(absl::string_view path, const std::string& value,
                     Runtime* runtime) {
   const std::vector<std::string> keys = absl::StrSplit(path, '.');
@@ -124,7 +125,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kVariables[] = {
     {"YARN_BETA_FAST", "--yarn-beta-fast"},
     {"CTX_SIZE", "-c"}};
 
-// A flag that follows overwrites what a variable says.
+// Stores a variable as its flag; a later flag overrides it.
 void SetFromEnvironment(absl::string_view assignment, Runtime* runtime) {
   for (const auto& [name, flag] : kVariables) {
     if (!absl::StartsWith(assignment, absl::StrCat(name, "="))) continue;
@@ -134,8 +135,8 @@ void SetFromEnvironment(absl::string_view assignment, Runtime* runtime) {
   }
 }
 
-// A number of tokens: vLLM takes 32k for 32000, 32K for 32768, 1M and 25.6k. 0
-// for what is none, as "auto".
+// Parses a number of tokens with vLLM's suffixes (32k = 32000, 32K = 32768, 1M,
+// 25.6k). Returns 0 for other text, for example "auto".
 std::int64_t LengthOf(absl::string_view text) {
   constexpr std::pair<char, double> kUnits[] = {{'k', 1e3},    {'m', 1e6},
                                                 {'g', 1e9},    {'K', 0x1p10},
@@ -178,7 +179,7 @@ Finding& Add(absl::string_view id, const std::vector<std::string>& values,
   return finding;
 }
 
-// The dicts of rotary parameters in an override: its own, or those of parts.
+// Returns the dicts of rotary parameters in an override, or in its parts.
 std::vector<std::pair<std::string, json>> OverridingDicts(
     const json& override) {
   std::vector<std::pair<std::string, json>> dicts;
@@ -203,15 +204,15 @@ bool GivesTheta(const json& dict) {
   return false;
 }
 
-// Engines keep the base in rope_parameters once a configuration is loaded: an
-// override replaces the whole dict.
+// After loading, engines keep the base in rope_parameters: an override that
+// replaces the whole dict loses the base.
 void CheckOverrides(const Runtime& runtime, const ConfigCase& config,
                     std::vector<Finding>* findings) {
   const Reading* const reference = config.reference();
   if (reference == nullptr || !reference->ropes[0]->spec.rope_theta) return;
   const double theta = *reference->ropes[0]->spec.rope_theta;
   for (const auto& [flag, text] : runtime.flags) {
-    // The last one counts.
+    // The last of several equal flags counts.
     if (!WantsJson(flag) || &text != runtime.Find(flag)) continue;
     const json override = json::parse(text, nullptr, false);
     if (override.contains("rope_theta")) continue;
@@ -246,7 +247,7 @@ void CheckOverrides(const Runtime& runtime, const ConfigCase& config,
   }
 }
 
-// vLLM's own flags of old, as one override.
+// Replaces vLLM's removed flags by one override.
 void CheckGoneFlags(const Runtime& runtime, const ConfigCase* config,
                     std::vector<Finding>* findings) {
   const std::string* const scaling = runtime.Find("--rope-scaling");
@@ -255,7 +256,7 @@ void CheckGoneFlags(const Runtime& runtime, const ConfigCase* config,
       scaling == nullptr || !interpretation::CheckJsonSize(*scaling).ok()
           ? json()
           : json::parse(*scaling, nullptr, false);
-  // llama.cpp's flag of the same name takes a word.
+  // llama.cpp's flag of the same name takes a word, not JSON.
   const bool is_vllm =
       IsVllm(runtime) || (runtime.engine == Runtime::Engine::kUnknown &&
                           (dict.is_object() || theta != nullptr));
@@ -281,7 +282,7 @@ void CheckGoneFlags(const Runtime& runtime, const ConfigCase* config,
   }
 }
 
-// True if --override-kv gives that key.
+// True if --override-kv sets that key.
 bool Overrides(const Runtime& runtime, const std::string& key) {
   return std::any_of(
       runtime.flags.begin(), runtime.flags.end(), [&](const auto& flag) {
@@ -326,7 +327,7 @@ void CheckUnreadFlags(const Runtime& runtime, const ConfigCase* config,
   }
 }
 
-// True if the command line changes the rope, or the length that is claimed.
+// True if the command line changes the rope, or the model's length.
 bool ChangesRope(const Runtime& runtime) {
   for (const char* flag : {"--hf-overrides", "--json-model-override-args"}) {
     const std::string* const text = runtime.Find(flag);
@@ -342,7 +343,7 @@ bool ChangesRope(const Runtime& runtime) {
   return runtime.Find("--override-kv") != nullptr;
 }
 
-// The flag that says how long a sequence may be; null if none does.
+// Returns the flag that sets the longest sequence, or null.
 const char* LengthFlag(const Runtime& runtime) {
   for (const char* flag : {"--max-model-len", "--context-length", "-c"}) {
     if (runtime.Find(flag) != nullptr) return flag;
@@ -350,9 +351,9 @@ const char* LengthFlag(const Runtime& runtime) {
   return nullptr;
 }
 
-// What scales a model that claims `claimed` positions by YaRN; empty where that
-// is not said in one flag: of layers that differ, which are not all to be
-// scaled alike, and of several position axes.
+// Returns flags that apply YaRN to a model of `claimed` positions. Returns ""
+// if one flag cannot express it: layers differ and must not all be scaled, or
+// the model has several position axes.
 std::string YarnFlags(const Runtime& runtime, const ConfigCase* config,
                       const interpretation::GgufRope* gguf, double factor,
                       std::int64_t claimed) {
@@ -381,7 +382,7 @@ std::string YarnFlags(const Runtime& runtime, const ConfigCase* config,
                       " '", override->dump(), "'");
 }
 
-// More positions than any file claims, and nothing that reaches them.
+// Finds a served length beyond the model's length, without a scaling.
 void CheckServedLength(const Runtime& runtime, const ConfigCase* config,
                        const interpretation::GgufRope* gguf,
                        std::vector<Finding>* findings) {
@@ -392,7 +393,7 @@ void CheckServedLength(const Runtime& runtime, const ConfigCase* config,
   if (config != nullptr) {
     claimed = config->MaxPositions().value_or(0);
     by = absl::StrCat("max_position_embeddings of ", config->path());
-    // Some files leave their length at that before the scaling.
+    // Some scaled files still state the length before scaling.
     if (config->reference() != nullptr) {
       for (const auto& rope : config->reference()->ropes) {
         if (rope->spec.scaling.index() != 0) return;
@@ -422,7 +423,7 @@ void CheckServedLength(const Runtime& runtime, const ConfigCase* config,
 const std::string* Runtime::Find(absl::string_view flag) const {
   const std::string* found = nullptr;
   for (const auto& [name, value] : flags) {
-    if (name == flag) found = &value;  // the last one counts
+    if (name == flag) found = &value;  // the last flag counts
   }
   return found;
 }
@@ -459,7 +460,7 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
     // vLLM and SGLang take both spellings.
     std::replace(flag.begin() + (flag.size() > 2 ? 2 : 0), flag.end(), '_',
                  '-');
-    // vLLM takes single keys, too: --hf-overrides.rope_parameters.factor 4
+    // vLLM also takes single keys: --hf-overrides.rope_parameters.factor 4
     std::string path;
     if (absl::StartsWith(flag, kDotted)) {
       path = std::string(word.substr(0, equals)).substr(kDotted.size());
@@ -493,7 +494,7 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
       return UsageFault(absl::StrCat(flag, " is no JSON object"));
     }
     if (flag == "--override-kv") {
-      // llama.cpp takes several between commas, too.
+      // llama.cpp also takes several values with commas between them.
       for (const absl::string_view one : absl::StrSplit(value, ',')) {
         runtime.flags.emplace_back(flag, std::string(one));
       }
@@ -560,7 +561,7 @@ void ApplyRuntime(const Runtime& runtime, interpretation::GgufRope* gguf) {
     gguf->factor = 1 / *scale;
   }
   if (const auto factor = positive("--rope-scale")) gguf->factor = factor;
-  // The flag is YaRN's; longrope's length is the file's alone.
+  // The flag is for YaRN; longrope's length can only be in the file.
   if (const auto original = positive("--yarn-orig-ctx");
       original && *original < 0x1p31 && gguf->scaling_type == "yarn") {
     gguf->original_context_length = static_cast<std::int64_t>(*original);

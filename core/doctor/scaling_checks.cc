@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// max_position_embeddings as a number for messages.
+// Returns max_position_embeddings as text for messages.
 std::string LengthText(double length) {
   return length < 0x1p53 ? absl::StrCat(static_cast<std::int64_t>(length))
                          : PlainNumber(length);
@@ -28,7 +28,7 @@ bool NeedsOriginal(const std::string& type) {
   return interpretation::IsAmong(type, "yarn llama3 longrope");
 }
 
-// What takes the scaling out of a dict, and leaves its base and share.
+// Says how to remove the scaling from a dict and keep its base and share.
 std::string Unscaled(const NamedDict& named, const ConfigCase& config) {
   bool scaling_alone = named.path == config.KeyPath("rope_scaling") ||
                        named.path == config.KeyPath("rope_parameters");
@@ -51,7 +51,7 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   const auto maximum = config->MaxPositions();
   if (!factor) return;
   const std::string key = named.path + ".factor";
-  if (!(*factor > 0)) return;  // what reads it says so
+  if (!(*factor > 0)) return;  // readers report it
   if (*factor < 1) {
     config->Add("config.factor-below-one",
                 {named.path, PlainNumber(*factor), PlainNumber(1 / *factor),
@@ -81,8 +81,8 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   }
 }
 
-// What a reader takes for the original length: a number, "refuses", or "" if it
-// need not guess.
+// Returns the original length that a reader assumes: a number, "refuses", or ""
+// if it need not assume one.
 std::string OriginalTaken(const Reading& reading) {
   constexpr absl::string_view kKey = "original_max_position_embeddings";
   for (const auto& rope : reading.ropes) {
@@ -96,7 +96,7 @@ std::string OriginalTaken(const Reading& reading) {
   return "";
 }
 
-// "transformers and vLLM take 131072, mlx-lm 4096, llama.cpp refuses".
+// Returns "transformers and vLLM take 131072, mlx-lm 4096, llama.cpp refuses".
 std::string OriginalsText(const ConfigCase& config) {
   std::vector<std::pair<std::string, std::vector<std::string>>> groups;
   for (const Reading& reading : config.readings()) {
@@ -212,7 +212,7 @@ void CheckLongRope(const NamedDict& named, ConfigCase* config) {
 
 void CheckDynamic(const NamedDict& named, ConfigCase* config) {
   if (ConfigCase::TypeOf(*named.dict) != "dynamic") return;
-  // HunYuan's alpha is of this type and sets one base for every length.
+  // HunYuan's alpha has this type, but sets one base for every length.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
       std::none_of(reference->ropes.begin(), reference->ropes.end(),
@@ -235,11 +235,12 @@ void CheckDynamic(const NamedDict& named, ConfigCase* config) {
 }  // namespace
 
 void CheckScaling(ConfigCase* config) {
-  // No class has dicts for more types of layers; a file may, and each is tried.
+  // No class has dicts for more layer types; a file may have more, and trying
+  // each takes long.
   constexpr std::size_t kMostTried = 4;
   const std::vector<NamedDict> dicts = config->Dicts();
   for (const NamedDict& named : dicts) {
-    // What the reference drops needs no advice.
+    // A scaling that the reference drops needs no advice.
     if (dicts.size() <= kMostTried && config->Drops(named)) continue;
     CheckFactor(named, config);
     CheckOriginal(named, config);

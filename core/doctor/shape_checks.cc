@@ -1,4 +1,4 @@
-// Checks of a configuration's widths, layers and axes, and against the presets.
+// Checks of a configuration's widths, layers and axes, also against presets.
 
 #include <algorithm>
 #include <bit>
@@ -95,7 +95,7 @@ void CheckPartialConflict(ConfigCase* config) {
       })) {
     return;
   }
-  // The key that the reference reads is to stay, if it drops another.
+  // If the reference drops one of the keys, the key that it reads must stay.
   const auto is_dropped = [reference](const std::string& path) {
     if (reference == nullptr || reference->ropes.empty()) return false;
     const std::vector<std::string>& warnings = reference->ropes[0]->warnings;
@@ -125,18 +125,18 @@ void CheckPartialConflict(ConfigCase* config) {
   });
 }
 
-// Rows of k_proj for each head, if a checkpoint was seen.
+// Returns the rows of k_proj for each head, if there is a checkpoint.
 std::optional<double> RowsOfAHead(const ConfigCase& config, double heads) {
   const double kv = config.Number("num_key_value_heads").value_or(heads);
   if (!config.key_rows || !(kv >= 1)) return std::nullopt;
   const double rows = static_cast<double>(*config.key_rows) / kv;
-  // Quantised weights are packed in shapes of their own.
+  // Quantised weights are packed in other shapes.
   constexpr double kWidest = 1024;
   if (rows > kWidest || std::fmod(rows, 2) != 0) return std::nullopt;
   return rows;
 }
 
-// `hint` follows the number in the fix.
+// Adds config.head-dim-derived; `hint` follows the number in its fix.
 void AddHeadDim(const std::string& fact, double wanted, ConfigCase* config,
                 const std::string& hint = "") {
   config->Add(
@@ -153,13 +153,13 @@ std::string RowsText(const ConfigCase& config, double heads, double wanted) {
       " heads: ", PlainNumber(wanted));
 }
 
-// Types whose attention divides the width by the heads, whatever a file says.
+// Types whose attention always divides the width by the number of heads.
 constexpr absl::string_view kAlwaysDerived =
     "codegen falcon gpt_neox gpt_neox_japanese gptj persimmon stablelm "
     "stablelm_epoch";
 
-// Whether a head_dim cannot make up for a width that the heads do not divide:
-// the class refuses such a file, or does not read the key.
+// True if the number of heads must divide the width even if head_dim is set:
+// the class refuses other files, or does not read the key.
 bool NeedsDividedWidth(const std::string& type) {
   const interpretation::ClassDefaults* const defaults =
       interpretation::FindClassDefaults(type);
@@ -210,7 +210,7 @@ void CheckHeadDim(ConfigCase* config) {
   auto given = config->Number(family.head_dim_key);
   if (!given) given = config->Number("head_dim");
   if (given) {
-    // Layers that differ may have heads of several widths.
+    // Different layers may have heads of different widths.
     if (!rows || *rows == *given || config->groups().size() > 1) return;
     return AddHeadDim(absl::StrCat("head_dim is ", PlainNumber(*given),
                                    ", and ", RowsText(*config, *heads, *rows)),
@@ -224,7 +224,7 @@ void CheckHeadDim(ConfigCase* config) {
                    " / num_attention_heads ", PlainNumber(*heads), " gives ",
                    PlainNumber(quotient));
   if (rows) {
-    // The weights prove any width, a power of two or not.
+    // The weights prove a width even if it is no power of two.
     if (*rows == quotient) return;
     return AddHeadDim(
         absl::StrCat(derived, ", and ", RowsText(*config, *heads, *rows)),
@@ -254,7 +254,7 @@ void CheckHeadDim(ConfigCase* config) {
   }
 }
 
-// "0-4, 6": runs of layers.
+// Returns runs of layers: "0-4, 6".
 std::string LayersText(const std::vector<std::int32_t>& layers) {
   std::vector<std::string> runs;
   for (std::size_t i = 0; i < layers.size();) {
@@ -286,7 +286,7 @@ void CheckLayers(ConfigCase* config) {
   config->Add("config.layers-differ", {absl::StrJoin(facts, "; ")}, {});
 }
 
-// Number of pairs of each axis.
+// Returns the number of pairs of each axis.
 std::vector<double> Sections(const json& dict) {
   std::vector<double> sections;
   const auto it = dict.find("mrope_section");
@@ -307,7 +307,7 @@ bool NamesType(const json& dict, absl::string_view name) {
   return false;
 }
 
-// The type says that pairs follow several axes, and nothing which.
+// Reports a type with several axes but no sections, which assign pairs to axes.
 void TellNoSections(const NamedDict& named, ConfigCase* config) {
   const Reading* const reference = config->reference();
   const auto& own = config->family().sections;

@@ -1,5 +1,5 @@
-// params.json, tokenizer_config.json and a second config.json against the first
-// configuration.
+// Compares params.json, tokenizer_config.json and a second config.json with the
+// first configuration.
 
 #include <cmath>
 
@@ -16,7 +16,7 @@ using nlohmann::json;
 
 std::string Digits(double value) { return absl::StrFormat("%.4g", value); }
 
-// Weights of the two formats are paired otherwise: the rows are permuted.
+// The two formats' weights have different pairings: their rows are permuted.
 ResolvedRope WithPairing(ResolvedRope rope, const ResolvedRope& like) {
   rope.spec.pairing = like.spec.pairing;
   rope.spec.output_pairing = like.spec.output_pairing;

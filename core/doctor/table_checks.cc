@@ -1,5 +1,5 @@
-// tables.*: saved tables of frequencies against the configuration, and against
-// each other.
+// tables.*: compares saved tables of frequencies with the configuration and
+// with each other.
 
 #include <algorithm>
 #include <cmath>
@@ -21,10 +21,10 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Engines compute tables in float32, by a power and a division: a few ulps.
+// A few ulps: engines compute tables in float32, by a power and a division.
 constexpr double kTolerance = 16 * 0x1p-24;
 
-// The number after "layers.", "h." or "layer."; -1 if there is none.
+// Returns the number after "layers.", "h." or "layer.", else -1.
 std::int32_t LayerOf(absl::string_view name) {
   const std::vector<std::string> steps = absl::StrSplit(name, '.');
   for (std::size_t i = 0; i + 1 < steps.size(); ++i) {
@@ -42,7 +42,7 @@ double RelativeDifference(double a, double b) {
   return scale > 0 ? std::abs(a - b) / scale : 0;
 }
 
-// The largest relative difference; 1 for lists of different lengths.
+// Returns the largest relative difference; 1 for lists of different lengths.
 double Apart(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return 1;
   double most = 0;
@@ -52,7 +52,7 @@ double Apart(const std::vector<double>& a, const std::vector<double>& b) {
   return most;
 }
 
-// A table that was computed in float32 and cast to a narrower dtype.
+// Returns a table in float32 after a cast to a narrower dtype.
 std::vector<double> CastTo(Dtype dtype, const std::vector<double>& values) {
   std::vector<double> cast;
   cast.reserve(values.size());
@@ -64,8 +64,8 @@ std::vector<double> CastTo(Dtype dtype, const std::vector<double>& values) {
   return cast;
 }
 
-// The narrower dtype that a table of such frequencies was cast to; nullopt if
-// it was not.
+// Returns the narrower dtype that the wanted frequencies were cast to, if the
+// table is such a cast.
 std::optional<Dtype> CastOf(const std::vector<double>& table,
                             const std::vector<double>& wanted) {
   if (Apart(table, wanted) <= kTolerance) return std::nullopt;
@@ -76,8 +76,8 @@ std::optional<Dtype> CastOf(const std::vector<double>& table,
   return std::nullopt;
 }
 
-// The usual frequencies of n pairs: base 10000, and those of pixels in
-// diffusion transformers, n numbers from pi to 128 pi at equal distances.
+// Returns common frequencies of n pairs: those of base 10000, and those of
+// pixels in diffusion transformers, n numbers evenly spaced from pi to 128 pi.
 std::vector<std::vector<double>> UsualTables(std::size_t n) {
   std::vector<double> geometric, pixels;
   geometric.reserve(n);
@@ -95,7 +95,7 @@ bool IsOfPixels(const std::vector<double>& table) {
   return table.size() > 1 && Apart(table, UsualTables(table.size())[1]) <= 5e-3;
 }
 
-// "15 of 64 frequencies are 0, the others up to 95 % off".
+// Returns "15 of 64 frequencies are 0, the others up to 95 % off".
 std::string LossText(const std::vector<double>& table,
                      const std::vector<double>& wanted) {
   std::size_t zeros = 0;
@@ -126,13 +126,13 @@ std::optional<Fit> FitOf(const std::vector<double>& table) {
   for (std::size_t i = 0; i < n; ++i) {
     const double fitted =
         table[0] * std::pow(base, -static_cast<double>(i) / pairs);
-    // A table of 16 bits fits as well as its numbers allow.
+    // The tolerance allows for tables of 16 bits.
     if (RelativeDifference(table[i], fitted) > 5e-3) return std::nullopt;
   }
   return Fit{base, 1 / table[0]};
 }
 
-// The nearest number that somebody would write.
+// Returns a round number near the value, or else six digits of the value.
 std::string Round(double value) {
   for (const double unit : {1000.0, 100.0, 1.0, 0.5}) {
     const double near = std::round(value / unit) * unit;
@@ -170,8 +170,8 @@ class TableChecks {
     return finding;
   }
 
-  // The encoding of the table's layer; of several that may be meant, the one
-  // that is nearest. Null without a configuration.
+  // Returns the encoding of the table's layer, or of the nearest layer group if
+  // the name has no layer. Null without a configuration.
   const ResolvedRope* Reference(const SavedTable& table) const {
     if (config_ == nullptr || config_->reference() == nullptr) return nullptr;
     const Reading& reference = *config_->reference();
@@ -193,8 +193,8 @@ class TableChecks {
     return nearest;
   }
 
-  // True for a table that is right but for its few bits. It is told once of
-  // layers that are alike.
+  // True for a right table that was cast to few bits. Equal tables of several
+  // layers share a finding.
   bool IsCast(const SavedTable& table, const ResolvedRope* reference) {
     const auto wanted =
         reference != nullptr
@@ -203,7 +203,7 @@ class TableChecks {
     for (const std::vector<double>& one : wanted) {
       const std::optional<Dtype> dtype = CastOf(table.values, one);
       if (!dtype || one.empty()) continue;
-      // The usual frequencies may not be this model's.
+      // The model may not have the common frequencies.
       if (reference == nullptr && !IsFloat8(*dtype)) continue;
       if (told_.insert(table.values).second)
         TellCast(table, *dtype, one, reference);
@@ -235,7 +235,7 @@ class TableChecks {
     }
   }
 
-  // What is left of scores with a table of as many pairs.
+  // Says how much of scores a table with the same number of pairs keeps.
   Verdict VerdictOf(const SavedTable& table,
                     const ResolvedRope& reference) const {
     ResolvedRope other = reference;
@@ -246,25 +246,25 @@ class TableChecks {
     return verdict;
   }
 
-  // False for what is no table of frequencies at all.
+  // Returns false if the values cannot be a table of frequencies.
   bool CheckValues(const SavedTable& table, const ResolvedRope* reference) {
     for (std::size_t i = 0; i < table.values.size(); ++i) {
       const double w = table.values[i];
-      // 8 bits hold no small numbers.
+      // In 8 bits, small frequencies become 0.
       const bool stands =
           IsFloat8(table.dtype) ||
           (reference != nullptr && i < reference->inv_freq.size() &&
            reference->inv_freq[i] == 0);
       const bool out = std::isnan(w) || std::isinf(w) || w < 0 ||
                        (w == 0 && !stands) || w > kMaxFrequency;
-      // Memory that nobody wrote to holds such numbers; no base gives them.
+      // Uninitialised memory holds such numbers; no base gives them.
       const bool tiny = w > 0 && w < 1e-15;
       if (!out && !tiny) continue;
       Unusable(table, i);
       return false;
     }
     if (table.values.empty()) return false;
-    // Before scaling, the first pair turns by 1 radian a position.
+    // Before scaling, the first pair rotates by 1 radian a position.
     const double first = table.values[0];
     const double wanted = reference != nullptr && !reference->inv_freq.empty()
                               ? reference->inv_freq[0]
@@ -296,9 +296,9 @@ class TableChecks {
         Apart(table.values, wanted) <= kTolerance) {
       return;
     }
-    if (!told_.insert(table.values).second) return;  // another layer's is alike
+    if (!told_.insert(table.values).second) return;  // as another layer's
     Finding& finding = Differs(table, reference);
-    // Of another number of pairs there is no share to tell.
+    // For another number of pairs, no kept share is defined.
     if (table.values.size() == wanted.size()) {
       finding.readers = {VerdictOf(table, reference)};
     }
@@ -347,7 +347,7 @@ class TableChecks {
                {table.name, is, config_->path(), says, set}, table);
   }
 
-  // Tables of layers that have one rope are alike.
+  // Layers with one rope must have equal tables.
   void CheckLayers() {
     std::map<std::size_t, std::vector<const SavedTable*>> by_group;
     for (const SavedTable& table : input_.tables) {
@@ -378,7 +378,7 @@ class TableChecks {
                           " differs from the other layers' tables by up to ",
                           absl::StrFormat("%.3g", 100 * apart), " %")},
             *table);
-        break;  // one is enough to see it
+        break;  // one finding is enough
       }
     }
   }

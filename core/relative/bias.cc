@@ -145,7 +145,7 @@ void DistanceRule::Shared(std::int64_t first, std::int64_t n,
 //   row 1        |------ 4 keys ------|
 //   row 0             |------- 4 keys -------|
 void DistanceRule::Fill(const BiasTileWriter& writer) const {
-  // Blocks keep the strip in the cache, and much smaller than its output.
+  // In blocks, the strip stays in the cache, much smaller than the output.
   constexpr std::int64_t kBlock = 4096;
   const BiasRange& tile = writer.tile;
   const std::size_t size = DtypeSize(writer.dtype);
@@ -155,7 +155,7 @@ void DistanceRule::Fill(const BiasTileWriter& writer) const {
     const std::int64_t rows = std::min(kBlock, tile.query_length - row);
     for (std::int64_t column = 0; column < tile.key_length; column += kBlock) {
       const std::int64_t columns = std::min(kBlock, tile.key_length - column);
-      // The distance of the block's last query to its first key.
+      // The distance from the block's last query to its first key.
       const std::int64_t n = rows + columns - 1;
       const std::int64_t first =
           tile.query_start + row + rows - 1 - (tile.key_start + column);

@@ -38,7 +38,7 @@ struct GridIndex {
   std::vector<std::int32_t> extents;
 };
 
-// Field paths are those of the proto messages, as "max_distance".
+// Field paths are those of the proto messages: "max_distance".
 absl::Status ValidateT5(const T5Buckets& buckets);
 absl::Status ValidateClipped(const ClippedDistance& clip);
 absl::Status ValidateDeberta(const DebertaBuckets& buckets);

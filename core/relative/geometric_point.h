@@ -11,9 +11,10 @@ struct GeometricPoint {
   bool exact;  // the point is an integer
 };
 
-// first * (last / first)^(step / steps), truncated exactly: a rounded power is
-// only used if its error has no effect. 1 <= first < last < 2^31, step >= 0,
-// steps >= 1. Points past 2^32 all give 2^32, inexact: no distance is greater.
+// Returns first * (last / first)^(step / steps), truncated exactly: a rounded
+// power is used only if its error has no effect. 1 <= first < last < 2^31, step
+// >= 0, steps >= 1. Points past 2^32, the greatest distance, give an inexact
+// 2^32.
 GeometricPoint FindGeometricPoint(std::int64_t first, std::int64_t last,
                                   std::int64_t step, std::int64_t steps);
 

@@ -12,12 +12,13 @@
 namespace posenc::core {
 
 // Stores the values of one bias tile. Rows and columns count from the tile's
-// first; the tile may lie in a larger tensor, hence the strides.
+// first row and column. The tile may be a part of a larger tensor, hence the
+// strides.
 struct BiasTileWriter {
   BiasRange tile;
   Dtype dtype;
   bool causal;
-  void* out;                // of (head 0, row 0, column 0)
+  void* out;                // element (head 0, row 0, column 0)
   std::int64_t row_stride;  // elements
   std::int64_t head_stride;
 

@@ -129,7 +129,7 @@ class BlockScorer {
         scores_(rows_ * block_keys_),
         index_(rows_ + block_keys_ - 1) {}
 
-  // The largest block.
+  // Extents of the largest block.
   std::int64_t rows() const { return rows_; }
   std::int64_t keys() const { return block_keys_; }
 
@@ -272,7 +272,7 @@ absl::Status CheckContent(const ConstTensorView& q, const ConstTensorView& k) {
 struct Content {
   std::int64_t heads = 0;
   std::int64_t width = 0;
-  std::int64_t nearest = 0;  // the distance of the first query to the first key
+  std::int64_t nearest = 0;   // distance from the first query to the first key
   std::int64_t farthest = 0;  // of the last query: the greatest i - j
   bool empty = false;         // no pair of query and key
 };

@@ -49,7 +49,7 @@ struct ScoreArgs {
       score;
   std::int64_t query_start = 0;
   std::int64_t key_start = 0;
-  std::optional<Dtype> dtype;  // absent: float32, or float64 if q is
+  std::optional<Dtype> dtype;  // absent: float64 if q is float64, else float32
 };
 
 struct ScoreExtents {

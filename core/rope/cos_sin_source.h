@@ -1,5 +1,5 @@
-// Gives a rotation the cosines and sines of its tokens. ApplyRope has a source
-// for positions, and Reposition has a source for changes of position.
+// Provides the cosines and sines of a rotation's tokens: ApplyRope has a source
+// for positions, Reposition has one for changes of position.
 
 #pragma once
 
@@ -21,7 +21,7 @@ class CosSinSource {
   virtual std::unique_ptr<CosSinSource> Clone() const = 0;
 
   virtual std::size_t pairs() const = 0;
-  // Sets of frequencies: 1, or one for each head of the tensor.
+  // Number of frequency sets: 1, or one for each head of the tensor.
   virtual std::size_t heads() const = 0;
   // True if all tokens of all sequences have the same row.
   virtual bool uniform() const { return false; }

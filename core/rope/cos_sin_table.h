@@ -1,4 +1,4 @@
-// The cosines and sines of some tokens, one row per token, for a rotation.
+// Holds the cosines and sines of some tokens of a rotation, one row per token.
 
 #pragma once
 
@@ -18,8 +18,8 @@ class CosSinTable {
   // `scaled` adds a factor per token (CosSinSource::HeadScale).
   CosSinTable(bool wide, std::size_t values, std::int64_t tokens, bool scaled);
 
-  // Evaluates n tokens of sequence b, from token `first` on, into rows at, at +
-  // 1, ...
+  // Evaluates n tokens of sequence b, from token `first` on, into rows `at`,
+  // `at` + 1, ...
   void Fill(CosSinSource* source, std::int64_t b, std::int64_t first,
             std::int64_t n, std::int64_t at);
   std::size_t bytes() const { return bytes_; }

@@ -2,9 +2,9 @@
 //
 // The scaling messages of posenc.v1 rope.proto have the formulas. Every
 // frequency and attention factor is evaluated in long double from the formula
-// and rounded once to float64; that float64 number then *is* the frequency:
-// ResolveRope returns it, and exact tables reduce position * frequency without
-// error.
+// and rounded once to float64. This float64 number is the frequency from then
+// on: ResolveRope returns it, and exact tables reduce position * frequency
+// without error.
 
 #pragma once
 

@@ -17,14 +17,14 @@ namespace posenc::core {
 // S and T are the tokens, H the heads, D the channels of a head.
 enum class Layout { kBshd = 1, kBhsd = 2, kSbhd = 3, kThd = 4 };
 
-// The dimension that each letter of a layout's name has in a shape.
+// The dimensions of batch, tokens and heads in a shape of this layout.
 struct LayoutOrder {
   const char* name;
   int rank;
-  int batch, token, head;  // batch -1: there is none
+  int batch, token, head;  // batch is -1 if the layout has none
 };
 
-// FieldInvalid("layout").
+// Returns FieldInvalid("layout") for an unknown layout.
 absl::StatusOr<LayoutOrder> FindLayout(Layout layout);
 
 // Extents of a tensor of heads.

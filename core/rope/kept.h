@@ -1,5 +1,5 @@
-// How much of an attention score is kept if keys or queries are rotated by
-// another encoding than in training.
+// Computes the share of an attention score that is kept if another encoding
+// than in training rotates keys or queries.
 //
 // For q and k with equal energy in each of n pairs, the kept share of a score
 // at distance r is
@@ -7,9 +7,9 @@
 //   kept(r) = mean over pairs of cos(r |w_i - w'_i|)
 //
 // where w and w' are the frequencies of the reference and of the other
-// encoding. All of several axes are at r. It agrees with measurements (mlx-vlm
-// PR 1710: 0.959, 0.757, 0.619 at distances 1000, 8192, 20000; the formula
-// gives 0.963, 0.769, 0.627).
+// encoding. Several axes are all at r. The formula agrees with measurements: it
+// gives 0.963, 0.769, 0.627 at distances 1000, 8192, 20000, and mlx-vlm PR 1710
+// measured 0.959, 0.757, 0.619.
 //
 // It is evaluated as cos(r w) cos(r w') + sin(r w) sin(r w') from exactly
 // reduced angles, so that its error does not grow with the distance: at most
@@ -38,8 +38,8 @@ using StopAsked = std::function<absl::Status()>;
 // Not thread-safe: it has scratch memory.
 class Kept {
  public:
-  // Pairs that only one encoding rotates have frequency 0 in the other. A
-  // reversed encoding has negative frequencies. NoPE has none. `stop`, if set,
+  // A pair that only one encoding rotates has frequency 0 in the other. A
+  // reversed encoding has negative frequencies, NoPE has none. `stop`, if set,
   // is called at each distance.
   Kept(const ResolvedRope& reference, const ResolvedRope& other,
        StopAsked stop = nullptr);
@@ -65,7 +65,7 @@ class Kept {
   const absl::Status& status() const { return status_; }
 
  private:
-  // `joined` has the reference's frequencies, then as many of the other.
+  // `joined` has the reference's frequencies, then as many of the other's.
   explicit Kept(const std::vector<double>& joined);
 
   std::size_t pairs_;

@@ -41,7 +41,7 @@ struct PreparedFrequencies {
   bool can_have_deltas() const { return can_have_deltas_; }
   // The largest magnitude of a frequency, in radians per position.
   double fastest() const { return fastest_; }
-  // From an anchor to its rows, and from a base to its anchors, if
+  // Steps from an anchor to its rows, and from a base to its anchors, if
   // can_have_deltas(). Made at first use; thread-safe.
   const DeltaRows& deltas() const;
   const DeltaRows& strides() const;
@@ -64,8 +64,8 @@ struct PreparedRope {
   const std::shared_ptr<const PreparedFrequencies> frequencies;
 };
 
-// Gives the encoding for heads of head_dim channels. Field paths of its errors
-// are relative to the encoding's field, as ResolveSource's are.
+// Returns the encoding for heads of head_dim channels. Field paths of its
+// errors are relative to the encoding's field, like ResolveSource's.
 // core/interpretation makes a lookup from a source (LookupOf); a cache may wrap
 // it.
 using RopeLookup =

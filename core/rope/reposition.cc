@@ -221,7 +221,7 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
   const absl::StatusOr<std::shared_ptr<const PreparedRope>> new_prepared =
       args.new_rope ? args.new_rope(layout->head_dim) : old_prepared;
   if (args.new_rope) faults.Note(Prefixed("new_rope", new_prepared.status()));
-  // The next steps need all of these.
+  // The next steps need all results so far.
   if (!faults.none()) return faults.status();
   const ResolvedRope& old_rope = (*old_prepared)->rope;
   const ResolvedRope& new_rope = (*new_prepared)->rope;

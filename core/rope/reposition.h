@@ -53,7 +53,7 @@ struct NewPositions {
 struct ShiftAll {
   std::int64_t shift = 0;
 };
-// Added to the positions: one per token, shaped like Positions.ids.
+// Added to the positions: one shift per token, in the shape of Positions.ids.
 struct TokenShifts {
   ConstTensorView shifts;
 };

@@ -39,14 +39,14 @@ constexpr std::size_t kBlockBytes = 32 * 1024;
 constexpr std::size_t kHeadMajorBlockBytes = 128 * 1024;
 
 // A tensor of this size is not in the second-level cache when its rotation
-// begins, so fetching ahead pays: in a server this holds for all tensors. If it
-// is in the cache, fetching costs up to 7 % (Zen 5).
+// begins, so fetching ahead pays; in a server this holds for all tensors. If it
+// is in the cache, fetching costs a few percent.
 constexpr std::size_t kColdBytes = 1 << 20;
 
 // An output of this size leaves the third-level cache before it is read, so
-// writing it past the caches pays: 1.2 times as fast at 64 MB on Zen 5, but 0.9
-// times at 16 MB if the output is read next. The reported size of the cache is
-// no guide: one machine reports 480 MB, of which 16 to 32 are of use.
+// writing it past the caches pays; a smaller output that is read next would be
+// slower. The reported size of the cache is no guide: virtual machines report
+// far more than their share (docs/speed.md).
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
 // Upper bounds on the bytes of all tokens' cosines and sines, in float32 and in
@@ -165,8 +165,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
   // Returns true if these rows are whole sequences with one set of frequencies.
   // Their worker then evaluates blocks of tokens, because no other worker needs
   // the same values, and a table of all tokens would not stay in the
-  // second-level cache: blocks are 1.02 to 1.09 times as fast (64 MB out of
-  // place, Xeon, AVX-512).
+  // second-level cache.
   bool HasWholeSequences(std::int64_t first, std::int64_t rows) const {
     const std::int64_t sequence = map_.heads_ * map_.tokens_;
     return first % sequence == 0 && rows % sequence == 0 &&

@@ -258,8 +258,8 @@ struct YarnRamp {
       high = std::ceil(high);
     }
     low = std::max(low, Real{0});
-    // The last pair is d / 2 - 1. The authors' code has d - 1, as does all
-    // later code, and models were trained with it.
+    // The last pair is d / 2 - 1, but the authors' code and all later code have
+    // d - 1, and models were trained with it.
     high = std::min(high, d - 1);
     // The authors' code avoids a division by zero in this way.
     if (low == high) high += 0.001L;
@@ -339,8 +339,8 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
   } else if (const auto* dynamic =
                  std::get_if<DynamicNtkScaling>(&spec.scaling)) {
     if (n == 1) return TooFewPairs("dynamic_ntk");
-    // The same with a factor that grows with the length from 1 on. At twice the
-    // maximum it is factor + 1, as in transformers.
+    // Like NTK, with a factor that grows with the length, from 1 on. At twice
+    // the maximum it is factor + 1, as in transformers.
     if (length > dynamic->max_position_embeddings) {
       const Real factor = dynamic->factor;
       const Real grown =
@@ -457,7 +457,7 @@ absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
     if (longrope->attention_factor.has_value()) {
       return *longrope->attention_factor;
     }
-    // Phi-3 small's two factors, one for each list.
+    // Phi-3 small has two factors, one for each list.
     const std::optional<double>& mscale =
         length > longrope->original_max_position_embeddings
             ? longrope->long_mscale

@@ -35,7 +35,7 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
                                         std::vector<double>* inv_freq);
 
 // First and last pair of YaRN's ramp; whole numbers unless `truncate` is false.
-// Betas that are unset take their defaults.
+// Unset betas have their defaults.
 struct RampBounds {
   double low = 0, high = 0;
 };

@@ -1,4 +1,4 @@
-// How fast the pairs of a head grow or shrink with xPos (arXiv:2212.10554).
+// Growth and decay of a head's pairs with xPos (arXiv:2212.10554).
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace posenc::core {
 
-// The paper's values, for specs that leave them unset.
+// The paper's values, as defaults.
 inline constexpr double kXPosScaleBase = 512;
 inline constexpr double kXPosGamma = 0.4;
 

@@ -1,6 +1,6 @@
-// Where versions of libraries differ: gRPC 1.51 to 1.83, protobuf 3.21 to 36,
-// abseil 20220623 to 20260526. Code that depends on a version stands here;
-// code for versions of xsimd stands in core/simd/kernels_convert.inl.
+// Hides differences between versions of libraries: gRPC 1.51 to 1.83, protobuf
+// 3.21 to 36, abseil 20220623 to 20260526. All code that depends on a version
+// is here; only that for xsimd is in core/simd/kernels_convert.inl.
 
 #pragma once
 
@@ -36,8 +36,8 @@
 
 namespace posenc::compat {
 
-// Fields without presence are printed if they have their default, too. Protobuf
-// 26 renamed the option.
+// Prints fields without presence even if they have their default. Protobuf 26
+// renamed the option.
 inline void PrintDefaults(google::protobuf::util::JsonPrintOptions* options) {
 #if GOOGLE_PROTOBUF_VERSION < 5026000
   options->always_print_primitive_fields = true;
@@ -46,8 +46,8 @@ inline void PrintDefaults(google::protobuf::util::JsonPrintOptions* options) {
 #endif
 }
 
-// The most metadata that a peer may send with a call. Newer gRPC has two
-// limits, and between them refuses calls at random.
+// Limits the metadata that a peer may send with a call. Newer gRPC has two
+// limits, and refuses calls between them at random.
 inline void SetMaxMetadataBytes(int bytes, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, bytes);
 #ifdef GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE
@@ -55,9 +55,9 @@ inline void SetMaxMetadataBytes(int bytes, grpc::ServerBuilder* builder) {
 #endif
 }
 
-// A server's TLS, whose identity comes from `provider`, and with `clients` the
-// authorities of clients' certificates, too. gRPC 1.83 deprecates the former
-// way.
+// Returns TLS options of a server. `provider` provides its identity and, with
+// `clients`, the authorities of clients' certificates. gRPC 1.83 deprecates the
+// former way.
 inline grpc::experimental::TlsServerCredentialsOptions TlsServerOptions(
     std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider,
     bool clients) {
@@ -73,7 +73,7 @@ inline grpc::experimental::TlsServerCredentialsOptions TlsServerOptions(
   return options;
 }
 
-// A line that gRPC logs; from protobuf 22 on, one of protobuf's too.
+// A line that gRPC logs, or protobuf from version 22 on.
 struct LogLine {
   enum Level { kDebug, kInfo, kWarning, kError } level;
   absl::string_view file;
@@ -93,7 +93,7 @@ inline void Log(const LogLine& line) {
   if (write != nullptr) write(line);
 }
 
-// gRPC 1.66 gave its own hook up for abseil's log.
+// gRPC 1.66 replaced its own hook with abseil's log.
 #if POSENC_GRPC_BEFORE(66)
 inline void Hook() {
   gpr_set_log_function([](gpr_log_func_args* line) {
@@ -136,12 +136,12 @@ inline void Hook() {
 
 }  // namespace internal
 
-// From now on the lines of gRPC and protobuf go to `write`, which any thread
-// calls, and nowhere else; null: they go nowhere. May be called again.
+// Sends the log lines of gRPC and protobuf to `write` alone, which any thread
+// may call; null drops them. May be called again.
 inline void SetLog(LogFunction write) {
   internal::log_function.store(write);
 #if GOOGLE_PROTOBUF_VERSION < 4022000
-  // Protobuf would log whatever strings a peer sends.
+  // Protobuf would log strings that a peer sends.
   google::protobuf::SetLogHandler(nullptr);
 #endif
   internal::Hook();

@@ -1,6 +1,6 @@
 // The benchmark's clients: one for plain sockets, one for gRPC, so that only
 // servers differ. Requests are built once and never copied; answers are
-// received, counted and dropped. Only the first is checked.
+// received, counted and dropped. Only the first answer is checked.
 
 #pragma once
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Rotations and a table by posenc and by others, in turns, in one process and thread.
+"""Rotations and a table by posenc and by its peers, alternately, in one process and thread.
 
     core_peers.py SHARED_OBJECT [--json FILE] [--filter TEXT]
 
@@ -9,7 +9,7 @@ with the reason, if it is not installed or gives other numbers.
 
   torch_eager      x cos + rotate(x) sin, operator by operator, as most models do
   torch_compile    the same in float32, compiled
-  torch_complex64  pairs as complex numbers, multiplied (float32, interleaved)
+  torch_complex64  multiplies pairs as complex numbers (float32, interleaved)
   onnxruntime      RotaryEmbedding of opset 23
   vllm             its CPU kernel, in place, with tables in the tensor's type
   ggml             rope, which computes cosines and sines on the way as posenc does
@@ -35,8 +35,8 @@ SIZES = (
     ("memory", 64 << 20),
     ("memory", 256 << 20),
 )
-# Number in posenc.v1.Dtype, bytes, and the allowed difference of peers: their
-# tables and sums have this precision, and numbers are up to 5.
+# Number in posenc.v1.Dtype, bytes, and the allowed difference of peers, from the
+# precision of their tables and sums, for numbers up to 5.
 DTYPES = {"float32": (1, 4, 1e-4), "float16": (2, 2, 2e-2), "bfloat16": (3, 2, 2e-1)}
 
 

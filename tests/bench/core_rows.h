@@ -1,4 +1,4 @@
-// The rows of `./run bench core`: measurements and what they are compared with.
+// The rows of `./run bench core`: measurements, each with its reference.
 
 #pragma once
 
@@ -44,7 +44,7 @@ enum class Clock {
 };
 
 // Times `work` alternately with each of `others`, and returns a row like `like`
-// for each of them. `bytes` are those of one call.
+// for each of them. `bytes` counts the bytes of one call.
 std::vector<CoreRow> Compare(
     const CoreRow& like, const Work& work,
     const std::vector<std::pair<std::string, Work>>& others, Clock clock);

@@ -19,7 +19,7 @@ import traceback
 from process import CLIENT_CORES, pin
 from world import World
 
-# In the order in which they run.
+# The groups run in this order.
 GROUPS = ("lifecycle", "stalled", "overload", "fairness", "memory", "connections", "attacks",
           "certificates", "tokens", "restarts")
 # Run only if named: they need a network, or hours.

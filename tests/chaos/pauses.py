@@ -1,5 +1,5 @@
 """Pauses of the machine: a thread wants to run every 5 ms, before all others, and
-notes when it did not. The server did not cause what its callers see then."""
+notes when it did not. The server did not cause the delays of these times."""
 import os
 import threading
 import time

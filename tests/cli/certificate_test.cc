@@ -259,7 +259,7 @@ TEST_F(CertificateTest, Float64KeysMayHaveTablesOfFloat32) {
   }
 }
 
-// A thousandth of what angles in float32 may be off by is seen in float64.
+// In float64, a thousandth of the error that float32 angles may have is found.
 TEST_F(CertificateTest, Float64KeysAreHeldToAnglesOfFloat64) {
   WriteConfig();
   Engine engine;

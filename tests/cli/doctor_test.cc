@@ -78,7 +78,7 @@ const Json* FindId(const Json& output, const std::string& id) {
 
 TEST_F(DoctorTest, EveryPairShowsItsCheckInTheBadFolderAlone) {
   for (const core::doctor::CheckRow& row : core::doctor::CheckRows()) {
-    // certificate_test has those of a cache.
+    // certificate_test covers the checks of a cache.
     if (row.id.rfind("cache.", 0) == 0) continue;
     EXPECT_TRUE(fs::is_directory(kPairs / std::string(row.id) / "bad"))
         << row.id;

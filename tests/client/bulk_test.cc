@@ -87,8 +87,8 @@ std::string Flat(const grpc::ByteBuffer& buffer) {
   return flat;
 }
 
-// Sizes around those that need another byte of length, and around the greatest
-// size that is copied.
+// Sizes around the limits from which the length needs another byte, and around
+// the greatest size that is copied.
 TEST(BulkMessageTest, FramesAreWhatProtobufWrites) {
   for (const std::size_t size : {0, 4, 112, 116, 120, 124, 128, 16368, 16380,
                                  16384, 65532, 65536, 65540, 1 << 21}) {
@@ -433,8 +433,8 @@ TEST_F(BulkTest, WithoutBulkChannelsThereIsOneConnection) {
   EXPECT_THAT(service_.peers(), SizeIs(1));
 }
 
-// A peer with just enough HTTP/2 to get a large message. It reads nothing of it
-// until Drain().
+// A peer with just enough HTTP/2 to get a large message. It reads nothing of
+// the message until Drain().
 class StuckPeer {
  public:
   StuckPeer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

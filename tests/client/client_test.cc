@@ -337,7 +337,7 @@ TEST_F(ClientTest, AServiceConfigOfTheCallersReplacesOurs) {
 TEST_F(ClientTest, OtherErrorsAreNotRetriedAndKeepCodeAndMessage) {
   const Client client = Client::Connect(options_);
   for (int code = 1; code <= 16; ++code) {
-    // identity_test covers the text that is added to these.
+    // identity_test covers the text that is added to these codes' errors.
     if (code == grpc::StatusCode::UNKNOWN ||
         code == grpc::StatusCode::UNAVAILABLE ||
         code == grpc::StatusCode::UNIMPLEMENTED ||

@@ -80,7 +80,7 @@ v1::RopeSource RopeOf(const json& rope) {
 
 template <typename Enum, typename Parse>
 Enum EnumOf(const Parse& parse, const char* prefix, const json& name) {
-  // No release has this number: a client without names sends any number.
+  // No release has this number. A client may send any number instead of a name.
   constexpr int kUnknown = 99;
   if (name.is_null()) return static_cast<Enum>(0);
   Enum value;

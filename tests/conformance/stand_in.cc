@@ -21,7 +21,7 @@ int ServeUntilTerminated(int argc, char** argv, grpc::Service* service) {
   sigemptyset(&end);
   sigaddset(&end, SIGTERM);
   sigaddset(&end, SIGINT);
-  // Before gRPC makes threads, which inherit the mask.
+  // This must precede gRPC's threads, which inherit the mask.
   sigprocmask(SIG_BLOCK, &end, nullptr);
   grpc::ServerBuilder builder;
   int port = 0;
@@ -30,7 +30,7 @@ int ServeUntilTerminated(int argc, char** argv, grpc::Service* service) {
   builder.RegisterService(service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return 1;
-  // Written at once: the reader waits for the name to appear.
+  // A rename, because the reader may read as soon as the name exists.
   const std::string ready = argv[1], fresh = ready + ".new";
   std::ofstream(fresh) << "127.0.0.1:" << port << "\n";
   if (std::rename(fresh.c_str(), ready.c_str()) != 0) return 1;

@@ -1,4 +1,4 @@
-// Errors, and several of them in one.
+// Single errors, and several errors in one status.
 
 #include "core/error.h"
 

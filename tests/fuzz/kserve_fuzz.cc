@@ -3,8 +3,8 @@
 // against the generated one.
 //
 // Input: byte 0 chooses ModelInfer or ModelStreamInfer, byte 1 the slices of
-// the message, byte 2 the begin of a stream's second message; the rest is
-// messages. They may name the regions "a" and "b".
+// the message, byte 2 the place where a stream's second message begins; the
+// rest is messages. They may name the regions "a" and "b".
 
 #include <cstddef>
 #include <cstdint>

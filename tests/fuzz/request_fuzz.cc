@@ -2,9 +2,9 @@
 // their answers, through the handlers of calls, without a socket.
 //
 // Input: byte 0 chooses the method, byte 1 the slices of the message, and from
-// 128 on a retried call; byte 2 the begin of a second message of the same call;
-// the rest is messages. They may name files in shared memory (shared_folder.h).
-// Sanitizers detect errors that handler_run.h does not.
+// 128 on a retried call; byte 2 the place where a second message of the same
+// call begins; the rest is messages. They may name files in shared memory
+// (shared_folder.h). Sanitizers detect errors that handler_run.h does not.
 
 #include <cstddef>
 #include <cstdint>

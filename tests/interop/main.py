@@ -1,4 +1,4 @@
-"""What the clients of all languages show together. ./run calls it, after the
+"""Tests the clients of all languages together. ./run calls this program after the
 release build:
 
     main.py conformance [LANGUAGE...]   vectors and errors, a table

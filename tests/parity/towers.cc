@@ -6,7 +6,7 @@
 // frequencies: equal bits to those of its class with correctly rounded
 // functions, or, with one axis, within 5 units in the last place of float32, as
 // for language models. "as rounded" counts the library's own cosines and sines,
-// on the recording machine, that are correctly rounded like posenc's; its
+// on the recording machine, that are correctly rounded like posenc's; all
 // others are one unit off.
 
 #include <bit>

@@ -8,11 +8,11 @@ library's own classes and in their own order of operations.
     towers.py record FILE      writes the record (JSON, gzip)
     towers.py list             names every tower, and those that are left out
 
-The library's cosine of a float32 angle is at times one unit in the last place
-from the correctly rounded one (about one in twenty on a CPU), its power of a base
-more rarely (one in three hundred), and both differ between devices. So two things
-are recorded: the module run with functions that are rounded correctly, which all
-else follows bit by bit, and how far the library's own are from those.
+The library's cosine of a float32 angle is sometimes one unit in the last place off
+(about one in twenty on a CPU), its power of a base more rarely (one in three
+hundred), and both differ between devices. So the record has the results of the
+module with correctly rounded functions, which must be equal bit by bit, and the
+error of the library's own functions.
 """
 
 import argparse

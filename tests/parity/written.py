@@ -4,7 +4,7 @@ import sys
 
 
 def main(target, text):
-    """Writes the text; with --check, tells instead if the file differs."""
+    """Writes the text; with --check, only reports whether the file differs."""
     if sys.argv[1:] == ["--check"]:
         if target.read_text() != text:
             return f"{target.name} is not what transformers' classes have: run me"

@@ -76,7 +76,7 @@ Grid RandomGrid(std::int64_t axes, std::int64_t batch, std::int64_t tokens,
 double UnitRoundoff(core::Dtype dtype);
 double HalfSubnormal(core::Dtype dtype);
 
-// Returns whether the arithmetic's result is rounded once more: 16 and 8 bits.
+// Returns whether the arithmetic's result is rounded once more (16 and 8 bits).
 bool IsNarrow(core::Dtype dtype);
 
 // Largest error of a rotated element whose pair has the norm `norm` after the

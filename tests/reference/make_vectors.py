@@ -2,10 +2,10 @@
 """Writes proto/testdata/conformance/*.json: requests with the true answers.
 
   make_vectors.py           writes the files
-  make_vectors.py --check   fails where they are not what would be written
+  make_vectors.py --check   fails if it would write other files
 
-Needs mpmath. Shares nothing with the implementation: the formulas come from
-the contract's comments and the papers that they name.
+It needs mpmath. It shares nothing with the implementation: the formulas come
+from the contract's comments and the papers that they name.
 """
 
 import json

@@ -345,7 +345,7 @@ TEST_F(BinaryTest, AWrongFileAtSighupChangesNothing) {
   unlink(config_file().c_str());
   process.Signal(SIGHUP);
   EXPECT_THAT(process.ReadLine(), HasSubstr("No such file"));
-  // It still has 5, as 6 had no effect.
+  // The value is still 5, because 6 had no effect.
   WriteConfig("max-waiting = 7\n");
   process.Signal(SIGHUP);
   EXPECT_THAT(process.ReadLine(), HasSubstr("\"max-waiting\":\"5 -> 7\""));

@@ -233,8 +233,8 @@ TEST_F(LifecycleTest, APeerThatDoesNotReadIsEndedByTheKeepaliveTimeout) {
   EXPECT_TRUE(peer.AwaitEnd());
 }
 
-// Its call is ended before, but what gRPC has begun to write holds the memory
-// until the peer has taken it.
+// The server ends the call earlier, but the response that gRPC has begun to
+// write keeps its memory until the peer has taken it.
 TEST_F(LifecycleTest, APeerThatTakesLittleIsEndedIfOthersNeedItsMemory) {
   ServerOptions options;
   options.listen = {"127.0.0.1:0"};

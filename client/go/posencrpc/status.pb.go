@@ -4,10 +4,10 @@
 // source: posenc/rpc/status.proto
 
 // The messages of google.rpc that errors carry (google.rpc.Status in the
-// grpc-status-details-bin trailer), wire-identical and under a name of our own:
-// the system's packages do not ship them. Details are packed with the type URLs
-// of the originals, type.googleapis.com/google.rpc.ErrorInfo and so on, so
-// clients with the originals read them.
+// grpc-status-details-bin trailer). They are copied here, wire-identical, under
+// another package name, because system packages do not ship them. Details have
+// the original type URLs, type.googleapis.com/google.rpc.ErrorInfo and so on,
+// so clients with the originals can read them.
 
 package posencrpc
 

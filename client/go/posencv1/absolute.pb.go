@@ -79,7 +79,7 @@ type Combination int32
 const (
 	Combination_COMBINATION_UNSPECIFIED Combination = 0 // add
 	Combination_COMBINATION_ADD         Combination = 1
-	Combination_COMBINATION_MULTIPLY    Combination = 2 // x * (1 + encoding), as bert4keras' "mul" has it
+	Combination_COMBINATION_MULTIPLY    Combination = 2 // x * (1 + encoding), bert4keras' "mul"
 	Combination_COMBINATION_CONCATENATE Combination = 3 // [x, encoding] along the last dimension
 )
 
@@ -264,11 +264,11 @@ type Sinusoidal struct {
 	Base  *float64               `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`                           // > 1; unset: 10000
 	Order SinusoidalOrder        `protobuf:"varint,3,opt,name=order,proto3,enum=posenc.v1.SinusoidalOrder" json:"order,omitempty"` // required
 	// Unset: w_i = base^(-2i/dim), as in the paper. Set: w_i = base^(-i / (n - 1)), n = floor(dim/2) > 1, so that the
-	// last is 1/base (tensor2tensor, fairseq, Whisper).
+	// last frequency is 1/base (tensor2tensor, fairseq, Whisper).
 	Endpoint bool `protobuf:"varint,4,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	// The row of this position is zero (fairseq's padding_idx; its tokens then count from padding_idx + 1).
+	// The row of this position is zero (fairseq's padding_idx; fairseq counts tokens from padding_idx + 1).
 	PaddingPosition *int64 `protobuf:"varint,5,opt,name=padding_position,json=paddingPosition,proto3,oneof" json:"padding_position,omitempty"`
-	// Odd dim: unset, the last channel is zero; set (interleaved order only), an unpaired sine.
+	// For an odd dim. Unset: the last channel is zero. Set (interleaved order only): it is an unpaired sine.
 	OddDimSine    bool `protobuf:"varint,6,opt,name=odd_dim_sine,json=oddDimSine,proto3" json:"odd_dim_sine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -409,7 +409,7 @@ type SincosGrid struct {
 	Dim             int32                  `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`                                                  // divisible by 2 * axes
 	Extents         []int32                `protobuf:"varint,2,rep,packed,name=extents,proto3" json:"extents,omitempty"`                                   // cells per axis, outermost first (height, width)
 	Base            *float64               `protobuf:"fixed64,3,opt,name=base,proto3,oneof" json:"base,omitempty"`                                         // unset: 10000
-	LastAxisFirst   bool                   `protobuf:"varint,4,opt,name=last_axis_first,json=lastAxisFirst,proto3" json:"last_axis_first,omitempty"`       // the first channels encode the last axis, as MAE has it (width, height)
+	LastAxisFirst   bool                   `protobuf:"varint,4,opt,name=last_axis_first,json=lastAxisFirst,proto3" json:"last_axis_first,omitempty"`       // the first channels encode the last axis, as in MAE (width, height)
 	LeadingZeroRows int32                  `protobuf:"varint,5,opt,name=leading_zero_rows,json=leadingZeroRows,proto3" json:"leading_zero_rows,omitempty"` // class tokens
 	Steps           []float64              `protobuf:"fixed64,6,rep,packed,name=steps,proto3" json:"steps,omitempty"`                                      // between cells, per axis (interpolated grids); empty: 1
 	unknownFields   protoimpl.UnknownFields

@@ -20,7 +20,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What a description of a checkpoint is.
+// Format of a checkpoint's description.
 type DescriptionKind int32
 
 const (
@@ -83,8 +83,8 @@ type Severity int32
 
 const (
 	Severity_SEVERITY_UNSPECIFIED Severity = 0
-	// Some reader computes other numbers than the model was trained with, and less than 90 % of a score is left within
-	// the length, or logits are off by more than 5 %.
+	// Some reader computes other numbers than the model's training did. Within the length, less than 90 % of a score is
+	// left, or logits are off by more than 5 %.
 	Severity_SEVERITY_ERROR   Severity = 1
 	Severity_SEVERITY_WARNING Severity = 2
 	Severity_SEVERITY_NOTE    Severity = 3
@@ -133,26 +133,26 @@ func (Severity) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_diagnosis_proto_rawDescGZIP(), []int{1}
 }
 
-// One file of a checkpoint, as far as it says something about rotary encodings.
+// The parts of one checkpoint file that describe rotary encodings.
 type ModelDescription struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What findings call it: "config.json", "model-Q4_K_M.gguf". Unset: the usual name of its kind.
+	// Its name in findings: "config.json", "model-Q4_K_M.gguf". Unset: the usual name of its kind.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Required.
 	Kind DescriptionKind `protobuf:"varint,2,opt,name=kind,proto3,enum=posenc.v1.DescriptionKind" json:"kind,omitempty"`
 	// CONFIG, PARAMS, TOKENIZER: the file's text.
 	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
-	// GGUF, versions 2 and 3: the file from its beginning, at least its keys and the descriptions of its tensors. Tensors
-	// of interest whose data lie past the end of these bytes count as absent, unless they are in `tables`.
+	// GGUF, versions 2 and 3: the file from its beginning, at least its keys and the descriptions of its tensors. Needed
+	// tensors whose data come after the end of these bytes count as absent, unless `tables` has them.
 	Gguf []byte `protobuf:"bytes,4,opt,name=gguf,proto3" json:"gguf,omitempty"`
 	// Saved frequencies, and a GGUF file's factors ("rope_freqs.weight"). Floating dtypes, one dimension.
 	Tables []*NamedTensor `protobuf:"bytes,5,rep,name=tables,proto3" json:"tables,omitempty"`
-	// Rows of a k_proj.weight, to check head_dim with; 0: not known.
+	// Number of rows of a k_proj.weight, to check head_dim; 0: not known.
 	KeyRows int64 `protobuf:"varint,6,opt,name=key_rows,json=keyRows,proto3" json:"key_rows,omitempty"`
-	// The leading channels of the first head's rows of a query projection, [rows, channels], floating: with it, and with
-	// another file's, a permuted projection shows.
+	// The leading channels of the first head's rows of a query projection, [rows, channels], floating. Comparing these
+	// rows with those of another file shows whether one projection is permuted.
 	QueryRows *NamedTensor `protobuf:"bytes,7,opt,name=query_rows,json=queryRows,proto3" json:"query_rows,omitempty"`
-	// Why the caller could not read the file, if so. The answer repeats it, and all else of this input is left out.
+	// Set if the caller could not read the file: the reason. The answer repeats it and ignores the rest of this input.
 	Unreadable    string `protobuf:"bytes,8,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -302,7 +302,7 @@ type DescriptionReport struct {
 	Kind          DescriptionKind        `protobuf:"varint,2,opt,name=kind,proto3,enum=posenc.v1.DescriptionKind" json:"kind,omitempty"`
 	ModelType     string                 `protobuf:"bytes,3,opt,name=model_type,json=modelType,proto3" json:"model_type,omitempty"`
 	ContentHash   string                 `protobuf:"bytes,4,opt,name=content_hash,json=contentHash,proto3" json:"content_hash,omitempty"` // ResolveRopeResponse.content_hash; empty if there is none
-	Unreadable    string                 `protobuf:"bytes,5,opt,name=unreadable,proto3" json:"unreadable,omitempty"`                      // why nothing of it could be read: "not JSON: line 1, column 38"; empty: it was
+	Unreadable    string                 `protobuf:"bytes,5,opt,name=unreadable,proto3" json:"unreadable,omitempty"`                      // why it could not be read: "not JSON: line 1, column 38"; empty if it could
 	Spec          string                 `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"`                                  // in a few words: "128 channels, base 10000, YaRN by 4"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -385,12 +385,12 @@ type Finding struct {
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // stable: "config.type-conflict"; docs/doctor.md lists all
 	Severity      Severity               `protobuf:"varint,2,opt,name=severity,proto3,enum=posenc.v1.Severity" json:"severity,omitempty"`
 	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"` // one line of at most 400 bytes, with both values
-	Fix           string                 `protobuf:"bytes,4,opt,name=fix,proto3" json:"fix,omitempty"`         // to be pasted; never empty
+	Fix           string                 `protobuf:"bytes,4,opt,name=fix,proto3" json:"fix,omitempty"`         // text to paste; never empty
 	Inputs        []string               `protobuf:"bytes,5,rep,name=inputs,proto3" json:"inputs,omitempty"`   // paths
 	Keys          []string               `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`
 	Layers        []int32                `protobuf:"varint,7,rep,packed,name=layers,proto3" json:"layers,omitempty"` // empty: all
 	Readers       []*ReaderVerdict       `protobuf:"bytes,8,rep,name=readers,proto3" json:"readers,omitempty"`
-	See           []string               `protobuf:"bytes,9,rep,name=see,proto3" json:"see,omitempty"` // threads that show it
+	See           []string               `protobuf:"bytes,9,rep,name=see,proto3" json:"see,omitempty"` // public threads about it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -491,14 +491,14 @@ func (x *Finding) GetSee() []string {
 // How far one reader is from the reference.
 type ReaderVerdict struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
-	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                             // spelled out: "mlx-lm"
-	Says           string                 `protobuf:"bytes,2,opt,name=says,proto3" json:"says,omitempty"`                                             // its version, and what it makes of the input
+	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                             // in full: "mlx-lm"
+	Says           string                 `protobuf:"bytes,2,opt,name=says,proto3" json:"says,omitempty"`                                             // its version, and its reading of the input
 	FirstDistance  int64                  `protobuf:"varint,3,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"`     // RopeDifference, within the length
 	KeptAtLength   float64                `protobuf:"fixed64,4,opt,name=kept_at_length,json=keptAtLength,proto3" json:"kept_at_length,omitempty"`     // likewise
 	FirstAngle     int64                  `protobuf:"varint,5,opt,name=first_angle,json=firstAngle,proto3" json:"first_angle,omitempty"`              // RopeDifference.first_diverging_position
 	AmplitudeRatio float64                `protobuf:"fixed64,6,opt,name=amplitude_ratio,json=amplitudeRatio,proto3" json:"amplitude_ratio,omitempty"` // the reader's over the reference's
 	WorstPair      int32                  `protobuf:"varint,7,opt,name=worst_pair,json=worstPair,proto3" json:"worst_pair,omitempty"`                 // -1: the frequencies are the same
-	LeastKept      float64                `protobuf:"fixed64,8,opt,name=least_kept,json=leastKept,proto3" json:"least_kept,omitempty"`                // the least that is left at any distance within the length
+	LeastKept      float64                `protobuf:"fixed64,8,opt,name=least_kept,json=leastKept,proto3" json:"least_kept,omitempty"`                // the least share of a score that is left within the length
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }

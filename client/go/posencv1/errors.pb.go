@@ -21,8 +21,8 @@ const (
 )
 
 // google.rpc.ErrorInfo.reason is the name of one of these values as written here; its domain is "posenc". Clients
-// branch on the reason, never on the text. If requests or responses are a stream, metadata has messageIndex too: the
-// request message that is at fault, counted from 0.
+// branch on the reason, never on the text. If requests or responses are a stream, metadata also has messageIndex: the
+// index of the faulty request message, counted from 0.
 type ErrorReason int32
 
 const (
@@ -35,37 +35,37 @@ const (
 	ErrorReason_ERROR_REASON_TENSOR_SIZE_MISMATCH ErrorReason = 3
 	// Two tensors, or a tensor and the positions, disagree in an extent. metadata: field, expected, actual.
 	ErrorReason_ERROR_REASON_SHAPE_MISMATCH ErrorReason = 4
-	// The model's configuration is not JSON, lacks a key, or has a scaling type that is not known. metadata: key,
-	// if one is meant.
+	// The model's configuration is not JSON, lacks a key, or has an unknown scaling type. metadata: key, if one key is at
+	// fault.
 	ErrorReason_ERROR_REASON_MODEL_CONFIG_INVALID ErrorReason = 5
 	// No preset has this name. metadata: preset.
 	ErrorReason_ERROR_REASON_PRESET_UNKNOWN ErrorReason = 6
-	// A position is outside of what the encoding has. metadata: field, index: the first of the tokens, queries, keys or
-	// elements that is out of range, counted from 0 over the whole request.
+	// The encoding does not have this position. metadata: field, index: the first token, query, key or element that is
+	// out of range, counted from 0 over the whole request.
 	ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE ErrorReason = 7
-	// The request, or the response that it asks for, is larger than the server's limit. metadata: sizeBytes, limitBytes.
+	// The request, or its response, is larger than the server's limit. metadata: sizeBytes, limitBytes.
 	ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE ErrorReason = 8
 	// The server has no memory left for this call. Retry after google.rpc.RetryInfo. metadata: resource.
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 9
-	// The server is about to end. Retry on another one.
+	// The server is about to end. Retry on another server.
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 10
 	// The two rotary encodings of a reposition cannot be joined by one rotation. metadata: field.
 	ErrorReason_ERROR_REASON_NOT_REPOSITIONABLE ErrorReason = 11
 	// A field or enum value that this server does not know: the client is newer. metadata: field, fieldNumber.
 	ErrorReason_ERROR_REASON_FIELD_UNKNOWN ErrorReason = 12
-	// The server takes calls with a bearer token only (metadata "authorization: Bearer TOKEN"). metadata: cause, which is
-	// "missing", "invalid" (not known to this server) or "expired".
+	// The server accepts only calls with a bearer token (metadata "authorization: Bearer TOKEN"). metadata: cause, which
+	// is "missing", "invalid" (not known to this server) or "expired".
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 13
-	// The token is known, but not for this RPC. metadata: method.
+	// The token is known, but may not call this RPC. metadata: method.
 	ErrorReason_ERROR_REASON_PERMISSION_DENIED ErrorReason = 14
-	// The file of a SharedMemory cannot be used: the server has no shared memory (UNIMPLEMENTED), this caller may not
-	// name any (PERMISSION_DENIED), or there is no such file that may be used (NOT_FOUND). metadata: field.
+	// The file of a SharedMemory cannot be used: the server has no shared memory (UNIMPLEMENTED), this caller may not use
+	// it (PERMISSION_DENIED), or no such file exists that may be used (NOT_FOUND). metadata: field.
 	ErrorReason_ERROR_REASON_SHARED_MEMORY_UNAVAILABLE ErrorReason = 15
-	// A file in shared memory was cut short, or its file system was full, while the call used it; what the call wrote is
+	// A file in shared memory was cut short, or its file system was full, while the call used it. The outputs are then
 	// undefined. FAILED_PRECONDITION. metadata: field.
 	ErrorReason_ERROR_REASON_SHARED_MEMORY_CUT ErrorReason = 16
-	// A retry of a call that rotates in place: the first try may have done it, and a second would turn twice. ABORTED;
-	// write the tensor anew. metadata: field.
+	// A retry of a call that rotates in place: the first try may have rotated the tensor, and a second would rotate it
+	// again. ABORTED; write the tensor anew. metadata: field.
 	ErrorReason_ERROR_REASON_NOT_REPEATABLE ErrorReason = 17
 )
 

@@ -69,7 +69,7 @@ func (Kerple_Kernel) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_relative_proto_rawDescGZIP(), []int{3, 0}
 }
 
-// An additive attention bias that depends on query and key positions only. i is the query's position, j the key's.
+// An additive attention bias that depends only on the query's position i and the key's position j.
 type Bias struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Bias:
@@ -236,11 +236,11 @@ func (*Bias_UntiedPositions) isBias_Bias() {}
 type Alibi struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Heads int32                  `protobuf:"varint,1,opt,name=heads,proto3" json:"heads,omitempty"` // required
-	// Slopes for c heads, c a power of two, are 2^(-max_bias * h / c), h = 1..c. Any other number of heads takes those of
-	// the next smaller power c, then the first, third, fifth, ... slope of 2c heads (the paper's code, BLOOM, MPT).
+	// Slopes for c heads, c a power of two, are 2^(-max_bias * h / c), h = 1..c. Any other number of heads has the slopes
+	// of the next smaller power c, then the first, third, fifth, ... slope of 2c heads (the paper's code, BLOOM, MPT).
 	// Unset: 8.
 	MaxBias *float64 `protobuf:"fixed64,2,opt,name=max_bias,json=maxBias,proto3,oneof" json:"max_bias,omitempty"`
-	// Instead of that rule: one slope per head. Excludes max_bias.
+	// One slope per head, instead of that rule. Excludes max_bias.
 	Slopes        []float64 `protobuf:"fixed64,3,rep,packed,name=slopes,proto3" json:"slopes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -892,7 +892,7 @@ func (x *GridIndex) GetExtents() []int32 {
 }
 
 // Attention scores that need the content as well as the positions. q [B, H, Sq, D], k [B, H, Sk, D] -> [B, H, Sq, Sk].
-// Unscaled: the caller multiplies by 1/sqrt(D), or by what the model has.
+// Unscaled: the caller multiplies by 1/sqrt(D), or by the model's own factor.
 type RelativeScore struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Score:
@@ -994,7 +994,7 @@ func (*RelativeScore_Deberta) isRelativeScore_Score() {}
 // q_i . (k_j + a[clip(j - i, -left, right) + left]) (arXiv:1803.02155, eq. 4) with right = rows - 1 - left.
 type ShawScore struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Left          *int32                 `protobuf:"varint,1,opt,name=left,proto3,oneof" json:"left,omitempty"`                   // unset: (rows - 1) / 2, and rows is odd
+	Left          *int32                 `protobuf:"varint,1,opt,name=left,proto3,oneof" json:"left,omitempty"`                   // unset: (rows - 1) / 2, if rows is odd
 	KeyTable      *Tensor                `protobuf:"bytes,15,opt,name=key_table,json=keyTable,proto3" json:"key_table,omitempty"` // a: [rows, D]
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1047,7 +1047,7 @@ func (x *ShawScore) GetKeyTable() *Tensor {
 // (q_i + u) . k_j + (q_i + v) . r_(i - j) (arXiv:1901.02860, section 3.3); -infinity if j > i.
 type TransformerXlScore struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClampDistance int64                  `protobuf:"varint,1,opt,name=clamp_distance,json=clampDistance,proto3" json:"clamp_distance,omitempty"` // greater distances read this one's row; 0: none
+	ClampDistance int64                  `protobuf:"varint,1,opt,name=clamp_distance,json=clampDistance,proto3" json:"clamp_distance,omitempty"` // greater distances read this distance's row; 0: no clamp
 	U             *Tensor                `protobuf:"bytes,12,opt,name=u,proto3" json:"u,omitempty"`                                              // [H, D]
 	V             *Tensor                `protobuf:"bytes,13,opt,name=v,proto3" json:"v,omitempty"`                                              // [H, D]
 	R             *Tensor                `protobuf:"bytes,14,opt,name=r,proto3" json:"r,omitempty"`                                              // projected sinusoids [H, R, D], for distances R - 1 ... 0
@@ -1118,7 +1118,7 @@ func (x *TransformerXlScore) GetR() *Tensor {
 type DebertaScore struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Buckets *DebertaBuckets        `protobuf:"bytes,1,opt,name=buckets,proto3" json:"buckets,omitempty"`
-	// The last term reads x of j - i, as the paper writes it. Unset: of i - j, as Microsoft's code and transformers do.
+	// Set: the last term uses x of j - i, as in the paper. Unset: x of i - j, as in Microsoft's code and transformers.
 	PaperPositionToContent bool    `protobuf:"varint,2,opt,name=paper_position_to_content,json=paperPositionToContent,proto3" json:"paper_position_to_content,omitempty"`
 	PositionKeys           *Tensor `protobuf:"bytes,14,opt,name=position_keys,json=positionKeys,proto3" json:"position_keys,omitempty"`          // [H, 2 * span, D]; unset: no content-to-position term
 	PositionQueries        *Tensor `protobuf:"bytes,15,opt,name=position_queries,json=positionQueries,proto3" json:"position_queries,omitempty"` // [H, 2 * span, D]; unset: no position-to-content term

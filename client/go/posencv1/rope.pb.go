@@ -20,21 +20,21 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// A part of a model that takes more than text. INVALID_ARGUMENT (field `part`) if the file has no such part, and
-// (ERROR_REASON_MODEL_CONFIG_INVALID) if the part has no rotary encoding.
+// A part of a model that takes more than text. INVALID_ARGUMENT with the field `part` if the file has no such part,
+// with ERROR_REASON_MODEL_CONFIG_INVALID if the part has no rotary encoding.
 type ModelPart int32
 
 const (
 	ModelPart_MODEL_PART_UNSPECIFIED ModelPart = 0
 	ModelPart_MODEL_PART_TEXT        ModelPart = 1
-	// The vision tower (vision_config, at any depth), as transformers' classes have it, whatever the profile. Its axes
-	// are those of the position ids that the class takes: height, width, or as the assumption "axes" says. Its
-	// frequencies are the float32 numbers that the class computes, as ExplicitFrequencies: with ANGLE_PRECISION_FLOAT32 a
-	// rotation has the class's own angles. VisionPositions builds the ids.
+	// The vision tower (vision_config, at any depth), as in transformers' classes, with every profile. Its axes are those
+	// of the class's position ids: height, width, unless the assumption "axes" names others. Its frequencies are the
+	// float32 numbers that the class computes, as ExplicitFrequencies: with ANGLE_PRECISION_FLOAT32 a rotation has the
+	// class's own angles. VisionPositions builds the ids.
 	ModelPart_MODEL_PART_VISION ModelPart = 2
 	ModelPart_MODEL_PART_AUDIO  ModelPart = 3 // the audio encoder (audio_config, encoder_config, ...): one axis
-	// The indexer of sparse attention (DeepSeek V3.2, GLM 5), which chooses the tokens that a layer attends to. It has the
-	// frequencies of the layer's attention, and heads (index_head_dim), slice and pairing of its own.
+	// The indexer of sparse attention (DeepSeek V3.2, GLM 5) chooses the tokens that a layer attends to. It has the
+	// frequencies of the layer's attention, but its own heads (index_head_dim), slice and pairing.
 	ModelPart_MODEL_PART_INDEXER ModelPart = 4
 )
 
@@ -83,7 +83,7 @@ func (ModelPart) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{0}
 }
 
-// Whose interpretation of a configuration. They differ in scaling, attention factor and pairing: see ResolveRope.
+// A project's interpretation of a configuration. Projects differ in scaling, attention factor and pairing.
 type Profile int32
 
 const (
@@ -148,7 +148,7 @@ func (Profile) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{1}
 }
 
-// Which channels of a rotated slice of width d form pair i.
+// The channels of a rotated slice of width d that form pair i.
 type Pairing int32
 
 const (
@@ -198,13 +198,13 @@ func (Pairing) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{2}
 }
 
-// Which part of a head is rotated. The rest passes through unchanged, bit for bit.
+// The part of a head that is rotated. The other channels pass through unchanged, bit for bit.
 type RotarySlice int32
 
 const (
 	RotarySlice_ROTARY_SLICE_UNSPECIFIED RotarySlice = 0 // leading
 	RotarySlice_ROTARY_SLICE_LEADING     RotarySlice = 1 // channels [0, rotary_dim)
-	RotarySlice_ROTARY_SLICE_TRAILING    RotarySlice = 2 // channels [head_dim - rotary_dim, head_dim), as multi-head latent attention has it
+	RotarySlice_ROTARY_SLICE_TRAILING    RotarySlice = 2 // channels [head_dim - rotary_dim, head_dim), as in multi-head latent attention
 )
 
 // Enum value maps for RotarySlice.
@@ -298,7 +298,7 @@ func (AnglePrecision) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{4}
 }
 
-// What a rotation is for. A is the attention factor (with xPos and query scale if they apply).
+// Purpose of a rotation. A is the attention factor (with xPos and query scale if they apply).
 // INVERSE and ADJOINT read output_pairing and write pairing.
 type Direction int32
 
@@ -362,12 +362,13 @@ const (
 	// Geometric frequencies of all pairs; pair i follows axis a = i mod axes if a > 0 and i < axes * sections[a], else
 	// axis 0 (Qwen3-VL). Sections that this rule cannot meet are errors.
 	RotaryAxes_ASSIGNMENT_INTERLEAVED RotaryAxes_Assignment = 2
-	// Geometric frequencies of all pairs; axes time, height, width: the first pairs follow height and width in turn,
-	// the last sections[0] time (ERNIE 4.5 VL, whose config lists height, width, time). sections[1] equals sections[2].
+	// Geometric frequencies of all pairs; axes time, height, width: the first pairs follow height and width
+	// alternately, the last sections[0] pairs follow time (ERNIE 4.5 VL, whose config lists height, width, time).
+	// sections[1] equals sections[2].
 	RotaryAxes_ASSIGNMENT_ALTERNATING_TAIL RotaryAxes_Assignment = 3
-	// Each axis has geometric frequencies of its own, of sections[a] pairs, one axis after the other (FLUX, Llama 4
-	// vision, Qwen2-VL vision). Scaling applies to each alone, with d = 2 * sections[a]. Pixtral differs: it has
-	// ExplicitFrequencies.
+	// Each axis has its own geometric frequencies for its sections[a] pairs; the axes' pairs follow each other (FLUX,
+	// Llama 4 vision, Qwen2-VL vision). Scaling applies to each axis alone, with d = 2 * sections[a]. Pixtral differs:
+	// it has ExplicitFrequencies.
 	RotaryAxes_ASSIGNMENT_PER_AXIS RotaryAxes_Assignment = 4
 )
 
@@ -416,7 +417,7 @@ func (RotaryAxes_Assignment) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{10, 0}
 }
 
-// Which rotary encoding: written out, named, or read from a model's own configuration.
+// A rotary encoding: written out, named, or read from a model's own configuration.
 // For many small calls, resolve once with ResolveRope and send the `spec`: it is short and needs no parsing.
 type RopeSource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -426,33 +427,34 @@ type RopeSource struct {
 	//	*RopeSource_Preset
 	//	*RopeSource_ConfigJson
 	Source isRopeSource_Source `protobuf_oneof:"source"`
-	// Whose interpretation of a preset or config_json applies if projects disagree. Unset: PROFILE_HF.
+	// The project whose interpretation of a preset or config_json applies if projects disagree. Unset: PROFILE_HF.
 	Profile Profile `protobuf:"varint,4,opt,name=profile,proto3,enum=posenc.v1.Profile" json:"profile,omitempty"`
-	// Which layer of a preset or config_json. Required if layers differ.
+	// The layer of a preset or config_json. Required if layers differ.
 	//
 	// Types that are valid to be assigned to Layer:
 	//
 	//	*RopeSource_LayerType
 	//	*RopeSource_LayerIndex
 	Layer isRopeSource_Layer `protobuf_oneof:"layer"`
-	// Length in tokens that length-dependent scalings (dynamic_ntk, longrope) are evaluated at, > 0. Required for them:
-	// taken from the positions of one request, it would change with how a batch is cut. Others ignore it. If it is unset,
-	// ResolveRope and AnalyzeRope alone assume original_max_position_embeddings (dynamic_ntk: max_position_embeddings),
-	// and say so.
+	// Length in tokens at which length-dependent scalings (dynamic_ntk, longrope) are evaluated, > 0. They require it: a
+	// length taken from one request's positions would depend on how a batch is cut. Other scalings ignore it. If it is
+	// unset, only ResolveRope and AnalyzeRope assume original_max_position_embeddings (dynamic_ntk:
+	// max_position_embeddings), and say so.
 	SequenceLength *int64 `protobuf:"varint,7,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
-	// Which part of a preset or config_json. Unset: text, or, if the file is a tower's own configuration (model_type
-	// "qwen2_vl_vision", "pixtral", "dinov3_vit", ...) or a diffusion transformer's (_class_name), that.
+	// The part of a preset or config_json. Unset: text, but the tower or transformer itself if the file is the
+	// configuration of a tower (model_type "qwen2_vl_vision", "pixtral", "dinov3_vit", ...) or of a diffusion transformer
+	// (_class_name).
 	Part ModelPart `protobuf:"varint,8,opt,name=part,proto3,enum=posenc.v1.ModelPart" json:"part,omitempty"`
-	// A version of the profile's project, as "0.21.0" with PROFILE_VLLM: readers changed. Unset: the newest that is known.
-	// One that is newer or older than those that are known is read as the nearest of them, and an assumption says so.
-	// INVALID_ARGUMENT if it is not numbers with dots between them, if versions of the project are not told apart
-	// (PROFILE_LLAMA_CPP and the reference implementations), and beside a spec.
+	// A version of the profile's project, such as "0.21.0" with PROFILE_VLLM: readers changed. Unset: the newest known
+	// version. A version outside of the known range is read as the nearest known one, and an assumption says so.
+	// INVALID_ARGUMENT if it is not numbers with dots between them, if the project's versions are not distinguished
+	// (PROFILE_LLAMA_CPP and the reference implementations), and together with a spec.
 	ProfileVersion string `protobuf:"bytes,9,opt,name=profile_version,json=profileVersion,proto3" json:"profile_version,omitempty"`
-	// Channels of the widest heads that are rotated. Unset (0): a preset's or config_json's own; of a spec any. Wider
-	// heads are INVALID_ARGUMENT (field `head_dim`): a tensor [1, 16, 1, 4096] of a model whose heads have 128 channels
-	// holds 32 heads, of which only the first would turn. Set it where one head of the tensor holds more than the
-	// model's: keys and values side by side, latent rows (576 channels, of which the trailing 64 rotate). Narrower heads
-	// need nothing said, as long as they hold the slice that rotates.
+	// Channels of the widest heads that are rotated. Unset (0): the model's own for a preset or config_json, any for a
+	// spec. Wider heads are INVALID_ARGUMENT (field `head_dim`): a tensor [1, 16, 1, 4096] of a model whose heads have
+	// 128 channels holds 32 heads, and only the first would rotate. Set it if one head of the tensor is wider than the
+	// model's: keys and values side by side, or latent rows (576 channels; the trailing 64 rotate). It may be unset for
+	// narrower heads, if they hold the slice that rotates.
 	HeadDim       int32 `protobuf:"varint,10,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -596,8 +598,8 @@ type RopeSource_Preset struct {
 }
 
 type RopeSource_ConfigJson struct {
-	// Text of a Hugging Face config.json or of Mistral's params.json; the language model's part, if there are
-	// several. Unknown keys are ignored (ResolveRope warns of rotary ones); known keys of the wrong type are errors.
+	// Text of a Hugging Face config.json or of Mistral's params.json. If it has several parts, the language model's is
+	// used. Unknown keys are ignored (ResolveRope warns of rotary keys); known keys of the wrong type are errors.
 	ConfigJson string `protobuf:"bytes,3,opt,name=config_json,json=configJson,proto3,oneof"`
 }
 
@@ -624,7 +626,7 @@ func (*RopeSource_LayerType) isRopeSource_Layer() {}
 func (*RopeSource_LayerIndex) isRopeSource_Layer() {}
 
 // A rotary position encoding (RoFormer, arXiv:2104.09864).
-// Pair i at position p turns by phi = p * w_i: (x, y) -> amplitude * (x cos phi - y sin phi, x sin phi + y cos phi),
+// Pair i at position p rotates by phi = p * w_i: (x, y) -> amplitude * (x cos phi - y sin phi, x sin phi + y cos phi),
 // with w_i = rope_theta^(-2i/d) before scaling and d = rotary_dim.
 type RopeSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -635,12 +637,12 @@ type RopeSpec struct {
 	RopeTheta *float64 `protobuf:"fixed64,3,opt,name=rope_theta,json=ropeTheta,proto3,oneof" json:"rope_theta,omitempty"`
 	// Required.
 	Pairing Pairing `protobuf:"varint,4,opt,name=pairing,proto3,enum=posenc.v1.Pairing" json:"pairing,omitempty"`
-	// Pairing of the output, if it differs (checkpoint conversion, DeepSeek-V3 in transformers). Unset: the same.
+	// Pairing of the output, if it differs (checkpoint conversion, DeepSeek-V3 in transformers). Unset: as `pairing`.
 	OutputPairing Pairing `protobuf:"varint,5,opt,name=output_pairing,json=outputPairing,proto3,enum=posenc.v1.Pairing" json:"output_pairing,omitempty"`
-	// Attention factor (YaRN's mscale): multiplies every cos and sin, and replaces the one that the scaling implies.
+	// Attention factor (YaRN's mscale): multiplies every cos and sin, and replaces the factor that the scaling implies.
 	// Finite, > 0.
 	Amplitude *float64 `protobuf:"fixed64,6,opt,name=amplitude,proto3,oneof" json:"amplitude,omitempty"`
-	// Pairs turn by -phi: for models that were trained with the transposed rotation.
+	// Pairs rotate by -phi, for models that were trained with the transposed rotation.
 	Reverse        bool           `protobuf:"varint,7,opt,name=reverse,proto3" json:"reverse,omitempty"`
 	AnglePrecision AnglePrecision `protobuf:"varint,8,opt,name=angle_precision,json=anglePrecision,proto3,enum=posenc.v1.AnglePrecision" json:"angle_precision,omitempty"`
 	// Several position axes (time + height + width, height + width, ...). Unset: one axis.
@@ -649,7 +651,7 @@ type RopeSpec struct {
 	Xpos *XPos `protobuf:"bytes,10,opt,name=xpos,proto3" json:"xpos,omitempty"`
 	// This layer has no positional encoding (NoPE): tensors come back unchanged. Excludes every other field.
 	Nope bool `protobuf:"varint,11,opt,name=nope,proto3" json:"nope,omitempty"`
-	// At most one. None: the frequencies as they are. Factors are > 0; ResolveRope warns of those < 1.
+	// At most one. Without one, frequencies are not scaled. Factors are > 0; ResolveRope warns of factors < 1.
 	//
 	// Types that are valid to be assigned to Scaling:
 	//
@@ -1048,8 +1050,8 @@ func (x *DynamicNtkScaling) GetMaxPositionEmbeddings() int64 {
 	return 0
 }
 
-// YaRN (arXiv:2309.00071): frequencies are divided by factor, kept, or on a ramp between, by the number of rotations
-// that a pair completes in original_max_position_embeddings positions.
+// YaRN (arXiv:2309.00071): the number of rotations that a pair completes in original_max_position_embeddings positions
+// decides whether its frequency is divided by factor, kept, or on a ramp between.
 type YarnScaling struct {
 	state                         protoimpl.MessageState `protogen:"open.v1"`
 	Factor                        float64                `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`                                                                                       // required
@@ -1161,7 +1163,7 @@ type LongRopeScaling struct {
 	OriginalMaxPositionEmbeddings int64                  `protobuf:"varint,3,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"` // required, > 1
 	// The attention factor is attention_factor, or the mscale of the side in use, or, if those are unset,
 	// sqrt(1 + ln s / ln original_max_position_embeddings) for s > 1, else 1. Here s = factor, which is
-	// max_position_embeddings / original_max_position_embeddings. One of them is required.
+	// max_position_embeddings / original_max_position_embeddings. One of these fields is required.
 	Factor          *float64 `protobuf:"fixed64,4,opt,name=factor,proto3,oneof" json:"factor,omitempty"`
 	AttentionFactor *float64 `protobuf:"fixed64,5,opt,name=attention_factor,json=attentionFactor,proto3,oneof" json:"attention_factor,omitempty"`
 	ShortMscale     *float64 `protobuf:"fixed64,6,opt,name=short_mscale,json=shortMscale,proto3,oneof" json:"short_mscale,omitempty"`
@@ -1319,8 +1321,8 @@ func (x *Llama3Scaling) GetOriginalMaxPositionEmbeddings() int64 {
 	return 0
 }
 
-// Gemma 4: rotary_dim is the whole head, and so is the exponent's denominator; pairs [0, rotating_pairs) turn with
-// w_i / factor, the others stand still.
+// Gemma 4: rotary_dim, the denominator of the exponent, is the whole head; pairs [0, rotating_pairs) rotate with
+// w_i / factor, the others not at all.
 type ProportionalScaling struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Factor        *float64               `protobuf:"fixed64,1,opt,name=factor,proto3,oneof" json:"factor,omitempty"`                             // unset: 1
@@ -1373,13 +1375,13 @@ func (x *ProportionalScaling) GetRotatingPairs() int32 {
 	return 0
 }
 
-// Angular frequencies in radians per position, as given: trained ones, and every rule that has no message of its own.
-// rope_theta must be unset.
+// Angular frequencies in radians per position, used as given: for trained frequencies, and for rules that have no
+// message. rope_theta must be unset.
 type ExplicitFrequencies struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// [heads, axes, rotary_dim / 2], row-major, finite. A pair's angle is the sum over the axes of position * frequency.
 	Values []float64 `protobuf:"fixed64,1,rep,packed,name=values,proto3" json:"values,omitempty"`
-	// 0: the same for every head. Otherwise q and k must have as many heads (rope-vit's RoPE-Mixed, arXiv:2403.13298).
+	// 0: the same for every head. Otherwise q and k must have this many heads (rope-vit's RoPE-Mixed, arXiv:2403.13298).
 	Heads int32 `protobuf:"varint,2,opt,name=heads,proto3" json:"heads,omitempty"`
 	// Unset (0): 1. More than one excludes RopeSpec.axes.
 	Axes          int32 `protobuf:"varint,3,opt,name=axes,proto3" json:"axes,omitempty"`
@@ -1443,15 +1445,15 @@ type RotaryAxes struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required.
 	Assignment RotaryAxes_Assignment `protobuf:"varint,1,opt,name=assignment,proto3,enum=posenc.v1.RotaryAxes_Assignment" json:"assignment,omitempty"`
-	// Pairs (not channels) of each axis, in the order of the position ids' axes; each >= 0; they sum to rotary_dim / 2.
+	// Pairs (not channels) of each axis, in the order of the position ids' axes; each >= 0; their sum is rotary_dim / 2.
 	Sections []int32 `protobuf:"varint,2,rep,packed,name=sections,proto3" json:"sections,omitempty"`
 	// ASSIGNMENT_PER_AXIS only: base of each axis. Empty: rope_theta for all.
 	AxisThetas []float64 `protobuf:"fixed64,3,rep,packed,name=axis_thetas,json=axisThetas,proto3" json:"axis_thetas,omitempty"`
 	// ASSIGNMENT_PER_AXIS with PAIRING_HALF_SPLIT only: each axis splits its own 2 * sections[a] channels into halves
 	// (Gemma 4 vision), not the whole slice.
 	HalvesPerAxis bool `protobuf:"varint,4,opt,name=halves_per_axis,json=halvesPerAxis,proto3" json:"halves_per_axis,omitempty"`
-	// Which axis of the position ids each section belongs to, if they come in another order: each of 0..axes-1 once. The
-	// rules above then speak of sections. Empty: 0, 1, ... (Kimi-K2.5 alternates width, height: [1, 0].)
+	// The axis of the position ids for each section, if the orders differ: each of 0..axes-1 once. "Axis" in the rules
+	// above then means section. Empty: 0, 1, ... (Kimi-K2.5 alternates width, height: [1, 0].)
 	PositionAxes  []int32 `protobuf:"varint,5,rep,packed,name=position_axes,json=positionAxes,proto3" json:"position_axes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1528,8 +1530,8 @@ type XPos struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ScaleBase *float64               `protobuf:"fixed64,1,opt,name=scale_base,json=scaleBase,proto3,oneof" json:"scale_base,omitempty"` // > 0; unset: 512
 	Gamma     *float64               `protobuf:"fixed64,2,opt,name=gamma,proto3,oneof" json:"gamma,omitempty"`                          // > 0; unset: 0.4
-	// Position whose factor is 1; the same for q and for every cached key. Implementations that take the middle of each
-	// call's length disagree with their own caches.
+	// Position whose factor is 1. Use the same for q and for every cached key: implementations that use the middle of
+	// each call's length disagree with their own caches.
 	Center        float64 `protobuf:"fixed64,3,opt,name=center,proto3" json:"center,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -118,8 +118,9 @@ type GetServerInfoResponse struct {
 	InstructionSet string                 `protobuf:"bytes,2,opt,name=instruction_set,json=instructionSet,proto3" json:"instruction_set,omitempty"` // "avx512", "avx2", "sse2", "neon", ...
 	Limits         *Limits                `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
 	Presets        []string               `protobuf:"bytes,4,rep,name=presets,proto3" json:"presets,omitempty"`
-	TensorDtypes   []Dtype                `protobuf:"varint,5,rep,packed,name=tensor_dtypes,json=tensorDtypes,proto3,enum=posenc.v1.Dtype" json:"tensor_dtypes,omitempty"` // of heads to be rotated
-	// Where tensors may lie that this caller need not send. Unset: shared memory is off, or not for this caller.
+	TensorDtypes   []Dtype                `protobuf:"varint,5,rep,packed,name=tensor_dtypes,json=tensorDtypes,proto3,enum=posenc.v1.Dtype" json:"tensor_dtypes,omitempty"` // of heads that can be rotated
+	// Files in which this caller may place tensors instead of sending them. Unset: shared memory is off, or this caller
+	// may not use it.
 	SharedMemory  *SharedMemoryInfo `protobuf:"bytes,6,opt,name=shared_memory,json=sharedMemory,proto3" json:"shared_memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -200,8 +201,8 @@ func (x *GetServerInfoResponse) GetSharedMemory() *SharedMemoryInfo {
 type SharedMemoryInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Directory     string                 `protobuf:"bytes,1,opt,name=directory,proto3" json:"directory,omitempty"`                // as the server sees it
-	Prefix        string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`                      // that names of files in it begin with; may be empty
-	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // of all files that are mapped at a time
+	Prefix        string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`                      // the beginning of all files' names in it; may be empty
+	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // of all files that are mapped at one time
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -330,13 +331,13 @@ func (x *Limits) GetStreamChunkBytes() int64 {
 type ResolveRopeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Rope  *RopeSource            `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
-	// Unset: rope.head_dim, or what the source tells. Required for a `spec` without rotary_dim. It stands for
-	// `head_dim` of both sources where they leave it unset.
+	// Unset: rope.head_dim, or else the head_dim of the model. Required for a `spec` without rotary_dim. It replaces an
+	// unset `head_dim` of either source.
 	HeadDim int32 `protobuf:"varint,2,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
-	// Explain the difference to this one too.
+	// Also explain the difference to this source.
 	CompareWith *RopeSource `protobuf:"bytes,3,opt,name=compare_with,json=compareWith,proto3" json:"compare_with,omitempty"`
-	// Distances up to which the difference is looked at, 1 to 2^31. Unset (0): the max_position_embeddings that the
-	// source claims, or else 8192. INVALID_ARGUMENT without compare_with.
+	// Largest distance at which the two are compared, 1 to 2^31. Unset (0): the max_position_embeddings of the source, or
+	// else 8192. INVALID_ARGUMENT without compare_with.
 	Length        int64 `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -402,7 +403,7 @@ func (x *ResolveRopeRequest) GetLength() int64 {
 
 type ResolveRopeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Complete: every field that was defaulted is filled in. A NoPE layer has `nope` set, and no frequencies below.
+	// Complete: every default is filled in. A NoPE layer has `nope` set, and no frequencies below.
 	Spec    *RopeSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	HeadDim int32     `protobuf:"varint,2,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	// Angular frequencies in radians per position, after scaling, laid out as ExplicitFrequencies.values.
@@ -413,8 +414,8 @@ type ResolveRopeResponse struct {
 	QueryScale             *QueryScale   `protobuf:"bytes,7,opt,name=query_scale,json=queryScale,proto3" json:"query_scale,omitempty"`                                         // position-dependent factor on q, if the model has one; see ApplyRopeRequest
 	Assumptions            []*Assumption `protobuf:"bytes,8,rep,name=assumptions,proto3" json:"assumptions,omitempty"`
 	Warnings               []string      `protobuf:"bytes,9,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// Lower-case hex SHA-256 of what decides the rotation: slice, pairings, axes, frequencies, attention factor, xPos,
-	// sign and precision, not how they were spelled. Equal hashes, equal rotations.
+	// Lower-case hex SHA-256 of everything that decides the rotation: slice, pairings, axes, frequencies, attention
+	// factor, xPos, sign and precision, but not how they were spelled. Equal hashes mean equal rotations.
 	ContentHash   string          `protobuf:"bytes,10,opt,name=content_hash,json=contentHash,proto3" json:"content_hash,omitempty"`
 	Difference    *RopeDifference `protobuf:"bytes,11,opt,name=difference,proto3" json:"difference,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -594,16 +595,16 @@ type RopeDifference struct {
 	MaxRelativeFrequencyDifference float64                `protobuf:"fixed64,2,opt,name=max_relative_frequency_difference,json=maxRelativeFrequencyDifference,proto3" json:"max_relative_frequency_difference,omitempty"`
 	WorstPair                      int32                  `protobuf:"varint,3,opt,name=worst_pair,json=worstPair,proto3" json:"worst_pair,omitempty"`
 	AmplitudeRatio                 float64                `protobuf:"fixed64,4,opt,name=amplitude_ratio,json=amplitudeRatio,proto3" json:"amplitude_ratio,omitempty"` // of the attention factors
-	// First position at which some angle differs by more than 0.01 rad; -1 if none below 2^31. Far earlier than a model
-	// suffers: see first_distance.
+	// First position at which some angle differs by more than 0.01 rad; -1 if none below 2^31. A model suffers only far
+	// later: see first_distance.
 	FirstDivergingPosition int64    `protobuf:"varint,5,opt,name=first_diverging_position,json=firstDivergingPosition,proto3" json:"first_diverging_position,omitempty"`
 	Explanations           []string `protobuf:"bytes,6,rep,name=explanations,proto3" json:"explanations,omitempty"`
-	// What the difference does to attention. kept(r) = mean over pairs of cos(r |w_i - w'_i|) is the share of a score at
-	// distance r that is left if keys and queries are rotated by the other encoding, for q and k with as much energy in
-	// each pair; pairs that one side does not rotate count as w = 0 there. Several axes: all at r.
-	FirstDistance int64   `protobuf:"varint,7,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"` // least r <= length with kept(r) < 0.9; -1: none
+	// Effect on attention. kept(r) = mean over pairs of cos(r |w_i - w'_i|) is the share of a score at distance r that is
+	// left if the other encoding rotates keys and queries, for q and k with equal energy in all pairs. Pairs that only
+	// one side rotates have w = 0 on the other side. With several axes, all of them are at r.
+	FirstDistance int64   `protobuf:"varint,7,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"` // least r <= length with kept(r) < 0.9, of every r to 4096 and 4096 more; -1: none
 	KeptAtLength  float64 `protobuf:"fixed64,8,opt,name=kept_at_length,json=keptAtLength,proto3" json:"kept_at_length,omitempty"` // 1 if the frequencies are equal
-	Length        int64   `protobuf:"varint,9,opt,name=length,proto3" json:"length,omitempty"`                                    // ResolveRopeRequest.length, or what stood in for it
+	Length        int64   `protobuf:"varint,9,opt,name=length,proto3" json:"length,omitempty"`                                    // ResolveRopeRequest.length, or its default
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -712,13 +713,14 @@ type BuildTableRequest struct {
 	// SincosGrid.
 	Positions *Positions `protobuf:"bytes,3,opt,name=positions,proto3" json:"positions,omitempty"`
 	// Number of rows, > 0. Required with `start`: ERROR_REASON_FIELD_REQUIRED if it is unset (0). Otherwise the
-	// positions, or the grid's cells, imply it; it may be left out, and must agree if it is given.
+	// positions, or the grid's cells, imply the number: it may be unset, and must agree if it is set.
 	Rows    int64       `protobuf:"varint,4,opt,name=rows,proto3" json:"rows,omitempty"`
 	Layout  TableLayout `protobuf:"varint,5,opt,name=layout,proto3,enum=posenc.v1.TableLayout" json:"layout,omitempty"` // rotary only
 	Dtype   Dtype       `protobuf:"varint,6,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`         // unset: float32
-	ForKeys bool        `protobuf:"varint,7,opt,name=for_keys,json=forKeys,proto3" json:"for_keys,omitempty"`           // xPos only: with the keys' factor; unset: with the queries'
-	// Where the tensors go instead of the response, which then has their dtype, shape and `shared`. Each for a tensor
-	// that the response would have; places may not overlap each other or an input. INVALID_ARGUMENT in BuildTableStream.
+	ForKeys bool        `protobuf:"varint,7,opt,name=for_keys,json=forKeys,proto3" json:"for_keys,omitempty"`           // xPos only: with the keys' factor; unset: with the queries' factor
+	// Places to write the tensors to; the response then has only their dtype, shape and `shared`. Each place is for a
+	// tensor that the response would have. Places may not overlap each other or an input. INVALID_ARGUMENT in
+	// BuildTableStream.
 	CosOutput     *SharedMemory `protobuf:"bytes,8,opt,name=cos_output,json=cosOutput,proto3" json:"cos_output,omitempty"`
 	SinOutput     *SharedMemory `protobuf:"bytes,9,opt,name=sin_output,json=sinOutput,proto3" json:"sin_output,omitempty"`
 	TableOutput   *SharedMemory `protobuf:"bytes,10,opt,name=table_output,json=tableOutput,proto3" json:"table_output,omitempty"`
@@ -1434,7 +1436,7 @@ type PaddedPositions struct {
 	Lengths         []int64                `protobuf:"varint,1,rep,packed,name=lengths,proto3" json:"lengths,omitempty"`
 	PaddedLength    int64                  `protobuf:"varint,2,opt,name=padded_length,json=paddedLength,proto3" json:"padded_length,omitempty"`
 	Left            bool                   `protobuf:"varint,3,opt,name=left,proto3" json:"left,omitempty"`
-	PaddingPosition int64                  `protobuf:"varint,4,opt,name=padding_position,json=paddingPosition,proto3" json:"padding_position,omitempty"` // what padding gets; 0 unless set
+	PaddingPosition int64                  `protobuf:"varint,4,opt,name=padding_position,json=paddingPosition,proto3" json:"padding_position,omitempty"` // the position of padding tokens; unset: 0
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1497,7 +1499,7 @@ func (x *PaddedPositions) GetPaddingPosition() int64 {
 	return 0
 }
 
-// [T]: the tokens that one device holds when each sequence is cut into 2 * size chunks and rank r takes chunks r and
+// [T]: positions of the tokens on one device. Each sequence is cut into 2 * size chunks; rank r has chunks r and
 // 2 * size - 1 - r.
 type ContextParallelPositions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1674,8 +1676,8 @@ func (x *MultimodalPositions) GetSpans() []*MultimodalPositions_Span {
 	return nil
 }
 
-// Original positions of the tokens that a cache keeps, [T]: the first `sinks` and the last `window` of `length`. Inside
-// the cache they stand at 0, 1, ...: Reposition moves them from these ids to a `start` of 0 (StreamingLLM,
+// Original positions of the tokens that a cache keeps, [T]: the first `sinks` and the last `window` of `length`. In the
+// cache, the tokens have positions 0, 1, ...: Reposition moves them from these ids to a `start` of 0 (StreamingLLM,
 // arXiv:2309.17453).
 type AttentionSinkPositions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1739,17 +1741,17 @@ func (x *AttentionSinkPositions) GetLength() int64 {
 
 // Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as its class in transformers makes
 // them: axes, order of the patches, first index, class tokens and units are the tower's. float32 if they are fractional
-// (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM 3). Towers that attend in windows permute tokens and ids alike;
-// that is left to the caller.
+// (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM 3). A tower with windowed attention permutes tokens and ids
+// alike; the caller must do this.
 type VisionPositions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A preset or config_json with the tower: its own file, or `part` MODEL_PART_VISION.
 	Rope *RopeSource `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
-	// One per image or video, one after the other; at most 16384.
+	// One per image or video, in order; at most 16384.
 	Grids []*VisionPositions_Grid `protobuf:"bytes,2,rep,name=grids,proto3" json:"grids,omitempty"`
 	// Patches are ordered by blocks of merge_size^2. Unset (0): the tower's.
 	MergeSize int32 `protobuf:"varint,3,opt,name=merge_size,json=mergeSize,proto3" json:"merge_size,omitempty"`
-	// Text before the patches, for diffusion transformers that rotate it along (FLUX, Lumina 2, Qwen-Image). Unset: 0.
+	// Text tokens before the patches, if the transformer rotates text, too (FLUX, Lumina 2, Qwen-Image). Unset: 0.
 	TextTokens    int64 `protobuf:"varint,4,opt,name=text_tokens,json=textTokens,proto3" json:"text_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1816,7 +1818,7 @@ func (x *VisionPositions) GetTextTokens() int64 {
 type BuildPositionsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Positions     *Positions             `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`                            // `ids`; int32 unless the scheme says otherwise
-	NextPosition  int64                  `protobuf:"varint,2,opt,name=next_position,json=nextPosition,proto3" json:"next_position,omitempty"` // where decoding goes on: multimodal, and attention_sinks (inside the cache)
+	NextPosition  int64                  `protobuf:"varint,2,opt,name=next_position,json=nextPosition,proto3" json:"next_position,omitempty"` // of the next decoded token: multimodal, and attention_sinks (inside the cache)
 	Delta         int64                  `protobuf:"varint,3,opt,name=delta,proto3" json:"delta,omitempty"`                                   // multimodal: next_position minus the number of tokens (Qwen2-VL's rope delta)
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1879,19 +1881,19 @@ type ApplyRopeRequest struct {
 	Positions *Positions             `protobuf:"bytes,2,opt,name=positions,proto3" json:"positions,omitempty"`
 	Layout    Layout                 `protobuf:"varint,3,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"` // required
 	Direction Direction              `protobuf:"varint,4,opt,name=direction,proto3,enum=posenc.v1.Direction" json:"direction,omitempty"`
-	// Also multiplies whole heads of q by this. Unset: q is rotated only, even if the model has such a rule.
+	// Also multiplies whole heads of q by this. Unset: q is only rotated, even if the model has a query scale.
 	QueryScale *QueryScale `protobuf:"bytes,5,opt,name=query_scale,json=queryScale,proto3" json:"query_scale,omitempty"`
-	// Required if q or k is FP8. Other dtypes do not look at it.
+	// Required if q or k is FP8. Other dtypes ignore it.
 	Saturation Saturation `protobuf:"varint,6,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
-	// Where the rotated tensors go instead of the response, which then has dtype, shape and `shared`. The inputs may come
-	// in any form. A place that overlaps an input in shared memory must be that input's own, which is then rotated in
-	// place; the pairing must stay. Such a call is NOT to be repeated: a second time would turn twice. The server refuses
-	// one that a retry policy sends again (ERROR_REASON_NOT_REPEATABLE); after any error but INVALID_ARGUMENT, NOT_FOUND,
-	// PERMISSION_DENIED and ABORTED the tensor is to be written anew.
+	// Places to write the rotated tensors to; the response then has only dtype, shape and `shared`. The inputs may come
+	// in any form. A place that overlaps an input in shared memory must be that input's own place. The input is then
+	// rotated in place, and the pairing must stay. Do NOT repeat such a call: it would rotate twice. The server refuses a
+	// call that a retry policy sends again (ERROR_REASON_NOT_REPEATABLE). After any error except INVALID_ARGUMENT,
+	// NOT_FOUND, PERMISSION_DENIED and UNIMPLEMENTED, write the tensor anew.
 	QOutput *SharedMemory `protobuf:"bytes,7,opt,name=q_output,json=qOutput,proto3" json:"q_output,omitempty"`
 	KOutput *SharedMemory `protobuf:"bytes,8,opt,name=k_output,json=kOutput,proto3" json:"k_output,omitempty"`
-	// At least one. They may differ in heads and head_dim, not in batch and sequence. Anything shaped like heads may be
-	// sent, such as an attention output to be turned back.
+	// At least one. They may differ in heads and head_dim, not in batch and sequence. Any tensor with the shape of heads
+	// is accepted, such as an attention output that is to be rotated back.
 	Q             *Tensor `protobuf:"bytes,14,opt,name=q,proto3" json:"q,omitempty"`
 	K             *Tensor `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2050,8 +2052,8 @@ func (x *ApplyRopeResponse) GetK() *Tensor {
 	return nil
 }
 
-// Settings, in the first message only: rope, layout, direction, query_scale, saturation. Positions and tensors belong
-// to each message.
+// The first message alone has the settings: rope, layout, direction, query_scale, saturation. Every message has its own
+// positions and tensors.
 type ApplyRopeStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rope          *RopeSource            `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
@@ -2206,11 +2208,11 @@ func (x *ApplyRopeStreamResponse) GetK() *Tensor {
 
 type RepositionRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
-	OldRope  *RopeSource            `protobuf:"bytes,1,opt,name=old_rope,json=oldRope,proto3" json:"old_rope,omitempty"` // that k was rotated with
-	NewRope  *RopeSource            `protobuf:"bytes,2,opt,name=new_rope,json=newRope,proto3" json:"new_rope,omitempty"` // unset: the same
+	OldRope  *RopeSource            `protobuf:"bytes,1,opt,name=old_rope,json=oldRope,proto3" json:"old_rope,omitempty"` // the encoding that k was rotated with
+	NewRope  *RopeSource            `protobuf:"bytes,2,opt,name=new_rope,json=newRope,proto3" json:"new_rope,omitempty"` // unset: old_rope
 	Movement *Movement              `protobuf:"bytes,3,opt,name=movement,proto3" json:"movement,omitempty"`
 	Layout   Layout                 `protobuf:"varint,4,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"` // required
-	// Required if k is FP8. Other dtypes do not look at it.
+	// Required if k is FP8. Other dtypes ignore it.
 	Saturation    Saturation    `protobuf:"varint,5,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
 	KOutput       *SharedMemory `protobuf:"bytes,6,opt,name=k_output,json=kOutput,proto3" json:"k_output,omitempty"` // as ApplyRopeRequest.k_output
 	K             *Tensor       `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
@@ -2297,10 +2299,10 @@ func (x *RepositionRequest) GetK() *Tensor {
 	return nil
 }
 
-// The positions at which keys stand, and those to which they go.
+// The old positions of keys, and the new ones.
 type Movement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required with new_positions, and if the frequencies change, as only then do they matter.
+	// Required with new_positions, and if the frequencies change; otherwise they have no effect.
 	OldPositions *Positions `protobuf:"bytes,1,opt,name=old_positions,json=oldPositions,proto3" json:"old_positions,omitempty"`
 	// Required. A shift of 0 changes the encoding alone.
 	//
@@ -2399,7 +2401,7 @@ type Movement_Shift struct {
 }
 
 type Movement_Shifts struct {
-	// Added to the positions: one per token, shaped like Positions.ids.
+	// Added to the positions: one shift per token, in the shape of Positions.ids.
 	Shifts *Tensor `protobuf:"bytes,4,opt,name=shifts,proto3,oneof"`
 }
 
@@ -2453,8 +2455,8 @@ func (x *RepositionResponse) GetK() *Tensor {
 	return nil
 }
 
-// Settings, in the first message only: old_rope, new_rope, layout, saturation. Movement and tensor belong to each
-// message.
+// The first message alone has the settings: old_rope, new_rope, layout, saturation. Every message has its own movement
+// and tensor.
 type RepositionStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	OldRope       *RopeSource            `protobuf:"bytes,1,opt,name=old_rope,json=oldRope,proto3" json:"old_rope,omitempty"`
@@ -2588,7 +2590,7 @@ type AddEncodingRequest struct {
 	Encoding      *AbsoluteEncoding      `protobuf:"bytes,1,opt,name=encoding,proto3" json:"encoding,omitempty"`
 	Positions     *Positions             `protobuf:"bytes,2,opt,name=positions,proto3" json:"positions,omitempty"` // unset for SincosGrid
 	Combination   Combination            `protobuf:"varint,3,opt,name=combination,proto3,enum=posenc.v1.Combination" json:"combination,omitempty"`
-	XScale        *float64               `protobuf:"fixed64,4,opt,name=x_scale,json=xScale,proto3,oneof" json:"x_scale,omitempty"` // factor on x first, as sqrt(dim) in the Transformer; unset: 1
+	XScale        *float64               `protobuf:"fixed64,4,opt,name=x_scale,json=xScale,proto3,oneof" json:"x_scale,omitempty"` // multiplies x first, as sqrt(dim) does in the Transformer; unset: 1
 	XOutput       *SharedMemory          `protobuf:"bytes,5,opt,name=x_output,json=xOutput,proto3" json:"x_output,omitempty"`      // as ApplyRopeRequest.q_output
 	X             *Tensor                `protobuf:"bytes,15,opt,name=x,proto3" json:"x,omitempty"`                                // [B, S, dim] or [S, dim]; [T, dim] with packed positions
 	unknownFields protoimpl.UnknownFields
@@ -2854,7 +2856,7 @@ type ConvertPairingRequest struct {
 	Heads      int32                  `protobuf:"varint,3,opt,name=heads,proto3" json:"heads,omitempty"`                          // required
 	RotaryDim  int32                  `protobuf:"varint,4,opt,name=rotary_dim,json=rotaryDim,proto3" json:"rotary_dim,omitempty"` // unset: the head
 	Slice      RotarySlice            `protobuf:"varint,5,opt,name=slice,proto3,enum=posenc.v1.RotarySlice" json:"slice,omitempty"`
-	// As BuildTableRequest.cos_output: rows move, so no place may overlap the weight's own.
+	// As BuildTableRequest.cos_output. It may not overlap the weight's place, because rows move.
 	WeightOutput  *SharedMemory `protobuf:"bytes,6,opt,name=weight_output,json=weightOutput,proto3" json:"weight_output,omitempty"`
 	Weight        *Tensor       `protobuf:"bytes,15,opt,name=weight,proto3" json:"weight,omitempty"` // [heads * head_dim, ...]
 	unknownFields protoimpl.UnknownFields
@@ -2988,12 +2990,12 @@ type AnalyzeRopeRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Rope    *RopeSource            `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
 	HeadDim int32                  `protobuf:"varint,2,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"` // as in ResolveRopeRequest
-	// decay and similarity are evaluated at distances 0, distance_step, ... up to max_distance; at most 65536 of them.
+	// decay and similarity are evaluated at distances 0, distance_step, ... up to max_distance; at most 65536 distances.
 	MaxDistance  int64 `protobuf:"varint,3,opt,name=max_distance,json=maxDistance,proto3" json:"max_distance,omitempty"`
 	DistanceStep int64 `protobuf:"varint,4,opt,name=distance_step,json=distanceStep,proto3" json:"distance_step,omitempty"` // unset (0): 1
 	// Unset: the source's original_max_position_embeddings, or else its max_position_embeddings, if it has one.
 	TrainedLength int64 `protobuf:"varint,5,opt,name=trained_length,json=trainedLength,proto3" json:"trained_length,omitempty"`
-	// Evaluate kept against this one too.
+	// Also evaluate `kept` against this source.
 	CompareWith   *RopeSource `protobuf:"bytes,6,opt,name=compare_with,json=compareWith,proto3" json:"compare_with,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3078,8 +3080,8 @@ type AnalyzeRopeResponse struct {
 	Decay                    []float64              `protobuf:"fixed64,2,rep,packed,name=decay,proto3" json:"decay,omitempty"`                                                                   // mean over n = 1..d/2 of |sum_(m < n) exp(i distance w_m)|, RoFormer 3.4.3
 	Similarity               []float64              `protobuf:"fixed64,3,rep,packed,name=similarity,proto3" json:"similarity,omitempty"`                                                         // mean over pairs of cos(distance w_i)
 	PairsWithinTrainedLength int32                  `protobuf:"varint,4,opt,name=pairs_within_trained_length,json=pairsWithinTrainedLength,proto3" json:"pairs_within_trained_length,omitempty"` // pairs that complete a rotation in trained_length
-	// Share of a score that is left at the distances of decay if keys and queries are rotated as compare_with says
-	// (RopeDifference); empty without it.
+	// Share of a score that is left at the distances of `decay` if compare_with rotates keys and queries
+	// (RopeDifference); empty without compare_with.
 	Kept          []float64 `protobuf:"fixed64,5,rep,packed,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3152,14 +3154,16 @@ func (x *AnalyzeRopeResponse) GetKept() []float64 {
 
 type DiagnoseRopeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At least one. The first config.json is the reference that the others are compared with; without one the first of
-	// params.json, GGUF, saved tables.
+	// At least one. The reference for all others is the first config.json, or without one the first of params.json, GGUF,
+	// saved tables.
 	Inputs []*ModelDescription `protobuf:"bytes,1,rep,name=inputs,proto3" json:"inputs,omitempty"`
-	// Leaves out findings that concern other readers only: "hf", "hf4", "vllm", "sglang", "llama_cpp", "mlx", "gpt_oss",
-	// "deepseek", "mistral", "gguf_hf", "exllamav3", "tensorrt_llm", "onnxruntime_genai", "candle", "openvino"; each also
-	// in another version: "vllm@0.20". Empty: all that can run the model, but for the last five.
+	// Readers to report on, of "hf", "hf4", "vllm", "sglang", "llama_cpp", "mlx", "gpt_oss", "deepseek", "mistral",
+	// "gguf_hf", "exllamav3", "tensorrt_llm", "onnxruntime_genai", "candle", "openvino"; each also in another version:
+	// "vllm@0.20". Findings that concern only other readers are left out. Empty: all readers that can run the model,
+	// except the last five.
 	Readers []string `protobuf:"bytes,2,rep,name=readers,proto3" json:"readers,omitempty"`
-	// Distances that count, > 0. Unset (0): what the reference claims (max_position_embeddings, context_length), or 8192.
+	// Largest distance that counts, > 0. Unset (0): the length in the reference (max_position_embeddings,
+	// context_length), or 8192.
 	Length int64 `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
 	// An engine's command line with the shell's quotes: "vllm serve --hf-overrides '{...}'".
 	Runtime       string `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`
@@ -3229,7 +3233,7 @@ type DiagnoseRopeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each input, in their order.
 	Inputs []*DescriptionReport `protobuf:"bytes,1,rep,name=inputs,proto3" json:"inputs,omitempty"`
-	// By severity, then by what is left of a score.
+	// Ordered by severity, then by the share of a score that is left.
 	Findings      []*Finding     `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`
 	Summary       *FindingCounts `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
 	Length        int64          `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
@@ -3383,7 +3387,7 @@ type MultimodalPositions_VisionGrid struct {
 	Height           int64                  `protobuf:"varint,2,opt,name=height,proto3" json:"height,omitempty"` // patches before merging
 	Width            int64                  `protobuf:"varint,3,opt,name=width,proto3" json:"width,omitempty"`
 	SpatialMergeSize int32                  `protobuf:"varint,4,opt,name=spatial_merge_size,json=spatialMergeSize,proto3" json:"spatial_merge_size,omitempty"` // unset (0): 1
-	TimeStep         *float64               `protobuf:"fixed64,5,opt,name=time_step,json=timeStep,proto3,oneof" json:"time_step,omitempty"`                    // positions per temporal patch, index * time_step cut to an integer; unset: 1
+	TimeStep         *float64               `protobuf:"fixed64,5,opt,name=time_step,json=timeStep,proto3,oneof" json:"time_step,omitempty"`                    // positions per temporal patch; index * time_step is truncated; unset: 1
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }

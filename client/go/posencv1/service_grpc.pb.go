@@ -40,81 +40,83 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Computes positional encodings. Stateless: every call is pure and may be retried or sent to any replica, and one
-// version of the server answers equal requests with equal bytes, so answers may be cached by request. If several NaNs
-// meet in a number of 64, 32 or 16 bits, its sign and payload may be those of any.
+// version of the server answers equal requests with equal bytes, so answers may be cached by request. If a number of
+// 64, 32 or 16 bits results from several NaNs, it may have the sign and payload of any of them.
 //
-// Errors common to all calls, each with google.rpc.ErrorInfo (reason: ErrorReason) and, for bad requests,
-// google.rpc.BadRequest, which lists everything that was found wrong with the request; code, reason and the message's
-// text are of the first:
+// All calls have the errors below. Each error carries google.rpc.ErrorInfo (reason: ErrorReason). An error about a bad
+// request also carries google.rpc.BadRequest, which lists all faults that were found; code, reason and text describe
+// the first fault.
 //   - INVALID_ARGUMENT: the request can never succeed; the message names the field.
-//   - OUT_OF_RANGE: a position outside of what the encoding has.
-//   - UNIMPLEMENTED: a field or enum value that this server does not know. It is not skipped, as protobuf would: the
-//     numbers would lack what it asks for.
-//   - RESOURCE_EXHAUSTED: larger than a limit (do not retry), or the server is full (google.rpc.RetryInfo says when to).
+//   - OUT_OF_RANGE: the encoding does not have this position.
+//   - UNIMPLEMENTED: a field or enum value that this server does not know. The server does not skip it, as protobuf
+//     would, because the results would lack its effect.
+//   - RESOURCE_EXHAUSTED: a limit was exceeded (do not retry), or the server is full (google.rpc.RetryInfo says when to
+//     retry).
 //   - UNAVAILABLE: the server is draining; retry elsewhere.
-//   - DEADLINE_EXCEEDED, CANCELLED: the caller's doing; work stops within about a millisecond. A server imposes a
-//     deadline of its own on calls whose client sets none.
+//   - DEADLINE_EXCEEDED, CANCELLED: the deadline passed, or the caller cancelled; work stops within about a millisecond.
+//     A call whose client sets no deadline has the server's default deadline.
 //
-// Request metadata `posenc-message-bytes`, optional, a decimal number: the bytes of the call's serialized request
-// message, in a stream those of its largest one. Before a server reads a call's payload it sets memory aside, and the
-// call waits if there is too little: this number of bytes (in a stream four times as many). Without the number it sets
-// aside 1/256 of what all calls may hold, and 64 KiB at least (in a stream four times 5 MiB). A call
-// whose message proves larger, when there is no room for it, is ended with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED)
-// and does not wait: send the number with every call that carries a tensor. So is a call with more beside its tensors
-// than there is room to parse it into, which takes as much again.
+// Request metadata `posenc-message-bytes` (optional, a decimal number) announces the bytes of the call's serialized
+// request message (in a stream, the largest one). Before a server reads a payload, it sets this much memory
+// aside (four times as much for a stream); while it has too little, the call waits. Without the announcement it sets
+// aside 1/256 of the memory for all calls, at least 64 KiB (four times 5 MiB for a stream). A message that proves
+// larger does not wait: if there is no memory for it, its call ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED).
+// So send the number with every call that carries a tensor. A call also ends with this error if there is no memory to
+// parse its fields other than tensors, which takes their size again.
 //   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
 //     not a number; the field is `posenc-message-bytes`. A smaller message is no error.
-//   - More than Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before anything is read.
+//   - An announcement above Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before
+//     anything is read.
 //
-// Most gRPC clients refuse responses over 4 MiB, by themselves, until their own limit is raised.
+// Most gRPC clients refuse responses over 4 MiB until the client raises its own limit.
 //
 // A message has at most 16384 repeated messages and texts, counted in all its parts together. Numbers in lists are not
-// counted, but they grow when they are parsed: a small one has one byte on the wire and four or eight in memory. All
-// lists of a message together may grow by at most 64 MiB (those of eight million numbers never do). More of either is
-// INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
+// counted, but they grow when they are parsed: a small number has one byte on the wire and four or eight in memory. All
+// lists of a message together may grow by at most 64 MiB (eight million numbers never grow by more). A message over
+// either limit is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
 //
-// Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional: names of the call in the server's log
-// and in its traces. Neither changes an answer.
+// Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional, name the call in the server's log
+// and traces. They do not change answers.
 //
 // Bidirectional streams answer each request with one response, in order, and finish after the client half-closes. The
-// first message carries the settings (its comment says which); later ones with settings are INVALID_ARGUMENT. It may
-// come without tensors, to learn early whether the settings are good: the response is then empty. An error ends the
-// stream; responses already received hold. Read while writing: the server takes in no more than a few messages ahead of
-// the reader.
+// first message carries the settings, which its comment lists; a later message with settings is INVALID_ARGUMENT. A
+// first message without tensors only checks the settings; its response is empty. An error ends the stream; responses
+// that came before it are valid. Read while writing: the server takes in no more than a few messages ahead of the
+// reader.
 type PositionalEncodingServiceClient interface {
-	// Version, instruction set, limits and everything that the server knows by name.
+	// Returns version, instruction set, limits, presets, dtypes and shared memory of the server.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
 	// Turns a preset, a config.json or a specification into exact frequencies, and says what it assumed.
-	// NOT_FOUND, here and wherever a RopeSource is taken: unknown preset.
+	// In every RPC that takes a RopeSource, an unknown preset is NOT_FOUND.
 	ResolveRope(ctx context.Context, in *ResolveRopeRequest, opts ...grpc.CallOption) (*ResolveRopeResponse, error)
 	// Builds the rows of a table: cosines and sines of a rotary encoding, or an absolute encoding.
 	BuildTable(ctx context.Context, in *BuildTableRequest, opts ...grpc.CallOption) (*BuildTableResponse, error)
-	// The same in row order, a few MiB a message, for tables of any length.
+	// Builds tables of any length: the rows of BuildTable, in order, a few MiB a message.
 	BuildTableStream(ctx context.Context, in *BuildTableStreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BuildTableStreamResponse], error)
-	// Builds an attention bias for a range of queries and keys, tile by tile, so that no full matrix need cross the wire.
+	// Builds an attention bias for a range of queries and keys, tile by tile, so that no full matrix has to be sent.
 	BuildBias(ctx context.Context, in *BuildBiasRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BuildBiasResponse], error)
 	// Builds position ids for batches that are packed, padded, split over devices, or mix text and images.
 	BuildPositions(ctx context.Context, in *BuildPositionsRequest, opts ...grpc.CallOption) (*BuildPositionsResponse, error)
 	// Rotates q, k or both.
 	ApplyRope(ctx context.Context, in *ApplyRopeRequest, opts ...grpc.CallOption) (*ApplyRopeResponse, error)
-	// The same over tensors of any size, in constant server memory.
+	// Rotates tensors of any size, in constant server memory.
 	ApplyRopeStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ApplyRopeStreamRequest, ApplyRopeStreamResponse], error)
 	// Moves rotated keys to other positions, or from one rotary encoding to another, in one rotation. INVALID_ARGUMENT
-	// also if no one rotation joins the encodings (ERROR_REASON_NOT_REPOSITIONABLE): another rotary_dim or slice.
+	// (ERROR_REASON_NOT_REPOSITIONABLE) if no single rotation joins the encodings: for example, rotary_dim differs.
 	Reposition(ctx context.Context, in *RepositionRequest, opts ...grpc.CallOption) (*RepositionResponse, error)
-	// The same over caches of any size, in constant server memory.
+	// Repositions caches of any size, in constant server memory.
 	RepositionStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RepositionStreamRequest, RepositionStreamResponse], error)
 	// Combines embeddings with an absolute encoding.
 	AddEncoding(ctx context.Context, in *AddEncodingRequest, opts ...grpc.CallOption) (*AddEncodingResponse, error)
-	// Attention scores of encodings that act inside attention.
+	// Computes attention scores of encodings that act inside attention.
 	ScoreRelative(ctx context.Context, in *ScoreRelativeRequest, opts ...grpc.CallOption) (*ScoreRelativeResponse, error)
 	// Reorders the rows of projection weights or biases so that a checkpoint for one pairing works with the other.
 	ConvertPairing(ctx context.Context, in *ConvertPairingRequest, opts ...grpc.CallOption) (*ConvertPairingResponse, error)
-	// Wavelengths, long-term decay and similarity between positions: numbers for plots and for choosing a base.
+	// Returns wavelengths, long-term decay and similarity between positions, for plots and for choosing a base.
 	AnalyzeRope(ctx context.Context, in *AnalyzeRopeRequest, opts ...grpc.CallOption) (*AnalyzeRopeResponse, error)
-	// Reads all descriptions of one checkpoint as each of its readers does, and says which disagree, from which distance
-	// on, and which key mends it: `posenc doctor` over descriptions that the caller has read. What is wrong with a
-	// description is part of the answer.
+	// Reads all descriptions of one checkpoint as each of its readers does. Says which readers disagree, from which
+	// distance on, and which key mends it. `posenc doctor` does the same with files that it reads itself. A faulty
+	// description is no error: the answer lists its faults.
 	DiagnoseRope(ctx context.Context, in *DiagnoseRopeRequest, opts ...grpc.CallOption) (*DiagnoseRopeResponse, error)
 }
 
@@ -305,81 +307,83 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 // for forward compatibility.
 //
 // Computes positional encodings. Stateless: every call is pure and may be retried or sent to any replica, and one
-// version of the server answers equal requests with equal bytes, so answers may be cached by request. If several NaNs
-// meet in a number of 64, 32 or 16 bits, its sign and payload may be those of any.
+// version of the server answers equal requests with equal bytes, so answers may be cached by request. If a number of
+// 64, 32 or 16 bits results from several NaNs, it may have the sign and payload of any of them.
 //
-// Errors common to all calls, each with google.rpc.ErrorInfo (reason: ErrorReason) and, for bad requests,
-// google.rpc.BadRequest, which lists everything that was found wrong with the request; code, reason and the message's
-// text are of the first:
+// All calls have the errors below. Each error carries google.rpc.ErrorInfo (reason: ErrorReason). An error about a bad
+// request also carries google.rpc.BadRequest, which lists all faults that were found; code, reason and text describe
+// the first fault.
 //   - INVALID_ARGUMENT: the request can never succeed; the message names the field.
-//   - OUT_OF_RANGE: a position outside of what the encoding has.
-//   - UNIMPLEMENTED: a field or enum value that this server does not know. It is not skipped, as protobuf would: the
-//     numbers would lack what it asks for.
-//   - RESOURCE_EXHAUSTED: larger than a limit (do not retry), or the server is full (google.rpc.RetryInfo says when to).
+//   - OUT_OF_RANGE: the encoding does not have this position.
+//   - UNIMPLEMENTED: a field or enum value that this server does not know. The server does not skip it, as protobuf
+//     would, because the results would lack its effect.
+//   - RESOURCE_EXHAUSTED: a limit was exceeded (do not retry), or the server is full (google.rpc.RetryInfo says when to
+//     retry).
 //   - UNAVAILABLE: the server is draining; retry elsewhere.
-//   - DEADLINE_EXCEEDED, CANCELLED: the caller's doing; work stops within about a millisecond. A server imposes a
-//     deadline of its own on calls whose client sets none.
+//   - DEADLINE_EXCEEDED, CANCELLED: the deadline passed, or the caller cancelled; work stops within about a millisecond.
+//     A call whose client sets no deadline has the server's default deadline.
 //
-// Request metadata `posenc-message-bytes`, optional, a decimal number: the bytes of the call's serialized request
-// message, in a stream those of its largest one. Before a server reads a call's payload it sets memory aside, and the
-// call waits if there is too little: this number of bytes (in a stream four times as many). Without the number it sets
-// aside 1/256 of what all calls may hold, and 64 KiB at least (in a stream four times 5 MiB). A call
-// whose message proves larger, when there is no room for it, is ended with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED)
-// and does not wait: send the number with every call that carries a tensor. So is a call with more beside its tensors
-// than there is room to parse it into, which takes as much again.
+// Request metadata `posenc-message-bytes` (optional, a decimal number) announces the bytes of the call's serialized
+// request message (in a stream, the largest one). Before a server reads a payload, it sets this much memory
+// aside (four times as much for a stream); while it has too little, the call waits. Without the announcement it sets
+// aside 1/256 of the memory for all calls, at least 64 KiB (four times 5 MiB for a stream). A message that proves
+// larger does not wait: if there is no memory for it, its call ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED).
+// So send the number with every call that carries a tensor. A call also ends with this error if there is no memory to
+// parse its fields other than tensors, which takes their size again.
 //   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
 //     not a number; the field is `posenc-message-bytes`. A smaller message is no error.
-//   - More than Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before anything is read.
+//   - An announcement above Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before
+//     anything is read.
 //
-// Most gRPC clients refuse responses over 4 MiB, by themselves, until their own limit is raised.
+// Most gRPC clients refuse responses over 4 MiB until the client raises its own limit.
 //
 // A message has at most 16384 repeated messages and texts, counted in all its parts together. Numbers in lists are not
-// counted, but they grow when they are parsed: a small one has one byte on the wire and four or eight in memory. All
-// lists of a message together may grow by at most 64 MiB (those of eight million numbers never do). More of either is
-// INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
+// counted, but they grow when they are parsed: a small number has one byte on the wire and four or eight in memory. All
+// lists of a message together may grow by at most 64 MiB (eight million numbers never grow by more). A message over
+// either limit is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
 //
-// Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional: names of the call in the server's log
-// and in its traces. Neither changes an answer.
+// Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional, name the call in the server's log
+// and traces. They do not change answers.
 //
 // Bidirectional streams answer each request with one response, in order, and finish after the client half-closes. The
-// first message carries the settings (its comment says which); later ones with settings are INVALID_ARGUMENT. It may
-// come without tensors, to learn early whether the settings are good: the response is then empty. An error ends the
-// stream; responses already received hold. Read while writing: the server takes in no more than a few messages ahead of
-// the reader.
+// first message carries the settings, which its comment lists; a later message with settings is INVALID_ARGUMENT. A
+// first message without tensors only checks the settings; its response is empty. An error ends the stream; responses
+// that came before it are valid. Read while writing: the server takes in no more than a few messages ahead of the
+// reader.
 type PositionalEncodingServiceServer interface {
-	// Version, instruction set, limits and everything that the server knows by name.
+	// Returns version, instruction set, limits, presets, dtypes and shared memory of the server.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
 	// Turns a preset, a config.json or a specification into exact frequencies, and says what it assumed.
-	// NOT_FOUND, here and wherever a RopeSource is taken: unknown preset.
+	// In every RPC that takes a RopeSource, an unknown preset is NOT_FOUND.
 	ResolveRope(context.Context, *ResolveRopeRequest) (*ResolveRopeResponse, error)
 	// Builds the rows of a table: cosines and sines of a rotary encoding, or an absolute encoding.
 	BuildTable(context.Context, *BuildTableRequest) (*BuildTableResponse, error)
-	// The same in row order, a few MiB a message, for tables of any length.
+	// Builds tables of any length: the rows of BuildTable, in order, a few MiB a message.
 	BuildTableStream(*BuildTableStreamRequest, grpc.ServerStreamingServer[BuildTableStreamResponse]) error
-	// Builds an attention bias for a range of queries and keys, tile by tile, so that no full matrix need cross the wire.
+	// Builds an attention bias for a range of queries and keys, tile by tile, so that no full matrix has to be sent.
 	BuildBias(*BuildBiasRequest, grpc.ServerStreamingServer[BuildBiasResponse]) error
 	// Builds position ids for batches that are packed, padded, split over devices, or mix text and images.
 	BuildPositions(context.Context, *BuildPositionsRequest) (*BuildPositionsResponse, error)
 	// Rotates q, k or both.
 	ApplyRope(context.Context, *ApplyRopeRequest) (*ApplyRopeResponse, error)
-	// The same over tensors of any size, in constant server memory.
+	// Rotates tensors of any size, in constant server memory.
 	ApplyRopeStream(grpc.BidiStreamingServer[ApplyRopeStreamRequest, ApplyRopeStreamResponse]) error
 	// Moves rotated keys to other positions, or from one rotary encoding to another, in one rotation. INVALID_ARGUMENT
-	// also if no one rotation joins the encodings (ERROR_REASON_NOT_REPOSITIONABLE): another rotary_dim or slice.
+	// (ERROR_REASON_NOT_REPOSITIONABLE) if no single rotation joins the encodings: for example, rotary_dim differs.
 	Reposition(context.Context, *RepositionRequest) (*RepositionResponse, error)
-	// The same over caches of any size, in constant server memory.
+	// Repositions caches of any size, in constant server memory.
 	RepositionStream(grpc.BidiStreamingServer[RepositionStreamRequest, RepositionStreamResponse]) error
 	// Combines embeddings with an absolute encoding.
 	AddEncoding(context.Context, *AddEncodingRequest) (*AddEncodingResponse, error)
-	// Attention scores of encodings that act inside attention.
+	// Computes attention scores of encodings that act inside attention.
 	ScoreRelative(context.Context, *ScoreRelativeRequest) (*ScoreRelativeResponse, error)
 	// Reorders the rows of projection weights or biases so that a checkpoint for one pairing works with the other.
 	ConvertPairing(context.Context, *ConvertPairingRequest) (*ConvertPairingResponse, error)
-	// Wavelengths, long-term decay and similarity between positions: numbers for plots and for choosing a base.
+	// Returns wavelengths, long-term decay and similarity between positions, for plots and for choosing a base.
 	AnalyzeRope(context.Context, *AnalyzeRopeRequest) (*AnalyzeRopeResponse, error)
-	// Reads all descriptions of one checkpoint as each of its readers does, and says which disagree, from which distance
-	// on, and which key mends it: `posenc doctor` over descriptions that the caller has read. What is wrong with a
-	// description is part of the answer.
+	// Reads all descriptions of one checkpoint as each of its readers does. Says which readers disagree, from which
+	// distance on, and which key mends it. `posenc doctor` does the same with files that it reads itself. A faulty
+	// description is no error: the answer lists its faults.
 	DiagnoseRope(context.Context, *DiagnoseRopeRequest) (*DiagnoseRopeResponse, error)
 	mustEmbedUnimplementedPositionalEncodingServiceServer()
 }

@@ -20,8 +20,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Element type of a tensor. Integer caches with scales of blocks are widened by the caller: rotating their blocks would
-// round them again.
+// Element type of a tensor. The caller must widen integer caches that have a scale per block: rotating the integers
+// would round them again.
 type Dtype int32
 
 const (
@@ -36,13 +36,13 @@ const (
 	// `saturation`, and for the weight of ConvertPairing. Any other tensor of FP8 is INVALID_ARGUMENT.
 	//
 	// Elements are widened exactly, rotated in float32 and rounded once, to nearest even. Subnormal numbers are kept, and
-	// so is the sign of a zero that is converted or copied; a zero that a rotation makes has the sign of IEEE 754's sum:
-	// (-0, -0) turned by nothing is (+0, -0). Every NaN that comes of a computation is 0x7F, whatever it came of;
-	// channels that pass through keep all their bits. Each rotation rounds again: by half an ulp, that is up to 1/16
-	// (E4M3) or 1/8 (E5M2) of the element. A scale of the tensor, or of a head, is left to the caller: rotation does not
-	// change it. Scales of channels stay what they are only if they agree within each pair.
+	// so is the sign of a zero that is converted or copied. A zero that a rotation makes has the sign of IEEE 754's sum:
+	// (-0, -0) rotated by 0 is (+0, -0). Every computed NaN is 0x7F; channels that pass through keep all their bits. Each
+	// rotation rounds again: by half an ulp, that is up to 1/16 (E4M3) or 1/8 (E5M2) of the element. Rotation does not
+	// change a scale of the whole tensor or head: the caller keeps it. Scales of channels stay valid only if they are
+	// equal within each pair.
 	Dtype_DTYPE_FLOAT8_E4M3FN Dtype = 7 // 4 bits of exponent, 3 of mantissa; largest 448; no infinity; NaN is 0x7F and 0xFF
-	Dtype_DTYPE_FLOAT8_E5M2   Dtype = 8 // 5 and 2; largest 57344; infinity 0x7C, 0xFC; NaN is what lies above
+	Dtype_DTYPE_FLOAT8_E5M2   Dtype = 8 // 5 bits and 2; largest 57344; infinity 0x7C, 0xFC; NaN is 0x7D to 0x7F, 0xFD to 0xFF
 )
 
 // Enum value maps for Dtype.
@@ -98,16 +98,16 @@ func (Dtype) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{0}
 }
 
-// What becomes of results that FP8 has no number for: those that rounding takes past the largest finite one (magnitudes
-// over 464 in E4M3, from 61440 on in E5M2), and infinity. There is no default: neither choice would be noticed.
-// NaN stays NaN with either.
+// Treatment of results that FP8 cannot hold: numbers that round past the largest finite one (magnitudes over 464 in
+// E4M3, from 61440 on in E5M2), and infinity. There is no default, because a wrong choice would not be noticed. NaN
+// stays NaN with both.
 type Saturation int32
 
 const (
 	Saturation_SATURATION_UNSPECIFIED Saturation = 0
-	// The largest finite number of their sign, also of an infinity that E5M2 was sent.
+	// They become the largest finite number of their sign; so do infinite elements of an E5M2 input.
 	Saturation_SATURATION_FINITE Saturation = 1
-	// Infinity of their sign in E5M2, NaN in E4M3.
+	// They become infinity of their sign in E5M2, NaN in E4M3.
 	Saturation_SATURATION_NONE Saturation = 2
 )
 
@@ -152,8 +152,8 @@ func (Saturation) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{1}
 }
 
-// Order of a tensor's dimensions. B batch, S sequence, H heads, D head_dim, T all tokens of a packed batch.
-// There is no default: the wrong one of BSHD and BHSD would not be noticed. B may as well count layers or cache blocks.
+// Order of a tensor's dimensions: B batch, S sequence, H heads, D head_dim, T all tokens of a packed batch.
+// There is no default, because a mix-up of BSHD and BHSD would not be noticed. B may also count layers or cache blocks.
 type Layout int32
 
 const (
@@ -210,17 +210,16 @@ func (Layout) EnumDescriptor() ([]byte, []int) {
 }
 
 // A place in a file that client and server both map (GetServerInfoResponse.shared_memory). Only clients on unix sockets
-// may name one, unless the server allows more. The file is the client's: the client makes it, at its full size, and
-// removes it. Bytes that change while a call reads them give numbers that nobody can foretell, never more than that; a
-// file that is cut short during a call fails the call (ERROR_REASON_SHARED_MEMORY_CUT), and what was written by then is
-// undefined.
+// may name one, unless the server allows more. The client owns the file: it makes the file, at its full size, and
+// removes it. If bytes change while a call reads them, only the resulting numbers are undefined. If a file is cut short
+// during a call, the call fails (ERROR_REASON_SHARED_MEMORY_CUT), and its outputs are undefined.
 type SharedMemory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The file's name, without a directory. Letters, digits, '.', '_' and '-', at most 255; begins with the server's
-	// prefix. A regular file of the server's user, or of one that it was told to trust, without further links, else
-	// NOT_FOUND.
+	// The file's name, without a directory: letters, digits, '.', '_' and '-', at most 255; begins with the server's
+	// prefix. NOT_FOUND unless it is a regular file with one link, owned by the server's user or by a user that the
+	// server is configured to trust.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Where the tensor's first byte lies, >= 0; any alignment. dtype and shape say how many bytes follow.
+	// Offset of the tensor's first byte, >= 0; any alignment. dtype and shape give the number of bytes.
 	Offset        int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -271,26 +270,26 @@ func (x *SharedMemory) GetOffset() int64 {
 }
 
 // A dense tensor. Exactly one of `data`, `values` and `shared` is set, unless the shape holds no element.
-// A rotated or encoded tensor comes back in the form it was sent in, but as `data` if it was `shared` and the request
-// names no output for it; all else comes back as `data`.
+// A rotated or encoded tensor comes back in the form of the input, but as `data` if the input was `shared` and the
+// request names no output for it. All other tensors come back as `data`.
 type Tensor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required.
 	Dtype Dtype `protobuf:"varint,1,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`
 	// Row-major extents, each >= 0. Empty means a scalar (one element).
 	Shape []int64 `protobuf:"varint,2,rep,packed,name=shape,proto3" json:"shape,omitempty"`
-	// The elements written out, for hand-made calls and small inputs (at most 65536). Each is rounded once to dtype, to
-	// nearest even; integer dtypes take integers only, FP8 only what rounds to one of its numbers (NaN is 0x7F).
+	// The elements as numbers, for hand-made calls and small inputs (at most 65536). Each is rounded once to dtype, to
+	// nearest even. Integer dtypes accept only integers, FP8 only values that round to one of its numbers (NaN is 0x7F).
 	Values []float64 `protobuf:"fixed64,3,rep,packed,name=values,proto3" json:"values,omitempty"`
-	// The elements where they lie in a file, instead of being sent. In requests of unary calls; in a response, where the
-	// request asked for the tensor to be written. INVALID_ARGUMENT in a stream.
+	// The place of the elements in a file, instead of the elements. In requests of unary calls, and in responses to a
+	// request that named an output. INVALID_ARGUMENT in a stream.
 	Shared *SharedMemory `protobuf:"bytes,4,opt,name=shared,proto3" json:"shared,omitempty"`
 	// The elements as bytes: little-endian, row-major, no padding; exactly product(shape) * sizeof(dtype) long.
-	// The highest field number, so that serializers write it last. Readers accept any order.
+	// It has the highest field number, so that serializers write it last. Readers accept any order.
 	//
-	// Most clients refuse answers over 4 MiB, by themselves: raise max_receive_message_length (whatever its name is in
-	// your language), or use the stream, whose messages fit if they are of Limits.stream_chunk_bytes. Announce what you
-	// send: metadata posenc-message-bytes, see the service. Both sides' own limits are 2 GiB - 1.
+	// Most clients refuse answers over 4 MiB by default: raise max_receive_message_length (or its name in your language),
+	// or use the stream, whose messages fit if they have Limits.stream_chunk_bytes. Announce the size that you send:
+	// metadata posenc-message-bytes, see the service. No message can exceed 2 GiB - 1.
 	Data          []byte `protobuf:"bytes,15,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -361,10 +360,9 @@ func (x *Tensor) GetData() []byte {
 	return nil
 }
 
-// The position of every token, |position| <= 2^31. One of the kinds is required if a request has tokens: positions
-// that were lost on the way must not turn into zeros. If an encoding has several axes, `start`, `starts` and
-// `packed` give a token the same position on each, as text has it; grids (ASSIGNMENT_PER_AXIS, several axes of explicit
-// frequencies) need `ids`.
+// The position of every token, |position| <= 2^31. A request with tokens must set one kind, so that lost positions do
+// not become zeros. If an encoding has several axes, `start`, `starts` and `packed` give a token the same position on
+// each axis, as for text; grids (ASSIGNMENT_PER_AXIS, several axes of explicit frequencies) need `ids`.
 type Positions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -456,7 +454,7 @@ type isPositions_Kind interface {
 }
 
 type Positions_Start struct {
-	// Token t of every sequence stands at start + t. May be negative. THD: all tokens are one sequence.
+	// Token t of every sequence has position start + t. May be negative. THD: all tokens are one sequence.
 	Start int64 `protobuf:"varint,1,opt,name=start,proto3,oneof"`
 }
 
@@ -466,14 +464,14 @@ type Positions_Starts struct {
 }
 
 type Positions_Ids struct {
-	// One position per token: [S] (the same in every sequence) or [B, S]; [T] for THD. For an encoding with several
-	// axes the first extent is always the axes: [axes, S], [axes, B, S] or [axes, T]. int32, int64, float32 or float64;
-	// finite. Fractional positions are taken as they are, never rounded.
+	// One position per token: [S] (the same in every sequence) or [B, S]; [T] for THD. If an encoding has several axes,
+	// they come first: [axes, S], [axes, B, S] or [axes, T]. int32, int64, float32 or float64; finite. Fractional
+	// positions are never rounded.
 	Ids *Tensor `protobuf:"bytes,3,opt,name=ids,proto3,oneof"`
 }
 
 type Positions_Packed struct {
-	// THD only: several sequences, one after the other.
+	// THD only: several sequences in a row.
 	Packed *PackedSequences `protobuf:"bytes,4,opt,name=packed,proto3,oneof"`
 }
 
@@ -487,7 +485,7 @@ func (*Positions_Packed) isPositions_Kind() {}
 
 type SequenceStarts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One per sequence: token t of sequence b stands at values[b] + t. Left padding of n tokens is a start of -n.
+	// One per sequence: token t of sequence b has position values[b] + t. With n tokens of left padding, start at -n.
 	Values        []int64 `protobuf:"varint,1,rep,packed,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -4,16 +4,13 @@
 
 namespace posenc::wire {
 
-// Request metadata of every call: the size of the call's request message in
-// bytes, or, for a stream of requests, that of the largest one. The value is a
-// decimal number.
+// Request metadata of every call: the size of the request message in bytes, or,
+// for a stream of requests, of the largest one. The value is a decimal number.
 //
-// The server claims memory for a call from its budget before it reads the
-// message. It claims what is announced here; if nothing is announced, it must
-// claim the largest message that it takes (512 MiB unless configured
-// otherwise; 5 MiB a message for a stream of requests). A call that announces
-// little gets its turn at once when one that announces nothing still waits.
-// So every client should announce.
+// Before the server reads a message, it claims this many bytes of its budget.
+// Without the number it claims a small part of the budget (5 MiB a message for
+// a stream of requests), and a message that proves larger may be refused. So
+// every client should announce.
 //
 // A message that is larger than announced is refused as INVALID_ARGUMENT; an
 // announcement above the server's limit is refused as RESOURCE_EXHAUSTED

@@ -16,8 +16,8 @@ enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 constexpr std::size_t kMaxVarintBytes = 10;  // of 64 bits
 constexpr std::size_t kMaxLengthBytes = 5;   // of 31 bits: messages are smaller
 
-// Reads forward through slices. It checks nothing: a caller reads no more than
-// left().
+// Reads forward through slices. It checks nothing: a caller must not read more
+// than left().
 class Cursor {
  public:
   explicit Cursor(absl::Span<const absl::Span<const char>> slices)
@@ -64,7 +64,7 @@ class Cursor {
     left_ -= bytes;
     if (at_ == end_) NextSlice();
   }
-  // Skips those that are empty.
+  // Skips empty slices.
   void NextSlice() {
     while (at_ == end_ && next_ < slices_.size()) {
       at_ = slices_[next_].data();
@@ -80,8 +80,8 @@ class Cursor {
   std::size_t left_ = 0;
 };
 
-// Reads a length. False unless it is written as short as it can be and it and
-// the bytes after it fit in `limit`: then what follows may be read unchecked.
+// Reads a length. Returns false unless it is as short as possible, and it and
+// the bytes that it counts fit in `limit`: these may then be read unchecked.
 bool ReadLength(Cursor* cursor, std::size_t limit, std::size_t* length) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < kMaxLengthBytes && i < limit; ++i) {
@@ -95,8 +95,8 @@ bool ReadLength(Cursor* cursor, std::size_t limit, std::size_t* length) {
   return false;
 }
 
-// Copies a record, whose `tag` has been read, as it stands. False if it is
-// longer than `limit`, of a kind that nobody writes, or if `to` would get
+// Copies a record, whose `tag` has been read. Returns false if it is longer
+// than `limit`, has a wire type that no writer uses, or if `to` would get
 // longer than `most`.
 bool CopyRecord(Cursor* cursor, std::uint8_t tag, std::size_t limit,
                 std::size_t most, std::string* to) {

@@ -1,6 +1,5 @@
-// Integers in protobuf's variable-length encoding, which lengths and tags have:
-// seven bits a byte, the lowest first; the highest bit of a byte says that
-// another one follows.
+// Protobuf's variable-length encoding of lengths and tags: seven bits a byte,
+// the lowest first; the highest bit of a byte says that another byte follows.
 //
 //   300 = 0b10'0101100  ->  ac 02    (1|0101100, 0|0000010)
 

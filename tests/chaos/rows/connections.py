@@ -1,4 +1,4 @@
-"""Peers that hold connections: dead ones (R12), slow ones (R13), too many (R15),
+"""Peers that hold connections: dead peers (R12), slow peers (R13), too many (R15),
 and very many one after the other (R16)."""
 import os
 import select

@@ -145,7 +145,7 @@ def one_multiple(world, kind, server, peak_rate, before, multiple, share, refusa
         world.add("R2", f"{name}: p99 of good calls", "50 ms", ms(seen["good_p99_ms"]),
                   within(seen["good_p99_ms"], 50))
     if multiple <= 5:
-        # A server that refuses no call past its capacity does not pass as fast.
+        # A server that refuses no call past its capacity must not pass as a fast one.
         world.add("R2", f"{name}: p99 of refusals", "10 ms", ms(seen["refused_p99_ms"]),
                   within(seen["refused_p99_ms"], 10))
     accepted = seen["good"] + seen["late"] + seen["expired"]

@@ -1,5 +1,4 @@
-// Which part of a file is the language model's
-// (core/interpretation/composite.h).
+// Finds the language model's part of a file (core/interpretation/composite.h).
 
 #include "core/interpretation/composite.h"
 

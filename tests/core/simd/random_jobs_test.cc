@@ -17,7 +17,7 @@ using reference::RandomJob;
 using reference::Way;
 
 constexpr int kJobs = 10000;
-// In sixteenths, so that ctest can run them in parallel.
+// Jobs are run in sixteenths, so that ctest can run these in parallel.
 class RandomJobsTest : public testing::TestWithParam<int> {};
 
 TEST_P(RandomJobsTest, BytesDependOnTheNumbersAlone) {
@@ -34,8 +34,8 @@ TEST_P(RandomJobsTest, BytesDependOnTheNumbersAlone) {
   }
 }
 
-// The same for tensors that are walked by several pages at once, which few of
-// the jobs above are.
+// Repeats this with tensors that are processed by several pages at once; few of
+// the jobs above have such tensors.
 TEST_P(RandomJobsTest, BytesOfSomePagesDependOnTheNumbersAlone) {
   for (int i = GetParam(); i < kJobs / 10; i += 16) {
     RandomJob job(static_cast<unsigned>(i), true);

@@ -27,7 +27,7 @@ v1::Tensor Tensor(v1::Dtype dtype, const Shape& shape,
   return tensor;
 }
 
-// Sizes around those that need another byte of length.
+// Sizes around the limits from which the length needs another byte.
 TEST(FrameTest, HeadersAreWhatTheGeneratedCodeWrites) {
   const Shape shapes[] = {{},
                           {0},

@@ -53,7 +53,7 @@ TEST(KnownFieldsTest, AcceptsFieldsOfEveryKind) {
 }
 
 TEST(KnownFieldsTest, SeesTheBytesOfEncodingsAsTheyCame) {
-  // A field that stands twice, where the generated code would write it once.
+  // A field that occurs twice; the generated code would write it once.
   const std::string old_rope = "\x12\x01x\x12\x01y", new_rope = "\x12\x01z";
   using Request = v1::RepositionRequest;
   const std::string bytes =
@@ -190,7 +190,7 @@ TEST(KnownFieldsTest, CountsWhatNumbersOfOneByteGrowTo) {
   constexpr std::size_t kMost = KnownFields::kMostGrowth / 7;
   std::size_t grown = 0;
   EXPECT_EQ(FieldOfTooManyNumbers(Packed(Times(kMost, "\x01")), &grown), "");
-  // Once as parsed, and once as core's.
+  // They grow twice: in the parsed message, and in core's arguments.
   EXPECT_EQ(grown, 2 * 7 * kMost);
   const std::string many = Packed(Times(kMost + 1, "\x01"));
   EXPECT_EQ(FieldOfTooManyNumbers(many, &grown), "lengths");

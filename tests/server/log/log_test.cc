@@ -285,7 +285,7 @@ TEST(RateLimitTest, AllowsABurstAndThenSoManyASecond) {
   EXPECT_EQ(limit.Allow(start + absl::Seconds(1)), std::nullopt);
   // The clock goes back.
   EXPECT_EQ(limit.Allow(start), std::nullopt);
-  // Those that were counted before are not counted again.
+  // Lines that were counted before are not counted again.
   EXPECT_EQ(limit.Allow(start + absl::Seconds(1)), 2);
 }
 

@@ -225,7 +225,7 @@ TEST_F(CallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
   ExpectNothingInFlight();
 }
 
-// 16 MiB of them once took 500 MiB.
+// 16 MiB of such numbers once took 500 MiB.
 TEST_F(CallsTest, NumbersThatWouldTakeEightTimesTheirBytesAreRefused) {
   v1::BuildPositionsRequest request;
   request.mutable_packed()->mutable_lengths()->Resize(10 << 20, 0);
@@ -340,8 +340,8 @@ TEST_F(CallsTest, MessagesOverTheBudgetAreEndedAndSmallCallsGoOn) {
     });
   }
   for (int i = 0; i < 50; ++i) {
-    // A message that took 20 ms, on a busy machine, is refused like those, and
-    // sent again.
+    // On a busy machine a message may take 20 ms: it is refused, too, and sent
+    // again.
     grpc::Status status;
     for (int attempt = 0; attempt < 5; ++attempt) {
       v1::GetServerInfoResponse info;

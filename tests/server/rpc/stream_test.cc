@@ -373,7 +373,7 @@ TEST_F(StreamTest, MoreThanWasAnnouncedIsAnError) {
   EXPECT_EQ(call("0").error_code(), Status::INVALID_ARGUMENT);
 }
 
-// A stream claims four times what it announces, or all that there is. Here its
+// A stream claims four times the announced bytes, or the whole budget. Here its
 // responses cannot be written over their requests.
 TEST_F(StreamTest, AResponseFitsBesideItsRequestWhateverTheStreamHasClaimed) {
   constexpr std::int64_t kBudget = 8 << 20;

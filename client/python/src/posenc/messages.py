@@ -42,10 +42,10 @@ class PackedSequences(Message):
 
 @dataclass
 class Positions(Message):
-    """The position of every token, |position| <= 2^31. One of the kinds is required if a request
-    has tokens: positions that were lost on the way must not turn into zeros. If an encoding has
-    several axes, `start`, `starts` and `packed` give a token the same position on each, as text
-    has it; grids (ASSIGNMENT_PER_AXIS, several axes of explicit frequencies) need `ids`."""
+    """The position of every token, |position| <= 2^31. A request with tokens must set one kind, so
+    that lost positions do not become zeros. If an encoding has several axes, `start`, `starts` and
+    `packed` give a token the same position on each axis, as for text; grids (ASSIGNMENT_PER_AXIS,
+    several axes of explicit frequencies) need `ids`."""
 
     start: Optional[int] = _field(1, "int64", OPTIONAL)
     starts: Optional[SequenceStarts] = _field(2, SequenceStarts)
@@ -154,8 +154,9 @@ class DynamicNtkScaling(Message):
 
 @dataclass
 class YarnScaling(Message):
-    """YaRN (arXiv:2309.00071): frequencies are divided by factor, kept, or on a ramp between, by
-    the number of rotations that a pair completes in original_max_position_embeddings positions."""
+    """YaRN (arXiv:2309.00071): the number of rotations that a pair completes in
+    original_max_position_embeddings positions decides whether its frequency is divided by factor,
+    kept, or on a ramp between."""
 
     factor: float = _field(1, "double")
     original_max_position_embeddings: int = _field(2, "int64")
@@ -195,8 +196,8 @@ class Llama3Scaling(Message):
 
 @dataclass
 class ProportionalScaling(Message):
-    """Gemma 4: rotary_dim is the whole head, and so is the exponent's denominator; pairs [0,
-    rotating_pairs) turn with w_i / factor, the others stand still."""
+    """Gemma 4: rotary_dim, the denominator of the exponent, is the whole head; pairs [0,
+    rotating_pairs) rotate with w_i / factor, the others not at all."""
 
     factor: Optional[float] = _field(1, "double", OPTIONAL)
     rotating_pairs: int = _field(2, "int32")
@@ -204,8 +205,8 @@ class ProportionalScaling(Message):
 
 @dataclass
 class ExplicitFrequencies(Message):
-    """Angular frequencies in radians per position, as given: trained ones, and every rule that has
-    no message of its own. rope_theta must be unset."""
+    """Angular frequencies in radians per position, used as given: for trained frequencies, and for
+    rules that have no message. rope_theta must be unset."""
 
     values: list[float] = _field(1, "double", REPEATED)
     heads: int = _field(2, "int32")
@@ -214,8 +215,8 @@ class ExplicitFrequencies(Message):
 
 @dataclass
 class RopeSpec(Message):
-    """A rotary position encoding (RoFormer, arXiv:2104.09864). Pair i at position p turns by phi =
-    p * w_i: (x, y) -> amplitude * (x cos phi - y sin phi, x sin phi + y cos phi), with w_i =
+    """A rotary position encoding (RoFormer, arXiv:2104.09864). Pair i at position p rotates by phi
+    = p * w_i: (x, y) -> amplitude * (x cos phi - y sin phi, x sin phi + y cos phi), with w_i =
     rope_theta^(-2i/d) before scaling and d = rotary_dim."""
 
     rotary_dim: int = _field(1, "int32")
@@ -241,8 +242,8 @@ class RopeSpec(Message):
 
 @dataclass
 class RopeSource(Message):
-    """Which rotary encoding: written out, named, or read from a model's own configuration. For
-    many small calls, resolve once with ResolveRope and send the `spec`: it is short and needs no
+    """A rotary encoding: written out, named, or read from a model's own configuration. For many
+    small calls, resolve once with ResolveRope and send the `spec`: it is short and needs no
     parsing."""
 
     spec: Optional[RopeSpec] = _field(1, RopeSpec)
@@ -447,8 +448,8 @@ class UntiedPositions(Message):
 
 @dataclass
 class Bias(Message):
-    """An additive attention bias that depends on query and key positions only. i is the query's
-    position, j the key's."""
+    """An additive attention bias that depends only on the query's position i and the key's
+    position j."""
 
     alibi: Optional[Alibi] = _field(1, Alibi)
     t5: Optional[T5Buckets] = _field(2, T5Buckets)
@@ -492,8 +493,8 @@ class DebertaScore(Message):
 @dataclass
 class RelativeScore(Message):
     """Attention scores that need the content as well as the positions. q [B, H, Sq, D], k [B, H,
-    Sk, D] -> [B, H, Sq, Sk]. Unscaled: the caller multiplies by 1/sqrt(D), or by what the model
-    has."""
+    Sk, D] -> [B, H, Sq, Sk]. Unscaled: the caller multiplies by 1/sqrt(D), or by the model's own
+    factor."""
 
     shaw: Optional[ShawScore] = _field(1, ShawScore)
     transformer_xl: Optional[TransformerXlScore] = _field(2, TransformerXlScore)
@@ -524,7 +525,7 @@ class NamedTensor(Message):
 
 @dataclass
 class ModelDescription(Message):
-    """One file of a checkpoint, as far as it says something about rotary encodings."""
+    """The parts of one checkpoint file that describe rotary encodings."""
 
     path: str = _field(1, "string")
     kind: DescriptionKind = _field(2, DescriptionKind)
@@ -741,8 +742,8 @@ class PaddedPositions(Message):
 
 @dataclass
 class ContextParallelPositions(Message):
-    """[T]: the tokens that one device holds when each sequence is cut into 2 * size chunks and
-    rank r takes chunks r and 2 * size - 1 - r."""
+    """[T]: positions of the tokens on one device. Each sequence is cut into 2 * size chunks; rank
+    r has chunks r and 2 * size - 1 - r."""
 
     lengths: list[int] = _field(1, "int64", REPEATED)
     size: int = _field(2, "int32")
@@ -786,8 +787,8 @@ class MultimodalPositions(Message):
 @dataclass
 class AttentionSinkPositions(Message):
     """Original positions of the tokens that a cache keeps, [T]: the first `sinks` and the last
-    `window` of `length`. Inside the cache they stand at 0, 1, ...: Reposition moves them from
-    these ids to a `start` of 0 (StreamingLLM, arXiv:2309.17453)."""
+    `window` of `length`. In the cache, the tokens have positions 0, 1, ...: Reposition moves them
+    from these ids to a `start` of 0 (StreamingLLM, arXiv:2309.17453)."""
 
     sinks: int = _field(1, "int64")
     window: int = _field(2, "int64")
@@ -806,7 +807,7 @@ class VisionPositions(Message):
     """Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as its class
     in transformers makes them: axes, order of the patches, first index, class tokens and units are
     the tower's. float32 if they are fractional (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM
-    3). Towers that attend in windows permute tokens and ids alike; that is left to the caller."""
+    3). A tower with windowed attention permutes tokens and ids alike; the caller must do this."""
 
     rope: Optional[RopeSource] = _field(1, RopeSource)
     grids: list[VisionPositionsGrid] = _field(2, VisionPositionsGrid, REPEATED)
@@ -854,8 +855,8 @@ class ApplyRopeResponse(Message):
 
 @dataclass
 class ApplyRopeStreamRequest(Message):
-    """Settings, in the first message only: rope, layout, direction, query_scale, saturation.
-    Positions and tensors belong to each message."""
+    """The first message alone has the settings: rope, layout, direction, query_scale, saturation.
+    Every message has its own positions and tensors."""
 
     rope: Optional[RopeSource] = _field(1, RopeSource)
     positions: Optional[Positions] = _field(2, Positions)
@@ -875,7 +876,7 @@ class ApplyRopeStreamResponse(Message):
 
 @dataclass
 class Movement(Message):
-    """The positions at which keys stand, and those to which they go."""
+    """The old positions of keys, and the new ones."""
 
     old_positions: Optional[Positions] = _field(1, Positions)
     new_positions: Optional[Positions] = _field(2, Positions)
@@ -901,8 +902,8 @@ class RepositionResponse(Message):
 
 @dataclass
 class RepositionStreamRequest(Message):
-    """Settings, in the first message only: old_rope, new_rope, layout, saturation. Movement and
-    tensor belong to each message."""
+    """The first message alone has the settings: old_rope, new_rope, layout, saturation. Every
+    message has its own movement and tensor."""
 
     old_rope: Optional[RopeSource] = _field(1, RopeSource)
     new_rope: Optional[RopeSource] = _field(2, RopeSource)
