@@ -1,5 +1,5 @@
-// Moves that an engine may have made of a cache's keys against the
-// configuration.
+// Moves of cached keys that an engine may have made instead of the
+// configuration's.
 
 #pragma once
 

@@ -83,7 +83,7 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
     }
     const absl::Status read = flags.absolute.Read(request.mutable_absolute());
     if (!read.ok()) return read;
-    // By the order of the kinds in the contract, from 1 on.
+    // In the order of the contract's kinds, from 1 on.
     constexpr const char* kKinds[] = {"sinusoidal", "learned", "grid's",
                                       "timestep", "Fourier feature"};
     table.name = absl::StrCat("rows of a ",

@@ -43,7 +43,8 @@ class BiasMatrix {
  private:
   const v1::BuildBiasRequest& request_;
 
-  // These three of the first tile; all other tiles must have the same.
+  // Dtype, heads and element size of the first tile; other tiles must have the
+  // same.
   v1::Dtype dtype_ = v1::DTYPE_UNSPECIFIED;
   std::int64_t heads_ = 0;
   std::int64_t element_bytes_ = 0;

@@ -88,7 +88,7 @@ class BulkStream final
   const std::int64_t window_;
   const absl::Duration patience_;
 
-  // Used by the caller's thread alone.
+  // Used only by the caller's thread.
   std::int64_t sent_ = 0;
   std::int64_t answered_ = 0;
   bool silent_ = false;

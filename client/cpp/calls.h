@@ -244,7 +244,7 @@ class Client::Calls {
       const char* name, const google::protobuf::Message& request,
       const SentTensors& sent, google::protobuf::Message* response,
       const WantedTensors& wanted, const CallOptions& options);
-  // once: never sent again.
+  // once: never retried.
   absl::StatusOr<ReceivedTensors> SendUnary(
       const char* name, const google::protobuf::Message& request,
       const SentTensors& sent, google::protobuf::Message* response,
@@ -270,7 +270,7 @@ class Client::Calls {
   const std::int64_t stream_above_bytes_;
   Regions regions_;
 
-  std::atomic<std::int64_t> chunk_bytes_{0};  // 0: the server has not told
+  std::atomic<std::int64_t> chunk_bytes_{0};  // 0: not known yet
 };
 
 }  // namespace posenc

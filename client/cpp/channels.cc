@@ -22,8 +22,8 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
               1 << GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, retries ? 1 : 0);
-  // A call that has sent more than this is not retried. gRPC's 256 KiB would
-  // exclude most tensors. The buffer keeps references, not copies.
+  // A call that has sent more than this is not retried. gRPC's default, 256
+  // KiB, would exclude most tensors. The buffer keeps references, not copies.
   args.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, max_bytes);
   // A retry helps only if gRPC has tried to reconnect by then: use the first
   // backoff of the retries, not gRPC's 1 s.
@@ -34,7 +34,8 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   // Bytes that a stuck peer does not accept are the caller's memory (loans.h).
   // gRPC releases them when TCP gives up, which needs TCP_USER_TIMEOUT: gRPC
   // sets it to the keepalive timeout. It does so only if it also sends HTTP/2
-  // pings, and servers close connections that ping too often: so one an hour.
+  // pings, and servers close connections that ping too often: one ping an hour
+  // is rare enough.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 3600 * 1000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
               static_cast<int>(std::clamp<std::int64_t>(

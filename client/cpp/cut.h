@@ -32,7 +32,8 @@ struct HeadExtents {
   std::int64_t batch = 1, tokens = 0, heads = 0, channels = 0;
 };
 
-// Returns INVALID_ARGUMENT if the shape does not fit the layout or the bytes.
+// Returns a tensor's extents. INVALID_ARGUMENT if the shape does not fit the
+// layout or the bytes.
 absl::StatusOr<HeadExtents> ExtentsOf(const TensorView& tensor,
                                       v1::Layout layout);
 

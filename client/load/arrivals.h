@@ -13,7 +13,7 @@ class Arrivals {
  public:
   // Makes `rate` calls per second due, from `first_nanos` on: evenly spaced, or
   // as a Poisson process, whose gaps are independent and exponentially
-  // distributed. Calls of many independent users arrive so, in bursts, which
+  // distributed. Calls of many independent users arrive in such bursts, which
   // even spacing lacks. Equal seeds give equal times.
   Arrivals(double rate, double first_nanos, bool poisson, std::uint64_t seed)
       : gap_(1e9 / rate),

@@ -12,7 +12,7 @@
 namespace posenc::load {
 namespace {
 
-// About the number of elements to check of a larger tensor, in whole tokens
+// About this number of elements is checked of a larger tensor, in whole tokens
 // (rows of a table) that are spread evenly: a second's work rather than
 // minutes.
 constexpr std::int64_t kCheckedElements = std::int64_t{1} << 21;

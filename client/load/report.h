@@ -1,5 +1,5 @@
-// The report of a run, as JSON, which --json writes. Only from it are the text
-// on the screen, the HTML page and comparisons made, so that an old report is
+// The report of a run, as JSON, which --json writes. The text on the screen,
+// the HTML page and comparisons are made only from it, so that an old report is
 // as good as a run. Keys are part of the interface. Latencies are microseconds,
 // rates are per second, GB are 10^9 bytes.
 

@@ -18,7 +18,7 @@ namespace posenc::load {
 namespace {
 
 // If the dispatcher wakes up late because this machine is busy, it still sends
-// calls up to 0.1 s after the end: the delay is not the server's fault.
+// due calls up to 0.1 s after the end: the delay is not the server's fault.
 constexpr std::int64_t kLate = 100'000'000;
 
 // A call that is sent this long after its due time was delayed neither by a

@@ -15,7 +15,7 @@
 //
 // Memory: tensors of 64 KiB and more are sent without a copy; results are
 // copied once, to the caller's `q_out`, `k_out` or `out`, or to 64-byte aligned
-// memory that the result keeps alive. No call returns before gRPC has let go of
+// memory that the result keeps alive. No call returns before gRPC has released
 // the caller's memory.
 //
 // Size: ApplyRope and Reposition send tensors that are too large for a message
@@ -184,15 +184,15 @@ class Client {
   // Later calls of this client and of its copies pass tensors in it by place
   // (shared_region.h). If the server shares no memory with this client, the
   // region is private memory, and its tensors are sent. Also RESOURCE_EXHAUSTED
-  // if the directory has not enough space, INVALID_ARGUMENT if the server does
+  // if the directory has too little space, INVALID_ARGUMENT if the server does
   // not accept such a large file, NOT_FOUND and the like if the directory
   // cannot be used from here: in another container it may have another path,
   // see Share().
   absl::StatusOr<std::shared_ptr<SharedRegion>> MakeRegion(
       std::size_t bytes, const CallOptions& options = {}) const;
 
-  // Uses a region that the caller has made in the same way. The client does not
-  // keep it alive.
+  // Passes tensors in this region by place, too. The client does not keep the
+  // region alive.
   void Share(const std::shared_ptr<SharedRegion>& region) const;
 
   // Returns the server's version, instruction set, limits and presets.

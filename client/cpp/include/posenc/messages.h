@@ -43,7 +43,7 @@ struct TensorView {
   absl::Span<const char> bytes;
 };
 
-// Views of elements of these types. Nothing is copied.
+// Return views of elements of these types. Nothing is copied.
 //
 // The server, not the client, checks that the number of elements fits the
 // shape. If it does not, the call ends as INVALID_ARGUMENT
@@ -59,15 +59,15 @@ TensorView ViewOf(absl::Span<const std::int32_t> elements,
 TensorView ViewOf(absl::Span<const std::int64_t> elements,
                   std::vector<std::int64_t> shape);
 
-// Views of elements of 16 and 8 bits, for which C++17 has no types: `dtype` is
-// DTYPE_FLOAT16, DTYPE_BFLOAT16, DTYPE_FLOAT8_E4M3FN or DTYPE_FLOAT8_E5M2, and
-// `elements` are the bits.
+// Return views of elements of 16 and 8 bits, for which C++17 has no types:
+// `dtype` is DTYPE_FLOAT16, DTYPE_BFLOAT16, DTYPE_FLOAT8_E4M3FN or
+// DTYPE_FLOAT8_E5M2, and `elements` are the bits.
 TensorView ViewOf(v1::Dtype dtype, absl::Span<const std::uint16_t> elements,
                   std::vector<std::int64_t> shape);
 TensorView ViewOf(v1::Dtype dtype, absl::Span<const std::uint8_t> elements,
                   std::vector<std::int64_t> shape);
 
-// A view of the `data` of a tensor in a message, such as BuildPositions
+// Returns a view of the `data` of a tensor in a message, such as BuildPositions
 // returns. The view becomes invalid when the message changes.
 TensorView ViewOf(const v1::Tensor& tensor);
 
@@ -84,7 +84,8 @@ v1::Tensor ToTensor(const TensorView& view);
 // results are large: page faults of fresh memory cost more than the copy.
 using Output = absl::optional<absl::Span<char>>;
 
-// An output over elements: args.q_out = OutputTo(absl::MakeSpan(rotated)).
+// Returns an output over elements: args.q_out =
+// OutputTo(absl::MakeSpan(rotated)).
 template <typename T>
 Output OutputTo(absl::Span<T> elements) {
   return absl::MakeSpan(reinterpret_cast<char*>(elements.data()),

@@ -37,13 +37,13 @@ class SharedRegion {
   // in a directory that gives its files its group (set-group-ID).
   // INVALID_ARGUMENT if the name has other characters than letters, digits,
   // '.', '_' and '-'; ALREADY_EXISTS; RESOURCE_EXHAUSTED if the file system has
-  // not enough space; NOT_FOUND and the like if the directory cannot be used.
+  // too little space; NOT_FOUND and the like if the directory cannot be used.
   // Client::MakeRegion gets the directory from the server.
   static absl::StatusOr<std::shared_ptr<SharedRegion>> Create(
       const std::string& directory, const std::string& name, std::size_t bytes);
 
   // Makes memory of this process alone, for servers without shared memory:
-  // tensors in it are sent. RESOURCE_EXHAUSTED if there is not enough.
+  // tensors in it are sent. RESOURCE_EXHAUSTED if there is too little.
   static absl::StatusOr<std::shared_ptr<SharedRegion>> CreatePrivate(
       std::size_t bytes);
 
@@ -51,7 +51,8 @@ class SharedRegion {
   SharedRegion(const SharedRegion&) = delete;
   SharedRegion& operator=(const SharedRegion&) = delete;
 
-  // The file's name without its directory; empty if the region is private.
+  // Returns the file's name without its directory; empty if the region is
+  // private.
   const std::string& name() const { return name_; }
   absl::Span<char> bytes() const { return bytes_; }
 
