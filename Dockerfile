@@ -1,9 +1,9 @@
-# posencd, and the clients posenc and posenc-load, for amd64 and arm64. They are compiled
-# on the architecture that builds, with Debian's libraries of the image's, and nothing is
-# emulated. The image holds these libraries, a shell and coreutils. See deploy/image.sh.
+# The image of posencd, posenc and posenc-load, for amd64 and arm64. The building machine
+# compiles them, with Debian's libraries of the image's architecture; nothing is
+# emulated. The image has these libraries, a shell and coreutils. See deploy/image.sh.
 #
-# GRPC is the gRPC that the image carries: 1.51, of Debian 12, or 1.83, of Debian's
-# experimental on unstable. SECURITY.md says what each means.
+# GRPC is the image's gRPC: 1.51, from Debian 12, or 1.83, from Debian's
+# experimental on unstable. SECURITY.md explains the choice.
 ARG GRPC=1.51
 ARG STABLE=debian:bookworm-slim
 ARG UNSTABLE=debian:sid-slim
@@ -46,7 +46,8 @@ COPY proto /src/proto
 COPY core /src/core
 COPY server /src/server
 COPY client /src/client
-# The baseline of the architecture: kernels are chosen when the server starts.
+# Compiles for the architecture's baseline: the server selects kernels at its
+# start.
 ARG JOBS=2
 RUN triple=$(cat /triple) && \
     cmake -S /src -B /build -G Ninja -DCMAKE_TOOLCHAIN_FILE=/src/cmake/sysroot.cmake \
@@ -83,5 +84,5 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=5s --timeout=2s --start-period=5s --retries=3 \
   CMD ["posencd", "--probe", "127.0.0.1:50051"]
 ENTRYPOINT ["posencd"]
-# Every address of the container: what may reach them is for who runs it to say.
+# Listens on every address of the container; its operator must limit access.
 CMD ["--listen=0.0.0.0:50051", "--allow-insecure"]

@@ -1,14 +1,14 @@
 # cmake -DTABLE=Family "-DFILES=a.json;b.json" -DSCHEMA=schema.json
 #       -DOUTPUT=families.inc -P compile_rows.cmake
 #
-# Writes the rows of the files as initialisers of a C++ array of TABLE, once
-# each of them is as the schema says. What is not stops the build, with the
-# file, the row and the field.
+# Checks the rows of the files against the schema, and writes them as
+# initialisers of a C++ array of TABLE. A fault stops the build, and its message
+# has the file, the row and the field.
 
 cmake_minimum_required(VERSION 3.25)
 
-# The tables' fields as FIELDS_Family, a list of name, kind, name, kind; the
-# enums' values as VALUES_Pairing.
+# Reads the tables' fields into FIELDS_Family, a list of name, kind, name, kind,
+# and the enums' values into VALUES_Pairing.
 file(READ ${SCHEMA} schema)
 string(JSON size LENGTH "${schema}" tables)
 math(EXPR last "${size} - 1")
@@ -35,7 +35,7 @@ foreach(i RANGE ${last})
   endforeach()
 endforeach()
 
-# The C++ name of an enum's value: kHalfSplit for half_split.
+# Returns the C++ name of an enum's value: kHalfSplit for half_split.
 function(enum_name value out)
   string(REPLACE "_" ";" words "${value}")
   set(name k)
@@ -48,7 +48,7 @@ function(enum_name value out)
   set(${out} ${name} PARENT_SCOPE)
 endfunction()
 
-# A text as a C++ literal.
+# Returns a text as a C++ literal.
 function(literal text out)
   string(REPLACE "\\" "\\\\" text "${text}")
   string(REPLACE "\"" "\\\"" text "${text}")
@@ -62,7 +62,7 @@ function(expect_type where json wanted)
   endif()
 endfunction()
 
-# The field `name` of a row as C++.
+# Returns the field `name` of a row as C++.
 function(field_value where row name kind out)
   string(JSON value GET "${row}" ${name})
   set(where "${where}: ${name}")
@@ -135,7 +135,7 @@ function(field_value where row name kind out)
   set(${out} "${value}" PARENT_SCOPE)
 endfunction()
 
-# A row as an initialiser: {.theta = 10000, }.
+# Returns a row as an initialiser: {.theta = 10000, }.
 function(row_value where row table out)
   string(JSON left LENGTH "${row}")
   set(text "")

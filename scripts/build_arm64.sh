@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the targets that it is given, or all, for arm64. Debian's arm64 packages are
-# unpacked into a folder; the code generators are this machine's.
+# Builds the named targets, or all, for arm64. Unpacks Debian's arm64 packages into a
+# folder, and uses this machine's code generators.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 root=$PWD/build/arm64-sysroot

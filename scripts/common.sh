@@ -1,5 +1,5 @@
-# What the commands of ./run share. A script sources it first: it is then at the
-# project's root, and ends at the first failure.
+# The common functions of ./run's commands. A script sources this file first: it
+# then runs in the project's root, and ends at the first failure.
 # shellcheck shell=bash disable=SC2034  # lists that scripts use
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,7 +13,7 @@ lint_packages=(clang-format clang-tidy-19 python3)
 
 as_root() { if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi; }
 
-# Installs the Debian packages that are missing. One that is there for two architectures has
+# Installs missing Debian packages. A package that is installed for two architectures has
 # two lines.
 need() {
   local missing=() package
@@ -38,7 +38,7 @@ build() {
   cmake --build --preset "$preset" ${*:+--target "$@"} >&2
 }
 
-# timed NAME COMMAND...: runs COMMAND and says how long it took.
+# timed NAME COMMAND...: runs COMMAND and prints its time.
 timed() {
   local name=$1 start=$SECONDS
   shift
@@ -46,10 +46,10 @@ timed() {
   echo "$name: $((SECONDS - start)) s"
 }
 
-# run_tests PRESET [ARGUMENT...]: all tests of a build, or those that ctest
-# selects by the arguments. A label is the test's folder, and ctest looks for any
-# part of it: `cli` would select `client` too. A plain folder is made to match
-# itself and folders below it.
+# run_tests PRESET [ARGUMENT...]: runs all tests of a build, or those that ctest
+# selects by the arguments. A label is the test's folder, and ctest matches any
+# part of it: `cli` would also select `client`. So a plain folder becomes a
+# pattern for itself and folders below it.
 run_tests() {
   local preset=$1 argument previous= arguments=()
   shift
@@ -68,7 +68,8 @@ forbid() {
   [[ -z $2 ]] || { printf 'lint: %s:\n%s\n' "$1" "$2" >&2; return 1; }
 }
 
-# interop COMMAND [ARGUMENT...]: what clients of all languages show together.
+# interop COMMAND [ARGUMENT...]: runs tests of the clients of all languages
+# together.
 interop() {
   need "${build_packages[@]}" python3 openssl ca-certificates
   build release posencd posenc-old-server posenc-false-server

@@ -5,8 +5,8 @@
 
 need python3 chromium chromium-driver python3-selenium
 build release posenc posencd posenc-load
-# Debian's own, for which the package is: PATH may begin with another.
 (($#)) || set -- page access report
 for test in "$@"; do
+  # Debian's own python3, which has the package: PATH may begin with another.
   /usr/bin/python3 -B "tests/explorer/${test}_test.py" build/release/bin
 done

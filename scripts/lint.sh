@@ -18,8 +18,8 @@ contract() {
   rm -f "$set"
 }
 
-# Copies of the version are what VERSION says: files, and patterns whose group is
-# the version, which each file has one or more of.
+# Compares copies of the version with VERSION, by files and patterns. A pattern's
+# group is the version, and each file must match at least once.
 versions() {
   local version file pattern copies
   version=$(<VERSION)
@@ -83,7 +83,7 @@ layers() {
 
 need "${lint_packages[@]}" git
 timed clang-format format
-# All of it: clang-tidy reads generated sources of every part.
+# Builds everything: clang-tidy reads generated sources of every part.
 timed build build release
 timed contract contract
 timed versions versions

@@ -5,8 +5,7 @@
 
 need python3 python3-yaml
 build release posenc posencd posenc-load
-# A tool that cannot be had is missed by the blocks that need it, and these are
-# named.
+# Blocks that need a missing tool are skipped and named.
 for tool in grpcurl ghz helm; do
   examples/tools.sh "$tool" || echo "pages: $tool cannot be had" >&2
 done

@@ -12,7 +12,7 @@ if [[ -z ${PARITY_VENV:-} ]]; then
   [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
   "$venv/bin/pip" install -q --upgrade transformers torch diffusers >&2
 fi
-# What fails is told of, and the rest is asked all the same.
+# After a failed check the other checks still run.
 code=0
 "$venv/bin/python" -B tests/parity/class_defaults.py --check || code=1
 "$venv/bin/python" -B tests/parity/ask.py "$record"

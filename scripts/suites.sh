@@ -2,9 +2,9 @@
 # builds and tests the last commit in bare roots of Debian's suites, and prints a table:
 # bookworm, trixie, sid, and sid-grpc, which has experimental's gRPC (names; root)
 #
-# sid-grpc is sid with the gRPC and protobuf of experimental. Roots and what was built in
-# them are kept in build/suites, so that a second run builds what changed. Root is
-# needed, for chroot.
+# sid-grpc is sid with the gRPC and protobuf of experimental. Root folders and their
+# builds are kept in build/suites, so that a second run builds only changes. chroot needs
+# the user root.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need debootstrap git
@@ -12,7 +12,8 @@ roots=$PWD/build/suites
 names=("$@")
 ((${#names[@]})) || names=(bookworm trixie sid sid-grpc)
 
-# Of the machine's own configuration, so that no host is named here.
+# Takes the mirror from the machine's configuration, so that this script names
+# no host.
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)
 
 inside() {
@@ -34,7 +35,8 @@ unmount_roots() {
 }
 trap unmount_roots EXIT
 
-# make_root NAME ROOT: a failed step ends it, for its caller asks for its result.
+# make_root NAME ROOT: ends at a failed step by itself, as set -e does not apply
+# in its caller's condition.
 make_root() {
   local name=$1 root=$2
   if [[ ! -e $root/ready ]]; then
@@ -58,8 +60,8 @@ version() {
   inside "$1" "dpkg-query -W -f '\${Version}' $2 2>/dev/null" | sed 's/-.*//; s/.*://' || true
 }
 
-# conformance NAME: this machine's clients in Python and Go, with the grpc libraries that
-# they publish for, against the servers built in the root.
+# conformance NAME: runs this machine's Python and Go clients, with the grpc libraries of
+# their packages, against the servers built in the root.
 conformance() {
   local root=$roots/$1 programs=$roots/$1.servers program
   mountpoint -q "$root/tmp" || mount --bind /tmp "$root/tmp"
@@ -72,7 +74,7 @@ conformance() {
   POSENC_SERVERS=$programs python3 -B tests/interop/main.py conformance python go
 }
 
-# suite NAME: prints its line of the table.
+# suite NAME: prints the suite's line of the table.
 suite() {
   local name=$1 root=$roots/$1 log=$roots/$1.log start=$SECONDS built=no tests clients
   mkdir -p "$roots"

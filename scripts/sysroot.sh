@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Unpacks Debian packages of an architecture, and all that they depend on, into a folder.
+# Unpacks Debian packages of an architecture, with all dependencies, into a folder.
 #   scripts/sysroot.sh ARCH FOLDER PACKAGE...
 #
-# No package is installed and no script of a package runs, so that the architecture need
-# not be this machine's. The packages are of the suite that this machine's apt knows. A
-# folder that has been made from the same list is left as it is.
+# No package is installed and no script of a package runs, so that any architecture is
+# possible. The packages come from the suite of this machine's apt. A folder made from
+# the same list is not changed.
 set -euo pipefail
 arch=$1 folder=$2
 shift 2
@@ -12,7 +12,7 @@ shift 2
 rm -rf "$folder"
 mkdir -p "$folder"/usr/{bin,sbin,lib} "$folder"/apt/{state/lists/partial,cache/archives/partial}
 folder=$(realpath "$folder")
-# The package base-files has these links, which unpacking would replace by folders.
+# The package base-files has these links; unpacking would replace them by folders.
 for name in bin sbin lib; do ln -s usr/$name "$folder/$name"; done
 
 : >"$folder/apt/status"
@@ -24,12 +24,12 @@ apt-get "${options[@]}" install -y --download-only --no-install-recommends "$@" 
 mkdir -p "$folder/var/lib/dpkg"
 for package in "$folder"/apt/cache/archives/*.deb; do
   dpkg-deb --fsys-tarfile "$package" | tar -x --keep-directory-symlink -C "$folder"
-  # For dpkg-query and for scanners.
+  # Writes the status for dpkg-query and for scanners.
   dpkg-deb --field "$package"
   printf 'Status: install ok installed\n\n'
 done >"$folder/var/lib/dpkg/status"
 rm -rf "$folder/apt"
-# Links are resolved inside of the folder.
+# Makes absolute links relative to the folder.
 find "$folder" -type l -lname '/*' -printf '%P\0%l\0' |
   while IFS= read -r -d '' link && IFS= read -r -d '' target; do
     ln -snfr "$folder$target" "$folder/$link"

@@ -2,8 +2,8 @@
 # posencd with OpenTelemetry's traces, in build/traces, and their tests
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# Unpacks opentelemetry-cpp, which bookworm has in its backports alone, and tells
-# where. The system's own lists and packages stay as they are.
+# Unpacks opentelemetry-cpp, which bookworm has only in its backports, and prints
+# the folder. The system's own lists and packages do not change.
 opentelemetry() {
   local dir=$PWD/build/opentelemetry mirror
   if [[ ! -d $dir/usr/include/opentelemetry ]]; then

@@ -28,7 +28,8 @@ void Store(char* data, std::int64_t index, T value) {
 }
 
 // float16: a sign, 5 bits of exponent (bias 15), 10 of fraction. Exponent 31 is
-// for infinities and NaN; exponent 0 has no leading one, and the scale of 1.
+// for infinities and NaN; exponent 0 has no leading one, and the scale of
+// exponent 1.
 double HalfToDouble(std::uint16_t bits) {
   const int exponent = (bits >> 10) & 31;
   const int fraction = bits & 1023;
@@ -41,7 +42,7 @@ double HalfToDouble(std::uint16_t bits) {
   return sign * std::ldexp(1024 + fraction, exponent - 25);
 }
 
-// Rounds to nearest even: nearbyint() does, in the default rounding mode.
+// Rounds to nearest even with nearbyint(), in the default rounding mode.
 std::uint16_t FloatToHalf(float value) {
   const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const double magnitude = std::fabs(static_cast<double>(value));
@@ -50,16 +51,15 @@ std::uint16_t FloatToHalf(float value) {
   if (magnitude >= 65520) return sign | 0x7c00;
   if (magnitude < 0x1p-24 * 0.5) return sign;
   const int exponent = std::max(std::ilogb(magnitude), -14);
-  // Scaled to whole steps of the result, which is exact. If rounding gives
-  // 2048, one step too many for its exponent, the addition carries into the
-  // exponent.
+  // Scales to whole steps of the result, exactly. If rounding gives 2048, one
+  // step too many for its exponent, the addition carries into the exponent.
   const int rounded =
       static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
   return sign | static_cast<std::uint16_t>(rounded + ((exponent + 14) << 10));
 }
 
-// E4M3: a sign, 4 bits of exponent (bias 7), 3 of fraction. No infinity: the
-// largest exponent has numbers, but for the last of them, which is NaN.
+// E4M3: a sign, 4 bits of exponent (bias 7), 3 of fraction. There is no
+// infinity: the largest exponent has numbers, and only its last value is NaN.
 double Float8ToDouble(std::uint8_t bits) {
   const int exponent = (bits >> 3) & 15;
   const int fraction = bits & 7;
@@ -76,8 +76,8 @@ double Float8ToDouble(v1::Dtype dtype, std::uint8_t bits) {
              : Float8ToDouble(bits);
 }
 
-// The nearest of all numbers, the even one of two. Magnitudes ascend with their
-// bits. What is past the largest becomes the largest: samples stay finite.
+// Returns the nearest number, the even one of two. Magnitudes ascend with their
+// bits. Saturates at the largest number, so that samples stay finite.
 std::uint8_t FloatToFloat8(v1::Dtype dtype, float value) {
   const double magnitude = std::fabs(static_cast<double>(value));
   const std::uint8_t sign = std::signbit(value) ? 0x80 : 0;
@@ -97,15 +97,15 @@ std::uint8_t FloatToFloat8(v1::Dtype dtype, float value) {
   return sign | static_cast<std::uint8_t>(up ? high : low);
 }
 
-// bfloat16 is the upper half of a float32. Adding just under half of its last
-// bit, and that bit itself, before the cut rounds to nearest even.
+// bfloat16 is the upper half of a float32. To round to nearest even, adds just
+// under half of the last bit, and the bit itself, before the cut.
 std::uint16_t FloatToBfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16) | 0x40;
   return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// A floating point dtype, as the functions of the header tell of it.
+// A floating point dtype's values for the functions of the header.
 struct Format {
   v1::Dtype dtype;
   int significand_bits;
@@ -120,7 +120,7 @@ constexpr Format kFormats[] = {
     {v1::DTYPE_FLOAT32, 24, -126, std::numeric_limits<float>::max()},
     {v1::DTYPE_FLOAT64, 53, -1022, std::numeric_limits<double>::max()}};
 
-// All zeros for other dtypes.
+// Returns all zeros for other dtypes.
 Format FormatOf(v1::Dtype dtype) {
   for (const Format& format : kFormats) {
     if (format.dtype == dtype) return format;

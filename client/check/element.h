@@ -1,6 +1,6 @@
-// Single elements of tensors as numbers, and the facts about dtypes that bounds
-// on errors need. Written apart from core's conversions, which are judged with
-// these. The elements are little-endian, as in the contract.
+// Reads and writes single elements of tensors, and describes dtypes for bounds
+// on errors. It shares no code with core's conversions, which it checks. The
+// elements are little-endian, as in the contract.
 
 #pragma once
 
@@ -15,40 +15,39 @@
 
 namespace posenc::check {
 
-// The name of a dtype in messages and flags: "bfloat16".
+// Returns the name of a dtype in messages and flags: "bfloat16".
 std::string DtypeName(v1::Dtype dtype);
 
-// The product of the extents; -1 if one is negative or the product exceeds
-// int64. No extents have the product 1.
+// Returns the product of the extents; -1 if one is negative or the product
+// exceeds int64. Without extents the product is 1.
 std::int64_t ElementCount(const std::vector<std::int64_t>& shape);
 
-// Element `index`, exactly; only int64 beyond 2^53 is rounded. The caller knows
-// that the tensor has as many bytes. NaN for unknown dtypes.
+// Returns element `index` exactly; only int64 beyond 2^53 is rounded. The
+// tensor must have that element's bytes. NaN for unknown dtypes.
 double ElementAt(const TensorView& tensor, std::int64_t index);
 
-// Writes `value`, rounded to nearest even, as element `index`; in FP8 what is
-// past the largest number becomes that. Does nothing for dtypes that are not
-// floating point.
+// Writes `value`, rounded to nearest even, as element `index`; FP8 saturates at
+// its largest number. Does nothing for dtypes that are not floating point.
 void SetElement(v1::Dtype dtype, char* data, std::int64_t index, float value);
 
-// The distance of neighbouring numbers of a floating point dtype at |value|,
-// which is finite. At 0 and below the normal numbers that is the least positive
-// number.
+// Returns the distance of neighbouring numbers of a floating point dtype at
+// |value|, which is finite. For 0 and subnormal numbers that is the least
+// positive number.
 double UlpAt(v1::Dtype dtype, double value);
 
-// True for the FP8 dtypes, whose rotations need to be told how they saturate.
+// Returns true for the FP8 dtypes, whose rotations require a saturation.
 bool IsFloat8(v1::Dtype dtype);
 
-// The largest finite number of a floating point dtype.
+// Returns the largest finite number of a floating point dtype.
 double LargestFinite(v1::Dtype dtype);
 
-// Bits of the significand, the leading one included: 24 for float32.
+// Returns the bits of the significand with the leading one: 24 for float32.
 int SignificandBits(v1::Dtype dtype);
 
-// Exponent of the smallest normal number: -126 for float32.
+// Returns the exponent of the smallest normal number: -126 for float32.
 int MinExponent(v1::Dtype dtype);
 
-// A shape as messages have it: "[1, 4096, 32, 128]".
+// Returns a shape's text in messages: "[1, 4096, 32, 128]".
 std::string ShapeText(const std::vector<std::int64_t>& shape);
 
 }  // namespace posenc::check

@@ -1,6 +1,6 @@
-// Seeded numbers for tensors and samples. The standard's generators are the
-// same everywhere, but its distributions are each library's own; these are not,
-// so that equal seeds give equal files on every machine.
+// Seeded numbers for tensors and samples. Equal seeds give equal files on every
+// machine: the standard's generators would too, but its distributions differ by
+// library.
 
 #pragma once
 
@@ -21,12 +21,13 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  // Uniform in [0, n), n > 0; the bias is below n / 2^64.
+  // Returns a uniform number in [0, n), n > 0; the bias is below n / 2^64.
   std::int64_t Below(std::int64_t n) {
     return static_cast<std::int64_t>(Next() % static_cast<std::uint64_t>(n));
   }
 
-  // Near normal: four uniform numbers, scaled to mean 0 and variance 1.
+  // Returns a nearly normal number: four uniform ones, scaled to mean 0 and
+  // variance 1.
   float Normal() {
     const std::uint64_t bits = Next();
     const int sum = static_cast<int>(bits & 0xffff) +

@@ -18,7 +18,7 @@ absl::Status Unsupported(absl::string_view what) {
       absl::StrCat("check: ", what, " is not checked"));
 }
 
-// Calls `visit` for the channels of one head; false if it ended the walk.
+// Calls `visit` for the channels of one head; returns false if `visit` did.
 bool VisitHead(const TokenRotation& rotation, const TensorView& before,
                const TensorView& after, std::int64_t head,
                std::int64_t head_dim, const std::vector<long double>& cosines,
@@ -32,8 +32,7 @@ bool VisitHead(const TokenRotation& rotation, const TensorView& before,
     RotatedElement element;
     element.x = ElementAt(before, head + from.x);
     element.y = ElementAt(before, head + from.y);
-    // An angle that is off by e moves the pair by e times its length, which
-    // |x| + |y| bounds.
+    // An error e of the angle moves the pair by at most e (|x| + |y|).
     element.from_angle = angle_errors[i] * rotation.attention_factor *
                          (std::fabs(element.x) + std::fabs(element.y));
     const RotatedPair<long double> exact =
@@ -79,8 +78,8 @@ absl::StatusOr<TokenRotation> TokenRotation::Of(
   if (spec.angle_precision() == v1::ANGLE_PRECISION_FLOAT32) {
     return Unsupported("float32 angles");
   }
-  // A token has the same position on every axis, so that axes do not matter
-  // unless the frequencies differ by them.
+  // A token has the same position on every axis, so that axes matter only if
+  // frequencies differ by axis.
   if (rope.inv_freq_size() != pairs) {
     return Unsupported("frequencies that differ by head or axis");
   }

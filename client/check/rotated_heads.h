@@ -1,4 +1,4 @@
-// Tensors of heads before and after a rotation, element by element beside the
+// Visits tensors of heads before and after a rotation, each element with the
 // exact result in long double (on x86-64: 64 bits of significand).
 
 #pragma once
@@ -14,9 +14,9 @@
 
 namespace posenc::check {
 
-// A tensor in one of the contract's layouts. The bytes are the caller's.
+// A tensor in one of the contract's layouts. It borrows the bytes.
 struct HeadsView {
-  // INVALID_ARGUMENT if the shape has not as many extents as the layout.
+  // INVALID_ARGUMENT if shape and layout differ in their number of extents.
   static absl::StatusOr<HeadsView> Of(const TensorView& tensor,
                                       v1::Layout layout);
 
@@ -24,11 +24,11 @@ struct HeadsView {
   HeadIndex index;
 };
 
-// A rotation whose angle depends on the token's position alone, not on axes or
+// A rotation whose angle depends only on the token's position, not on axes or
 // heads.
 struct TokenRotation {
-  // What a server resolved, for tokens with one position each. The frequencies
-  // are the server's own, and their products with positions are rounded to 64
+  // Returns a server's resolved encoding, for tokens with one position each. It
+  // has the server's frequencies, and products with positions are rounded to 64
   // bits. UNIMPLEMENTED for encodings that are not checked.
   static absl::StatusOr<TokenRotation> Of(const v1::ResolveRopeResponse& rope,
                                           std::int64_t head_dim);
@@ -37,8 +37,8 @@ struct TokenRotation {
   long double attention_factor = 1;
   PairLayout before;     // pairs of the input
   PairLayout after;      // pairs of the output; together the same channels
-  bool reverse = false;  // turns by the negative angle (RopeSpec.reverse)
-  // Bound on the relative error of angles: what the frequencies here may differ
+  bool reverse = false;  // rotates by the negative angle (RopeSpec.reverse)
+  // Bound on the relative error of angles: the difference of these frequencies
   // from the server's, and rounding of the product.
   long double angle_error = 0;
 };
@@ -47,8 +47,8 @@ struct RotatedElement {
   std::int64_t index;  // of the element in the tensors
   double actual;
   long double exact;
-  // Channels outside of the pairs pass through: `exact` is the input then, and
-  // its bytes must be the output's. Nothing below is set.
+  // Channels outside of the pairs pass through: `exact` is then the input,
+  // whose bytes the output must have. The members below are not set.
   bool passes_through = false;
   bool same_bytes = false;
 

@@ -1,13 +1,13 @@
-// Rotary position embedding straight from the formula in posenc/v1/rope.proto:
-// how a pair of channels turns, and where pairs lie in a head. `posenc check`,
-// posenc-load --verify and the tests hold the server's answers against it.
+// Rotary position embedding by the formula in posenc/v1/rope.proto: the
+// rotation of a pair of channels, and the places of pairs in a head. `posenc
+// check`, posenc-load --verify and the tests compare the server's answers with
+// it.
 //
-// An oracle is worth something only if it shares no code with what it judges:
-// this file includes neither core/ nor server/, and neither of them may include
-// it. It is written to be read next to the formula, not to be fast. Angles are
-// the caller's, who evaluates cosines and sines in the precision that its
-// verdict needs: long double for the programs, __float128 for the strictest
-// tests. Nothing here rounds except the arithmetic of Real itself.
+// A reference must share no code with the code that it checks: this file
+// includes neither core/ nor server/, and they may not include it. It follows
+// the formula and is not fast. The caller computes cosines and sines in the
+// precision that it needs: long double for the programs, __float128 for the
+// strictest tests. Only the arithmetic of Real rounds.
 
 #pragma once
 
@@ -24,8 +24,8 @@ struct RotatedPair {
   Real x_terms, y_terms;
 };
 
-// The vector (x, y) turned counterclockwise. `c` and `s` are the angle's cosine
-// and sine times the attention factor, which scales the vector.
+// Rotates the vector (x, y) counterclockwise. `c` and `s` are the angle's
+// cosine and sine times the attention factor, which scales the vector.
 template <typename Real>
 RotatedPair<Real> RotatePair(Real x, Real y, Real c, Real s) {
   // std::abs has no __float128.
@@ -39,15 +39,14 @@ struct PairChannels {
   std::int64_t x, y;
 };
 
-// Where the pairs of a head lie. With d = 2 * pairs rotated channels that start
+// The places of pairs in a head. With d = 2 * pairs rotated channels that start
 // at channel f:
 //
 //   interleaved   pair i is (f + 2i, f + 2i + 1)
 //   half-split    pair i is (f + i,  f + i + d/2)
 //
-// If pairs_by_axis is set, the slice of d channels consists of one slice for
-// each axis, and each of these is paired in itself. For 2 and 1 pairs,
-// half-split:
+// If pairs_by_axis is set, the slice of d channels has one slice for each axis,
+// and each slice has its own pairs. For 2 and 1 pairs, half-split:
 //
 //   channel  f+0  f+1  f+2  f+3 | f+4  f+5
 //            x0   x1   y0   y1  | x2   y2
@@ -55,7 +54,7 @@ struct PairLayout {
   bool interleaved = false;
   std::int64_t first = 0;  // channel
   std::int64_t pairs = 0;  // of all axes
-  // Pairs of each axis that has a slice of its own; empty: there is one slice.
+  // Pairs of each axis with its own slice; empty: there is one slice.
   std::vector<std::int32_t> pairs_by_axis;
 
   PairChannels Channels(std::int64_t pair) const {

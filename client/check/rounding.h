@@ -1,4 +1,4 @@
-// How far a correct result may be from the exact one.
+// Bounds on the difference of a correct result from the exact one.
 
 #pragma once
 
@@ -6,32 +6,32 @@
 
 namespace posenc::check {
 
-// Bounds for sums of two products with a cosine or sine, as the contract allows
-// a server to compute them: in float32 (float64 for float64 tensors), then
-// rounded once to the tensor's dtype.
+// Bounds for sums of two products with a cosine or sine. By the contract a
+// server computes them in float32 (float64 for float64 tensors), then rounds
+// once to the tensor's dtype.
 class RoundingBound {
  public:
   explicit RoundingBound(v1::Dtype dtype);
 
-  // Largest error before the last rounding. `terms`: sum of the magnitudes of
-  // the products. `from_angle`: what an inexact angle adds.
+  // Returns the largest error before the last rounding. `terms`: sum of the
+  // magnitudes of the products. `from_angle`: the error from an inexact angle.
   //
-  // In units of the arithmetic (half an ulp of 1, 2^-24 or 2^-53) a cosine or
-  // sine is off by at most 4 (float64's are within 2 ulp; float32's are
-  // better), each product and the sum by 1. 2 more are for second-order terms
-  // and for a reference that is no better than these: 8 units of `terms`.
-  // Below the normal numbers an operation is off by half a step whatever its
-  // size; three operations are within 2 steps.
+  // In units of the arithmetic (half an ulp of 1, 2^-24 or 2^-53) the error of
+  // a cosine or sine is at most 4 (float64's are within 2 ulp; float32's are
+  // better), that of each product and of the sum 1. Second-order terms and the
+  // reference's own errors get 2 more: 8 units of `terms`. The error of an
+  // operation with a subnormal result is half a step; three operations are
+  // within 2 steps.
   double Arithmetic(double terms, double from_angle) const {
     return terms * 8 * unit_ + 2 * tiny_ + from_angle;
   }
 
-  // The same with the last rounding, which is to half an ulp of the dtype. The
-  // rounded number may be `arithmetic` larger than the exact one, so that its
-  // ulp may be the next binade's.
+  // Returns the bound with the last rounding, half an ulp of the dtype. The
+  // rounded number may be larger than the exact one by `arithmetic`, so that
+  // its ulp may be the next binade's.
   double Rounded(double exact_magnitude, double arithmetic) const;
 
-  // Whether `actual` is `exact` within both.
+  // Returns true if `actual` is within both bounds of `exact`.
   bool Allows(double actual, long double exact, double terms,
               double from_angle) const;
 

@@ -1,5 +1,5 @@
-// The flags that describe a posenc.v1.AbsoluteEncoding. `table` prints its rows
-// and `add` adds them to embeddings.
+// The flags of a posenc.v1.AbsoluteEncoding. `table` prints its rows, and `add`
+// adds them to embeddings.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace posenc::cli {
 
-// `flags` are of an AbsoluteEncoding.
+// `flags` must set fields of an AbsoluteEncoding.
 void AddAbsoluteFlags(CLI::App* app, FieldFlags* flags);
 
 }  // namespace posenc::cli

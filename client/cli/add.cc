@@ -26,7 +26,7 @@ absl::Status RunAdd(const AddFlags& flags, const GlobalFlags& globals) {
   args.combination = flags.combination;
   const absl::Status encoding = flags.encoding.Read(&args.encoding);
   if (!encoding.ok()) return encoding;
-  // The cells of a grid have positions of their own, so that it takes none.
+  // The cells of a grid define its positions, so that it takes no others.
   if (!args.encoding.has_sincos_grid() || !flags.positions.Empty()) {
     absl::StatusOr<v1::Positions> positions = BuildPositions(flags.positions);
     if (!positions.ok()) return positions.status();

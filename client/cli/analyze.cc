@@ -1,6 +1,6 @@
-// `posenc analyze`: what an encoding does over distance. Prints each pair's
-// wavelength in positions, and by distance the similarity of a vector with
-// itself and the decay of scores that RoFormer (section 3.4.3) bounds.
+// `posenc analyze`: prints each pair's wavelength in positions, and by distance
+// the similarity of a vector with itself and RoFormer's bound (section 3.4.3)
+// on the decay of scores.
 
 #include <algorithm>
 #include <cmath>
@@ -32,14 +32,14 @@ struct AnalyzeFlags {
   FieldFlags request{v1::AnalyzeRopeRequest::descriptor()};
 };
 
-// Columns and rows of the curve; labels and axis take 14 columns more, and the
-// rest of 80 stays free.
+// Columns and rows of the curve; labels and axis take 14 more of the 80
+// columns.
 constexpr std::size_t kWidth = 64;
 constexpr int kHeight = 12;
 
 // Draws `values`, which are finite and not empty, from left to right for a
 // terminal of 80 columns. If there are more values than columns, a column shows
-// the mean of its share. The ends of both axes are labelled.
+// a mean. The ends of both axes are labelled.
 std::string Plot(absl::Span<const double> values, const std::string& first_x,
                  const std::string& last_x) {
   const std::size_t width = std::min(kWidth, values.size());

@@ -1,5 +1,5 @@
 // `posenc apply`: rotates q and k of a file, which is the service's main job.
-// Both travel in one call; the answers replace them in a copy of the file.
+// One call sends both; the answers replace them in a copy of the file.
 
 #include <array>
 #include <chrono>
@@ -19,7 +19,7 @@ namespace posenc::cli {
 namespace {
 
 // `q` and `k` are names in a .safetensors file. The tensor of an .npy file has
-// no name, so `as` says which of the two it is.
+// no name, so `as` says whether it is q or k.
 struct ApplyFlags {
   SourceFlags source;
   FieldFlags positions{v1::Positions::descriptor()};
@@ -42,10 +42,10 @@ absl::optional<TensorView>& Sent(ApplyRopeArgs* args, int which) {
   return which == 0 ? args->q : args->k;
 }
 
-// Finds the tensors to rotate: those that flags name, which must exist, or
-// without a flag those of the usual names, of which one must. Null for what is
-// not there. They point into the file, and the answers replace them there. An
-// .npy file has one entry, whose name is empty. Sets the views of `args`.
+// Finds the tensors to rotate, and sets the views of `args`. Tensors that flags
+// name must exist; without flags at least one of q and k must. The result
+// points to entries of the file, which the answers replace; null: no such
+// tensor. An .npy file has one entry, whose name is empty.
 absl::StatusOr<Chosen> ChooseTensors(const ApplyFlags& flags, TensorFile* file,
                                      ApplyRopeArgs* args) {
   Chosen chosen = {};
@@ -81,7 +81,7 @@ absl::StatusOr<Chosen> ChooseTensors(const ApplyFlags& flags, TensorFile* file,
   return chosen;
 }
 
-// One call, and the seconds from when it was sent until its answer is here.
+// Makes one call, and measures the seconds until its answer is here.
 absl::StatusOr<ApplyRopeResult> Rotate(const Client& client,
                                        const ApplyRopeArgs& args,
                                        double* seconds) {
@@ -124,7 +124,7 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
       Rotate(connection->client(), args, &timing.seconds);
   if (!result.ok()) return result.status();
   for (; timing.repeats < flags.repeat; ++timing.repeats) {
-    // The same call again, for its time alone: the answer is dropped.
+    // Makes the same call again to measure its time; the answer is dropped.
     double seconds = 0;
     const absl::Status repeated =
         Rotate(connection->client(), args, &seconds).status();

@@ -1,6 +1,6 @@
 // `posenc bias`: an attention bias [heads, queries, keys], or the indices of
 // relative positions. With --out the matrix goes to the file tile by tile,
-// since it may be larger than the memory; without, a corner is printed.
+// since it may be larger than the memory; without --out a corner is printed.
 
 #include <algorithm>
 #include <cstdint>
@@ -22,10 +22,9 @@
 namespace posenc::cli {
 namespace {
 
-// Heads that are printed; the others differ by their slopes or weights only.
+// Number of printed heads; the others differ only by their slopes or weights.
 constexpr std::int64_t kShownHeads = 2;
-// If the matrix is only printed, so many keys are computed: more than fit on a
-// line.
+// Number of keys to compute for printing: more than fit on a line.
 constexpr std::int64_t kPrintedKeys = 24;
 
 constexpr FieldFlag kBiases[] = {
@@ -87,8 +86,8 @@ absl::Status SetClip(const std::string& text, v1::ClippedDistance* clip) {
   return absl::OkStatus();
 }
 
-// Queries stand at query_start ... query_start + query_length - 1; keys
-// likewise. Tiles are the messages of the answer.
+// Queries stand at query_start ... query_start + query_length - 1, keys
+// likewise. A message of the answer is a tile.
 constexpr FieldFlag kRequest[] = {
     {"--query-start", "query_start", "N", "Position of the first query", kAlone,
      false, "0"},
@@ -123,22 +122,23 @@ void PrintHeads(const TensorView& bias, const v1::BuildBiasRequest& request) {
   }
 }
 
-// Without --out: prints a corner of the matrix, or with --json all of it if it
+// Without --out: prints a corner of the matrix, or with --json all of it, if it
 // is small enough.
 absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
                    const GlobalFlags& globals) {
   const std::int64_t queries = request.query_length();
   const std::int64_t keys = request.key_length();
   if (globals.json) {
-    // Refused before the work: one head alone is too much to print.
+    // Refuses too many values before the work: a single head is too much to
+    // print.
     if (queries > 0 && keys > kMaxPrintedValues / queries) {
       return UsageError(absl::StrCat(
           "--json: ", queries, " x ", keys, " values; write more than ",
           kMaxPrintedValues, " to a file with --out"));
     }
   } else {
-    // Asks for no more than is seen, and for one row and column more, so that
-    // the printer knows that there are more and shows dots.
+    // Requests the visible part and one row and column more, so that the
+    // printer shows dots if there are more.
     request.set_query_length(std::min(queries, kShownRows + 1));
     request.set_key_length(std::min(keys, kPrintedKeys + 1));
   }
@@ -169,7 +169,7 @@ void PrintWritten(const std::string& path, const TensorView& bias,
   }
 }
 
-// With --out: every tile goes to its place in the file as it comes.
+// With --out: writes every tile to its place in the file when it comes.
 absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
                    const Connection& connection, const GlobalFlags& globals) {
   absl::StatusOr<MatrixFile> file = MatrixFile::Create(path, "bias");
@@ -199,8 +199,8 @@ absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
   return absl::OkStatus();
 }
 
-// With --out -: a pipe takes bytes in their order alone, so that the matrix is
-// put together in memory.
+// With --out -: collects the matrix in memory, because a pipe takes bytes only
+// in order.
 absl::Status Pipe(const v1::BuildBiasRequest& request,
                   const Connection& connection, const GlobalFlags& globals) {
   const absl::StatusOr<TensorResult> bias =

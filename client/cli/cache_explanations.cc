@@ -19,7 +19,7 @@ std::string BaseText(const ResolvedRope& rope) {
              : core::doctor::DescribeRope(rope);
 }
 
-// "the global layers'" for the encoding of full attention.
+// Returns "the global layers'" for the encoding of full attention.
 std::string WhoseRope(const core::doctor::ConfigCase& config,
                       const ResolvedRope& rope) {
   for (const auto& [type, name] :

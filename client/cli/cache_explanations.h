@@ -1,5 +1,5 @@
-// What an engine may have done to keys of a cache instead of what the
-// configuration says.
+// Moves of cached keys that an engine may have made instead of the
+// configuration's.
 
 #pragma once
 
@@ -13,14 +13,14 @@
 
 namespace posenc::cli {
 
-// A move that an engine may have made instead, and how to mend it.
+// A move that an engine may have made instead, and its remedy.
 struct Explanation {
   std::string did;
   std::string fix;
   Motion motion;
 };
 
-// Explanations for a layer of the group, in the order in which they are tried.
+// Returns the explanations for a layer of the group, in the order of trying.
 // The configuration must have a reference.
 std::vector<Explanation> ExplanationsOf(const core::doctor::ConfigCase& config,
                                         std::size_t group,

@@ -32,17 +32,19 @@ namespace {
 using core::ResolvedRope;
 using core::doctor::Finding;
 
-// Explanations are tried on so many tokens of a layer.
+// Number of a layer's tokens on which explanations are tried.
 constexpr std::int64_t kTriedTokens = 32;
-// What noise may turn a measured angle by; other bases and shifts are far off.
+// Radians by which noise may change a measured angle; other bases and shifts
+// differ by far more.
 constexpr double kMeasuredAngle = 0.05;
-// Ulps that a pair may be off: with tables that are finer than the keys, of the
-// keys' dtype, and of float32 for keys of float64 (4 ulps of float32).
+// Bounds on a pair's error, in ulps: for tables finer than the keys, for tables
+// of the keys' dtype, and for float32 tables with float64 keys (4 ulps of
+// float32).
 constexpr double kFinerTables = 2;
 constexpr double kOwnTables = 4;
 constexpr double kFloat32ForFloat64 = 4 * 0x1p29;
 constexpr int kFloat32Bits = 24;
-// Other shifts that are tried.
+// Bound on other shifts that are tried.
 constexpr std::int64_t kTriedShift = 1 << 17;
 
 std::string Sha256(absl::Span<const char> bytes) {
@@ -56,7 +58,7 @@ std::string Sha256(absl::Span<const char> bytes) {
   return text;
 }
 
-// The first number of a name; -1 if it has none.
+// Returns the first number of a name; -1 if it has none.
 std::int32_t FirstNumber(const std::string& name) {
   constexpr char kDigits[] = "0123456789";
   const std::size_t first = name.find_first_of(kDigits);
@@ -67,8 +69,9 @@ std::int32_t FirstNumber(const std::string& name) {
                                                                     : -1;
 }
 
-// "layers.3.k" and "*.3.*key*"; with a pattern, the first step of a matching
-// name that is a number, or else the first number in it. -1 for all others.
+// Returns the layer of "layers.3.k" and "*.3.*key*". With a pattern: the first
+// numeric step of a matching name, or else its first number. -1 for other
+// names.
 std::int32_t LayerOf(const std::string& name, const std::string& pattern) {
   const std::vector<std::string> steps = absl::StrSplit(name, '.');
   if (!pattern.empty()) {
@@ -125,22 +128,23 @@ void ReadCache(const std::string& path, const std::string& pattern,
   }
 }
 
-// The bound that holds unless --dtype-bound gives another: engines compute
-// cosines and sines in float32, and in float64 for keys of float64.
+// Returns the bound without --dtype-bound: engines compute cosines and sines in
+// float32, and in float64 for keys of float64.
 double UsualUlps(v1::Dtype dtype) {
   return check::SignificandBits(dtype) < kFloat32Bits ? kFinerTables
                                                       : kOwnTables;
 }
 
-// Tables of float64 come of angles in float64, all others of float32.
+// Tables of float64 are computed from angles in float64, all others from
+// float32.
 MotionBound BoundOf(v1::Dtype dtype, double ulps) {
   const bool float64 =
       check::SignificandBits(dtype) > kFloat32Bits && ulps < kFloat32ForFloat64;
   return {ulps, float64 ? 0x1p-53 : 0x1p-24};
 }
 
-// An engine's tables may be coarser than the keys: `ulps` is the bound that
-// then holds, and `dtype` what the tables have.
+// Tables of an engine that are coarser than the keys: their dtype, and the
+// bound that then applies.
 struct CoarserTables {
   double ulps;
   std::string dtype;
@@ -438,7 +442,7 @@ class Certifier {
                        ", as transformers' are; else compute them in ",
                        coarser.dtype == "float32" ? "float64" : "float32"));
     }
-    // An engine with coarser tables may do something else wrong, too.
+    // An engine with coarser tables may also make another mistake.
     if (ulps < coarser.ulps && explained(loose)) return;
     const std::vector<double> angles =
         MeasuredAngles(own.layout, before, after);
@@ -463,7 +467,7 @@ class Certifier {
              "with another left context are not comparable at all");
   }
 
-  // The pair whose angle is farthest off.
+  // Describes the pair with the largest error of its angle.
   static std::string Measured(const Motion& own,
                               const std::vector<double>& angles) {
     std::size_t worst = 0;
@@ -484,8 +488,8 @@ class Certifier {
     return absl::StrFormat("pair %d is off by %.3g rad", worst, most);
   }
 
-  // "beyond the bound: 1 of 512 tokens and 8 of 8 heads, first token 0 of head
-  // 0".
+  // Returns "beyond the bound: 1 of 512 tokens and 8 of 8 heads, first token 0
+  // of head 0".
   static std::string Where(const MotionError& error,
                            const check::HeadsView& keys) {
     return absl::StrCat("beyond the bound: ", error.tokens, " of ",

@@ -1,23 +1,22 @@
-// The certificate of a cache: whether keys that an engine cached, moved by
+// The certificate of a cache. It says whether an engine's cached keys, moved by
 // Reposition, are the keys that the engine itself has at the new positions.
 //
-// Layer by layer and head by head the keys of `before` are turned by
-// shift * w_i, in long double, and held against `after`: the error of a pair is
-// counted in ulps of the pair's length in the keys' dtype. A layer that is
-// beyond its bound is explained from its own keys.
+// The keys of `before` in every layer and head are rotated by shift * w_i, in
+// long double, and compared with `after`. The error of a pair is measured in
+// ulps of the pair's length in the keys' dtype. A layer beyond its bound is
+// explained from its own keys.
 //
-// `after` is made in either of two ways: (a) the same key before its rotation,
-// through the engine's rotary module at both positions: exact, and held to the
-// bound; (b) two prefills with positions apart (`measured`): equal in exact
+// `after` is made in one of two ways. (a) The engine's rotary module rotates
+// the same key to both positions: this is exact, and the bound applies. (b) Two
+// prefills at different positions (`measured`): their keys are equal in exact
 // arithmetic, but noise grows with depth, so layers above 0 are judged by the
-// angles that their keys show.
+// angles of their keys.
 //
 // Bound for keys of 16 bits: 2 ulps (inputs 0.71, Reposition 0.5, the engine
 // 0.5, its float32 table 0.29), or 4 ulps if the engine's tables have the dtype
-// of the keys. For keys of float32 and float64: 4 ulps, since tables are of
-// their dtype; or 2^31 ulps of float64, 4 of float32, if an engine turns keys
-// of float64 by tables of float32. What angles are off by is added to that
-// (key_motion.h).
+// of the keys. For keys of float32 and float64: 4 ulps, since tables have their
+// dtype; or 2^31 ulps of float64, 4 of float32, if an engine rotates keys of
+// float64 with tables of float32. The error of angles is added (key_motion.h).
 
 #pragma once
 
@@ -58,11 +57,11 @@ struct Certificate {
   bool measured = false;
 };
 
-// Errors have exit code 2: flags that are missing or make no sense. What is
-// wrong with a file is in the diagnosis.
+// Makes a certificate. Errors have exit code 2: flags that are missing or make
+// no sense. The diagnosis has the faults of files.
 absl::StatusOr<Certificate> Certify(const CertificateFlags& flags);
 
-// The JSON of a diagnosis with "certificate", "files" and "made".
+// Returns the JSON of a diagnosis with "certificate", "files" and "made".
 std::string CertificateJson(const Certificate& certificate);
 
 }  // namespace posenc::cli

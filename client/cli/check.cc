@@ -1,5 +1,5 @@
-// `posenc check`: holds a rotated file to a rotation that client/check
-// evaluates in long double, element by element.
+// `posenc check`: compares a rotated file, element by element, with a rotation
+// that client/check evaluates in long double.
 
 #include <cstdio>
 #include <memory>
@@ -17,8 +17,8 @@
 namespace posenc::cli {
 namespace {
 
-// `before` and `after` are files; `moved` is a third one, rotated from another
-// start, whose scores are to agree with those of `after`.
+// `before` and `after` are files. `moved` is a third file, rotated from another
+// start; its scores must agree with those of `after`.
 struct CheckFlags {
   SourceFlags source;
   std::string before;
@@ -29,7 +29,7 @@ struct CheckFlags {
   int repositions = 0;
 };
 
-// A .safetensors file and views of its q and k, of which it has at least one.
+// A .safetensors file and views of its q and k; at least one exists.
 struct HeadsFile {
   FileBytes bytes;
   absl::optional<check::HeadsView> q;
@@ -62,8 +62,8 @@ absl::StatusOr<HeadsFile> ReadHeads(const std::string& path,
   return heads;
 }
 
-// Checks both tensors, prints what was found, and returns DATA_LOSS (exit code
-// 1) if an element is wrong.
+// Checks both tensors, prints the result, and returns DATA_LOSS (exit code 1)
+// if an element is wrong.
 absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
                           const CheckFlags& flags, const HeadsFile& before,
                           const HeadsFile& after, const GlobalFlags& globals,
@@ -102,9 +102,8 @@ absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
   return failures.empty() ? absl::OkStatus() : absl::DataLossError(failures);
 }
 
-// Compares scores q . k of the two rotated files: a rotary encoding makes them
-// depend on the distance of two tokens alone, not on where the first one
-// stands.
+// Compares scores q . k of the two rotated files: with a rotary encoding they
+// depend only on the distance of two tokens, not on their positions.
 absl::Status CheckMoved(const CheckFlags& flags, const HeadsFile& after,
                         const GlobalFlags& globals,
                         nlohmann::ordered_json* json) {
@@ -146,8 +145,8 @@ absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
   if (!after.ok()) return after.status();
   const absl::StatusOr<Connection> connection = Connection::Open(globals);
   if (!connection.ok()) return connection.status();
-  // The frequencies and the attention factor are the server's own answer; what
-  // is checked is the rotation that it made with them.
+  // The server provides the frequencies and the attention factor; only its
+  // rotation with them is checked.
   v1::ResolveRopeRequest request;
   *request.mutable_rope() = *std::move(source);
   if (request.rope().has_spec()) {

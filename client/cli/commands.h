@@ -36,9 +36,9 @@ Command AddExplore(CLI::App* app, const GlobalFlags* globals);
 Command AddCompletion(CLI::App* app, const GlobalFlags* globals);
 Command AddMan(CLI::App* app, const GlobalFlags* globals);
 
-// Prints what completes the last of the words of a command line, a candidate a
-// line: a word, or a word, a tab and what it means, or ":files" for the names
-// of files. `app` has all commands.
+// Prints the completions of the last word of a command line, one on a line: a
+// word, or a word, a tab and its meaning, or ":files" for the names of files.
+// `app` has all commands.
 void PrintCandidates(CLI::App* app, const std::vector<std::string>& words);
 
 }  // namespace posenc::cli

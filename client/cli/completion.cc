@@ -1,5 +1,5 @@
-// `posenc completion SHELL`: a script by which a shell asks this program what
-// it completes. So the program and what is completed never differ.
+// `posenc completion SHELL`: a script with which a shell asks this program for
+// completions. So completions always match the program.
 //
 //   the shell                               posenc
 //   posenc __complete apply --layout b -->  the commands and flags of CLI11
@@ -22,10 +22,10 @@
 namespace posenc::cli {
 namespace {
 
-// The line that stands for the names of files, which a shell knows itself.
+// The line that asks the shell to complete names of files.
 constexpr char kFiles[] = ":files";
 
-// '=' is a word of its own in bash's eyes.
+// bash treats '=' as a word of its own.
 constexpr char kBash[] = R"(# bash completion for posenc
 _posenc() {
   local lines current=${COMP_WORDS[COMP_CWORD]}
@@ -87,7 +87,7 @@ std::vector<CLI::App*> CommandsOf(CLI::App* app) {
   return app->get_subcommands([](CLI::App*) { return true; });
 }
 
-// The option that a flag names, of the command (may be null) or of all.
+// Returns the option of a flag, of the command (may be null) or of the program.
 CLI::Option* FindOption(CLI::App* app, CLI::App* command,
                         const std::string& flag) {
   CLI::Option* const own =
@@ -95,18 +95,19 @@ CLI::Option* FindOption(CLI::App* app, CLI::App* command,
   return own != nullptr ? own : app->get_option_no_throw(flag);
 }
 
-// What may follow an option, as far as there are names for it.
+// Returns the known names of an option's values.
 std::vector<std::string> WordsOf(CLI::Option* option) {
   std::vector<std::string> words = EnumValues(option);
   if (!words.empty()) return words;
-  // CLI11 tells the values of a CLI::IsMember in the type's name: "TEXT:{q,k}".
+  // CLI11 puts the values of a CLI::IsMember into the type's name:
+  // "TEXT:{q,k}".
   const std::string type = option->get_type_name();
   const std::size_t open = type.find('{');
   if (open != std::string::npos && type.back() == '}') {
     return absl::StrSplit(type.substr(open + 1, type.size() - open - 2), ',');
   }
   const std::string name = option->get_name();
-  if (absl::EndsWith(name, "-preset")) {  // of a second encoding, too
+  if (absl::EndsWith(name, "-preset")) {  // also of a second encoding
     for (const core::interpretation::Preset& preset :
          core::interpretation::Presets()) {
       words.emplace_back(preset.name);
@@ -118,13 +119,13 @@ std::vector<std::string> WordsOf(CLI::Option* option) {
     }
   } else if (name == "--fail-on") {
     words = {"error", "warning", "note", "none"};
-  } else if (name == "FIGURE") {  // its description is the list of them
+  } else if (name == "FIGURE") {  // its description lists the figures
     words = absl::StrSplit(option->get_description(), ", ");
   }
   return words;
 }
 
-// What is completed: words with what they mean, or files.
+// Possible completions: words with their meanings, or files.
 struct Candidates {
   std::vector<std::pair<std::string, std::string>> words;
   bool files = false;
@@ -136,7 +137,7 @@ struct Candidates {
       }
     }
   }
-  // `before` stands in front of each: "--layout=", where that is one word.
+  // `before` is the prefix of each word: "--layout=", if that is one word.
   void AddValuesOf(CLI::Option* option, const std::string& before) {
     for (const std::string& word : WordsOf(option)) {
       words.emplace_back(before + word, "");
@@ -146,7 +147,7 @@ struct Candidates {
   }
 };
 
-// For the last of the words, of which the others stand before it.
+// Returns the candidates for the last of the words.
 Candidates CandidatesFor(CLI::App* app, std::vector<std::string> words) {
   const std::string current = words.back();
   words.pop_back();

@@ -9,12 +9,12 @@
 namespace posenc::cli {
 namespace {
 
-// Protobuf frames no larger message. The client sends up to this much and
-// leaves refusing to the server, whose own limit is at most this.
+// Protobuf's limit on a message. The client sends messages up to it and lets
+// the server refuse: the server's own limit is not higher.
 constexpr std::int64_t kMaxMessageBytes = INT32_MAX;
 
-// Larger tensors travel as a stream of chunks: it takes long enough for people
-// to want its progress, and both sides work while bytes are on their way.
+// Larger tensors are sent as a stream of chunks: users want to see its
+// progress, and transfer and computation overlap.
 constexpr std::int64_t kStreamAboveBytes = 64 << 20;
 
 }  // namespace

@@ -1,6 +1,5 @@
-// The client that a command calls: of the server that --server names, or
-// without it of a server that is embedded into this process, so that every
-// command works on its own.
+// The client of a command. It calls the server of --server. Without --server it
+// calls a server inside this process, so that every command works alone.
 
 #pragma once
 
@@ -17,8 +16,8 @@ namespace posenc::cli {
 
 class Connection {
  public:
-  // Does not wait for the server: an address where nobody answers is the error
-  // of the first call. Exit code 2 if --timeout is no duration.
+  // Does not wait for the server: if none answers, the first call fails. Errors
+  // have exit code 2, such as a --timeout that is no duration.
   static absl::StatusOr<Connection> Open(const GlobalFlags& flags);
 
   const Client& client() const { return client_; }

@@ -15,14 +15,13 @@
 namespace posenc::cli {
 namespace {
 
-// The projections that make q and k, as transformers names them (q_proj) and as
-// Meta and Mistral do (wq). Only these rotate, so only their rows are
-// reordered.
+// The projections of q and k, by the names of transformers (q_proj) and of Meta
+// and Mistral (wq). Only q and k are rotated, so only these are reordered.
 const char* const kUsual[] = {"*[qk]_proj.weight", "*[qk]_proj.bias",
                               "*.w[qk].weight", "*.w[qk].bias"};
 
-// `heads` are the queries'; 0 kv_heads: the keys have as many; 0 rotary_dim:
-// all channels of a head rotate.
+// `heads` counts the heads of queries. kv_heads 0: keys have the same number.
+// rotary_dim 0: all channels of a head are rotated.
 struct ConvertFlags {
   v1::Pairing old_pairing = v1::PAIRING_UNSPECIFIED;
   v1::Pairing new_pairing = v1::PAIRING_UNSPECIFIED;
@@ -33,8 +32,8 @@ struct ConvertFlags {
   TransformFlags files;
 };
 
-// Whether a weight makes keys. Many models have fewer heads for keys than for
-// queries (grouped-query attention), so that --kv-heads counts them.
+// Returns true for a projection of keys. Many models have fewer heads for keys
+// than for queries (grouped-query attention): --kv-heads counts them.
 bool IsKeys(const std::string& name) {
   return Matches(name, {"*k_proj*", "*.wk.*", "wk.*"});
 }
@@ -42,13 +41,13 @@ bool IsKeys(const std::string& name) {
 // Finds a wrong --heads or --kv-heads. The server cannot: rows that are cut
 // into the wrong number of heads are still a legal weight, only in a wrong
 // order. But heads of queries and keys are equally wide in every model, so that
-// two widths in one file give the mistake away.
+// two widths in one file show the mistake.
 class HeadWidths {
  public:
   absl::Status Check(const std::string& name, const TensorView& tensor,
                      std::int32_t heads) {
     if (tensor.shape.empty() || heads <= 0 || tensor.shape[0] % heads != 0) {
-      return absl::OkStatus();  // the server says what is wrong
+      return absl::OkStatus();  // the server reports the fault
     }
     const std::int64_t width = tensor.shape[0] / heads;
     if (width_ == 0) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The main job, end to end, as a person would try it.
+# Runs the main job from end to end, as a user would try it.
 #   demo.sh BIN_DIR [WORK_DIR]
 # WORK_DIR (default: a new directory, removed at the end) keeps the files.
 set -euo pipefail
@@ -40,7 +40,7 @@ rm -f "$work/ready"
 "$bin/posencd" --listen 127.0.0.1:0 --ready-file "$work/ready" \
   --log-format text &
 server=$!
-# Ready at once, unless the machine is very busy: 30 s at most.
+# Waits until the server is ready, for 30 s at most.
 for _ in $(seq 300); do
   [ -s "$work/ready" ] && break
   kill -0 "$server" 2>/dev/null || { echo "posencd ended" >&2; exit 1; }
@@ -70,8 +70,8 @@ heading "Seeded q and k of one layer"
 posenc sample --out "$work/qk.safetensors" --seed 7 --dtype bfloat16 \
   --q 1,4096,32,128 --k 1,4096,8,128
 
-# The first call of all pays for connecting and for fresh memory on both sides:
-# the same call again shows what a client that goes on calling gets.
+# The first call also pays for the connection and for new memory on both sides;
+# repeats show the speed of later calls.
 heading "Rotated by the server, from position 0 and from position 1000"
 posenc apply --config "$llama" --in "$work/qk.safetensors" --layout bshd \
   --start 0 --repeat 10 --out "$work/rotated.safetensors" 2>&1

@@ -1,4 +1,4 @@
-// A diagnosis as DiagnoseRope answers it, for those who print it.
+// Reads the answer of DiagnoseRope as a diagnosis that can be printed.
 
 #pragma once
 

@@ -1,6 +1,6 @@
-// `posenc doctor`: reads all descriptions of a checkpoint, and says which of
-// them and which of their readers disagree, from which distance on, and which
-// key mends it.
+// `posenc doctor`: reads all descriptions of a checkpoint, and prints which
+// descriptions and readers disagree, from which distance on, and which key
+// mends it.
 
 #include "core/doctor/doctor.h"
 
@@ -27,7 +27,7 @@
 namespace posenc::cli {
 namespace {
 
-// The heading of the flags that belong to --cache.
+// The heading of the flags of --cache.
 constexpr char kCertificate[] = "Certificate of a cache";
 
 struct DoctorFlags {
@@ -41,7 +41,8 @@ struct DoctorFlags {
   CertificateFlags certificate;
 };
 
-// "90 % of a score is left to distance 4, 35 % at 131072; logits x 0.77".
+// Returns "90 % of a score is left to distance 4, 35 % at 131072; logits x
+// 0.77".
 std::string EffectText(const core::doctor::Verdict& verdict,
                        std::int64_t length) {
   std::string text;
@@ -63,11 +64,11 @@ std::string EffectText(const core::doctor::Verdict& verdict,
 void PrintFinding(const core::doctor::Finding& finding, std::int64_t length) {
   absl::PrintF("\n%-8s %s  %s\n", core::doctor::SeverityName(finding.severity),
                finding.id, finding.message);
-  // One line for readers that fare alike.
+  // Readers with the same effect share a line.
   std::vector<std::pair<std::string, std::string>> effects;
   for (const core::doctor::Verdict& verdict : finding.readers) {
     if (core::doctor::Refuses(verdict))
-      continue;  // the message says who and why
+      continue;  // the message says which reader refuses and why
     const std::string effect = EffectText(verdict, length);
     if (!effects.empty() && effects.back().second == effect) {
       absl::StrAppend(&effects.back().first, ", ", verdict.name);
@@ -104,7 +105,7 @@ void PrintDiagnosis(const core::doctor::Diagnosis& diagnosis) {
                count(core::doctor::Severity::kNote, "note"), diagnosis.length);
 }
 
-// The least severity that fails; 0 for "none".
+// Returns the lowest severity that fails; 0 for "none".
 absl::StatusOr<int> FailLevel(const std::string& text) {
   if (text == "error") return static_cast<int>(core::doctor::Severity::kError);
   if (text == "warning")
@@ -129,7 +130,8 @@ void PrintCertificate(const Certificate& certificate) {
   }
 }
 
-// The exit code of what was found, and lines on stderr for what was not read.
+// Returns the exit code for the findings, and prints inputs that could not be
+// read on stderr.
 absl::Status Outcome(const core::doctor::Diagnosis& diagnosis, int level) {
   if (diagnosis.unreadable()) {
     std::fflush(stdout);  // the lines below follow it
@@ -163,7 +165,7 @@ absl::Status RunCertificate(const DoctorFlags& flags, bool json, int level) {
 absl::StatusOr<v1::DiagnoseRopeRequest> BuildRequest(const DoctorFlags& flags) {
   v1::DiagnoseRopeRequest request;
   for (const std::string& id : flags.readers) request.add_readers(Utf8(id));
-  // 0 stands for a length that is not given.
+  // In the request 0 means no length.
   if (flags.length == 0) {
     return UsageError("--length: 0; it must be in [1, 2^31]");
   }
@@ -182,8 +184,7 @@ absl::StatusOr<v1::DiagnoseRopeRequest> BuildRequest(const DoctorFlags& flags) {
   return request;
 }
 
-// The server's error about an option, which names the field, as one that names
-// the flag.
+// Replaces the field's name in the server's error by the flag's.
 absl::Status WithFlag(const absl::Status& status) {
   if (status.code() != absl::StatusCode::kInvalidArgument) return status;
   absl::string_view fact = status.message();
@@ -199,7 +200,7 @@ absl::Status WithFlag(const absl::Status& status) {
   return status;
 }
 
-// Flags of a certificate mean nothing without its --cache.
+// Refuses flags of a certificate without --cache.
 absl::Status CheckNoCertificate(const CLI::App& app) {
   for (const CLI::Option* const option : app.get_options()) {
     if (option->get_group() == kCertificate && option->count() > 0) {
@@ -266,7 +267,7 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
            "deepseek, mistral, gguf_hf, exllamav3, tensorrt_llm, "
            "onnxruntime_genai, candle, openvino, or in another version: "
            "vllm@0.20 (repeatable)")
-      ->allow_extra_args(false);  // what follows is a PATH
+      ->allow_extra_args(false);  // the next argument is a PATH
   AddValue(app, "--length", &flags->length, "N",
            "Longest distance that counts; by default what the model "
            "claims");

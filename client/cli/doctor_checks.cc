@@ -14,7 +14,7 @@
 namespace posenc::cli {
 namespace {
 
-// A row's text, with "..." where a finding has values.
+// Returns a row's text, with "..." in the places of a finding's values.
 std::string WithoutValues(absl::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -1,5 +1,5 @@
-// The list of doctor's checks, which `posenc doctor --checks` prints and the
-// reference is made of: ids, severities, texts, threads.
+// Prints the list of doctor's checks, for `posenc doctor --checks` and the
+// reference: ids, severities, texts, threads.
 
 #pragma once
 

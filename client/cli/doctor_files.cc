@@ -40,7 +40,7 @@ constexpr std::uint64_t kMaxJson = 1 << 20;
 constexpr std::uint64_t kMaxIndex = 64 << 20;
 constexpr std::uint64_t kMaxTokenizer = 64 << 20;
 constexpr std::uint64_t kMaxTableElements = 65536;
-// DiagnoseRope takes as many inputs, and paths as long.
+// The limits of DiagnoseRope on the number of inputs and the length of paths.
 constexpr std::size_t kMaxInputs = 1024, kMaxPath = 4096;
 
 // A regular file that is read by offsets.
@@ -87,7 +87,7 @@ class OffsetFile {
     return absl::OkStatus();
   }
 
-  // The whole file, if it has at most `most` bytes.
+  // Reads the whole file, if it has at most `most` bytes.
   absl::StatusOr<std::string> All(std::uint64_t most) const {
     if (!status_.ok()) return status_;
     if (size_ > most) {
@@ -101,10 +101,11 @@ class OffsetFile {
   }
 
  private:
-  // What a clone of a model without Git LFS has in the place of large files.
+  // Returns true for a pointer of Git LFS: a clone without LFS has these in
+  // place of large files.
   bool IsLfsPointer() const {
     constexpr absl::string_view kBegin = "version https://git-lfs";
-    constexpr std::uint64_t kLongest = 1024;  // of pointers
+    constexpr std::uint64_t kLongest = 1024;  // pointer
     char begin[kBegin.size()];
     return size_ >= kBegin.size() && size_ <= kLongest &&
            Read(0, begin, kBegin.size()).ok() &&
@@ -136,7 +137,7 @@ ModelDescription Unreadable(v1::DescriptionKind kind, const std::string& path,
   return input;
 }
 
-// Names of tables of frequencies.
+// Returns true for names of tables of frequencies.
 bool IsTable(absl::string_view name) {
   for (const absl::string_view end :
        {"rotary_emb.inv_freq", "rotary_embeddings.inv_freq",
@@ -182,7 +183,7 @@ void ReadRows(const OffsetFile& file, const std::string& name,
   tensor.set_data(std::move(data));
 }
 
-// The dtype of floats; UNSPECIFIED for others.
+// Returns the dtype if it is a floating one, else UNSPECIFIED.
 v1::Dtype DtypeOf(const SafetensorsEntry& entry) {
   const absl::StatusOr<TensorView> tensor = AsTensor(entry);
   return tensor.ok() && check::SignificandBits(tensor->dtype) > 0
@@ -190,7 +191,7 @@ v1::Dtype DtypeOf(const SafetensorsEntry& entry) {
              : v1::DTYPE_UNSPECIFIED;
 }
 
-// The dtype of floats by ggml's number; UNSPECIFIED for others.
+// Returns the floating dtype of ggml's number, else UNSPECIFIED.
 v1::Dtype DtypeOf(std::uint32_t ggml_type) {
   const auto dtype = core::interpretation::GgufDtype(ggml_type);
   return dtype ? static_cast<v1::Dtype>(*dtype) : v1::DTYPE_UNSPECIFIED;
@@ -260,7 +261,7 @@ ModelDescription ReadSafetensorsFile(const std::string& path) {
       input.set_key_rows(entry.shape[0]);
     } else if (IsQueryProjection(entry.name) && entry.shape.size() == 2) {
       const v1::Dtype dtype = DtypeOf(entry);
-      // Rows of 8 bits are too coarse to be told apart.
+      // Rows of 8 bits are too coarse to be distinguished.
       if (wire::ElementBytes(dtype) > 1) {
         ReadRows(file, entry.name, 8 + *size + entry.begin,
                  static_cast<std::uint64_t>(entry.shape[0]),
@@ -271,7 +272,7 @@ ModelDescription ReadSafetensorsFile(const std::string& path) {
   return input;
 }
 
-// The file's factors, which decide about the frequencies.
+// Adds the file's factors, which change the frequencies.
 absl::Status ReadFactors(const OffsetFile& file,
                          const core::interpretation::GgufFile& header,
                          ModelDescription* input) {
@@ -290,7 +291,7 @@ absl::Status ReadFactors(const OffsetFile& file,
   return absl::OkStatus();
 }
 
-// The file must outlive it.
+// The file must outlive the result.
 core::interpretation::ByteSource BytesOf(const OffsetFile& file) {
   return {file.size(), [&file](std::uint64_t offset, char* to, std::size_t n) {
             return file.Read(offset, to, n);
@@ -309,10 +310,10 @@ ModelDescription ReadGgufFile(const std::string& path) {
   if (!header.ok()) return fail(header.status());
   ModelDescription input = Described(kKind, path);
   input.set_gguf(core::interpretation::WriteGgufKeys(*header));
-  // Of a model in several files the first has the keys.
+  // If a model has several files, the first has the keys.
   const auto shard = header->Integer("split.no");
   if (shard.ok() && *shard && **shard > 0) return input;
-  // Of the whole file there is more to say than of its keys.
+  // The whole file can have faults that its keys alone do not show.
   const absl::Status good =
       core::interpretation::ReadGgufRope(*header, source).status();
   if (!good.ok()) return fail(good);
@@ -331,7 +332,7 @@ ModelDescription ReadGgufFile(const std::string& path) {
   return input;
 }
 
-// What a file of JSON is: by its name, or else by its keys.
+// Returns the kind of a JSON file, by its name, or else by its keys.
 v1::DescriptionKind KindOfJson(const std::string& name,
                                const std::string& text) {
   if (name == "params.json") return v1::DESCRIPTION_KIND_PARAMS;
@@ -348,8 +349,8 @@ v1::DescriptionKind KindOfJson(const std::string& name,
              : v1::DESCRIPTION_KIND_CONFIG;
 }
 
-// Of a tokenizer's configuration the key that is compared. What lies deeper is
-// not kept: the text may be nested more deeply than the stack allows.
+// Returns the key of a tokenizer's configuration that is compared. Deeper
+// values are dropped: the text may be nested more deeply than the stack allows.
 absl::StatusOr<std::string> TokenizerLength(const std::string& text) {
   const auto keep = [](int depth, json::parse_event_t event, json& parsed) {
     if (depth > 1) return false;
@@ -371,7 +372,7 @@ ModelDescription ReadJsonFile(const std::string& path) {
     return Unreadable(KindOfJson(name, ""), path, Fact(text.status()));
   }
   const v1::DescriptionKind kind = KindOfJson(name, *text);
-  // Other bytes than UTF-8 are no JSON, and cannot travel as a text.
+  // Bytes that are not UTF-8 are no JSON, and cannot be sent as a text.
   if (Utf8(*text) != *text) {
     return Unreadable(kind, path, core::doctor::JsonFault(*text));
   }
@@ -380,8 +381,8 @@ ModelDescription ReadJsonFile(const std::string& path) {
   return input;
 }
 
-// The shards that an index names for tables of frequencies, and one with a key
-// projection.
+// Reads the shards that an index names for tables of frequencies, and one with
+// a key projection.
 std::vector<ModelDescription> ReadIndex(const fs::path& path) {
   const OffsetFile file(path.string());
   const auto text = file.All(kMaxIndex);
@@ -414,7 +415,7 @@ std::vector<ModelDescription> ReadIndex(const fs::path& path) {
         file_name == ".." || file_name == ".") {
       return fail("weight_map names a file outside of its folder");
     }
-    // A projection alone is worth no error if its shard is not there.
+    // A missing shard is no error if only a projection is in it.
     if (IsTable(name) || fs::exists(path.parent_path() / file_name)) {
       shards.insert(file_name);
     }
@@ -451,7 +452,8 @@ std::vector<ModelDescription> ReadFolder(const std::string& path) {
        at.increment(error)) {
     std::error_code ignored;
     const std::string name = at->path().filename().string();
-    // A folder config.json is an error, all other folders are none of a model.
+    // A folder with the name config.json is an error; other folders are
+    // ignored.
     if (!at->is_directory(ignored) || IsModelText(name)) names.push_back(name);
   }
   if (error) {
@@ -464,7 +466,7 @@ std::vector<ModelDescription> ReadFolder(const std::string& path) {
         return HasExtension(name, ".gguf") ||
                HasExtension(name, ".safetensors");
       });
-  // Three files of JSON may lie beside them.
+  // Three JSON files may lie beside them.
   if (models > static_cast<std::ptrdiff_t>(kMaxInputs) - 3) {
     return {Unreadable(v1::DESCRIPTION_KIND_CONFIG, path,
                        absl::StrCat("holds ", models,
@@ -474,7 +476,7 @@ std::vector<ModelDescription> ReadFolder(const std::string& path) {
   const auto has = [&](const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  // "./config.json" is config.json to a reader.
+  // Prints config.json instead of "./config.json".
   const fs::path folder = fs::path(path) == "." ? "" : path;
   std::vector<ModelDescription> inputs;
   for (const char* name : kModelTexts) {
@@ -526,7 +528,7 @@ absl::StatusOr<ModelDescription> DescribePreset(const std::string& name) {
 
 absl::StatusOr<std::string> ReadConfigText(const std::string& path) {
   constexpr std::uintmax_t kMost = 64 << 20;
-  // A path that is no file has no size; reading it tells why.
+  // A path that is no file has no size; reading it reports why.
   std::error_code error;
   const std::uintmax_t size = fs::file_size(path, error);
   if (!error && size > kMost) {
@@ -539,7 +541,7 @@ absl::StatusOr<std::string> ReadConfigText(const std::string& path) {
 }
 
 bool IsGguf(const std::string& path) {
-  // What is read of a pipe is gone.
+  // Reading a pipe would consume its bytes.
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return false;
   char magic[4] = {};

@@ -1,6 +1,5 @@
-// The inputs of `posenc doctor`: what a model's folder holds, as far as it says
-// something about rotary encodings. Of weights only headers and small tables
-// are read.
+// The inputs of `posenc doctor`: the files of a model's folder that describe
+// rotary encodings. Only headers and small tables of weights are read.
 
 #pragma once
 
@@ -13,29 +12,29 @@
 
 namespace posenc::cli {
 
-// The same text if it is UTF-8, as messages need it; names of files, and what
-// stands in them, may hold any bytes, which become U+FFFD.
+// Makes a text valid UTF-8, as messages require: other bytes, which files and
+// their names may have, become U+FFFD.
 std::string Utf8(const std::string& text);
 
-// Returns the inputs that the paths name: files, and the files of folders, but
-// not those of their subfolders. An input that cannot be read says why.
+// Returns the inputs that the paths name: files, and the files of folders,
+// without subfolders. An input that cannot be read says why.
 std::vector<v1::ModelDescription> ReadDescriptions(
     const std::vector<std::string>& paths);
 
-// A preset's configuration as such an input. NOT_FOUND if there is none of that
-// name.
+// Returns a preset's configuration as such an input. NOT_FOUND if there is no
+// such preset.
 absl::StatusOr<v1::ModelDescription> DescribePreset(const std::string& name);
 
-// The text of a configuration in a file, or of a pipe. INVALID_ARGUMENT for
-// more than 64 MiB, which is far more than a configuration has; else as
+// Reads the text of a configuration from a file or a pipe. INVALID_ARGUMENT for
+// more than 64 MiB, which no configuration has; other errors as in
 // FileBytes::Read.
 absl::StatusOr<std::string> ReadConfigText(const std::string& path);
 
-// True for the bytes that a GGUF file begins with.
+// Returns true if the file begins like a GGUF.
 bool IsGguf(const std::string& path);
 
-// What the keys and factors of a GGUF file say. Errors say what is wrong with
-// it.
+// Reads the rope of a GGUF file from its keys and factors. Errors say what is
+// wrong with the file.
 absl::StatusOr<core::interpretation::GgufRope> ReadGgufKeys(
     const std::string& path);
 

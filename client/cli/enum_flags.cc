@@ -16,14 +16,14 @@ namespace {
 using google::protobuf::EnumDescriptor;
 using google::protobuf::EnumValueDescriptor;
 
-// What the values' names have in common stands before "UNSPECIFIED".
+// The common prefix of the values' names is the text before "UNSPECIFIED".
 std::string NameOf(const EnumValueDescriptor& value) {
   const absl::string_view prefix =
       absl::StripSuffix(value.type()->value(0)->name(), "UNSPECIFIED");
   return absl::AsciiStrToLower(absl::StripPrefix(value.name(), prefix));
 }
 
-// Null if no value has this name.
+// Returns the value with this name; null if there is none.
 const EnumValueDescriptor* Find(const EnumDescriptor& type,
                                 const std::string& name) {
   for (int i = 1; i < type.value_count(); ++i) {
@@ -34,7 +34,7 @@ const EnumValueDescriptor* Find(const EnumDescriptor& type,
   return nullptr;
 }
 
-// "'x' is none of half_split, interleaved".
+// Returns "'x' is none of half_split, interleaved".
 std::string NoneOf(const EnumDescriptor& type, const std::string& text) {
   return absl::StrCat("'", text, "' is none of ",
                       absl::StrJoin(EnumNames(type), ", "));

@@ -1,6 +1,6 @@
-// Flags whose values are names of an enum of the contract: its own in lower
-// case, without what all of them begin with. DTYPE_BFLOAT16 is "bfloat16". The
-// unspecified value has no name.
+// Flags whose values are names of an enum of the contract, in lower case and
+// without their common prefix: DTYPE_BFLOAT16 is "bfloat16". The unspecified
+// value has no name.
 
 #pragma once
 
@@ -18,8 +18,8 @@ namespace posenc::cli {
 std::vector<std::string> EnumNames(
     const google::protobuf::EnumDescriptor& type);
 
-// The number of the value that has this name; exit code 2, naming `flag`, if
-// there is none.
+// Returns the number of the value with this name. Exit code 2, naming `flag`,
+// if there is none.
 absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type,
                               const std::string& flag, const std::string& text);
 
@@ -30,14 +30,15 @@ std::string EnumText(Enum value) {
   return EnumText(*google::protobuf::GetEnumDescriptor<Enum>(), value);
 }
 
-// Refuses texts that are no name of the enum.
+// Makes a validator that refuses texts that are no name of the enum.
 CLI::Validator EnumValidator(const google::protobuf::EnumDescriptor& type);
 
-// The names that an option takes if it has such a validator first.
+// Returns the names that an option accepts if its first validator is such a
+// one.
 std::vector<std::string> EnumValues(CLI::Option* option);
 
-// Adds a flag that sets a value of the enum. `usual` is what --help shows as
-// its default, unless that is the unspecified value.
+// Adds a flag that sets a value of the enum. --help shows `usual` as its
+// default, unless that is the unspecified value.
 CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name,
                          const google::protobuf::EnumDescriptor& type,
                          int usual, std::function<void(int)> set,

@@ -21,7 +21,8 @@ absl::Status RunExplore(int port, const GlobalFlags& globals) {
     return UsageError(
         absl::StrCat("--port: is ", port, "; must be in [0, 65535]"));
   }
-  // Before any thread begins, so that none of them takes the signals.
+  // Blocks the signals before any thread begins, so that no thread receives
+  // them.
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGINT);

@@ -24,7 +24,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// The first of the row's fields.
+// Returns the first of the row's fields.
 const FieldDescriptor* FieldOf(const Descriptor* type, const FieldFlag& row) {
   const FieldDescriptor* field = nullptr;
   const absl::string_view paths = row.field;
@@ -68,7 +68,7 @@ absl::Status AddNumbers(const FieldFlag& row, const std::string& name,
   return absl::OkStatus();
 }
 
-// A file with a tensor, or with all tensors of a message.
+// Reads a file with a tensor, or with all tensors of a message.
 absl::Status ReadFile(const std::string& name, const std::string& path,
                       Message* message) {
   const Descriptor* const tensor = v1::Tensor::descriptor();
@@ -89,8 +89,8 @@ absl::Status ReadFile(const std::string& name, const std::string& path,
 
 }  // namespace
 
-// Returns the value of the type that CLI11 reads the flag into. Lists, names
-// and files are texts.
+// Returns a value of the type that CLI11 parses the flag into. Lists, names and
+// files are texts.
 FieldFlags::Value FieldFlags::ValueOf(const FieldFlag& row) const {
   const std::string usual = row.usual == nullptr ? "" : row.usual;
   std::int32_t narrow = 0;

@@ -1,10 +1,10 @@
-// Flags that fill in a message of the contract. Each is a row, which says which
-// field it stands for.
+// Flags that fill in a message of the contract. A row describes a flag and
+// names its field.
 //
-// Some flags are kinds, of which exactly one is given; others are details of a
-// kind, or stand alone. Which go together is told to CLI11: kinds exclude each
-// other, and a detail needs its kind. Values are not judged here: the server
-// knows what each field may be, and its errors name the field as the flag does.
+// Some flags are kinds, and exactly one kind must be given; other flags are
+// details of a kind, or stand alone. CLI11 enforces this: kinds exclude each
+// other, and a detail needs its kind. The server, not this class, checks
+// values, and its errors name the field like the flag.
 
 #pragma once
 
@@ -21,50 +21,49 @@
 
 namespace posenc::cli {
 
-// `of` of a flag that stands alone.
+// The value of `of` for a flag that stands alone.
 inline constexpr char kAlone[] = "";
 
 struct FieldFlag {
   const char* names;  // "--alibi", or two, "--to,--padded-length"
-  // A path in the message, "alibi.heads". Null: whoever reads the message asks
-  // for the Text().
+  // A path in the message, "alibi.heads". Null: the caller reads the flag with
+  // Text().
   const char* field;
-  // What --help calls the value, null for a flag without one. It also says how
-  // a text is read: a LIST "1,2", EXTENTS "2x4", a FILE with a tensor, or with
-  // all tensors of a message.
+  // The name of the value in --help; null for a flag without a value. It also
+  // selects how a text is parsed: a LIST "1,2", EXTENTS "2x4", a FILE with a
+  // tensor, or with all tensors of a message.
   const char* type;
   const char* help;
-  // The kind that this is a detail of; of a flag of two kinds both, and in the
-  // same order its two fields. Null for a kind.
+  // The kind that the flag is a detail of. A flag of two kinds names both, and
+  // in the same order its two fields. Null for a kind.
   const char* of = nullptr;
   bool required = false;  // by the kind, or by the command
-  // The field's value without the flag, as a text; null: unset.
+  // The field's value if the flag is absent, as a text; null: unset.
   const char* usual = nullptr;
 };
 
 class FieldFlags {
  public:
-  // The flags set fields of a message of this type.
+  // Makes flags that set fields of a message of this type.
   explicit FieldFlags(const google::protobuf::Descriptor* type) : type_(type) {}
 
-  // Adds the flags under a heading of --help; empty: CLI11's own. Each row
-  // stands after that of its kind. `prefix` stands in front of all names
-  // ("new-"), which rows and callers leave out. This must stay where it is from
-  // then on.
+  // Adds the flags under a heading of --help; empty: CLI11's own. The row of a
+  // kind must come before its details. `prefix` ("new-") is put before all
+  // names; rows and callers leave it out. This object must not move afterwards.
   void Add(CLI::App* app, const std::string& group,
            absl::Span<const FieldFlag> rows, const std::string& prefix = "");
 
-  // Whether a flag is given, by the first of its names; and the text of one
-  // that takes any.
+  // Returns whether a flag is given, and the text of a flag that takes any.
+  // `name` is the first of its names.
   bool Given(absl::string_view name) const;
   const std::string& Text(absl::string_view name) const;
 
   // True if no kind is given.
   bool Empty() const;
 
-  // Sets the fields of the flags that are given. Reads the files that they
-  // name, into the message. Errors have exit code 2 (flags, and that no kind of
-  // several is given) or 3 (files).
+  // Sets the fields of the given flags; reads the files that they name into the
+  // message. Errors have exit code 2 (flags, or none of several kinds is given)
+  // or 3 (files).
   absl::Status Read(google::protobuf::Message* message) const;
 
  private:

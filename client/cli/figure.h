@@ -1,5 +1,5 @@
-// The figures of `posenc plot`: numbers that a server gives, as charts and heat
-// maps. plot.cc reads the flags and writes the picture.
+// The figures of `posenc plot`: a server's numbers as charts and heat maps.
+// plot.cc reads the flags and writes the picture.
 
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace posenc::cli {
 
-// Upper bounds on what a picture shows. More distances than this lie closer
-// than pixels do, and 16 Mi cells are a table of 8192 rows of 2048.
+// Upper bounds on a picture's contents. More distances than this would be
+// closer than pixels; 16 Mi cells are a table of 8192 rows of 2048.
 inline constexpr std::int64_t kMaxPlottedDistances = 4096;
 inline constexpr std::int64_t kMaxPlottedCells = std::int64_t{1} << 24;
 
@@ -36,7 +36,7 @@ struct FigureFlags {
   std::optional<std::int64_t> max_distance, distance_step, trained_length;
   std::string image;                  // extents: "64x64"
   std::string in;                     // a file with a bias or scores
-  std::vector<std::string> profiles;  // empty: those that most people run
+  std::vector<std::string> profiles;  // empty: the most used ones
 };
 
 using Figure = std::variant<plot::Chart, plot::HeatMap>;
@@ -48,17 +48,18 @@ struct Reading {
   v1::ResolveRopeResponse resolved;
 };
 
-// Resolves what `flags` name. Exit code 2 if it has no frequencies (NoPE), has
-// more than one row of them, or, if `one_axis`, several position axes.
+// Resolves the encoding of `flags`. Exit code 2 if it has no frequencies
+// (NoPE), has more than one row of them, or, if `one_axis`, several position
+// axes.
 absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
                                    const Client& client, bool one_axis);
 
-// Exit code 2, naming the flag, unless the value is in [low, high].
+// Returns exit code 2, naming the flag, unless the value is in [low, high].
 absl::Status CheckRange(const char* flag, std::int64_t value, std::int64_t low,
                         std::int64_t high);
 
-// The analysis of an encoding, by the flags' head_dim and trained length, and
-// by distances if `max_distance` is not 0.
+// Returns the analysis of an encoding, with the flags' head_dim and trained
+// length, and by distance if `max_distance` is not 0.
 absl::StatusOr<v1::AnalyzeRopeResponse> Analyze(const FigureFlags& flags,
                                                 const Reading& reading,
                                                 std::int64_t max_distance,
@@ -66,7 +67,7 @@ absl::StatusOr<v1::AnalyzeRopeResponse> Analyze(const FigureFlags& flags,
                                                 const Client& client);
 
 // One function for each figure (figure_curves.cc, figure_tables.cc). Bad flags
-// are errors with exit code 2; others are the server's.
+// are errors with exit code 2; other errors are the server's.
 absl::StatusOr<Figure> FrequenciesFigure(const FigureFlags& flags,
                                          const Client& client);
 absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
@@ -91,8 +92,8 @@ absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags,
 absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
                                    const Client& client);
 
-// The encodings of a figure with a curve for each: the source's, and that of
-// --compare-* if it is given.
+// Returns the encodings of a figure with a curve for each: the source's, and
+// that of --compare-*, if given.
 absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
                                               const Client& client,
                                               bool one_axis);

@@ -19,14 +19,13 @@ namespace {
 // Points of a curve over the distance, unless flags say otherwise.
 constexpr std::int64_t kUsualDistances = 1024;
 
-// The distance up to which `kept` looks if nothing says how far a model
-// reaches.
+// The greatest distance of `kept` if the model's reach is not known.
 constexpr std::int64_t kUsualReach = 131072;
 
 // The greatest distance of AnalyzeRope and of core::Kept.
 constexpr std::int64_t kMaxDistance = std::int64_t{1} << 31;
 
-// A file's name without its folder, and not longer than a legend can hold.
+// Returns a file's name without its folder, short enough for a legend.
 std::string ShortName(const SourceFlags& flags) {
   std::string name = flags.Name();
   if (!flags.config.empty() && flags.preset.empty()) {
@@ -36,7 +35,7 @@ std::string ShortName(const SourceFlags& flags) {
   return name;
 }
 
-// How a specification differs from others, in a legend.
+// Returns the text of a specification in a legend.
 std::string SpecText(const v1::RopeSpec& spec) {
   std::string text = spec.has_rope_theta()
                          ? absl::StrCat("base ", NineDigits(spec.rope_theta()))
@@ -86,7 +85,7 @@ absl::Status CheckDrawable(const std::string& flag,
   return absl::OkStatus();
 }
 
-// --preset, --config or --spec, whichever is given, with the prefix.
+// Returns the given flag among --preset, --config and --spec, with the prefix.
 std::string SourceFlag(const SourceFlags& flags) {
   const char* const name = !flags.preset.empty()   ? "preset"
                            : !flags.config.empty() ? "config"
@@ -94,8 +93,8 @@ std::string SourceFlag(const SourceFlags& flags) {
   return absl::StrCat("--", flags.prefix, name);
 }
 
-// The encoding that `flags` made of `source`. Flags that name none mean a
-// variant of the one that is called `base`.
+// Resolves `source`, which `flags` describe. Flags without an encoding describe
+// a variant of the encoding `base`.
 absl::StatusOr<Reading> Read(const SourceFlags& flags, v1::RopeSource source,
                              const std::string& base, std::int32_t head_dim,
                              const Client& client, bool one_axis) {
@@ -123,9 +122,9 @@ plot::Curve PairCurve(const std::string& name,
   return curve;
 }
 
-// The other readings of `compare` and `kept`: that of --compare-*, or one for
-// each of --profiles. Without the flag profiles that refuse the model are left
-// out.
+// Returns the other readings of `compare` and `kept`: that of --compare-*, or
+// one for each of --profiles. Without --profiles, profiles that refuse the
+// model are left out.
 absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
                                                    const Reading& reference,
                                                    const Client& client) {
@@ -173,7 +172,7 @@ absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
   return others;
 }
 
-// The flags' distances, or those that a picture can show.
+// The distances of the flags, or as many as a picture can show.
 struct Distances {
   std::int64_t max = 0, step = 1;
 };
@@ -197,8 +196,8 @@ absl::StatusOr<Distances> ReadDistances(const FigureFlags& flags) {
   return distances;
 }
 
-// "NAME: TEXT; NAME: TEXT", with what `text_of` says of the points of each
-// curve that has any.
+// Returns "NAME: TEXT; NAME: TEXT", with the text of `text_of` for each curve
+// that has points.
 template <typename TextOf>
 std::string EachCurve(const std::vector<plot::Curve>& curves,
                       const TextOf& text_of) {
@@ -210,7 +209,7 @@ std::string EachCurve(const std::vector<plot::Curve>& curves,
   return absl::StrJoin(texts, "; ");
 }
 
-// "NAME: 1 at 0, 0.31 at 4096": the ends of every curve.
+// Returns the ends of every curve: "NAME: 1 at 0, 0.31 at 4096".
 std::string Ends(const std::vector<plot::Curve>& curves) {
   return EachCurve(curves, [](const auto& points) {
     const auto& [x, y] = points.front();
@@ -219,7 +218,7 @@ std::string Ends(const std::vector<plot::Curve>& curves) {
   });
 }
 
-// The chart with decay or similarity of each encoding over the distance.
+// Makes the chart with decay or similarity of each encoding over the distance.
 absl::StatusOr<Figure> OverDistance(
     const FigureFlags& flags, const Client& client,
     const google::protobuf::RepeatedField<double>& (
@@ -248,7 +247,7 @@ absl::StatusOr<Figure> OverDistance(
   return chart;
 }
 
-// Tells where each curve is farthest from 1, as "NAME: 1.76 at 17".
+// Returns where each curve is farthest from 1: "NAME: 1.76 at 17".
 std::string Farthest(const std::vector<plot::Curve>& curves) {
   return EachCurve(curves, [](const auto& points) -> std::string {
     const auto& [x, y] = *std::max_element(

@@ -1,4 +1,4 @@
-// Figures of tables, of cells of an image, and of one vector's turn.
+// Figures of tables, of cells of an image, and of the rotation of a vector.
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kPi = std::numbers::pi;
 
-// Points of the arc that shows a turn.
+// Points of the arc that shows an angle.
 constexpr int kArcPoints = 64;
 
 absl::Status CheckCells(std::int64_t rows, std::int64_t columns) {
@@ -46,7 +46,7 @@ plot::Matrix ToMatrix(const std::string& name, const TensorView& tensor,
   return matrix;
 }
 
-// The leading columns as curves over the rows.
+// Draws the leading columns as curves over the rows.
 plot::Chart ColumnCurves(const plot::Matrix& matrix, int columns,
                          const std::string& word) {
   plot::Chart chart;
@@ -62,7 +62,7 @@ plot::Chart ColumnCurves(const plot::Matrix& matrix, int columns,
   return chart;
 }
 
-// The table that the flags ask for: cosines, sines or both, or an absolute one.
+// The table of the flags: cosines, sines or both, or an absolute encoding.
 struct Table {
   std::string name;
   std::vector<plot::Matrix> matrices;
@@ -83,7 +83,7 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
     }
     const absl::Status read = flags.absolute.Read(request.mutable_absolute());
     if (!read.ok()) return read;
-    // By the order of the kinds in the contract, from 1 on.
+    // In the order of the contract's kinds, from 1 on.
     constexpr const char* kKinds[] = {"sinusoidal", "learned", "grid's",
                                       "timestep", "Fourier feature"};
     table.name = absl::StrCat("rows of a ",
@@ -121,7 +121,7 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
   return table;
 }
 
-// Two extents that are at least 1 and not too large.
+// Parses two extents that are at least 2 and not too large.
 absl::StatusOr<std::pair<int, int>> ReadImage(const std::string& text) {
   const absl::StatusOr<std::vector<std::int32_t>> extents =
       ParseExtents("--image", text);
@@ -136,10 +136,11 @@ absl::StatusOr<std::pair<int, int>> ReadImage(const std::string& text) {
   return std::pair<int, int>((*extents)[0], (*extents)[1]);
 }
 
-// What the first cell of an image and each other have in common: the mean over
+// Returns the similarity of an image's first cell to every cell: the mean over
 // the pairs of cos(distance * frequency). With one axis the distance is that of
-// the cells' numbers, counted along the rows. With two each pair has that along
-// its own axis, height or width; with three the first is time, which stands.
+// the cells' numbers, counted along the rows. With two axes each pair has the
+// distance along its own, height or width. With three the first axis is time,
+// which is constant.
 absl::StatusOr<plot::Matrix> ImageSimilarity(const Reading& reading, int height,
                                              int width) {
   const v1::ResolveRopeResponse& rope = reading.resolved;
@@ -203,7 +204,7 @@ absl::StatusOr<Figure> AnglesFigure(const FigureFlags& flags,
       matrix.values.push_back(std::fabs(position * w) / (2 * kPi));
     }
   }
-  // Slower pairs than this have not moved visibly.
+  // Smaller angles are not visible.
   map.low = 1e-4;
   map.high = std::max(
       1.0, *std::max_element(matrix.values.begin(), matrix.values.end()));
@@ -268,8 +269,8 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
   map.row_label = flags.absolute.Given("--sincos-grid") ? "cell" : "position";
   map.column_label = rotary.empty() ? "channel" : rotary;
   map.color_label = "value";
-  // Trained rows may be small everywhere; the others reach 1 somewhere, if not
-  // in the rows that are shown.
+  // Trained rows may be small everywhere; other tables reach 1, perhaps outside
+  // of the rows that are shown.
   map.high = flags.absolute.Given("--learned") ? 0 : 1;
   for (const plot::Matrix& matrix : table->matrices) {
     for (const double value : matrix.values) {
@@ -286,8 +287,8 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
   return map;
 }
 
-// The heads of one matrix of `posenc bias --out` or `posenc scores --out`, of
-// which two have room.
+// Draws at most two heads of a matrix of `posenc bias --out` or `posenc scores
+// --out`.
 absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
   v1::Tensor tensor;
   const absl::Status status = ReadTensor("--in", flags.in, &tensor);
@@ -370,8 +371,8 @@ absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
     matrix->name = reading.resolved.axis_of_pair().empty()
                        ? "positions along the rows"
                        : "a position for each axis";
-    // The last cell of the first row has the number `width` if cells are
-    // counted from 1, and the one below the first the next.
+    // Counted from 1, the last cell of the first row has the number `width`,
+    // and the cell below the first has the next number.
     absl::StrAppendFormat(&map.description,
                           "%s (%s): cell %d, at the far end of the row, is at "
                           "%.4g, cell %d, just "
@@ -413,7 +414,7 @@ absl::StatusOr<Figure> RotationFigure(const FigureFlags& flags,
   const int width = spec.rotary_dim(), pairs = width / 2;
   const absl::Status pair = CheckRange("--pair", flags.pair, 0, pairs - 1);
   if (!pair.ok()) return pair;
-  // A head that has the vector in this pair and zeros elsewhere.
+  // A head with the vector in this pair and zeros in the others.
   const int head_dim = std::max(reading->resolved.head_dim(), width);
   const int offset =
       spec.slice() == v1::ROTARY_SLICE_TRAILING ? head_dim - width : 0;
@@ -456,10 +457,11 @@ absl::StatusOr<Figure> RotationFigure(const FigureFlags& flags,
       "%.6g rad, or %.4g full turns.",
       vector[0], vector[1], after[0], after[1], flags.position,
       reading->resolved.inv_freq(flags.pair), angle, angle / (2 * kPi));
-  // The head of an arrow is two strokes of an eighth of its length.
+  // An arrow's head is two strokes of an eighth of its length.
   const auto arrow = [](const char* name, double tip_x, double tip_y) {
     plot::Curve curve{name, {{0, 0}, {tip_x, tip_y}}};
-    for (const double side : {2.7, -2.7}) {  // radians off the arrow's own way
+    for (const double side : {2.7, -2.7}) {  // radians from the arrow's
+                                             // direction
       const double c = std::cos(side) / 8, s = std::sin(side) / 8;
       curve.points.emplace_back(tip_x + c * tip_x - s * tip_y,
                                 tip_y + s * tip_x + c * tip_y);

@@ -36,7 +36,7 @@ class Descriptor {
   int fd_;
 };
 
-// What errno says, for `path`.
+// Returns the error in errno, for `path`.
 absl::Status SystemError(const std::string& path, absl::string_view action) {
   return FileError(path, absl::ErrnoToStatus(errno, action));
 }
@@ -65,9 +65,9 @@ absl::StatusOr<FileBytes> FileBytes::Read(const std::string& path) {
   if (fstat(file.get(), &info) != 0) return SystemError(path, "cannot stat");
   if (S_ISDIR(info.st_mode)) return FileError(path, "is a directory");
 
-  // A pipe has no size, so its buffer doubles as it is read. A regular file
-  // gets one byte more than its size: read() then finds the end without
-  // growing.
+  // A pipe has no size, so its buffer doubles while it is read. The buffer of a
+  // regular file has one byte more than the file: read() then finds the end
+  // without growing it.
   FileBytes result;
   std::size_t capacity = S_ISREG(info.st_mode)
                              ? static_cast<std::size_t>(info.st_size) + 1
@@ -125,7 +125,7 @@ absl::Status WriteFile(const std::string& path,
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
   std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  // 0666, of which the umask takes away, as for any file that a user makes.
+  // 0666 less the umask, as for any new file of a user.
   const int fd =
       open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return SystemError(path, "cannot create");

@@ -1,6 +1,6 @@
-// Whole files. They are read once, into memory, and replaced at once: a reader
-// of an output sees the old file or the complete new one, also if this program
-// is killed or the disk is full.
+// Whole files. They are read once, into memory, and replaced atomically: a
+// reader of an output sees the old file or the complete new one, even if this
+// program is killed or the disk is full.
 
 #pragma once
 
@@ -16,12 +16,13 @@
 
 namespace posenc::cli {
 
-// The bytes of a file. They are read rather than mapped: if a mapped file
-// shrinks, touching it raises SIGBUS, and a result could not replace the file
-// that it is computed from.
+// The bytes of a file. They are read rather than mapped: access to a mapped
+// file that has shrunk raises SIGBUS, and a result could not replace its own
+// input.
 class FileBytes {
  public:
-  // "-" is standard input. Errors have exit code 3 and name the path.
+  // Reads a file; "-" is standard input. Errors have exit code 3 and name the
+  // path.
   static absl::StatusOr<FileBytes> Read(const std::string& path);
 
   absl::Span<const char> bytes() const { return {data_.get(), size_}; }
@@ -32,14 +33,14 @@ class FileBytes {
 };
 
 // Writes the parts, one after the other, to a file beside `path`, and renames
-// it to `path`. "-" is standard output; it, a device and a pipe (/dev/stdout)
-// are written to instead, since they cannot be replaced.
+// it to `path`. Standard output ("-"), a device or a pipe (/dev/stdout) cannot
+// be replaced and is written directly.
 absl::Status WriteFile(const std::string& path,
                        const std::vector<absl::Span<const char>>& parts);
 
-// A file that is written piece by piece, in any order. Until Commit() it has a
-// name of its own beside `path` (the same directory, so that renaming is
-// atomic). `path` is not "-".
+// A file that is written piece by piece, in any order. Until Commit() it has
+// another name in the same directory, so that renaming is atomic. `path` must
+// not be "-".
 class OutputFile {
  public:
   static absl::StatusOr<OutputFile> Create(const std::string& path);
@@ -55,13 +56,14 @@ class OutputFile {
 
   std::string path_;
   std::string temporary_;
-  int fd_;  // -1: committed, or moved away
+  int fd_;  // -1: committed, or moved from
 };
 
-// True for the path that stands for standard input or output.
+// Returns true for "-", standard input or output.
 bool IsStandardStream(const std::string& path);
 
-// ".npy" and the like, in upper or lower case.
+// Returns true if the path ends in `extension`, ".npy" for example, in upper or
+// lower case.
 bool HasExtension(const std::string& path, const std::string& extension);
 
 }  // namespace posenc::cli

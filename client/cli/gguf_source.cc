@@ -13,7 +13,8 @@ namespace {
 
 constexpr char kSliding[] = "sliding_attention";
 
-// What says how a configuration is read means nothing for a GGUF.
+// Refuses flags that say how to read a configuration: they mean nothing for a
+// GGUF.
 absl::Status CheckFlags(const SourceFlags& flags,
                         const v1::RopeSource& details) {
   for (const auto& [flag, given] :

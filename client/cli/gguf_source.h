@@ -1,5 +1,5 @@
-// A GGUF file as a rotary encoding, so that every command that takes a
-// config.json takes it, too.
+// Reads a GGUF file as a rotary encoding, so that every command that takes a
+// config.json also takes a GGUF.
 
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace posenc::cli {
 
-// Frequencies, amplitude and axes as llama.cpp has them, of the layers with
-// full attention, or, with --layer-type sliding_attention, of the others; of
-// longrope's two lists the one for --length tokens, or for the context that the
-// file claims; with the width of a head of those layers. Errors have exit code
-// 2 (flags that a GGUF does not have) or 3 (the file).
+// Returns llama.cpp's frequencies, amplitude, axes and head_dim for the layers
+// with full attention, or, with --layer-type sliding_attention, for the others.
+// If the file has longrope's two lists, selects one by --length, or by the
+// context that the file claims. Errors have exit code 2 (flags that do not
+// apply to a GGUF) or 3 (the file).
 absl::StatusOr<v1::RopeSource> GgufSource(const SourceFlags& flags);
 
 }  // namespace posenc::cli

@@ -37,7 +37,7 @@ absl::Status RunInfo(const GlobalFlags& globals) {
     std::printf(" %s", check::DtypeName(static_cast<v1::Dtype>(dtype)).c_str());
   }
   std::printf("\n  presets");
-  // Three columns of 24 fit into 80 characters.
+  // Three columns of 24 characters fit into a line of 80.
   for (int i = 0; i < info->presets_size(); ++i) {
     std::printf("%s%-24s", i % 3 == 0 ? "\n    " : " ",
                 info->presets(i).c_str());

@@ -14,8 +14,8 @@ double Ulps(v1::Dtype dtype, long double error, double length) {
   return static_cast<double>(error) / check::UlpAt(dtype, length);
 }
 
-// Calls `visit` for all elements of `after`, with what the motion makes of
-// `before`. `pair` is the element's, -1 where channels pass through.
+// Calls `visit` for all elements of `after`, with the exact result for
+// `before`. `pair` is the element's pair; -1: the channel passes through.
 void Visit(const Motion& motion, const check::HeadsView& before,
            const check::HeadsView& after,
            absl::FunctionRef<bool(const check::RotatedElement& element,
@@ -27,7 +27,7 @@ void Visit(const Motion& motion, const check::HeadsView& before,
                               motion.frequencies.begin() + pairs);
   rotation.attention_factor = motion.amplitude;
   rotation.before = rotation.after = motion.layout;
-  std::int64_t seen = 0;  // channels that turn: two for each pair
+  std::int64_t seen = 0;  // rotated channels: two for each pair
   check::VisitRotatedHeads(
       rotation, before, after,
       [&](std::int64_t) { return static_cast<long double>(motion.shift); },
@@ -59,7 +59,7 @@ MotionError Measure(const Motion& motion, const check::HeadsView& before,
   MotionError error;
   error.max_bound = bound.ulps;
   const v1::Dtype dtype = before.tensor.dtype;
-  // Radians that angles may be off by, for each pair.
+  // The allowed error of each pair's angle, in radians.
   std::vector<double> from_angles;
   from_angles.reserve(static_cast<std::size_t>(motion.layout.pairs));
   for (std::int64_t i = 0; i < motion.layout.pairs; ++i) {
@@ -113,7 +113,8 @@ std::vector<double> MeasuredAngles(const check::PairLayout& layout,
   still.layout = layout;
   still.frequencies.resize(static_cast<std::size_t>(layout.pairs));
   std::vector<long double> cross(layout.pairs), dot(layout.pairs);
-  // Both sums are of the products with x, and then with y, of the pair after.
+  // Elements of `after` are alternately x and y of a pair; each adds its
+  // products to both sums.
   bool is_x = false;
   Visit(still, before, after,
         [&](const check::RotatedElement& element, std::int64_t pair) {

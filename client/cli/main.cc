@@ -1,6 +1,6 @@
-// posenc: positional encodings from the command line. This file has the list of
-// commands and turns what they return into output and an exit code; each
-// command is in the file of its name.
+// posenc: positional encodings from the command line. This file lists the
+// commands and turns their results into output and an exit code; each command
+// is in the file of its name.
 
 #include <cstdio>
 #include <cstring>
@@ -30,8 +30,8 @@ constexpr char kFooter[] =
     "\nExit codes: 0 ok; 1 the call failed, or `check` or `doctor` found an "
     "error; 2 wrong usage;\n3 a file cannot be read, written or parsed.";
 
-// CLI11's help without its lists of which flag excludes and needs which: they
-// are longer than the rest, and an error says it to those whom it concerns.
+// CLI11's help without its lists of flags that exclude or need each other: they
+// are longer than the rest, and errors say the same.
 class CommandHelp : public flags::HelpFormatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override {
@@ -136,12 +136,12 @@ int Main(int argc, char** argv) {
       AddCompletion);
   add("man", "This program's manual page", "man | man -l -", AddMan);
 
-  if (argc > 1 && !std::strcmp(argv[1], "__complete")) {  // a shell asks
+  if (argc > 1 && !std::strcmp(argv[1], "__complete")) {  // from a shell
     PrintCandidates(&app, {argv + 2, argv + argc});
     return kExitOk;
   }
   const auto refuse = [&](absl::string_view fact) {
-    // The parser may have stopped before --json, which holds for errors too.
+    // The parser may have stopped before --json, which also applies to errors.
     bool json = false;
     for (int i = 1; i < argc; ++i) json |= !std::strcmp(argv[i], "--json");
     PrintError(UsageError(fact), json);
@@ -176,7 +176,7 @@ int Main(int argc, char** argv) {
   return kExitUsage;
 }
 
-// Output that was not written, to a full disk for one, is no success.
+// Output that was not written, for example to a full disk, is no success.
 int Finish(int code) {
   const bool failed = std::ferror(stdout) != 0;
   if (std::fflush(stdout) == 0 && !failed) return code;
@@ -187,7 +187,7 @@ int Finish(int code) {
 }  // namespace
 }  // namespace posenc::cli
 
-// Libraries underneath throw, from exhausted memory if nothing else.
+// Libraries may throw, for example if memory is exhausted.
 int main(int argc, char** argv) {
   posenc::flags::SilenceGrpc();
   try {

@@ -1,5 +1,5 @@
-// `posenc man`: the manual page, in the macros of man(7), made of the same help
-// that --help prints.
+// `posenc man`: the manual page, in the macros of man(7), from the text of
+// --help.
 
 #include <cstdio>
 #include <string>
@@ -30,13 +30,13 @@ constexpr char kExitStatus[][2][80] = {
     {"3", "a file cannot be read, written or parsed"},
 };
 
-// Text that troff takes as it is: no escapes, no dashes for hyphens.
+// Escapes backslashes and hyphens for troff.
 std::string Escaped(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}});
 }
 
-// Text as lines of their own; a line that began with '.' or '\'' would be a
-// request.
+// Returns the text's lines; protects lines that begin with '.' or '\'', which
+// would be requests.
 std::string Paragraph(absl::string_view text) {
   std::string out;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -50,7 +50,7 @@ std::string Paragraph(absl::string_view text) {
 std::string FlagLines(const CLI::App& app) {
   std::string text;
   for (const CLI::Option* const option : app.get_options()) {
-    // Each command has --help, which is told once.
+    // Each command has --help; only the program's is described.
     if (option == app.get_help_ptr() && app.get_parent() != nullptr) continue;
     std::vector<std::string> names;
     for (const std::string& name : option->get_snames()) {
@@ -64,7 +64,7 @@ std::string FlagLines(const CLI::App& app) {
           absl::StrCat("\\fI", Escaped(option->get_name()), "\\fR"));
     }
     absl::StrAppend(&text, ".TP\n", absl::StrJoin(names, ", "));
-    // What a check adds to the type's name is in the description.
+    // The description has the values that a check adds to the type's name.
     const std::string type = option->get_type_name();
     if (option->get_items_expected_max() > 0 && !option->get_lnames().empty() &&
         !type.empty()) {
@@ -81,7 +81,7 @@ std::string FlagLines(const CLI::App& app) {
   return text;
 }
 
-// The part of a command's footer that shows an example.
+// Returns the example in a command's footer.
 std::string Example(const CLI::App& command) {
   const std::string footer = command.get_footer();
   const std::size_t begin = footer.find("posenc ");

@@ -35,7 +35,7 @@ absl::Status MatrixFile::Start(const v1::BuildBiasRequest& request,
   if (IsNpyOutput(path_)) {
     header = NpyHeader(matrix_);
   } else {
-    // The header needs the number of bytes, not the bytes: the view is null.
+    // The header needs only the number of bytes: the view is null.
     const TensorView sized{matrix_.dtype,
                            matrix_.shape,
                            {static_cast<const char*>(nullptr),

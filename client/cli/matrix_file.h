@@ -1,9 +1,9 @@
 // A file that receives a bias tile by tile, so that the matrix need not fit
 // into memory.
 //
-// Both formats keep the matrix [heads, queries, keys] as one dense run of bytes
-// after a header whose length is known with the first tile. A row of a tile is
-// contiguous in the file, so that a tile of q queries and h heads is at most
+// Both formats keep the matrix [heads, queries, keys] as contiguous bytes after
+// a header whose length follows from the first tile. A row of a tile is
+// contiguous in the file, so that a tile of q queries and h heads needs at most
 // q * h writes, each at its own offset. Tiles may come in any order.
 
 #pragma once
@@ -19,19 +19,20 @@ namespace posenc::cli {
 
 class MatrixFile {
  public:
-  // An .npy file, or a .safetensors file with one tensor of this name. `path`,
-  // which is not "-", appears with Commit().
+  // Makes an .npy file, or a .safetensors file with one tensor of this name.
+  // `path` must not be "-"; Commit() makes it appear.
   static absl::StatusOr<MatrixFile> Create(const std::string& path,
                                            const std::string& name);
 
   // Writes a tile of the answer to `request`. INTERNAL if the tile does not fit
-  // the request or the first tile: a server's fault must not write elsewhere.
+  // the request or the first tile: a faulty server must not cause writes
+  // elsewhere.
   absl::Status Write(const v1::BuildBiasRequest& request, const BiasTile& tile);
 
   // INTERNAL if tiles are missing.
   absl::Status Commit();
 
-  // Its dtype and shape, which are known after the first tile; no bytes.
+  // The matrix's dtype and shape, known after the first tile; no bytes.
   const TensorView& matrix() const { return matrix_; }
 
  private:

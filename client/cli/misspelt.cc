@@ -27,7 +27,7 @@ bool Contains(const std::vector<std::string>& words, absl::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Whether the argument after this one is the flag's value.
+// Returns true if the next argument is the flag's value.
 bool TakesValue(const CLI::App& app, absl::string_view flag) {
   if (absl::StrContains(flag, "=")) return false;
   const CLI::Option* const option = app.get_option_no_throw(std::string(flag));
@@ -38,7 +38,7 @@ std::string Ask(const std::string& nearest) {
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
 
-// What is wrong with a word that is no command; empty if it is one.
+// Returns the error of a word that is no command; empty if it is a command.
 std::string NoCommand(const CLI::App& app, absl::string_view word) {
   std::vector<std::string> commands;
   for (const CLI::App* const command :
@@ -51,8 +51,7 @@ std::string NoCommand(const CLI::App& app, absl::string_view word) {
                       nearest.empty() ? "; see `posenc --help`" : Ask(nearest));
 }
 
-// Messages of the contract's requests that flags stand for, and what stands
-// before the names of their flags.
+// Messages of the contract's requests, and the prefix of their flags.
 constexpr std::pair<absl::string_view, absl::string_view> kPrefixes[] = {
     {"compare_with", "compare-"},
     {"new_rope", "new-"},
@@ -63,7 +62,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kPrefixes[] = {
 
 std::string NearestWord(absl::string_view word,
                         const std::vector<std::string>& candidates) {
-  // Arguments may be megabytes long; no name is.
+  // Arguments may be megabytes long; names are short.
   constexpr std::size_t kLongest = 64;
   if (word.size() > kLongest) return "";
   std::string nearest;
@@ -138,7 +137,7 @@ std::string FlagOfField(const CLI::App& command, absl::string_view message) {
     if (absl::StrContains(path, field)) prefix = std::string(dashes);
   }
   const std::vector<std::string> flags = FlagsOf(command);
-  // The innermost field that is a flag: "rope.spec.yarn.factor" is of --spec.
+  // The innermost field with a flag: "rope.spec.yarn.factor" belongs to --spec.
   std::vector<std::string> fields = absl::StrSplit(path, '.');
   for (; !fields.empty(); fields.pop_back()) {
     std::string field = fields.back().substr(0, fields.back().find('['));

@@ -1,5 +1,5 @@
-// What is wrong with a command line that CLI11 refuses: a command or flag that
-// there is not, and which one may have been meant.
+// Finds unknown commands and flags in a command line that CLI11 refuses, and
+// suggests the nearest ones.
 
 #pragma once
 
@@ -11,26 +11,26 @@
 
 namespace posenc::cli {
 
-// The candidate that `word` is nearest to, if it is near enough to be meant: a
-// third of its letters may be wrong, and it may be the beginning of one
-// candidate. Empty if there is none.
+// Returns the candidate nearest to `word`, if at most a third of the word's
+// letters are wrong, or the only candidate that begins with `word`. Empty if
+// there is none.
 std::string NearestWord(absl::string_view word,
                         const std::vector<std::string>& candidates);
 
-// "resolv: is no command; did you mean resolve?", or "--presett: is no flag of
-// `posenc resolve`; did you mean --preset?", or that no command is given; or
-// nothing.
+// Returns "resolv: is no command; did you mean resolve?", or "--presett: is no
+// flag of `posenc resolve`; did you mean --preset?", or a text that no command
+// is given; empty if all words are known.
 std::string FindMisspelt(const CLI::App& app, int argc,
                          const char* const* argv);
 
-// Of the first word that is no flag: "plto: is no command; did you mean plot?",
-// or nothing if it is a command, or if there is no such word.
+// Checks the first word that is no flag. Returns "plto: is no command; did you
+// mean plot?", or nothing if it is a command, or if there is no such word.
 std::string FindUnknownCommand(const CLI::App& app, int argc,
                                const char* const* argv);
 
-// The flag of the command that stands for the field that a server's error
-// names: "--compare-layer-index" for "compare_with.layer_index: ...". Empty if
-// the message begins with no field, or with one that is no flag.
+// Returns the command's flag for the field of a server's error:
+// "--compare-layer-index" for "compare_with.layer_index: ...". Empty if the
+// message begins with no field, or with a field without a flag.
 std::string FlagOfField(const CLI::App& command, absl::string_view message);
 
 }  // namespace posenc::cli

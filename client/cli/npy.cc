@@ -22,7 +22,7 @@ namespace {
 
 constexpr absl::string_view kMagic("\x93NUMPY", 6);
 
-// NumPy pads the header, so that data starts at a multiple of this many bytes
+// NumPy pads the header so that data starts at a multiple of this many bytes
 // and may be mapped as vectors.
 constexpr std::size_t kAlignment = 64;
 
@@ -41,8 +41,8 @@ absl::Status Malformed(absl::string_view fact) {
 }
 
 // The header is a Python literal: a dict with a string, a bool and a tuple of
-// integers. In JSON brackets, words and quotes are others, and no comma ends a
-// list. What is nested more deeply than a tuple is left out.
+// integers. JSON has other brackets, words and quotes, and no comma at the end
+// of a list. Values that are nested more deeply than a tuple are left out.
 nlohmann::json HeaderOf(absl::string_view literal) {
   const std::string other = absl::StrReplaceAll(literal, {{"'", "\""},
                                                           {"(", "["},
@@ -159,7 +159,8 @@ absl::StatusOr<std::string> NpyHeader(const TensorView& tensor) {
   std::string dict = absl::StrCat(
       "{'descr': '", descr, "', 'fortran_order': False, 'shape': (",
       absl::StrJoin(tensor.shape, ", "), comma, "), }");
-  // The header's length, padding and newline included, if it starts at `start`.
+  // Returns the header's length with padding and newline, if it starts at
+  // `start`.
   const auto padded = [&](std::size_t start) {
     const std::size_t size = start + dict.size() + 1;  // with the newline
     return dict.size() + (kAlignment - size % kAlignment) % kAlignment + 1;

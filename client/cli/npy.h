@@ -9,9 +9,9 @@
 //                  {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 //                  data, in C order
 //
-// Taken are versions 1.0 and 2.0 with little-endian f2, f4, f8, i4 and i8 in C
-// order. Version 3.0 differs only for structured arrays, which no tensor is.
-// bfloat16 has no .npy type; .safetensors has one.
+// This reader takes versions 1.0 and 2.0 with little-endian f2, f4, f8, i4 and
+// i8 in C order. Version 3.0 differs only for structured arrays, which are no
+// tensors. .npy has no type for bfloat16; .safetensors has one.
 
 #pragma once
 
@@ -24,16 +24,16 @@
 
 namespace posenc::cli {
 
-// Whether the bytes begin as an .npy file does.
+// Returns true if the bytes begin like an .npy file.
 bool IsNpy(absl::Span<const char> bytes);
 
-// The array as a view into `bytes`. Nothing in the file is trusted: the data
-// must have exactly the bytes that dtype and shape take. Errors are
-// INVALID_ARGUMENT and say what is wrong, without the file's name.
+// Returns the array as a view into `bytes`. Nothing in the file is trusted: the
+// size of the data must follow from dtype and shape. Errors are
+// INVALID_ARGUMENT and do not name the file.
 absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes);
 
-// Everything that stands before the tensor's bytes. INVALID_ARGUMENT for dtypes
-// that .npy does not have.
+// Returns the bytes before the tensor's data. INVALID_ARGUMENT for dtypes that
+// .npy does not have.
 absl::StatusOr<std::string> NpyHeader(const TensorView& tensor);
 
 absl::Status WriteNpy(const std::string& path, const TensorView& tensor);

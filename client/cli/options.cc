@@ -13,7 +13,7 @@
 namespace posenc::cli {
 namespace {
 
-// Sets the encoding itself: --preset, --config or --spec.
+// Sets the encoding of --preset, --config or --spec.
 absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   if (!flags.preset.empty()) {
     source->set_preset(flags.preset);
@@ -109,7 +109,7 @@ std::string SourceFlags::Name() const {
 
 v1::RopeSource SourceFlags::Details() const {
   v1::RopeSource source;
-  details.Read(&source).IgnoreError();  // CLI11 knows the values to be right
+  details.Read(&source).IgnoreError();  // CLI11 has checked the values
   return source;
 }
 
@@ -171,7 +171,7 @@ absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
   if (!status.ok()) return status;
   v1::RopeSource details = flags.Details();
   if (!flags.config.empty() && source.has_spec()) {
-    // A GGUF is read whole by now; the other flags are of configurations.
+    // GgufSource() has used the other flags of a GGUF.
     if (details.head_dim() != 0) source.set_head_dim(details.head_dim());
   } else {
     source.MergeFrom(details);

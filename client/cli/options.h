@@ -1,6 +1,6 @@
-// Flags that several commands share, and the messages that they stand for.
-// Flags have the names of the contract's fields, so that an error of the
-// server, which names a field, names the flag too.
+// Flags that several commands share, and their messages. Flags have the names
+// of the contract's fields, so that an error of the server that names a field
+// also names the flag.
 
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace posenc::cli {
 
-// Adds a flag with a value, which --help calls `type`.
+// Adds a flag with a value; --help shows `type`.
 template <typename T>
 CLI::Option* AddValue(CLI::App* app, const std::string& name, T* value,
                       const std::string& type, const std::string& text) {
@@ -36,23 +36,23 @@ struct GlobalFlags {
 
 void AddGlobalFlags(CLI::App* app, GlobalFlags* flags);
 
-// A rotary encoding: one of --preset, --config and --spec names it; the others
-// say how a model's configuration is to be interpreted, of which part and
-// layer, and at which length.
+// A rotary encoding: --preset, --config or --spec names it. The other flags
+// select the interpretation of a model's configuration, its part and layer, and
+// the length.
 struct SourceFlags {
-  std::string prefix;  // stands before the flags' names: "compare-"
+  std::string prefix;  // before the flags' names: "compare-"
   std::string preset;  // a name that the server knows
   std::string config;  // the path of a config.json
   std::string spec;    // a posenc.v1.RopeSpec as JSON
   FieldFlags details{v1::RopeSource::descriptor()};
 
-  // Profile, its version, part, layer, length and head_dim alone.
+  // Returns only profile, its version, part, layer, length and head_dim.
   v1::RopeSource Details() const;
 
-  // True without --preset, --config and --spec.
+  // Returns true without --preset, --config and --spec.
   bool Empty() const;
 
-  // True with any of the flags.
+  // Returns true with any of the flags.
   bool Given() const;
 
   // Returns a name for people: "llama-3.1-8b", the configuration's file, or
@@ -60,37 +60,38 @@ struct SourceFlags {
   std::string Name() const;
 };
 
-// What the details add to a name: "profile vllm", "layer 3".
+// Returns the details as texts, which follow a name: "profile vllm", "layer 3".
 std::vector<std::string> DetailTexts(const v1::RopeSource& details);
 
-// `prefix` stands before every name ("compare-"), so that one command may take
-// two encodings. `group` is the heading of these flags in --help.
+// Adds the flags. `prefix` ("compare-") is put before every name, so that a
+// command can take two encodings. `group` is the heading of these flags in
+// --help.
 void AddSourceFlags(CLI::App* app, const std::string& prefix,
                     const std::string& group, SourceFlags* flags);
 
-// The source that the flags name. Reads the configuration's file, which travels
-// with the request. Errors have exit code 2 (flags) or 3 (the file).
+// Returns the source that the flags name. Reads the configuration's file, which
+// is sent with the request. Errors have exit code 2 (flags) or 3 (the file).
 absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags);
 
-// The same for a second encoding. If its flags name none, they mean `base`
-// under another profile, part, layer or length.
+// Returns a second encoding. If its flags name none, it is `base` with another
+// profile, part, layer or length.
 absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
                                             const SourceFlags& flags);
 
-// The positions of tokens, in one of four forms: --start, --starts, --ids or
-// --cu-seqlens. `flags` are of Positions.
+// Adds flags for the positions of tokens, in one of four forms: --start,
+// --starts, --ids or --cu-seqlens. `flags` must set fields of Positions.
 void AddPositionFlags(CLI::App* app, const std::string& prefix,
                       const std::string& group, FieldFlags* flags);
 
-// The message for the one form that is given; exit code 2 if there is none.
-// --ids reads its file.
+// Returns the message of the given form; exit code 2 if there is none. --ids
+// reads its file.
 absl::StatusOr<v1::Positions> BuildPositions(const FieldFlags& flags);
 
-// --layout, which must be given.
+// Adds --layout, which is required.
 void AddLayoutFlag(CLI::App* app, v1::Layout* layout);
 
-// --saturation, for commands that may rotate tensors of FP8. If it is not
-// given, the server asks for it where it is needed.
+// Adds --saturation, for commands that may rotate tensors of FP8. The server
+// refuses FP8 without it.
 void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation);
 
 // Parses "1,2,-3". This and the next two fail with exit code 2 and name `flag`.

@@ -1,6 +1,6 @@
-// `posenc plot`: pictures of what an encoding does, as SVG. This file
-// knows which flags belong to which figure, and writes the picture; the figures
-// are in figure_curves.cc and figure_tables.cc.
+// `posenc plot`: pictures of encodings, as SVG. This file assigns flags to
+// figures and writes the picture; the figures are in figure_curves.cc and
+// figure_tables.cc.
 
 #include <algorithm>
 #include <cstdio>
@@ -49,8 +49,8 @@ constexpr FigureRow kFigures[] = {
     {"bias", BiasFigure},
 };
 
-// Flags that not every figure has, and those that have it. "absolute" and
-// "compare" stand for the flags of these groups.
+// Flags of some figures only, and these figures. "absolute" and "compare" stand
+// for the flags of these groups.
 struct Belonging {
   const char* flag;
   const char* figures;
@@ -73,7 +73,8 @@ constexpr Belonging kBelongings[] = {
 constexpr char kComparing[] =
     "frequencies wavelengths decay similarity compare kept";
 
-// The sides of a picture in pixels. Less has no room for axes.
+// Limits on the sides of a picture, in pixels. A smaller one has no room for
+// axes.
 constexpr int kMinWidth = 320, kMinHeight = 200, kMaxSide = 16384;
 
 bool Has(absl::string_view list, absl::string_view name) {
@@ -138,8 +139,8 @@ absl::Status CheckFlags(const CLI::App& app, const PlotFlags& flags) {
   return absl::OkStatus();
 }
 
-// What --output may be: a file for the picture, or nothing if --json asks for
-// the numbers.
+// Checks --output: it names a file for the picture, or is empty if --json
+// prints the numbers.
 absl::Status CheckOutput(const PlotFlags& flags, const GlobalFlags& globals) {
   if (flags.output.empty()) {
     if (globals.json) return absl::OkStatus();
@@ -169,8 +170,8 @@ absl::Status Write(const std::string& path, const std::string& picture) {
   return status.ok() ? status : FileError("--output", status);
 }
 
-// The numbers of the picture: each curve's points, and each matrix's values if
-// they are few enough for JSON.
+// Returns the numbers of the picture: each curve's points, and each matrix's
+// values if they are few enough for JSON.
 nlohmann::ordered_json DataJson(const plot::Chart& chart) {
   nlohmann::ordered_json json;
   json["title"] = chart.title;

@@ -1,6 +1,6 @@
-// `posenc positions`: the position ids of a batch that is packed, padded, split
-// over devices, a grid, multimodal, a cache with attention sinks, or the
-// patches of a vision tower.
+// `posenc positions`: the position ids of a packed, padded, split or multimodal
+// batch, a grid, a cache with attention sinks, or the patches of a vision
+// tower.
 
 #include <memory>
 
@@ -75,11 +75,10 @@ struct PositionsFlags {
   std::string out;
 };
 
-// Parses one span: "text:5" (5 tokens), or "image:" and "video:" with time x
-// height x width, then, both optional, "/merge" (blocks of merge x merge cells
-// are one token) and "@time_step" (positions between frames):
-// "video:4x8x8/2@2.5". An image is a video of one frame; the two words mean the
-// same.
+// Parses one span: "text:5" (5 tokens), or "video:4x8x8/2@2.5": time x height x
+// width, then, both optional, "/merge" (blocks of merge x merge cells are one
+// token) and "@time_step" (positions between frames). "image:" and "video:"
+// mean the same.
 absl::Status SetSpan(absl::string_view text,
                      v1::MultimodalPositions::Span* span) {
   const absl::Status malformed = UsageError(
@@ -120,7 +119,8 @@ absl::Status SetSpan(absl::string_view text,
   return absl::OkStatus();
 }
 
-// Parses grids of patches, "4x6,2x8x8": height x width, or time in front.
+// Parses grids of patches, "4x6,2x8x8": height x width, or time x height x
+// width.
 absl::Status SetVision(const PositionsFlags& flags,
                        v1::VisionPositions* vision) {
   const absl::StatusOr<v1::RopeSource> tower = BuildSource(flags.tower);
@@ -180,7 +180,7 @@ absl::Status RunPositions(const PositionsFlags& flags,
     if (!written.ok()) return written;
   }
   // After these schemes a position is not the number of tokens before it, so
-  // that who goes on generating must be told the next one.
+  // that the next position is printed for generation.
   const bool goes_on =
       request->has_multimodal() || request->has_attention_sinks();
   if (globals.json) {

@@ -14,8 +14,8 @@
 namespace posenc::cli {
 namespace {
 
-// How the numbers of a tensor are printed: in columns of one width, as many as
-// fit into 80 characters. Chosen by the numbers that are shown.
+// The format of a tensor's numbers: columns of one width, as many as fit into
+// 80 characters. The printed numbers determine it.
 struct Format {
   int width;
   int columns;
@@ -26,9 +26,9 @@ bool IsInteger(v1::Dtype dtype) {
   return dtype == v1::DTYPE_INT32 || dtype == v1::DTYPE_INT64;
 }
 
-// Chooses the format by the rows and columns that may be shown. Integers get
-// the width of the longest; floating point numbers keep their decimal points
-// below each other unless one has more than one digit before it.
+// Chooses the format by the printed rows and columns. Integers get the width of
+// the longest. Decimal points of floating-point numbers are aligned, unless one
+// has more than one digit before the point.
 Format FormatOf(const TensorView& tensor, std::int64_t offset,
                 std::int64_t rows, std::int64_t columns) {
   if (IsInteger(tensor.dtype)) {
@@ -166,8 +166,8 @@ nlohmann::ordered_json ToJson(const google::protobuf::Message& message) {
 }
 
 void PrintJson(const nlohmann::ordered_json& json) {
-  // dump() throws at bytes that are no UTF-8, which file names and so messages
-  // may have. They are replaced instead.
+  // By default dump() throws at bytes that are no UTF-8, which file names, and
+  // so messages, may have. Replaces these bytes.
   const std::string text =
       json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
   std::printf("%s\n", text.c_str());

@@ -11,8 +11,8 @@
 namespace posenc::cli {
 namespace {
 
-// Work that is shorter than kLong shows nothing; then the line is redrawn every
-// kRefresh at most.
+// Work shorter than kLong shows nothing. The line is redrawn at most every
+// kRefresh.
 constexpr std::chrono::milliseconds kLong(700);
 constexpr std::chrono::milliseconds kRefresh(100);
 

@@ -1,5 +1,5 @@
-// A line on stderr that says how far a call is. It appears only if stderr is a
-// terminal, and only after 0.7 s, so that quick commands stay quiet.
+// A line on stderr with the progress of a call. It appears only if stderr is a
+// terminal, and only after 0.7 s, so that quick commands print nothing.
 
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace posenc::cli {
 
-// For one thread at a time, which a stream's calls of on_progress are.
+// For one thread at a time: a stream calls on_progress in one thread.
 class Progress {
  public:
   Progress() = default;
@@ -23,12 +23,11 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start_ = Clock::now();
-  Clock::time_point drawn_;  // unless 0: when the line was drawn
+  Clock::time_point drawn_;  // time of the last drawing; 0: never
 };
 
-// Call options that keep the line up to date: `what`, then how many bytes of
-// how many have come back. Only streams report. `progress` must outlive the
-// call.
+// Returns call options that update the line: `what`, the bytes that have come
+// back, and all bytes. Only streams report. `progress` must outlive the call.
 CallOptions ShowProgress(Progress* progress, const std::string& what);
 
 }  // namespace posenc::cli

@@ -1,7 +1,6 @@
 // `posenc reposition`: moves rotated keys to other positions, or to another
-// encoding, without the keys from before their rotation: a cache that is
-// edited, shifted or extended. The tensors of all layers in a file move alike,
-// one call each.
+// encoding, without the unrotated keys: for a cache that is edited, shifted or
+// extended. The tensors of all layers in a file move alike, one call each.
 
 #include <memory>
 #include <optional>
@@ -15,9 +14,9 @@
 namespace posenc::cli {
 namespace {
 
-// `old` is the encoding and the positions that the keys have. New ones that are
-// not given are the same. Where keys go is said in one of three ways: a shift,
-// a shift for each token, or new positions.
+// `old` is the encoding and the positions of the keys; the new ones are the
+// same if not given. One of three forms gives the target: a shift, a shift for
+// each token, or new positions.
 struct RepositionFlags {
   SourceFlags old_rope;
   SourceFlags new_rope;
@@ -30,8 +29,8 @@ struct RepositionFlags {
   TransformFlags files;
 };
 
-// Old positions are optional: with one encoding and no xPos a key's rotation by
-// its shift does not depend on them. The server says if it does.
+// Old positions are optional: with one encoding and no xPos the rotation by a
+// shift does not depend on them. Otherwise the server requires them.
 absl::StatusOr<v1::Movement> BuildMovement(const RepositionFlags& flags) {
   const int targets = flags.shift.has_value() + !flags.shifts.empty() +
                       !flags.new_positions.Empty();

@@ -1,7 +1,6 @@
-// `posenc resolve`: what a model's configuration means, that is the
-// frequencies, the attention factor and every assumption that was made; and how
-// far another configuration, or another project's interpretation of the same
-// one, is off.
+// `posenc resolve`: prints the frequencies, the attention factor and every
+// assumption of a model's configuration; and the difference to another
+// configuration, or to another project's interpretation of the same one.
 
 #include <cmath>
 #include <cstdint>
@@ -24,16 +23,16 @@
 namespace posenc::cli {
 namespace {
 
-// `compare` may name no encoding of its own, only another profile, part, layer
-// or length for the same one (BuildVariant).
+// `compare` may name another encoding, or only another profile, part, layer or
+// length of the same one (BuildVariant).
 struct ResolveFlags {
   SourceFlags source;
   SourceFlags compare;
   std::optional<std::int64_t> kept_to;
 };
 
-// The value of one field of a scaling, through reflection: a scaling that the
-// contract gains is printed without a change here. Long lists show their ends.
+// Returns the value of one field of a scaling, by reflection: a new scaling of
+// the contract needs no change here. Long lists are cut to their ends.
 std::string FieldText(const google::protobuf::Message& message,
                       const google::protobuf::FieldDescriptor& field) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
@@ -71,7 +70,7 @@ std::string FieldsText(const google::protobuf::Message& message) {
   });
 }
 
-// The scaling that is set, with its fields: "yarn: factor 4, ...".
+// Returns the scaling with its fields: "yarn: factor 4, ...".
 std::string ScalingText(const v1::RopeSpec& spec) {
   const auto* const scaling =
       v1::RopeSpec::descriptor()->FindOneofByName("scaling");
@@ -88,7 +87,7 @@ void PrintFrequencies(const v1::ResolveRopeResponse& response) {
   std::printf("\n  frequencies of %d pairs\n", n);
   std::printf("    %5s  %18s  %18s\n", "pair", "radians/position",
               "wavelength");
-  // 10 pairs are enough to see the start, the ramp of a scaling, and the end.
+  // 10 pairs show the start, the ramp of a scaling, and the end.
   for (const int i : Spread(n, 10)) {
     const double w = response.inv_freq(i);
     std::printf("    %5d  %18.10g  %18s\n", i, w,
@@ -98,7 +97,7 @@ void PrintFrequencies(const v1::ResolveRopeResponse& response) {
   }
 }
 
-// "90 % of a score is left to distance 5443, 57 % at 131072".
+// Returns "90 % of a score is left to distance 5443, 57 % at 131072".
 std::string KeptText(const v1::RopeDifference& difference) {
   const double percent = 100 * difference.kept_at_length();
   if (difference.first_distance() < 0) {
@@ -111,8 +110,8 @@ std::string KeptText(const v1::RopeDifference& difference) {
       difference.first_distance(), percent, difference.length());
 }
 
-// How far two encodings are apart, and from which position on the angle of some
-// pair differs by 0.01 rad; that is far earlier than scores suffer.
+// Prints the difference of two encodings, and the position from which the angle
+// of some pair differs by 0.01 rad, long before scores suffer.
 void PrintDifference(const v1::RopeDifference& difference,
                      const std::string& name) {
   std::printf("\n  compared with %s\n", name.c_str());
@@ -142,8 +141,8 @@ void PrintDifference(const v1::RopeDifference& difference,
   }
 }
 
-// What the flags name as the other encoding: "spec", "llama-3-8b, profile
-// vllm", or "length 4096" for the same model at another length.
+// Returns the name of the other encoding: "spec", "llama-3-8b, profile vllm",
+// or "length 4096" for the same model at another length.
 std::string VariantName(const SourceFlags& flags) {
   std::vector<std::string> parts = DetailTexts(flags.Details());
   if (!flags.Empty()) parts.insert(parts.begin(), flags.Name());
@@ -206,8 +205,8 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
   }
 }
 
-// The server's error about `length` as one about its flag: --length is the
-// encoding's.
+// Replaces `length` in the server's error by --kept-to: --length is a flag of
+// the encoding.
 absl::Status WithFlag(const absl::Status& status) {
   absl::string_view fact = status.message();
   if (!absl::ConsumePrefix(&fact, "length: ")) return status;
@@ -226,7 +225,7 @@ absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
     if (!other.ok()) return other.status();
     *request.mutable_compare_with() = *std::move(other);
   }
-  // 0 stands for a length that is not given.
+  // In the request 0 means no length.
   if (flags.kept_to == 0) {
     return UsageError("--kept-to: 0; must be 1 to 2^31");
   }

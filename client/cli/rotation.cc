@@ -12,7 +12,7 @@
 namespace posenc::cli {
 namespace {
 
-// Judges elements one by one.
+// Checks elements one by one.
 class Judge {
  public:
   Judge(v1::Dtype dtype, double attention_factor, int repositions)
@@ -29,7 +29,7 @@ class Judge {
     }
     const auto products = static_cast<double>(element.terms);
     if (!std::isfinite(products)) {
-      // Infinities and NaN have no exact result, except that none is finite.
+      // Infinities and NaN have no exact result, but no result may be finite.
       if (std::isfinite(element.actual)) Wrong(element.index);
       return;
     }
@@ -37,10 +37,11 @@ class Judge {
     double arithmetic = bound_.Arithmetic(products, from_angle);
     double scale = products / 16;
     if (repositions_ > 0) {
-      // Every earlier rotation was as wrong, in both channels, of a pair as
-      // long. The later ones turned that error vector, which keeps its length:
-      // sqrt(2) of one channel's. Each also rounded to half an ulp of a
-      // channel, which is no longer than the pair with its error (1.01).
+      // Every earlier rotation had such an error in both channels, of a pair of
+      // the same length. Later rotations rotate that error vector but keep its
+      // length, sqrt(2) times one channel's error. Each also rounds by half an
+      // ulp of a channel, which is at most as long as the pair with its error
+      // (1.01).
       const double length =
           static_cast<double>(std::hypot(element.x, element.y)) *
           attention_factor_;
@@ -53,13 +54,14 @@ class Judge {
     const double bound = bound_.Rounded(magnitude, arithmetic);
     const double error =
         std::fabs(static_cast<double>(element.actual - element.exact));
-    // Only float16 overflows from ordinary inputs: from 65520 on, half way from
-    // its largest number to 2^16, results round to infinity.
+    // Only float16 overflows from ordinary inputs: results from 65520 on, half
+    // way from its largest number to 2^16, round to infinity.
     if (dtype_ == v1::DTYPE_FLOAT16 && std::isinf(element.actual) &&
         magnitude + arithmetic >= 65520) {
       return;
     }
-    // FP8 does too, as it was told to: to its largest number, or past it.
+    // FP8 also does, by the requested saturation: to its largest number, or
+    // past it.
     if (check::IsFloat8(dtype_) &&
         magnitude + arithmetic >= check::LargestFinite(dtype_) &&
         !(std::fabs(element.actual) < check::LargestFinite(dtype_))) {
@@ -148,11 +150,11 @@ absl::StatusOr<ScoreCheck> CheckScores(const check::HeadsView& q,
   }
   ScoreCheck result;
   if (q.index.batch * q.index.tokens * q.index.heads == 0) return result;
-  // A rotated value is off by half an ulp, that is by 2^-bits of it, and by the
-  // arithmetic's 8 units (RoundingBound) of its products' sum. For both
-  // channels of a pair together these sums are at most sqrt(2) < 1.5 of the
-  // pair's length. So is each factor of each product, in both rotations: twice
-  // the sum for q and k.
+  // The error of a rotated value is half an ulp, that is 2^-bits of it, plus
+  // the arithmetic's 8 units (RoundingBound) of its products' sum. For both
+  // channels of a pair together these sums are at most sqrt(2) < 1.5 times the
+  // pair's length. Every factor of every product has such an error, in both
+  // rotations: twice the sum for q and k.
   const auto unit = [](const check::HeadsView& view) {
     return std::ldexp(1.0, -check::SignificandBits(view.tensor.dtype)) +
            8 * 1.5 *
@@ -181,8 +183,8 @@ absl::StatusOr<ScoreCheck> CheckScores(const check::HeadsView& q,
       q_squares += qi * qi;
       k_squares += ki * ki;
     }
-    // A rotation keeps the lengths, so that |q| |k| bounds the sums of |q_i
-    // k_i| in both rotations (Cauchy-Schwarz).
+    // A rotation keeps lengths, so that |q| |k| bounds the sums of |q_i k_i| in
+    // both rotations (Cauchy-Schwarz).
     const double bound = relative * std::sqrt(q_squares * k_squares);
     const double difference = std::fabs(score - moved);
     if (!(difference <= bound)) ++result.wrong;

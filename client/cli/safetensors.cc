@@ -38,13 +38,13 @@ constexpr NamedDtype kDtypes[] = {{"F64", 8, v1::DTYPE_FLOAT64},
                                   {"F8_E4M3", 1, v1::DTYPE_FLOAT8_E4M3FN},
                                   {"F8_E5M2", 1, v1::DTYPE_FLOAT8_E5M2}};
 
-// Where the bytes of a tensor are when only the header was read.
+// Returns the bytes of a tensor if only the header was read: null, with a size.
 absl::Span<const char> Unread(std::uint64_t size) {
   return {static_cast<const char*>(nullptr), static_cast<std::size_t>(size)};
 }
 
-// The longest header that is read: the reference implementation's limit. No
-// model has a longer one, and a crafted one must not fill the memory.
+// Limit on a header, from the reference implementation. No model has a longer
+// one, and a crafted one must not fill the memory.
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
 absl::Status Malformed(absl::string_view fact) {
@@ -150,8 +150,8 @@ absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
 
 absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
                                                    std::uint64_t data_size) {
-  // Names that stand twice, of which the parser keeps one, and nesting are
-  // visible only while the header is parsed.
+  // Duplicate names, of which the parser keeps one, and nesting are visible
+  // only while the header is parsed.
   std::vector<std::set<std::string>> names;
   absl::Status status;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
@@ -186,8 +186,8 @@ absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
     if (!entry.ok()) return entry.status();
     layout.entries.push_back(*std::move(entry));
   }
-  // In the order of the bytes, to see holes and overlaps between neighbours.
-  // Empty tensors come before the one that starts at the same offset.
+  // Sorts by offset, to find holes and overlaps between neighbours. An empty
+  // tensor comes before the one that starts at the same offset.
   std::stable_sort(layout.entries.begin(), layout.entries.end(),
                    [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
                      return a.begin != b.begin

@@ -9,8 +9,8 @@
 //   8 + n          the tensors' bytes, dense and little-endian, from which
 //                  offsets count
 //
-// Tensors cover the data exactly, without hole and overlap: a reader that does
-// not demand it can be fooled by a crafted file.
+// Tensors must cover the data exactly, without holes and overlaps. A reader
+// that does not check this can be fooled by a crafted file.
 
 #pragma once
 
@@ -30,14 +30,14 @@ namespace posenc::cli {
 
 struct SafetensorsEntry {
   std::string name;
-  // The file's own name of the dtype, "BF16". Tensors that pass through may
-  // have any dtype.
+  // The file's name of the dtype, "BF16". Tensors that pass through may have
+  // any dtype.
   std::string dtype;
   std::vector<std::int64_t> shape;
-  // The file's, or whatever replaced it. Where only a header was read, the data
+  // The file's bytes, or their replacement. If only a header was read, the data
   // is null and the size is right.
   absl::Span<const char> bytes;
-  std::uint64_t begin = 0;  // in the file that was read, behind its header
+  std::uint64_t begin = 0;  // in the file, after its header
 };
 
 struct Safetensors {
@@ -48,32 +48,31 @@ struct Safetensors {
   SafetensorsEntry* Find(const std::string& name);
 };
 
-// The entries as views into `bytes`. Nothing in the file is trusted: everything
-// that the format demands is checked. INVALID_ARGUMENT says what is wrong,
-// without the file's name.
+// Returns the entries as views into `bytes`. Nothing in the file is trusted:
+// every rule of the format is checked. INVALID_ARGUMENT does not name the file.
 absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes);
 
-// The header's length, of its first 8 bytes; an error unless it fits into a
-// file of `file_size` bytes.
+// Reads the header's length from the first 8 bytes; an error unless it fits
+// into a file of `file_size` bytes.
 absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
     absl::Span<const char> first_bytes, std::uint64_t file_size);
 
-// A header's JSON, for a file with `data_size` bytes behind it: for those who
-// read a few tensors of a large file. Checks all that ParseSafetensors does.
+// Parses a header's JSON, for a file with `data_size` bytes after it, to read a
+// few tensors of a large file. Makes all checks of ParseSafetensors.
 absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> json,
                                                    std::uint64_t data_size);
 
-// A list of integers in [0, 2^63), or nothing.
+// Parses a list of integers in [0, 2^63); nullopt for anything else.
 absl::optional<std::vector<std::int64_t>> ExtentsOf(const nlohmann::json& list);
 
-// An entry as a tensor of the contract, and back; the bytes stay where they
-// are. INVALID_ARGUMENT for dtypes that the other side does not have.
+// Converts an entry to a tensor of the contract, and back, without a copy of
+// the bytes. INVALID_ARGUMENT for dtypes that the other side does not have.
 absl::StatusOr<TensorView> AsTensor(const SafetensorsEntry& entry);
 absl::StatusOr<SafetensorsEntry> FromTensor(const std::string& name,
                                             const TensorView& tensor);
 
-// Length and JSON of a file with these entries, which need their bytes' sizes
-// only. Padded with spaces, so that the data starts at a multiple of 8.
+// Returns length and JSON of a file with these entries; uses only the sizes of
+// their bytes. Pads with spaces, so that the data starts at a multiple of 8.
 std::string SafetensorsHeader(const Safetensors& file);
 
 absl::Status WriteSafetensors(const std::string& path, const Safetensors& file);

@@ -1,5 +1,5 @@
-// `posenc sample`: seeded q and k to try things with. Equal seeds give equal
-// bytes on every machine.
+// `posenc sample`: makes q and k for trials. Equal seeds give equal bytes on
+// every machine.
 
 #include <cstdio>
 #include <memory>
@@ -18,11 +18,11 @@
 namespace posenc::cli {
 namespace {
 
-// Upper bound on a tensor: a slip of the finger must not fill the memory.
+// Upper bound on a tensor: a typing mistake must not fill the memory.
 constexpr std::int64_t kMaxBytes = std::int64_t{8} << 30;
 
-// Elements are near normal with mean 0 and variance 1. An empty shape makes no
-// tensor.
+// Elements are nearly normal with mean 0 and variance 1. An empty shape makes
+// no tensor.
 struct SampleFlags {
   std::string out;
   std::int64_t seed = 0;

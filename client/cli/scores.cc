@@ -1,5 +1,5 @@
-// `posenc scores`: attention scores of the encodings that are no sum of q . k
-// and a bias: Shaw, Transformer-XL and DeBERTa.
+// `posenc scores`: attention scores of encodings that are more than q . k plus
+// a bias: Shaw, Transformer-XL and DeBERTa.
 
 #include <algorithm>
 #include <cstdio>
@@ -39,7 +39,7 @@ constexpr FieldFlag kScores[] = {
      nullptr, "The last term as the paper writes it", "--deberta"},
 };
 
-// `args` has what does not come of files.
+// `args` has the arguments that do not come from files.
 struct ScoresFlags {
   FieldFlags score{v1::RelativeScore::descriptor()};
   ScoreRelativeArgs args;
@@ -49,7 +49,7 @@ struct ScoresFlags {
   std::string out;
 };
 
-// The tensor of this name, of a dtype that can be computed with.
+// Returns the tensor of this name; its dtype must be one of the contract.
 absl::StatusOr<TensorView> Find(TensorFile* file, const std::string& name) {
   const absl::StatusOr<std::vector<SafetensorsEntry*>> found =
       file->Select({name}, {});
@@ -57,7 +57,8 @@ absl::StatusOr<TensorView> Find(TensorFile* file, const std::string& name) {
   return AsTensor(*(*found)[0]);
 }
 
-// Prints the scores, or what is in the file if there is one.
+// Prints dtype, shape and a corner of the scores; as JSON their values instead
+// of the corner, unless a file has them.
 absl::Status Show(const TensorView& scores, const ScoresFlags& flags,
                   const GlobalFlags& globals) {
   if (globals.json) {

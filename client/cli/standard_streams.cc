@@ -14,7 +14,7 @@
 namespace posenc::cli {
 namespace {
 
-// "-", or "-:NAME" for a tensor of what is read.
+// Returns true for "-", or "-:NAME", a tensor of standard input.
 bool NamesStream(const std::string& value) {
   return value == "-" || absl::StartsWith(value, "-:");
 }
@@ -47,7 +47,7 @@ absl::Status PrepareStandardStreams(const CLI::App& command) {
                                    ": standard output is a terminal; redirect "
                                    "it, or name a file"));
   }
-  // The file goes to the descriptor. In glibc, stdout is a variable that
+  // The file is written to the descriptor. In glibc, stdout is a variable that
   // programs may set.
   stdout = stderr;
   return absl::OkStatus();

@@ -1,8 +1,8 @@
 // Pipes: "-" as the value of a flag that names a file.
 //
 // Flags that begin with --out write, all others read. Standard input can be
-// read once, and standard output takes one file; then everything that a command
-// tells people goes to standard error.
+// read once, and standard output takes one file; then all messages of a command
+// go to standard error.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace posenc::cli {
 
-// To be called once the command line is parsed, before anything is printed.
+// Must be called after the command line is parsed, before anything is printed.
 // Exit code 2, naming the flags, if several of them read or write "-", or if a
 // tensor would be written to a terminal.
 absl::Status PrepareStandardStreams(const CLI::App& command);

@@ -1,5 +1,5 @@
-// Errors of the command. They are absl::Status, so that they travel as the
-// server's errors do; a payload carries the exit code.
+// Errors of the command. They are absl::Status like the server's errors; a
+// payload has the exit code.
 
 #pragma once
 
@@ -9,27 +9,29 @@
 namespace posenc::cli {
 
 // Exit codes are part of the command's interface (README.md, --help): scripts
-// tell by them whose fault it was.
+// use them to find whose fault it was.
 constexpr int kExitOk = 0;
 constexpr int kExitFailed = 1;  // the call, or a check, failed
 constexpr int kExitUsage = 2;   // flags that make no sense
 constexpr int kExitFile =
     3;  // a file, or standard output, cannot be read or written
 
-// INVALID_ARGUMENT with exit code 2. `fact` starts with the flag: "--in: ...".
+// Makes INVALID_ARGUMENT with exit code 2. `fact` starts with the flag: "--in:
+// ...".
 absl::Status UsageError(absl::string_view fact);
 
-// "<path>: <fact>" with exit code 3. The status code is NOT_FOUND if something
-// is absent, INVALID_ARGUMENT if the file has another format, or the system's.
+// Makes "<path>: <fact>" with exit code 3. The status code is NOT_FOUND if
+// something is absent, INVALID_ARGUMENT if the file has another format, or the
+// system's.
 absl::Status FileError(absl::string_view path, const absl::Status& status);
 absl::Status FileError(absl::string_view path, absl::string_view fact);
 
-// The end of a command that has already said on its own what is wrong: a status
-// with this exit code and nothing to print.
+// Makes a status with this exit code and nothing to print, for a command that
+// has already printed its error.
 absl::Status ExitWith(int exit_code);
 bool IsTold(const absl::Status& status);
 
-// The exit code that a status carries; 1 for the server's errors, which carry
+// Returns the exit code of a status; 1 for the server's errors, which have
 // none.
 int ExitCode(const absl::Status& status);
 

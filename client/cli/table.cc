@@ -22,9 +22,8 @@
 namespace posenc::cli {
 namespace {
 
-// An encoding, rotary or absolute, and the positions that get a row each:
-// `rows` of them from --start on, or those that the other forms of positions
-// name.
+// An encoding, rotary or absolute, and the positions of the rows: `rows` of
+// them from --start on, or those of the other forms of positions.
 struct TableFlags {
   SourceFlags source;
   FieldFlags absolute{v1::AbsoluteEncoding::descriptor()};
@@ -39,14 +38,14 @@ struct TableFlags {
   std::string out_sin;
 };
 
-// "cos" and "sin", or "table".
+// A tensor named "cos", "sin" or "table".
 struct NamedTensor {
   std::string name;
   TensorView tensor;
 };
 
-// Sets the request's encoding. Needs a connection, since a detail of a model
-// can only be changed in its complete specification, which the server knows.
+// Sets the request's encoding. A detail of a model can only be changed in its
+// complete specification: the connection asks the server for it.
 absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
                          v1::BuildTableRequest* request) {
   if (!flags.absolute.Empty()) {
@@ -71,8 +70,7 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
           ? flags.angles != v1::ANGLE_PRECISION_UNSPECIFIED
           : source->spec().rotary_dim() == 0 && source->head_dim() != 0;
   if (resolve) {
-    // Asks for the complete specification of the model, to change one field of
-    // it
+    // Asks for the model's complete specification, to change one field
     // (--angles) or to fill in the rotary_dim that --head-dim implies.
     v1::ResolveRopeRequest question;
     *question.mutable_rope() = *source;
@@ -94,8 +92,8 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
   return absl::OkStatus();
 }
 
-// Exit code 2 if the outputs cannot hold the table. `single`: it is one tensor,
-// not a pair of cos and sin.
+// Returns exit code 2 if the outputs cannot hold the table. `single`: the table
+// is one tensor, not a pair of cos and sin.
 absl::Status CheckOutputs(const TableFlags& flags, bool single) {
   const bool npy = HasExtension(flags.out, ".npy");
   const absl::Status out = CheckOut(flags.out);
@@ -118,8 +116,8 @@ absl::Status CheckOutputs(const TableFlags& flags, bool single) {
   return absl::OkStatus();
 }
 
-// Writes each tensor to the .npy that is named for it, and all of them to --out
-// if it is a .safetensors file, or standard output for more than one tensor.
+// Writes each tensor to its .npy file, and all of them to --out if that is a
+// .safetensors file, or standard output for more than one tensor.
 absl::Status WriteTensors(const TableFlags& flags,
                           const std::vector<NamedTensor>& tensors) {
   Safetensors file;
@@ -142,8 +140,8 @@ absl::Status WriteTensors(const TableFlags& flags,
   return WriteSafetensors(flags.out, file);
 }
 
-// A grid has rows of its own; other tables start at position 0 unless flags say
-// otherwise.
+// A grid defines its rows; other tables start at position 0 unless flags give
+// another.
 absl::Status SetPositions(const TableFlags& flags,
                           v1::BuildTableRequest* request) {
   if (flags.positions.Empty()) {
@@ -171,8 +169,7 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
   v1::BuildTableRequest request;
   request.set_dtype(flags.dtype);
   for (const std::string& path : {flags.out, flags.out_cos, flags.out_sin}) {
-    // An .npy cannot hold bfloat16: that is known, and so said, before the
-    // work.
+    // An .npy cannot hold bfloat16: refuses it before the work.
     const bool pair = path == flags.out && !single;
     if (pair || !IsNpyOutput(path)) continue;
     const absl::StatusOr<std::string> header = NpyHeader({flags.dtype, {}, {}});

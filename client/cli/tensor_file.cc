@@ -17,8 +17,7 @@ namespace {
 constexpr char kNpy[] = ".npy";
 constexpr char kSafetensors[] = ".safetensors";
 
-// The tensors that a file has, for an error about one that it has not. Lists
-// the first 8.
+// Lists the first 8 tensors of a file, for an error about a missing one.
 std::string Names(const std::vector<SafetensorsEntry>& entries) {
   constexpr std::size_t kShown = 8;
   const std::size_t shown = std::min(kShown, entries.size());

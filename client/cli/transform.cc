@@ -14,8 +14,8 @@
 namespace posenc::cli {
 namespace {
 
-// The status with the tensor's name in front, if the tensor has one. Payloads
-// stay: they carry the server's reason and the exit code.
+// Puts the tensor's name, if it has one, before the status's message. Keeps
+// payloads: they have the server's reason and the exit code.
 absl::Status Named(const std::string& name, const absl::Status& status) {
   if (name.empty()) return status;
   absl::Status named(status.code(),
@@ -62,8 +62,7 @@ absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
       file->Select(flags.tensors, usual);
   if (!selected.ok()) return selected.status();
 
-  // The answers own the bytes that entries of the file point to until it is
-  // written.
+  // The answers own the bytes of the file's entries until it is written.
   std::vector<TensorResult> results;
   nlohmann::ordered_json tensors;
   double bytes = 0;
@@ -124,7 +123,7 @@ void PrintDone(const GlobalFlags& globals, const std::string& verb,
   constexpr std::size_t kShown = 4;
   const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
   names.resize(names.size() - more);
-  // Not to stdout, which may be where the file goes (--out - or /dev/stdout).
+  // Prints to stderr, as the file may go to stdout (--out - or /dev/stdout).
   std::fprintf(
       stderr,
       "  %s %s%s (%s) in %.1f ms: %.2f GB/s of tensor bytes, there and back\n",

@@ -1,6 +1,5 @@
-// What the commands have in common that read a file, replace tensors in it by
-// the server's answers, and write it: reposition, add and convert; apply prints
-// like them.
+// The common part of reposition, add and convert: they read a file, replace
+// tensors by the server's answers, and write it. apply prints like them.
 
 #pragma once
 
@@ -23,18 +22,18 @@ struct TransformFlags {
   std::vector<std::string> tensors;
 };
 
-// --in and --out alone.
+// Adds --in and --out.
 void AddInOutFlags(CLI::App* app, std::string* in, std::string* out);
 
-// `usual` says in the help of --tensor what is taken without it: "k, *.k".
+// The help of --tensor shows `usual`, the default: "k, *.k".
 void AddTransformFlags(CLI::App* app, const std::string& usual,
                        TransformFlags* flags);
 
 // Calls `call` for every selected tensor, one after the other, with options
-// that show the progress of a stream. Then writes the file, in which everything
-// else is as it was, and prints what was done. `verb` says what:
-// "repositioned". `usual` are the patterns that select tensors without
-// --tensor. If a call fails, nothing is written and the error names the tensor.
+// that show the progress of a stream. Then writes the file, with everything
+// else unchanged, and prints a summary with `verb` ("repositioned"). Without
+// --tensor, the patterns `usual` select tensors. If a call fails, nothing is
+// written and the error names the tensor.
 absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
                        const std::string& verb,
                        const std::vector<std::string>& usual,
@@ -42,16 +41,16 @@ absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
                            const std::string& name, const TensorView& tensor,
                            const CallOptions& options)>& call);
 
-// How long the calls of a command took.
+// The duration of a command's calls.
 struct Timing {
   double seconds = 0;              // of the call, or of all calls
-  int repeats = 0;                 // of the same call, after it
-  double best_repeat_seconds = 0;  // if there were any
+  int repeats = 0;                 // later calls, all alike
+  double best_repeat_seconds = 0;  // if repeats > 0
 };
 
-// Tells which tensors (JSON: dtype and shape by name) were sent for `out`, how
-// many bytes they have and how fast they were. Rates count every byte of a
-// tensor once, though it travels to the server and back.
+// Prints the tensors (JSON: dtype and shape by name) that were sent for `out`,
+// their bytes and the rate. Rates count every byte of a tensor once, though it
+// is sent to the server and back.
 void PrintDone(const GlobalFlags& globals, const std::string& verb,
                const std::string& out, const nlohmann::ordered_json& tensors,
                double bytes, const Timing& timing);

@@ -32,8 +32,8 @@ absl::Status BiasMatrix::Add(const v1::BuildBiasResponse& response,
       (column > 0 && queries != band_rows_)) {
     return Misfit(response);
   }
-  // The size of an element follows from the bytes. By division: the product of
-  // a shape that the bytes do not have may overflow.
+  // The size of an element follows from the bytes, by division: a wrong shape's
+  // product may overflow.
   const auto bytes = static_cast<std::int64_t>(message.bytes(0).size);
   const std::int64_t head_bytes = bytes / heads;
   const std::int64_t element_bytes = head_bytes / queries / keys;
@@ -45,7 +45,7 @@ absl::Status BiasMatrix::Add(const v1::BuildBiasResponse& response,
     dtype_ = response.tile().dtype();
     heads_ = heads;
     element_bytes_ = element_bytes;
-    // 2^62 bytes are beyond any memory.
+    // No memory has 2^62 bytes.
     if (columns > (std::int64_t{1} << 62) / element_bytes / heads / rows) {
       return absl::ResourceExhaustedError(
           absl::StrCat("bias: ", heads, " x ", rows, " x ", columns,
@@ -80,7 +80,7 @@ absl::StatusOr<TensorResult> BiasMatrix::Take() {
   TensorResult result;
   result.tensor.shape = {heads_, request_.query_length(),
                          request_.key_length()};
-  // Trained tables may be of no heads: such a bias comes without any tile.
+  // Trained tables may have no heads: such a bias comes without any tile.
   if (data_ == nullptr) return result;
   if (next_row_ != request_.query_length()) {
     return absl::InternalError("the bias came with tiles missing or twice");

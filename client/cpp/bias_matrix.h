@@ -12,8 +12,8 @@
 
 namespace posenc {
 
-// The contract has tiles come in row-major order of the matrix. Here that is
-// checked, and with it that every element is written exactly once:
+// The contract sends tiles in row-major order of the matrix. This class checks
+// the order, and so that every element is written exactly once:
 //
 //            next_column_
 //              v
@@ -23,8 +23,8 @@ namespace posenc {
 //   |  2  |  3  |   here tile 2 has come, and tile 3 must be the next
 //   +-----+-----+
 //
-// So the memory need not be cleared first, and no server can make the client
-// write outside of it.
+// The memory therefore need not be cleared first, and no server can make the
+// client write outside of it.
 class BiasMatrix {
  public:
   // Borrows the request.
@@ -32,7 +32,7 @@ class BiasMatrix {
       : request_(request) {}
 
   // Copies the bytes of a tile, which is tensor 0 of `message`, to their place.
-  // INTERNAL if this tile is not the next one of what was asked for;
+  // INTERNAL if this tile is not the next one of the request;
   // RESOURCE_EXHAUSTED if no memory could hold the matrix.
   absl::Status Add(const v1::BuildBiasResponse& response,
                    const ReceivedMessage& message);
@@ -43,13 +43,14 @@ class BiasMatrix {
  private:
   const v1::BuildBiasRequest& request_;
 
-  // Of the first tile; all others have the same.
+  // Dtype, heads and element size of the first tile; other tiles must have the
+  // same.
   v1::Dtype dtype_ = v1::DTYPE_UNSPECIFIED;
   std::int64_t heads_ = 0;
   std::int64_t element_bytes_ = 0;
 
   // Start of the next tile, counted from the request's first query and key, and
-  // the number of queries that the tiles of its band have.
+  // the number of queries of the tiles in its band.
   std::int64_t next_row_ = 0;
   std::int64_t next_column_ = 0;
   std::int64_t band_rows_ = 0;

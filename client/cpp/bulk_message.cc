@@ -18,15 +18,15 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Smaller tensors are copied: that costs less than a slice that has to come
-// back. It also means that only bulk connections (calls.cc), which take
-// messages from this size on, ever hold memory of the caller's.
+// Smaller tensors are copied: that costs less than a slice that must be
+// returned. Only bulk connections (calls.cc), which take messages from this
+// size on, therefore hold the caller's memory.
 constexpr std::size_t kLentBytes = 64 << 10;
 
 // A cache line, and the largest vector register.
 constexpr std::size_t kAlignment = 64;
 
-// Reflection serves all RPCs with one function; it costs nothing beside a
+// Reflection serves all RPCs with one function; its cost is negligible beside a
 // tensor.
 const FieldDescriptor* FieldOf(const Message& message, int number) {
   return message.GetDescriptor()->FindFieldByNumber(number);
@@ -116,8 +116,8 @@ absl::StatusOr<ReceivedMessage> ReceivedMessage::Parse(
     parsed = message->ParseFromString(split.rest);
     result.bytes_ = std::move(split.tensors);
   } else {
-    // Malformed, or legal but framed as nobody writes it: the generated parser
-    // decides. Its message then holds the tensors' bytes.
+    // The bytes are malformed, or have a legal but unusual framing: the
+    // generated parser decides. Its message then holds the tensors' bytes.
     std::string whole;
     for (const absl::Span<const char> piece : pieces) {
       whole.append(piece.data(), piece.size());

@@ -26,21 +26,21 @@
 
 namespace posenc {
 
-// A field of type posenc.v1.Tensor of a request. The contract gives tensors the
-// highest numbers of a message, so that they come last on the wire.
+// A request's field of type posenc.v1.Tensor. In the contract tensors have a
+// message's highest numbers, so that they come last on the wire.
 struct TensorField {
   int number;
   const TensorView* view;
 };
 
-// Bytes that `message` and these tensors, which are not set in it, take on the
-// wire.
+// Returns the bytes on the wire of `message` and these tensors, which are not
+// set in it.
 std::int64_t MessageBytes(const google::protobuf::Message& message,
                           absl::Span<const TensorField> tensors);
 
 // Writes `message` with these tensors as protobuf would. The bytes of tensors
-// of 64 KiB and more are lent, not copied: they must stay as they are until
-// `loans` has them back. `owner`, if set, is kept alive for that long.
+// of 64 KiB and more are lent, not copied: they must not change until `loans`
+// has them back. `owner`, if set, is kept alive until then.
 grpc::ByteBuffer FrameMessage(const google::protobuf::Message& message,
                               absl::Span<const TensorField> tensors,
                               const std::shared_ptr<const void>& owner,
@@ -57,35 +57,35 @@ class TensorReader {
   explicit TensorReader(const wire::BorrowedBytes& bytes)
       : pieces_(bytes.pieces) {}
 
-  // Copies the next `size` bytes, which must be there. `to` may be where they
-  // are already: in-process channels pass the caller's memory around.
+  // Copies the next `size` bytes, which must exist. `to` may be their own
+  // address: in-process channels pass the caller's memory around.
   void Read(std::size_t size, char* to);
 
  private:
   absl::Span<const absl::Span<const char>> pieces_;
-  std::size_t offset_ = 0;  // read of the first of them
+  std::size_t offset_ = 0;  // read in the first piece
 };
 
 // A response whose tensors' bytes have not been copied yet. It keeps gRPC's
 // slices alive, and borrows the message that was parsed from them.
 class ReceivedMessage {
  public:
-  // Parses everything into `message` but the bytes of the tensor fields that
-  // `numbers` names. INTERNAL if the buffer holds no such message.
+  // Parses the buffer into `message`, except the bytes of the tensor fields
+  // `numbers`. INTERNAL if the buffer holds no such message.
   static absl::StatusOr<ReceivedMessage> Parse(
       const grpc::ByteBuffer& buffer, std::vector<int> numbers,
       google::protobuf::Message* message);
 
-  // Takes a message that was parsed as a whole, by the generated stub.
+  // Takes a message that the generated stub has parsed completely.
   static ReceivedMessage Of(std::vector<int> numbers,
                             const google::protobuf::Message* message);
 
-  // Tensors are counted as in `numbers`. tensor() has dtype and shape; it is
-  // nullptr if the message does not have that tensor.
+  // `index` is that in `numbers`. Returns dtype and shape; nullptr if the
+  // message does not have that tensor.
   const v1::Tensor* tensor(std::size_t index) const;
   std::string name(std::size_t index) const;
-  // The memory for a tensor, as errors call it: as the contract calls the field
-  // for its place, such as q_output.
+  // Returns the name of a tensor's output in errors: the contract's field for
+  // its place, such as q_output.
   std::string output_name(std::size_t index) const;
   const wire::BorrowedBytes& bytes(std::size_t index) const {
     return bytes_[index];
@@ -96,48 +96,47 @@ class ReceivedMessage {
 
   std::vector<int> numbers_;
   const google::protobuf::Message* message_ = nullptr;
-  // What `bytes_` points into, unless the message itself holds the bytes.
+  // The memory that `bytes_` points into, unless the message holds the bytes.
   std::vector<grpc::Slice> slices_;
   absl::InlinedVector<wire::BorrowedBytes, 2> bytes_;
 };
 
-// Tensors that were copied out of a response. A tensor that the response does
-// not have is unset.
+// Tensors that were copied out of a response. Tensors that the response does
+// not have are unset.
 struct ReceivedTensors {
   std::vector<absl::optional<TensorView>> views;
-  // Keeps alive what did not go to memory of the caller's.
+  // Keeps tensors alive that did not go to the caller's memory.
   std::shared_ptr<const void> owner;
 };
 
-// Memory at a multiple of 64 bytes, not initialised.
+// Allocates memory at a multiple of 64 bytes, not initialised.
 std::shared_ptr<char> AlignedMemory(std::size_t bytes);
 
-// INTERNAL if a tensor of the answer lacks bytes, or is not there or of another
-// type or shape than `like`, if that is set.
+// Returns INTERNAL if a tensor of the answer lacks bytes, or if `like` is set
+// and the tensor is missing or has another type or shape.
 absl::Status CheckAnswer(const ReceivedMessage& message, std::size_t index,
                          const absl::optional<TensorView>& like);
 
-// INTERNAL if one of the answer's first `tensors` lies in shared memory for
-// which the request names no place.
+// Returns INTERNAL if one of the answer's first `tensors` lies in shared memory
+// although the request names no place for it.
 absl::Status CheckPlaces(const ReceivedMessage& answer, std::size_t tensors,
                          const google::protobuf::Message& request);
 
-// Copies tensor i to into[i], or, if that is unset, to memory of the result's
-// own, which is one block for all. INTERNAL if a tensor lacks bytes, or is not
-// there or of another type or shape than like[i]; `like` may be empty, and its
-// bytes are not looked at. INVALID_ARGUMENT if the bytes of a tensor are not
-// exactly as many as the memory that was given for it.
+// Copies tensor i to into[i], or, if that is unset, to one block of memory that
+// the result owns. INTERNAL as in CheckAnswer() with like[i]; `like` may be
+// empty, and its bytes are not read. INVALID_ARGUMENT if an output has not
+// exactly the size of its tensor.
 absl::StatusOr<ReceivedTensors> TakeTensors(
     const ReceivedMessage& message, absl::Span<const Output> into,
     absl::Span<const absl::optional<TensorView>> like = {});
 
-// The result of a call that gives one tensor.
+// Returns the result of a call with one tensor.
 TensorResult OnlyTensor(ReceivedTensors tensors);
 
-// INVALID_ARGUMENT if `output` is not as large as `tensor`, or if there is no
-// tensor. It is for calls whose result is as large as the tensor. Without this
-// check a wrong size would be found only after the work, and an output for a
-// tensor that is not given would never be found.
+// Returns INVALID_ARGUMENT if `output` is not as large as `tensor`, or if there
+// is no tensor, for calls whose result is as large as the tensor. Without this
+// check a wrong size would be found only after the work, and an output without
+// a tensor never.
 absl::Status CheckOutput(absl::string_view name,
                          const absl::optional<TensorView>& tensor,
                          const Output& output);

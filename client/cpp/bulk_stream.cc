@@ -8,7 +8,7 @@
 namespace posenc {
 namespace {
 
-// Longer waits are waits without end: added to the clock, they could overflow.
+// A longer wait counts as infinite: added to the clock, it could overflow.
 constexpr absl::Duration kForever = absl::Hours(24 * 365);
 
 }  // namespace
@@ -19,8 +19,8 @@ grpc::Status BulkStream::Run(const std::shared_ptr<grpc::Channel>& channel,
                              const Take& take, absl::Status* local) {
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(context, method, grpc::StubOptions(), this);
-  // Reads and writes are started outside of gRPC's reactions, so gRPC may not
-  // take the call for done before RemoveHold().
+  // Reads and writes are started outside of gRPC's reactions, so the hold keeps
+  // gRPC from ending the call before RemoveHold().
   AddHold();
   StartCall();
   StartRead(&incoming_);
@@ -37,8 +37,8 @@ grpc::Status BulkStream::Run(const std::shared_ptr<grpc::Channel>& channel,
         status = Write(next);
         break;
       case Event::kResponse:
-        // After an error what was still under way is read, as gRPC does not
-        // end a call before that, and dropped.
+        // After an error the remaining responses are read and dropped: gRPC
+        // does not end the call before that.
         status = Read(local->ok() ? &take : nullptr);
         break;
       case Event::kSilence:
@@ -56,7 +56,7 @@ grpc::Status BulkStream::Run(const std::shared_ptr<grpc::Channel>& channel,
   RemoveHold();
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [this] { return done_; });
-  outgoing_.Clear();  // lent slices come back
+  outgoing_.Clear();  // returns lent slices
   return status_;
 }
 
@@ -99,7 +99,7 @@ absl::Status BulkStream::Write(const Next& next) {
 }
 
 absl::Status BulkStream::Read(const Take* take) {
-  // The next response may come in while this one is taken.
+  // The next response may arrive while this one is taken.
   grpc::ByteBuffer response;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -1,9 +1,9 @@
 // A stream of bulk messages, driven from the caller's thread.
 //
-// gRPC's threads send and receive; the caller's thread gives the messages and
-// takes the responses, so that the callbacks of the public API run in it, and
-// so that a slow callback holds back its own stream only. The two sides meet in
-// a few flags under one mutex:
+// gRPC's threads send and receive. The caller's thread provides messages and
+// takes responses: the callbacks of the public API run in it, and a slow
+// callback delays only its own stream. The two sides share a few flags under
+// one mutex:
 //
 //   caller's thread                      gRPC's threads
 //   Await() waits for an event     <--   OnReadDone, OnWriteDone: set a flag
@@ -16,8 +16,8 @@
 // - `incoming_` from StartRead() to OnReadDone() (response_ready_ is false).
 //
 // The next read is started before a response is taken, so that one response
-// arrives while another is used. What is further behind waits in gRPC's flow
-// control: memory stays bounded if the caller is slow.
+// arrives while another is used. Later responses wait in gRPC's flow control,
+// so that memory stays bounded if the caller is slow.
 
 #pragma once
 
@@ -41,29 +41,30 @@ namespace posenc {
 class BulkStream final
     : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // Gives the next message; false if there is none.
+  // Fills in the next message; false if there is none.
   using Next = std::function<absl::StatusOr<bool>(grpc::ByteBuffer*)>;
   // Takes the next response.
   using Take = std::function<absl::Status(const grpc::ByteBuffer&)>;
 
   // At most `window` messages are sent ahead of their responses. If nothing
-  // happens for `patience`, the stream is given up; infinity waits for the
-  // deadline of the call.
+  // happens for `patience`, the stream is cancelled; infinity waits for the
+  // call's deadline.
   BulkStream(std::int64_t window, absl::Duration patience)
       : window_(window), patience_(patience) {}
 
   // Runs the call to its end, once. `next` and `take` are called in this
-  // thread. The first error of either, or of patience, cancels the call and is
-  // in `local`; if that is OK, the result is the call's.
+  // thread. The first error of either function, or the end of `patience`,
+  // cancels the call and is stored in `local`; if that is OK, the result is the
+  // call's.
   grpc::Status Run(const std::shared_ptr<grpc::Channel>& channel,
                    const std::string& method, grpc::ClientContext* context,
                    const Next& next, const Take& take, absl::Status* local);
 
-  // Messages that were sent, and responses that were taken, so far.
+  // Messages sent and responses taken so far.
   std::int64_t sent() const { return sent_; }
   std::int64_t answered() const { return answered_; }
 
-  // Whether patience ended the call, which is then what `local` says.
+  // True if `patience` ended the call; `local` then says so.
   bool silent() const { return silent_; }
 
  private:
@@ -74,27 +75,27 @@ class BulkStream final
 
   enum class Event {
     kMayWrite,  // nothing is being written, and the window is open
-    kResponse,  // there is one in incoming_
+    kResponse,  // incoming_ has one
     kNoMore,    // the server has ended the stream, and everything is read
     kSilence    // none of these within `patience_`
   };
   Event Await();
-  // Sends what `next` gives, or the end of messages.
+  // Sends the message of `next`, or the end of messages.
   absl::Status Write(const Next& next);
-  // Takes a response off, and drops it if `take` is null.
+  // Gives a response to `take`; drops it if `take` is null.
   absl::Status Read(const Take* take);
 
   const std::int64_t window_;
   const absl::Duration patience_;
 
-  // Used by the caller's thread alone.
+  // Used only by the caller's thread.
   std::int64_t sent_ = 0;
   std::int64_t answered_ = 0;
   bool silent_ = false;
   bool stopped_ = false;       // nothing more is to be written
   grpc::ByteBuffer outgoing_;  // gRPC's while writing_
 
-  // Guards what follows; see above for the buffers.
+  // Guards the members below; see the top for the buffers.
   std::mutex mutex_;
   std::condition_variable changed_;  // one of the flags was set
   bool writing_ = false;

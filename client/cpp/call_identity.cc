@@ -13,10 +13,10 @@ namespace {
 constexpr char kRequestId[] = "x-request-id";
 constexpr char kTraceparent[] = "traceparent";
 
-// Servers log no more.
+// Servers log at most this much.
 constexpr std::size_t kMaxBytes = 128;
 
-// gRPC aborts the process if it is given other bytes in a header.
+// Refuses other bytes: gRPC would abort the process if a header had them.
 absl::Status CheckText(const char* option, const std::string& text) {
   const bool plain = std::all_of(text.begin(), text.end(),
                                  [](char c) { return c >= ' ' && c <= '~'; });

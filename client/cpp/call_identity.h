@@ -1,4 +1,4 @@
-// What tells one call from others, in logs and traces on both sides.
+// Request id and trace context of a call, for logs and traces on both sides.
 
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace posenc {
 
-// 128 random bits in hexadecimal: no two calls of anybody's have the same.
+// Returns 128 random bits in hexadecimal, unique in practice.
 std::string RandomId();
 
-// Adds request id and traceparent to a call's metadata, and returns the id. A
-// random id is made if `request_id` is empty. INVALID_ARGUMENT for text that no
+// Adds request id and traceparent to a call's metadata, and returns the id. An
+// empty `request_id` becomes a random id. INVALID_ARGUMENT for text that no
 // header can carry.
 absl::StatusOr<std::string> AddIdentity(const std::string& request_id,
                                         const std::string& traceparent,

@@ -24,7 +24,7 @@ constexpr char kService[] = "/posenc.v1.PositionalEncodingService/";
 // The most that protobuf can frame: 2 GiB - 1.
 constexpr std::int64_t kMaxProtoBytes = std::numeric_limits<int>::max();
 
-// Smaller messages gain nothing from a connection of their own.
+// Smaller messages gain nothing from bulk connections.
 constexpr std::int64_t kBulkBytes = 64 << 10;
 
 // Size of a chunk if the server recommends none. About 4 MiB were the best in
@@ -36,17 +36,18 @@ constexpr std::int64_t kChunkBytes = (4 << 20) - (64 << 10);
 // computed, received and taken.
 constexpr std::int64_t kWindow = 4;
 
-// What a message may have beside a chunk: settings, positions, framing.
+// Bytes of a message beside its chunk: settings, positions, framing.
 constexpr std::int64_t kMessageOverhead = 64 << 10;
 
-// Deadline of a stream that is only to make progress. Without any the server
-// would set its own, which is meant for calls that forgot theirs.
+// Deadline of a stream without a timeout of its own. Without any, the server
+// would apply its default, which is meant for calls that forgot theirs.
 constexpr absl::Duration kLongestStream = absl::Hours(24);
 
 // How long a connection may take to send what a call left behind.
 constexpr absl::Duration kGrace = absl::Milliseconds(200);
 
-// How long a server may take to tell its version, for the text of an error.
+// How long a request for the server's version, for the text of an error, may
+// take.
 constexpr absl::Duration kVersionTimeout = absl::Seconds(2);
 
 bool HasSeveralAxes(const v1::RopeSpec& spec) {
@@ -91,8 +92,8 @@ WholeCall::WholeCall(const CallOptions& options)
 
 CallOptions WholeCall::Rest() const {
   CallOptions rest = options_;
-  // What was not above 0 at the beginning is the caller's mistake, and is told
-  // as such.
+  // A timeout that was not positive at first is the caller's mistake: Begin()
+  // refuses it as it is.
   if (rest.timeout > absl::ZeroDuration()) {
     rest.timeout = std::max(end_ - absl::Now(), absl::Nanoseconds(1));
   }
@@ -108,8 +109,8 @@ absl::Status CheckBytes(std::int64_t bytes) {
 
 namespace {
 
-// The server does not take tensors by their places: it has no shared memory, or
-// not for this client, or is too old to know of it.
+// Returns true if the server does not take tensors by place: it shares no
+// memory with this client, or is too old to know shared memory.
 bool IsNotShared(const absl::Status& status) {
   const std::string reason = ErrorReason(status);
   return (status.code() == absl::StatusCode::kUnimplemented &&
@@ -119,7 +120,7 @@ bool IsNotShared(const absl::Status& status) {
           reason == "ERROR_REASON_SHARED_MEMORY_UNAVAILABLE");
 }
 
-// Whether the contract says of this error that nothing was written.
+// Returns true if, by the contract, nothing was written before this error.
 bool NothingDone(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -134,7 +135,7 @@ bool NothingDone(const absl::Status& status) {
   }
 }
 
-// The same error with another text.
+// Returns the same error with another text.
 absl::Status WithMessage(const absl::Status& status,
                          absl::string_view message) {
   absl::Status other(status.code(), message);
@@ -207,11 +208,11 @@ absl::Status Client::Calls::Ended(
   if (status.ok()) return status;
   const std::string message(status.message());
   std::string text = message;
-  // UNKNOWN is what gRPC says of a target that it cannot read.
+  // UNKNOWN is gRPC's code for a target that it cannot parse.
   const bool away = status.code() == absl::StatusCode::kUnavailable ||
                     status.code() == absl::StatusCode::kDeadlineExceeded ||
                     status.code() == absl::StatusCode::kUnknown;
-  // What a server gives a reason for, it answered.
+  // An error with a reason comes from a server that answered.
   if (away && channels_ != nullptr && !channels_->target().empty() &&
       ErrorReason(status).empty()) {
     text = absl::StrCat(channels_->target(), ": ", message);
@@ -256,7 +257,7 @@ absl::StatusOr<std::int64_t> Client::Calls::ChunkBytes(
   bytes = std::clamp<std::int64_t>(
       bytes, 1,
       std::max<std::int64_t>(max_message_bytes_ - kMessageOverhead, 1));
-  // A server that does not answer now may answer the next call.
+  // Without an answer, the next call asks again.
   if (info.ok()) chunk_bytes_.store(bytes, std::memory_order_relaxed);
   return bytes;
 }
@@ -312,8 +313,8 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
     const WantedTensors& wanted, bool once, const CallOptions& options) {
   const absl::Status size = CheckBytes(sent.message_bytes);
   if (!size.ok()) return size;
-  // Destroyed before Recall(): a context holds on to its call, and a call to
-  // the slices that it sends.
+  // Destroyed before Recall(): a context keeps its call alive, and a call the
+  // slices that it sends.
   auto context = std::make_unique<grpc::ClientContext>();
   const absl::StatusOr<std::string> id = Begin(options, context.get());
   if (!id.ok()) return id.status();
@@ -326,8 +327,8 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
   Loans loans;
   absl::StatusOr<ReceivedTensors> result;
   {
-    // A queue of this call's own, polled by this thread alone: the response is
-    // taken by the thread that waits for it, and no other need wake up.
+    // Only this thread polls the call's own queue: the waiting thread takes the
+    // response, and no other thread must wake up.
     grpc::CompletionQueue queue;
     grpc::GenericStub stub(lease.channel());
     grpc::ByteBuffer outgoing =
@@ -379,7 +380,7 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
   absl::Status status;
   absl::Duration patience = absl::InfiniteDuration();
   if (!options.timeout) {
-    // The client's timeout is not for the whole: a stream may take as long as
+    // The client's timeout does not bound the whole: a stream may go on while
     // it makes progress.
     patience = timeout_;
     context->set_deadline(absl::ToChronoTime(absl::Now() + kLongestStream));
@@ -390,8 +391,8 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
   Channels::Lease lease = channels_->Bulk();
   Loans loans;
   {
-    // A server stream has one request, however many responses: with a window of
-    // 1 its end could not be written before the first of them.
+    // A server stream has one request and many responses: with a window of 1
+    // the end of requests could not be written before the first response.
     BulkStream stream(one_to_one ? kWindow : 2, patience);
     const std::int64_t most = announced > 0 ? announced : max_message_bytes_;
     const auto frame = [&](grpc::ByteBuffer* buffer) -> absl::StatusOr<bool> {
@@ -438,10 +439,10 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
 
 void Client::Calls::Recall(const Loans& loans, Channels::Lease lease) {
   if (loans.AwaitReturn(kGrace)) return;
-  // The peer does not take what gRPC is still writing, and gRPC closes no
-  // connection before that is written. TCP gives up after stuck_timeout. Until
-  // then the connection is of no use to other calls: take it out of the turns,
-  // unless it is that of small calls, and let go of it so that gRPC may close
+  // The peer does not accept the bytes that gRPC is still writing, and gRPC
+  // closes no connection before they are written. TCP gives up after
+  // stuck_timeout. Until then other calls cannot use the connection: unless it
+  // is that of small calls, replace it and release it, so that gRPC may close
   // it.
   channels_->Drop(std::move(lease));
   loans.AwaitReturn(absl::InfiniteDuration());

@@ -1,5 +1,5 @@
-// How a Client makes its calls: over which connection, with which deadline, in
-// how many bytes, and what becomes of the tensors on both ways.
+// Makes the calls of a Client: selects connections and deadlines, limits sizes,
+// and moves the tensors both ways.
 //
 // There are four kinds of calls:
 // - Call(): a small unary call over the generated stub.
@@ -7,8 +7,8 @@
 //   tensors' bytes are sent without a copy, and copied once when they come.
 // - Stream(): a bidirectional stream of bulk messages.
 // - Receive(): one small request, a stream of bulk responses.
-// A client that was made of a stub alone has the first two only, and copies
-// tensors as the generated code does.
+// A client made of a stub has only the first two, and copies tensors as the
+// generated code does.
 //
 // Calls is shared by all copies of a Client and is safe for any number of
 // threads. A call runs in its caller's thread from beginning to end; no lock is
@@ -38,26 +38,29 @@ namespace posenc {
 
 using Stub = v1::PositionalEncodingService::StubInterface;
 
-// Keeps the server's google.rpc.Status as a payload (status_type.h).
+// Converts a status; the server's google.rpc.Status becomes a payload
+// (status_type.h).
 absl::Status ToAbsl(const grpc::Status& status);
 
-// The error with the id of the call that it ended, unless it has one: a
-// stream's callback may have made calls of its own.
+// Adds the id of the call to its error, unless it has one: a stream's callback
+// may have made calls of its own.
 absl::Status WithRequestId(absl::Status status, const std::string& request_id);
 
-// DEADLINE_EXCEEDED if the timeout is over already; infinity sets none.
+// Returns DEADLINE_EXCEEDED if the timeout is not positive. Infinity sets no
+// deadline.
 absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context);
 
-// RESOURCE_EXHAUSTED from 2 GiB on: protobuf would abort or wrap around before
-// any server sees the message.
+// Returns RESOURCE_EXHAUSTED from 2 GiB on: protobuf would abort or wrap around
+// before any server sees the message.
 absl::Status CheckBytes(std::int64_t bytes);
 
-// True if a message is over a limit of the server's or ours, rather than that
-// the server is busy: less at a time may then help, and asking again does not.
+// Returns true if a message is over a limit of the server or the client. A
+// smaller message may then succeed; a retry cannot. False if the server is
+// busy.
 bool TooLarge(const absl::Status& status);
 
-// The options of a call that may make several requests: each of these gets what
-// remains of the call's own timeout. The client's counts for each request anew.
+// The options of a call that may make several requests: each gets the rest of
+// the call's own timeout. The client's timeout applies to each request alone.
 class WholeCall {
  public:
   explicit WholeCall(const CallOptions& options);
@@ -68,9 +71,9 @@ class WholeCall {
   const absl::Time end_;
 };
 
-// OK if a result of so many bytes can be put together here. RESOURCE_EXHAUSTED
-// if the bytes exceed the machine's memory: a kernel that overcommits memory
-// would end the process while the result is written.
+// Returns RESOURCE_EXHAUSTED if a result of this size exceeds the machine's
+// memory: a kernel that overcommits memory would kill the process while the
+// result is written.
 absl::Status CheckMemory(std::int64_t bytes);
 
 // The tensors of a unary request, and the size of the whole message.
@@ -83,21 +86,21 @@ struct SentTensors {
 struct WantedTensors {
   std::vector<int> fields;   // numbers
   std::vector<Output> into;  // one for each
-  // About how many bytes come back, if more than are sent.
+  // About the bytes of the response, if it is larger than the request.
   std::int64_t expected_bytes = 0;
-  // Bytes that each tensor will have, if that is known; else negative, or
-  // empty. Memory of this size may be the server's to write.
+  // Bytes that each tensor will have; negative, or empty, if not known. The
+  // server may write an output of this size in shared memory.
   std::vector<std::int64_t> exactly;
-  // Of which type and shape each tensor must be; unset, or empty: not known.
+  // The type and shape that each tensor must have; unset, or empty: not known.
   std::vector<absl::optional<TensorView>> like;
 };
 
-// A message of a stream. Everything is borrowed until it has been written.
+// A message of a stream. Its parts are borrowed until it has been written.
 struct StreamMessage {
   const google::protobuf::Message* message = nullptr;
   std::vector<TensorField> tensors;
-  // Keeps the tensors' bytes alive until gRPC lets go of them; if it is unset
-  // they must stay until the call returns.
+  // Keeps the tensors' bytes alive until gRPC has released them; if it is
+  // unset, they must stay valid until the call returns.
   std::shared_ptr<const void> owner;
 };
 
@@ -118,32 +121,31 @@ class Client::Calls {
     return options.timeout.value_or(timeout_);
   }
 
-  // Size of a stream's messages: what the server recommends, never more than a
-  // message may have. Asks the server if it has not told yet; threads that come
-  // at the same time each ask for themselves, so that none waits for another's
-  // timeout. An error only if the deadline passes: the stream would wait for as
-  // long again.
+  // Returns the size of a stream's chunks: the server's recommendation, within
+  // the limit of a message. Asks the server if it is not known yet. Concurrent
+  // threads each ask, so that none waits for another's timeout. Fails only if
+  // the deadline passes: the stream would wait for as long again.
   absl::StatusOr<std::int64_t> ChunkBytes(const CallOptions& options);
 
-  // Whether an encoding has several position axes. Presets and configurations
-  // are resolved by the server.
+  // Returns true if an encoding has several position axes. The server resolves
+  // presets and configurations.
   absl::StatusOr<bool> SeveralAxes(const v1::RopeSource& rope,
                                    const CallOptions& options);
 
-  // To be called for each context: sets the deadline, and what names the call.
-  // Returns its request id. Fails if the deadline is over, or if the client's
-  // credentials are of no use.
+  // Sets the deadline, request id and traceparent of a context. Returns the
+  // request id. Fails if the timeout is not positive, or if the client's
+  // credentials cannot be used.
   absl::StatusOr<std::string> Begin(const CallOptions& options,
                                     grpc::ClientContext* context) const;
 
-  // What the caller is told of a call that the server, or gRPC, ended so: adds
-  // the request id, the target of a server that is not there, and what versions
-  // the two sides have if the server does not know what was asked. For that the
-  // server is asked until `deadline`, the call's own, at most.
+  // Returns the error of a call that the server or gRPC ended, for the caller:
+  // adds the request id, the target if no server answered, and both versions if
+  // the server does not know the request. Asking for its version takes until
+  // `deadline`, the call's own, at most.
   absl::Status Ended(const absl::Status& status, const std::string& request_id,
                      std::chrono::system_clock::time_point deadline) const;
 
-  // `method` is one of the stub's unary ones.
+  // Makes a unary call by the stub's `method`.
   template <typename Method, typename Request, typename Response>
   absl::Status Call(Method method, const Request& request,
                     const CallOptions& options, Response* response) const {
@@ -157,7 +159,7 @@ class Client::Calls {
                  *id, context.deadline());
   }
 
-  // The same, with the response as the result.
+  // Does the same, and returns the response.
   template <typename Request, typename Response>
   absl::StatusOr<Response> Answer(
       grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
@@ -169,9 +171,9 @@ class Client::Calls {
     return response;
   }
 
-  // The same with tensors, which are not set in `request`. `name` and `method`
-  // are of one RPC: which of them is needed depends on what this client was
-  // made of. `response` gets everything but the tensors' bytes, which go to
+  // Makes a unary call with tensors, which are not set in `request`. `name` and
+  // `method` are those of one RPC: a client over a stub uses `method`, others
+  // `name`. `response` gets everything except the tensors' bytes, which go to
   // `wanted.into`.
   template <typename Method, typename Request, typename Response>
   absl::StatusOr<ReceivedTensors> Bulk(const char* name, Method method,
@@ -192,14 +194,14 @@ class Client::Calls {
                        wanted.into, wanted.like);
   }
 
-  // Gives the next message of a stream; false if there is none.
+  // Fills in the next message of a stream; false if there is none.
   using NextMessage = std::function<absl::StatusOr<bool>(StreamMessage*)>;
   // Takes the next response.
   using TakeResponse = std::function<absl::Status(const grpc::ByteBuffer&)>;
 
   // Runs a bidirectional stream, which answers every message with one response.
-  // `announced` bounds the size of its messages and is told to the server; 0
-  // leaves that out. Both functions are called in this thread; their first
+  // `announced` bounds the size of its messages and is announced to the server;
+  // 0 announces nothing. Both functions are called in this thread; their first
   // error ends the call and is returned.
   absl::Status Stream(const char* name, std::int64_t announced,
                       const NextMessage& next, const TakeResponse& take,
@@ -207,8 +209,8 @@ class Client::Calls {
     return RunStream(name, announced, /*one_to_one=*/true, next, take, options);
   }
 
-  // Sends `request` and gives every response to `take`, in this thread, with
-  // the tensors of its fields `numbers` still in gRPC's memory. The first error
+  // Sends `request` and gives every response to `take`, in this thread. The
+  // tensors of its fields `numbers` are still in gRPC's memory. The first error
   // of `take` ends the call and is returned.
   template <typename Response, typename Take>
   absl::Status Receive(const char* name,
@@ -236,13 +238,13 @@ class Client::Calls {
   }
 
  private:
-  // Passes by place what lies in regions, and sends it if the server does not
-  // take it so.
+  // Passes tensors in regions by place, or sends them if the server shares no
+  // memory with this client.
   absl::StatusOr<ReceivedTensors> BulkUnary(
       const char* name, const google::protobuf::Message& request,
       const SentTensors& sent, google::protobuf::Message* response,
       const WantedTensors& wanted, const CallOptions& options);
-  // once: never sent again.
+  // once: never retried.
   absl::StatusOr<ReceivedTensors> SendUnary(
       const char* name, const google::protobuf::Message& request,
       const SentTensors& sent, google::protobuf::Message* response,
@@ -252,12 +254,12 @@ class Client::Calls {
                          bool one_to_one, const NextMessage& next,
                          const TakeResponse& take, const CallOptions& options);
 
-  // "; the server is posencd 0.1.0, this client 0.2.0": asks the server, until
-  // `deadline` at most. Empty if both are the same.
+  // Returns "; the server is posencd 0.1.0, this client 0.2.0". Asks the
+  // server, until `deadline` at most. Empty if both versions are the same.
   std::string VersionsText(
       std::chrono::system_clock::time_point deadline) const;
 
-  // Returns when everything lent has come back. The call is over.
+  // Waits until everything lent has come back. The call must be over.
   void Recall(const Loans& loans, Channels::Lease lease);
 
   const std::unique_ptr<Channels> channels_;  // null if there is a stub only
@@ -268,7 +270,7 @@ class Client::Calls {
   const std::int64_t stream_above_bytes_;
   Regions regions_;
 
-  std::atomic<std::int64_t> chunk_bytes_{0};  // 0: the server has not told
+  std::atomic<std::int64_t> chunk_bytes_{0};  // 0: not known yet
 };
 
 }  // namespace posenc

@@ -16,26 +16,26 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(max_bytes);
   args.SetMaxSendMessageSize(max_bytes);
-  // Tensors do not compress, and gRPC 1.51 can be made to eat memory by what it
-  // decompresses: offer no compression and take none.
+  // Tensors do not compress, and a compressed message can make gRPC 1.51 use up
+  // the memory: offer no compression and accept none.
   args.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
               1 << GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, retries ? 1 : 0);
-  // A call that has sent more than this is not retried. gRPC's 256 KiB would
-  // exclude most tensors; what it keeps are references, not copies.
+  // A call that has sent more than this is not retried. gRPC's default, 256
+  // KiB, would exclude most tensors. The buffer keeps references, not copies.
   args.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, max_bytes);
-  // A retry is of use only if the connection has been tried again by then:
-  // the first backoff of the retries, not gRPC's 1 s.
+  // A retry helps only if gRPC has tried to reconnect by then: use the first
+  // backoff of the retries, not gRPC's 1 s.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // gRPC looks a name up every 30 s at most, which is too rare if all servers
-  // that it knew have been replaced. Names in Kubernetes live for 5 s.
+  // By default gRPC resolves a name at most every 30 s, which is too rare if
+  // all known servers have been replaced. Names in Kubernetes live for 5 s.
   args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 5000);
-  // Bytes that a stuck peer does not take are the caller's memory (loans.h).
-  // gRPC lets go of them when TCP gives up, which TCP never does unless told:
-  // the keepalive timeout becomes TCP_USER_TIMEOUT. gRPC sets that only if it
-  // also sends HTTP/2 pings, and servers close connections that ping too often:
-  // one an hour is as good as none.
+  // Bytes that a stuck peer does not accept are the caller's memory (loans.h).
+  // gRPC releases them when TCP gives up, which needs TCP_USER_TIMEOUT: gRPC
+  // sets it to the keepalive timeout. It does so only if it also sends HTTP/2
+  // pings, and servers close connections that ping too often: one ping an hour
+  // is rare enough.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 3600 * 1000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
               static_cast<int>(std::clamp<std::int64_t>(
@@ -63,7 +63,7 @@ std::shared_ptr<Channels::Connection> Channels::Create(bool own_connection,
   const grpc::ChannelArguments arguments =
       ChannelArguments(options_, own_connection, retries);
   auto connection = std::make_shared<Connection>();
-  // Without credentials: a channel that would fail every call; none is made
+  // Null credentials make a channel that would fail every call; no call is made
   // over it.
   connection->channel =
       security_.ok()
@@ -75,8 +75,8 @@ std::shared_ptr<Channels::Connection> Channels::Create(bool own_connection,
 Channels::Lease Channels::Bulk() {
   if (bulk_.empty()) return Lease(small_);
   const std::lock_guard<std::mutex> lock(mutex_);
-  // Twice the calls under way: one that is still to be made comes after those
-  // that are idle, and before those that are not. Last is what cannot connect.
+  // Twice the calls under way, so that a connection that is not made yet comes
+  // between idle and busy ones. A connection that cannot connect comes last.
   const auto rank = [](const std::shared_ptr<Connection>& connection) {
     if (connection == nullptr) return 1;
     if (connection->channel->GetState(false) ==

@@ -1,6 +1,6 @@
 // The connections of a client: one for small calls, and a few for bulk ones. A
-// single connection is a bottleneck: four concurrent calls of 1 MiB run at 1.5
-// times the speed over four (measured on loopback).
+// single connection is a bottleneck: four concurrent calls of 1 MiB ran 1.5
+// times as fast over four connections (loopback).
 
 #pragma once
 
@@ -19,8 +19,8 @@
 
 namespace posenc {
 
-// What the channels of such a client have in common. `own_connection` says that
-// a channel shares none with other channels.
+// Returns the arguments of a channel. With `own_connection` it shares no
+// connection with other channels.
 grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
                                         bool own_connection, bool retries);
 
@@ -32,7 +32,8 @@ class Channels {
   };
 
  public:
-  // What a call takes: its connection counts it until this is destroyed.
+  // A call's use of a connection, which counts the call until this is
+  // destroyed.
   class Lease {
    public:
     explicit Lease(std::shared_ptr<Connection> connection)
@@ -54,33 +55,32 @@ class Channels {
     std::shared_ptr<Connection> connection_;  // null: moved from
   };
 
-  // Connects nothing yet.
+  // Makes no connection yet.
   explicit Channels(const ClientOptions& options);
-  // All calls go over a channel of the caller's.
+  // Makes all calls go over the caller's channel.
   explicit Channels(std::shared_ptr<grpc::Channel> channel);
 
-  // Why no channel can be made; calls are not to be tried.
+  // An error if no channel can be made: calls must not be tried then.
   const absl::Status& status() const { return security_.status(); }
 
-  // Where the server is; empty for a channel of the caller's own.
+  // The server's address; empty for the caller's own channel.
   const std::string& target() const { return options_.target; }
   Lease Small() const { return Lease(small_); }
 
-  // The bulk connection with the fewest calls under way; a new one if all that
-  // there are have some. A caller that makes one call at a time so stays on one
-  // connection: for each one that has received a large message, gRPC keeps many
-  // MiB to read the next one into. Connections with equally many calls take
-  // turns. If they did not, a connection whose calls fail at once would get all
-  // of them, as it is nearly always idle.
+  // Returns the bulk connection with the fewest calls under way; makes a new
+  // one if all have some. A caller that makes one call at a time stays on one
+  // connection: for every connection that has received a large message, gRPC
+  // keeps many MiB for the next one. Connections with equally many calls are
+  // used in turn. Otherwise a connection whose calls fail at once would get all
+  // calls, as it is nearly always idle.
   Lease Bulk();
 
-  // A connection that does not retry calls. The first use makes it. A channel
-  // that the caller gave is taken as it is.
+  // Returns a connection that does not retry calls; the first use makes it. The
+  // caller's own channel is used unchanged.
   Lease Once();
 
-  // Takes out a bulk connection, or that of Once(), which is stuck, and ends
-  // the lease. Its place gets a new one when that is needed; calls that have it
-  // keep it.
+  // Removes a stuck connection of Bulk() or Once(), and ends the lease. A new
+  // one is made when it is needed; calls on the old one keep it.
   void Drop(Lease lease);
 
  private:
@@ -90,8 +90,8 @@ class Channels {
   const absl::StatusOr<ChannelSecurity> security_;
   const std::shared_ptr<Connection> small_;
   std::mutex mutex_;
-  // Guarded by mutex_. Null: not made yet. Empty: small_ serves all calls. The
-  // one that was taken last stands last.
+  // Guarded by mutex_. A null entry: not made yet. No entries: small_ serves
+  // all calls. The connection that was used last is the last entry.
   std::vector<std::shared_ptr<Connection>> bulk_;
   std::shared_ptr<Connection> once_;  // null: not made yet
 };

@@ -1,7 +1,7 @@
-// ApplyRope and Reposition: rotations of tensors of heads, in one message or,
-// if the tensors are too large for that, in chunks that go through a stream.
+// ApplyRope and Reposition: rotate tensors of heads in one message or, if the
+// tensors are too large, in chunks through a stream.
 //
-// The two RPCs differ in their messages only, so each has a description
+// The two RPCs differ only in their messages. So each has a description
 // (rotation_rpcs.h), and the ways to make the call are templates:
 //
 //   SendChunks()      a stream of chunks that the caller gives
@@ -10,7 +10,8 @@
 //   Rotate()          in one message if it may be so large, else in chunks
 //   RotateInStream()  in chunks unless there is nothing to cut
 //
-// Each calls only what stands above it, so a call makes at most two attempts.
+// Each function calls only functions above it, so a call makes at most two
+// attempts.
 
 #include <algorithm>
 #include <deque>
@@ -26,7 +27,7 @@
 namespace posenc {
 namespace {
 
-// What a message has beside a chunk's tensors, positions and the settings:
+// Bytes of a message beside a chunk's tensors, positions and the settings:
 // tags, lengths, shapes.
 constexpr std::int64_t kFramingBytes = 256;
 
@@ -42,8 +43,8 @@ std::vector<int> Fields() {
   return fields;
 }
 
-// Whether there is anything to cut. Positions and settings alone cannot be: if
-// they are too large for a message, a stream would not help.
+// Returns true if there is a tensor to cut. Positions and settings alone cannot
+// be cut: if they are too large for a message, a stream would not help.
 template <typename Rpc>
 bool HasTensorBytes(const typename Rpc::Args& args) {
   return std::any_of(std::begin(Rpc::kTensors), std::end(Rpc::kTensors),
@@ -53,8 +54,8 @@ bool HasTensorBytes(const typename Rpc::Args& args) {
                      });
 }
 
-// Runs a stream; `calls` is a Client's, here and below. Its settings go with
-// the first chunk; `take` gets the tensors of every response.
+// Runs a stream. `calls` is a Client::Calls, here and below. The settings go
+// with the first chunk; `take` gets the tensors of every response.
 template <typename Rpc, typename Calls, typename Take>
 absl::Status SendChunks(
     Calls* calls, const typename Rpc::Settings& settings,
@@ -64,8 +65,8 @@ absl::Status SendChunks(
   Rpc::SetSettings(settings, &request);
   bool first = true;
   typename Rpc::Chunk chunk;  // its views are borrowed until it is written
-  // For each chunk that is not answered yet: where its results go, and what
-  // was sent, which its results have to be like.
+  // For each chunk without an answer: the memory of its results, and its
+  // tensors, whose shapes and dtypes the results must have.
   std::deque<std::vector<Output>> outputs;
   std::deque<std::vector<absl::optional<TensorView>>> sent;
   return calls->Stream(
@@ -114,8 +115,8 @@ struct TensorInParts {
   std::vector<Part> parts;
 };
 
-// Cuts tensor number `index`. Errors name it; RESOURCE_EXHAUSTED if a part
-// stays larger than a message may be.
+// Cuts tensor number `index`. Errors name it; RESOURCE_EXHAUSTED if a part is
+// larger than a message may be.
 template <typename Rpc>
 absl::Status Cut(const typename Rpc::Args& args, std::size_t index,
                  std::int64_t chunk_bytes, std::int64_t max_bytes,
@@ -144,9 +145,9 @@ absl::Status Cut(const typename Rpc::Args& args, std::size_t index,
   return absl::OkStatus();
 }
 
-// Each tensor is cut by itself, the first one first: q and k may differ in
-// heads, so that equal amounts of memory hold different tokens. The outputs fit
-// the tensors.
+// Cuts and sends one tensor after the other: q and k may differ in heads, so
+// that chunks of one size hold different tokens. The outputs must fit the
+// tensors.
 template <typename Rpc, typename Calls>
 absl::StatusOr<typename Rpc::Result> InChunks(Calls* calls,
                                               const typename Rpc::Args& args,
@@ -190,9 +191,9 @@ absl::StatusOr<typename Rpc::Result> InChunks(Calls* calls,
                            part);
   };
 
-  // Positions are cut twice. This time tells how large the largest message
-  // will be, which is announced, and whether they fit the tensors before
-  // anything is sent. They are small beside the tensors.
+  // Positions are small and are cut twice. This first time computes the size of
+  // the largest message, which is announced, and checks that positions fit the
+  // tensors before anything is sent.
   typename Rpc::Settings settings = Rpc::SettingsOf(args);
   for (const TensorInParts& cut : cuts) {
     for (const Part& part : cut.parts) {
@@ -260,7 +261,7 @@ absl::StatusOr<typename Rpc::Result> InChunks(Calls* calls,
   return Rpc::ResultOf(std::move(whole));
 }
 
-// A unary call that has been put together and measured.
+// A unary call with the size of its message.
 template <typename Rpc>
 struct OneMessage {
   explicit OneMessage(const typename Rpc::Args& args) {
@@ -317,7 +318,7 @@ absl::StatusOr<typename Rpc::Result> Rotate(Calls* calls,
   OneMessage<Rpc> message(args);
   const std::int64_t bytes = message.sent.message_bytes;
   const bool can_cut = calls->can_stream() && HasTensorBytes<Rpc>(args);
-  // What lies in shared memory is not sent.
+  // Tensors in shared memory are not sent.
   const std::int64_t sent =
       bytes - calls->regions().SharedBytes(message.sent.fields);
   if (can_cut && sent > calls->stream_above_bytes()) {
@@ -326,8 +327,8 @@ absl::StatusOr<typename Rpc::Result> Rotate(Calls* calls,
   const WholeCall call(options);
   absl::StatusOr<typename Rpc::Result> result =
       InOneMessage<Rpc>(calls, args, &message, call.Rest());
-  // The server's limit may be lower than ours. What is no larger than a chunk
-  // would only be refused again.
+  // The server's limit may be lower than the client's. A message that is no
+  // larger than a chunk would only be refused again.
   if (!result.ok() && can_cut && TooLarge(result.status()) &&
       bytes > calls->ChunkBytes(call.Rest()).value_or(bytes)) {
     return InChunks<Rpc>(calls, args, call.Rest());
@@ -335,7 +336,7 @@ absl::StatusOr<typename Rpc::Result> Rotate(Calls* calls,
   return result;
 }
 
-// As a stream whatever the size, but for what has nothing to be cut.
+// Rotates in a stream, whatever the size, unless there is nothing to cut.
 template <typename Rpc, typename Calls>
 absl::StatusOr<typename Rpc::Result> RotateInStream(
     Calls* calls, const typename Rpc::Args& args, const CallOptions& options) {

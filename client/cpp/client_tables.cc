@@ -1,5 +1,5 @@
-// What the server builds: tables and biases. Requests are small, and responses
-// may be larger than a message, so they can come as a stream.
+// Tables and biases, which the server builds. Requests are small; responses may
+// be larger than a message and can come as a stream.
 
 #include <cstdint>
 #include <iterator>
@@ -16,7 +16,7 @@ namespace posenc {
 namespace {
 
 // About the bytes of a table's row: 128 channels, cosines and sines, in
-// float32. It decides only over which connection a table comes.
+// float32. Used only to select the connection of the call.
 constexpr std::int64_t kRowBytes = 1024;
 
 using TableMessage = v1::BuildTableStreamResponse;
@@ -64,7 +64,8 @@ absl::Status CheckTableOutputs(const v1::BuildTableRequest& request,
   return absl::OkStatus();
 }
 
-// INTERNAL unless the answer has the tensors of such a table, in its type.
+// Returns INTERNAL unless the answer has the tensors of the requested layout,
+// in the requested dtype.
 absl::Status CheckTable(const v1::BuildTableRequest& request,
                         const ReceivedTensors& tensors) {
   const v1::Dtype dtype = request.dtype() == v1::DTYPE_UNSPECIFIED
@@ -88,9 +89,9 @@ absl::Status CheckTable(const v1::BuildTableRequest& request,
   return absl::OkStatus();
 }
 
-// Gives a tile's bytes in one piece that may be read as elements of 8 bytes.
-// Small tiles are in one slice of gRPC's and are borrowed; those of megabytes
-// come in many, and are copied once, to memory that every tile uses again.
+// Returns a tile's bytes in one piece that is aligned for elements of 8 bytes.
+// Small tiles lie in one slice of gRPC and are borrowed. Tiles of megabytes
+// come in many slices and are copied once, to memory that later tiles reuse.
 class TileBytes {
  public:
   // Valid until the next call, and as long as `message`.
@@ -116,7 +117,7 @@ class TileBytes {
 };
 
 // Gives every tile to `take`, with its bytes still in gRPC's memory. `calls` is
-// a Client's.
+// a Client::Calls.
 template <typename Calls, typename Take>
 absl::Status ReceiveTiles(Calls* calls, const v1::BuildBiasRequest& request,
                           const Take& take, const CallOptions& options) {
@@ -125,8 +126,8 @@ absl::Status ReceiveTiles(Calls* calls, const v1::BuildBiasRequest& request,
     return calls->template Receive<BiasMessage>("BuildBias", request, fields,
                                                 take, options);
   }
-  // Over a stub alone nothing can watch a blocking Read(): the timeout is the
-  // deadline of the whole.
+  // Over a stub nothing can interrupt a blocking Read(): the timeout is the
+  // deadline of the whole call.
   grpc::ClientContext context;
   const absl::StatusOr<std::string> id = calls->Begin(options, &context);
   if (!id.ok()) return id.status();
@@ -140,7 +141,8 @@ absl::Status ReceiveTiles(Calls* calls, const v1::BuildBiasRequest& request,
     status = take(response, ReceivedMessage::Of(fields, &response));
     if (!status.ok()) context.TryCancel();
   }
-  // An error of ours goes before what the server says to the cancellation.
+  // The client's own error takes precedence over the status of the cancelled
+  // call.
   const absl::Status outcome = ToAbsl(reader->Finish());
   return status.ok() ? calls->Ended(outcome, *id, context.deadline())
                      : WithRequestId(std::move(status), *id);
@@ -192,7 +194,7 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
         return added;
       },
       call.Rest());
-  // The caller has written no message `table`.
+  // The caller's request has no message `table`.
   if (!status.ok()) return OutsideOf("table", status);
   return rows.Take();
 }

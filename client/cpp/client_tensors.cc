@@ -27,7 +27,8 @@ std::int64_t BytesOf(const absl::optional<TensorView>& view) {
   return view ? static_cast<std::int64_t>(view->bytes.size()) : -1;
 }
 
-// Type and shape of the scores; unset if the arguments do not tell.
+// Returns type and shape of the scores; unset if the arguments do not determine
+// them.
 absl::optional<TensorView> ScoresOf(const ScoreRelativeArgs& args) {
   if (!args.q || !args.k || args.q->shape.size() != 4 ||
       args.k->shape.size() != 4) {
@@ -47,7 +48,7 @@ absl::optional<TensorView> ScoresOf(const ScoreRelativeArgs& args) {
   return scores;
 }
 
-// Bytes of the scores; negative if they are not known.
+// Returns the bytes of the scores; negative if they are not known.
 std::int64_t ScoreBytes(const absl::optional<TensorView>& scores) {
   if (!scores) return -1;
   const absl::uint128 bytes =

@@ -30,10 +30,10 @@
 namespace posenc {
 namespace {
 
-// How often a file of a token is looked at, at most.
+// Shortest time between two checks of a token's file for changes.
 constexpr absl::Duration kLook = absl::Seconds(1);
 
-// gRPC would not say what is wrong, nor that it is this.
+// Checks that the service config is JSON: gRPC would not report this error.
 absl::Status CheckServiceConfig(const ClientOptions& options) {
   if (!options.service_config.has_value()) return absl::OkStatus();
   google::protobuf::Struct json;
@@ -58,7 +58,7 @@ absl::StatusOr<std::string> ReadFile(absl::string_view option,
   return text.str();
 }
 
-// Nobody is there to be asked for a passphrase.
+// Gives no passphrase: OpenSSL would ask for one at the terminal.
 int NoPassphrase(char*, int, int, void*) { return 0; }
 
 using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
@@ -70,7 +70,7 @@ Bio Reader(const std::string& text) {
              &BIO_free);
 }
 
-// The first certificate; null if there is none.
+// Returns the first certificate; null if there is none.
 Certificate ReadCertificate(const std::string& text) {
   const Bio reader = Reader(text);
   Certificate certificate(
@@ -88,7 +88,7 @@ Key ReadKey(const std::string& text) {
   return key;
 }
 
-// gRPC would say only that it has invalid credentials.
+// Reads and checks the files: gRPC would only report invalid credentials.
 absl::StatusOr<grpc::SslCredentialsOptions> ReadTls(const TlsOptions& tls) {
   grpc::SslCredentialsOptions ssl;
   if (!tls.ca_file.empty()) {
@@ -134,7 +134,7 @@ absl::StatusOr<grpc::SslCredentialsOptions> ReadTls(const TlsOptions& tls) {
   return ssl;
 }
 
-// A header's value has no line ends, and a token no blanks.
+// Refuses blanks, and line ends, which no header's value can have.
 absl::StatusOr<std::string> CheckToken(absl::string_view option,
                                        absl::string_view text) {
   text = absl::StripAsciiWhitespace(text);
@@ -151,8 +151,8 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
   return CheckToken(absl::StrCat("token_file: ", path), *text);
 }
 
-// Puts the token into every call's headers. A file is read again when it has
-// changed; what it held before serves while it cannot be read.
+// Puts the token into every call's headers. A changed file is read again; while
+// it cannot be read, the last token is used.
 class Bearer final : public grpc::MetadataCredentialsPlugin {
  public:
   // `path` may be empty.
@@ -198,7 +198,7 @@ class Bearer final : public grpc::MetadataCredentialsPlugin {
   File file_;
 };
 
-// The kind of a target that is on this machine, as its text tells.
+// The kind of a target on this machine, from the target's text.
 enum class Local { kNo, kTcp, kUnix };
 
 bool IsLoopback(absl::string_view address) {
@@ -256,7 +256,7 @@ absl::StatusOr<ChannelSecurity> ChannelSecurity::Of(
                            absl::StrCat("would be sent in the clear to ",
                                         options.target, "; must have TLS"));
     }
-    // Plaintext, but gRPC ends connections that prove to leave this machine.
+    // Plaintext, but gRPC closes connections that leave this machine.
     security.credentials_ = grpc::experimental::LocalCredentials(
         local == Local::kUnix ? UDS : LOCAL_TCP);
     level = GRPC_SECURITY_NONE;

@@ -1,4 +1,4 @@
-// What a channel shows its server, and what it wants to see: TLS and tokens.
+// TLS and tokens of a channel.
 
 #pragma once
 
@@ -15,10 +15,10 @@ namespace posenc {
 
 class ChannelSecurity {
  public:
-  // Reads the files that `options` name. INVALID_ARGUMENT, whose message begins
-  // with the option ("tls.ca_file: ..."), for one that cannot be used, for
-  // options that exclude each other, and for a token that would be sent in the
-  // clear to another machine.
+  // Reads the files that `options` name. INVALID_ARGUMENT for an option that
+  // cannot be used, for options that exclude each other, and for a token that
+  // would be sent unencrypted to another machine. Its message begins with the
+  // option ("tls.ca_file: ...").
   static absl::StatusOr<ChannelSecurity> Of(const ClientOptions& options);
 
   std::shared_ptr<grpc::Channel> CreateChannel(

@@ -23,19 +23,19 @@ std::int64_t ElementBytes(v1::Dtype dtype) {
   return static_cast<std::int64_t>(wire::ElementBytes(dtype));
 }
 
-// Upper bound on position axes; every encoding has fewer. It keeps the product
-// of axes, batch and tokens from overflowing.
+// Upper bound on position axes; every encoding has fewer. With it the product
+// of axes, batch and tokens cannot overflow.
 constexpr std::int64_t kMaxAxes = 1 << 16;
 
-// The position `tokens` further on. Saturates instead of overflowing: the
-// server refuses such positions anyway, and names them.
+// Returns the position `tokens` after `position`. Does not overflow: the server
+// refuses such positions anyway, and names them.
 std::int64_t Later(std::int64_t position, std::int64_t tokens) {
   return position > std::numeric_limits<std::int64_t>::max() - tokens
              ? position
              : position + tokens;
 }
 
-// The dimensions of a layout, outermost first; none if there is no such layout.
+// The dimensions of a layout, outermost first; none for an unknown layout.
 enum class Axis { kBatch, kToken, kHead, kChannel };
 
 std::vector<Axis> AxesOf(v1::Layout layout) {
@@ -53,9 +53,9 @@ std::vector<Axis> AxesOf(v1::Layout layout) {
   }
 }
 
-// How many of a layout's axes, counted from the outermost, may be cut. Axes of
-// channels never are, and axes of heads only in BHSD, in which a head has all
-// its tokens side by side.
+// Returns how many of a layout's axes, counted from the outermost, may be cut.
+// Channels are never cut, and heads only in BHSD, in which the tokens of a head
+// lie side by side.
 std::size_t Cuttable(v1::Layout layout, bool whole_heads) {
   switch (layout) {
     case v1::LAYOUT_BHSD:
@@ -92,7 +92,7 @@ absl::Status Misfit(absl::string_view what, absl::string_view fact) {
 }
 
 // Copies a range of rows and columns of a matrix with `columns` columns. The
-// elements are in `values` or in `data`, whichever `from` has.
+// elements are in the `values` or the `data` of `from`.
 void CopyBlock(const v1::Tensor& from, std::int64_t columns,
                std::int64_t row_begin, std::int64_t row_end,
                std::int64_t column_begin, std::int64_t column_end,
@@ -110,8 +110,8 @@ void CopyBlock(const v1::Tensor& from, std::int64_t columns,
   }
 }
 
-// A packed batch is cut between any two tokens. The sequences that a part
-// covers, whole or in part, become its sequences, each with a start of its own:
+// A packed batch may be cut between any two tokens. A part gets the sequences
+// that it covers, wholly or in part, each with a start of its own:
 //
 //   cu_seqlens  0     4       9        the part: tokens [2, 6)
 //               |-----|-------|  -->   cu_seqlens 0 2 4
@@ -168,8 +168,8 @@ absl::StatusOr<HeadExtents> ExtentsOf(const TensorView& tensor,
                                v1::Layout_Name(layout)));
   }
   HeadExtents extents;
-  // Compares by division: the product of a shape that the bytes do not have may
-  // overflow. What is left of the bytes must be 1 at the end.
+  // Compares by division: a wrong shape's product may overflow. `left` must be
+  // 1 at the end.
   std::int64_t left = static_cast<std::int64_t>(tensor.bytes.size());
   const std::int64_t size = ElementBytes(tensor.dtype);
   bool fits = size > 0 && left % size == 0;
@@ -209,15 +209,15 @@ absl::StatusOr<std::vector<Part>> CutTensor(const TensorView& tensor,
   const absl::StatusOr<HeadExtents> extents = ExtentsOf(tensor, layout);
   if (!extents.ok()) return extents.status();
   const std::vector<Axis> axes = AxesOf(layout);
-  // Bytes of one step along each axis.
+  // Bytes of one index along each axis.
   std::vector<std::int64_t> step(axes.size());
   std::int64_t bytes = ElementBytes(tensor.dtype);
   for (std::size_t i = axes.size(); i-- > 0;) {
     step[i] = bytes;
     bytes *= tensor.shape[i];
   }
-  // Parts are runs along one axis: the outermost whose steps are small enough,
-  // or else the last that may be cut.
+  // Parts are ranges along one axis: the outermost with small enough steps, or
+  // else the last that may be cut.
   std::size_t cut = 0;
   while (cut + 1 < Cuttable(layout, whole_heads) && step[cut] > max_bytes) {
     ++cut;
@@ -278,7 +278,7 @@ absl::StatusOr<v1::Tensor> CutIds(const v1::Tensor& ids, v1::Layout layout,
   const absl::Span<const std::int64_t> shape(ids.shape().data(),
                                              ids.shape_size());
   // Ids are [S], [B, S], [axes, S] or [axes, B, S]; [T] or [axes, T] if packed.
-  // The rank and the first extent tell which, but for NeedAxes().
+  // Rank and first extent tell which, except if NeedAxes().
   const std::size_t rank = shape.size();
   const bool packed = layout == v1::LAYOUT_THD;
   if (rank == (packed ? 2 : 3)) several_axes = true;
@@ -291,7 +291,7 @@ absl::StatusOr<v1::Tensor> CutIds(const v1::Tensor& ids, v1::Layout layout,
                     shape[rank - 1] == extents.tokens &&
                     (!per_sequence || shape[rank - 2] == extents.batch) &&
                     axes > 0 && axes <= kMaxAxes;
-  // This does not overflow: so many tokens are in memory.
+  // Does not overflow: the tokens are in memory.
   const std::int64_t count = fits ? axes * batch * extents.tokens : 0;
   const bool complete =
       ids.values_size() > 0
@@ -304,8 +304,8 @@ absl::StatusOr<v1::Tensor> CutIds(const v1::Tensor& ids, v1::Layout layout,
                                             " are not those of ", extents.batch,
                                             " x ", extents.tokens, " tokens"));
   }
-  // The ids are a matrix of axes * batch rows and a column for every token. A
-  // part has some sequences of each axis, and of these some tokens.
+  // The ids are a matrix of axes * batch rows, with a column for every token. A
+  // part has some sequences of each axis, and some tokens of these.
   v1::Tensor cut;
   cut.set_dtype(ids.dtype());
   if (several_axes) cut.add_shape(axes);
@@ -355,7 +355,7 @@ absl::StatusOr<v1::Positions> CutPositions(const v1::Positions& positions,
       }
       return CutPacked(positions.packed(), extents, part);
     default:
-      return cut;  // the server says that they are missing
+      return cut;  // the server reports that they are missing
   }
 }
 

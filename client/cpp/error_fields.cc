@@ -12,7 +12,7 @@
 namespace posenc {
 namespace {
 
-// Takes the prefix, such as "table.", from every word of the text.
+// Removes the prefix, such as "table.", from every word of the text.
 std::string Shorter(absl::string_view prefix, absl::string_view text) {
   return absl::StrReplaceAll(absl::StrCat(" ", text),
                              {{absl::StrCat(" ", prefix), " "}})

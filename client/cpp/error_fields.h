@@ -1,4 +1,4 @@
-// Which fields an error names.
+// The field names of errors.
 
 #pragma once
 
@@ -7,13 +7,13 @@
 
 namespace posenc {
 
-// The server's error with the fields of the message at `path` named as if that
-// message were the request: `table.rows` becomes `rows`, in text and details.
-// For requests that the library has wrapped in another message by itself.
+// Takes `path` off the field names of the server's error: `table.rows` becomes
+// `rows`, in text and details. For requests that the library itself has wrapped
+// in another message.
 absl::Status OutsideOf(absl::string_view path, const absl::Status& error);
 
-// The error of an argument or an option that the client refuses itself. Its
-// text and details name the field as the server's errors do: "field: fact".
+// Makes the error of an argument or option that the client itself refuses. Its
+// text and details name the field like the server's errors: "field: fact".
 absl::Status WrongArgument(absl::string_view field, absl::string_view fact);
 
 }  // namespace posenc

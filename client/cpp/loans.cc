@@ -26,7 +26,7 @@ grpc::Slice Loans::Lend(absl::Span<const char> bytes,
     const std::lock_guard<std::mutex> lock(state_->mutex);
     ++state_->out;
   }
-  // grpc::Slice takes no const, but gRPC does not write to what it sends.
+  // grpc::Slice takes no const, but gRPC does not write to bytes that it sends.
   return grpc::Slice(const_cast<char*>(bytes.data()), bytes.size(),
                      &Loans::Return, new Loan{state_, std::move(owner)});
 }
@@ -36,8 +36,8 @@ void Loans::Return(void* loan) {
   // may return and destroy its Loans, while this thread still has the lock.
   std::shared_ptr<State> state;
   {
-    // The owner goes before the count: a caller that has been told that nothing
-    // is out may rely on its bytes having been dropped.
+    // The owner is dropped before the count changes: once AwaitReturn() returns
+    // true, every owner has been dropped.
     const std::unique_ptr<Loan> returned(static_cast<Loan*>(loan));
     state = std::move(returned->state);
   }

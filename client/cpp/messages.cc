@@ -22,8 +22,8 @@ TensorView ViewOfElements(v1::Dtype dtype, absl::Span<const T> elements,
                               elements.size() * sizeof(T))};
 }
 
-// The ErrorInfo of the server or of WrongArgument(); an empty one if there is
-// none.
+// Returns the ErrorInfo of the server or of WrongArgument(); an empty one if
+// there is none.
 rpc::ErrorInfo InfoOf(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kStatusType);
   rpc::Status details;

@@ -12,8 +12,8 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 
-// The request's field that says where the response's tensor goes; null if there
-// is none.
+// Returns the request's field for the place of the response's tensor; null if
+// there is none.
 const FieldDescriptor* OutputField(const google::protobuf::Message& request,
                                    const google::protobuf::Message& response,
                                    int number) {
@@ -62,9 +62,9 @@ absl::optional<Regions::Found> Regions::Find(absl::Span<const char> bytes) {
   return absl::nullopt;
 }
 
-// The server reads what dtype and shape take. A view that has other bytes is
-// sent, so that nothing outside of it is read, and the server says what is
-// wrong.
+// Finds only views whose size follows from dtype and shape: the server would
+// read memory outside of the others. Other views are sent, and the server
+// reports the fault.
 absl::optional<Regions::Found> Regions::FindTensor(const TensorView& view) {
   if (!on_.load() ||
       std::any_of(view.shape.begin(), view.shape.end(),

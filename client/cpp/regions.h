@@ -1,4 +1,4 @@
-// The regions of a client, and which tensors of a call lie in them.
+// The regions of a client. Finds the tensors of a call that lie in them.
 
 #pragma once
 
@@ -16,9 +16,10 @@
 
 namespace posenc {
 
-// What of a unary call is passed by place. Keeps the regions until it goes.
+// The parts of a unary call that are passed by place. Keeps their regions
+// alive.
 struct SharedParts {
-  std::vector<TensorField> sent;  // what is left to be sent
+  std::vector<TensorField> sent;  // the other tensors
   bool any = false;
   // An output is over an input: the call must not be made twice.
   bool in_place = false;
@@ -30,15 +31,15 @@ class Regions {
  public:
   void Add(const std::shared_ptr<SharedRegion>& region);
 
-  // Whether anything may be found.
+  // False if no tensor can be found.
   bool any() const { return on_.load(); }
 
-  // The server does not take them: nothing is found any more.
+  // Finds nothing from now on: the server shares no memory with this client.
   void SwitchOff() { on_.store(false); }
 
   // Sets in `request` the tensors and outputs that lie in regions. `numbers`
-  // are the response's fields of the outputs `into`; an output is given to the
-  // server only if it has exactly[i] bytes, which the result will have.
+  // are the response's fields of the outputs `into`. An output is passed only
+  // if it has exactly[i] bytes, the size of the result.
   SharedParts Share(absl::Span<const TensorField> fields,
                     absl::Span<const int> numbers,
                     absl::Span<const Output> into,
@@ -46,7 +47,7 @@ class Regions {
                     const google::protobuf::Message& response,
                     google::protobuf::Message* request);
 
-  // Bytes of the tensors that would not be sent.
+  // Returns the bytes of the tensors that would not be sent.
   std::int64_t SharedBytes(absl::Span<const TensorField> fields);
 
  private:

@@ -1,4 +1,4 @@
-// What ApplyRope and Reposition differ in, for the templates of
+// The differences of ApplyRope and Reposition, for the templates of
 // client_rotations.cc.
 
 #pragma once
@@ -27,16 +27,16 @@ struct RpcTensor {
   Output Chunk::*chunk_output;
 };
 
-// Whether heads have frequencies of their own, so that a part of a tensor must
-// have all of them.
+// Returns true if heads have frequencies of their own, so that every part of a
+// tensor must have all heads.
 inline bool ByHead(const v1::RopeSource& rope) {
   return rope.spec().explicit_frequencies().heads() > 0;
 }
 
 // ---- Descriptions ----------------------------------------------------------
 //
-// Each has the types of its RPC, its names, its tensors in the order in which
-// they are sent, and what differs in how messages are filled in.
+// Each has the types and names of its RPC, its tensors in the order of sending,
+// and its own ways to fill in messages.
 
 struct ApplyRopeRpc {
   using Args = ApplyRopeArgs;
@@ -73,8 +73,8 @@ struct ApplyRopeRpc {
     }
     message->set_saturation(from.saturation);
   }
-  // Positions that are not given stay unset: the server must say so, not see
-  // an empty message.
+  // Leaves missing positions unset: the server must report that, not see an
+  // empty message.
   template <typename Message>
   static void SetPlaces(v1::Positions positions, Message* message) {
     if (positions.kind_case() == v1::Positions::KIND_NOT_SET) return;

@@ -21,7 +21,8 @@ std::string PathOf(const std::string& directory, const std::string& name) {
   return absl::StrCat(directory, "/", name);
 }
 
-// Names that the server takes: no path leads out of its directory.
+// Accepts the names that the server accepts: no path leads out of its
+// directory.
 absl::Status CheckName(const std::string& name) {
   const bool letters = std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' ||
@@ -37,8 +38,8 @@ absl::Status CheckName(const std::string& name) {
                            "'-', and not '.' or '..'"));
 }
 
-// Whether what is made in the directory belongs to its group, as in a volume
-// that has an fsGroup.
+// Returns true if new files in the directory get its group, as in a volume with
+// an fsGroup.
 bool IsGroupsOwn(const std::string& directory) {
   struct stat found = {};
   return stat(directory.c_str(), &found) == 0 && (found.st_mode & S_ISGID) != 0;
@@ -61,11 +62,11 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Create(
   if (file < 0) return failed(errno, "cannot make");
   // From here on the file is removed with the region.
   const std::shared_ptr<SharedRegion> region(new SharedRegion(directory, name));
-  // Allocated now: a file system that becomes full later would raise SIGBUS,
-  // here and in the server. A file of no bytes cannot be allocated or mapped.
+  // Allocates now: if the file system were full later, client and server would
+  // get SIGBUS. An empty file cannot be allocated or mapped.
   int error =
       bytes == 0 ? 0 : posix_fallocate(file, 0, static_cast<off_t>(bytes));
-  // The umask may have taken the group's rights away from any mode above.
+  // The umask may have removed the group's rights from the mode above.
   if (error == 0 && IsGroupsOwn(directory) && fchmod(file, 0660) != 0) {
     error = errno;
   }

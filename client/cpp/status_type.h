@@ -2,16 +2,16 @@
 
 namespace posenc {
 
-// Payloads of an absl::Status, which calls.cc and error_fields.cc attach and
-// messages.cc reads: a google.rpc.Status, the server's or of the same form.
+// Payload of an absl::Status: a google.rpc.Status, of the server or of the same
+// form. calls.cc and error_fields.cc attach it, messages.cc reads it.
 constexpr char kStatusType[] = "type.googleapis.com/google.rpc.Status";
 
-// The type of the detail in it that has the reason and the field, and the
-// domain that posenc's reasons belong to.
+// The type of its detail with reason and field, and the domain of posenc's
+// reasons.
 constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr char kErrorDomain[] = "posenc";
 
-// The payload that holds the request id of the call that ended so.
+// The payload with the request id of the failed call.
 constexpr char kRequestIdType[] = "posenc/request-id";
 
 }  // namespace posenc

@@ -21,7 +21,7 @@ std::int64_t LastExtent(const v1::Tensor& tensor) {
   return tensor.shape_size() == 0 ? 0 : *tensor.shape().rbegin();
 }
 
-// Elements of a row of one tensor; 0 if only the server knows.
+// Returns the elements of a row of one tensor; 0 if only the server knows.
 std::int64_t TableWidth(const v1::BuildTableRequest& request) {
   const v1::AbsoluteEncoding& absolute = request.absolute();
   switch (absolute.encoding_case()) {
@@ -57,7 +57,7 @@ std::int64_t RowsOf(const v1::BuildTableRequest& request) {
   }
   if (!request.absolute().has_sincos_grid()) return request.rows();
   const v1::SincosGrid& grid = request.absolute().sincos_grid();
-  // A grid has a row for every cell, and room for special tokens before them.
+  // A grid has rows for special tokens, then a row for every cell.
   std::int64_t cells = 1;
   for (const std::int64_t extent : grid.extents()) {
     if (extent < 0 ||
@@ -79,7 +79,7 @@ std::int64_t TableBytes(const v1::BuildTableRequest& request) {
   std::int64_t bytes = 1;
   for (const std::int64_t extent : {heads == 0 ? 1 : heads, RowsOf(request),
                                     TableWidth(request), element}) {
-    // 2^62 bytes are beyond any memory.
+    // No memory has 2^62 bytes.
     if (extent <= 0 || bytes > (std::int64_t{1} << 62) / extent) return -1;
     bytes *= extent;
   }
@@ -104,7 +104,7 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
   if (!answer.ok()) return answer;
   const int axis = by_head_ ? 1 : 0;
   if (part->shape_size() < axis + 2) return Misfit(first_row);
-  // Sizes follow from the bytes by division: a wrong shape's product may
+  // Sizes follow from the bytes, by division: a wrong shape's product may
   // overflow.
   const std::int64_t heads = by_head_ ? part->shape(0) : 1;
   *rows = part->shape(axis);
@@ -115,9 +115,9 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
   }
   const std::int64_t row_bytes = bytes / heads / *rows;
   if (!whole) {
-    // A tensor that the first message did not have must not come later.
+    // A tensor that the first message lacks must not come later.
     if (first_row != 0) return Misfit(first_row);
-    // 2^62 bytes are beyond any memory.
+    // No memory has 2^62 bytes.
     if (row_bytes > 0 && rows_ > (std::int64_t{1} << 62) / row_bytes / heads) {
       return Misfit(first_row);
     }
@@ -132,7 +132,7 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
           absl::StrCat("has ", into->size(), " bytes; the result has ", size));
     }
     if (!into) {
-      // Cosines and sines are as large as each other.
+      // Cosines and sines have equal sizes.
       const bool pair = index < 2;
       const absl::Status room =
           CheckMemory(static_cast<std::int64_t>(pair ? 2 * size : size));
@@ -148,7 +148,7 @@ absl::Status TableRows::AddTensor(std::size_t index, std::int64_t first_row,
              part->dtype() != whole->view.dtype) {
     return Misfit(first_row);
   }
-  // The message has the heads one after the other, each with these rows only.
+  // The message has the heads one after the other, each with only these rows.
   TensorReader reader(message.bytes(index));
   for (std::int64_t h = 0; h < heads; ++h) {
     reader.Read(static_cast<std::size_t>(*rows * row_bytes),
@@ -161,7 +161,7 @@ absl::Status TableRows::Add(std::int64_t first_row, double amplitude,
                             const ReceivedMessage& message) {
   if (first_row != next_row_) return Misfit(first_row);
   amplitude_ = amplitude;
-  // cos, sin and table, as far as they are there, have the same rows.
+  // The tensors among cos, sin and table must have the same rows.
   std::int64_t rows = 0;
   for (std::size_t i = 0; i < 3; ++i) {
     const std::int64_t before = rows;
@@ -192,7 +192,7 @@ absl::StatusOr<BuildTableResult> TableRows::Take() {
   }
   BuildTableResult result;
   result.amplitude = amplitude_;
-  // One owner for all: a result is kept or dropped as a whole.
+  // All tensors share one owner: a result is kept or dropped as a whole.
   auto memory = std::make_shared<std::vector<std::shared_ptr<char>>>();
   absl::optional<TensorView>* const views[3] = {&result.cos, &result.sin,
                                                 &result.table};

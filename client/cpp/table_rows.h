@@ -14,34 +14,35 @@
 
 namespace posenc {
 
-// Rows of the table that is asked for; 0 if the request does not tell. Right
-// for every request that the server accepts.
+// Returns the rows of the requested table; 0 if the request does not determine
+// them. Correct for every request that the server accepts.
 std::int64_t RowsOf(const v1::BuildTableRequest& request);
 
-// Bytes of each tensor of that table; -1 if only the server knows, as of
-// presets, configurations, and what it will refuse.
+// Returns the bytes of each tensor of that table; -1 if only the server knows
+// them, as for presets, configurations and requests that it refuses.
 std::int64_t TableBytes(const v1::BuildTableRequest& request);
 
 // Collects the messages of a BuildTableStream. Rows come in order, so that one
-// number tells which are there: the memory need not be cleared first. If
+// number says which have come: the memory need not be cleared first. If
 // frequencies differ by head, a table is [heads, rows, ...], and each message
 // brings some rows of every head.
 class TableRows {
  public:
-  // `into` holds the caller's memory for cos, sin and table, in this order. If
-  // the caller gave none for a tensor, that Output is nullopt, and memory is
-  // made.
+  // `into` holds the caller's memory for cos, sin and table, in this order. For
+  // a tensor without memory of the caller, that Output is nullopt, and memory
+  // is allocated.
   TableRows(const v1::BuildTableRequest& request,
             absl::Span<const Output> into);
 
-  // Adds the rows of one message, whose tensors are cos, sin and table. Memory
-  // is made at the first of them. INTERNAL if they are not the next rows of
-  // what was asked for; nothing is then written outside of that memory.
-  // INVALID_ARGUMENT if memory of the caller's is of another size.
+  // Adds the rows of one message, whose tensors are cos, sin and table. The
+  // first message allocates the memory. INTERNAL if they are not the next rows
+  // of the request; nothing is ever written outside of that memory.
+  // INVALID_ARGUMENT if the caller's memory has another size.
   absl::Status Add(std::int64_t first_row, double amplitude,
                    const ReceivedMessage& message);
 
-  // How much of the table has come; bytes() is 0 before the first message.
+  // Bytes that have come, and bytes of the whole table; bytes() is 0 before the
+  // first message.
   std::int64_t bytes_done() const;
   std::int64_t bytes() const;
 
@@ -50,14 +51,14 @@ class TableRows {
 
  private:
   struct Tensor {
-    TensorView view;  // of the whole
+    TensorView view;  // of the whole table
     std::int64_t heads = 1;
     std::int64_t row_bytes = 0;  // of one head
     char* data = nullptr;
     std::shared_ptr<char> memory;  // null if it is the caller's
   };
 
-  // Adds to cos (0), sin (1) or table (2); tells how many rows there were.
+  // Adds to cos (0), sin (1) or table (2); sets `rows` to the number added.
   absl::Status AddTensor(std::size_t index, std::int64_t first_row,
                          const ReceivedMessage& message, std::int64_t* rows);
 

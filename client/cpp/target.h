@@ -1,4 +1,4 @@
-// Faults of a target that its text alone shows.
+// Checks the text of a target.
 
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace posenc {
 
-// INVALID_ARGUMENT, whose message begins with "target: ", if there is none, or
-// if an address ends in a port beyond 65535: gRPC 1.51 would cut it to 16 bits
-// and call whatever listens there. All else is gRPC's to judge.
+// Returns INVALID_ARGUMENT, with a message that begins with "target: ", if the
+// target is empty, or if an address ends in a port beyond 65535: gRPC 1.51
+// would cut it to 16 bits and connect to that port. gRPC checks the rest.
 absl::Status CheckTarget(absl::string_view target);
 
 }  // namespace posenc

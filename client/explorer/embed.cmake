@@ -1,5 +1,5 @@
-# Writes a C++ source with the explorer's page: its style and its scripts, in
-# their order, put into the places of the HTML that are marked for them.
+# Writes a C++ source with the explorer's HTML, its style, and its scripts in
+# their order.
 #
 # cmake -DFOLDER=page -DOUTPUT=page_text.cc -P embed.cmake
 file(READ ${FOLDER}/explorer.html html)

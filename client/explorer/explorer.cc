@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kMethods[] = "/v1/";
 
-// A browser keeps six connections.
+// A browser opens six connections.
 constexpr unsigned kMaxConnections = 32;
 constexpr unsigned kSecondsOfSilence = 30;
 
@@ -67,14 +67,15 @@ Head ReadHead(MHD_Connection* connection, const char* url, const char* method) {
               nullptr};
 }
 
-// With or without a port.
+// `host` may have a port.
 bool IsThisMachine(absl::string_view host) {
   const std::size_t colon = host.rfind(':');
   const absl::string_view name = host.substr(0, colon);
   return name == "127.0.0.1" || absl::EqualsIgnoreCase(name, "localhost");
 }
 
-// Why a request is refused before its body is read; 0 if it is not.
+// Returns the status of a request that is refused before its body is read; else
+// 0.
 int FaultOf(const Head& head) {
   if (!IsThisMachine(head.host)) return 403;
   if (head.has_origin && !absl::EqualsIgnoreCase(
@@ -94,7 +95,7 @@ int FaultOf(const Head& head) {
       break;
   }
   if (head.method != "POST") return 405;
-  // A form of another site's page cannot send JSON without asking first.
+  // A form of another site cannot send JSON without a preflight request.
   const absl::string_view type =
       absl::StripAsciiWhitespace(absl::string_view(head.content_type)
                                      .substr(0, head.content_type.find(';')));
@@ -147,7 +148,7 @@ MHD_Result Send(MHD_Connection* connection, const Response& response) {
                             made.get());
 }
 
-// A request whose body is on its way.
+// A request whose body is being received.
 struct Exchange {
   Head head;
   std::string body;
@@ -156,8 +157,8 @@ struct Exchange {
 
 }  // namespace
 
-// What libmicrohttpd calls, on the connection's thread. Nothing is thrown
-// through it.
+// The functions that libmicrohttpd calls, on the connection's thread. They must
+// not throw.
 struct Explorer::Callbacks {
   static MHD_Result Access(void* explorer, MHD_Connection* connection,
                            const char* url, const char* method,
@@ -189,7 +190,7 @@ struct Explorer::Callbacks {
       return Send(connection,
                   Content(answer.status, answer.body, "application/json"));
     } catch (...) {
-      return MHD_NO;  // no memory: the connection ends
+      return MHD_NO;  // no memory: closes the connection
     }
   }
 

@@ -16,7 +16,7 @@
 namespace posenc::explorer {
 namespace {
 
-// google/rpc/code.proto says which status of HTTP a code is.
+// google/rpc/code.proto has the HTTP status of each code.
 int HttpStatus(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kOk:
@@ -57,7 +57,7 @@ JsonAnswer ToAnswer(const absl::Status& status) {
   const std::string id = ErrorFact(status, "requestId");
   if (!id.empty()) error["request_id"] = id;
   const nlohmann::ordered_json body = {{"error", std::move(error)}};
-  // dump() throws at bytes that are no UTF-8; they are replaced instead.
+  // Replaces bytes that are no UTF-8: by default dump() would throw.
   return {HttpStatus(status.code()),
           body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
@@ -82,7 +82,7 @@ JsonAnswer Invalid(absl::string_view message) {
   return ToAnswer(absl::InvalidArgumentError(message));
 }
 
-// Reads the body as a message; INVALID_ARGUMENT says why it is none.
+// Reads the body as a message; INVALID_ARGUMENT says why it cannot be read.
 absl::Status ReadRequest(const std::string& body,
                          google::protobuf::Message* request) {
   const auto status =
@@ -160,7 +160,7 @@ JsonAnswer Preset(const Client& /*client*/, const std::string& body) {
 }
 
 // DiagnoseRopeRequest with a GGUF file as its only input, and the length that
-// its lists are chosen for -> the RopeSpec of its layers with full attention.
+// selects among its lists -> the RopeSpec of its layers with full attention.
 JsonAnswer Gguf(const Client& /*client*/, const std::string& body) {
   v1::DiagnoseRopeRequest request;
   const absl::Status read = ReadRequest(body, &request);

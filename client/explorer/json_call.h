@@ -1,9 +1,8 @@
-// Calls of the contract as JSON over HTTP, which the explorer's page makes.
+// Calls of the contract as JSON over HTTP, for the explorer's page.
 //
-// Body and answer are the contract's messages as protobuf writes them in JSON.
-// An error is {"error": {"code", "reason", "message", "request_id"}}, as
-// `posenc --json` prints it, under the HTTP status that google.rpc.Code gives
-// its code.
+// Body and answer are the contract's messages in protobuf's JSON. An error is
+// {"error": {"code", "reason", "message", "request_id"}}, as in `posenc
+// --json`, with the HTTP status of its code in google.rpc.Code.
 
 #pragma once
 
@@ -15,7 +14,7 @@
 
 namespace posenc::explorer {
 
-// Cells of each tensor that a table may have here: more than fit on a screen.
+// Limit on the cells of a table's tensor: more than fit on a screen.
 inline constexpr int kMaxTableCells = 512 * 256;
 
 struct JsonAnswer {
@@ -23,7 +22,7 @@ struct JsonAnswer {
   std::string body;
 };
 
-// How a method is asked for.
+// The HTTP method of a call.
 enum class JsonMethod {
   kNone,  // no method has this name
   kGet,   // info
@@ -31,7 +30,7 @@ enum class JsonMethod {
 };
 JsonMethod FindJsonMethod(absl::string_view name);
 
-// Makes the call and waits for its end. Any thread may call this.
+// Makes the call and waits for its end. Safe for any thread.
 JsonAnswer MakeJsonCall(const Client& client, absl::string_view method,
                         const std::string& body);
 

@@ -1,4 +1,4 @@
-// The explorer's page: one file of HTML, style and script, which asks the
+// The explorer's page: one file of HTML, style and script, which calls the
 // methods of json_call.h and loads nothing else.
 
 #pragma once
@@ -7,15 +7,15 @@
 
 namespace posenc::explorer {
 
-// The files of page/, which the build makes a source of (embed.cmake).
+// The files of page/, which the build turns into a source (embed.cmake).
 extern const char kPageHtml[];
 extern const char kPageStyle[];
 extern const char kPageScript[];
 
 struct ExplorerPage {
   std::string html;
-  // Content-Security-Policy: of scripts and styles, these of the page alone,
-  // known by their hashes.
+  // Content-Security-Policy: allows only the page's own script and style, by
+  // their hashes.
   std::string policy;
   std::string etag;  // with its quotes
 };

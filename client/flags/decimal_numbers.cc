@@ -12,8 +12,8 @@
 namespace posenc::flags {
 namespace {
 
-// Whether the flags of posenc and posenc-load with values of this name take
-// whole numbers.
+// Returns true if flags of posenc and posenc-load with this type take whole
+// numbers.
 bool IsWhole(const std::string& type) {
   static constexpr const char* kNames[] = {"N", "P", "DIM", "HEADS",
                                            "MAX_POSITION"};
@@ -21,7 +21,7 @@ bool IsWhole(const std::string& type) {
          std::end(kNames);
 }
 
-// What is wrong with the number; empty if nothing is.
+// Returns what is wrong with the number; empty if nothing is.
 std::string Fault(const std::string& text) {
   absl::string_view digits = text;
   if (!absl::ConsumePrefix(&digits, "-")) absl::ConsumePrefix(&digits, "+");

@@ -1,5 +1,5 @@
-// Whole numbers that are given as flags. CLI11 reads 010 as 8 and 0x10 as 16,
-// and takes the nearest number that fits for one that does not.
+// Whole numbers in flags. CLI11 reads 010 as 8 and 0x10 as 16, and replaces a
+// number that overflows by the nearest one that does not.
 
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace posenc::flags {
 
-// Has every flag that takes a whole number (N, DIM, HEADS, ..), of the commands
-// of `app` too, refuse what is no decimal number of 64 bits with a sign, or
-// begins with a zero. To be called when all flags are there.
+// Makes every flag for a whole number (N, DIM, HEADS, ..), also of the commands
+// of `app`, accept only signed decimal numbers of 64 bits without leading
+// zeros. Must be called after all flags have been added.
 void WantDecimalNumbers(CLI::App* app);
 
 }  // namespace posenc::flags

@@ -1,4 +1,4 @@
-// Flags that are given as `--flag=`, with nothing behind the sign.
+// Flags of the form `--flag=`, without a value.
 
 #pragma once
 
@@ -6,8 +6,9 @@
 
 namespace posenc::flags {
 
-// INVALID_ARGUMENT, beginning with the flag, if an argument is such a flag. To
-// be called before CLI11 parses: it would take the next argument for the value.
+// Returns INVALID_ARGUMENT, beginning with the flag, if an argument is such a
+// flag. Must be called before CLI11 parses: it would take the next argument as
+// the value.
 absl::Status CheckEmptyValues(int argc, const char* const* argv);
 
 }  // namespace posenc::flags

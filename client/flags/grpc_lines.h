@@ -1,12 +1,11 @@
-// What gRPC itself writes to standard error.
+// gRPC's own lines on standard error.
 
 #pragma once
 
 namespace posenc::flags {
 
-// Keeps gRPC's lines away, unless GRPC_VERBOSITY asks for them: commands tell
-// an error once, in a line of their own. To be called before anything of
-// gRPC's.
+// Hides gRPC's lines, unless GRPC_VERBOSITY is set: commands print an error
+// once, in their own line. Must be called before any function of gRPC.
 void SilenceGrpc();
 
 }  // namespace posenc::flags

@@ -1,5 +1,5 @@
-// How --help looks: footers as they were written. CLI11 2.5 and later would
-// break their lines anew, and lose the indentation of examples.
+// The format of --help, with unchanged footers. CLI11 2.5 and later would
+// reflow them, and lose the indentation of examples.
 
 #pragma once
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kGroup[] = "TLS and tokens";
 
-// Options of the library, as its errors call them, and their flags.
+// Names of options in the library's errors, and their flags.
 constexpr std::pair<absl::string_view, absl::string_view> kNames[] = {
     {"tls.ca_file", "--tls-ca"},
     {"tls.cert_file", "--tls-cert"},

@@ -1,4 +1,4 @@
-// Flags of TLS and tokens that posenc and posenc-load have in common.
+// The flags for TLS and tokens of posenc and posenc-load.
 
 #pragma once
 
@@ -15,15 +15,15 @@ struct SecurityFlags {
   std::string tls_ca, tls_cert, tls_key, tls_server_name;
   std::string token_file;
 
-  // Whether any was given.
+  // Returns true if any flag is given.
   bool Given() const;
 };
 
 void AddSecurityFlags(CLI::App* app, SecurityFlags* flags);
 
 // Sets the credentials of `options`. The target must be set already.
-// INVALID_ARGUMENT begins with the flag if a file cannot be used, or the token
-// not be sent to the target.
+// INVALID_ARGUMENT, beginning with the flag, if a file cannot be used, or the
+// token must not be sent to the target.
 absl::Status ApplySecurityFlags(const SecurityFlags& flags,
                                 ClientOptions* options);
 

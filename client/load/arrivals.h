@@ -1,5 +1,5 @@
-// The times at which calls of an open loop are due. They follow from the rate
-// alone, not from when answers come: users do not wait for each other either.
+// The times at which calls of an open loop are due. They depend only on the
+// rate, not on the times of answers: users do not wait for each other either.
 
 #pragma once
 
@@ -11,10 +11,10 @@ namespace posenc::load {
 // Not thread-safe: every worker has its own, with its share of the rate.
 class Arrivals {
  public:
-  // `rate` calls per second, from `first_nanos` on: evenly spaced, or as a
-  // Poisson process, whose gaps are independent and exponentially distributed.
-  // That is how calls of many independent users arrive, in bursts, which even
-  // spacing never shows to a server. Equal seeds give equal times.
+  // Makes `rate` calls per second due, from `first_nanos` on: evenly spaced, or
+  // as a Poisson process, whose gaps are independent and exponentially
+  // distributed. Calls of many independent users arrive in such bursts, which
+  // even spacing lacks. Equal seeds give equal times.
   Arrivals(double rate, double first_nanos, bool poisson, std::uint64_t seed)
       : gap_(1e9 / rate),
         next_(first_nanos),
@@ -24,7 +24,8 @@ class Arrivals {
     if (poisson_) next_ += gap_ * exponential_(random_);
   }
 
-  // The next call's time in nanoseconds after the start. Never decreases.
+  // Returns the next call's time in nanoseconds after the start. Never
+  // decreases.
   std::int64_t Next() {
     const double due = next_;
     next_ += poisson_ ? gap_ * exponential_(random_) : gap_;

@@ -1,4 +1,4 @@
-// The search for the highest rate that a server holds.
+// The search for the highest rate that a server sustains.
 
 #pragma once
 
@@ -7,16 +7,16 @@
 namespace posenc::load {
 
 struct Capacity {
-  double rate = 0;    // highest rate that held; 0: none did
-  double failed = 0;  // lowest rate that did not; 0: none was found
+  double rate = 0;    // highest rate that held; 0: none
+  double failed = 0;  // lowest rate that failed; 0: none
   int steps = 0;
 };
 
-// Doubles the rate from `start` on until one does not hold, then bisects
-// between the highest that held and the lowest that did not, until these are
-// within 5 % or max_steps rates were tried. If `start` itself does not hold,
-// the lower end is 0 and bisection halves the rate. Every holds() is a
-// measurement, of a step's duration.
+// Doubles the rate from `start` on until one fails, then bisects between the
+// highest that held and the lowest that failed, until these are within 5 % or
+// max_steps rates were tried. If `start` itself fails, the lower end is 0 and
+// bisection halves the rate. Every holds() is a measurement, of a step's
+// duration.
 inline Capacity FindCapacity(double start, int max_steps,
                              const std::function<bool(double rate)>& holds) {
   Capacity found;

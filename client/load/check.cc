@@ -12,28 +12,29 @@
 namespace posenc::load {
 namespace {
 
-// Of larger tensors about so many elements are checked, in whole tokens (rows
-// of a table) that are spread evenly: a second's work rather than minutes.
+// About this number of elements is checked of a larger tensor, in whole tokens
+// (rows of a table) that are spread evenly: a second's work rather than
+// minutes.
 constexpr std::int64_t kCheckedElements = std::int64_t{1} << 21;
 
-// Every so many-th token is checked.
+// Returns the distance of checked tokens.
 std::int64_t Stride(std::int64_t elements) {
   return (elements + kCheckedElements - 1) / kCheckedElements;
 }
 
-// Bound on the relative error of angles. Frequencies that are computed here are
-// one rounding away from the server's, at most two units of float64.
+// Bound on the relative error of angles. Frequencies computed here differ from
+// the server's by one rounding, at most two units of float64.
 constexpr long double kAngleError = 0x1p-52L;
 
-// 10000^(-2i/d), which is the default of the contract, as a float64.
+// Returns the contract's default frequency, 10000^(-2i/d), as a float64.
 double Frequency(std::int64_t i, std::int64_t dim) {
   return static_cast<double>(std::pow(
       10000.0L,
       -2.0L * static_cast<long double>(i) / static_cast<long double>(dim)));
 }
 
-// The rotation of the workload's encoding: half-split pairs with the default
-// frequencies, or what the server resolved its preset to.
+// Returns the rotation of the workload's encoding: half-split pairs with the
+// default frequencies, or the preset as the server resolved it.
 absl::StatusOr<check::TokenRotation> RotationOf(
     const v1::ResolveRopeResponse* rope, std::int64_t head_dim) {
   if (rope != nullptr) return check::TokenRotation::Of(*rope, head_dim);
@@ -47,7 +48,7 @@ absl::StatusOr<check::TokenRotation> RotationOf(
   return rotation;
 }
 
-// Largest error of a cosine or sine due to its angle.
+// Returns the largest error of a cosine or sine due to its angle.
 double AngleError(long double angle) {
   return static_cast<double>(std::fabs(angle) * kAngleError);
 }
@@ -59,7 +60,7 @@ absl::Status Wrong(const std::string& rpc, std::int64_t index, double actual,
                    "; must be ", static_cast<double>(expected)));
 }
 
-// Whether an answer has the dtype, the shape and as many bytes as both take.
+// Checks an answer's dtype, shape and number of bytes.
 absl::Status CheckForm(const std::string& rpc, const v1::Tensor& got,
                        v1::Dtype dtype,
                        const std::vector<std::int64_t>& shape) {
@@ -77,7 +78,7 @@ absl::Status CheckForm(const std::string& rpc, const v1::Tensor& got,
                    check::ShapeText(shape), " of ", check::DtypeName(dtype)));
 }
 
-// `got` must be `sent`, [B, S, H, D], with the token at s rotated to position
+// Checks that `got` is `sent`, [B, S, H, D], with token s rotated to position
 // start + s * step.
 absl::Status CheckHeads(const std::string& rpc, const v1::Tensor& sent,
                         const v1::Tensor& got,
@@ -111,7 +112,7 @@ absl::Status CheckHeads(const std::string& rpc, const v1::Tensor& sent,
   return status;
 }
 
-// Cosines and sines, one row per position.
+// Checks cosines and sines, one row for each position.
 absl::Status CheckTable(const v1::BuildTableRequest& request,
                         const v1::BuildTableResponse& response,
                         const check::TokenRotation& rotation) {
@@ -143,8 +144,8 @@ absl::Status CheckTable(const v1::BuildTableRequest& request,
   return absl::OkStatus();
 }
 
-// The sum of x and sinusoidal rows, interleaved: channel 2i has the sine, 2i +
-// 1 the cosine of one angle.
+// Checks the sum of x and sinusoidal rows, interleaved: channel 2i has the
+// sine, 2i + 1 the cosine of one angle.
 absl::Status CheckSum(const v1::AddEncodingRequest& request,
                       const v1::AddEncodingResponse& response) {
   const TensorView x = ViewOf(request.x());
@@ -178,7 +179,7 @@ absl::Status CheckSum(const v1::AddEncodingRequest& request,
   return absl::OkStatus();
 }
 
-// Frequencies to one unit of float64, and that there is a content hash.
+// Checks frequencies to one unit of float64, and that there is a content hash.
 absl::Status CheckFrequencies(const v1::ResolveRopeRequest& request,
                               const v1::ResolveRopeResponse& response) {
   const int pairs = response.inv_freq_size();
@@ -189,8 +190,7 @@ absl::Status CheckFrequencies(const v1::ResolveRopeRequest& request,
   }
   for (int i = 0; i < pairs; ++i) {
     const double actual = response.inv_freq(i);
-    // A preset's frequencies are what is asked for: there is nothing to hold
-    // them to, except that they are numbers.
+    // A preset's frequencies have no reference here; they must only be finite.
     if (!request.rope().has_spec()) {
       if (!std::isfinite(actual)) return Wrong("ResolveRope", i, actual, 0);
       continue;
@@ -203,7 +203,7 @@ absl::Status CheckFrequencies(const v1::ResolveRopeRequest& request,
   return absl::OkStatus();
 }
 
-// Parses both, and has `check` judge them.
+// Parses both, and calls `check`.
 template <typename Request, typename Response, typename Check>
 absl::Status CheckAs(const std::string& rpc, const std::string& request,
                      const std::string& answer, const Check& check) {
@@ -237,7 +237,7 @@ absl::Status CheckAnswer(const std::string& rpc, const std::string& request,
         [&](const auto& sent, const auto& got) -> absl::Status {
           auto rotation = RotationOf(preset_rope, sent.k().shape(3));
           if (!rotation.ok()) return rotation.status();
-          rotation->attention_factor = 1;  // the rotated keys have it already
+          rotation->attention_factor = 1;  // the rotated keys include it
           return CheckHeads(rpc, sent.k(), got.k(), *rotation,
                             sent.movement().shift(), 0);
         });

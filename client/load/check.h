@@ -1,9 +1,8 @@
-// Whether an answer has the right values, for --verify. Its elements are held
-// to the formula of the contract in long double (client/check, which shares
-// nothing with the server). If there are more than 2^21, every n-th token is
-// checked. Frequencies are 10000^(-2i/d) for the default encoding. For a preset
-// they are the server's own, from ResolveRope: then the rotation is checked,
-// not the preset.
+// Checks the values of an answer, for --verify. Its elements are compared with
+// the contract's formula in long double (client/check, which shares no code
+// with the server). If there are more than 2^21, every n-th token is checked.
+// Frequencies are 10000^(-2i/d) for the default encoding. For a preset they are
+// the server's own, from ResolveRope: the rotation is checked, not the preset.
 
 #pragma once
 
@@ -16,9 +15,9 @@
 
 namespace posenc::load {
 
-// Checks `answer`, the server's to `request` of `rpc`; both are serialized.
-// `preset_rope` is what ResolveRope says of the workload's preset; null without
-// one. Errors: DATA_LOSS for a wrong answer, which names the first wrong
+// Checks the server's `answer` to `request` of `rpc`; both are serialized.
+// `preset_rope` is ResolveRope's answer for the workload's preset; null without
+// a preset. Errors: DATA_LOSS for a wrong answer, which names the first wrong
 // element, and UNIMPLEMENTED for encodings that are not checked.
 absl::Status CheckAnswer(const std::string& rpc, const std::string& request,
                          const std::string& answer,

@@ -1,5 +1,5 @@
-// The time. An interface, so that tests run an engine on a clock of their own
-// without sleeping.
+// The time, as an interface: tests run an engine on another clock, without
+// sleeping.
 
 #pragma once
 

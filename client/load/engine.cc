@@ -17,8 +17,8 @@ namespace posenc::load {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-// How often Run() looks whether the workers are done: short for a step's
-// length, long for the time that looking takes.
+// The period in which Run() checks whether workers are done: short beside a
+// step, long beside the check.
 constexpr std::chrono::milliseconds kPoll(10);
 
 }  // namespace
@@ -66,7 +66,7 @@ double StepResult::GoodPerSecond() const {
 }
 
 bool StepResult::TesterLimited() const {
-  // A thread that does nothing but wait and send still sleeps at times.
+  // Even a thread that only waits and sends must sleep at times.
   constexpr double kNoTimeLeft = 0.9;
   if (total.good >= Calls()) return false;
   return 100 * sent_late > Calls() || busiest_thread > kNoTimeLeft;
@@ -88,7 +88,7 @@ StepResult Engine::Run(const StepOptions& options,
   step.workload = workload_;
   step.clock = clock_;
   step.stop = stop;
-  // A worker without a slot for a call would have nothing to do.
+  // A worker without a slot could not make a call.
   step.workers = std::min(workers_, options.in_flight);
   step.begin = clock_->Now();
   step.measured = step.begin + absl::ToInt64Nanoseconds(options.warm_up);
@@ -109,8 +109,8 @@ StepResult Engine::Run(const StepOptions& options,
   std::int64_t from = step.measured;
   for (bool done = false; !done;) {
     std::this_thread::sleep_for(kPoll);
-    // Asked before the counts are taken: what a worker recorded before it said
-    // that it is done is in the last interval.
+    // Checked before the counts are taken, so that the last interval has all
+    // calls of a worker that is done.
     done = std::all_of(workers.begin(), workers.end(),
                        [](const auto& worker) { return worker->done(); });
     const std::int64_t now = clock_->Now();
@@ -184,8 +184,8 @@ absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
   if (!security.ok()) return security.status();
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < connections; ++i) {
-    // As the client library makes them, so that what its users get is
-    // measured.
+    // Made like the client library's channels, so that the measurement is valid
+    // for its users.
     channels.push_back(security->CreateChannel(
         target, ChannelArguments(of_target, /*own_connection=*/true, retry)));
     channels.back()->GetState(true);  // starts to connect

@@ -1,18 +1,18 @@
 // Sends a workload to a server and measures the answers.
 //
 // In a closed loop a fixed number of calls is in flight, and an answer triggers
-// the next call. It finds the throughput, but it asks politely: while the
-// server stalls for a second, nothing is sent, and the stall shows as one slow
-// call in each slot. The calls that users would have made meanwhile are missing
-// from the percentiles (coordinated omission, as Gil Tene calls it).
+// the next call. It finds the throughput, but while the server stalls for a
+// second, nothing is sent, and the stall shows as one slow call in each slot.
+// The calls that users would have made meanwhile are missing from the
+// percentiles (coordinated omission, as Gil Tene calls it).
 //
-// In an open loop calls are due at times that were fixed before (arrivals.h),
-// and latency counts from when a call was due, not from when it could be sent.
-// A stall delays every call that was due in it, and all of them show it.
+// In an open loop calls are due at fixed times (arrivals.h), and latency counts
+// from the due time, not from the sending. A stall delays every call that was
+// due in it, and all of their latencies show it.
 //
 // Threads: each worker has one that waits for answers, and in an open loop
-// another that sends. They share a Step (worker.h) and keep their own counts,
-// which the thread that called Run() collects once a second.
+// another that sends. Workers share a Step (worker.h) and keep their own
+// counts, which the thread of Run() collects once a second.
 
 #pragma once
 
@@ -40,23 +40,23 @@ struct StepOptions {
   // Calls per second in an open loop; 0: closed loop.
   double rate = 0;
   bool poisson = false;
-  // Calls in flight. A closed loop keeps so many. In an open loop it is the
-  // upper bound: a call beyond it is sent later, but counts from when it was
-  // due, and StepResult::limited counts it.
+  // Calls in flight: the constant number of a closed loop, the upper bound of
+  // an open loop. A call beyond the bound is sent later, but its latency counts
+  // from its due time, and StepResult::limited counts it.
   int in_flight = 16;
   // Calls that are due (open) or sent (closed) in the warm-up are not counted:
-  // connections, caches and the server's memory get ready in it.
+  // it prepares connections, caches and the server's memory.
   absl::Duration warm_up = absl::Seconds(1);
   absl::Duration duration = absl::Seconds(10);
-  // If above 0, the step ends after so many calls instead of after the
-  // duration. Those of the warm-up come on top.
+  // If above 0, the step ends after this number of calls instead of after the
+  // duration. Calls of the warm-up are not counted.
   std::int64_t calls = 0;
-  // A call's deadline, from when it was due (open) or sent (closed). A call of
-  // an open loop that could not be sent before it is not sent at all.
+  // A call's deadline, from its due time (open) or its sending (closed). A call
+  // of an open loop that could not be sent before its deadline is not sent.
   absl::Duration timeout = absl::Seconds(10);
-  // Open loop: goes on offering the rate after the end, without counting these
-  // calls, until those that count are over. What was due in the end is then
-  // answered under the same load as the rest; nothing is left unsent. Not with
+  // Open loop: offers the rate after the end, without counting these calls,
+  // until all counted calls are over. So the last counted calls are answered
+  // under the same load as the others, and none is left unsent. Not with
   // `calls`.
   bool cool_down = false;
   // Share of the answers, in [0, 1], that are compared with the known ones.
@@ -64,22 +64,21 @@ struct StepOptions {
   std::uint64_t seed = 1;
 };
 
-// What happened in a stretch of time. Not thread-safe.
+// The results of a period of time. Not thread-safe.
 struct Counts {
   std::int64_t ok = 0;
-  std::int64_t good = 0;  // of them, those answered before their deadline
+  std::int64_t good = 0;  // answered OK before their deadline
   std::map<std::string, std::int64_t> errors;  // by the code's name
   std::int64_t bytes_sent = 0;                 // of calls that were answered
   std::int64_t bytes_received = 0;
   std::int64_t verified = 0;
   std::int64_t wrong = 0;
   std::string first_wrong;
-  // Failures are kept apart: an error that comes at once must not improve the
-  // latency of answers.
+  // Failures are counted separately: a fast error must not improve the latency
+  // of answers.
   Histogram latency;  // of calls that were answered
   Histogram failed;   // of calls that failed
-  // Of those that failed, the ones that the server would not work on:
-  // RESOURCE_EXHAUSTED and UNAVAILABLE.
+  // Failed calls that the server refused: RESOURCE_EXHAUSTED and UNAVAILABLE.
   Histogram refused;
 
   std::int64_t Failed() const;
@@ -98,17 +97,16 @@ struct Interval {
 struct StepResult {
   double rate = 0;
   // From the end of the warm-up until the last answer, and at least the
-  // duration: what rates are relative to. Answers that come late lower the
-  // rate.
+  // duration. Rates are relative to it, so that late answers lower the rate.
   double seconds = 0;
   Counts total;
-  // Open loop: calls that were due before the end but never sent, because too
+  // Open loop: calls that were due before the end but not sent, because too
   // many were in flight until then.
   std::int64_t unsent = 0;
   // Open loop: calls that were not sent because their deadline had passed.
   std::int64_t dropped = 0;
-  // Open loop: calls for which no slot was free when they were due. If there
-  // are any, the load was not what the rate says: the limit shaped it.
+  // Open loop: calls that were due while no slot was free. If there are any,
+  // the limit, not the rate, determined the load.
   std::int64_t limited = 0;
   // Open loop: calls that were sent more than 10 ms after they were due, or
   // were dropped, although a slot was free: this machine was too slow for them.
@@ -116,38 +114,38 @@ struct StepResult {
   // Share of a core that the busiest of the engine's threads used.
   double busiest_thread = 0;
   int in_flight_limit = 0;  // StepOptions::in_flight
-  // Open loop: how long after they were due calls were sent. If it is long and
-  // no call was limited, this machine is too slow for the rate.
+  // Open loop: time from a call's due time to its sending. If it is long and no
+  // call was limited, this machine is too slow for the rate.
   Histogram send_delay;
   std::vector<Histogram> cases;  // latency, by index of the workload's cases
 
   // Calls that failed: answered with an error, or dropped.
   std::int64_t Failed() const { return total.Failed() + dropped; }
-  // All calls that were due, or of a closed loop that were sent.
+  // All calls that were due (open) or sent (closed).
   std::int64_t Calls() const { return total.ok + Failed() + unsent; }
   // Share of failed, unsent and wrongly answered calls in all calls.
   double ErrorRate() const;
   // Calls a second that were answered within their deadline. In an open loop
-  // this is the share of good calls in the offered rate, so that answers after
-  // the last call was due do not count twice.
+  // this is the offered rate times the share of good calls, so that the time of
+  // answers after the last due call does not count.
   double GoodPerSecond() const;
-  // Whether calls that were not good may be this machine's doing: one in a
-  // hundred was sent late, or a thread of the engine had no time left. Figures
-  // of such a step are no figures of the server.
+  // True if this machine may be the cause of calls that were not good: one in a
+  // hundred was sent late, or a thread of the engine was busy all the time.
+  // Figures of such a step do not describe the server.
   bool TesterLimited() const;
 };
 
 class Engine {
  public:
-  // The workload and the clock must outlive the engine. There is at least one
-  // channel; workers beyond the number of channels are not made.
+  // The workload and the clock must outlive the engine. `channels` must not be
+  // empty; there are at most as many workers as channels.
   Engine(const std::vector<Case>* workload,
          std::vector<std::shared_ptr<grpc::Channel>> channels, int workers,
          Clock* clock);
 
-  // Blocks until every call has ended. `on_interval` is called about once a
+  // Runs a step, until every call has ended. Calls `on_interval` about once a
   // second in this thread, for the first time after the warm-up. Setting *stop
-  // ends the step early; calls in flight are still waited for.
+  // ends the step early, but calls in flight still end.
   StepResult Run(const StepOptions& options,
                  const std::function<void(const Interval&)>& on_interval,
                  const std::atomic<bool>* stop = nullptr);
@@ -156,9 +154,9 @@ class Engine {
   absl::StatusOr<std::string> Ask(const Case& one, const Request& request,
                                   absl::Duration timeout);
 
-  // Sends every request once, has check() approve the answer, and keeps it in
-  // the workload: StepOptions::verify compares later answers with it bit for
-  // bit, since a server answers equal requests with equal bytes.
+  // Sends every request once, checks the answer with check(), and stores it in
+  // the workload. StepOptions::verify compares later answers with it bit for
+  // bit: a server answers equal requests with equal bytes.
   absl::Status Learn(
       std::vector<Case>* workload, absl::Duration timeout,
       const std::function<absl::Status(const Case&, const std::string& request,
@@ -171,15 +169,15 @@ class Engine {
   Clock* const clock_;
 };
 
-// Makes so many channels, each with a connection of its own; by default gRPC
-// lets channels to one target share one. All are connected before this returns.
-// UNAVAILABLE if one is not within `timeout`. `retry`: as the published service
-// config says. `security`: its target, TLS and token are those of the channels.
+// Makes channels with one connection each (by default gRPC lets channels to one
+// target share a connection), and connects them. UNAVAILABLE if one is not
+// connected within `timeout`. `retry`: as in the published service config.
+// `security` has the channels' TLS and token.
 absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     const std::string& target, int connections, bool retry,
     absl::Duration timeout, const ClientOptions& security = {});
 
-// The name of a gRPC status code: "UNAVAILABLE".
+// Returns the name of a gRPC status code: "UNAVAILABLE".
 std::string CodeName(int grpc_code);
 
 }  // namespace posenc::load

@@ -11,7 +11,7 @@
 namespace posenc::load {
 namespace {
 
-// CLI::Range takes NaN for a number in its range.
+// CLI::Range would accept NaN.
 std::string ShareFault(const std::string& text) {
   double share;
   if (absl::SimpleAtod(text, &share) && share >= 0 && share <= 1) return "";
@@ -41,7 +41,7 @@ absl::StatusOr<std::vector<std::int64_t>> ParseSizes(const std::string& text) {
   return sizes;
 }
 
-// Sets *value to what `parse` makes of the flag's text, or refuses the text.
+// Sets *value to the flag's text as `parse` reads it, or refuses the text.
 template <typename T, typename Parse>
 CLI::Validator Into(T* value, const Parse& parse) {
   return CLI::Validator(
@@ -109,7 +109,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
   };
   WorkloadOptions* const workload = &flags->workload;
   StepOptions* const step = &flags->step;
-  // The default is shown, unless it stands for what the help says.
+  // Does not show the default: the help explains it.
   const auto hidden = [&](const char* name, auto* value, const char* type,
                           const char* help) {
     return app->add_option(name, *value, help)->type_name(type);

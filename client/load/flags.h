@@ -1,4 +1,4 @@
-// The command line, and the measurement that it asks for.
+// The command line, and the measurement that it describes.
 
 #pragma once
 
@@ -16,8 +16,8 @@
 
 namespace posenc::load {
 
-// What is to be measured. Defaults are part of the interface (--help shows
-// them, as AddFlags has them).
+// The measurement. Defaults are part of the interface (--help shows those of
+// AddFlags).
 struct Flags {
   std::string server;
   flags::SecurityFlags security;
@@ -46,14 +46,14 @@ struct Flags {
 
 void AddFlags(CLI::App* app, Flags* flags);
 
-// Finds combinations of flags that make no sense and that CLI11 cannot be told
-// of. INVALID_ARGUMENT names the flag.
+// Refuses combinations of flags that CLI11 cannot check. INVALID_ARGUMENT names
+// the flag.
 absl::Status CheckFlags(const CLI::App& app, const Flags& flags);
 
-// The steps that the flags ask for, none with --find-capacity. With --overload
-// they are the closed loops whose best throughput is the peak; the loads
-// themselves follow from it. The open loop's limit of calls in flight is still
-// missing: it depends on the sizes of messages.
+// Returns the steps of the flags; none with --find-capacity. With --overload
+// they are the closed loops whose best throughput is the peak; the overloads
+// follow from it. They do not have the open loop's limit of calls in flight,
+// which depends on the sizes of messages.
 std::vector<StepOptions> StepsOf(const Flags& flags);
 
 }  // namespace posenc::load

@@ -12,7 +12,7 @@
 namespace posenc::load {
 namespace {
 
-// The cookies of the V2 encoding and of its compressed form. 0x10 says that
+// The cookies of the V2 encoding and of its compressed form. 0x10 means that
 // counts are varints, not words of a fixed size.
 constexpr std::uint32_t kEncodingCookie = 0x1c849303 | 0x10;
 constexpr std::uint32_t kCompressedCookie = 0x1c849304 | 0x10;
@@ -23,10 +23,10 @@ void PutBigEndian(std::uint64_t value, int bytes, std::string* out) {
   }
 }
 
-// ZigZag maps 0, -1, 1, -2 ... to 0, 1, 2, 3 ...; then 7 bits a byte, the
-// lowest first, and the top bit says that more follow. After 8 such bytes 8
-// bits are left of 64, which a ninth byte holds whole. (Protobuf's varints take
-// ten bytes.)
+// ZigZag maps 0, -1, 1, -2 ... to 0, 1, 2, 3 ...; then each byte has 7 bits,
+// the lowest first, and its top bit means that more follow. After 8 such bytes,
+// a ninth has the remaining 8 of 64 bits. (Protobuf's varints have up to ten
+// bytes.)
 void PutVarint(std::int64_t value, std::string* out) {
   std::uint64_t bits = (static_cast<std::uint64_t>(value) << 1) ^
                        static_cast<std::uint64_t>(value >> 63);
@@ -69,7 +69,8 @@ std::string EncodeHistogram(const Histogram& histogram) {
 
   uLongf size = compressBound(encoded.size());
   std::string deflated(size, '\0');
-  // Fails only if memory is short: the output has compressBound() bytes.
+  // Fails only if memory is short: the output has room for compressBound()
+  // bytes.
   if (compress2(reinterpret_cast<Bytef*>(deflated.data()), &size,
                 reinterpret_cast<const Bytef*>(encoded.data()), encoded.size(),
                 Z_BEST_COMPRESSION) != Z_OK) {

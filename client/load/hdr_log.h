@@ -1,6 +1,6 @@
 // HdrHistogram's interchange formats, which its tools in every language read:
-// the compressed V2 encoding, and log files (.hlog) with one per interval.
-// https://github.com/HdrHistogram/HdrHistogram describes both.
+// the compressed V2 encoding of a histogram, and log files (.hlog) with one for
+// each interval. https://github.com/HdrHistogram/HdrHistogram describes both.
 //
 //   compressed:  cookie (4 bytes), length (4), zlib stream of the encoding
 //   encoding:    cookie (4), length of the counts (4), normalizing index offset
@@ -9,7 +9,7 @@
 //   counts:      ZigZag varints; n > 0 is the count of a bucket, -n stands for
 //                n > 1 empty buckets, 0 for one
 //
-// All numbers but the varints are big-endian.
+// All numbers except the varints are big-endian.
 
 #pragma once
 
@@ -22,17 +22,17 @@
 
 namespace posenc::load {
 
-// The compressed V2 encoding in base64: "HISTFAAA...". Empty if memory is
-// short.
+// Returns the compressed V2 encoding in base64: "HISTFAAA...". Empty if memory
+// is short.
 std::string EncodeHistogram(const Histogram& histogram);
 
-// What a log starts with: comments ("#[...]") and the names of the columns.
+// Returns the start of a log: comments ("#[...]") and the names of the columns.
 std::string HdrLogHeader(absl::Time start);
 
-// The line of one interval, which began `offset` after the log's start. `tag`
-// may be empty; commas and white space in it become '_', since they separate
-// columns. Values in the histogram are ns. The column of the greatest is in ms:
-// readers expect it to be smaller by 10^6.
+// Returns the line of an interval that began `offset` after the log's start.
+// `tag` may be empty; commas and white space in it become '_', since they
+// separate columns. Values in the histogram are ns, but the column of the
+// greatest value is ms, as readers expect.
 std::string HdrLogLine(const std::string& tag, absl::Duration offset,
                        absl::Duration length, const Histogram& histogram);
 

@@ -7,20 +7,21 @@
 namespace posenc::load {
 namespace {
 
-// 3 digits: 2 * 10^3 values must stand apart at width 1, which 2^11 does. Every
-// further power of two has half as many buckets, each twice as wide.
+// 3 digits need 2 * 10^3 buckets of width 1; 2^11 is enough. Every further
+// power of two has half as many buckets, each twice as wide.
 constexpr int kBits = 11;
 constexpr std::int64_t kHalf = std::int64_t{1} << (kBits - 1);
 
-// Logarithm of the width of the bucket of `nanos`: how many bits it has
-// beyond 11.
+// Returns the logarithm of the width of `nanos`'s bucket: the number of its
+// bits beyond 11.
 int ShiftOf(std::int64_t nanos) {
   return std::max(
       0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(nanos))) -
              kBits);
 }
 
-// The same of a bucket. The first 2048 have width 1, then 1024 each width.
+// Returns the same for a bucket. The first 2048 have width 1, then each width
+// has 1024.
 int ShiftOfIndex(std::size_t index) {
   return std::max(0, static_cast<int>(index / kHalf) - 1);
 }
@@ -41,8 +42,7 @@ std::int64_t Histogram::LastOf(std::size_t index) {
   return FirstOf(index) + (std::int64_t{1} << ShiftOfIndex(index)) - 1;
 }
 
-// Up to the end of the power of two that kHighest is in, as HdrHistogram sizes
-// its arrays.
+// Has buckets up to the end of kHighest's power of two, like HdrHistogram.
 Histogram::Histogram() : counts_((ShiftOf(kHighest) + 2) * kHalf) {}
 
 void Histogram::Record(std::int64_t nanos, std::int64_t count) {
@@ -83,8 +83,8 @@ double Histogram::Mean() const {
 
 std::int64_t Histogram::Percentile(double percentile) const {
   if (count_ == 0) return 0;
-  // 99.9 / 100 * 1000 is a little more than 999 in double, which would ask for
-  // the 1000th value; 10^-12 less is the 999th.
+  // In double 99.9 / 100 * 1000 is a little more than 999 and would select the
+  // 1000th value; 10^-12 less selects the 999th.
   const double wanted = percentile / 100 * static_cast<double>(count_);
   const std::int64_t rank = std::clamp<std::int64_t>(
       static_cast<std::int64_t>(std::ceil(wanted * (1 - 1e-12))), 1, count_);

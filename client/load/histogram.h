@@ -1,6 +1,5 @@
-// Counts of latencies in log-linear buckets, as HdrHistogram has them: every
-// value is known to 3 significant digits (1 part in 1000), whatever its size,
-// so that p99.99 of microseconds and of seconds are equally good.
+// Counts of latencies in log-linear buckets like HdrHistogram's. Every value,
+// microseconds or seconds, has 3 significant digits (1 part in 1000).
 //
 //   values (ns)        width of a bucket    buckets
 //   0 ... 2047         1                    2048
@@ -8,12 +7,13 @@
 //   4096 ... 8191      4                    1024
 //   ...                ...                  ...
 //
-// A bucket is at most 2^-10 of its values wide: 1 in 1024. Bucket i of width
-// 2^k starts at (i - 1024 k) 2^k, so that a shift and a sum lead from a value
-// to its bucket and back.
+// The width of a bucket is at most 2^-10 of its values. Bucket i of width 2^k
+// starts at (i - 1024 k) 2^k, so that a shift and a sum convert a value to its
+// bucket and back.
 //
-// Values are from 1 ns to an hour; longer ones count as an hour. About 260 KB.
-// Not thread-safe: there is one per thread, merged with Add().
+// Values are from 1 ns to an hour; longer ones count as an hour. A histogram
+// takes about 260 KB. Not thread-safe: each thread has one, and Add() merges
+// them.
 
 #pragma once
 
@@ -36,20 +36,21 @@ class Histogram {
   void Clear();
 
   std::int64_t count() const { return count_; }
-  // As recorded, not rounded to a bucket; 0 if the histogram is empty.
+  // Return recorded values, not rounded to a bucket; 0 if the histogram is
+  // empty.
   std::int64_t min() const { return count_ ? min_ : 0; }
   std::int64_t max() const { return max_; }
   double Mean() const;
 
-  // The smallest recorded value that at least `percentile` per cent of the
-  // values do not exceed, rounded up to the last value of its bucket but never
-  // beyond max(). 0 if the histogram is empty.
+  // Returns the smallest recorded value that at least `percentile` per cent of
+  // the values do not exceed, rounded up to the last value of its bucket, but
+  // at most max(). 0 if the histogram is empty.
   std::int64_t Percentile(double percentile) const;
 
-  // All buckets, in order of their values.
+  // Returns all buckets, in the order of their values.
   const std::vector<std::int64_t>& counts() const { return counts_; }
 
-  // The bucket of a value, and the first and last value of a bucket.
+  // Return the bucket of a value, and the first and last value of a bucket.
   static std::size_t IndexOf(std::int64_t nanos);
   static std::int64_t FirstOf(std::size_t index);
   static std::int64_t LastOf(std::size_t index);

@@ -18,7 +18,7 @@ using inference::InferParameter;
 using inference::ModelInferRequest;
 using pb::FieldDescriptor;
 
-// "apply_rope" of "ApplyRope".
+// Returns "apply_rope" for "ApplyRope".
 std::string ModelOf(const std::string& rpc) {
   std::string model;
   for (const char c : rpc) {
@@ -47,7 +47,8 @@ const char* DatatypeOf(v1::Dtype dtype) {
   }
 }
 
-// Of what the workload's requests have.
+// Sets a parameter; handles only the types of fields in the workload's
+// requests.
 absl::Status SetParameter(const pb::Message& from, const FieldDescriptor& field,
                           InferParameter* to) {
   const pb::Reflection& reflection = *from.GetReflection();
@@ -101,8 +102,8 @@ absl::StatusOr<ModelInferRequest> InferenceOf(const Case& one,
   return request;
 }
 
-// The tensors of the native answer, one after the other; ResolveRope's is a
-// list of numbers.
+// Returns the tensors of the native answer, one after the other; for
+// ResolveRope, its list of frequencies.
 absl::StatusOr<std::string> TensorsOf(const Case& one,
                                       const std::string& answer) {
   const auto native = ParseMessage(one.rpc + "Response", answer);

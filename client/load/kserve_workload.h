@@ -1,6 +1,6 @@
 // A workload in KServe's protocol (--protocol kserve): the same requests as
-// ModelInfer of the server's models, whose names are the RPCs' and whose
-// parameters are paths in their requests.
+// ModelInfer. The server's models have the names of the RPCs, and their
+// parameters are paths in the RPCs' requests.
 
 #pragma once
 
@@ -13,10 +13,10 @@
 
 namespace posenc::load {
 
-// Turns every request into one of ModelInfer. Those whose native answers were
-// learned are sent once by `ask`, which returns the response's bytes; it must
-// have the native answer's tensors, bit for bit, and is the answer that others
-// are compared with.
+// Turns every request into one of ModelInfer. A request with a learned native
+// answer is sent once by `ask`, which returns the response's bytes. The
+// response must have the native answer's tensors, bit for bit; later answers
+// are compared with it.
 absl::Status TurnIntoInferences(
     const std::function<absl::StatusOr<std::string>(
         const Case& one, const Request& request)>& ask,

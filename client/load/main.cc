@@ -1,5 +1,5 @@
-// posenc-load: measures a posenc server. This file runs the steps and judges
-// them; engine.h sends and measures, report.h prints.
+// posenc-load: measures a posenc server. This file runs and judges the steps;
+// engine.h sends and measures, report.h prints.
 
 #include <unistd.h>
 
@@ -40,12 +40,11 @@
 namespace posenc::load {
 namespace {
 
-// Part of the interface (README.md, --help): a script fails on 1 if the server
-// is too slow, wrong or absent, and on 2 if the command line is wrong.
+// Part of the interface (README.md, --help): 1 if the server is too slow, wrong
+// or absent, 2 if the command line is wrong.
 enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2 };
 
-// Set by SIGINT and SIGTERM. Nothing else is safe to touch in a signal's
-// handler.
+// Set by SIGINT and SIGTERM. A signal's handler may safely change nothing else.
 std::atomic<bool> interrupted{false};
 
 int Fail(const absl::Status& status, int exit_code) {
@@ -55,11 +54,11 @@ int Fail(const absl::Status& status, int exit_code) {
   return exit_code;
 }
 
-// The default of --max-in-flight: as many calls as have 2 GiB of answers,
-// between 4 and 16384, so that this machine's memory does not run out. Requests
-// do not count: all calls share their bytes. In shared memory each call has a
-// place for its tensors from the start, and /dev/shm is smaller: 256 MiB and
-// 1024 calls.
+// Returns the default of --max-in-flight: calls with 2 GiB of answers together,
+// between 4 and 16384, so that this machine's memory suffices. Requests do not
+// count: all calls share their bytes. In shared memory each call has a place
+// for its tensors from the start, and /dev/shm is smaller: 256 MiB and 1024
+// calls.
 int OpenInFlight(const std::vector<Case>& workload, bool shared) {
   std::int64_t largest = 1;
   for (const Case& one : workload) {
@@ -75,7 +74,7 @@ std::string Label(const StepOptions& step) {
                        : absl::StrCat(step.in_flight, " in flight");
 }
 
-// One run of the command: connects, measures every step, reports.
+// A run of the command: connects, measures every step, reports.
 class Run {
  public:
   Run(const Flags& flags, ClientOptions security)
@@ -89,29 +88,30 @@ class Run {
   int Main();
 
  private:
-  // Connects, asks who the server is and, with --verify, learns the answers.
+  // Connects, asks for the server's info and, with --verify, learns the
+  // answers.
   absl::Status Prepare();
   StepResult RunStep(const StepOptions& step);
   bool Search();
-  // Runs the steps. False, and why, if one of them is not as it must be.
+  // Runs the steps. Returns false and the reason if one of them fails.
   bool RunSteps(std::string* reason);
-  // Offers the multiples of the peak, which the steps before have shown.
+  // Offers multiples of the peak that the earlier steps have found.
   void Overload();
-  // A refusal that is retried is no figure of an overload.
-  // Nor is a call in place made twice.
+  // Overloads count refusals, which retries would hide, and a call in place
+  // must not be made twice.
   bool Retries() const {
     return !flags_.no_retry && flags_.overload.empty() &&
            flags_.shared_memory != "in-place";
   }
   Json Settings() const;
-  // Calls that are in flight at a time, at most, in any step.
+  // Returns the largest number of calls in flight in any step.
   int MostSlots() const;
   absl::Status Write() const;
 
   const Flags& flags_;
-  const ClientOptions security_;  // target, TLS and token alone
+  const ClientOptions security_;  // only target, TLS and token
   std::vector<StepOptions> steps_;
-  // Closed loop with which a search begins, and what other steps begin as.
+  // The closed loop that begins a search; other steps start as copies of it.
   StepOptions search_;
   std::vector<Case> workload_;
   SteadyClock clock_;
@@ -134,7 +134,7 @@ int Run::MostSlots() const {
 }
 
 absl::Status Run::Prepare() {
-  // Known before minutes are spent on a report that cannot be written.
+  // Refuses a report that cannot be written before minutes are spent on it.
   for (const std::string* path : {&flags_.json_path, &flags_.html_path}) {
     if (path->empty()) continue;
     if (!std::ofstream(*path, std::ios::app)) {
@@ -145,7 +145,7 @@ absl::Status Run::Prepare() {
   const auto channels = ConnectAll(flags_.server, flags_.connections, Retries(),
                                    timeout, security_);
   if (!channels.ok()) return channels.status();
-  // If the server runs on this machine, half of it is the server's.
+  // The server, if it runs on this machine, gets half of the cores.
   const int threads =
       flags_.threads > 0
           ? flags_.threads
@@ -232,8 +232,8 @@ StepResult Run::RunStep(const StepOptions& step) {
   return result;
 }
 
-// Searches the capacity (capacity.h), from the throughput of a closed loop on.
-// False if no rate held, or nothing was answered.
+// Searches the capacity (capacity.h), starting with the throughput of a closed
+// loop. Returns false if no rate held, or no call was answered.
 bool Run::Search() {
   const StepResult closed = RunStep(search_);
   if (closed.total.ok == 0 || interrupted) return false;
@@ -267,7 +267,8 @@ bool Run::RunSteps(std::string* reason) {
       passed = false;
       *reason = "no call was made; raise --duration";
     }
-    // A search for the peak may go past it: that is reported, and no failure.
+    // The search for a peak may exceed it: errors are reported, but are no
+    // failure.
     if (flags_.overload.empty() && result.ErrorRate() > flags_.max_error_rate) {
       passed = false;
       *reason = absl::StrFormat(
@@ -478,10 +479,10 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace posenc::load
 
-// Libraries underneath throw, from exhausted memory if nothing else.
+// Libraries may throw, for example if memory is exhausted.
 int main(int argc, char** argv) {
   posenc::flags::SilenceGrpc();
-  // As posencd does: Debian's abseil looks for deadlocks at every lock.
+  // As in posencd: Debian's abseil searches for deadlocks at every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   try {
     return posenc::load::Main(argc, argv);

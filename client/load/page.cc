@@ -11,7 +11,7 @@ constexpr absl::string_view kPage =
 #include "page_html.inc"
     ;
 
-// Every < is escaped: no text of a report ends the script.
+// Escapes every <, so that no text of a report ends the script.
 std::string PageOf(const Json& runs) {
   const std::string json = absl::StrReplaceAll(
       runs.dump(-1, ' ', false, Json::error_handler_t::replace),

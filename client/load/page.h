@@ -1,7 +1,7 @@
-// A report as one HTML page: tiles, charts and tables of a run, or two runs
-// beside each other. The file holds the report as JSON, a style sheet and the
-// script that draws it (page.html), and loads nothing: it can be mailed, or
-// kept as an artifact of CI.
+// A report as one HTML page: tiles, charts and tables of a run, or of two runs
+// side by side. The file has the report as JSON, a style sheet and the script
+// that draws it (page.html). It loads nothing, and can be mailed or kept as an
+// artifact of CI.
 
 #pragma once
 

@@ -15,13 +15,13 @@ namespace posenc::load {
 namespace {
 
 // The curve of percentiles p has four points for each halving of 1 - p, down to
-// this (p99.9999), or to one call: beyond that all points would be the maximum.
+// this (p99.9999), or to one call: all later points would be the maximum.
 constexpr double kLastTail = 1e-6;
 
-// Whole nanoseconds as microseconds.
+// Returns whole nanoseconds as microseconds.
 double Micros(double nanos) { return std::round(nanos) / 1e3; }
 
-// Six significant digits, which is more than a measurement has.
+// Rounds to six significant digits, more than a measurement has.
 double Rounded(double value) {
   if (value == 0 || !std::isfinite(value)) return 0;
   const double scale =
@@ -29,7 +29,7 @@ double Rounded(double value) {
   return std::round(value * scale) / scale;
 }
 
-// What was answered, by the second.
+// Rates of answered calls and their bytes.
 struct Rates {
   Rates(const Counts& counts, double seconds) {
     seconds = std::max(seconds, 1e-9);
@@ -52,7 +52,7 @@ std::string Text(const Json& of, const char* key) {
   return of.at(key).get<std::string>();
 }
 
-// Microseconds, or that there are none.
+// Returns microseconds as text, or "-" for null.
 std::string MicrosCell(const Json& value) {
   return value.is_null() ? "-" : NanosText(value.get<double>() * 1e3);
 }
@@ -218,8 +218,8 @@ std::string ProgressLine(const std::string& label, const Interval& interval) {
 
 namespace {
 
-// Says of a step what would else be mistaken for the server's doing. Reports of
-// before lack these keys.
+// Returns the tester's own limits in a step, which could be mistaken for the
+// server's. Older reports lack these keys.
 std::string OwnLimits(const Json& step) {
   std::string text;
   const std::string label = Text(step, "label");

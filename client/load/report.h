@@ -1,7 +1,7 @@
-// The report of a run. It is JSON, which --json writes; the text on the screen,
-// the HTML page and comparisons are made from it, so that a report of last
-// month is as good as a run. Keys are part of the interface. Latencies in it
-// are microseconds, rates are per second, GB are 10^9 bytes.
+// The report of a run, as JSON, which --json writes. The text on the screen,
+// the HTML page and comparisons are made only from it, so that an old report is
+// as good as a run. Keys are part of the interface. Latencies are microseconds,
+// rates are per second, GB are 10^9 bytes.
 
 #pragma once
 
@@ -16,34 +16,34 @@ namespace posenc::load {
 
 using Json = nlohmann::ordered_json;
 
-// {"p50": 210.5, ..., "percentiles": [[0, 100.1], ...]}, in microseconds; null
-// if nothing was recorded.
+// Returns {"p50": 210.5, ..., "percentiles": [[0, 100.1], ...]}, in
+// microseconds; null if nothing was recorded.
 Json LatencyJson(const Histogram& histogram);
 
-// An entry of a step's "series": the figures of about a second.
+// Returns an entry of a step's "series": the figures of about a second.
 Json PointJson(const Interval& interval);
 
-// An entry of the report's "steps".
+// Returns an entry of the report's "steps".
 Json StepJson(const std::string& label, const StepResult& result,
               const std::vector<Case>& workload, Json series);
 
-// An entry of the report's "overload": what became of a load of `multiple`
-// times the peak.
+// Returns an entry of the report's "overload": the results of a load of
+// `multiple` times the peak.
 Json OverloadJson(double multiple, double peak, const StepResult& result);
 
-// The line that a terminal shows every second while a step runs.
+// Returns the line that a terminal shows every second during a step.
 std::string ProgressLine(const std::string& label, const Interval& interval);
 
-// A table of the steps, each followed by its cases if there are several, then
-// errors and wrong answers.
+// Returns a table of the steps, each followed by its cases if there are
+// several, then errors and wrong answers.
 std::string ReportText(const Json& report);
 
 // Compares two reports step by step: a, b and b / a.
 std::string ComparisonText(const std::string& a_name, const Json& a,
                            const std::string& b_name, const Json& b);
 
-// Steps of two reports that are compared: those of equal labels ("16 in
-// flight"). If no labels are equal, the first steps.
+// Steps of two reports to compare: those with equal labels ("16 in flight"), or
+// the first steps if no labels are equal.
 struct StepPair {
   const Json* a;
   const Json* b;

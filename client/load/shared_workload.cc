@@ -13,14 +13,14 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// A page: slots share none.
+// The size of a page: slots share no pages.
 constexpr std::size_t kAlignment = 4096;
 
 std::size_t Aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// What a call reads and writes, whatever the slot.
+// A call's inputs and outputs, without the slot's place.
 struct Template {
   std::unique_ptr<pb::Message> request;  // without the tensor's bytes
   v1::Tensor* tensor = nullptr;          // of the request; null: it has none
@@ -63,7 +63,7 @@ absl::StatusOr<Template> TemplateOf(const Case& one, Request* request) {
           "--shared-memory: a preset's table is as wide as the model; leave "
           "BuildTable out of --mix, or --preset");
     }
-    // Half of a row's channels in each, as the workload asks for.
+    // Each has half of a row's channels, as in the workload's request.
     const std::size_t bytes = static_cast<std::size_t>(one.tensor_bytes) / 2;
     output("cos", bytes);
     output("sin", bytes);
@@ -93,7 +93,7 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
       absl::StatusOr<Template> made = TemplateOf(one, &request);
       if (!made.ok()) return made.status();
       in_bytes = std::max(in_bytes, made->in_bytes);
-      // What has its results in place needs no other for them.
+      // Results in place need no other place.
       if (!in_place || made->in_bytes == 0) {
         out_bytes = std::max(out_bytes, made->out_bytes);
       }
@@ -113,10 +113,10 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
   for (Case& one : *workload) {
     for (Request& request : one.requests) {
       Template& made = templates[next++];
-      if (made.in_bytes + made.out_bytes == 0) continue;  // sent as ever
+      if (made.in_bytes + made.out_bytes == 0) continue;  // no tensors
       for (int slot = 0; slot < slots; ++slot) {
         const std::size_t in = of_slot * static_cast<std::size_t>(slot);
-        // A table has no input in whose place it could be.
+        // A table has no input to be written over.
         const bool over = in_place && made.in_bytes > 0;
         const std::size_t out = over ? in : in + Aligned(in_bytes);
         if (made.tensor != nullptr) {

@@ -1,11 +1,11 @@
-// A workload whose tensors lie in shared memory (--shared-memory): calls name
-// places instead of sending tensors.
+// A workload with tensors in shared memory (--shared-memory): calls name places
+// instead of sending tensors.
 //
-// Calls at the same time must not work on the same bytes, so that each slot of
-// the load (worker.h) has a place of its own, and requests of its own that name
-// it. In place, results are rotated again and again; before a call that is to
-// be verified, its input is written anew. Requests without tensors
-// (ResolveRope) stay as they are.
+// Concurrent calls must not work on the same bytes, so each slot of the load
+// (worker.h) has its own place, and its own requests that name it. In place,
+// results are rotated again and again; before a call that is verified, its
+// input is written anew. Requests without tensors (ResolveRope) are not
+// changed.
 
 #pragma once
 
@@ -21,10 +21,10 @@
 
 namespace posenc::load {
 
-// Gives each slot a place in a region that is made in the server's directory,
-// and the requests of every slot. Requests whose answers were learned are
-// verified by their tensors. The region must outlive the calls.
-// FAILED_PRECONDITION if the server shares no memory with this client.
+// Makes a region in the server's directory, with a place for each slot, and the
+// requests of every slot. Requests with learned answers are verified by their
+// tensors. The region must outlive the calls. FAILED_PRECONDITION if the server
+// shares no memory with this client.
 absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
     const Client& client, bool in_place, int slots,
     std::vector<Case>* workload);

@@ -48,7 +48,7 @@ absl::StatusOr<std::int64_t> ParseBytes(absl::string_view text) {
     }
     const absl::string_view number = text.substr(0, text.size() - unit.size());
     double value;
-    // Checked before SimpleAtod, which takes "inf", "1e3" and " 1" too.
+    // Checked before SimpleAtod, which also accepts "inf", "1e3" and " 1".
     if (number.empty() ||
         number.find_first_not_of("0123456789.") != absl::string_view::npos ||
         !absl::SimpleAtod(number, &value)) {

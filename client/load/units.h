@@ -1,5 +1,5 @@
-// Quantities as people write and read them: "250ms", "64KiB". Parsers name the
-// text in their error, and say what it must be.
+// Quantities in readable form: "250ms", "64KiB". Errors of parsers name the
+// text and the rule.
 
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace posenc::load {
 
-// "<text>"; must be <rule>: INVALID_ARGUMENT.
+// Makes INVALID_ARGUMENT: "<text>"; must be <rule>.
 absl::Status InvalidText(absl::string_view text, absl::string_view rule);
 
 // Parses "10s", "1.5ms", "2m". Above 0 unless zero is allowed, at most a year.
@@ -24,15 +24,15 @@ absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text,
 // Parses "4096", "64KiB", "16MiB", "1GiB"; "64kB" is 64000. Above 0.
 absl::StatusOr<std::int64_t> ParseBytes(absl::string_view text);
 
-// Parses "1000,2000.5", each above 0 and at most `most`; `rule` says so.
+// Parses "1000,2000.5", each above 0 and at most `most`; `rule` describes this.
 absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view text,
                                                  double most,
                                                  absl::string_view rule);
 
-// "64KiB", "1.5MiB", "100B": powers of 1024, as --size takes them.
+// Returns "64KiB", "1.5MiB", "100B": powers of 1024, as in --size.
 std::string BytesText(std::int64_t bytes);
 
-// "850 ns", "213 us", "1.25 ms", "2.5 s": three digits.
+// Returns "850 ns", "213 us", "1.25 ms", "2.5 s": three digits.
 std::string NanosText(double nanos);
 
 }  // namespace posenc::load

@@ -17,12 +17,12 @@ namespace posenc::load {
 
 namespace {
 
-// A dispatcher that wakes up late, because this machine is busy, is not the
-// server's fault: up to 0.1 s after the end it still sends what was due before.
+// If the dispatcher wakes up late because this machine is busy, it still sends
+// due calls up to 0.1 s after the end: the delay is not the server's fault.
 constexpr std::int64_t kLate = 100'000'000;
 
-// A call that is sent so much later than it was due was not held up by a busy
-// server, nor by the scheduler of a machine that has a core to spare.
+// A call that is sent this long after its due time was delayed neither by a
+// busy server nor by the scheduler of a machine with a free core.
 constexpr std::int64_t kTooLate = 10'000'000;
 
 double Seconds(clockid_t clock) {
@@ -32,7 +32,7 @@ double Seconds(clockid_t clock) {
          static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// Sets the share of a core that this thread used while the object was there.
+// Sets the share of a core that this thread used during the object's lifetime.
 class ThreadShare {
  public:
   explicit ThreadShare(double* share) : share_(share) {}
@@ -61,7 +61,8 @@ struct Worker::Call {
   const Request* request;
   int slot;
   std::int64_t due;
-  std::int64_t preparing = 0;  // shared memory, which is no part of the call
+  std::int64_t preparing = 0;  // time for shared memory, not part of the
+                               // latency
   bool verify;
 };
 
@@ -138,8 +139,8 @@ void Worker::Send(std::int64_t due) {
   if (shared != nullptr && abandoned) call->verify = false;
   if (shared != nullptr && call->verify) {
     const std::int64_t before = step_->clock->Now();
-    // The right result may lie there, of a call before. In place, the input is
-    // written over this.
+    // Clears the output, which may have the right result of an earlier call. In
+    // place, the input is then written over it.
     std::fill(shared->output.begin(), shared->output.end(), '\0');
     std::copy(call->request->input.begin(), call->request->input.end(),
               shared->input.begin());
@@ -208,18 +209,18 @@ void Worker::Poll(bool closed) {
 void Worker::Dispatch() {
   std::optional<ThreadShare> share(&dispatching_share_);
   // By default Linux lets sleeps end up to 50 us late (timer slack), which is
-  // more than a small call takes and would count as its latency. 1 ns is the
-  // least.
+  // longer than a small call and would count as its latency. 1 ns is the
+  // minimum.
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   const StepOptions& options = step_->options;
   const std::int64_t timeout = absl::ToInt64Nanoseconds(options.timeout);
-  // Evenly spaced calls are dealt out: with n workers each has every n-th call,
-  // and starts one gap after the worker before it.
+  // Evenly spaced calls are distributed: each of n workers has every n-th call,
+  // and starts one gap after the previous worker.
   Arrivals arrivals(options.rate / step_->workers,
                     options.poisson ? 0 : 1e9 / options.rate * index_,
                     options.poisson,
                     options.seed * 7919 + static_cast<unsigned>(index_));
-  // Calls that count are over by then.
+  // Counted calls are over by then.
   const std::int64_t last = step_->end + (options.cool_down ? timeout : 0);
   std::int64_t next = 0;
   const auto advance = [&] {
@@ -227,7 +228,7 @@ void Worker::Dispatch() {
     return next < last && step_->Claim(next);
   };
   std::deque<std::int64_t> backlog;  // due and not sent yet, oldest first
-  std::int64_t held_until = 0;       // what was due by then found no slot
+  std::int64_t held_until = 0;       // calls due by then found no slot
   bool more = advance();
   while (!step_->Stopped() && (more || !backlog.empty())) {
     if (backlog.empty()) step_->clock->SleepUntil(next);
@@ -268,7 +269,7 @@ void Worker::Dispatch() {
 bool Worker::WaitForSlot() {
   std::unique_lock<std::mutex> lock(slots_mutex_);
   if (used_slots_ < slots_) return false;
-  // Every call in flight ends at its deadline, if not before.
+  // Every call in flight ends at its deadline or before.
   slot_freed_.wait(lock, [this] { return used_slots_ < slots_; });
   return true;
 }
@@ -287,7 +288,7 @@ void Worker::Leave(std::int64_t due, std::int64_t now, std::int64_t held_until,
 void Worker::Record(const Call& call, std::int64_t now) {
   if (!step_->Counts(call.due)) return;
   std::int64_t last = step_->last_answer.load(std::memory_order_relaxed);
-  // The latest answer of all workers: a maximum, without a lock.
+  // Stores the latest answer of all workers: a maximum, without a lock.
   while (last < now && !step_->last_answer.compare_exchange_weak(
                            last, now, std::memory_order_relaxed)) {
   }
@@ -318,7 +319,7 @@ void Worker::Record(const Call& call, std::int64_t now) {
   }
   counts_.bytes_sent += call.request->bytes;
   counts_.bytes_received += static_cast<std::int64_t>(call.response.Length());
-  // What goes by place counts as if it had been sent.
+  // Results in shared memory count as if they had been sent.
   if (!call.request->slots.empty()) {
     counts_.bytes_received +=
         static_cast<std::int64_t>(call.request->slots[0].output.size());

@@ -1,22 +1,22 @@
-// A worker of the engine: a gRPC completion queue, the calls whose answers come
-// to it, and the counts of what they came to.
+// A worker of the engine: a gRPC completion queue, its calls, and the counts of
+// their results.
 //
 //   closed loop   poller_      sends the first calls, then one per answer
 //   open loop     dispatcher_  sleeps until a call is due, takes a slot, sends
 //                 poller_      takes answers, frees slots
 //
-// A slot is the right to have one call in flight. In a closed loop the poller
-// alone uses them. In an open loop slots_mutex_ guards them: the dispatcher
-// waits for one if all are taken, and so sends late, but the call's latency and
-// its deadline count from when it was due.
+// A slot is the right to have one call in flight. In a closed loop only the
+// poller uses slots. In an open loop slots_mutex_ guards them: the dispatcher
+// waits if all are taken, and so sends late, but the call's latency and its
+// deadline count from its due time.
 //
-// Calls that are due and could not be sent, because all slots are taken or this
-// machine is too slow, are the backlog. The newest is sent first, and what is
-// overdue is dropped: if the oldest were first, every call past that point
-// would be sent with no time left, and a server that answers as many calls as
-// before would be blamed for answering none. counts_mutex_ guards the counts,
-// which the engine takes once a second. The thread that
-// sends owns random_, choose_, next_request_ and the stubs.
+// The backlog has calls that are due and could not be sent, because all slots
+// are taken or this machine is too slow. The newest is sent first, and overdue
+// calls are dropped. If the oldest were first, every later call would be sent
+// with no time left, and a server that answers as many calls as before would
+// seem to answer none. counts_mutex_ guards the counts, which the engine takes
+// once a second. The thread that sends owns random_, choose_, next_request_ and
+// the stubs.
 
 #pragma once
 
@@ -36,7 +36,7 @@
 
 namespace posenc::load {
 
-// What the workers of a step share. Times are the clock's nanoseconds.
+// The common state of a step's workers. Times are the clock's nanoseconds.
 struct Step {
   StepOptions options;
   const std::vector<Case>* workload;
@@ -46,38 +46,39 @@ struct Step {
   std::int64_t begin;     // start of the warm-up
   std::int64_t measured;  // its end: calls from here on count
   std::int64_t end;       // nothing is due from here on
-  // Calls that count and were claimed, if their number is limited.
+  // Counted calls that were claimed, if their number is limited.
   std::atomic<std::int64_t> calls{0};
   std::atomic<int> in_flight{0};
-  std::atomic<int> counted{0};  // of them, those that count
+  std::atomic<int> counted{0};  // calls in flight that count
   std::atomic<std::int64_t> last_answer{0};
 
-  // Whether a call that is due then is neither of the warm-up nor of the
+  // Returns true if a call that is due then is outside of warm-up and
   // cool-down.
   bool Counts(std::int64_t due) const { return due >= measured && due < end; }
   bool Stopped() const { return stop && stop->load(std::memory_order_relaxed); }
-  // Claims a call that is due at `due`: false if the limit of calls is reached.
+  // Claims a call that is due at `due`; false if the limit of calls is reached.
   // Calls of the warm-up are not limited.
   bool Claim(std::int64_t due);
 };
 
 class Worker {
  public:
-  // The worker with this index of step->workers. It uses every
-  // step->workers-th channel, from its index on.
+  // Makes worker `index` of step->workers. It uses every step->workers-th
+  // channel, from its index on.
   Worker(Step* step, int index,
          const std::vector<std::shared_ptr<grpc::Channel>>& channels);
   ~Worker();
 
   // Starts the threads, which end by themselves.
   void Start();
-  // True once every call has ended and was recorded.
+  // Returns true after every call has ended and been recorded.
   bool done() const { return done_.load(std::memory_order_acquire); }
 
-  // Adds to `counts` what happened since the last time. For any thread.
+  // Moves the counts since the last call of this function to `counts`. For any
+  // thread.
   void TakeInterval(Counts* counts);
 
-  // Adds this worker's part, but for the counts. Valid once done() is true.
+  // Adds this worker's part, except the counts. Valid after done() is true.
   void AddTo(StepResult* result) const;
 
  private:
@@ -85,17 +86,17 @@ class Worker {
 
   void RunClosed();
   void Dispatch();
-  // Waits until a slot is free; only the thread that dispatches takes one. True
-  // if it had to wait.
+  // Waits until a slot is free; only the dispatcher takes one. Returns true if
+  // it had to wait.
   bool WaitForSlot();
-  // Counts a call that leaves the backlog now: as one that was held back by the
-  // limit if it was due by `held_until`, else as one that was late if it was,
-  // and for this reason (may be null).
+  // Counts a call that leaves the backlog now: as limited if it was due by
+  // `held_until`, else as late if it is sent too late, and in *reason, if not
+  // null.
   void Leave(std::int64_t due, std::int64_t now, std::int64_t held_until,
              std::int64_t* reason);
   // Takes answers until the queue is shut down.
   void Poll(bool closed);
-  // Starts a call of a case that is chosen by weight.
+  // Starts a call of a case, chosen by weight.
   void Send(std::int64_t due);
   // Counts an ended call, unless it was due in the warm-up.
   void Record(const Call& call, std::int64_t now);
@@ -103,16 +104,16 @@ class Worker {
   Step* const step_;
   const int index_;
   int slots_;  // this worker's share of options.in_flight
-  // Numbers of slots that no call has; every step->workers-th of all is this
-  // worker's. Guarded by slots_mutex_.
+  // Numbers of free slots; every step->workers-th slot is this worker's.
+  // Guarded by slots_mutex_.
   std::vector<int> free_slots_;
-  // Slots in which a call was given up, at its deadline: the server may still
-  // work on its bytes in shared memory, so that what lies there later, right or
-  // wrong, says nothing and is not verified. Guarded by slots_mutex_.
+  // Slots in which a call reached its deadline: the server may still write to
+  // their bytes in shared memory, so later results there are not verified.
+  // Guarded by slots_mutex_.
   std::set<int> abandoned_slots_;
   std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
   std::size_t next_stub_ = 0;
-  std::vector<std::size_t> next_request_;  // by case: variants take turns
+  std::vector<std::size_t> next_request_;  // by case: variants are sent in turn
   std::mt19937_64 random_;
   std::discrete_distribution<std::size_t> choose_;
   grpc::CompletionQueue queue_;

@@ -22,19 +22,18 @@ namespace {
 constexpr const char* kRpcs[] = {"ApplyRope", "Reposition", "BuildTable",
                                  "AddEncoding", "ResolveRope"};
 
-// Channels and heads of tensors whose size is given instead of a shape, and of
-// ResolveRope, which has no tensor: most models' head_dim, and the key heads of
-// many.
+// Channels and heads of tensors without a given shape, and of ResolveRope: most
+// models' head_dim, and many models' number of key heads.
 constexpr std::int64_t kHeadDim = 128;
 constexpr std::int64_t kHeads = 8;
-// Position of the first token: far enough from 0 that all but the slowest pairs
-// have turned. Variants are a million positions apart, so that cosines and
-// sines that a server keeps of one do not serve another.
+// Position of the first token, so far from 0 that the angles of all pairs
+// except the slowest are large. Variants are a million positions apart, so that
+// cached cosines and sines of one do not serve another.
 constexpr std::int64_t kStart = 1000;
 constexpr std::int64_t kVariantStep = 1 << 20;
 constexpr std::int64_t kShift = -700;
-// Protobuf frames at most 2 GiB - 1 bytes. 1 MiB is much more than the fields
-// beside the tensor take.
+// A message of protobuf has at most 2 GiB - 1 bytes. The fields beside the
+// tensor take much less than 1 MiB.
 constexpr std::int64_t kMaxTensorBytes = (std::int64_t{2} << 30) - (1 << 20);
 
 // Fills a tensor with elements in [-1, 1), the same for equal seeds.
@@ -62,8 +61,9 @@ v1::RopeSource Rope(const WorkloadOptions& options) {
   return rope;
 }
 
-// The request of `rpc`, serialized. `shape` is [B, S, H, D] and says how many
-// rows or channels RPCs without heads work on; it is empty for ResolveRope.
+// Returns the serialized request of `rpc`. `shape` is [B, S, H, D] and
+// determines the rows or channels of RPCs without heads; it is empty for
+// ResolveRope.
 std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
                       v1::Dtype dtype, const std::vector<std::int64_t>& shape,
                       int variant) {

@@ -1,6 +1,6 @@
-// The calls that are made: requests of several RPCs, sizes and dtypes. They are
-// made and serialized once, before the first step, and sent as generic calls,
-// so that a call costs the client next to nothing and the server is measured.
+// The requests of the load, of several RPCs, sizes and dtypes. They are made
+// and serialized once, before the first step, and sent as generic calls, so
+// that a call costs the client almost nothing and the server is measured.
 
 #pragma once
 
@@ -18,34 +18,33 @@
 
 namespace posenc::load {
 
-// What the calls of one slot send instead if tensors lie in shared memory
-// (shared_workload.h).
+// The request of a slot, if tensors lie in shared memory (shared_workload.h).
 struct SlotRequest {
   grpc::ByteBuffer message;
   std::string bytes_text;
   absl::Span<char> input, output;  // empty if there is none
 };
 
-// A serialized request. gRPC counts references to its bytes, which all calls
-// that send it share.
+// A serialized request. All of its calls share its bytes, whose references gRPC
+// counts.
 struct Request {
   grpc::ByteBuffer message;
   std::int64_t bytes = 0;
   std::string bytes_text;  // value of the metadata wire::kMessageBytes
-  // The serialized answer, which others must equal; empty until it is learned.
+  // The serialized answer, which later answers must equal; empty until learned.
   std::string answer;
-  // If tensors lie in shared memory: a request for each slot, the input's bytes
-  // and those of the outputs, which are empty until they are learned.
+  // If tensors lie in shared memory: a request for each slot, the bytes of the
+  // input, and those of the outputs, empty until learned.
   std::vector<SlotRequest> slots;
   std::string input, expected;
 };
 
-// One RPC with one dtype and size, which reports show on its own.
+// One RPC with one dtype and size; a row in reports.
 struct Case {
   std::string name;  // "ApplyRope bfloat16 64KiB"
   std::string rpc;
   std::string method;  // "/posenc.v1.PositionalEncodingService/ApplyRope"
-  double weight = 0;   // its calls are chosen in proportion to this
+  double weight = 0;   // relative frequency of its calls
   std::int64_t tensor_bytes = 0;
   std::vector<Request> requests;  // sent in turn
 };
@@ -59,13 +58,13 @@ struct WorkloadOptions {
   std::vector<v1::Dtype> dtypes = {v1::DTYPE_FLOAT32};
   // A model's encoding; empty: half-split pairs, frequencies 10000^(-2i/d).
   std::string preset;
-  // Requests per case, which differ by data and positions, so that the server's
+  // Requests per case, with different data and positions, so that the server's
   // caches do not answer all.
   int variants = 1;
   std::uint64_t seed = 1;
 };
 
-// Parses "ApplyRope:8,BuildTable:1"; a name alone weighs 1.
+// Parses "ApplyRope:8,BuildTable:1"; the default weight is 1.
 absl::StatusOr<std::vector<std::pair<std::string, double>>> ParseMix(
     const std::string& text);
 
@@ -76,24 +75,25 @@ absl::StatusOr<std::vector<std::vector<std::int64_t>>> ParseShapes(
 // Parses "float32,bfloat16".
 absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& text);
 
-// Makes the requests. INVALID_ARGUMENT names the flag whose value does not fit.
+// Makes the requests. INVALID_ARGUMENT names the flag at fault.
 absl::StatusOr<std::vector<Case>> BuildWorkload(const WorkloadOptions& options);
 
-// Sets what is sent, and its size.
+// Sets a request's message and its size.
 void SetMessage(const std::string& bytes, Request* request);
 
-// The message of the contract that has this name, "ApplyRopeRequest", with
-// these bytes. INTERNAL if they are none.
+// Parses a message of the contract by its name, "ApplyRopeRequest". INTERNAL if
+// the bytes are no such message.
 absl::StatusOr<std::unique_ptr<google::protobuf::Message>> ParseMessage(
     const std::string& name, const std::string& bytes);
 
-// The bytes of the tensors of a message, one after the other.
+// Returns the bytes of a message's tensors, one after the other.
 std::string TensorBytes(const google::protobuf::Message& message);
 
-// The bytes of a message, copied into one string.
+// Returns the bytes of a message, copied into one string.
 std::string BytesOf(const grpc::ByteBuffer& message);
 
-// Whether a message has these bytes. Compares slice by slice, without a copy.
+// Returns true if a message has these bytes. Compares slice by slice, without a
+// copy.
 bool Equals(const grpc::ByteBuffer& message, const std::string& bytes);
 
 }  // namespace posenc::load

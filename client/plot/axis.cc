@@ -9,11 +9,11 @@
 namespace posenc::plot {
 namespace {
 
-// Ticks that fit without touching each other, on any size of picture.
+// Number of ticks that do not touch each other, on any size of picture.
 constexpr int kMostTicks = 8;
 
 std::vector<Tick> LogTicks(const Scale& scale) {
-  // A rounding of the logarithm must not lose the ends.
+  // The ends must not be lost to rounding of the logarithm.
   const double low = std::log10(scale.low) - 1e-9;
   const double high = std::log10(scale.high) + 1e-9;
   const int first = static_cast<int>(std::ceil(low));

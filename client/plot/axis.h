@@ -1,4 +1,4 @@
-// Axes: where a value stands between two pixels, and which values get a tick.
+// Axes: the place of a value between two pixels, and the values of ticks.
 
 #pragma once
 
@@ -7,13 +7,13 @@
 
 namespace posenc::plot {
 
-// Maps [low, high] to pixels, along a line or a logarithm. low < high, and both
-// are positive on a logarithmic axis.
+// Maps [low, high] to pixels, linearly or by the logarithm. low < high; both
+// must be positive on a logarithmic axis.
 struct Scale {
   bool log = false;
   double low = 0, high = 1;
   double from = 0, to = 1;  // pixels of low and high
-  bool whole = false;       // ticks at whole numbers alone
+  bool whole = false;       // ticks only at whole numbers
 
   double At(double value) const;
 };
@@ -23,12 +23,12 @@ struct Tick {
   std::string text;
 };
 
-// About five multiples of 1, 2 or 5 times a power of ten that lie in the scale;
-// on a logarithmic one powers of ten, with 2 and 5 between them if they are
-// few, and every second or third alone if they are many.
+// Returns about five multiples of 1, 2 or 5 times a power of ten in the scale.
+// On a logarithmic scale: powers of ten, with 2 and 5 between them if there are
+// few, and only every second or third if there are many.
 std::vector<Tick> Ticks(const Scale& scale);
 
-// At most six digits: "0.001", "4096", "1e6".
+// Returns a text of at most six digits: "0.001", "4096", "1e6".
 std::string TickText(double value);
 
 }  // namespace posenc::plot

@@ -26,8 +26,8 @@ bool Shown(const Axis& axis, double value) {
   return std::isfinite(value) && (!axis.log || value > 0);
 }
 
-// Between two pixels. `margin` is free room as a part of the range, so that
-// curves keep off the frame.
+// Makes a scale between two pixels. `margin` is free room at the ends, as a
+// part of the range, so that curves do not touch the frame.
 Scale Fit(const Axis& axis, Range range, double margin, double from,
           double to) {
   if (range.low > range.high) range = {1, 2};  // nothing to show
@@ -52,7 +52,7 @@ Scale Fit(const Axis& axis, Range range, double margin, double from,
   return scale;
 }
 
-// Widens the scale of fewer units a pixel, until both have as many.
+// Widens the scale with fewer units a pixel until both have the same number.
 void MakeEqual(Scale* x, Scale* y) {
   const double x_unit = (x->high - x->low) / std::fabs(x->to - x->from);
   const double y_unit = (y->high - y->low) / std::fabs(y->to - y->from);
@@ -64,8 +64,8 @@ void MakeEqual(Scale* x, Scale* y) {
   narrow->high = center + half;
 }
 
-// Curves of the same points are one, under all of their names: the upper would
-// hide the lower.
+// Joins curves of equal points under all of their names: the upper one would
+// hide the others.
 std::vector<Curve> JoinAlike(const std::vector<Curve>& curves) {
   std::vector<Curve> joined;
   for (const Curve& curve : curves) {
@@ -81,8 +81,8 @@ std::vector<Curve> JoinAlike(const std::vector<Curve>& curves) {
   return joined;
 }
 
-// A line sample and a name for each curve, in lines under the title. Returns
-// where the plane may begin.
+// Adds a line sample and a name for each curve, in lines under the title.
+// Returns the top of the plane below.
 double AddLegend(const std::vector<Curve>& curves, Svg* svg) {
   double x = kLeft, y = kTop + 6;
   for (std::size_t i = 0; i < curves.size(); ++i) {
@@ -105,8 +105,8 @@ double AddLegend(const std::vector<Curve>& curves, Svg* svg) {
   return y + 14;
 }
 
-// Where a rule's text stands: near the right end of a horizontal one, above it,
-// and near the top of a vertical one, on the side that has more room.
+// Adds a rule with its text: above a horizontal rule near its right end, beside
+// a vertical rule near its top, on the side with more room.
 void AddRule(const Rule& rule, const Scale& x, const Scale& y, Svg* svg) {
   const Scale& along = rule.vertical ? x : y;
   if (!(rule.at >= along.low && rule.at <= along.high)) return;

@@ -30,16 +30,15 @@ struct Chart {
   Axis x, y;
   std::vector<Curve> curves;
   std::vector<Rule> rules;
-  // The picture shows at least these values of y, curves or not.
+  // The picture always shows these values of y.
   std::vector<double> shown_y;
-  // A unit is as long on both axes, and circles are round.
+  // A unit has one length on both axes, so that circles are round.
   bool equal_units = false;
 };
 
-// Curves of the same points are drawn once, with all of their names. Points
-// that an axis cannot show are left out, and the curve goes on after them:
-// those that are not finite, and on a logarithmic axis those that are not
-// positive. The picture is SVG.
+// Returns the picture as SVG. Curves of equal points are drawn once, with all
+// of their names. Points that are not finite, or not positive on a logarithmic
+// axis, are left out, and the curve continues after them.
 std::string Draw(const Chart& chart, int width, int height);
 
 }  // namespace posenc::plot

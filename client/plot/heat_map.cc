@@ -31,7 +31,7 @@ std::vector<std::uint8_t> Levels(const HeatMap& map, const Matrix& matrix,
   return levels;
 }
 
-// A number stands at the middle of its column or row.
+// Makes a scale with each number at the middle of its column or row.
 Scale Numbered(double first, int count, double from, double to) {
   return {false, first - 0.5, first + count - 0.5, from, to, true};
 }
@@ -63,7 +63,7 @@ void AddMatrix(const HeatMap& map, const Matrix& matrix, bool first,
   svg->Add(cells);
 }
 
-// Highest on top, as values grow upwards elsewhere.
+// Adds the scale of colours, the highest value on top.
 void AddColors(const HeatMap& map, double left, double top, double bottom,
                Svg* svg) {
   Cells bar{map.color_label, 256,  1,           std::vector<std::uint8_t>(256),

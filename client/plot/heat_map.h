@@ -1,4 +1,4 @@
-// Matrices as colours, one or two side by side, with the scale that both share.
+// Matrices as colours, one or two side by side, with a common scale.
 
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace posenc::plot {
 
-// Values [rows, columns], row-major. The first column has the number
-// first_column, and the first row first_row; ticks stand at the middle of their
-// column or row. Values that are not finite are masked.
+// Values [rows, columns], row-major. Columns and rows are numbered from
+// first_column and first_row; ticks are at the middle of their column or row.
+// Values that are not finite are masked.
 struct Matrix {
   std::string name;
   int rows = 0, columns = 0;
@@ -21,8 +21,9 @@ struct HeatMap {
   std::string title, description;
   std::string row_label, column_label;  // of the axes
   std::vector<Matrix> matrices;         // not empty
-  // What the colours mean: their ends, and the label of their scale. If `log`,
-  // values are shown by their logarithm, and what is not positive as `low`.
+  // The values of the first and the last colour, and the label of the scale. If
+  // `log`, colours follow the logarithm, and values that are not positive are
+  // shown as `low`.
   double low = 0, high = 1;
   bool log = false;
   std::string color_label;
@@ -30,7 +31,7 @@ struct HeatMap {
   bool square_cells = false;
 };
 
-// As SVG.
+// Returns the picture as SVG.
 std::string Draw(const HeatMap& map, int width, int height);
 
 }  // namespace posenc::plot

@@ -31,7 +31,7 @@ void AddXTicks(const Scale& scale, double bottom, double top, bool grid,
   for (const Tick& tick : Ticks(scale)) {
     const double x = scale.At(tick.value);
     AddTick({x, bottom}, {x, grid ? top : bottom + kTickLength}, grid, svg);
-    // A text that would touch its neighbour is left out.
+    // Leaves out a text that would touch its neighbour.
     const double half = TextWidth(tick.text, kTickSize) / 2;
     if (x - half < free_from) continue;
     free_from = x + half + 4;

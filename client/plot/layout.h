@@ -15,12 +15,12 @@ namespace posenc::plot {
 inline constexpr double kLeft = 78, kRight = 24, kBottom = 54, kTop = 44;
 inline constexpr double kTickSize = 12, kTextSize = 13, kTitleSize = 15;
 
-// The title above everything, cut at the picture's width.
+// Adds the title at the top, cut at the picture's width.
 void AddTitle(const std::string& title, Svg* svg);
 
-// A line from tick to tick across the picture, or, without `grid`, a short one
-// outside of it; and each tick's text. `low` and `high` are the other axis's
-// ends in pixels: bottom and top of an x axis, left and right of a y axis.
+// Add each tick's text and its line: with `grid` across the picture, else a
+// short one outside. The ends of the other axis, in pixels, are `bottom` and
+// `top` for an x axis, `left` and `right` for a y axis.
 void AddXTicks(const Scale& scale, double bottom, double top, bool grid,
                Svg* svg);
 void AddYTicks(const Scale& scale, double left, double right, bool grid,

@@ -54,7 +54,7 @@ std::string CividisPng(int width, int height,
   }
   uLongf size = compressBound(rows.size());
   std::string data(size, '\0');
-  // compressBound() is room for every input: this cannot fail but for memory.
+  // compressBound() suffices for every input: this fails only without memory.
   if (compress(reinterpret_cast<Bytef*>(data.data()), &size,
                reinterpret_cast<const Bytef*>(rows.data()),
                rows.size()) != Z_OK) {

@@ -13,13 +13,13 @@
 namespace posenc::plot {
 namespace {
 
-// At most two decimals, and none that are 0.
+// Returns at most two decimals, without trailing zeros.
 std::string Number(double value) {
   return absl::StrCat(std::round(value * 100) / 100);
 }
 
-// The five characters that XML reserves are replaced, and control characters,
-// which XML cannot hold.
+// Replaces the five characters that XML reserves, and control characters, which
+// XML cannot have.
 std::string EscapeXml(std::string text) {
   for (char& letter : text) {
     if (static_cast<unsigned char>(letter) < 0x20) letter = ' ';
@@ -86,8 +86,7 @@ void Svg::Add(const Label& label) {
   absl::StrAppend(&text_, ">", EscapeXml(label.text), "</text>\n");
 }
 
-// Cells that are larger than a pixel have edges; smaller ones are averaged, as
-// browsers do it by themselves.
+// Cells larger than a pixel have sharp edges; browsers average smaller ones.
 void Svg::Add(const Cells& cells) {
   const std::string png =
       CividisPng(cells.columns, cells.rows, cells.levels, cells.masked);

@@ -1,9 +1,8 @@
 // A picture as SVG 1.1, written mark by mark. Lengths are pixels, x to the
-// right and y down; what comes later lies on top. The ground is white.
+// right and y down; later marks cover earlier ones. The background is white.
 //
-// Points are numbers in the text, for tests and screen readers, and heat maps
-// are embedded PNGs, since each cell as an element of its own would be hundreds
-// of megabytes.
+// Points are numbers in the text, for tests and screen readers. Heat maps are
+// embedded PNGs: an element for each cell would take hundreds of megabytes.
 
 #pragma once
 
@@ -19,9 +18,9 @@ struct Point {
   double x = 0, y = 0;
 };
 
-// A line through the points, in their order. `dash` is lengths of dashes and
-// gaps in turn; empty: solid. `role` is its class in SVG ("curve", "grid"), and
-// `name` what a reader hears.
+// A line through the points, in their order. `dash` has alternating lengths of
+// dashes and gaps; empty: solid. `role` is its class in SVG ("curve", "grid");
+// screen readers read `name`.
 struct Path {
   std::string role;
   std::string name;
@@ -40,7 +39,7 @@ struct Label {
   Point at;
   Anchor anchor = Anchor::kStart;
   double size = 13;
-  bool upward = false;  // turned by 90 degrees, to be read from below
+  bool upward = false;  // rotated by 90 degrees, upward
 };
 
 // Cells of a heat map, scaled into a rectangle. `levels` has rows * columns
@@ -58,7 +57,7 @@ struct Cells {
 // Coordinates have two decimals.
 class Svg {
  public:
-  // The title and the description are what a reader hears of the picture.
+  // Screen readers read the title and the description.
   Svg(const std::string& title, const std::string& description, int width,
       int height);
 
@@ -68,7 +67,7 @@ class Svg {
   void Add(const Label& label);
   void Add(const Cells& cells);
 
-  // The whole file, once everything is added.
+  // Returns the whole file; call it after everything is added.
   std::string File() const { return text_ + "</svg>\n"; }
 
  private:
@@ -76,8 +75,8 @@ class Svg {
   std::string text_;
 };
 
-// Upper bound on the width of a text, for legends and margins: fonts differ,
-// and hardly any has letters wider than this on average.
+// Returns an upper bound on the width of a text, for legends and margins.
+// Hardly any font has wider letters on average.
 inline double TextWidth(const std::string& text, double size) {
   return 0.6 * size * static_cast<double>(text.size());
 }

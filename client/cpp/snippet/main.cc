@@ -1,4 +1,4 @@
-// Rotates q.bin and k.bin of the working folder by the lines of a README.
+// Rotates q.bin and k.bin of the working folder with the code of a README.
 
 #include <fstream>
 #include <iostream>

@@ -1,17 +1,16 @@
-// The page's state, where it comes from (form, files, fragment), and what is
-// asked for it.
+// The page's state, its sources (form, files, fragment), and the calls for it.
 
 const START = 'gpt-oss-20b';
 const OTHERS = ['vllm', 'llama_cpp', 'mlx', 'gpt_oss', 'deepseek', 'mistral'];
 const state = {preset: START, text: '', files: [], readers: ['vllm', 'llama_cpp', 'mlx'], length: 0, layer: '', part: '', share: false, spec: null};
-// Every change makes the answers to earlier ones worthless.
+// Every change makes answers to earlier states obsolete.
 let generation = 0;
 
 function profileOf(flag) {
   return 'PROFILE_' + flag.toUpperCase();
 }
 
-// ---- The fragment: everything but files; pasted text if that is asked for.
+// ---- The fragment: everything except files; pasted text on request.
 
 function writeFragment() {
   const parts = new URLSearchParams();
@@ -37,10 +36,10 @@ function readFragment() {
   Object.assign(state, {files: [], spec: null});
 }
 
-// ---- What the state means to the server.
+// ---- The state as requests.
 
-// The text that is read as the model's configuration: pasted, or the first file
-// that is one.
+// The text of the model's configuration: pasted, or that of the first such
+// file.
 function configText() {
   if (state.text) return state.text;
   const file = state.files.find(each => each.kind === 'DESCRIPTION_KIND_CONFIG') ||
@@ -48,7 +47,7 @@ function configText() {
   return file ? file.text : '';
 }
 
-// A GGUF file without a configuration beside it; null if that is not so.
+// The first GGUF file, if there is no configuration; else null.
 function lonelyGguf() {
   if (configText()) return null;
   return state.files.find(each => each.kind === 'DESCRIPTION_KIND_GGUF' && !each.unreadable) || null;
@@ -83,13 +82,14 @@ function quoted(text) {
   return /^[A-Za-z0-9_.,:/@%+-]+$/.test(text) ? text : "'" + text.replaceAll("'", "'\\''") + "'";
 }
 
-// The name of a file as an argument: one that begins with - is no flag.
+// The name of a file as an argument. A name that begins with - must not be a
+// flag.
 function named(path) {
   return quoted(path.startsWith('-') ? './' + path : path);
 }
 
-// A here document, which ends at a line that the text does not have: a text
-// that somebody sent must not become commands of its own.
+// A here document. It ends at a line that the text does not have, so that no
+// text can become commands.
 function hereDocument(text) {
   const lines = text.split(/\r?\n|\r/);
   let end = 'END';
@@ -97,8 +97,8 @@ function hereDocument(text) {
   return ` <<'${end}'\n${text.replace(/\n$/, '')}\n${end}`;
 }
 
-// A command line with the page's source. Pasted text goes along as a here
-// document; a file goes by its name.
+// A command line with the page's source: pasted text as a here document, a file
+// by its name.
 function commandOf(rest) {
   const [name, ...flags] = rest.split(' ');
   const words = ['posenc', name];
@@ -127,16 +127,16 @@ function doctorCommand() {
   if (state.length > 0) words.push('--length', state.length);
   words.push('--json');
   if (!state.text) return words.join(' ');
-  // Doctor reads files: the text becomes one, in a folder of its own.
+  // Doctor reads files: the text is written to one, in a new folder.
   return `(cd "$(mktemp -d)" && cat >${descriptions()[0].path} && ${words.join(' ')})` + hereDocument(state.text);
 }
 
-// ---- Asking.
+// ---- Calls.
 
 const SAMPLES = 2048;  // distances of a curve beyond the first 1024
 const FINE = 1024;
 
-// Distances 0 to 1023, and then every `step` to `reach`: of two answers.
+// Distances 0 to 1023, and then every `step` to `reach`: those of two answers.
 function joinedDistances(reach, step) {
   const distances = [];
   for (let r = 0; r < Math.min(FINE, reach + 1); ++r) distances.push(r);
@@ -151,8 +151,8 @@ function joinedDistances(reach, step) {
   return {distances, pick: (near, far) => [...near.slice(0, fine), ...coarse.map(i => far[i])].map(Number)};
 }
 
-// Encodings of several axes are analysed as one of their frequencies, all at
-// the same distance.
+// Encodings of several axes are analysed as one encoding with all frequencies,
+// at the same distance.
 function oneAxis(source, resolved) {
   if (resolved.axis_of_pair.length === 0 && frequenciesByAxis(resolved).length < 2) return source;
   return {spec: {rotary_dim: 2 * resolved.inv_freq.length, pairing: 'PAIRING_HALF_SPLIT',
@@ -187,8 +187,8 @@ async function resolveReader(flag, style) {
   return reader;
 }
 
-// The layer to look at first in a model whose layers differ, of the error that
-// says so: full attention, or the first type that there is, or the first layer.
+// Reads from an error the first layer to show of a model whose layers differ:
+// full attention, or the first type, or the first layer.
 function layerOf(message) {
   const differ = /layer_type: the model's layers differ: ([^;]*);/.exec(message);
   if (differ) {
@@ -199,7 +199,7 @@ function layerOf(message) {
   return /layer_index: some of the model's layers/.test(message) ? '0' : '';
 }
 
-// The first answer; layers that differ are asked about again, of one kind.
+// Resolves the encoding; if layers differ, resolves one kind of them.
 async function resolveReference() {
   const message = () => ({rope: sourceOf('PROFILE_HF'), compare_with: sourceOf('PROFILE_HF'),
                           ...(state.length > 0 ? {length: String(state.length)} : {})});
@@ -260,7 +260,7 @@ async function refresh() {
   const diagnosed = diagnose(view);
   state.spec = null;
   if (state.files.length > 0 && !configText()) {
-    // What llama.cpp makes of a GGUF alone is an encoding of its own.
+    // A GGUF without a configuration is shown as llama.cpp reads it.
     const gguf = lonelyGguf();
     const length = state.length > 0 ? {length: String(state.length)} : {};
     const [spec, unread] = gguf ? await caught(ask('gguf', {inputs: [gguf], ...length})) : [null, null];
@@ -303,7 +303,7 @@ async function refresh() {
   view.reach = 2 * view.length;
   const step = Math.max(1, Math.ceil(view.reach / SAMPLES));
   try {
-    // A GGUF is read by llama.cpp; there is nobody to compare it with.
+    // Only llama.cpp reads a GGUF; there are no other readers.
     const flags = state.spec ? [] : state.readers;
     view.readers = await Promise.all(flags.map((flag, i) => resolveReader(flag, 's' + (i + 1))));
   } catch (gone) {
@@ -345,7 +345,7 @@ async function refresh() {
   document.documentElement.dataset.shown = mine;
 }
 
-// A change, and what it means. Nothing that goes wrong stays unsaid.
+// Updates the page after a change, and shows every fault.
 function changed() {
   refresh().catch(fault => showFault(fault));
 }
@@ -370,7 +370,7 @@ async function describe(file) {
   const kind = file.name.startsWith('tokenizer_config') ? 'DESCRIPTION_KIND_TOKENIZER'
       : file.name.startsWith('params') ? 'DESCRIPTION_KIND_PARAMS' : 'DESCRIPTION_KIND_CONFIG';
   if (file.size <= 1 << 20) return {path: file.name, kind, text: await file.text()};
-  // Gemma 3's has 1.2 MB of added tokens; what is compared is one key.
+  // Gemma 3's file has 1.2 MB of added tokens; only one key is compared.
   if (kind === 'DESCRIPTION_KIND_TOKENIZER' && file.size <= 64 << 20) {
     try {
       const {model_max_length} = JSON.parse(await file.text());

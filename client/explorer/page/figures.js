@@ -1,5 +1,5 @@
-// Figures: curves and dots as SVG, tables of numbers as a canvas. Each says its
-// finding in a caption, has a cursor that arrow keys move, and a table of its
+// Figures: curves and dots as SVG, tables of numbers as a canvas. Each has a
+// caption with its finding, a cursor that arrow keys move, and a table of its
 // numbers.
 
 const MOST_POINTS = 512;
@@ -26,7 +26,7 @@ function percent(value) {
 }
 
 // At most MOST_POINTS of the indices of xs, evenly spaced on a logarithmic
-// axis, the first and the last among them.
+// axis, including the first and the last.
 function thin(xs) {
   if (xs.length <= MOST_POINTS) return xs.map((x, i) => i);
   const chosen = [0];
@@ -109,7 +109,7 @@ function legend(series) {
   return list;
 }
 
-// A range input that moves the cursor, and what stands at it.
+// A range input that moves the cursor, and the text for its place.
 function cursorRow(label, most, value, tell) {
   const input = make('input', {type: 'range', min: 0, max: most, step: 1, value});
   const output = make('output');
@@ -140,7 +140,7 @@ function disclosed(summary, head, rows) {
 
 let captions = 0;
 
-// Puts a figure's parts into their place, and names the picture by its caption.
+// Fills a figure with its parts, and labels the picture by its caption.
 function fill(figure, picture, caption, ...rest) {
   captions += 1;
   const text = make('figcaption', {id: 'caption-' + captions}, caption);

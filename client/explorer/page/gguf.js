@@ -1,10 +1,10 @@
-// The header of a GGUF file, short enough to be sent: keys with long arrays,
-// which are vocabularies, are left out. What the rest means is the server's to
-// say, and so is what is wrong with it.
+// Shortens the header of a GGUF file: keys with long arrays, which are
+// vocabularies, are left out. The server interprets the rest and reports
+// faults.
 
 const MOST_HEADER_BYTES = 64 << 20;
 const LONG_ARRAY = 1024;
-// Bytes of the value types 0 to 12; 0: of no fixed size.
+// Bytes of the value types 0 to 12; 0: no fixed size.
 const VALUE_BYTES = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8];
 const STRING = 8;
 const ARRAY = 9;
@@ -56,14 +56,15 @@ class GgufReader {
   }
 }
 
-// {header, tables} of the bytes of a file's beginning. `readAt(offset, bytes)`
-// reads the file further on. RangeError if the header is longer than the bytes.
+// {header, tables} of a file, from its first bytes in `buffer`. `readAt(offset,
+// bytes)` reads other parts. RangeError if the header is longer than the
+// buffer.
 async function shortenGguf(buffer, readAt) {
   const reader = new GgufReader(buffer);
   const source = new Uint8Array(buffer);
   const magic = reader.u32();
   const version = reader.u32();
-  // Anything else is sent as it is, for the server to say what is wrong.
+  // Other files are sent unchanged; the server reports the fault.
   if (magic !== 0x46554747 || version < 2 || version > 3) {
     return {header: source.subarray(0, 64), tables: []};
   }
@@ -115,7 +116,7 @@ async function shortenGguf(buffer, readAt) {
   return {header, tables};
 }
 
-// A ModelDescription of a File.
+// The ModelDescription of a File.
 async function describeGguf(file) {
   const readAt = (offset, bytes) => file.slice(offset, offset + bytes).arrayBuffer();
   for (let bytes = 1 << 20; ; bytes *= 4) {
@@ -125,7 +126,8 @@ async function describeGguf(file) {
       return {path: file.name, kind: 'DESCRIPTION_KIND_GGUF', gguf: toBase64(header), tables};
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
-      // The whole file is damaged: its beginning is enough to see how.
+      // The file is damaged; its beginning is enough for the server to report
+      // how.
       if (bytes >= file.size || bytes >= MOST_HEADER_BYTES) {
         const start = new Uint8Array(buffer).subarray(0, 512 << 10);
         return {path: file.name, kind: 'DESCRIPTION_KIND_GGUF', gguf: toBase64(start), tables: []};

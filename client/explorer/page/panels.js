@@ -1,4 +1,4 @@
-// The panels: what each makes of the server's answers.
+// The panels, which show the server's answers.
 
 const NAMES = {
   PROFILE_HF: 'transformers', PROFILE_VLLM: 'vLLM', PROFILE_LLAMA_CPP: 'llama.cpp', PROFILE_MLX: 'mlx-lm',
@@ -18,7 +18,7 @@ function copyRow(command) {
     try {
       await navigator.clipboard.writeText(command);
     } catch (error) {
-      // Browsers give the clipboard to secure pages alone.
+      // Browsers allow the clipboard only to secure pages.
       getSelection().selectAllChildren(code);
       told = 'Selected: press Ctrl+C';
     }
@@ -33,7 +33,7 @@ function setCopy(section, command) {
   section.append(copyRow(command));
 }
 
-// What remains of a panel without an answer.
+// Shows only a text in a panel without an answer.
 function emptyPanel(section, text) {
   for (const old of section.querySelectorAll(':scope > :not(h2):not(figure)')) old.remove();
   const figure = section.querySelector(':scope > figure');
@@ -54,7 +54,7 @@ function agrees(difference) {
   return difference.equal || (Number(difference.max_relative_frequency_difference) === 0 && Math.abs(difference.amplitude_ratio - 1) < 1e-6);
 }
 
-// How far a reader is from the reference, in words.
+// The difference of a reader from the reference, in words.
 function distanceText(difference) {
   const parts = [];
   if (Number(difference.first_distance) >= 0) {
@@ -86,7 +86,7 @@ function verdictText(readers) {
     }
   }
   const sentences = [];
-  // One axis instead of three: the same at every distance along a text.
+  // One axis instead of three: equal at every distance along a text.
   const texts = readers.filter(reader => alike.includes(reader.name) &&
                                          (reader.difference.explanations || []).some(why => why.startsWith('position axes')));
   for (const reader of texts) alike.splice(alike.indexOf(reader.name), 1);
@@ -269,7 +269,8 @@ function axesPanel(view) {
   const figure = section.querySelector('figure');
   let patch = [PATCHES / 2, PATCHES / 2];
   const draw = () => {
-    // Slow axes change little over a picture: the colours span what there is.
+    // Slow axes change little over a picture: the colours span the actual
+    // values.
     const here = (row, column) => similarity(row - patch[0], column - patch[1]);
     let least = 1;
     for (let cell = 0; cell < PATCHES * PATCHES; ++cell) least = Math.min(least, here(Math.floor(cell / PATCHES), cell % PATCHES));
@@ -301,7 +302,7 @@ function findingItem(finding) {
   const item = make('li', {'data-id': finding.id},
       make('span', {class: 'severity ' + severity}, severity), ' ' + finding.id + ' ', make('div', {}, finding.message));
   for (const reader of finding.readers) {
-    // The message says who refuses, and why.
+    // The message says which reader refuses, and why.
     if (reader.says.includes(' refuses: ')) continue;
     const text = Number(reader.first_distance) >= 0
         ? `90 % of a score is left to distance ${Number(reader.first_distance)}, ${percent(reader.kept_at_length)} at the whole length`

@@ -1,7 +1,7 @@
 'use strict';
-// What is asked of the server: the methods of /v1/, a few at a time.
+// Calls the server's methods in /v1/, a few at a time.
 
-// An error as the server tells it, or that it could not be asked.
+// An error of the server, or of a failed connection to it.
 class Fault extends Error {
   constructor(code, reason, message) {
     super(message);
@@ -13,7 +13,7 @@ class Fault extends Error {
 const GONE = 'The explorer does not answer. Start posenc explore again with the same --port; ' +
     'what is shown is of its last answers.';
 
-// The server takes two calls a core, and others may be asking too.
+// The server takes two calls a core, also from other clients.
 const MOST_AT_ONCE = 3;
 let asking = 0;
 const waiting = [];
@@ -44,8 +44,9 @@ async function askNow(method, message) {
     body: JSON.stringify(message),
   };
   let response, text;
-  // A call may be repeated. A browser that was held up has lost a connection
-  // that the server took for silent; a server that is gone stays so.
+  // A call may be repeated: the server closes silent connections, so that a
+  // browser that was suspended loses one. If the server is gone, the repeat
+  // fails too.
   for (let tries = 1; text === undefined; ++tries) {
     try {
       response = await fetch('/v1/' + method, request);
@@ -65,8 +66,7 @@ async function askNow(method, message) {
   throw new Fault(told.code, told.reason, told.message || 'HTTP ' + response.status);
 }
 
-// An error for people: it names a field of the request, in which the source
-// stands twice.
+// Shortens an error for people: the request has the source in two fields.
 function plainFact(message) {
   return message.replace(/ \(\d+ more: [^)]*\)$/, '').replace(/^(rope|compare_with)\.config_json\b/, 'config.json');
 }

@@ -15,14 +15,14 @@
 //
 // Memory: tensors of 64 KiB and more are sent without a copy; results are
 // copied once, to the caller's `q_out`, `k_out` or `out`, or to 64-byte aligned
-// memory that the result keeps alive. No call returns before gRPC has let go of
+// memory that the result keeps alive. No call returns before gRPC has released
 // the caller's memory.
 //
 // Size: ApplyRope and Reposition send tensors that are too large for a message
-// as a stream; BuildTable takes such a table as one.
+// as a stream; BuildTable receives such a table as a stream.
 //
 // Errors: absl::Status with the server's code and message, nothing throws.
-// ErrorReason() tells the machine-readable reason. Every call may end as
+// ErrorReason() returns the machine-readable reason. Every call may end as
 //   INVALID_ARGUMENT     the request can never succeed: FIELD_REQUIRED,
 //                        FIELD_INVALID, TENSOR_SIZE_MISMATCH, SHAPE_MISMATCH
 //   UNIMPLEMENTED        the server is older than this client: FIELD_UNKNOWN,
@@ -31,14 +31,14 @@
 //                        less) or the server is full (OVERLOADED; retry later)
 //   UNAVAILABLE          the server is draining (DRAINING) or not there, after
 //                        four attempts; the message begins with the target
-//   DEADLINE_EXCEEDED    the timeout is over; likewise
-//   UNAUTHENTICATED      the server wants a token, and another than this one
-//                        (UNAUTHENTICATED)
+//   DEADLINE_EXCEEDED    the timeout is over; the message likewise
+//   UNAUTHENTICATED      the server requires a token and does not accept this
+//                        one (UNAUTHENTICATED)
 //   PERMISSION_DENIED    the token is not for this method (PERMISSION_DENIED)
 //   INTERNAL             a bug, or an answer that does not fit the request
-// (reasons are written here without "ERROR_REASON_"). What a method adds to
-// these is said there: NOT_FOUND is PRESET_UNKNOWN wherever a RopeSource is
-// taken, INVALID_ARGUMENT then also MODEL_CONFIG_INVALID, and OUT_OF_RANGE is
+// (reasons are written here without "ERROR_REASON_"). A method's comment names
+// the errors that it adds. With a RopeSource, NOT_FOUND is PRESET_UNKNOWN and
+// INVALID_ARGUMENT may be MODEL_CONFIG_INVALID; OUT_OF_RANGE is
 // POSITION_OUT_OF_RANGE. The client checks nothing that the server checks,
 // except what it must know to cut a tensor into chunks.
 
@@ -67,8 +67,8 @@ namespace posenc {
 struct TlsOptions {
   // Authorities of the server's certificate. Empty: the system's.
   std::string ca_file;
-  // This client's own certificate, its issuers after it, and its key without a
-  // passphrase, for servers that want one. Both or none.
+  // The client's certificate, followed by its issuers, and its key without a
+  // passphrase, for servers that require one. Set both or neither.
   std::string cert_file;
   std::string key_file;
   // The name that the server's certificate must bear. Empty: the target's.
@@ -81,68 +81,67 @@ struct ClientOptions {
   std::string target;
 
   // Default deadline of a unary call. For streams: the longest time without any
-  // progress; the whole stream has no default deadline (but that of a day).
-  // Infinity: none. CallOptions overrides it.
+  // progress; the whole stream then has a deadline of a day. Infinity: none.
+  // CallOptions overrides it.
   absl::Duration timeout = absl::Seconds(60);
 
-  // Bytes of the largest message, either way: larger ones are neither sent nor
-  // taken, and end their calls as RESOURCE_EXHAUSTED. At most 2 GiB - 1. The
-  // default is the server's; raise it if the server's limits are raised.
+  // Bytes of the largest message, either way: a larger one ends its call as
+  // RESOURCE_EXHAUSTED. At most 2 GiB - 1. The default is the server's; raise
+  // it if the server's limits are raised.
   std::int64_t max_message_bytes = std::int64_t{512} << 20;
 
   // Bytes above which ApplyRope and Reposition go as a stream instead of one
-  // message. Unset: max_message_bytes. Lower it, to 16 MiB say, if transfer is
-  // to overlap with computation.
+  // message. Unset: max_message_bytes. Lower it, for example to 16 MiB, to
+  // overlap transfer with computation.
   absl::optional<std::int64_t> stream_above_bytes;
 
-  // Connections for messages of 64 KiB and more: a call takes the one with the
-  // fewest calls under way, and they are made when they are needed. A single
-  // connection would hold concurrent calls back. Small messages share one of
-  // their own. 0: all share that one.
+  // Connections for messages of 64 KiB and more, made when they are needed: a
+  // single connection would slow concurrent calls down. A call takes the one
+  // with the fewest calls under way. Small messages share another connection.
+  // 0: all messages share it.
   int bulk_channels = 4;
 
-  // Time after which a TCP connection is given up that takes no bytes while
-  // some are waiting. A call whose deadline passes meanwhile returns only then,
-  // as gRPC may read its tensors until then. Unix sockets know no such time.
+  // A TCP connection is closed if its peer accepts no bytes for this long. A
+  // call whose deadline passes meanwhile returns only then, as gRPC may still
+  // read its tensors. Unix sockets have no such timeout.
   absl::Duration stuck_timeout = absl::Seconds(10);
 
   // gRPC's service config, as JSON. Unset: kServiceConfig.
   absl::optional<std::string> service_config;
 
-  // Credentials of the caller's own making instead of `tls`. nullptr, and no
-  // `tls`: plaintext.
+  // The caller's own credentials, instead of `tls`. If neither is set:
+  // plaintext.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
 
-  // Set: TLS, and no connection without it. The default TlsOptions() trust what
-  // the system trusts.
+  // If set, every connection uses TLS. The default TlsOptions() trusts the
+  // system's authorities.
   absl::optional<TlsOptions> tls;
 
-  // The bearer token that every call shows, or a file that holds it and nothing
-  // else, which is read again when it changes. Never sent in the clear to
-  // another machine: needs TLS, or a target that is a unix socket or a loopback
+  // The bearer token of every call, or a file that holds only the token and is
+  // read again when it changes. A token is never sent unencrypted to another
+  // machine: it needs TLS, or a target that is a unix socket or a loopback
   // address.
   std::string token;
   std::string token_file;
 
-  // A call sends these if its CallOptions, which describe them, leave them
-  // empty.
+  // Defaults for the same fields of CallOptions.
   std::string request_id;
   std::string traceparent;
 };
 
 // Options of one call.
 struct CallOptions {
-  // Deadline of the whole call, if it is a stream too. Unset: the client's
-  // timeout. Not above 0: the call ends at once.
+  // Deadline of the whole call, also of a stream. Unset: the client's timeout.
+  // 0 or less: the call ends at once.
   absl::optional<absl::Duration> timeout;
 
   // Called after every chunk while ApplyRope, Reposition or BuildTable moves a
   // tensor through a stream. `bytes` is the size of all tensors together.
   std::function<void(std::int64_t bytes_done, std::int64_t bytes)> on_progress;
 
-  // The call's name in the server's log (metadata "x-request-id"), and that of
-  // its errors here: ErrorFact(status, "requestId"). Unset: the client's, or
-  // else 16 random bytes in hexadecimal, others for each call.
+  // The call's id in the server's log (metadata "x-request-id") and in its
+  // errors: ErrorFact(status, "requestId"). Unset: the client's, or else 16
+  // random bytes in hexadecimal for each call.
   std::string request_id;
 
   // The W3C trace context that the call belongs to, for servers with traces:
@@ -157,131 +156,135 @@ extern const char kServiceConfig[];
 
 class Client {
  public:
-  // A client of the server, or the servers, at options.target. Never waits for
-  // the network and never fails: if nobody is there, the first call says so. If
-  // CheckCredentials() fails, every call returns what it says.
+  // Makes a client of the server or servers at options.target. It does not wait
+  // for the network and never fails: without a server, the first call fails. If
+  // CheckCredentials() fails, every call returns its error.
   static Client Connect(const ClientOptions& options);
 
-  // Whether the files of TLS and of the token can be used, and the token be
-  // sent there. INVALID_ARGUMENT begins with the option: "tls.ca_file: ...".
+  // Checks that the files of TLS and of the token can be used, and that the
+  // token may be sent to the target. INVALID_ARGUMENT begins with the option:
+  // "tls.ca_file: ...".
   static absl::Status CheckCredentials(const ClientOptions& options);
 
-  // A client over a channel of the caller's own, of an in-process server for
-  // example, for all messages. The channel's limits hold. After a deadline in
-  // the middle of sending, calls return once the channel has sent or dropped
-  // what they lent it; see stuck_timeout.
+  // Makes a client that sends all messages over the caller's channel, for
+  // example that of an in-process server. The channel's limits apply. A call
+  // whose deadline passes while it sends returns once the channel has sent or
+  // dropped its tensors; see stuck_timeout.
   explicit Client(std::shared_ptr<grpc::Channel> channel,
                   absl::Duration timeout = absl::Seconds(60));
 
-  // A client over a stub, for tests with a mock. Tensors are copied as the
-  // generated code does it. There are no streams (FAILED_PRECONDITION), but for
-  // BuildBias, whose timeout then bounds the whole.
+  // Makes a client over a stub, for tests with a mock. Tensors are copied as
+  // the generated code does it. Streams end as FAILED_PRECONDITION, except
+  // BuildBias, whose timeout then bounds the whole call.
   explicit Client(
       std::shared_ptr<v1::PositionalEncodingService::StubInterface> stub,
       absl::Duration timeout = absl::Seconds(60));
 
-  // Makes a region of shared memory, in the server's directory and with a name
-  // of its own, whose tensors later calls of this client and of its copies pass
-  // by place (shared_region.h). If the server has no shared memory, or not for
-  // this client, the region is private memory, and its tensors are sent. Also
-  // RESOURCE_EXHAUSTED if the directory has not so much, INVALID_ARGUMENT for
-  // more than the server takes in one file; NOT_FOUND and the like
-  // if it cannot be used from here: in another container it may lie elsewhere,
+  // Makes a region of shared memory with a new name in the server's directory.
+  // Later calls of this client and of its copies pass tensors in it by place
+  // (shared_region.h). If the server shares no memory with this client, the
+  // region is private memory, and its tensors are sent. Also RESOURCE_EXHAUSTED
+  // if the directory has too little space, INVALID_ARGUMENT if the server does
+  // not accept such a large file, NOT_FOUND and the like if the directory
+  // cannot be used from here: in another container it may have another path,
   // see Share().
   absl::StatusOr<std::shared_ptr<SharedRegion>> MakeRegion(
       std::size_t bytes, const CallOptions& options = {}) const;
 
-  // The same for a region that the caller has made. The client does not keep
-  // it.
+  // Passes tensors in this region by place, too. The client does not keep the
+  // region alive.
   void Share(const std::shared_ptr<SharedRegion>& region) const;
 
-  // Tells the server's version, instruction set, limits and presets.
+  // Returns the server's version, instruction set, limits and presets.
   absl::StatusOr<v1::GetServerInfoResponse> GetServerInfo(
       const CallOptions& options = {}) const;
 
   // Turns a preset, a config.json or a specification into exact frequencies,
-  // and says what was assumed; optionally explains the difference to another.
-  // Also NOT_FOUND.
+  // and lists what was assumed; optionally explains the differences from
+  // another encoding. Also NOT_FOUND.
   absl::StatusOr<v1::ResolveRopeResponse> ResolveRope(
       const v1::ResolveRopeRequest& request,
       const CallOptions& options = {}) const;
 
-  // Reads all descriptions of a checkpoint as each of its readers does, and
-  // says which of them disagree, and what mends it.
+  // Reads all descriptions of a checkpoint as each of its readers does. Returns
+  // the disagreements, and what mends them.
   absl::StatusOr<v1::DiagnoseRopeResponse> DiagnoseRope(
       const v1::DiagnoseRopeRequest& request,
       const CallOptions& options = {}) const;
 
-  // Tells wavelengths, long-term decay and similarity between positions, as
-  // numbers for plots. One axis only. Also NOT_FOUND.
+  // Returns wavelengths, long-term decay and similarity between positions, as
+  // numbers for plots. The encoding must have one axis. Also NOT_FOUND.
   absl::StatusOr<v1::AnalyzeRopeResponse> AnalyzeRope(
       const v1::AnalyzeRopeRequest& request,
       const CallOptions& options = {}) const;
 
   // Builds position ids for batches that are packed, padded, split over
-  // devices, or mix text and images. The answer's `positions` go into other
-  // calls as they are.
+  // devices, or mix text and images. Other calls take the answer's `positions`
+  // unchanged.
   absl::StatusOr<v1::BuildPositionsResponse> BuildPositions(
       const v1::BuildPositionsRequest& request,
       const CallOptions& options = {}) const;
 
   // Builds rows of a table: cosines and sines of a rotary encoding, or an
-  // absolute encoding; shapes are at BuildTableResult. If the table is over a
-  // limit it is asked for again, as a stream, which on_progress then follows.
-  // Also NOT_FOUND and OUT_OF_RANGE.
+  // absolute encoding; BuildTableResult has the shapes. A table over a limit is
+  // requested again as a stream, and on_progress is called. Also NOT_FOUND and
+  // OUT_OF_RANGE.
   absl::StatusOr<BuildTableResult> BuildTable(
       const v1::BuildTableRequest& request,
       const CallOptions& options = {}) const;
 
-  // The same into the caller's memory. What lies in a SharedRegion the server
-  // writes itself if the request tells the table's size: one of a preset or a
-  // configuration is received and copied, which ResolveRope avoids.
+  // Builds the same in the caller's memory. The server itself writes outputs in
+  // a SharedRegion if the request determines the table's size. The table of a
+  // preset or a configuration is received and copied: call ResolveRope first to
+  // avoid that.
   absl::StatusOr<BuildTableResult> BuildTable(
       const v1::BuildTableRequest& request, const TableOutputs& out,
       const CallOptions& options = {}) const;
 
-  // The same without collecting: calls on_rows for every message, in the order
-  // of the rows. If it returns false, the call ends as CANCELLED.
+  // Builds the same, but calls on_rows for every message, in the order of the
+  // rows, instead of collecting them. If on_rows returns false, the call ends
+  // as CANCELLED.
   absl::Status BuildTableStream(
       const v1::BuildTableStreamRequest& request,
       const std::function<bool(const TableChunk&)>& on_rows,
       const CallOptions& options = {}) const;
 
-  // Builds an attention bias for a range of queries and keys, tile by tile: a
-  // stream, so that the timeout is how long no tile may come. Calls on_tile for
-  // every tile, in row-major order of the matrix. If it returns false, the call
-  // ends as CANCELLED. Also OUT_OF_RANGE.
+  // Builds an attention bias for a range of queries and keys, as a stream of
+  // tiles. The timeout is the longest time without a tile. Calls on_tile for
+  // every tile, in row-major order of the matrix. If on_tile returns false, the
+  // call ends as CANCELLED. Also OUT_OF_RANGE.
   absl::Status BuildBias(const v1::BuildBiasRequest& request,
                          const std::function<bool(const BiasTile&)>& on_tile,
                          const CallOptions& options = {}) const;
 
-  // The same as one tensor, [heads, query_length, key_length].
+  // Builds the same as one tensor, [heads, query_length, key_length].
   absl::StatusOr<TensorResult> BuildBias(const v1::BuildBiasRequest& request,
                                          const CallOptions& options = {}) const;
 
   // Rotates q, k or both, [B, S, H, D] in the order of args.layout or [T, H,
-  // D]; results are shaped and typed as they are. An output may be its input's
-  // own memory. Tensors over stream_above_bytes, or over the server's limit,
-  // go as a stream. Also NOT_FOUND and OUT_OF_RANGE; INVALID_ARGUMENT without a
+  // D]; results have their shapes and dtypes. An output may be its input's own
+  // memory. Tensors over stream_above_bytes, or over the server's limit, go as
+  // a stream. Also NOT_FOUND and OUT_OF_RANGE; INVALID_ARGUMENT without a
   // reason if an output is not as large as its tensor, or if a tensor is to be
   // cut but does not fit its layout or positions.
   absl::StatusOr<ApplyRopeResult> ApplyRope(
       const ApplyRopeArgs& args, const CallOptions& options = {}) const;
 
-  // The same as a stream, whatever the size: tensors are cut along their
-  // outermost dimensions, positions with them, into chunks of the size that the
-  // server recommends (4 MiB - 64 KiB), of which a few are under way at a time.
-  // Arguments without tensor bytes go as one message. The timeout is how long
-  // no chunk may come. RESOURCE_EXHAUSTED also if a chunk cannot be made small
-  // enough, as with LAYOUT_BHSD and frequencies that differ by head.
+  // Rotates through a stream, whatever the size. Tensors and their positions
+  // are cut along the outermost dimensions into chunks of the size that the
+  // server recommends (4 MiB - 64 KiB); a few chunks are under way at a time.
+  // Arguments without tensor bytes go as one message. The timeout is the
+  // longest time without a chunk. RESOURCE_EXHAUSTED also if a chunk cannot be
+  // made small enough, as with LAYOUT_BHSD and frequencies that differ by head.
   absl::StatusOr<ApplyRopeResult> ApplyRopeStream(
       const ApplyRopeArgs& args, const CallOptions& options = {}) const;
 
-  // The same for tensors larger than memory: `next` fills in the next chunk, or
-  // returns false at the end; `done` gets each result, in order. Up to four
-  // chunks are sent ahead of their results. The first error of either ends the
-  // call and is what it returns. An error of the server's has the chunk's
-  // number as ErrorFact(status, "messageIndex"); results before it hold.
+  // Rotates tensors that are larger than memory: `next` fills in the next
+  // chunk, or returns false at the end; `done` gets each result, in order. Up
+  // to four chunks are sent ahead of their results. The first error of either
+  // function ends the call and is returned. An error of the server has the
+  // chunk's number as ErrorFact(status, "messageIndex"); results before that
+  // chunk are valid.
   absl::Status ApplyRopeStream(
       const ApplyRopeStreamSettings& settings,
       const std::function<absl::StatusOr<bool>(ApplyRopeChunk*)>& next,
@@ -290,16 +293,16 @@ class Client {
 
   // Moves rotated keys to other positions, or from one rotary encoding to
   // another, in one rotation. Shapes, aliasing, streams and errors are those of
-  // ApplyRope; INVALID_ARGUMENT also if no one rotation joins the encodings
-  // (NOT_REPOSITIONABLE).
+  // ApplyRope; INVALID_ARGUMENT also if no single rotation leads from the old
+  // encoding to the new one (NOT_REPOSITIONABLE).
   absl::StatusOr<TensorResult> Reposition(
       const RepositionArgs& args, const CallOptions& options = {}) const;
 
-  // The same as a stream, whatever the size; see ApplyRopeStream.
+  // Repositions through a stream, whatever the size; see ApplyRopeStream.
   absl::StatusOr<TensorResult> RepositionStream(
       const RepositionArgs& args, const CallOptions& options = {}) const;
 
-  // The same for caches larger than memory; see ApplyRopeStream.
+  // Repositions caches that are larger than memory; see ApplyRopeStream.
   absl::Status RepositionStream(
       const RepositionStreamSettings& settings,
       const std::function<absl::StatusOr<bool>(RepositionChunk*)>& next,
@@ -307,8 +310,8 @@ class Client {
       const CallOptions& options = {}) const;
 
   // Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute
-  // encoding. `out` may be x's own memory. One message: x is below
-  // max_message_bytes. Also OUT_OF_RANGE.
+  // encoding. `out` may be x's own memory. x must fit into one message
+  // (max_message_bytes). Also OUT_OF_RANGE.
   absl::StatusOr<TensorResult> AddEncoding(
       const AddEncodingArgs& args, const CallOptions& options = {}) const;
 

@@ -1,9 +1,9 @@
-// What the calls of posenc::Client take and give (C++17).
+// Arguments and results of the calls of posenc::Client (C++17).
 //
-// Settings that have no type of their own here are the generated messages of
-// posenc.v1, whose .proto files are the specification: formulas, defaults and
-// errors are explained there. A field that is left as it is here is not sent,
-// and gets the contract's default or its "required" error.
+// Other settings are the generated messages of posenc.v1. Their .proto files
+// are the specification and explain formulas, defaults and errors. A field that
+// keeps its value from this file is not sent, and gets the contract's default
+// or its "required" error.
 //
 // In shapes B is batch, S sequence, H heads, D head_dim and T all tokens of a
 // packed batch.
@@ -29,8 +29,8 @@ using Layout = v1::Layout;
 
 // ---- Tensors ---------------------------------------------------------------
 
-// A dense tensor in somebody else's memory, which must outlive the view. A view
-// is cheap to copy but for its shape.
+// A dense tensor in borrowed memory, which must outlive the view. Copying a
+// view costs little more than copying its shape.
 struct TensorView {
   v1::Dtype dtype = v1::DTYPE_UNSPECIFIED;  // required
 
@@ -38,17 +38,18 @@ struct TensorView {
   std::vector<std::int64_t> shape;
 
   // The elements: row-major, little-endian, without padding, at any alignment.
-  // As many bytes as dtype and shape take; the server refuses others.
+  // Their size must follow from dtype and shape, or the server refuses the
+  // tensor.
   absl::Span<const char> bytes;
 };
 
-// Views of elements of these types. Nothing is copied.
+// Return views of elements of these types. Nothing is copied.
 //
-// Whether there are as many elements as the shape says is the server's to
-// check, as it is for every client: if not, the call that gets the view ends
-// as INVALID_ARGUMENT (ERROR_REASON_TENSOR_SIZE_MISMATCH, or without a reason
-// if the tensor was to be cut for a stream) with both sizes in its message. No
-// byte outside of the span is ever read.
+// The server, not the client, checks that the number of elements fits the
+// shape. If it does not, the call ends as INVALID_ARGUMENT
+// (ERROR_REASON_TENSOR_SIZE_MISMATCH, or without a reason if the tensor was to
+// be cut for a stream) with both sizes in its message. No byte outside of the
+// span is ever read.
 TensorView ViewOf(absl::Span<const float> elements,
                   std::vector<std::int64_t> shape);
 TensorView ViewOf(absl::Span<const double> elements,
@@ -58,24 +59,24 @@ TensorView ViewOf(absl::Span<const std::int32_t> elements,
 TensorView ViewOf(absl::Span<const std::int64_t> elements,
                   std::vector<std::int64_t> shape);
 
-// Views of elements of 16 and of 8 bits, for which C++17 has no types: `dtype`
-// is DTYPE_FLOAT16 or DTYPE_BFLOAT16, or DTYPE_FLOAT8_E4M3FN or
-// DTYPE_FLOAT8_E5M2, and `elements` are their bits.
+// Return views of elements of 16 and 8 bits, for which C++17 has no types:
+// `dtype` is DTYPE_FLOAT16, DTYPE_BFLOAT16, DTYPE_FLOAT8_E4M3FN or
+// DTYPE_FLOAT8_E5M2, and `elements` are the bits.
 TensorView ViewOf(v1::Dtype dtype, absl::Span<const std::uint16_t> elements,
                   std::vector<std::int64_t> shape);
 TensorView ViewOf(v1::Dtype dtype, absl::Span<const std::uint8_t> elements,
                   std::vector<std::int64_t> shape);
 
-// A view of the `data` of a tensor in a message, such as BuildPositions gives.
-// It ends when the message changes.
+// Returns a view of the `data` of a tensor in a message, such as BuildPositions
+// returns. The view becomes invalid when the message changes.
 TensorView ViewOf(const v1::Tensor& tensor);
 
-// A copy, for tensors that belong into a message: position ids, trained tables.
+// Copies a tensor into a message, for position ids and trained tables.
 v1::Tensor ToTensor(const TensorView& view);
 
-// Memory of the caller's for a result, exactly as large as the result is:
-// another size is INVALID_ARGUMENT. It may be the memory of the call's input of
-// the same name ("q_out" of "q"), from its first byte to its last; it must not
+// The caller's memory for a result, exactly as large as the result: another
+// size is INVALID_ARGUMENT. It may be the memory of the call's input of the
+// same name ("q_out" of "q"), from its first byte to its last; it must not
 // overlap other tensors of the call. After an error its contents are
 // unspecified, even if it was the input.
 //
@@ -83,17 +84,18 @@ v1::Tensor ToTensor(const TensorView& view);
 // results are large: page faults of fresh memory cost more than the copy.
 using Output = absl::optional<absl::Span<char>>;
 
-// An output over elements: args.q_out = OutputTo(absl::MakeSpan(rotated)).
+// Returns an output over elements: args.q_out =
+// OutputTo(absl::MakeSpan(rotated)).
 template <typename T>
 Output OutputTo(absl::Span<T> elements) {
   return absl::MakeSpan(reinterpret_cast<char*>(elements.data()),
                         elements.size() * sizeof(T));
 }
 
-// A tensor that a call gave.
+// A tensor that a call returned.
 struct TensorResult {
-  // Lies in the call's output if it was given one; else in 64-byte aligned
-  // memory that `owner` keeps alive.
+  // Lies in the call's output if there is one, else in 64-byte aligned memory
+  // that `owner` keeps alive.
   TensorView tensor;
   std::shared_ptr<const void> owner;
 };
@@ -108,7 +110,7 @@ struct ApplyRopeArgs {
   // Positions of the tokens. Required; see StartAt().
   v1::Positions positions;
 
-  // Order of the dimensions of q and k. Required: the wrong one would not be
+  // Order of the dimensions of q and k. Required: a wrong order would not be
   // noticed.
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
 
@@ -116,16 +118,16 @@ struct ApplyRopeArgs {
   v1::Direction direction = v1::DIRECTION_UNSPECIFIED;
 
   // Also multiplies q by a factor that depends on the position. Unset: no
-  // factor, even if the model has such a rule (ResolveRope tells).
+  // factor, even if the model has such a rule (ResolveRope returns it).
   absl::optional<v1::QueryScale> query_scale;
 
-  // What becomes of results past the largest number of an FP8 dtype. Required
-  // if q or k is FP8; other dtypes do not look at it.
+  // Treatment of results past the largest number of an FP8 dtype. Required if
+  // q or k is FP8; other dtypes ignore it.
   v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
 
-  // What is rotated; at least one of them. [B, S, H, D] in the order of
-  // `layout`, or [T, H, D]. Both have the same B and S, or T; they may differ
-  // in H, D and dtype, which is a floating one.
+  // The tensors to rotate; at least one. [B, S, H, D] in the order of `layout`,
+  // or [T, H, D]. Both have the same B and S, or T; they may differ in H, D and
+  // dtype, which is a floating one.
   absl::optional<TensorView> q;
   absl::optional<TensorView> k;
 
@@ -134,15 +136,15 @@ struct ApplyRopeArgs {
   Output k_out;
 };
 
-// The tensors that were given, rotated. Views of outputs stay valid as long as
-// these; others as long as `owner` or a copy of it.
+// The rotated tensors. A view of an output stays valid as long as the output;
+// other views as long as `owner` or a copy of it.
 struct ApplyRopeResult {
   absl::optional<TensorView> q;
   absl::optional<TensorView> k;
   std::shared_ptr<const void> owner;
 };
 
-// What all chunks of a stream share; fields as in ApplyRopeArgs.
+// Settings of all chunks of a stream; fields as in ApplyRopeArgs.
 struct ApplyRopeStreamSettings {
   v1::RopeSource rope;
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
@@ -151,24 +153,24 @@ struct ApplyRopeStreamSettings {
   v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
 
   // An upper bound of the bytes of a message: tensors, positions and, in the
-  // first one, these settings. The server claims so much memory for a message;
-  // a chunk that is larger ends the stream. 0: nothing is announced, and the
-  // server claims 5 MiB a message.
+  // first message, these settings. The server claims that much memory for a
+  // message; a larger chunk ends the stream. 0: the client announces no bound,
+  // and the server claims 5 MiB a message.
   std::int64_t max_message_bytes = 0;
 };
 
 // One message of a stream; fields as in ApplyRopeArgs. Chunks of 2 to
 // 4 MiB are fastest.
 struct ApplyRopeChunk {
-  // Of this chunk's tokens.
+  // Positions of this chunk's tokens.
   v1::Positions positions;
   absl::optional<TensorView> q;
   absl::optional<TensorView> k;
   Output q_out;
   Output k_out;
 
-  // Keeps the bytes of q and k alive until gRPC has sent them and drops it. If
-  // it is unset, they must stay until the call returns.
+  // Keeps the bytes of q and k alive; gRPC drops it when it has sent them. If
+  // it is unset, the bytes must stay valid until the call returns.
   std::shared_ptr<const void> owner;
 };
 
@@ -180,26 +182,26 @@ struct RepositionArgs {
   // The encoding that k is to have. Unset: the same.
   absl::optional<v1::RopeSource> new_rope;
 
-  // The old and the new positions of the tokens, or by how much they move.
+  // The old and the new positions of the tokens, or their differences.
   // Required.
   v1::Movement movement;
 
   // Order of the dimensions of k. Required.
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
 
-  // What becomes of results past the largest number of an FP8 dtype. Required
-  // if k is FP8.
+  // Treatment of results past the largest number of an FP8 dtype. Required if
+  // k is FP8.
   v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
 
   // Rotated keys, [B, S, H, D] in the order of `layout`, or [T, H, D], of a
-  // floating dtype. B may as well count layers or cache blocks. Required.
+  // floating dtype. B may also count layers or cache blocks. Required.
   absl::optional<TensorView> k;
 
   // Memory for the result, which has the dtype and shape of k.
   Output out;
 };
 
-// What all chunks of a stream share; fields as in RepositionArgs, and
+// Settings of all chunks of a stream; fields as in RepositionArgs, and
 // max_message_bytes as in ApplyRopeStreamSettings.
 struct RepositionStreamSettings {
   v1::RopeSource old_rope;
@@ -212,7 +214,7 @@ struct RepositionStreamSettings {
 // One message of a stream; fields as in RepositionArgs, and `owner` as in
 // ApplyRopeChunk.
 struct RepositionChunk {
-  // Of this chunk's tokens.
+  // Movement of this chunk's tokens.
   v1::Movement movement;
   absl::optional<TensorView> k;
   Output out;
@@ -221,12 +223,12 @@ struct RepositionChunk {
 
 // ---- Tables and biases -----------------------------------------------------
 
-// A table, or some rows of it. Which tensors there are, and how wide, depends
-// on the request's `layout`; d is the encoding's rotary_dim. If frequencies
-// differ by head, every shape starts with the heads.
+// A table, or some rows of it. The request's `layout` determines the tensors
+// and their widths; d is the encoding's rotary_dim. If frequencies differ by
+// head, every shape starts with the heads.
 struct BuildTableResult {
-  // Rotary encodings only: the factor on cosines and sines that the values have
-  // already (YaRN's attention factor).
+  // Rotary encodings only: the factor on cosines and sines (YaRN's attention
+  // factor). The values already include it.
   double amplitude = 1;
 
   // Rotary: [rows, d / 2] each, or [rows, d] if values are repeated.
@@ -240,29 +242,29 @@ struct BuildTableResult {
   std::shared_ptr<const void> owner;
 };
 
-// Memory for a table's tensors; which of them there are is at BuildTableResult.
-// An output for one that the table lacks is INVALID_ARGUMENT.
+// Memory for a table's tensors; see BuildTableResult. An output for a tensor
+// that the table lacks is INVALID_ARGUMENT.
 struct TableOutputs {
   Output cos;
   Output sin;
   Output table;
 };
 
-// Rows of a table as they come: those from `first_row` on, counted from 0. They
-// may be kept, as `rows` owns its memory.
+// Rows of one message of a table, from row `first_row` on, counted from 0. The
+// caller may keep them: `rows` owns its memory.
 struct TableChunk {
   std::int64_t first_row = 0;
   BuildTableResult rows;
 };
 
-// A part of a bias as it comes.
+// One tile of a bias.
 struct BiasTile {
   // Positions of its first query and its first key.
   std::int64_t query_start = 0;
   std::int64_t key_start = 0;
 
-  // [heads, queries, keys], aligned to 8 bytes. The view ends with the callback
-  // that got it.
+  // [heads, queries, keys], aligned to 8 bytes. The view is valid only during
+  // the callback.
   TensorView tensor;
 };
 
@@ -273,21 +275,23 @@ struct AddEncodingArgs {
   // The absolute encoding. Required.
   v1::AbsoluteEncoding encoding;
 
-  // Positions of the tokens. Required, but for a SincosGrid, which takes none.
+  // Positions of the tokens. Required, except for a SincosGrid, which takes
+  // none.
   v1::Positions positions;
 
   // Unset: add. MULTIPLY and CONCATENATE are for models that have them.
   v1::Combination combination = v1::COMBINATION_UNSPECIFIED;
 
-  // Factor on x before that, as sqrt(dim) in the Transformer. Unset: 1.
+  // Factor on x before the combination, such as sqrt(dim) in the Transformer.
+  // Unset: 1.
   absl::optional<double> x_scale;
 
   // Embeddings: [B, S, dim] or [S, dim]; [T, dim] with packed positions.
   // Required.
   absl::optional<TensorView> x;
 
-  // Memory for the result, which is shaped like x; CONCATENATE makes its last
-  // extent larger by the encoding's.
+  // Memory for the result, which has the shape of x; with CONCATENATE the last
+  // extent is larger by the encoding's.
   Output out;
 };
 
@@ -314,15 +318,14 @@ struct ScoreRelativeArgs {
 
 // Arguments of ConvertPairing.
 struct ConvertPairingArgs {
-  // The pairing that the weight is for, and the one that it is to be for.
-  // Required.
+  // The pairing of the weight before and after the conversion. Required.
   v1::Pairing old_pairing = v1::PAIRING_UNSPECIFIED;
   v1::Pairing new_pairing = v1::PAIRING_UNSPECIFIED;
 
-  // Heads whose channels the rows are. Required.
+  // Number of heads, whose channels are the rows. Required.
   std::int32_t heads = 0;
 
-  // Rotated channels of a head, and which they are. 0: the whole head.
+  // Number of rotated channels of a head (0: all), and where they are.
   std::int32_t rotary_dim = 0;
   v1::RotarySlice slice = v1::ROTARY_SLICE_UNSPECIFIED;  // unset: the leading
 
@@ -335,28 +338,29 @@ struct ConvertPairingArgs {
 
 // ---- Shorthands and errors -------------------------------------------------
 
-// Token t of every sequence stands at start + t.
+// Returns positions: token t of every sequence stands at start + t.
 v1::Positions StartAt(std::int64_t start);
 
-// An encoding by a name that GetServerInfo lists, such as "llama-3.1-8b".
+// Returns an encoding by a name that GetServerInfo lists, such as
+// "llama-3.1-8b".
 v1::RopeSource FromPreset(absl::string_view name);
 
-// The encoding of a model, by the text of its config.json or params.json.
+// Returns a model's encoding by the text of its config.json or params.json.
 v1::RopeSource FromConfigJson(absl::string_view config_json);
 
-// The same, with the text of a file. INVALID_ARGUMENT if it cannot be read.
+// Reads that text from a file. INVALID_ARGUMENT if it cannot be read.
 absl::StatusOr<v1::RopeSource> FromConfigFile(const std::string& path);
 
-// The name of the server's posenc.v1.ErrorReason, such as
+// Returns the name of the server's posenc.v1.ErrorReason, such as
 // "ERROR_REASON_FIELD_INVALID": branch on this, not on the message. Empty if
 // the error is not the server's, or has no reason.
 std::string ErrorReason(const absl::Status& status);
 
-// A fact that comes with the reason (errors.proto lists them), such as
+// Returns a fact that comes with the reason (errors.proto lists them), such as
 // "field" or, for streams, "messageIndex": the message at fault, counted from
-// 0. "requestId" is the id that the call had in its metadata, whoever failed
-// it. Arguments that the library itself refuses have their "field" too. Empty
-// if there is none of that name.
+// 0. "requestId" is the id in the call's metadata, whether the server or the
+// client ended the call. Arguments that the library itself refuses have their
+// "field" too. Empty if there is no fact of that name.
 std::string ErrorFact(const absl::Status& status, absl::string_view name);
 
 }  // namespace posenc

@@ -7,14 +7,14 @@
 //   args.q_out = posenc::OutputTo((*region)->Elements<float>(0, n));
 //   client.ApplyRope(args);  // rotates in place, nothing is copied
 //
-// A view that lies wholly within a region is passed by its place, and so is an
-// output. Where the server has no shared memory, or not for this client, the
-// same calls send the bytes, and the results are the same.
+// A view or output that lies wholly within a region is passed by its place. If
+// the server shares no memory with this client, the same calls send the bytes,
+// and the results are the same.
 //
-// In place a call must not be made twice, so it is made once: no retries. If it
-// ends as INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, UNIMPLEMENTED or
-// ABORTED, nothing was done. After any other error, of which the message says
-// so, the tensor may be rotated, in part or not at all: write it anew.
+// A call in place must not be made twice, so it is never retried. If it ends as
+// INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, UNIMPLEMENTED or ABORTED,
+// nothing was done. After any other error the tensor may be rotated wholly, in
+// part or not at all: write it anew. The error's message says so.
 
 #pragma once
 
@@ -28,22 +28,22 @@
 
 namespace posenc {
 
-// A file in shared memory that is mapped here. It is removed when the region
-// goes; the server does not keep it. Its bytes are zeros at first. While a call
-// reads or writes some of them, they are left alone.
+// A file in shared memory that is mapped here. It is removed when the region is
+// destroyed; the server does not keep it. Its bytes are zeros at first. Do not
+// touch bytes that a call is reading or writing.
 class SharedRegion {
  public:
   // Makes the file directory/name, of its full size. Its mode is 0600, or 0660
   // in a directory that gives its files its group (set-group-ID).
-  // INVALID_ARGUMENT if the name is not of letters, digits, '.', '_' and '-';
-  // ALREADY_EXISTS; RESOURCE_EXHAUSTED if the file system has not so much;
-  // NOT_FOUND and the like if the directory cannot be used. Client::MakeRegion
-  // is told all of this by the server.
+  // INVALID_ARGUMENT if the name has other characters than letters, digits,
+  // '.', '_' and '-'; ALREADY_EXISTS; RESOURCE_EXHAUSTED if the file system has
+  // too little space; NOT_FOUND and the like if the directory cannot be used.
+  // Client::MakeRegion gets the directory from the server.
   static absl::StatusOr<std::shared_ptr<SharedRegion>> Create(
       const std::string& directory, const std::string& name, std::size_t bytes);
 
-  // Memory of this process alone, for servers without shared memory: tensors in
-  // it are sent. RESOURCE_EXHAUSTED if there is not so much.
+  // Makes memory of this process alone, for servers without shared memory:
+  // tensors in it are sent. RESOURCE_EXHAUSTED if there is too little.
   static absl::StatusOr<std::shared_ptr<SharedRegion>> CreatePrivate(
       std::size_t bytes);
 
@@ -51,11 +51,12 @@ class SharedRegion {
   SharedRegion(const SharedRegion&) = delete;
   SharedRegion& operator=(const SharedRegion&) = delete;
 
-  // The file's name without its directory; empty if the region is private.
+  // Returns the file's name without its directory; empty if the region is
+  // private.
   const std::string& name() const { return name_; }
   absl::Span<char> bytes() const { return bytes_; }
 
-  // Elements from `offset` bytes on, which is a multiple of the element's
+  // Returns the elements from byte `offset` on, a multiple of the element's
   // alignment; empty if they are not within the region.
   template <typename T>
   absl::Span<T> Elements(std::size_t offset, std::size_t count) const {
