@@ -40,28 +40,17 @@ Descriptor Spare() {
   return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
-// Returns the bytes that the peer of a unix socket has not read yet, as the
-// kernel counts them, if the socket is full; else 0. If the number stays the
-// same, the peer reads nothing: a full socket becomes writable only once three
-// quarters are read.
-std::int64_t BlockedBytes(int fd) {
+// Returns whether the socket is not full, or its peer has taken bytes since
+// `*mark` was set: over TCP kLeastTaken, over a unix socket any. (A full unix
+// socket becomes writable only once three quarters are read.)
+bool Takes(int fd, bool tcp, std::int64_t* mark) {
   pollfd socket = {.fd = fd, .events = POLLOUT, .revents = 0};
-  if (poll(&socket, 1, 0) != 0) return 0;  // not full, or closed
-  int bytes = 0;
-  return ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
-}
-
-// Returns whether a unix socket's peer has read bytes since `*mark` was set.
-bool Reads(int fd, std::int64_t* mark) {
-  const std::int64_t blocked = BlockedBytes(fd);
-  return blocked == 0 || std::exchange(*mark, blocked) != blocked;
-}
-
-// Returns whether a TCP socket is not full, or its peer has taken kLeastTaken
-// since `*mark` was set.
-bool TakesEnough(int fd, std::int64_t* mark) {
-  pollfd socket = {.fd = fd, .events = POLLOUT, .revents = 0};
-  if (poll(&socket, 1, 0) != 0) return true;
+  if (poll(&socket, 1, 0) != 0) return true;  // not full, or closed
+  if (!tcp) {
+    int unread = 0;
+    ioctl(fd, SIOCOUTQ, &unread);
+    return std::exchange(*mark, unread) != unread;
+  }
   tcp_info info = {};
   socklen_t size = sizeof(info);
   getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size);
@@ -276,10 +265,8 @@ void Listener::EndBlocked() {
   looked_ = now;
   const bool needed = memory_is_short_ && memory_is_short_();
   for (auto& [fd, connection] : connections_) {
-    const bool moves = connection.peer.has_value()
-                           ? !needed || TakesEnough(fd, &connection.mark)
-                           : Reads(fd, &connection.mark);
-    if (moves) {
+    const bool tcp = connection.peer.has_value();
+    if ((tcp && !needed) || Takes(fd, tcp, &connection.mark)) {
       connection.moved = now;
     } else if (now - connection.moved >=
                absl::ToChronoNanoseconds(limits_.keepalive_timeout)) {

@@ -31,9 +31,7 @@ struct Peer {
   // address, because it may use all addresses with these bits.
   HostBytes Host() const;
 
-  friend bool operator==(const Peer& a, const Peer& b) {
-    return a.port == b.port && a.address == b.address;
-  }
+  friend bool operator==(const Peer&, const Peer&) = default;
 };
 
 }  // namespace posenc::server
