@@ -168,9 +168,8 @@ Command AddApply(CLI::App* app, const GlobalFlags* globals) {
               "forward, inverse or adjoint");
   AddSaturationFlag(app, &flags->saturation);
   AddValue(app, "--repeat", &flags->repeat, "N",
-           "Calls after the first one, which time it warm: prints the "
-           "first call's rate and the best of the others; the file is "
-           "the first answer")
+           "Further calls, timed warm: prints the first call's rate and the "
+           "best of the others; the file has the first result")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   AddPositionFlags(app, "", "Positions", &flags->positions);

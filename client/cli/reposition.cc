@@ -101,7 +101,7 @@ Command AddReposition(CLI::App* app, const GlobalFlags* globals) {
   AddValue(app, "--shift", &flags->shift, "N", "Added to every position")
       ->group("Where the keys go");
   AddValue(app, "--shifts", &flags->shifts, "FILE",
-           "One per token: an .npy, or FILE.safetensors:NAME")
+           "One shift per token: an .npy, or FILE.safetensors:NAME")
       ->group("Where the keys go");
   AddPositionFlags(app, "new-", "Where the keys go", &flags->new_positions);
   AddLayoutFlag(app, &flags->layout);
