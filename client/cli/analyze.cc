@@ -83,7 +83,7 @@ void PrintAnalysis(const v1::AnalyzeRopeRequest& request,
   PrintFact("pairs", absl::StrCat(pairs));
   PrintFact("full turns",
             absl::StrCat(response.pairs_within_trained_length(), " of ", pairs,
-                         " pairs complete one in the trained length",
+                         " pairs complete one within the trained length",
                          request.trained_length() > 0
                              ? absl::StrCat(" (", request.trained_length(), ")")
                              : ""));

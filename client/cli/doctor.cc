@@ -224,7 +224,7 @@ absl::Status RunDoctor(const CLI::App& app, const DoctorFlags& flags,
   if (!flags.certificate.cache.empty()) {
     if (!flags.paths.empty() || !flags.preset.empty()) {
       return UsageError(
-          "--cache: takes no PATH and no --preset; run doctor on it apart");
+          "--cache: takes no PATH and no --preset; run doctor on them alone");
     }
     return RunCertificate(flags, globals.json, *level);
   }

@@ -36,8 +36,7 @@ absl::StatusOr<v1::Movement> BuildMovement(const RepositionFlags& flags) {
                       !flags.new_positions.Empty();
   if (targets != 1) {
     return UsageError(
-        "where keys go: give one of --shift, --shifts and new positions "
-        "(--new-start, ...)");
+        "new positions: give one of --shift, --shifts and --new-start, ...");
   }
   v1::Movement movement;
   if (!flags.old_positions.Empty()) {

@@ -151,7 +151,7 @@ absl::Status SetPositions(const TableFlags& flags,
     return absl::OkStatus();
   }
   if (!flags.positions.Given("--start") && flags.rows != 0) {
-    return UsageError("--rows: belongs to --start; the positions tell");
+    return UsageError("--rows: belongs to --start; positions give the rows");
   }
   absl::StatusOr<v1::Positions> built = BuildPositions(flags.positions);
   if (!built.ok()) return built.status();
