@@ -81,8 +81,7 @@ int Main(int argc, char** argv) {
                     kFooter);
     commands.emplace_back(command, add_flags(command, &globals));
   };
-  add("info", "What the server is and knows", "info --server 127.0.0.1:50051",
-      AddInfo);
+  add("info", "Describe the server", "info --server 127.0.0.1:50051", AddInfo);
   add("resolve", "Frequencies, amplitude and assumptions of an encoding",
       "resolve --config config.json --compare-profile vllm", AddResolve);
   add("analyze", "Wavelengths, decay and similarity by distance",

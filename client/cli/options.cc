@@ -52,7 +52,7 @@ constexpr FieldFlag kDetails[] = {
      kAlone},
     {"--layer-type", "layer_type", "NAME", "full_attention, sliding_attention",
      kAlone},
-    {"--layer-index", "layer_index", "N", "Which layer, from 0", kAlone},
+    {"--layer-index", "layer_index", "N", "Layer index, from 0", kAlone},
     {"--length", "sequence_length", "N",
      "Length in tokens for scalings that depend on it (dynamic_ntk, longrope)",
      kAlone},

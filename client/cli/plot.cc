@@ -284,7 +284,7 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
       "table: the first N columns as curves, at most 8", "N");
   add("--position", &data->position, "rotation: position of the vector", "N")
       ->capture_default_str();
-  add("--pair", &data->pair, "rotation: which pair of channels", "N")
+  add("--pair", &data->pair, "rotation: pair of channels", "N")
       ->capture_default_str();
   add("--vector", &data->vector, "rotation: the vector to rotate", "X,Y")
       ->capture_default_str();

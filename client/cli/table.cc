@@ -230,7 +230,7 @@ Command AddTable(CLI::App* app, const GlobalFlags* globals) {
   AddEnumFlag(app, "--angles", &flags->angles,
               "exact, or float32 products as in frameworks");
   app->add_flag("--for-keys", flags->for_keys,
-                "With the keys' xPos factor, not the queries'");
+                "Use the keys' xPos factor, not the queries'");
   AddValue(app, "--out", &flags->out, "FILE",
            ".safetensors with cos and sin, or .npy if the table is one tensor "
            "(default: prints the table)");

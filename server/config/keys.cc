@@ -65,8 +65,8 @@ constexpr Key kKeys[] = {
      "PATH", "off"},
     {"shared-memory-from", kChoice, 0, 0, kRestart,
      POSENC_FIELD(server.shared_memory.from),
-     "Who may use shared memory: unix sockets, or also 127.0.0.0/8 and ::1. "
-     "All calls that a sidecar forwards come from there.",
+     "Callers that may share memory: unix sockets, or also 127.0.0.0/8 and "
+     "::1, the source of all calls that a sidecar forwards.",
      "unix|loopback", ""},
     {"shared-memory-uid", kList, 0, kMostTexts, kRestart,
      POSENC_FIELD(server.shared_memory.uids),
