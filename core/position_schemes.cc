@@ -33,11 +33,10 @@ absl::Status CheckLength(absl::string_view field, std::int64_t length,
     return FieldInvalid(field, absl::StrCat(length, "; must not be negative"));
   }
   if (length - 1 > kMaxInt32) {
-    return OutOfRange(
-        field,
-        absl::StrCat(length, "; its last position is ", length - 1,
-                     ", the last that there is is ", kMaxInt32),
-        index);
+    return OutOfRange(field,
+                      absl::StrCat(length, "; its last position is ",
+                                   length - 1, ", more than ", kMaxInt32),
+                      index);
   }
   return absl::OkStatus();
 }
@@ -306,7 +305,7 @@ absl::Status Advance(const std::string& field, std::int64_t index,
     return OutOfRange(
         field,
         absl::StrCat("its greatest position is ", PositionText(last),
-                     ", the last that there is is ", kMaxInt32),
+                     ", more than ", kMaxInt32),
         index);
   }
   if (tokens > kMaxTokens / kMultimodalAxes - walk->tokens) {

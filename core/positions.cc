@@ -79,8 +79,8 @@ absl::StatusOr<TokenPositions> Expand(const SequenceStarts& positions,
                                       const TokenExtents& extents, int axes) {
   if (extents.packed) {
     return FieldInvalid("starts",
-                        "goes with a batch dimension, which layout THD has "
-                        "not; use start or packed");
+                        "goes with a batch dimension, which layout THD lacks; "
+                        "use start or packed");
   }
   const auto count = static_cast<std::int64_t>(positions.values.size());
   if (count != extents.batch) {

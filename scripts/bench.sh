@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# core: speed of rotations and tables against the best copy, scale and fill of the machine
-# (--json FILE, --filter TEXT, --isa NAME; --peers: against PyTorch, onnxruntime, vLLM,
-# ggml, NumPy, in build/peers-venv or the environment of PEERS_VENV); rpc: servers against
-# plain echo (--json FILE, --short); clients: the same calls through the client of every
-# language (languages by name; --rounds N; --cases unary64,unary1,stream256; Node with
-# --no-incremental-marking, but for plain64)
+# measures speed; core: rotations and tables against the machine's best copy, scale
+# and fill (--json FILE, --filter TEXT, --isa NAME; --peers: also PyTorch,
+# onnxruntime, vLLM, ggml and NumPy, in build/peers-venv or the environment of
+# PEERS_VENV); rpc: servers against a plain echo server (--json FILE, --short);
+# clients: the same calls with every language's client (names of languages; --rounds
+# N; --cases unary64,unary1,stream256; Node gets --no-incremental-marking, except in
+# plain64)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # bench_core [--peers] [ARGUMENT...]: posenc-core-bench gets the arguments.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# release binaries in build/release/bin: posencd, posenc, posenc-load; posenc's manual
-# page and completions in build/release/share (--arm64: binaries for arm64, in
-# build/arm64/bin, cross-compiled)
+# builds release binaries in build/release/bin (posencd, posenc, posenc-load), and
+# posenc's manual page and completions in build/release/share (--arm64: cross-compiles
+# the binaries to build/arm64/bin)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 if [[ ${1:-} == --arm64 ]]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# overload, stalled peers, attacks, faults and restarts: a table of figures and goals
-# (--full: long forms; --json FILE; groups by name: tests/chaos; --soak HOURS; edge:
-# behind Envoy)
+# tests overload, stalled peers, attacks, faults and restarts; prints figures and
+# their goals (--full: long forms; --json FILE; names of groups: tests/chaos; --soak
+# HOURS; edge: behind Envoy)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need iproute2 openssl python3 python3-venv

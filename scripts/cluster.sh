@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# a real Kubernetes of one node: manifests, chart, and every change under load (root;
-# keep: leaves it up; sidecar: containers that share memory alone; check: manifests alone)
+# tests manifests, chart and every change under load in a real Kubernetes of one node
+# (needs root; keep: leaves it up; sidecar: only containers that share memory; check:
+# only the manifests)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need python3 python3-yaml

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# the client of 0.1.0 against this server, and the reverse
+# tests the client of 0.1.0 against this server, and the reverse
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need git python3

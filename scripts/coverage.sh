@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# line coverage of core by its tests; fails under 95 %
+# measures the line coverage of core by its tests; fails under 95 %
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need gcovr

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# build, start a server, and do its main job through the client
+# builds and starts a server, and does its main job through the client
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 build release posencd posenc

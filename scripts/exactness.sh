@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# misrounded values of 100 million, and equal bytes from every instruction set (a million
-# are in the tests; MILLIONS may follow)
+# counts misrounded values among 100 million, and compares the bytes of every
+# instruction set (MILLIONS: another number; ./run test takes one million)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 build release posenc-exactness

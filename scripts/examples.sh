@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# what examples/ shows without a client: grpcurl, ghz, plain stubs
+# runs what examples/ shows without a client: grpcurl, ghz, plain stubs
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need python3 ca-certificates

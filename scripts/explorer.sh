@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# the explorer's page and that of posenc-load in Chromium (page, access or report: one of
-# the tests)
+# tests the explorer's page and that of posenc-load in Chromium (names of tests: page,
+# access, report)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need python3 chromium chromium-driver python3-selenium

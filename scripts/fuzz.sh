@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# every parser of what comes from outside, under address and undefined sanitizers (SECONDS
+# fuzzes every parser of outside input under address and undefined sanitizers (SECONDS
 # for each, 600; then names of targets: request split ...)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -32,4 +32,4 @@ for target in "${targets[@]}"; do
     failed+=("$target")
   fi
 done
-((${#failed[@]} == 0)) || { echo "fuzz: found something: ${failed[*]}" >&2; exit 1; }
+((${#failed[@]} == 0)) || { echo "fuzz: found faults: ${failed[*]}" >&2; exit 1; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# keys pass through all languages; the README's lines run in each; a changed bit in a
-# vector is noticed by each
+# passes keys through all languages' clients, runs the README's lines in each, and
+# checks that each notices a changed bit in a vector
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 for part in changed-bit chain three-lines; do interop "$part" "$@"; done

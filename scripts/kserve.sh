@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tritonclient, kserve and perf_analyzer as they are published, in build/kserve, against a
-# server; says what cannot be installed
+# tests a server with the published tritonclient, kserve and perf_analyzer, in
+# build/kserve; prints what cannot be installed
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need python3 python3-venv

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# formatting, the contract's rules, layers, each client's own linters, and clang-tidy over
-# sources that changed, or include what changed, since they last passed here
-# (LINT_BASE=COMMIT: or since COMMIT passed elsewhere; all: over every source;
-# TIDY_SECONDS=N: it begins no check later, and names what it left out)
+# checks formatting, the contract's rules, layers and each client's own linters; runs
+# clang-tidy on each source that changed, or includes a change, since it last passed
+# here (LINT_BASE=COMMIT: or since COMMIT, which passed elsewhere; all: on every
+# source; TIDY_SECONDS=N: begins no check later, and names the sources left out)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 sources() { git ls-files '*.cc' '*.h' '*.inl'; }
@@ -54,18 +54,18 @@ layers() {
     "$(grep -rn '#include .xsimd' core server client | grep -v '^core/simd/')"
   forbid "the client library and the check's oracle never include core or server" \
     "$(grep -rnE '#include "(core|server)/' client/cpp client/check)"
-  forbid "pictures know neither the contract nor what they show" \
+  forbid "client/plot knows no other folder" \
     "$(grep -rnE '#include "(core|server|posenc|client/(cli|cpp|check))/' client/plot)"
-  forbid "of the server's rooms, budget and memory know no calls" \
+  forbid "server/budget and server/memory know no calls" \
     "$(grep -rnE '#include "server/(rpc|methods|convert)/' server/budget server/memory)"
-  forbid "of the server's rooms, rpc and convert know no methods" \
+  forbid "server/{rpc,convert,budget,memory} know no methods" \
     "$(grep -rnE '#include "server/methods/' server/rpc server/convert server/budget server/memory)"
-  forbid "calls know nothing of who observes them" \
+  forbid "calls do not know admin, metrics and traces" \
     "$(grep -rnE '#include "server/(admin|metrics|trace)/' server/{budget,convert,listen,memory,methods,rpc})"
   forbid "the server knows no extra service; its process gives it KServe's" \
     "$(grep -rnE '#include "(server/kserve|inference)/' core server |
       grep -vE '^server/(kserve/|no_kserve.cc:|(main|config/(check|config)).(cc|h):[0-9]+:#include "server/kserve/kserve_service.h")')"
-  forbid "libmicrohttpd, prometheus-cpp and opentelemetry-cpp stay in one room each" \
+  forbid "libmicrohttpd, prometheus-cpp and opentelemetry-cpp stay in their own folders" \
     "$(grep -rnE '#include [<"](microhttpd|prometheus/|opentelemetry/)' core client server |
       grep -vE '^(client/explorer/explorer.cc:[0-9]+:#include <microhttpd|server/admin/[^:]*:[0-9]+:#include <microhttpd|server/metrics/[^:]*:[0-9]+:#include "prometheus|server/trace/[^:]*:[0-9]+:#include "opentelemetry)')"
   forbid "TOML is read by one file" \
@@ -74,7 +74,7 @@ layers() {
     "$(grep -rn '#include "core/\(interpretation\|doctor\)/' core | grep -vE '^core/(interpretation|doctor)/')"
   forbid "core/interpretation does not know doctor" \
     "$(grep -rn '#include "core/doctor/' core/interpretation)"
-  forbid "others include what core/interpretation is asked for, not its readers" \
+  forbid "others include only the public headers of core/interpretation" \
     "$(grep -rn '#include "core/interpretation/' core/doctor server client |
       grep -vE '/(claimed_length|class_defaults|compare|composite|content_hash|families|gguf_file|gguf_keys|gguf_rope|json_object|json_text|preset_default|presets|profile|reading_rules|source|tower_grid)\.h"')"
   forbid "in core, JSON stays in core/interpretation and core/doctor" \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# posenc-load against a server of its own (arguments go to it)
+# runs posenc-load against a server of its own (arguments go to posenc-load)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 build release posencd posenc-load

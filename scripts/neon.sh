@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# the arm64 build's tests of core, wire and server under qemu, and the bytes of its
-# kernels and tables against those of this machine
+# runs the arm64 build's tests of core, proto and server under qemu, and compares the
+# bytes of its kernels and tables with this machine's
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 build release posenc-kernel-digest posenc-exactness
@@ -14,7 +14,7 @@ for program in posenc-kernel-digest "posenc-exactness 1 digest"; do
   here=$("build/release/bin/${arguments[0]}" "${arguments[@]:1}" | sed 's/^[a-z0-9_]*: //')
   there=$(qemu-aarch64 -L build/arm64-sysroot "build/arm64/bin/${arguments[0]}" \
     "${arguments[@]:1}" | sed 's/^[a-z0-9_]*: //')
-  [[ $here == "$there" ]] || forbid "$program says the same on arm64" "$here
+  [[ $here == "$there" ]] || forbid "$program prints the same on arm64" "$here
 $there"
   printf '%s: the same bytes as here\n%s\n' "$program" "$here"
 done

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# the dashboard's and the alerts' queries, by Debian's prometheus, of servers under load
+# runs the dashboard's and the alerts' queries in Debian's prometheus, on servers
+# under load
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need python3 python3-yaml openssl

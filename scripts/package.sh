@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# wheel, Go module zip, jar, npm tarball, crate and C++ archive in build/package
+# builds wheel, Go module zip, jar, npm tarball, crate and C++ archive in build/package
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 interop package "$@"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# asks the newest transformers (in build/parity-venv, or the one of PARITY_VENV) about
-# every model type, and prints what posenc answers for the same files, and what changed
-# against the kept record (write: keeps the new one)
+# asks the newest transformers (in build/parity-venv, or in PARITY_VENV) about every
+# model type; prints posenc's answers for the same files, and what changed since the
+# kept record (write: keeps the new one)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 venv=${PARITY_VENV:-$PWD/build/parity-venv} record=build/parity.gz

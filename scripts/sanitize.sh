@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# the tests under address+undefined and thread sanitizers
+# runs the tests under address+undefined and thread sanitizers
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # Clang, because the asan build also has the fuzz targets.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# build and start posencd (arguments go to it)
+# builds and starts posencd (arguments go to posencd)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 build release posencd

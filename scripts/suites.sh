@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# builds and tests the last commit in bare roots of Debian's suites, and prints a table:
-# bookworm, trixie, sid, and sid-grpc, which has experimental's gRPC (names; root)
+# builds and tests the last commit in bare roots of Debian's suites, and prints a
+# table: bookworm, trixie, sid, and sid-grpc, which has experimental's gRPC (names;
+# needs root)
 #
 # sid-grpc is sid with the gRPC and protobuf of experimental. Root folders and their
 # builds are kept in build/suites, so that a second run builds only changes. chroot needs
@@ -79,7 +80,7 @@ suite() {
   local name=$1 root=$roots/$1 log=$roots/$1.log start=$SECONDS built=no tests clients
   mkdir -p "$roots"
   if ! make_root "$name" "$root" >"$log" 2>&1; then
-    echo "$name: no root; see $log" >&2
+    echo "$name: cannot make the root folder; see $log" >&2
     return 1
   fi
   [[ -e $root/src/.git ]] || git clone -q . "$root/src"

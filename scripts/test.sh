@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# build and pass every test, of the clients in all languages too (arguments go to ctest,
+# builds, and runs all tests, also the clients' in all languages (arguments go to ctest,
 # which then runs alone; -L core, or -L core/rope, is one layer: tests/README.md)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# posencd with OpenTelemetry's traces, in build/traces, and their tests
+# builds posencd with OpenTelemetry's traces in build/traces, and runs their tests
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # Unpacks opentelemetry-cpp, which bookworm has only in its backports, and prints

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check that tests/reference computes proto/testdata (or: write)
+# checks that tests/reference computes proto/testdata (write: writes it)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need python3 python3-mpmath

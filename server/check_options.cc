@@ -80,8 +80,9 @@ absl::Status CheckFiles(const ServerOptions& options) {
   }
   return options.public_methods.empty()
              ? absl::OkStatus()
-             : core::FieldInvalid("--public-methods",
-                                  "without --token-file all methods are");
+             : core::FieldInvalid(
+                   "--public-methods",
+                   "without --token-file all methods are public");
 }
 
 }  // namespace

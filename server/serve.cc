@@ -152,8 +152,9 @@ absl::Status Serve(
   ExitAtSignal(config.ready_file);
   ExitAfter(config.server.lame_duck + config.server.drain_timeout + kAfterDrain,
             config.ready_file, [log] {
-              log->Write(LogLevel::kWarning,
-                         "the drain is over, and not all has ended: exiting");
+              log->Write(
+                  LogLevel::kWarning,
+                  "the drain is over, but the server has not ended: exiting");
               log->Flush(kForcedFlush);
             });
   log->Write(LogLevel::kInfo, "draining");

@@ -51,7 +51,7 @@ Command AddAdd(CLI::App* app, const GlobalFlags* globals) {
   AddEnumFlag(app, "--combination", &flags->combination,
               "add, multiply (x * (1 + encoding)) or concatenate");
   AddValue(app, "--x-scale", &flags->x_scale, "X",
-           "Factor on x first, as sqrt(dim) in the Transformer");
+           "Factor on x, applied first; sqrt(dim) in the Transformer");
   AddTransformFlags(app, "x", &flags->files);
   return [flags, globals] { return RunAdd(*flags, *globals); };
 }

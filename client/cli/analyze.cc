@@ -21,9 +21,9 @@ constexpr FieldFlag kFlags[] = {
     {"--max-distance", "max_distance", "N",
      "Largest distance of decay and similarity", kAlone, false, "4096"},
     {"--distance-step", "distance_step", "N",
-     "Between distances; at most 65536 of them", kAlone, false, "1"},
+     "Step of the distances; there are at most 65536", kAlone, false, "1"},
     {"--trained-length", "trained_length", "N",
-     "Default: the model's, if it tells", kAlone},
+     "Default: the model's, if known", kAlone},
 };
 
 struct AnalyzeFlags {
@@ -83,7 +83,7 @@ void PrintAnalysis(const v1::AnalyzeRopeRequest& request,
   PrintFact("pairs", absl::StrCat(pairs));
   PrintFact("full turns",
             absl::StrCat(response.pairs_within_trained_length(), " of ", pairs,
-                         " pairs complete one in the trained length",
+                         " pairs complete one within the trained length",
                          request.trained_length() > 0
                              ? absl::StrCat(" (", request.trained_length(), ")")
                              : ""));

@@ -160,7 +160,7 @@ Command AddApply(CLI::App* app, const GlobalFlags* globals) {
   AddInOutFlags(app, &flags->in, &flags->out);
   AddValue(app, "--q", &flags->q, "NAME", "Name of q in the file (default q)");
   AddValue(app, "--k", &flags->k, "NAME", "Name of k in the file (default k)");
-  app->add_option("--as", flags->as, "What an .npy file holds: q or k")
+  app->add_option("--as", flags->as, "Tensor in an .npy file: q or k")
       ->check(CLI::IsMember({"q", "k"}))
       ->capture_default_str();
   AddLayoutFlag(app, &flags->layout);
@@ -168,9 +168,8 @@ Command AddApply(CLI::App* app, const GlobalFlags* globals) {
               "forward, inverse or adjoint");
   AddSaturationFlag(app, &flags->saturation);
   AddValue(app, "--repeat", &flags->repeat, "N",
-           "Calls after the first one, which time it warm: prints the "
-           "first call's rate and the best of the others; the file is "
-           "the first answer")
+           "Further calls, timed warm: prints the first call's rate and the "
+           "best of the others; the file has the first result")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   AddPositionFlags(app, "", "Positions", &flags->positions);

@@ -28,13 +28,13 @@ constexpr std::int64_t kShownHeads = 2;
 constexpr std::int64_t kPrintedKeys = 24;
 
 constexpr FieldFlag kBiases[] = {
-    {"--alibi", "alibi.heads", "HEADS", "ALiBi for so many heads"},
-    {"--max-bias", "alibi.max_bias", "X", "Of its rule for slopes (default 8)",
-     "--alibi"},
-    {"--slopes", "alibi.slopes", "LIST", "Instead of that rule: one per head",
-     "--alibi"},
+    {"--alibi", "alibi.heads", "HEADS", "ALiBi: number of heads"},
+    {"--max-bias", "alibi.max_bias", "X",
+     "Exponent in the slope rule (default 8)", "--alibi"},
+    {"--slopes", "alibi.slopes", "LIST",
+     "Slopes instead of the rule: one per head", "--alibi"},
 
-    {"--t5", "t5", nullptr, "T5's buckets; numbers without --weights"},
+    {"--t5", "t5", nullptr, "T5's buckets (their indices without --weights)"},
     {"--num-buckets", "t5.num_buckets", "N", "Default 32", "--t5"},
     {"--max-distance", "t5.max_distance", "N", "Default 128", "--t5"},
     {"--bidirectional", "t5.bidirectional", nullptr,
@@ -48,17 +48,18 @@ constexpr FieldFlag kBiases[] = {
 
     {"--fire", "fire", "FILE",
      "FIRE: a .safetensors file with w1, b1, w2 and b2"},
-    {"--c", "fire.c", "X", "Of FIRE", "--fire"},
-    {"--threshold", "fire.threshold", "X", "Of FIRE", "--fire"},
-    {"--epsilon", "fire.epsilon", "X", "Of FIRE: 1e-6 in its code", "--fire"},
+    {"--c", "fire.c", "X", "Parameter of FIRE", "--fire"},
+    {"--threshold", "fire.threshold", "X", "Parameter of FIRE", "--fire"},
+    {"--epsilon", "fire.epsilon", "X", "Parameter of FIRE; 1e-6 in its code",
+     "--fire"},
 
-    {"--sandwich", "sandwich.heads", "HEADS", "Sandwich for so many heads"},
-    {"--dim", "sandwich.dim", "N", "Of Sandwich: 128 in the paper",
+    {"--sandwich", "sandwich.heads", "HEADS", "Sandwich: number of heads"},
+    {"--dim", "sandwich.dim", "N", "Dim of Sandwich; 128 in the paper",
      "--sandwich", true},
 
     {"--untied-positions", "untied_positions", "FILE",
      "TUPE: a .safetensors file with position_queries and position_keys"},
-    {"--scale", "untied_positions.scale", "X", "Of TUPE (default 1)",
+    {"--scale", "untied_positions.scale", "X", "Factor in TUPE (default 1)",
      "--untied-positions"},
 };
 
@@ -67,7 +68,7 @@ constexpr FieldFlag kIndices[] = {
     {"--deberta", "relative_index.deberta.max_position", "MAX_POSITION",
      "DeBERTa's buckets"},
     {"--bucket-size", "relative_index.deberta.bucket_size", "N",
-     "0: none of the logarithmic ones", "--deberta"},
+     "0: no logarithmic buckets", "--deberta"},
     {"--grid", "relative_index.grid.extents", "EXTENTS",
      "Cells of an image's window: 7x7"},
 };
@@ -97,8 +98,8 @@ constexpr FieldFlag kRequest[] = {
     {"--key-length", "key_length", "N", "Keys (default: up to the last query)",
      kAlone},
     {"--query-tile", "query_tile", "N",
-     "Queries of a message (default: the server's choice)", kAlone},
-    {"--key-tile", "key_tile", "N", "Keys of a message", kAlone},
+     "Queries per message (default: the server's choice)", kAlone},
+    {"--key-tile", "key_tile", "N", "Keys per message", kAlone},
     {"--dtype", "dtype", "NAME",
      "float32, float16, bfloat16, float64 (indices: int32)", kAlone},
     {"--causal", "causal", nullptr,
@@ -243,8 +244,8 @@ Command AddBias(CLI::App* app, const GlobalFlags* globals) {
   flags->bias.Add(app, "Indices", kIndices);
   flags->request.Add(app, "", kRequest);
   AddValue(app, "--out", &flags->out, "FILE",
-           "An .npy, or .safetensors with the tensor bias, written "
-           "tile by tile; without, a corner is printed");
+           "An .npy, or .safetensors with the tensor bias, written tile by "
+           "tile (default: prints a corner)");
   return [flags, globals] { return RunBias(*flags, *globals); };
 }
 

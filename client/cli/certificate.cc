@@ -461,7 +461,7 @@ class Certifier {
       }
     }
     Mismatch(layer,
-             absl::StrCat("moved as no encoding that was tried does: ",
+             absl::StrCat("moved like none of the tried encodings: ",
                           Measured(own, angles), "; ", Where(error, before)),
              "compare the engine's rotary module with the configuration; keys "
              "with another left context are not comparable at all");

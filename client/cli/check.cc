@@ -175,16 +175,17 @@ Command AddCheck(CLI::App* app, const GlobalFlags* globals) {
   AddValue(app, "--before", &flags->before, "FILE",
            "A .safetensors file with q, k")
       ->required();
-  AddValue(app, "--after", &flags->after, "FILE", "The same, rotated forward")
+  AddValue(app, "--after", &flags->after, "FILE",
+           "The same tensors, rotated forward")
       ->required();
   AddValue(app, "--moved", &flags->moved, "FILE",
-           "The same, rotated with another start: scores must agree");
+           "The same tensors, rotated with another start: scores must agree");
   AddLayoutFlag(app, &flags->layout);
   AddValue(app, "--start", &flags->start, "N", "Position of the first token")
       ->capture_default_str();
   AddValue(app, "--repositions", &flags->repositions, "N",
-           "How often it was moved after its rotation, to --start: each "
-           "time rounds")
+           "How often --after was repositioned, at last to --start; each time "
+           "rounds")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   return [flags, globals] { return RunCheck(*flags, *globals); };

@@ -93,9 +93,10 @@ absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
 Command AddConvert(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ConvertFlags>();
   AddEnumFlag(app, "--old-pairing", &flags->old_pairing,
-              "Of the weights: half_split or interleaved")
+              "Pairing of the weights: half_split or interleaved")
       ->required();
-  AddEnumFlag(app, "--new-pairing", &flags->new_pairing, "Of the result")
+  AddEnumFlag(app, "--new-pairing", &flags->new_pairing,
+              "Pairing of the result")
       ->required();
   AddValue(app, "--heads", &flags->heads, "N", "Heads of the queries")
       ->required();
@@ -103,7 +104,8 @@ Command AddConvert(CLI::App* app, const GlobalFlags* globals) {
            "Heads of k_proj and wk (default --heads)");
   AddValue(app, "--rotary-dim", &flags->rotary_dim, "N",
            "Channels of a head that rotate (default all)");
-  AddEnumFlag(app, "--slice", &flags->slice, "Which: leading or trailing");
+  AddEnumFlag(app, "--slice", &flags->slice,
+              "Rotated channels: leading or trailing");
   AddTransformFlags(app, "*[qk]_proj and *.w[qk], .weight and .bias",
                     &flags->files);
   return [flags, globals] { return RunConvert(*flags, *globals); };

@@ -224,7 +224,7 @@ absl::Status RunDoctor(const CLI::App& app, const DoctorFlags& flags,
   if (!flags.certificate.cache.empty()) {
     if (!flags.paths.empty() || !flags.preset.empty()) {
       return UsageError(
-          "--cache: takes no PATH and no --preset; run doctor on it apart");
+          "--cache: takes no PATH and no --preset; run doctor on them alone");
     }
     return RunCertificate(flags, globals.json, *level);
   }
@@ -260,26 +260,24 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
            "Model folders, or files: config.json, params.json, "
            "tokenizer_config.json, .gguf, .safetensors");
   AddValue(app, "--preset", &flags->preset, "NAME",
-           "A model that `posenc info` lists, as the reference: before "
-           "the files of PATH");
-  AddValue(app, "--reader", &flags->readers, "NAME",
-           "Only these: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
-           "deepseek, mistral, gguf_hf, exllamav3, tensorrt_llm, "
-           "onnxruntime_genai, candle, openvino, or in another version: "
-           "vllm@0.20 (repeatable)")
+           "A model that `posenc info` lists; it is the reference, before "
+           "PATH's files");
+  AddValue(
+      app, "--reader", &flags->readers, "NAME",
+      "Only these readers: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
+      "deepseek, mistral, gguf_hf, exllamav3, tensorrt_llm, onnxruntime_genai, "
+      "candle, openvino; a version: vllm@0.20 (repeatable)")
       ->allow_extra_args(false);  // the next argument is a PATH
   AddValue(app, "--length", &flags->length, "N",
-           "Longest distance that counts; by default what the model "
-           "claims");
+           "Longest distance that counts (default: the model's length)");
   AddValue(app, "--runtime", &flags->runtime, "COMMAND",
            "An engine's command line: \"vllm serve --hf-overrides "
            "{...}\"");
   AddValue(app, "--fail-on", &flags->fail_on, "LEVEL",
-           "Exit with 1 from here on: error, warning, note, none")
+           "Exit with 1 from this severity on: error, warning, note, none")
       ->capture_default_str();
   app->add_flag("--checks", flags->checks,
-                "List what is checked, and do nothing else: ids, severities, "
-                "texts");
+                "Only list the checks: ids, severities, texts");
   CertificateFlags& certificate = flags->certificate;
   AddValue(app, "--cache", &certificate.cache, "FILE",
            "Keys as the engine cached them at --start: .safetensors, a "
@@ -302,13 +300,12 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
            "Names of the tensors; their first number is the layer")
       ->group(kCertificate);
   AddValue(app, "--dtype-bound", &certificate.dtype_bound, "ULPS",
-           "Ulps that a pair may be off: 4 where the engine's tables "
-           "are of the keys' dtype (default 2, of float32 and float64 "
-           "keys 4)")
+           "Ulps that a pair may be off: 4 if the engine's tables have the "
+           "keys' dtype (default 2; 4 for float32 and float64 keys)")
       ->group(kCertificate);
   app->add_flag("--measured", certificate.measured,
-                "The keys are of two prefills: judge layers above 0 by the "
-                "angles that they show")
+                "The keys are of two prefills; judges layers above 0 by their "
+                "measured angles")
       ->group(kCertificate);
   return [app, flags, globals] { return RunDoctor(*app, *flags, *globals); };
 }

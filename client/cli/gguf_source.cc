@@ -25,9 +25,9 @@ absl::Status CheckFlags(const SourceFlags& flags,
                               details.part() != v1::MODEL_PART_TEXT),
         std::pair("layer-index", details.has_layer_index())}) {
     if (given) {
-      return UsageError(absl::StrCat("--", flags.prefix, flag,
-                                     ": a GGUF is read as llama.cpp reads it, "
-                                     "and takes none"));
+      return UsageError(
+          absl::StrCat("--", flags.prefix, flag,
+                       ": a GGUF is read as llama.cpp does, without it"));
     }
   }
   if (details.has_layer_type() && details.layer_type() != kSliding &&

@@ -81,13 +81,12 @@ int Main(int argc, char** argv) {
                     kFooter);
     commands.emplace_back(command, add_flags(command, &globals));
   };
-  add("info", "What the server is and knows", "info --server 127.0.0.1:50051",
-      AddInfo);
+  add("info", "Describe the server", "info --server 127.0.0.1:50051", AddInfo);
   add("resolve", "Frequencies, amplitude and assumptions of an encoding",
       "resolve --config config.json --compare-profile vllm", AddResolve);
   add("analyze", "Wavelengths, decay and similarity by distance",
       "analyze --preset llama-3.1-8b --max-distance 8192", AddAnalyze);
-  add("plot", "Pictures of an encoding: curves, tables, turns, readers",
+  add("plot", "Draw an encoding: curves, tables, rotations, readers",
       "plot kept --preset gpt-oss-20b --output kept.svg", AddPlot);
   add("positions", "Position ids of packed, padded, split or mixed batches",
       "positions --multimodal text:5,image:1x4x4/2,text:3 --out ids.npy",
@@ -117,7 +116,7 @@ int Main(int argc, char** argv) {
       "--heads 32 --kv-heads 8 --in model.safetensors "
       "--out converted.safetensors",
       AddConvert);
-  add("sample", "Make seeded q and k to try things with",
+  add("sample", "Make q and k from a seed, for trials",
       "sample --out qk.safetensors --seed 7 --q 1,4096,32,128 "
       "--k 1,4096,8,128",
       AddSample);
@@ -125,7 +124,7 @@ int Main(int argc, char** argv) {
       "check --preset llama-3.1-8b --before qk.safetensors "
       "--after rotated.safetensors \\\n      --layout bshd",
       AddCheck);
-  add("doctor", "What a checkpoint's files and their readers disagree about",
+  add("doctor", "Find where a checkpoint's files and their readers differ",
       "doctor models/llama --reader mlx --fail-on warning", AddDoctor);
 
   add("explore", "A page in the browser: encodings, readers, doctor's findings",

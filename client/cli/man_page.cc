@@ -19,10 +19,10 @@ constexpr char kDescription[] =
     "posenc calls a posenc server: it inspects positional encodings, builds "
     "their tables, and sends tensors of files through the server. Without "
     "--server it runs a server inside its own process. Flags have the names of "
-    "the contract's fields. A file that is - is standard input or output; then "
-    "all that is told to people goes to standard error.";
+    "the contract's fields. The file name - is standard input or output; "
+    "messages then go to standard error.";
 constexpr char kServerVariable[] =
-    "The address that --server has if it is not given. Empty: unset.";
+    "The address of the server if --server is not given. Empty: unset.";
 constexpr char kExitStatus[][2][80] = {
     {"0", "ok"},
     {"1", "the call failed, or check or doctor found an error"},

@@ -88,7 +88,7 @@ bool IsNpy(absl::Span<const char> bytes) {
 absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
   const absl::string_view text(bytes.data(), bytes.size());
   if (!absl::StartsWith(text, kMagic)) return Malformed("the magic is absent");
-  if (text.size() < 8) return Malformed("it ends in the version");
+  if (text.size() < 8) return Malformed("it ends inside the version");
   const int major = static_cast<unsigned char>(text[6]);
   const int minor = static_cast<unsigned char>(text[7]);
   if ((major != 1 && major != 2) || minor != 0) {
@@ -99,7 +99,7 @@ absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
   // Version 1 has the header's length in 16 bits, version 2 in 32.
   const std::size_t length_bytes = major == 1 ? 2 : 4;
   const std::size_t header_start = 8 + length_bytes;
-  if (text.size() < header_start) return Malformed("it ends in the length");
+  if (text.size() < header_start) return Malformed("it ends inside the length");
   std::size_t header_size = 0;
   for (std::size_t i = 0; i < length_bytes; ++i) {
     header_size |= std::size_t{static_cast<unsigned char>(text[8 + i])}

@@ -39,27 +39,26 @@ absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
 
 constexpr FieldFlag kDetails[] = {
     {"--profile", "profile", "NAME",
-     "Whose reading: hf, vllm, llama_cpp, gpt_oss, deepseek, mistral, mlx "
-     "(default hf)",
+     "Reader: hf, vllm, llama_cpp, gpt_oss, deepseek, mistral, mlx (default "
+     "hf)",
      kAlone},
     {"--profile-version", "profile_version", "VERSION",
      "Version of the profile's project, for example 0.21.0 of vllm (default: "
      "the newest that is known)",
      kAlone},
     {"--part", "part", "NAME",
-     "Which part of the model: text, vision, audio, indexer (default text, or "
-     "the tower that the file is)",
+     "Part of the model: text, vision, audio, indexer (default text; in a "
+     "tower's own file, the tower)",
      kAlone},
     {"--layer-type", "layer_type", "NAME", "full_attention, sliding_attention",
      kAlone},
-    {"--layer-index", "layer_index", "N", "Which layer, from 0", kAlone},
+    {"--layer-index", "layer_index", "N", "Layer index, from 0", kAlone},
     {"--length", "sequence_length", "N",
-     "Tokens that length-dependent scalings (dynamic_ntk, longrope) are "
-     "evaluated at",
+     "Length in tokens for scalings that depend on it (dynamic_ntk, longrope)",
      kAlone},
     {"--head-dim", "head_dim", "N",
-     "Channels of a head; for a --spec without rotaryDim, and for heads that "
-     "are wider than the model's (keys beside values, latent rows)",
+     "Channels of a head, for a --spec without rotaryDim or heads wider than "
+     "the model's (keys beside values, latent rows)",
      kAlone},
 };
 
@@ -85,9 +84,9 @@ void AddGlobalFlags(CLI::App* app, GlobalFlags* flags) {
   AddValue(app, "--timeout", &flags->timeout, "DURATION",
            "Deadline of each call")
       ->capture_default_str();
-  AddValue(app, "--request-id", &flags->request_id, "TEXT",
-           "The calls' name in the server's log, and with their errors "
-           "(default: random)");
+  AddValue(
+      app, "--request-id", &flags->request_id, "TEXT",
+      "Name of the calls in the server's log and in errors (default: random)");
   AddValue(app, "--traceparent", &flags->traceparent, "TEXT",
            "W3C trace context that the calls belong to");
   app->add_flag("--json", flags->json,
@@ -193,8 +192,8 @@ void AddLayoutFlag(CLI::App* app, v1::Layout* layout) {
 
 void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation) {
   AddEnumFlag(app, "--saturation", saturation,
-              "finite or none: what becomes of results past the largest "
-              "number; float8_e4m3fn and float8_e5m2 need it");
+              "finite or none, for results past the largest number; required "
+              "for float8_e4m3fn and float8_e5m2");
 }
 
 absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(

@@ -271,7 +271,7 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
   const auto add = [&](const char* name, auto* value, const char* text,
                        const char* type) {
     return app->add_option(name, *value, text)
-        ->group("Of one figure or some")
+        ->group("For some figures")
         ->type_name(type);
   };
   add("--start", &data->start, "angles, table: the first position", "N")
@@ -282,23 +282,23 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
       ->capture_default_str();
   add("--channels", &data->channels,
       "table: the first N columns as curves, at most 8", "N");
-  add("--position", &data->position, "rotation: of the vector", "N")
+  add("--position", &data->position, "rotation: position of the vector", "N")
       ->capture_default_str();
-  add("--pair", &data->pair, "rotation: which pair of channels", "N")
+  add("--pair", &data->pair, "rotation: pair of channels", "N")
       ->capture_default_str();
-  add("--vector", &data->vector, "rotation: before the turn", "X,Y")
+  add("--vector", &data->vector, "rotation: the vector to rotate", "X,Y")
       ->capture_default_str();
   add("--max-distance", &data->max_distance,
       "decay, similarity (default 4096), kept (default 131072)", "N");
   add("--distance-step", &data->distance_step,
-      "decay, similarity: between distances; at most 4096 of them", "N");
+      "decay, similarity: step; there are at most 4096 distances", "N");
   add("--trained-length", &data->trained_length,
-      "wavelengths: a line there, and which pairs complete a turn", "N");
+      "wavelengths: a line there; counts pairs with a full rotation", "N");
   add("--image", &data->image,
-      "similarity: of the first of so many cells to the others: 64x64",
+      "similarity: of an image's first cell to the others: 64x64",
       "HEIGHTxWIDTH");
   add("--in", &data->in,
-      "bias: an .npy or .safetensors of posenc bias or scores", "FILE");
+      "bias: an .npy or .safetensors from posenc bias or scores", "FILE");
   add("--profiles", &data->profiles,
       "compare, kept: readers (default: hf, vllm, llama_cpp and mlx, without "
       "those that refuse the model)",

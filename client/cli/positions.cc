@@ -28,23 +28,23 @@ constexpr FieldFlag kSchemes[] = {
     {"--to,--padded-length", "padded.padded_length", "N", "Length of a row",
      "--padded", true},
     {"--left", "padded.left", nullptr, "The padding is in front", "--padded"},
-    {"--padding-position", "padded.padding_position", "P", "What padding gets",
-     "--padded"},
+    {"--padding-position", "padded.padding_position", "P",
+     "Position of padding", "--padded"},
 
     {"--context-parallel", "context_parallel.lengths", "LIST",
      "One device's tokens of sequences of these lengths: chunks RANK and "
      "2 SIZE - 1 - RANK of each"},
     {"--size", "context_parallel.size", "N", "Devices", "--context-parallel",
      true},
-    {"--rank", "context_parallel.rank", "N", "Which of them",
+    {"--rank", "context_parallel.rank", "N", "Device, from 0",
      "--context-parallel", true},
 
     {"--grid", "grid.extents", "EXTENTS", "Coordinates of grid cells: 2x4x4"},
-    {"--offsets", "grid.offsets", "LIST", "Of each axis: 0,0.5", "--grid"},
-    {"--steps", "grid.steps", "LIST", "Between cells of each axis: 1,0.5",
+    {"--offsets", "grid.offsets", "LIST", "Offset per axis: 0,0.5", "--grid"},
+    {"--steps", "grid.steps", "LIST", "Step between cells, per axis: 1,0.5",
      "--grid"},
     {"--merge,--merge-size", "grid.merge_size", "N",
-     "In blocks of N x N cells of the last two axes", "--grid"},
+     "Orders by blocks of N x N cells of the last two axes", "--grid"},
 
     {"--multimodal", nullptr, "SPANS",
      "Text and images of one sequence: text:5,image:1x4x4/2,text:3 "
@@ -52,19 +52,19 @@ constexpr FieldFlag kSchemes[] = {
 
     {"--sinks", "attention_sinks.sinks", "N",
      "First tokens that a cache keeps"},
-    {"--window", "attention_sinks.window", "N", "Last tokens that it keeps",
-     "--sinks", true},
+    {"--window", "attention_sinks.window", "N",
+     "Last tokens that the cache keeps", "--sinks", true},
     {"--length", "attention_sinks.length", "N", "Tokens so far", "--sinks",
      true},
 
     {"--vision", nullptr, "GRIDS",
-     "Patches of images and videos, as the tower of --tower-config or "
-     "--tower-preset has them: 4x6,2x8x8 (height x width, or time in front)"},
+     "Patches of images and videos for the tower of --tower-config or "
+     "--tower-preset: 4x6,2x8x8 (height x width, or time in front)"},
 };
 
 constexpr FieldFlag kVisionDetails[] = {
     {"--tower-merge", "vision.merge_size", "N",
-     "In blocks of N x N patches (default: the tower's)", "--vision"},
+     "Orders by blocks of N x N patches (default: the tower's)", "--vision"},
     {"--text", "vision.text_tokens", "N",
      "Text tokens before the patches (FLUX, Lumina 2, Qwen-Image)", "--vision"},
 };

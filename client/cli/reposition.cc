@@ -36,8 +36,7 @@ absl::StatusOr<v1::Movement> BuildMovement(const RepositionFlags& flags) {
                       !flags.new_positions.Empty();
   if (targets != 1) {
     return UsageError(
-        "where keys go: give one of --shift, --shifts and new positions "
-        "(--new-start, ...)");
+        "new positions: give one of --shift, --shifts and --new-start, ...");
   }
   v1::Movement movement;
   if (!flags.old_positions.Empty()) {
@@ -101,7 +100,7 @@ Command AddReposition(CLI::App* app, const GlobalFlags* globals) {
   AddValue(app, "--shift", &flags->shift, "N", "Added to every position")
       ->group("Where the keys go");
   AddValue(app, "--shifts", &flags->shifts, "FILE",
-           "One per token: an .npy, or FILE.safetensors:NAME")
+           "One shift per token: an .npy, or FILE.safetensors:NAME")
       ->group("Where the keys go");
   AddPositionFlags(app, "new-", "Where the keys go", &flags->new_positions);
   AddLayoutFlag(app, &flags->layout);

@@ -249,9 +249,9 @@ Command AddResolve(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ResolveFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &flags->compare);
-  AddValue(app, "--kept-to", &flags->kept_to, "N",
-           "Distance up to which the difference is looked at; by "
-           "default what the model claims, or 8192");
+  AddValue(
+      app, "--kept-to", &flags->kept_to, "N",
+      "Largest distance to compare (default: the model's length, or 8192)");
   return [flags, globals] { return RunResolve(*flags, *globals); };
 }
 

@@ -115,7 +115,7 @@ absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
   if (rope.head_dim() != 0 && before.index.head_dim > rope.head_dim()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "head_dim ", before.index.head_dim, " is more than the encoding's, ",
-        rope.head_dim(), "; --head-dim says that one head holds more"));
+        rope.head_dim(), "; --head-dim allows wider heads"));
   }
   Judge judge(sent.dtype, rope.amplitude(), repositions);
   check::VisitRotatedHeads(

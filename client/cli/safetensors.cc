@@ -72,7 +72,7 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
   if (!extents) return MalformedEntry(name, "shape is no array of extents");
   const auto ends = ExtentsOf(*offsets);
   if (!ends || ends->size() != 2) {
-    return MalformedEntry(name, "data_offsets are no two offsets");
+    return MalformedEntry(name, "data_offsets are not two offsets");
   }
   const auto begin = static_cast<std::uint64_t>((*ends)[0]);
   const auto end = static_cast<std::uint64_t>((*ends)[1]);
@@ -103,7 +103,7 @@ absl::Status ParseMetadata(const Json& json,
   if (!json.is_object()) return Malformed("__metadata__ is no object");
   for (const auto& [key, value] : json.items()) {
     if (!value.is_string()) {
-      return Malformed("__metadata__ holds something else than strings");
+      return Malformed("__metadata__ holds values that are no strings");
     }
     metadata->emplace(key, value.get<std::string>());
   }

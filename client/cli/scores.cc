@@ -21,20 +21,20 @@ namespace {
 constexpr FieldFlag kScores[] = {
     {"--shaw", "shaw.key_table", "FILE",
      "Shaw's table [rows, D]: an .npy, or FILE.safetensors:NAME"},
-    {"--left", "shaw.left", "N", "Its reach before the query (default half)",
+    {"--left", "shaw.left", "N", "Table rows left of the query (default: half)",
      "--shaw"},
     {"--transformer-xl", "transformer_xl", "FILE",
      "A .safetensors file with u, v [H, D] and r [H, R, D]"},
     {"--clamp-distance", "transformer_xl.clamp_distance", "N",
-     "Greater distances read this one's row", "--transformer-xl"},
+     "Greater distances use the row of N", "--transformer-xl"},
     {"--deberta", "deberta.buckets.max_position", "MAX_POSITION",
      "DeBERTa's buckets"},
     {"--bucket-size", "deberta.buckets.bucket_size", "N",
-     "0: none of the logarithmic ones", "--deberta"},
+     "0: no logarithmic buckets", "--deberta"},
     {"--position-keys", "deberta.position_keys", "FILE",
      "[H, 2 span, D]: an .npy, or FILE.safetensors:NAME", "--deberta"},
-    {"--position-queries", "deberta.position_queries", "FILE", "Likewise",
-     "--deberta"},
+    {"--position-queries", "deberta.position_queries", "FILE",
+     "As --position-keys", "--deberta"},
     {"--paper-position-to-content", "deberta.paper_position_to_content",
      nullptr, "The last term as the paper writes it", "--deberta"},
 };
@@ -133,10 +133,10 @@ Command AddScores(CLI::App* app, const GlobalFlags* globals) {
            "Position of the first key")
       ->capture_default_str();
   AddEnumFlag(app, "--dtype", &flags->args.dtype,
-              "Of the scores (default float32)");
+              "Dtype of the scores (default float32)");
   AddValue(app, "--out", &flags->out, "FILE",
-           "An .npy, or .safetensors with the tensor scores; without, a corner "
-           "is printed");
+           "An .npy, or .safetensors with the tensor scores (default: prints a "
+           "corner)");
   return [flags, globals] { return RunScores(*flags, *globals); };
 }
 

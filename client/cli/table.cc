@@ -151,7 +151,7 @@ absl::Status SetPositions(const TableFlags& flags,
     return absl::OkStatus();
   }
   if (!flags.positions.Given("--start") && flags.rows != 0) {
-    return UsageError("--rows: belongs to --start; the positions tell");
+    return UsageError("--rows: belongs to --start; positions give the rows");
   }
   absl::StatusOr<v1::Positions> built = BuildPositions(flags.positions);
   if (!built.ok()) return built.status();
@@ -228,12 +228,12 @@ Command AddTable(CLI::App* app, const GlobalFlags* globals) {
   AddEnumFlag(app, "--dtype", &flags->dtype,
               "float32, float16, bfloat16, float64");
   AddEnumFlag(app, "--angles", &flags->angles,
-              "exact, or float32 as the frameworks multiply");
+              "exact, or float32 products as in frameworks");
   app->add_flag("--for-keys", flags->for_keys,
-                "With the keys' xPos factor, not the queries'");
+                "Use the keys' xPos factor, not the queries'");
   AddValue(app, "--out", &flags->out, "FILE",
-           ".safetensors with cos and sin, or .npy where the table is "
-           "one tensor; without, it is printed");
+           ".safetensors with cos and sin, or .npy if the table is one tensor "
+           "(default: prints the table)");
   AddValue(app, "--out-cos", &flags->out_cos, "FILE", "An .npy of the cosines");
   AddValue(app, "--out-sin", &flags->out_sin, "FILE", "An .npy of the sines");
   return [flags, globals] { return RunTable(*flags, *globals); };

@@ -116,10 +116,10 @@ absl::StatusOr<std::vector<SafetensorsEntry*>> TensorFile::Select(
     selected.push_back(&entry);
   }
   if (selected.empty()) {
-    return FileError(
-        path_, absl::NotFoundError(absl::StrCat(
-                   "holds no tensor named ", absl::StrJoin(usual, ", "),
-                   "; name what is meant with --tensor: ", Names(entries()))));
+    return FileError(path_,
+                     absl::NotFoundError(absl::StrCat(
+                         "holds no tensor named ", absl::StrJoin(usual, ", "),
+                         "; choose one with --tensor: ", Names(entries()))));
   }
   return selected;
 }

@@ -31,7 +31,7 @@ absl::Status Named(const std::string& name, const absl::Status& status) {
 void AddInOutFlags(CLI::App* app, std::string* in, std::string* out) {
   AddValue(app, "--in", in, "FILE", "A .safetensors or .npy file")->required();
   AddValue(app, "--out", out, "FILE",
-           "File of the same format; other tensors and metadata pass through")
+           "File of the same format; other tensors and metadata are copied")
       ->required();
 }
 
@@ -131,14 +131,13 @@ void PrintDone(const GlobalFlags& globals, const std::string& verb,
       more > 0 ? absl::StrCat(" and ", more, " more").c_str() : "",
       BytesText(bytes).c_str(), timing.seconds * 1e3, rate);
   if (timing.repeats == 0) return;
-  std::fprintf(
-      stderr,
-      "  first call (%spage faults): %.2f GB/s; best of %d more: %.2f GB/s\n"
-      "  GB/s counts a tensor's bytes once; its way there, the work and its "
-      "way "
-      "back take the time\n",
-      globals.server.empty() ? "" : "connection, ", rate, timing.repeats,
-      best_rate);
+  std::fprintf(stderr,
+               "  first call (%spage faults): %.2f GB/s; best of %d more: "
+               "%.2f GB/s\n"
+               "  GB/s counts a tensor's bytes once; the time includes both "
+               "ways and the work\n",
+               globals.server.empty() ? "" : "connection, ", rate,
+               timing.repeats, best_rate);
 }
 
 }  // namespace posenc::cli

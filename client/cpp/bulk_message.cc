@@ -219,7 +219,7 @@ absl::Status CheckPlaces(const ReceivedMessage& answer, std::size_t tensors,
         !request.GetReflection()->HasField(request, place)) {
       return absl::InternalError(
           absl::StrCat("the answer's ", answer.name(i),
-                       " lies in shared memory, where nobody wanted it"));
+                       " is in shared memory, which was not requested"));
     }
   }
   return absl::OkStatus();

@@ -159,8 +159,7 @@ absl::StatusOr<HeadExtents> ExtentsOf(const TensorView& tensor,
                          ? "is not given"
                          : absl::StrCat(static_cast<int>(layout),
                                         " is not known to this client"),
-                     ", which says what the axes of ", Text(tensor.shape),
-                     " are"));
+                     ", so the axes of ", Text(tensor.shape), " are unknown"));
   }
   if (tensor.shape.size() != axes.size()) {
     return Misfit("shape",

@@ -34,7 +34,7 @@ std::string Fault(const std::string& text) {
   }
   std::int64_t number;
   if (!absl::SimpleAtoi(text, &number)) {
-    return text + ": beyond what 64 bits hold, which is 2^63 - 1";
+    return text + ": more than 2^63 - 1, the limit of 64 bits";
   }
   return "";
 }

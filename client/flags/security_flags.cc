@@ -28,8 +28,8 @@ bool SecurityFlags::Given() const {
 
 void AddSecurityFlags(CLI::App* app, SecurityFlags* flags) {
   app->add_flag("--tls", flags->tls,
-                "Speak TLS, and trust what the system trusts; the other flags "
-                "of TLS imply it")
+                "Use TLS, and trust the system's authorities; other TLS flags "
+                "imply it")
       ->group(kGroup);
   const auto file = [&](const char* name, std::string* path,
                         const char* description) {
@@ -38,15 +38,15 @@ void AddSecurityFlags(CLI::App* app, SecurityFlags* flags) {
   file("--tls-ca", &flags->tls_ca,
        "Trust these authorities instead (PEM certificates)");
   file("--tls-cert", &flags->tls_cert,
-       "Show this certificate to servers that want one (PEM)");
-  file("--tls-key", &flags->tls_key, "Its key (PEM, without a passphrase)");
-  app->add_option("--tls-server-name", flags->tls_server_name,
-                  "Name that the server's certificate must bear, if not the "
-                  "address's")
+       "Send this certificate to servers that want one (PEM)");
+  file("--tls-key", &flags->tls_key, "Key of --tls-cert (PEM, no passphrase)");
+  app->add_option(
+         "--tls-server-name", flags->tls_server_name,
+         "Name expected in the server's certificate, if not the address's")
       ->type_name("NAME")
       ->group(kGroup);
   file("--token-file", &flags->token_file,
-       "Show the bearer token in this file; over TLS, or to this machine only");
+       "Send the bearer token of this file, only over TLS or to this machine");
 }
 
 absl::Status ApplySecurityFlags(const SecurityFlags& flags,

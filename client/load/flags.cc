@@ -122,17 +122,17 @@ void AddFlags(CLI::App* app, Flags* flags) {
       "127.0.0.1:50051, dns:///host:port, unix:/path");
   flags::AddSecurityFlags(app, &flags->security);
   parsed("--in-flight", "N,...", "16", Into(&flags->in_flight, ParseInFlight),
-         "Closed loop: calls kept in flight, a step each");
+         "Closed loop: calls in flight in each step");
   // gRPC starts far fewer than 10^7 calls a second.
-  parsed(
-      "--rates", "R,...", "",
-      Into(&flags->rates,
-           [](const std::string& text) {
-             return ParseNumbers(
-                 text, 1e7, "calls per second above 0, such as 1000,2000,4000");
-           }),
-      "Open loop: calls due per second, a step each; latency counts from when "
-      "a call was due");
+  parsed("--rates", "R,...", "",
+         Into(&flags->rates,
+              [](const std::string& text) {
+                return ParseNumbers(
+                    text, 1e7,
+                    "calls per second above 0, such as 1000,2000,4000");
+              }),
+         "Open loop: calls per second in each step; latency counts from when a "
+         "call was due");
   app->add_option_function<std::string>(
          "--arrivals",
          [step](const std::string& kind) { step->poisson = kind == "poisson"; },
@@ -141,8 +141,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->type_name("KIND")
       ->default_str("even");
   hidden("--max-in-flight", &flags->max_in_flight, "N",
-         "Open loop: calls beyond it are sent later, or dropped (by "
-         "default 16384, less for large answers)")
+         "Open loop: further calls are sent later, or dropped (default 16384, "
+         "less for large answers)")
       ->check(CLI::Range(1, 100000));
   parsed(
       "--mix", "RPC:W,...", "ApplyRope", Into(&workload->mix, ParseMix),
@@ -154,50 +154,51 @@ void AddFlags(CLI::App* app, Flags* flags) {
   parsed("--dtype", "NAME,...", "float32", Into(&workload->dtypes, ParseDtypes),
          "float32, float16, bfloat16, float64");
   add("--preset", &workload->preset, "NAME",
-      "A model's encoding, instead of the plain one");
+      "A model's encoding instead of the plain one");
   add("--variants", &workload->variants, "N",
-      "Requests of each kind, with other data and positions")
+      "Requests of each kind that differ in data and positions")
       ->check(CLI::Range(1, 1000));
-  add("--seed", &flags->seed, "N", "Of data and order");
+  add("--seed", &flags->seed, "N", "Seed of data and order");
   add("--connections", &flags->connections, "N", "Connections")
       ->check(CLI::Range(1, 10000));
   hidden("--threads", &flags->threads, "N",
-         "That wait for answers (by default half of the cores)")
+         "Threads for answers (default: half of the cores)")
       ->check(CLI::Range(1, 256));
   parsed("--warm-up", "TIME", "1s",
          Into(&step->warm_up,
               [](const std::string& text) {
                 return ParseDuration(text, /*allow_zero=*/true);
               }),
-         "Before each step, not counted");
+         "Uncounted time before each step");
   parsed("--duration", "TIME", "10s", Into(&step->duration, duration),
-         "Of each step");
-  hidden("--calls", &step->calls, "N", "Of each step, instead")
+         "Time of each step");
+  hidden("--calls", &step->calls, "N",
+         "Calls of each step, instead of --duration")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   parsed("--timeout", "TIME", "10s", Into(&step->timeout, duration),
-         "A call's deadline, from when it was due; and of connecting");
+         "Deadline of a call, from when it was due, and of connecting");
   app->add_flag("--no-retry", flags->no_retry,
                 "Do not retry as the published service config says");
   add("--verify", &step->verify, "SHARE",
-      "Share of the answers compared bit for bit with the first, "
-      "which is checked against the formula")
+      "Share of answers to compare bit for bit with the first; the first is "
+      "checked against the formula")
       ->check(CLI::Validator(ShareFault, ""));
   hidden("--shared-memory", &flags->shared_memory, "MODE",
-         "Tensors lie in shared memory: rotated in place (the default "
-         "if no value follows), or out-of-place")
+         "Tensors are in shared memory: in-place (default without a value) or "
+         "out-of-place")
       ->expected(0, 1)
       ->check(CLI::IsMember({"in-place", "out-of-place"}));
   add("--protocol", &flags->protocol, "NAME",
       "native, or kserve: ModelInfer instead of the RPCs")
       ->check(CLI::IsMember({"native", "kserve"}));
   add("--max-error-rate", &flags->max_error_rate, "SHARE",
-      "Failed, unsent and wrong calls that still are exit code 0")
+      "Share of failed, unsent or wrong calls that still exits 0")
       ->check(CLI::Validator(ShareFault, ""));
   app->add_flag("--find-capacity", flags->find_capacity,
-                "Search the highest rate with a p99 under --p99");
+                "Find the highest rate with a p99 under --p99");
   parsed("--p99", "TIME", "10ms", Into(&flags->p99, duration),
-         "Bound of --find-capacity");
-  add("--max-steps", &flags->max_steps, "N", "Of --find-capacity")
+         "p99 that --find-capacity allows");
+  add("--max-steps", &flags->max_steps, "N", "Steps of --find-capacity")
       ->check(CLI::Range(1, 100));
   parsed("--overload", "X,...", "",
          Into(&flags->overload,
@@ -206,14 +207,14 @@ void AddFlags(CLI::App* app, Flags* flags) {
                                     "multiples of the peak above 0 and at most "
                                     "1000, such as 1,2,5,10");
               }),
-         "Measure the peak, then offer these multiples of it: goodput against "
-         "offered load; without retries");
+         "Measure the peak, then the goodput at these multiples of it; without "
+         "retries");
   add("--json", &flags->json_path, "FILE", "Report as JSON");
   add("--html", &flags->html_path, "FILE", "Report as a page with charts");
   add("--hlog", &flags->hlog_path, "FILE",
-      "Histograms of every second, HdrHistogram's log format");
+      "Histograms of every second in HdrHistogram's log format");
   hidden("--compare", &flags->compare, "A.json B.json",
-         "Two JSON reports: prints what differs (--html: a page)")
+         "Print what differs in two JSON reports (--html: a page)")
       ->expected(2);
   app->add_flag("--quiet", flags->quiet, "No progress");
 }

@@ -400,8 +400,9 @@ int Run::Main() {
     }
   }
   if (interrupted) {
-    return Fail(absl::CancelledError("interrupted; the figures are of a part"),
-                kFailed);
+    return Fail(
+        absl::CancelledError("interrupted; the figures cover only a part"),
+        kFailed);
   }
   return passed ? kOk : Fail(absl::FailedPreconditionError(reason), kFailed);
 }

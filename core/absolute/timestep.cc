@@ -65,7 +65,7 @@ absl::Status ValidateTimestep(const Timestep& encoding) {
         : steep ? "downscale_freq_shift"
                 : "max_period",
         absl::StrCat("gives channel ", i, " the frequency ", NumberText(w),
-                     "; served are 2^-900 to 2^20"));
+                     "; must be 2^-900 to 2^20"));
   }
   return absl::OkStatus();
 }

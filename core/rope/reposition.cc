@@ -19,7 +19,7 @@ namespace {
 absl::Status NotRepositionable(const std::string& fact) {
   return MakeError(absl::StatusCode::kInvalidArgument,
                    ErrorReason::kNotRepositionable, "new_rope",
-                   absl::StrCat(fact, "; no one rotation joins them"));
+                   absl::StrCat(fact, "; no single rotation joins them"));
 }
 
 absl::string_view SliceName(RotarySlice slice) {

@@ -165,7 +165,7 @@ absl::Status Complete(LongRopeScaling& longrope, ResolvedRope* rope) {
   if (!status.ok()) return status;
   if (longrope.original_max_position_embeddings == 1) {
     return FieldInvalid("longrope.original_max_position_embeddings",
-                        "is 1; must be > 1, for its logarithm divides");
+                        "is 1; must be > 1, as its log is a divisor");
   }
   if (longrope.factor.has_value()) {
     WarnBelowOne("longrope.factor", *longrope.factor, rope);
@@ -399,7 +399,7 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
       return FieldInvalid(
           ScalingName(spec),
           absl::StrCat("gives pair ", i, " the frequency ", NumberText(w),
-                       "; served are 0 and 2^-900 to 2^20"));
+                       "; must be 0 or 2^-900 to 2^20"));
     }
   }
   return absl::OkStatus();

@@ -133,7 +133,7 @@ absl::StatusOr<Tokens::Token> Tokens::ParseLine(
     // sha256sum prints this hash for empty input, such as an unset variable.
     // Accepting it would accept an empty token.
     if (token.hash == HashOf("")) {
-      return Wrong("sha256: is that of nothing; hash the token");
+      return Wrong("sha256: is the hash of nothing; hash the token");
     }
   } else if (IsToken(secret)) {
     token.hash = HashOf(secret);

@@ -70,10 +70,9 @@ std::vector<std::string> Doubts(const Config& config) {
   }
   const absl::StatusOr<Address> admin = ParseAddress(config.admin);
   if (admin.ok() && !admin->host.empty() && !IsLoopback(admin->host)) {
-    doubts.push_back(
-        absl::StrCat("--admin: ", config.admin,
-                     " is not loopback; whoever reaches it reads metrics and "
-                     "configuration"));
+    doubts.push_back(absl::StrCat(
+        "--admin: ", config.admin,
+        " is not loopback; others can read metrics and configuration"));
   }
   if (const std::string doubt = TokensDoubt(config.server); !doubt.empty()) {
     doubts.push_back(doubt);

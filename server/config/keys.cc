@@ -43,42 +43,37 @@ constexpr Key kKeys[] = {
      "PEM file of the certificate's private key, without a passphrase.", "FILE",
      "", kNoEmpty},
     {"tls-client-ca", kText, 0, 0, kRestart, POSENC_FIELD(server.tls.client_ca),
-     "PEM file of authorities; clients must then show a certificate of one of "
-     "them.",
+     "PEM file of CAs; clients must then show a certificate that one of them "
+     "issued.",
      "FILE", "", kNoEmpty},
     {"token-file", kText, 0, 0, kRestart, POSENC_FIELD(server.token_file),
-     "File of the bearer tokens of which callers must show one.", "FILE", "",
+     "File of bearer tokens; callers must send one of them.", "FILE", "",
      kNoEmpty},
     {"public-methods", kList, 0, kMostTexts, kRestart,
      POSENC_FIELD(server.public_methods),
-     "RPCs that need no token, as `GetServerInfo`; health never needs one.",
+     "RPCs that need no token (`GetServerInfo`); health never needs one.",
      "RPC", ""},
     {"reflection", kSwitch, 0, 0, kRestart, POSENC_FIELD(server.reflection),
-     "Whether tools may ask the server for its contract.", "", ""},
+     "Lets tools read the API through gRPC reflection.", "", ""},
     {"kserve", kSwitch, 0, 0, kRestart, POSENC_FIELD(kserve),
-     "Whether the server speaks KServe's protocol too, "
-     "`inference.GRPCInferenceService`.",
-     "", ""},
+     "Serves KServe's protocol too, `inference.GRPCInferenceService`.", "", ""},
 
     {"shared-memory-prefix", kText, 0, 0, kRestart,
      POSENC_FIELD(server.shared_memory.prefix),
-     "Directory in shared memory, and what the names of files in it begin "
-     "with, "
-     "that calls may name instead of sending tensors: `/dev/shm/posenc_`, "
-     "`/shm/`.",
+     "Path prefix of the shared-memory files that calls may name instead of "
+     "sending tensors: `/dev/shm/posenc_`, or `/shm/` for all files there.",
      "PATH", "off"},
     {"shared-memory-from", kChoice, 0, 0, kRestart,
      POSENC_FIELD(server.shared_memory.from),
-     "Whose calls may: those over unix sockets, or also those from 127.0.0.0/8 "
-     "and ::1, among which are all that a sidecar forwards.",
+     "Callers that may share memory: unix sockets, or also 127.0.0.0/8 and "
+     "::1, the source of all calls that a sidecar forwards.",
      "unix|loopback", ""},
     {"shared-memory-uid", kList, 0, kMostTexts, kRestart,
      POSENC_FIELD(server.shared_memory.uids),
-     "Numbers of users whose files are used beside those of the server's own.",
-     "UID", ""},
+     "User ids whose files may be used, besides the server's own.", "UID", ""},
     {"shared-memory-bytes", kBytes, 0, kUnbounded, kRestart,
      POSENC_FIELD(server.shared_memory.bytes),
-     "Bytes of all these files that are mapped at a time.", "SIZE",
+     "Most bytes of such files that are mapped at once.", "SIZE",
      "a quarter of the memory"},
 
     {"max-request-bytes", kBytes, 1, kMaxProtobufBytes, kRestart,
@@ -89,19 +84,19 @@ constexpr Key kKeys[] = {
      "Largest response that is sent.", "SIZE", ""},
     {"in-flight-bytes", kBytes, 0, kUnbounded, kReloads,
      POSENC_FIELD(server.limits.in_flight_bytes),
-     "Bytes that the messages of all calls together may take; a call waits for "
-     "its share before its payload is read, and again for a response that "
-     "cannot be written over the request.",
+     "Bytes that the messages of all calls together may take. A call waits for "
+     "memory before its payload is read, and again if its response cannot be "
+     "written over the request.",
      "SIZE", "half of the memory"},
     {"in-flight-bytes-per-token", kBytes, 0, kUnbounded, kReloads,
      POSENC_FIELD(server.limits.in_flight_bytes_per_token),
-     "Bytes that the messages of all calls with one token may take; a call "
-     "that is the only one may take more.",
+     "Bytes that the messages of all calls with one token may take; a token's "
+     "only call may take more.",
      "SIZE", "no limit of its own"},
     {"max-waiting", kInteger, 0, kUnbounded, kReloads,
      POSENC_FIELD(server.limits.max_waiting),
-     "Number of calls that may wait to be let in; more are refused with "
-     "`RESOURCE_EXHAUSTED` and a time to retry after.",
+     "Number of calls that may wait for admission; others are refused with "
+     "`RESOURCE_EXHAUSTED` and a retry delay.",
      "COUNT", ""},
     {"default-deadline", kDuration, 1, kYear, kReloads,
      POSENC_FIELD(server.limits.default_deadline),
@@ -113,22 +108,21 @@ constexpr Key kKeys[] = {
 
     {"max-connections", kInteger, 0, 1000000, kReloads,
      POSENC_FIELD(server.connections.max_connections),
-     "Connections at any time; at the limit new ones are closed.", "COUNT",
-     "4096, or half of the limit of descriptors less 64 if that is fewer"},
+     "Most connections at a time; further ones are closed.", "COUNT",
+     "4096, or (limit of file descriptors - 64) / 2 if that is fewer"},
     {"max-connections-per-peer", kInteger, 1, 1000000, kReloads,
      POSENC_FIELD(server.connections.max_connections_per_peer),
-     "The same from one address. Peers of unix sockets have none, and are not "
+     "Most connections from one address; those over unix sockets are not "
      "counted.",
      "COUNT", ""},
     {"max-concurrent-streams", kInteger, 1, kMaxInt, kRestart,
      POSENC_FIELD(server.connections.max_concurrent_streams),
-     "Calls in progress on one connection; half of them may be watches of "
-     "health.",
+     "Most calls at a time on a connection; half of them may be health "
+     "watches.",
      "COUNT", ""},
     {"max-metadata-bytes", kBytes, kLeastMetadata, kMostMetadata, kRestart,
      POSENC_FIELD(server.connections.max_metadata_bytes),
-     "Metadata that a call may bring, names and values and 32 bytes for each "
-     "pair.",
+     "Most metadata of a call: names, values, and 32 bytes for each pair.",
      "SIZE", ""},
     {"handshake-timeout", kDuration, 1, kYear, kRestart,
      POSENC_FIELD(server.connections.handshake_timeout),
@@ -137,16 +131,15 @@ constexpr Key kKeys[] = {
     {"max-connection-idle", kDuration, 1, kYear, kRestart,
      POSENC_FIELD(server.connections.max_connection_idle),
      "Time without a call after which a connection is closed; its client "
-     "connects "
-     "again for the next one.",
+     "reconnects for the next call.",
      "TIME", ""},
     {"keepalive-time", kDuration, 1, kYear, kRestart,
      POSENC_FIELD(server.connections.keepalive_time),
      "Time without traffic after which a connection is pinged.", "TIME", ""},
     {"keepalive-timeout", kDuration, 1, kYear, kRestart,
      POSENC_FIELD(server.connections.keepalive_timeout),
-     "Time for the answer to a ping, and for taking anything of what is sent; "
-     "without, the connection is closed.",
+     "Time for the peer to answer a ping, and to receive some of what is sent; "
+     "else the connection is closed.",
      "TIME", ""},
     {"max-connection-age", kDuration, 0, kYear, kRestart,
      POSENC_FIELD(server.max_connection_age),
@@ -155,8 +148,7 @@ constexpr Key kKeys[] = {
      "TIME", ""},
     {"max-connection-age-grace", kDuration, 0, kYear, kRestart,
      POSENC_FIELD(server.max_connection_age_grace),
-     "Time that running calls of such a connection have to finish.", "TIME",
-     ""},
+     "Time for running calls to finish on such a connection.", "TIME", ""},
 
     {"lame-duck", kDuration, 0, kYear, kRestart, POSENC_FIELD(server.lame_duck),
      "Time after SIGTERM in which new calls are still taken, while the "
@@ -164,12 +156,12 @@ constexpr Key kKeys[] = {
      "TIME", ""},
     {"drain-timeout", kDuration, 0, kYear, kRestart,
      POSENC_FIELD(server.drain_timeout),
-     "Time that running calls have to finish after that; those left are "
+     "Time for running calls to finish after `--lame-duck`; others are "
      "cancelled.",
      "TIME", ""},
     {"ready-file", kText, 0, 0, kRestart, POSENC_FIELD(ready_file),
-     "File that is written as soon as the server serves, one bound address a "
-     "line, and removed at the end.",
+     "File with one bound address a line; written once the server serves, and "
+     "removed at the end.",
      "FILE", ""},
     {"probe", kText, 0, 0, kRestart, POSENC_FIELD(probe),
      "Asks the server at this address for its health instead of serving.",
@@ -182,15 +174,14 @@ constexpr Key kKeys[] = {
      "FILE", "", kNoEmpty},
     {"tls-server-name", kText, 0, 0, kRestart,
      POSENC_FIELD(probe_tls.server_name),
-     "Name that the certificate must bear for `--probe`, if not the "
-     "address's.",
+     "Name that `--probe` expects in the certificate, if not the address's.",
      "NAME", ""},
 
     {"admin", kText, 0, 0, kRestart, POSENC_FIELD(admin),
      "Address of the admin server, for metrics and health over HTTP.",
      "ADDRESS", "off"},
     {"admin-host", kList, 0, kMostTexts, kRestart, POSENC_FIELD(admin_hosts),
-     "Names by which the admin server may be asked, beside that of `--admin`, "
+     "Host names that the admin server accepts, besides that of `--admin`, "
      "localhost and IP addresses.",
      "NAME", ""},
     {"log-level", kChoice, 0, 0, kReloads, POSENC_FIELD(log.level),
@@ -198,11 +189,11 @@ constexpr Key kKeys[] = {
     {"log-format", kChoice, 0, 0, kRestart, POSENC_FIELD(log.format),
      "How a line of the log is written.", "json|text", ""},
     {"log-calls", kFraction, 0, 1, kReloads, POSENC_FIELD(log.calls),
-     "Fraction of the calls that succeeded to be logged; failures by the "
-     "server's fault always are, clients' mistakes at level debug.",
+     "Fraction of successful calls that are logged. The server's failures are "
+     "always logged, clients' mistakes at level debug.",
      "FRACTION", ""},
     {"otlp-endpoint", kText, 0, 0, kRestart, POSENC_FIELD(otlp_endpoint),
-     "OpenTelemetry collector to which traces are sent, if it was built in.",
+     "OpenTelemetry collector for traces; needs a build with POSENC_OTLP.",
      "ADDRESS", "off"},
 };
 

@@ -195,8 +195,7 @@ absl::Status ReadEnvironment(const char* const* environment,
   if (unknown.empty()) return absl::OkStatus();
   loaded->warnings.push_back(absl::StrCat(
       absl::StrJoin(unknown, ", "), unknown.size() == 1 ? " is" : " are",
-      " of no meaning; Kubernetes sets such variables for a Service named "
-      "posenc"));
+      " unknown; Kubernetes sets such variables for a Service named posenc"));
   return absl::OkStatus();
 }
 

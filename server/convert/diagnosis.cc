@@ -146,7 +146,7 @@ absl::StatusOr<core::doctor::QueryRows> ReadRows(const v1::NamedTensor& in) {
   core::doctor::QueryRows out;
   out.name = in.name();
   const auto columns = floats->shape[1];
-  if (columns == 0) return FieldInvalid("tensor.shape", "rows of no channels");
+  if (columns == 0) return FieldInvalid("tensor.shape", "rows lack channels");
   for (auto row = floats->values.begin(); row != floats->values.end();
        row += columns) {
     out.rows.emplace_back(row, row + columns);
@@ -159,10 +159,11 @@ absl::Status CheckFactor(const std::string& name,
                          std::set<std::string>* names) {
   if (!core::interpretation::IsFactorTensor(name)) {
     return FieldInvalid(
-        "name", absl::StrCat("\"", name.substr(0, 80),
-                             "\" is no factor of a GGUF file; they are "
-                             "rope_freqs.weight, rope_factors_long.weight and "
-                             "rope_factors_short.weight"));
+        "name",
+        absl::StrCat(
+            "\"", name.substr(0, 80),
+            "\" is no factor of a GGUF file; factors are rope_freqs.weight, "
+            "rope_factors_long.weight and rope_factors_short.weight"));
   }
   if (names->insert(name).second) return absl::OkStatus();
   return FieldInvalid("name", absl::StrCat(name, " is given twice"));

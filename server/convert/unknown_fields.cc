@@ -222,8 +222,8 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
   }
   return core::FieldInvalid(
       name,
-      absl::StrCat("the numbers in the message's lists would take over ",
-                   kMostGrowth, " bytes more than the message; send fewer"));
+      absl::StrCat("the numbers in the message's lists would take more than ",
+                   kMostGrowth, " bytes beyond the message; send fewer"));
 }
 
 absl::Status KnownFields::Name(const Message& message, const Type& type) {

@@ -117,8 +117,8 @@ absl::StatusOr<std::unique_ptr<CallHandler>> Health::StartWatch(
   const auto made = static_cast<std::int64_t>(watches_.size());
   if (made >= most_) {
     return TooManyWatches(absl::StrCat(
-        "the server has ", made, " watches already, as many as connections ",
-        "may be (--max-connections)"));
+        "the server has ", made, " watches already, the limit of connections ",
+        "(--max-connections)"));
   }
   std::int64_t& of_connection = by_connection_[connection];
   if (of_connection >= most_of_connection_) {

@@ -81,7 +81,7 @@ absl::Status Parse(RequestMessage message, InferEnvelope* envelope) {
     split.rest = envelope->message.Joined();
   }
   absl::Status status =
-      CheckSize("", "what is beside raw_input_contents", split.rest.size(),
+      CheckSize("", "request without raw_input_contents", split.rest.size(),
                 kMostSmallBytes, "send tensors as raw_input_contents");
   Request& request = envelope->request;
   if (status.ok()) {

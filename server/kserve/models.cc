@@ -62,13 +62,12 @@ absl::StatusOr<TensorAnswer> BuildTable(const v1::BuildTableRequest& request,
                                         const MethodContext& context,
                                         v1::BuildTableResponse* response) {
   if (request.has_absolute()) {
-    return core::FieldInvalid(
-        "absolute", "not here; the model build_encoding has one tensor");
+    return core::FieldInvalid("absolute",
+                              "not here; the model build_encoding gives it");
   }
   if (request.layout() == v1::TABLE_LAYOUT_COMPLEX) {
     return core::FieldInvalid(
-        "layout",
-        "TABLE_LAYOUT_COMPLEX; the model build_encoding has one tensor");
+        "layout", "TABLE_LAYOUT_COMPLEX; the model build_encoding gives it");
   }
   return AnswerBuildTable(request, context, response);
 }

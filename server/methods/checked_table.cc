@@ -30,8 +30,7 @@ absl::Status RowsMismatch(std::int64_t rows, absl::string_view what,
   return core::MakeError(
       absl::StatusCode::kInvalidArgument, core::ErrorReason::kShapeMismatch,
       "rows",
-      absl::StrCat(rows, ", but ", what, " ", expected,
-                   "; leave rows unset where they tell"),
+      absl::StrCat(rows, ", but ", what, " ", expected, "; leave rows unset"),
       {{"expected", absl::StrCat(expected)}, {"actual", absl::StrCat(rows)}});
 }
 

@@ -26,9 +26,10 @@ absl::Status CheckLength(const Request& request) {
   const std::int64_t length = request.length();
   if (length != 0 && !request.has_compare_with()) {
     return core::FieldInvalid(
-        "length", absl::StrCat(length,
-                               " without compare_with; it says how far the "
-                               "difference is looked at"));
+        "length",
+        absl::StrCat(
+            length,
+            " without compare_with; it limits the distances to compare"));
   }
   if (length < 0 || length > core::interpretation::kMaxComparedLength) {
     return core::FieldInvalid(

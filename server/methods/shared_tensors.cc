@@ -100,9 +100,9 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
 absl::Status SharedTensors::Copy(std::string field, SharedPlace place,
                                  std::string* to) {
   const absl::Status size =
-      CheckSize("shared", "what is copied out of shared memory",
+      CheckSize("shared", "data to copy out of shared memory",
                 absl::uint128(copied_bytes_) + place.bytes, max_copied_bytes_,
-                "only the tensors of a request's root are used where they lie");
+                "only a request's top-level tensors are used in place");
   if (!size.ok()) return size;
   copied_bytes_ += static_cast<std::int64_t>(place.bytes);
   to->assign(place.data(), place.bytes);
@@ -162,18 +162,17 @@ absl::Status SharedTensors::CheckOverlap(const std::string& field,
     if (held != nullptr) {
       return core::FieldInvalid(
           field, absl::StrCat("overlaps ", held->field, " and ", input.field,
-                              "; an output may take the place of one tensor "
-                              "only, that which it is made of"));
+                              "; an output may overwrite only one tensor, the "
+                              "one that it is made of"));
     }
     return core::FieldInvalid(
         field,
         absl::StrCat("overlaps ", input.field,
                      own == nullptr
-                         ? "; this output cannot be computed in place, as a "
-                           "rotation that changes the pairing cannot: name "
-                           "another place"
-                         : "; an output may take the place of the tensor that "
-                           "it is made of, as a whole, and no other input's"));
+                         ? "; this output cannot be computed in place (a "
+                           "changed pairing never can); name another place"
+                         : "; an output may overwrite only the tensor that it "
+                           "is made of, and only as a whole"));
   }
   *holds_input = held != nullptr;
   return absl::OkStatus();

@@ -93,7 +93,8 @@ CallMetrics::CallMetrics(
     return prometheus::BuildHistogram().Name(name).Help(help).Register(
         *registry_);
   };
-  auto& started = counters("grpc_server_started_total", "Calls that came.");
+  auto& started =
+      counters("grpc_server_started_total", "Calls that were received.");
   auto& handled = counters("grpc_server_handled_total",
                            "Calls that are over, whatever their code.");
   auto& received = counters("grpc_server_msg_received_total",

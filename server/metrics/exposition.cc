@@ -81,7 +81,7 @@ void AddCalls(const ServerStatus& status, Families* all) {
 void AddConnections(const ServerStatus& status, Families* all) {
   all->Gauge("posenc_connections", "Open connections.", status.connections);
   all->Begin("posenc_connections_refused_total",
-             "Connections that were closed unasked, by reason.",
+             "Connections that were refused or ended, by reason.",
              MetricType::Counter);
   for (const auto& [reason, count] : status.connections_refused) {
     all->Add({{"reason", reason}}, static_cast<double>(count));
@@ -90,7 +90,7 @@ void AddConnections(const ServerStatus& status, Families* all) {
   if (status.tls_not_after.has_value()) {
     all->Gauge(
         "posenc_tls_not_after_seconds",
-        "When the server's certificate ends, in seconds since 1970.",
+        "When the server's certificate expires, in seconds since 1970.",
         absl::ToDoubleSeconds(*status.tls_not_after - absl::UnixEpoch()));
   }
   all->Counter("posenc_tls_reload_errors_total",
@@ -128,10 +128,10 @@ std::string MetricsText(const CallMetrics& calls, const ServerStatus& status,
   AddConnections(status, &all);
   all.Gauge("posenc_draining", "1 while the server takes no new calls.",
             status.ready ? 0.0 : 1.0);
-  all.Counter("posenc_log_lines_dropped_total",
-              "Log lines that nobody took in time.", status.log_lines_dropped);
+  all.Counter("posenc_log_lines_dropped_total", "Log lines that were dropped.",
+              status.log_lines_dropped);
   AddProcess(ReadProcessStatus(), &all);
-  all.Begin("posenc_build_info", "What runs here; always 1.",
+  all.Begin("posenc_build_info", "Version and build; always 1.",
             MetricType::Gauge);
   all.Add({{"version", kVersion},
            {"isa", instruction_set},

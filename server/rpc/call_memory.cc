@@ -132,7 +132,7 @@ absl::Status CallMemory::ClaimMade(std::int64_t bytes,
   const std::int64_t more = bytes - made_;
   if (more > 0) {
     const absl::Status room =
-        ClaimBeyond(more, "message, with what is made of it to read it,",
+        ClaimBeyond(more, "message, with its parsed form,",
                     "send less beside the tensors, or raise --in-flight-bytes");
     if (!room.ok()) return room;
   }

@@ -112,8 +112,7 @@ absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
   };
   if (!absl::StartsWith(options.prefix, "/")) {
     return wrong(
-        "is not absolute; give a directory and how names begin, as "
-        "/dev/shm/posenc_");
+        "is not absolute; give a path prefix such as /dev/shm/posenc_");
   }
   const std::size_t slash = options.prefix.rfind('/');
   const std::string directory = options.prefix.substr(0, slash + 1);
@@ -123,8 +122,8 @@ absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
   files->prefix_ = options.prefix.substr(slash + 1);
   if (!files->prefix_.empty() && !IsName(files->prefix_ + "x")) {
     return wrong(
-        "ends in what no name begins with; use letters, digits, '.', "
-        "'_' and '-', or end it with '/' for all names");
+        "is no prefix of a file name; use letters, digits, '.', '_' and '-', "
+        "or end it with '/' for all names");
   }
   files->directory_ =
       Descriptor(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -137,10 +136,8 @@ absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
   // Files on a disk would stall compute threads. A disk may hold any file.
   const bool huge = kind.f_type == HUGETLBFS_MAGIC;
   if (kind.f_type != TMPFS_MAGIC && !huge) {
-    return wrong(
-        absl::StrCat("has a directory that is not of tmpfs or "
-                     "hugetlbfs, ",
-                     directory));
+    return wrong(absl::StrCat(
+        "has a directory that is not on tmpfs or hugetlbfs, ", directory));
   }
   files->page_bytes_ =
       static_cast<std::size_t>(huge ? kind.f_bsize : sysconf(_SC_PAGESIZE));
@@ -151,7 +148,7 @@ absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
     if (!ParseUid(text, &uid)) {
       return core::FieldInvalid(
           "--shared-memory-uid",
-          absl::StrCat("'", text, "' is not a user's number, as 1000"));
+          absl::StrCat("'", text, "' is no user id such as 1000"));
     }
     files->uids_.push_back(uid);
   }

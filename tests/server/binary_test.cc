@@ -148,7 +148,7 @@ TEST_F(BinaryTest, WhatTheStartRefusesTheCheckDoesToo) {
       {{"--shared-memory-prefix", "/proc/x"},
        "",
        "posencd: --shared-memory-prefix: '/proc/x' has a directory that is not "
-       "of tmpfs or hugetlbfs, /proc/"},
+       "on tmpfs or hugetlbfs, /proc/"},
       {{},
        "POSENC_SHARED_MEMORY_FROM=loopback",
        "posencd: --shared-memory-from: is of no use without "

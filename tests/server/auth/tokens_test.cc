@@ -101,7 +101,7 @@ TEST(TokensTest, MistakesNameTheirLineAndNoToken) {
       {"ada "
        "sha256:"
        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-       "is that of nothing"},
+       "is the hash of nothing"},
       {"ada hush methods=Apply", "there is no RPC 'Apply'"},
       {"ada hush methods=", "there is no RPC ''"},
       {"ada hush expires=tomorrow", "expires: must be"},

@@ -340,8 +340,8 @@ TEST_F(LoadTest, WhatDoesNothingIsWarnedOf) {
          "POSENC_PORT_50051_TCP_ADDR=10.0.0.1", "POSENC_FORCE_ISA=sse2",
          "HOME=/", "POSENC_MAX_WAITING="},
         ""},
-       "POSENC_SERVICE_HOST, POSENC_PORT, POSENC_PORT_50051_TCP_ADDR are of no "
-       "meaning; Kubernetes sets such variables for a Service named posenc"},
+       "POSENC_SERVICE_HOST, POSENC_PORT, POSENC_PORT_50051_TCP_ADDR are "
+       "unknown; Kubernetes sets such variables for a Service named posenc"},
   };
   for (const auto& [given, warning] : cases) {
     const auto loaded = LoadGiven(given);

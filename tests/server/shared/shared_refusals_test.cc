@@ -117,7 +117,7 @@ TEST_F(SharedRefusalsTest, RefusesPlacesThatAreWrong) {
        {kInvalid,
         "FIELD_INVALID",
         "q_output",
-        {"q.shared", "changes the pairing", "name another place"}}},
+        {"q.shared", "changed pairing", "name another place"}}},
       {"OverPositions",
        [&](A& r) {
          v1::Tensor* const ids = r.mutable_positions()->mutable_ids();
