@@ -11,6 +11,7 @@
 #include "core/doctor/config_case.h"
 #include "core/error.h"
 #include "core/interpretation/content_hash.h"
+#include "core/interpretation/families.h"
 #include "core/interpretation/presets.h"
 #include "core/interpretation/profile.h"
 
@@ -133,7 +134,8 @@ void CheckNewSpelling(ConfigCase* config) {
   }
   // A class of one dict for all layers drops entries for types of layers, which
   // a warning says: there is nothing to spell anew.
-  if (config->known_family() && config->family().dicts == DictRule::kOne &&
+  if (config->known_family() &&
+      config->family().dicts == interpretation::DictRule::kOne &&
       config->family().kinds[0].type.empty() &&
       !IsFlat(part["rope_parameters"])) {
     return;

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/interpretation/profile.h"
-#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -51,9 +50,8 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
     keys.config[key] = *config.Find(key);
   }
   const auto warn = [&](absl::string_view key, absl::string_view fact) {
-    Warn(&keys.warnings, config, key, " ", Shortened(*config.Find(key)),
-         " is not read: ", project, "' class of model_type ", model_type, " ",
-         fact);
+    config.Warn(key, " ", Shortened(*config.Find(key)),
+                " is not read: ", ClassOf(model_type, project), " ", fact);
   };
   // A whole file that says nothing of its width is not filled in. Parts of
   // published files are sparse: LLaVA 1.5 states none of Llama's own sizes.

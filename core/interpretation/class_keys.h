@@ -16,8 +16,7 @@ namespace posenc::core::interpretation {
 // A json's move throws only if the json is broken.
 struct ClassKeys {  // NOLINT(bugprone-exception-escape)
   nlohmann::json config;
-  std::vector<std::string> filled;    // keys that have the class's value
-  std::vector<std::string> warnings;  // other names, which the class ignores
+  std::vector<std::string> filled;  // keys that have the class's value
 };
 
 // `row` and `family` are those of `model_type`, `project` the reader's name.
