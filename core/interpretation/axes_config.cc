@@ -17,6 +17,7 @@ std::optional<RotaryAxes> GivenAxes(const RopeDict& from) {
   for (const absl::string_view key : {"mrope_section", "xdrope_section"}) {
     if (!from.dict.Has(key)) continue;
     const std::vector<double> sections = from.dict.Numbers(key);
+    from.report().given_by["sections"] = from.dict.Path(key);
     RotaryAxes axes;
     for (const double section : sections) {
       if (!(section >= 0 && section <= kMaxRotaryDim) ||

@@ -91,8 +91,7 @@ std::string Shortened(const nlohmann::json& value) {
 }
 
 JsonObject::JsonObject(const nlohmann::json* json, std::string path,
-                       Report* report,
-                       std::shared_ptr<const GivenKeys> given)
+                       Report* report, std::shared_ptr<const GivenKeys> given)
     : json_(json),
       path_(std::move(path)),
       report_(report),

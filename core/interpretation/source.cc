@@ -47,12 +47,6 @@ constexpr char kScalings[] =
 // configuration has no such key.
 std::string KeyOf(const ModelRope& model, const std::string& field) {
   const std::string bare = field.substr(0, field.find('['));
-  if (bare == "axes.sections") {
-    for (const char* const key : {"mrope_section", "xdrope_section"}) {
-      const auto it = model.report.given_by.find(key);
-      if (it != model.report.given_by.end()) return it->second;
-    }
-  }
   const auto it = model.report.given_by.find(bare.substr(bare.find('.') + 1));
   if (it != model.report.given_by.end()) {
     return absl::StrCat(it->second, field.substr(bare.size()));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "core/interpretation/float32_frequency.h"
+#include "core/interpretation/known_keys.h"
 #include "core/interpretation/profile.h"
 
 namespace posenc::core::interpretation {
@@ -46,15 +47,6 @@ absl::string_view NameOf(ModelPart part) {
 
 std::string TypeOf(const JsonObject& config) {
   return config.Text("model_type").value_or("");
-}
-
-bool HasRotaryKeys(const JsonObject& config) {
-  for (const std::string& key : config.Keys()) {
-    if (absl::StartsWith(key, "rope_") || absl::StartsWith(key, "rotary_")) {
-      return true;
-    }
-  }
-  return false;
 }
 
 absl::Status NoSuchPart(const std::string& model_type, ModelPart part) {
@@ -439,7 +431,7 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
   if (depth == 0) return refuse(NoSuchPart(whole, part));
   const std::string type =
       found.model_type.empty() ? "(absent)" : found.model_type;
-  if (HasRotaryKeys(found.config)) {
+  if (HasRotaryKey(found.config)) {
     return refuse(ConfigError(
         found.config.Path("model_type"),
         absl::StrCat(type,
