@@ -89,7 +89,7 @@ bool Rotates(const json& part) {
   return known && family.nope != NopeRule::kEveryLayer;
 }
 
-// Whether the part has a model_type that is known here. Names of parts need not
+// True if the part has a model_type that is known here. Names of parts need not
 // end in _config: LFM2-Audio calls its language model `lfm`.
 bool HasKnownType(const json& part) {
   if (!part.is_object()) return false;

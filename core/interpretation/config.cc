@@ -46,7 +46,7 @@ bool IsPlainAttention(const JsonObject& config, const std::string& model_type) {
   return latent != nullptr && *latent == false;
 }
 
-// Whether somebody sent the name of a file in place of what it holds.
+// True if the text is the name of a file rather than what it holds.
 bool LooksLikePath(absl::string_view text) {
   text = absl::StripAsciiWhitespace(text);
   return text.find_first_of("{\n") == absl::string_view::npos &&
@@ -85,11 +85,8 @@ ModelRope ReadPart(JsonObject config, std::string model_type,
   const ClassDefaults* defaults = known && ReadsByClass(rules)
                                       ? FindClassDefaults(ModelKey(model_type))
                                       : nullptr;
-  if (defaults != nullptr) {
-    keys = ReadAsClass(config, *defaults, family, model_type, rules.project);
-    config = config.With(&keys.config);
-  } else if (family.width == RotaryWidth::kMla) {
-    keys = FillSlices(config, rules, model_type);
+  if (defaults != nullptr || family.width == RotaryWidth::kMla) {
+    keys = ReadAsClass(config, defaults, family, rules, model_type);
     config = config.With(&keys.config);
   }
   // Names that the class does not read are said last.

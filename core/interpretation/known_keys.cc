@@ -161,7 +161,7 @@ bool IsRefused(const json& value, RefusedValue when) {
   return false;
 }
 
-// Whether a file meets the row.
+// True if a file meets the row.
 bool IsMet(const Refusal& row, const JsonObject& config,
            const JsonObject& object, absl::string_view name) {
   const json* const value = object.Find(name);

@@ -135,8 +135,8 @@ std::optional<Value> LayerHeadDim(const ModelLayers& model,
   const JsonObject& config = model.config;
   const JsonObject entries = config.Object("per_layer_config");
   std::vector<std::string> types = LayerTypes(config);
-  // Without a list, classes have every n-th layer of another type. More layers
-  // than any model has would only cost time.
+  // Classes have every n-th layer of another type if no list is given. More
+  // layers than any model has would only cost time.
   constexpr std::int64_t kMostLayers = 1024;
   if (types.empty() && !entries.Keys().empty() && model.family.full_every > 0) {
     const std::int64_t layers = config.Integer("num_hidden_layers").value_or(0);
@@ -307,7 +307,7 @@ bool IsNopeLayer(const ModelLayers& model,
     }
     return (*layers - 1 - *layer_index) % family.full_every == 0;
   }
-  // In transformers' classes the window is 4096 unless the configuration says
+  // The window of transformers' classes is 4096 unless the configuration says
   // null.
   if (family.nope == NopeRule::kFullAttention &&
       config.HasNull("sliding_window")) {

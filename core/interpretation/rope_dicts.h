@@ -1,4 +1,4 @@
-// Which dicts of rotary parameters a configuration gives its layers: one for
+// The dicts of rotary parameters that a configuration gives its layers: one for
 // all, or one for each type, its own or its class's.
 
 #pragma once

@@ -219,7 +219,7 @@ class TowerReader {
     return width / heads;
   }
 
-  // Whether the class can rotate such heads; sets the error if it cannot.
+  // True if the class can rotate such heads; else there is an error.
   bool CheckHeadDim(std::int64_t head_dim) {
     const auto axes = static_cast<std::int64_t>(tower_.axes.size());
     const bool fits = axes == 3 ? head_dim % 2 == 0 && head_dim >= 6
