@@ -7,7 +7,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/yarn_config.h"
 #include "core/text.h"

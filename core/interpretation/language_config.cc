@@ -1,7 +1,6 @@
 #include "core/interpretation/language_config.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"

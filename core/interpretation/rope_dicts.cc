@@ -4,8 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/error.h"
-#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
