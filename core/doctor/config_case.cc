@@ -12,6 +12,7 @@
 #include "core/interpretation/content_hash.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/report.h"
 
 namespace posenc::core::doctor {
 namespace {
@@ -270,7 +271,7 @@ std::optional<double> ConfigCase::Number(const json& from,
 }
 
 std::optional<std::int64_t> ConfigCase::MaxPositions() const {
-  absl::Status ignored;
+  interpretation::Report ignored;
   const std::int64_t length = interpretation::ClaimedLength(
       interpretation::JsonObject(&root_, "", &ignored));
   return length > 0 ? std::optional(length) : std::nullopt;

@@ -11,6 +11,7 @@
 #include "core/doctor/config_case.h"
 #include "core/error.h"
 #include "core/interpretation/content_hash.h"
+#include "core/interpretation/families.h"
 #include "core/interpretation/presets.h"
 #include "core/interpretation/profile.h"
 

@@ -14,6 +14,7 @@
 #include "core/interpretation/families.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/report.h"
 #include "core/rope/kept.h"
 
 namespace posenc::core::doctor {
@@ -61,9 +62,9 @@ std::vector<std::string> KnownTypes(const json& part,
 }  // namespace
 
 json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
-  absl::Status status;
+  interpretation::Report ignored;
   const interpretation::JsonObject part = interpretation::LanguagePart(
-      interpretation::JsonObject(root, "", &status), model_type);
+      interpretation::JsonObject(root, "", &ignored), model_type);
   std::string at = part.Path("");
   if (absl::EndsWith(at, ".")) at.pop_back();
   if (path != nullptr) *path = at;

@@ -17,12 +17,13 @@ std::optional<RotaryAxes> GivenAxes(const RopeDict& from) {
   for (const absl::string_view key : {"mrope_section", "xdrope_section"}) {
     if (!from.dict.Has(key)) continue;
     const std::vector<double> sections = from.dict.Numbers(key);
+    from.report().given_by["sections"] = from.dict.Path(key);
     RotaryAxes axes;
     for (const double section : sections) {
       if (!(section >= 0 && section <= kMaxRotaryDim) ||
           section != std::floor(section)) {
-        from.dict.Fail(key, absl::StrCat("has an element ", NumberText(section),
-                                         "; sections are numbers of pairs"));
+        from.dict.Fail(key, "has an element ", NumberText(section),
+                       "; sections are numbers of pairs");
         return std::nullopt;
       }
       axes.sections.push_back(static_cast<std::int32_t>(section));
@@ -44,35 +45,26 @@ std::optional<RotaryAxes> GivenAxes(const RopeDict& from) {
   return std::nullopt;
 }
 
-// Interleaved classes that want sections which fill the pairs.
-constexpr char kChecksSections[] = "cosmos3_edge";
-
 // The sections that the class takes for absent ones.
-std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, ModelRope* rope) {
+std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, RopeSpec* spec) {
   const auto& [a, b, c] = from.family.sections;
   if (a == 0) return std::nullopt;
-  const std::int32_t pairs = rope->spec.rotary_dim / 2;
+  const std::int32_t pairs = spec->rotary_dim / 2;
   const bool fits = a + b + c == pairs;
   if (!fits && from.family.axes != AxisAssignment::kInterleaved) {
     const std::string why = absl::StrCat(
         "absent, and the class's own ", a, ", ", b, ", ", c,
         " do not sum to the ", pairs,
         " pairs, so transformers cannot apply it; read as one axis");
-    Assume(from.dict.Path("mrope_section"), "", why, rope);
+    from.dict.Assume("mrope_section", "", why);
     // ERNIE's fails as it is built, others as they are applied.
     if (from.family.axes == AxisAssignment::kAlternatingTail) {
-      Warn(&rope->warnings, from.dict, "mrope_section", " is ", why);
+      from.dict.Warn("mrope_section", " is ", why);
     }
     return std::nullopt;
   }
-  Assume(from.dict.Path("mrope_section"), absl::StrCat(a, ", ", b, ", ", c),
-         DefaultOf(from.rules), rope);
-  if (IsAmong(from.model_type, kChecksSections) && !from.from_class) {
-    Warn(&rope->warnings, from.dict, "mrope_section",
-         " is absent in a dict that is given, "
-         "at which transformers' class of model_type ",
-         from.model_type, " fails; ", a, ", ", b, ", ", c, " is used");
-  }
+  from.dict.Assume("mrope_section", absl::StrCat(a, ", ", b, ", ", c),
+                   DefaultOf(from.rules));
   if (from.family.axes == AxisAssignment::kAlternatingTail) {
     return RotaryAxes{.assignment = from.family.axes, .sections = {c, a, b}};
   }
@@ -82,41 +74,38 @@ std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, ModelRope* rope) {
 // Interleaved sections need not fill the pairs, nor fit: pair i follows axis
 // a = i mod 3 if i < 3 * sections[a], else the first. Writes out how many pairs
 // each axis has then.
-void FitSections(const RopeDict& from, ModelRope* rope) {
-  std::optional<RotaryAxes>& axes = rope->spec.axes;
+void FitSections(const RopeDict& from, RopeSpec* spec) {
+  std::optional<RotaryAxes>& axes = spec->axes;
   if (!axes || axes->assignment != AxisAssignment::kInterleaved ||
       axes->sections.size() != 3 || from.rules.profile == Profile::kLlamaCpp) {
     return;
   }
   std::vector<std::int32_t> fitted(3);
-  for (std::int32_t i = 0; i < rope->spec.rotary_dim / 2; ++i) {
+  for (std::int32_t i = 0; i < spec->rotary_dim / 2; ++i) {
     const std::int32_t a = i % 3;
     ++fitted[i < 3 * std::int64_t{axes->sections[a]} ? a : 0];
   }
   if (fitted == axes->sections) return;
-  if (IsAmong(from.model_type, kChecksSections)) {
-    Warn(&rope->warnings, from.dict, "mrope_section", " [",
-         absl::StrJoin(axes->sections, ", "), "] does not sum to the ",
-         rope->spec.rotary_dim / 2,
-         " pairs, which transformers' class of "
-         "model_type ",
-         from.model_type, " refuses; [", absl::StrJoin(fitted, ", "),
-         "] is used");
+  if (from.Row(ReadingRule::kFailsAtSections) != nullptr) {
+    from.dict.Warn("mrope_section", " [", absl::StrJoin(axes->sections, ", "),
+                   "] does not sum to the ", spec->rotary_dim / 2,
+                   " pairs, which ", from.Class(), " refuses; [",
+                   absl::StrJoin(fitted, ", "), "] is used");
   }
-  Assume(from.dict.Path("mrope_section"), absl::StrJoin(fitted, ", "),
-         absl::StrCat("[", absl::StrJoin(axes->sections, ", "), "] for ",
-                      rope->spec.rotary_dim / 2,
-                      " pairs: the first axis has those that no other claims"),
-         rope);
+  from.dict.Assume(
+      "mrope_section", absl::StrJoin(fitted, ", "),
+      absl::StrCat("[", absl::StrJoin(axes->sections, ", "), "] for ",
+                   spec->rotary_dim / 2,
+                   " pairs: the first axis has those that no other claims"));
   axes->sections = fitted;
 }
 
 }  // namespace
 
-void ReadAxes(const RopeDict& from, ModelRope* rope) {
-  rope->spec.axes = GivenAxes(from);
-  if (!rope->spec.axes) rope->spec.axes = DefaultAxes(from, rope);
-  FitSections(from, rope);
+void ReadAxes(const RopeDict& from, RopeSpec* spec) {
+  spec->axes = GivenAxes(from);
+  if (!spec->axes) spec->axes = DefaultAxes(from, spec);
+  FitSections(from, spec);
 }
 
 }  // namespace posenc::core::interpretation

@@ -6,9 +6,8 @@
 
 namespace posenc::core::interpretation {
 
-// Sets spec.axes: the dict's sections, or else the class's. The spec's
-// rotary_dim is read before. Sections that cannot be set the status of the
-// dict.
-void ReadAxes(const RopeDict& from, ModelRope* rope);
+// Sets spec->axes: the dict's sections, or else the class's. rotary_dim is read
+// before. Sections that cannot be are an error.
+void ReadAxes(const RopeDict& from, RopeSpec* spec);
 
 }  // namespace posenc::core::interpretation

@@ -3,7 +3,6 @@
 #include <string>
 #include <variant>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "core/interpretation/composite.h"
 #include "core/interpretation/json_object.h"
@@ -14,7 +13,7 @@ namespace {
 
 std::int64_t LengthOfText(absl::string_view text) {
   const nlohmann::json root = ParseConfig(text);
-  absl::Status ignored;
+  Report ignored;
   return ClaimedLength(JsonObject(&root, "", &ignored));
 }
 

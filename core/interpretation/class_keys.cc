@@ -1,12 +1,12 @@
 #include "core/interpretation/class_keys.h"
 
 #include <cstdint>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/interpretation/profile.h"
-#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -41,19 +41,48 @@ absl::string_view NameOf(const ClassDefaults& row, absl::string_view key) {
   return {};
 }
 
+// Fills in the slices of latent attention that the class, or else the project,
+// takes for absent ones.
+void FillSlices(const ClassDefaults* row, const ProfileRules& rules,
+                const std::string& model_type, ClassKeys* keys) {
+  for (const auto& [name, of_class, rule] :
+       {std::tuple("qk_rope_head_dim", &ClassDefaults::qk_rope_head_dim,
+                   ReadingRule::kDefaultSlice),
+        std::tuple("qk_nope_head_dim", &ClassDefaults::qk_nope_head_dim,
+                   ReadingRule::kDefaultRest)}) {
+    const ReadingRow* const reading =
+        FindReadingRow(rules, ModelKey(model_type), rule);
+    const std::int64_t value = row != nullptr ? row->*of_class
+                               : reading != nullptr
+                                   ? static_cast<std::int64_t>(reading->number)
+                                   : 0;
+    if (keys->config.contains(name) || value == 0) continue;
+    keys->config[name] = value;
+    keys->filled.emplace_back(name);
+  }
+}
+
 }  // namespace
 
-ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
-                      const Family& family, absl::string_view model_type,
-                      absl::string_view project) {
+ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
+                      const Family& family, const ProfileRules& rules,
+                      const std::string& model_type) {
   ClassKeys keys = {.config = json::object()};
   for (const std::string& key : config.Keys()) {
     keys.config[key] = *config.Find(key);
   }
+  if (class_row == nullptr) {
+    if (!config.Path().empty() || keys.config.contains("hidden_size") ||
+        keys.config.contains("num_attention_heads")) {
+      FillSlices(nullptr, rules, model_type, &keys);
+    }
+    return keys;
+  }
+  const ClassDefaults& row = *class_row;
   const auto warn = [&](absl::string_view key, absl::string_view fact) {
-    Warn(&keys.warnings, config, key, " ", Shortened(*config.Find(key)),
-         " is not read: ", project, "' class of model_type ", model_type, " ",
-         fact);
+    config.Warn(key, " ", Shortened(*config.Find(key)),
+                " is not read: ", ClassOf(model_type, rules.project), " ",
+                fact);
   };
   // A whole file that says nothing of its width is not filled in. Parts of
   // published files are sparse: LLaVA 1.5 states none of Llama's own sizes.
@@ -110,13 +139,7 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
     }
   }
   if (family.width == RotaryWidth::kMla && has_width) {
-    for (const auto& [name, value] :
-         {std::pair("qk_rope_head_dim", row.qk_rope_head_dim),
-          std::pair("qk_nope_head_dim", row.qk_nope_head_dim)}) {
-      if (keys.config.contains(name) || value == 0) continue;
-      keys.config[name] = value;
-      keys.filled.push_back(name);
-    }
+    FillSlices(&row, rules, model_type, &keys);
   }
   const json* head_dim = config.Find("head_dim");
   if (row.ignores_head_dim && family.width != RotaryWidth::kMla &&
@@ -137,29 +160,6 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
       warn("global_head_dim", "has heads of one width");
     }
     keys.config.erase("global_head_dim");
-  }
-  return keys;
-}
-
-ClassKeys FillSlices(const JsonObject& config, const ProfileRules& rules,
-                     const std::string& model_type) {
-  ClassKeys keys = {.config = json::object()};
-  for (const std::string& key : config.Keys()) {
-    keys.config[key] = *config.Find(key);
-  }
-  // A whole file that says nothing of its width is not filled in.
-  if (config.Path().empty() && !keys.config.contains("hidden_size") &&
-      !keys.config.contains("num_attention_heads")) {
-    return keys;
-  }
-  for (const auto& [name, rule] :
-       {std::pair("qk_rope_head_dim", ReadingRule::kDefaultSlice),
-        std::pair("qk_nope_head_dim", ReadingRule::kDefaultRest)}) {
-    const ReadingRow* const row =
-        FindReadingRow(rules, ModelKey(model_type), rule);
-    if (row == nullptr || keys.config.contains(name)) continue;
-    keys.config[name] = static_cast<std::int64_t>(row->number);
-    keys.filled.emplace_back(name);
   }
   return keys;
 }

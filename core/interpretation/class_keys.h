@@ -16,19 +16,15 @@ namespace posenc::core::interpretation {
 // A json's move throws only if the json is broken.
 struct ClassKeys {  // NOLINT(bugprone-exception-escape)
   nlohmann::json config;
-  std::vector<std::string> filled;    // keys that have the class's value
-  std::vector<std::string> warnings;  // other names, which the class ignores
+  std::vector<std::string> filled;  // keys that have the class's value
 };
 
-// `row` and `family` are those of `model_type`, `project` the reader's name.
-ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults& row,
-                      const Family& family, absl::string_view model_type,
-                      absl::string_view project);
-
-// Returns the configuration with the slices of latent attention that a project
-// takes for absent ones, if no class of transformers has them. `filled` is
-// empty if it takes none.
-ClassKeys FillSlices(const JsonObject& config, const ProfileRules& rules,
-                     const std::string& model_type);
+// `row` and `family` are those of `model_type`. Without a row, the
+// configuration of a class with latent attention gets the slices that the
+// project takes for absent ones. A whole file that says nothing of its width is
+// not filled in.
+ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* row,
+                      const Family& family, const ProfileRules& rules,
+                      const std::string& model_type);
 
 }  // namespace posenc::core::interpretation

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/interpretation/class_defaults.h"
 #include "core/interpretation/families.h"
+#include "core/interpretation/known_keys.h"
 #include "core/interpretation/profile.h"
-#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -35,10 +35,13 @@ constexpr Parents kParents[] = {
 
 // What classes do with the parts of their files.
 enum class PartRule {
-  kComposite,  // their parts name their own types, or rotate on their own
-  kOwnText,    // their text is of their type, too, and is read in a part alone
-  kHasText,    // they have a text_config
-  kNoLength,   // they read a rotary dict of their own, and have no length
+  kComposite,   // their parts name their own types, or rotate on their own
+  kOwnText,     // their text is of their type, too, and is read in a part alone
+  kHasText,     // they have a text_config
+  kNoLength,    // they read a rotary dict of their own, and have no length
+  kFlat,        // their own files are flat
+  kHasDecoder,  // they read a decoder_config
+  kReadsBeside,  // keys beside the text_config turn another part
 };
 struct PartRow {
   PartRule rule;
@@ -86,7 +89,7 @@ bool Rotates(const json& part) {
   return known && family.nope != NopeRule::kEveryLayer;
 }
 
-// Whether the part has a model_type that is known here. Names of parts need not
+// True if the part has a model_type that is known here. Names of parts need not
 // end in _config: LFM2-Audio calls its language model `lfm`.
 bool HasKnownType(const json& part) {
   if (!part.is_object()) return false;
@@ -203,24 +206,23 @@ bool IsLanguageKey(const std::string& key) {
 bool IsUnreadDecoder(const std::string& key,
                      const std::optional<std::string>& type) {
   return key == "decoder_config" && type && FindParents(*type) != nullptr &&
-         !IsAmong(*type, "dia clvp");
+         !Holds(PartRule::kHasDecoder, *type);
 }
 
 // Rotary keys beside a part, which the part does not repeat.
-void WarnOfKeysBeside(const JsonObject& config, const std::string& key,
-                      std::vector<std::string>* warnings) {
-  const JsonObject part = config.PeekObject(key);
+void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
+  const JsonObject part = config.Peek().Object(key);
+  const bool lacks_length =
+      Holds(PartRule::kNoLength, config.Peek().Text("model_type").value_or(""));
   for (const absl::string_view name : {"rope_scaling", "rope_parameters",
                                        "rope_theta", "partial_rotary_factor"}) {
     const json* value = config.Find(name);
     if (value == nullptr || part.Keys().empty()) continue;
-    if (Holds(PartRule::kNoLength,
-              config.PeekText("model_type").value_or("")) &&
-        absl::StartsWith(name, "rope_") && name != "rope_theta") {
-      Warn(warnings, config, name, " stands beside ", key,
-           ", where transformers looks for max_position_embeddings, too, and "
-           "fails; ",
-           key, " is read");
+    if (lacks_length && IsAmong(name, "rope_scaling rope_parameters")) {
+      config.Warn(name, " stands beside ", key,
+                  ", where transformers looks for max_position_embeddings, "
+                  "too, and fails; ",
+                  key, " is read");
       continue;
     }
     if (value->is_null()) continue;
@@ -228,74 +230,71 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key,
     if (inner != nullptr && *inner == *value) {
       if (name == "rope_parameters" && value->is_object() &&
           value->contains("rope_type") && !value->contains("rope_theta")) {
-        Warn(warnings, config, name, " has no rope_theta beside ", key,
-             ", which transformers checks there, too, and refuses; ", key,
-             " is read");
+        config.Warn(name, " has no rope_theta beside ", key,
+                    ", which transformers checks there, too, and refuses; ",
+                    key, " is read");
       }
       continue;
     }
-    Warn(warnings, config, name, " ", Shortened(*value),
-         " is not read by transformers: ", key,
-         " describes the model that rotates",
-         inner == nullptr ? ", and has none"
-                          : absl::StrCat(", and has ", Shortened(*inner)));
+    config.Warn(
+        name, " ", Shortened(*value), " is not read by transformers: ", key,
+        " describes the model that rotates",
+        inner == nullptr ? ", and has none"
+                         : absl::StrCat(", and has ", Shortened(*inner)));
   }
+}
+
+// True if transformers has a class of that type.
+bool IsKnown(const std::string& type) {
+  bool known = false;
+  FindFamily(type, &known);
+  return known || FindParents(type) != nullptr ||
+         Holds(PartRule::kComposite, ModelKey(type));
 }
 
 }  // namespace
 
-void WarnOfFile(const json& root, std::vector<std::string>* warnings) {
-  absl::Status ignored;
+void WarnOfFile(const json& root, Report* report) {
+  Report ignored;
   const JsonObject config(&root, "", &ignored);
   const std::string key = PartKey(config);
   const auto type = config.Text("model_type");
-  // Fuyu's own file is flat.
+  const bool has_parent = type && FindParents(*type) != nullptr;
   const bool has_text = (IsLanguageKey(key) && !IsUnreadDecoder(key, type)) ||
-                        (!key.empty() && type && FindParents(*type) == nullptr);
-  if (type &&
-      (FindParents(*type) != nullptr || Holds(PartRule::kOwnText, *type)) &&
-      !has_text && *type != "fuyu" && !absl::EndsWith(*type, "_text")) {
-    warnings->push_back(absl::StrCat(
+                        (!key.empty() && type && !has_parent);
+  if (type && (has_parent || Holds(PartRule::kOwnText, *type)) && !has_text &&
+      !Holds(PartRule::kFlat, *type) && !absl::EndsWith(*type, "_text")) {
+    report->Warn(
         "text_config is absent: transformers takes that of its class of "
         "model_type ",
         *type, "; ",
         key.empty() ? "the file's own keys are" : absl::StrCat(key, " is"),
-        " read here"));
+        " read here");
   }
   if (key.empty()) return;
-  // The other classes put in the type that they imply.
-  if (type == "exaone4_5" &&
-      config.PeekObject(key).Find("model_type") == nullptr) {
-    warnings->push_back(absl::StrCat(
-        key, ".model_type is absent, which transformers' class of model_type ",
-        *type, " refuses; read as exaone4"));
+  const JsonObject whole(&root, "", report);
+  JsonObject part = whole.Peek().Object(key);
+  if (type) CheckRefusals(whole, *type, absl::StrCat(key, "."), true);
+  if (type && part.Peek().Text("model_type") == *type) {
+    report->Warn("model_type ", *type, " is that of the file and of its ", key,
+                 ": transformers' class reads the file's own keys and not ",
+                 key, ", which is read here");
   }
-  if (type && config.PeekObject(key).PeekText("model_type") == *type) {
-    warnings->push_back(absl::StrCat(
-        "model_type ", *type, " is that of the file and of its ", key,
-        ": transformers' class reads the file's own keys and not ", key,
-        ", which is read here"));
+  if (!type || !Holds(PartRule::kReadsBeside, *type)) {
+    WarnOfKeysBeside(whole, key);
   }
-  // Music Flamingo's own turn its audio.
-  if (type != "musicflamingo") WarnOfKeysBeside(config, key, warnings);
   // Parts have parts: ColQwen2's vlm_config has a text_config.
-  JsonObject part = config.PeekObject(key);
   for (std::string inner = PartKey(part); !inner.empty();
        inner = PartKey(part)) {
-    WarnOfKeysBeside(part, inner, warnings);
-    part = part.PeekObject(inner);
+    WarnOfKeysBeside(part, inner);
+    part = part.Peek().Object(inner);
   }
-  bool known = false;
-  FindFamily(type.value_or(""), &known);
-  if (known || (type && (FindParents(*type) != nullptr ||
-                         Holds(PartRule::kComposite, ModelKey(*type))))) {
-    return;
-  }
-  warnings->push_back(absl::StrCat(
+  if (IsKnown(type.value_or(""))) return;
+  report->Warn(
       "model_type ",
       type ? absl::StrCat("\"", *type, "\" of the file is not known here")
            : "of the file is absent",
-      ": transformers refuses it; its ", key, " is read"));
+      ": transformers refuses it; its ", key, " is read");
 }
 
 }  // namespace posenc::core::interpretation

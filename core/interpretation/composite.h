@@ -24,6 +24,6 @@ std::vector<std::string> AddParentsDefaults(nlohmann::json* root);
 // What transformers makes of a file around its language model: it refuses types
 // that it does not know, takes an absent part for its class's own, and reads
 // rotary keys nowhere but in the part.
-void WarnOfFile(const nlohmann::json& root, std::vector<std::string>* warnings);
+void WarnOfFile(const nlohmann::json& root, Report* report);
 
 }  // namespace posenc::core::interpretation

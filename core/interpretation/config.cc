@@ -23,7 +23,6 @@
 #include "core/interpretation/parsed_text.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/provenance.h"
-#include "core/interpretation/rope_dicts.h"
 #include "core/interpretation/tower_config.h"
 
 // A file is taken apart here: it is a diffusion transformer's, or a tower's, or
@@ -47,7 +46,7 @@ bool IsPlainAttention(const JsonObject& config, const std::string& model_type) {
   return latent != nullptr && *latent == false;
 }
 
-// Whether somebody sent the name of a file in place of what it holds.
+// True if the text is the name of a file rather than what it holds.
 bool LooksLikePath(absl::string_view text) {
   text = absl::StripAsciiWhitespace(text);
   return text.find_first_of("{\n") == absl::string_view::npos &&
@@ -55,160 +54,166 @@ bool LooksLikePath(absl::string_view text) {
           absl::EndsWith(text, ".json"));
 }
 
-// Reads a language model's part, in transformers' spelling or Mistral's.
-// `of_parent` are keys that the file leaves to the class of the whole model.
-absl::StatusOr<ModelRope> ReadPart(
-    JsonObject config, std::string model_type, const ProfileVersion& reader,
-    const std::optional<std::string>& layer_type,
-    const std::optional<std::int32_t>& layer_index, ModelPart part,
-    const std::vector<std::string>& of_parent, absl::Status* status) {
-  const ProfileRules& rules = RulesOf(reader.profile);
+// What a call asks for.
+struct Question {
+  ProfileVersion reader;
+  const std::optional<std::string>& layer_type;
+  const std::optional<std::int32_t>& layer_index;
+  ModelPart part;
+};
+
+// The error of a choice of layers where they do not differ.
+void CheckNoLayer(const Question& question, absl::string_view whose,
+                  Report* report) {
+  if (!question.layer_type && !question.layer_index) return;
+  report->Refuse(FieldInvalid(
+      question.layer_type ? "layer_type" : "layer_index",
+      absl::StrCat(whose, " layers do not differ; leave it unset")));
+}
+
+// Reads a language model's part in transformers' spelling. `of_parent` are keys
+// that the file leaves to the class of the whole model.
+ModelRope ReadPart(JsonObject config, std::string model_type,
+                   const Question& question,
+                   const std::vector<std::string>& of_parent) {
+  const ProfileRules rules = RulesFor(question.reader);
   const bool is_plain = IsPlainAttention(config, model_type);
   if (is_plain) model_type = kPlainDeepSeek;
-  absl::StatusOr<ModelRope> rope;
   ClassKeys keys;
   bool known = false;
   const Family& family = FindFamily(model_type, &known);
   const ClassDefaults* defaults = known && ReadsByClass(rules)
                                       ? FindClassDefaults(ModelKey(model_type))
                                       : nullptr;
-  if (defaults != nullptr) {
-    keys = ReadAsClass(config, *defaults, family, model_type, rules.project);
-    config = config.With(&keys.config);
-  } else if (family.width == RotaryWidth::kMla) {
-    keys = FillSlices(config, RulesFor(reader), model_type);
+  if (defaults != nullptr || family.width == RotaryWidth::kMla) {
+    keys = ReadAsClass(config, defaults, family, rules, model_type);
     config = config.With(&keys.config);
   }
-  if (IsMistralParams(config) && model_type.empty()) {
-    rope = ReadMistralParams(config, reader.profile, layer_type, layer_index);
-  } else {
-    rope = ReadLanguageModel(config, model_type, reader, layer_type,
-                             layer_index, status);
+  // Names that the class does not read are said last.
+  std::vector<std::string> of_names;
+  of_names.swap(config.report().warnings);
+  ModelRope rope = ReadLanguageModel(config, model_type, question.reader,
+                                     question.layer_type, question.layer_index);
+  if (question.part == ModelPart::kIndexer && config.report().ok()) {
+    MakeIndexer(config, model_type, family, rules, &rope);
   }
-  if (part == ModelPart::kIndexer && rope.ok()) {
-    const absl::Status made =
-        MakeIndexer(config, model_type, family, rules, &*rope);
-    if (!made.ok()) return made;
-  }
-  // A value of the wrong type explains what failed after it.
-  if (!status->ok()) return *status;
-  if (!rope.ok()) return rope;
   keys.filled.insert(keys.filled.end(), of_parent.begin(), of_parent.end());
   for (const std::string& key : keys.filled) {
     const json* value = config.Find(key);
     if (value == nullptr || !config.WasRead(key)) continue;
     // transformers has no class of a remote type to have a default.
-    Assume(config.Path(key), Shortened(*value),
-           rules.profile == Profile::kHf && IsRemote(model_type)
-               ? "absent; default of the code beside its checkpoint"
-               : DefaultOf(rules),
-           &*rope);
+    config.Assume(key, Shortened(*value),
+                  rules.profile == Profile::kHf && IsRemote(model_type)
+                      ? "absent; default of the code beside its checkpoint"
+                      : DefaultOf(rules));
   }
-  rope->warnings.insert(rope->warnings.end(), keys.warnings.begin(),
-                        keys.warnings.end());
+  std::vector<std::string>& warnings = config.report().warnings;
+  warnings.insert(warnings.end(), of_names.begin(), of_names.end());
   if (is_plain) {
-    Warn(&rope->warnings, config, "use_mla",
-         " is false: the code beside the checkpoint has Llama's attention, and "
-         "transformers' class of model_type deepseek_v2 no such switch; the "
-         "former is read");
+    config.Warn("use_mla",
+                " is false: the code beside the checkpoint has Llama's "
+                "attention, and transformers' class of model_type deepseek_v2 "
+                "no such switch; the former is read");
   }
   return rope;
 }
 
-// ReadModelConfig() for a text that is neither too long nor too deep.
-absl::StatusOr<ModelRope> ReadText(
-    absl::string_view config_json, const JsonText& text, json root,
-    const ProfileVersion& reader, const std::optional<std::string>& layer_type,
-    const std::optional<std::int32_t>& layer_index, ModelPart part) {
-  const Profile profile = reader.profile;
-  absl::Status status;
-  if (!text.fault.empty()) {
+// The part in transformers' spelling, if it is in another project's format,
+// which may decide the type and the reader.
+Respelled InTransformersSpelling(const JsonObject& config,
+                                 std::string* model_type,
+                                 ProfileVersion* reader) {
+  if (IsGptOssConfig(config)) {
+    *model_type = "gpt_oss";
+    return GptOssAsTransformers(config);
+  }
+  if (IsStepConfig(config)) return StepAsTransformers(config);
+  if (!model_type->empty() || !IsMistralParams(config)) return {};
+  if (reader->profile != Profile::kMistral) {
+    config.report().Assume("profile", "PROFILE_MISTRAL",
+                           "dim and n_heads are of Mistral's params.json, "
+                           "which means the same to every reader");
+  }
+  *reader = {.profile = Profile::kMistral};
+  Respelled respelled = MistralAsTransformers(config);
+  *model_type = respelled.config["model_type"].get<std::string>();
+  return respelled;
+}
+
+// Reads a file that is an object. Errors go to the report.
+ModelRope ReadRoot(json root, Question question, Report* report) {
+  const Profile profile = question.reader.profile;
+  std::vector<std::string> of_parent;
+  if (ReadsByClass(RulesOf(profile))) of_parent = AddParentsDefaults(&root);
+  std::string model_type;
+  const JsonObject whole(&root, "", report);
+  JsonObject config = whole;
+  if (IsDiffusionConfig(whole)) {
+    const ModelRope rope = ReadDiffusion(whole, question.part, profile);
+    CheckNoLayer(question, "a diffusion transformer's", report);
+    return rope;
+  }
+  if (question.part == ModelPart::kVision ||
+      question.part == ModelPart::kAudio || IsTowerConfig(whole)) {
+    const TowerPart tower = FindTowerPart(whole, question.part);
+    if (!report->ok()) return {};
+    if (tower.tower != nullptr) {
+      CheckNoLayer(question, "a tower's", report);
+      return ReadTower(tower, profile);
+    }
+    config = tower.config;
+    model_type = tower.model_type;
+  } else {
+    config = LanguagePart(whole, &model_type);
+    if (!config.Path().empty()) CheckKnownKeys(whole);
+  }
+  if (!report->ok()) return {};
+  const Respelled respelled =
+      InTransformersSpelling(config, &model_type, &question.reader);
+  if (!report->ok()) return {};
+  if (respelled.config.is_object()) {
+    config = JsonObject(&respelled.config, config.Path(), report,
+                        std::make_shared<const GivenKeys>(respelled.given));
+  }
+  ModelRope rope = ReadPart(config, model_type, question, of_parent);
+  if (report->ok() && profile == Profile::kHf) WarnOfFile(root, report);
+  return rope;
+}
+
+// The error of a text that is no configuration.
+absl::Status CheckRoot(absl::string_view config_json,
+                       const ParsedText& parsed) {
+  if (!parsed.text.fault.empty()) {
     return LooksLikePath(config_json)
                ? ConfigError("", "is not JSON: a path? send the file's text")
-               : ConfigError(text.fault_path, text.fault);
+               : ConfigError(parsed.text.fault_path, parsed.text.fault);
   }
-  if (!root.is_object()) {
-    return ConfigError("", absl::StrCat("is JSON of type ", root.type_name(),
-                                        "; it must be an object"));
+  if (!parsed.value.is_object()) {
+    return ConfigError(
+        "", absl::StrCat("is JSON of type ", parsed.value.type_name(),
+                         "; it must be an object"));
   }
-  if (root.contains("general.architecture")) {
+  if (parsed.value.contains("general.architecture")) {
     return ConfigError("general.architecture",
                        "is a key of a GGUF file's metadata, which is not read "
                        "as JSON; send the model's config.json");
   }
-  std::vector<std::string> of_parent;
-  if (ReadsByClass(RulesOf(profile))) of_parent = AddParentsDefaults(&root);
-  std::string model_type;
-  const JsonObject whole(&root, "", &status);
-  JsonObject config = whole;
-  if (IsDiffusionConfig(whole)) {
-    absl::StatusOr<ModelRope> rope = ReadDiffusion(whole, part, profile);
-    if (rope.ok() && (layer_type || layer_index)) {
-      return FieldInvalid(
-          layer_type ? "layer_type" : "layer_index",
-          "a diffusion transformer's layers do not differ; leave it unset");
-    }
-    if (!status.ok()) return status;
-    return rope;
-  }
-  if (part == ModelPart::kVision || part == ModelPart::kAudio ||
-      IsTowerConfig(whole)) {
-    const absl::StatusOr<TowerPart> tower = FindTowerPart(whole, part);
-    if (!status.ok()) return status;
-    if (!tower.ok()) return tower.status();
-    if (tower->tower != nullptr) {
-      if (layer_type || layer_index) {
-        return FieldInvalid(layer_type ? "layer_type" : "layer_index",
-                            "a tower's layers do not differ; leave it unset");
-      }
-      ModelRope rope = ReadTower(*tower, profile);
-      if (!status.ok()) return status;
-      return rope;
-    }
-    config = tower->config;
-    model_type = tower->model_type;
-  } else {
-    config = LanguagePart(whole, &model_type);
-    if (!config.Path().empty()) CheckKnownKeys(whole);
-    if (!status.ok()) return status;
-  }
-  Respelled respelled;
-  if (IsGptOssConfig(config)) {
-    respelled = GptOssAsTransformers(config);
-    model_type = "gpt_oss";
-  } else if (IsStepConfig(config)) {
-    respelled = StepAsTransformers(config);
-  } else if (IsChatGlmConfig(config)) {
-    respelled = ChatGlmAsTransformers(config);
-  }
-  if (!status.ok()) return status;
-  if (respelled.config.is_object()) {
-    config = JsonObject(&respelled.config, config.Path(), &status,
-                        std::make_shared<const GivenKeys>(respelled.given));
-  }
-  absl::StatusOr<ModelRope> rope =
-      ReadPart(config, model_type, reader, layer_type, layer_index, part,
-               of_parent, &status);
-  if (rope.ok() && profile == Profile::kHf) {
-    WarnOfFile(root, &rope->warnings);
-  }
-  return rope;
+  return absl::OkStatus();
 }
 
 // What a reader of the text sees, and one of its JSON does not.
 void WarnOfText(const JsonText& text, const ProfileRules& rules,
-                std::vector<std::string>* warnings) {
+                Report* report) {
   for (const JsonText::Twice& twice : text.twice) {
-    warnings->push_back(
-        absl::StrCat(twice.path, " stands twice, as ", twice.first, " and as ",
-                     twice.last, "; every reader takes the last: remove one"));
+    report->Warn(twice.path, " stands twice, as ", twice.first, " and as ",
+                 twice.last, "; every reader takes the last: remove one");
   }
   if (!ReadsByClass(rules)) return;
   for (const JsonText::LongInteger& integer : text.long_integers) {
-    warnings->push_back(absl::StrCat(
+    report->Warn(
         integer.path, " is ", integer.digits,
         ", an integer past 64 bits, at which transformers fails where it "
-        "computes with it; read as a float: write it with a point"));
+        "computes with it; read as a float: write it with a point");
   }
 }
 
@@ -221,12 +226,14 @@ absl::StatusOr<ModelRope> ReadModelConfig(
   const absl::Status size = CheckJsonSize(config_json);
   if (!size.ok()) return size;
   ParsedText parsed = ParseText(config_json);
-  absl::StatusOr<ModelRope> rope =
-      ReadText(config_json, parsed.text, std::move(parsed.value), reader,
-               layer_type, layer_index, part);
-  if (rope.ok()) {
-    WarnOfText(parsed.text, RulesOf(reader.profile), &rope->warnings);
-  }
+  const absl::Status valid = CheckRoot(config_json, parsed);
+  if (!valid.ok()) return valid;
+  Report report;
+  ModelRope rope = ReadRoot(std::move(parsed.value),
+                            {reader, layer_type, layer_index, part}, &report);
+  if (!report.ok()) return report.status;
+  WarnOfText(parsed.text, RulesOf(reader.profile), &report);
+  rope.report = std::move(report);
   return rope;
 }
 

@@ -5,21 +5,19 @@
 // what the model means. The old spelling (rope_theta, rope_scaling) is read,
 // the new one (rope_parameters, also nested by layer type), text_config
 // nesting, and per-family keys (rotary_pct, rotary_emb_base, rotary_dim,
-// qk_rope_head_dim,
-// ...). The formats of Mistral's params.json and gpt-oss's own config.json are
-// recognised (native_config.h).
+// qk_rope_head_dim, ...). The formats of Mistral's params.json and gpt-oss's
+// own config.json are recognised (native_config.h).
 
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/interpretation/reading_rules.h"
+#include "core/interpretation/report.h"
 #include "core/interpretation/source.h"
 #include "core/rope/frequencies.h"
 #include "core/rope/spec.h"
@@ -45,13 +43,7 @@ struct ModelRope {
   LengthUse length_use = LengthUse::kEach;
   std::int64_t length = 0;
   std::string length_reason;
-  // The dict that the scaling was read from.
-  std::string dict_path;
-  // The file's key, in full, for a field of the spec or of its scaling:
-  // "text_config.rotary_emb_base" for "rope_theta".
-  std::map<std::string, std::string> given_by;
-  std::vector<Assumption> assumptions;
-  std::vector<std::string> warnings;
+  Report report;  // without an error
 };
 
 // Errors: INVALID_ARGUMENT kModelConfigInvalid, field "config_json", metadata

@@ -12,13 +12,14 @@
 #include "core/error.h"
 #include "core/interpretation/float32_frequency.h"
 #include "core/interpretation/profile.h"
-#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
 
 // The letter of an axis that patches do not move on.
 constexpr char kStill = 'l';
+// The reason of an assumption.
+constexpr char kDefault[] = "absent; the class's default";
 
 struct DiffusionFamily {
   absl::string_view classes;  // separated by blanks
@@ -48,20 +49,18 @@ const DiffusionFamily* FindClass(absl::string_view name) {
 
 // Channels of each axis: even, and no more than a head may have in all.
 std::vector<std::int32_t> ReadWidths(const JsonObject& config,
-                                     const DiffusionFamily& family,
-                                     ModelRope* rope) {
+                                     const DiffusionFamily& family) {
   const std::optional<std::int64_t> head = config.Integer("attention_head_dim");
   if (family.widths_key.empty()) {
     constexpr std::int64_t kWanHead = 128;  // the class's default
     const std::int64_t width = head.value_or(kWanHead);
     if (!head) {
-      rope->assumptions.push_back({"attention_head_dim", absl::StrCat(width),
-                                   "absent; the class's default"});
+      config.report().Assume("attention_head_dim", absl::StrCat(width),
+                             kDefault);
     }
     if (width < 6 || width % 2 != 0 || width > kMaxRotaryDim) {
-      config.Fail("attention_head_dim",
-                  absl::StrCat("is ", width, "; it must be even, 6 to ",
-                               kMaxRotaryDim));
+      config.Fail("attention_head_dim", "is ", width,
+                  "; it must be even, 6 to ", kMaxRotaryDim);
       return {};
     }
     const auto third = static_cast<std::int32_t>(2 * (width / 6));
@@ -70,46 +69,40 @@ std::vector<std::int32_t> ReadWidths(const JsonObject& config,
   std::vector<std::int32_t> widths;
   if (!config.Has(family.widths_key)) {
     widths.assign(family.widths, family.widths + family.axes.size());
-    rope->assumptions.push_back({std::string(family.widths_key),
-                                 absl::StrJoin(widths, ", "),
-                                 "absent; the class's default"});
+    config.report().Assume(family.widths_key, absl::StrJoin(widths, ", "),
+                           kDefault);
     return widths;
   }
   double sum = 0;
   for (const double width : config.Numbers(family.widths_key)) {
     if (!(width >= 2 && width <= kMaxRotaryDim && std::fmod(width, 2) == 0)) {
-      config.Fail(family.widths_key,
-                  absl::StrCat("has ", NumberText(width),
-                               "; each must be an even number of channels"));
+      config.Fail(family.widths_key, "has ", NumberText(width),
+                  "; each must be an even number of channels");
       return {};
     }
     widths.push_back(static_cast<std::int32_t>(width));
     sum += width;
   }
   if (widths.size() != family.axes.size()) {
-    config.Fail(family.widths_key,
-                absl::StrCat("has ", widths.size(), " values; there are ",
-                             family.axes.size(), " axes"));
+    config.Fail(family.widths_key, "has ", widths.size(), " values; there are ",
+                family.axes.size(), " axes");
     return {};
   }
   if (head && static_cast<double>(*head) != sum) {
-    config.Fail(family.widths_key,
-                absl::StrCat("sums to ", NumberText(sum),
-                             ", and attention_head_dim is ", *head,
-                             "; the whole head turns"));
+    config.Fail(family.widths_key, "sums to ", NumberText(sum),
+                ", and attention_head_dim is ", *head,
+                "; the whole head turns");
     return {};
   }
   return widths;
 }
 
-double ReadTheta(const JsonObject& config, const DiffusionFamily& family,
-                 ModelRope* rope) {
+double ReadTheta(const JsonObject& config, const DiffusionFamily& family) {
   if (family.theta_key.empty()) return family.theta;
   const std::optional<double> theta = config.Number(family.theta_key);
   if (!theta) {
-    rope->assumptions.push_back({std::string(family.theta_key),
-                                 NumberText(family.theta),
-                                 "absent; the class's default"});
+    config.report().Assume(family.theta_key, NumberText(family.theta),
+                           kDefault);
   }
   return theta.value_or(family.theta);
 }
@@ -121,23 +114,24 @@ bool IsDiffusionConfig(const JsonObject& root) {
          root.Text("_class_name").has_value();
 }
 
-absl::StatusOr<ModelRope> ReadDiffusion(const JsonObject& config,
-                                        ModelPart part, Profile profile) {
+ModelRope ReadDiffusion(const JsonObject& config, ModelPart part,
+                        Profile profile) {
   if (part != ModelPart::kUnspecified && part != ModelPart::kVision) {
-    return FieldInvalid("part",
-                        "a diffusion transformer is one part; leave it unset");
+    config.report().Refuse(FieldInvalid(
+        "part", "a diffusion transformer is one part; leave it unset"));
+    return {};
   }
   const std::string name = config.Text("_class_name").value_or("");
   const DiffusionFamily* const family = FindClass(name);
   if (family == nullptr) {
-    return ConfigError("_class_name",
-                       absl::StrCat("is \"", name,
-                                    "\", of which no rotary encoding is known "
-                                    "here; send it as a spec"));
+    config.Fail("_class_name", "is \"", name,
+                "\", of which no rotary encoding is known here; send it as a "
+                "spec");
+    return {};
   }
   ModelRope rope;
-  const std::vector<std::int32_t> widths = ReadWidths(config, *family, &rope);
-  const double theta = ReadTheta(config, *family, &rope);
+  const std::vector<std::int32_t> widths = ReadWidths(config, *family);
+  const double theta = ReadTheta(config, *family);
   RotaryAxes axes = {.assignment = AxisAssignment::kPerAxis};
   for (const std::int32_t width : widths) {
     axes.sections.push_back(width / 2);
@@ -147,8 +141,8 @@ absl::StatusOr<ModelRope> ReadDiffusion(const JsonObject& config,
   rope.spec.pairing = Pairing::kInterleaved;
   rope.spec.axes = std::move(axes);
   if (!(theta > 1 && std::isfinite(static_cast<float>(theta)))) {
-    config.Fail(family->theta_key, absl::StrCat("is ", NumberText(theta),
-                                                "; it must be finite and > 1"));
+    config.Fail(family->theta_key, "is ", NumberText(theta),
+                "; it must be finite and > 1");
   } else if (family->float32) {
     ExplicitFrequencies given;
     for (const std::int32_t width : widths) {
@@ -161,28 +155,27 @@ absl::StatusOr<ModelRope> ReadDiffusion(const JsonObject& config,
     rope.spec.rope_theta = theta;
   }
   if (profile != Profile::kHf) {
-    rope.warnings.push_back(
-        absl::StrCat(RulesOf(profile).project,
-                     " is not asked about diffusion transformers: this is "
-                     "diffusers' interpretation"));
+    config.report().Warn(RulesOf(profile).project,
+                         " is not asked about diffusion transformers: this is "
+                         "diffusers' interpretation");
   }
   config.MarkRead("rope_max_seq_len");  // the length of a table of positions
   for (const std::string& key : config.Keys()) {
     const bool rotary = absl::StartsWith(key, "rope_") ||
                         absl::StartsWith(key, "axes_dim") || key == "theta";
     if (rotary && !config.WasRead(key)) {
-      Warn(&rope.warnings, config, key, " is not read: diffusers' ", name,
-           family->theta_key.empty() ? " has a base of its own, " : " takes ",
-           family->theta_key.empty() ? NumberText(family->theta)
-                                     : std::string(family->theta_key));
+      config.Warn(
+          key, " is not read: diffusers' ", name,
+          family->theta_key.empty() ? " has a base of its own, " : " takes ",
+          family->theta_key.empty() ? NumberText(family->theta)
+                                    : std::string(family->theta_key));
     }
   }
-  rope.assumptions.push_back(
-      {"axes",
-       family->axes.size() == 4   ? "time, height, width, text"
-       : family->axes.size() == 2 ? "height, width"
-                                  : "time, height, width",
-       absl::StrCat("order of a position's axes in ", name)});
+  config.report().Assume("axes",
+                         family->axes.size() == 4 ? "time, height, width, text"
+                         : family->axes.size() == 2 ? "height, width"
+                                                    : "time, height, width",
+                         absl::StrCat("order of a position's axes in ", name));
   return rope;
 }
 

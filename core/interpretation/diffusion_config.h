@@ -8,7 +8,6 @@
 
 #pragma once
 
-#include "absl/status/statusor.h"
 #include "core/interpretation/config.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/source.h"
@@ -20,9 +19,9 @@ namespace posenc::core::interpretation {
 bool IsDiffusionConfig(const JsonObject& root);
 
 // Errors: FieldInvalid("part") for text and audio; a class that is not known;
-// otherwise they go to the status of `config`.
-absl::StatusOr<ModelRope> ReadDiffusion(const JsonObject& config,
-                                        ModelPart part, Profile profile);
+// those of values.
+ModelRope ReadDiffusion(const JsonObject& config, ModelPart part,
+                        Profile profile);
 
 // The grid of a configuration that ReadDiffusion has taken.
 TowerGrid ReadDiffusionGrid(const JsonObject& config);

@@ -57,15 +57,12 @@ bool IsBaseName(absl::string_view key) {
 const Family& UnknownLatentFamily() { return kOtherLatent; }
 
 bool IsRemote(absl::string_view model_type) {
-  // Names that transformers does not know of classes that it has, or had.
-  if (IsAmong(model_type,
-              "kimi_k2 phi3_v phi4mm ernie4_5_moe_vl ernie4_5_vl")) {
-    return true;
-  }
-  for (const Family& family : kFamilies) {
-    if (family.remote && IsAmong(model_type, family.model_types)) return true;
-  }
-  return false;
+  return std::any_of(
+      std::begin(kFamilies), std::end(kFamilies), [&](const Family& family) {
+        return !model_type.empty() &&
+               IsAmong(model_type, family.remote ? family.model_types
+                                                 : family.remote_types);
+      });
 }
 
 }  // namespace posenc::core::interpretation

@@ -52,6 +52,8 @@ enum class NopeRule {
   kFullAttention,  // full attention, if there is a sliding window, too
   kSlidingOnly,    // full attention, whether or not there is a window
   kLayerList,      // no_rope_layers: 0 marks a layer without rope
+  kChunkedList,    // likewise, and those are the layers of full attention; an
+                   // empty list is an absent one
   kFromLast,       // the last layer, and every n-th before it
   kEveryLayer,     // the class rotates nothing
   kNoLength,       // of a model without max_position_embeddings: Baichuan's
@@ -111,8 +113,29 @@ struct Family {
   // that rotates; kUnspecified: the class has none.
   Pairing indexer = Pairing::kUnspecified;
   RotarySlice indexer_slice = RotarySlice::kLeading;
-  // transformers has no class: its code lies beside its checkpoints.
+  // Hidden states whose channels attention takes side by side.
+  std::int64_t states = 1;
+  // A key with which the class takes this length, whatever the file gives.
+  absl::string_view long_switch = {};
+  std::int64_t long_length = 0;
+  // The key alpha of a dynamic dict scales the base once, for every length.
+  bool alpha = false;
+  // A key whose multiple of 10000 is the base of a file without rope_theta.
+  absl::string_view base_ratio = {};
+  // rope_theta and partial_rotary_factors are lists, by layers.
+  bool lists = false;
+  // YaRN's amplitude is 1 where the dict does not give one.
+  bool unit_amplitude = false;
+  // Layers without rope scale their queries by the position.
+  bool scales_queries = false;
+  // The class reads per_layer_config once for each type of layer.
+  bool entries_by_type = false;
+  // Entries of per_layer_config do not replace the class's own.
+  bool merges_entries = false;
+  // transformers has no class: its code lies beside its checkpoints. Some names
+  // of a class that it has are unknown to it, too.
   bool remote = false;
+  absl::string_view remote_types = {};
 };
 
 absl::Span<const Family> Families();

@@ -394,59 +394,58 @@ const GgufTensor* GgufFile::FindTensor(absl::string_view name) const {
   return nullptr;
 }
 
-absl::StatusOr<std::optional<double>> GgufFile::Number(
-    absl::string_view key) const {
+std::optional<double> GgufFile::Number(absl::string_view key,
+                                       absl::Status* status) const {
   const auto it = keys.find(std::string(key));
   if (it == keys.end()) return std::nullopt;
   const GgufValue& value = it->second;
   if (std::holds_alternative<std::string>(value) ||
       std::holds_alternative<bool>(value) ||
       std::holds_alternative<std::vector<double>>(value)) {
-    return WrongType(key, "a number", value);
+    status->Update(WrongType(key, "a number", value));
+    return std::nullopt;
   }
   const double number = AsNumber(value);
-  if (!std::isfinite(number)) {
-    return Malformed(absl::StrCat("key ", Shown(key), " is ",
-                                  std::isnan(number) ? "NaN" : "infinite",
-                                  "; it must be a finite number"));
-  }
-  return number;
+  if (std::isfinite(number)) return number;
+  status->Update(Malformed(absl::StrCat("key ", Shown(key), " is ",
+                                        std::isnan(number) ? "NaN" : "infinite",
+                                        "; it must be a finite number")));
+  return std::nullopt;
 }
 
-absl::StatusOr<std::optional<std::int64_t>> GgufFile::Integer(
-    absl::string_view key) const {
-  const absl::StatusOr<std::optional<double>> number = Number(key);
-  if (!number.ok()) return number.status();
-  if (!*number) return std::nullopt;
-  if (**number != std::floor(**number) || std::abs(**number) > 0x1p53) {
-    return Malformed(absl::StrCat("key ", Shown(key), " is ",
-                                  NumberText(**number),
-                                  "; it must be a whole number"));
+std::optional<std::int64_t> GgufFile::Integer(absl::string_view key,
+                                              absl::Status* status) const {
+  const std::optional<double> number = Number(key, status);
+  if (!number) return std::nullopt;
+  if (*number == std::floor(*number) && std::abs(*number) <= 0x1p53) {
+    return static_cast<std::int64_t>(*number);
   }
-  return static_cast<std::int64_t>(**number);
+  status->Update(
+      Malformed(absl::StrCat("key ", Shown(key), " is ", NumberText(*number),
+                             "; it must be a whole number")));
+  return std::nullopt;
 }
 
-absl::StatusOr<std::optional<std::string>> GgufFile::Text(
-    absl::string_view key) const {
+std::optional<std::string> GgufFile::Text(absl::string_view key,
+                                          absl::Status* status) const {
   const auto it = keys.find(std::string(key));
   if (it == keys.end()) return std::nullopt;
-  const auto* const text = std::get_if<std::string>(&it->second);
-  if (text == nullptr) return WrongType(key, "a string", it->second);
-  return *text;
+  if (const auto* text = std::get_if<std::string>(&it->second)) return *text;
+  status->Update(WrongType(key, "a string", it->second));
+  return std::nullopt;
 }
 
-absl::StatusOr<std::vector<double>> GgufFile::Numbers(
-    absl::string_view key) const {
+std::vector<double> GgufFile::Numbers(absl::string_view key,
+                                      absl::Status* status) const {
   const auto it = keys.find(std::string(key));
-  if (it == keys.end()) return std::vector<double>();
-  if (const auto* const list = std::get_if<std::vector<double>>(&it->second)) {
+  if (it == keys.end()) return {};
+  if (const auto* list = std::get_if<std::vector<double>>(&it->second)) {
     return *list;
   }
-  const absl::StatusOr<std::optional<double>> number = Number(key);
-  if (!number.ok()) {
-    return WrongType(key, "a number or an array of numbers", it->second);
-  }
-  return std::vector<double>{**number};
+  absl::Status no_number;
+  if (const auto number = Number(key, &no_number)) return {*number};
+  status->Update(WrongType(key, "a number or an array of numbers", it->second));
+  return {};
 }
 
 absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
@@ -474,9 +473,9 @@ absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
     ReadTensor(i, &names, &reader, &file);
   }
   if (!reader.ok()) return reader.status();
-  const auto alignment = file.Integer("general.alignment");
-  if (!alignment.ok()) return alignment.status();
-  const std::int64_t align = alignment->value_or(32);
+  const std::int64_t align =
+      file.Integer("general.alignment", &status).value_or(32);
+  if (!status.ok()) return status;
   if (align < 1 || align > static_cast<std::int64_t>(kMaxAlignment) ||
       !std::has_single_bit(static_cast<std::uint64_t>(align))) {
     return Malformed(absl::StrCat("key general.alignment is ", align,

@@ -71,13 +71,18 @@ struct GgufFile {
 
   const GgufTensor* FindTensor(absl::string_view name) const;
 
-  // A value as a number; nullopt if the key is absent. An error that names the
-  // key if it is no number. Integer() refuses fractions, too.
-  absl::StatusOr<std::optional<double>> Number(absl::string_view key) const;
-  absl::StatusOr<std::optional<std::int64_t>> Integer(
-      absl::string_view key) const;
-  absl::StatusOr<std::optional<std::string>> Text(absl::string_view key) const;
-  absl::StatusOr<std::vector<double>> Numbers(absl::string_view key) const;
+  // A value by its type; nullopt or empty if the key is absent. The error of
+  // another type, of fractions for Integer(), or of what is not finite, names
+  // the key and goes to `status`, which keeps the first.
+  std::optional<double> Number(absl::string_view key,
+                               absl::Status* status) const;
+  std::optional<std::int64_t> Integer(absl::string_view key,
+                                      absl::Status* status) const;
+  std::optional<std::string> Text(absl::string_view key,
+                                  absl::Status* status) const;
+  // A number stands for a list of one.
+  std::vector<double> Numbers(absl::string_view key,
+                              absl::Status* status) const;
 };
 
 // Errors are INVALID_ARGUMENT with one line that says what is wrong and where:

@@ -7,8 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/yarn_config.h"
 #include "core/text.h"
 
 namespace posenc::core::interpretation {
@@ -37,17 +37,17 @@ struct Reads {
     return absl::StrCat(architecture, ".", name);
   }
   std::optional<double> Number(absl::string_view name) {
-    return Value(file.Number(Key(name)));
-  }
-  std::optional<std::int64_t> Integer(absl::string_view name) {
-    return Value(file.Integer(Key(name)));
+    return file.Number(Key(name), &status);
   }
   std::optional<std::string> Text(absl::string_view name) {
-    return Value(file.Text(Key(name)));
+    return file.Text(Key(name), &status);
+  }
+  std::vector<double> Numbers(absl::string_view name) {
+    return file.Numbers(Key(name), &status);
   }
   // A width or length: at least `least`, and below 2^31.
   std::optional<std::int64_t> Extent(absl::string_view name) {
-    const auto value = Integer(name);
+    const auto value = file.Integer(Key(name), &status);
     if (value && (*value < 0 || *value >= std::int64_t{1} << 31)) {
       Fail(name, absl::StrCat("is ", *value, "; it must be in [0, 2^31)"));
       return std::nullopt;
@@ -55,18 +55,8 @@ struct Reads {
     return value;
   }
   void Fail(absl::string_view name, absl::string_view fact) {
-    if (status.ok()) {
-      status = absl::InvalidArgumentError(
-          absl::StrCat("key ", Key(name), " ", fact));
-    }
-  }
-
- private:
-  template <typename T>
-  std::optional<T> Value(absl::StatusOr<std::optional<T>> value) {
-    if (value.ok()) return *value;
-    if (status.ok()) status = value.status();
-    return std::nullopt;
+    status.Update(
+        absl::InvalidArgumentError(absl::StrCat("key ", Key(name), " ", fact)));
   }
 };
 
@@ -75,11 +65,9 @@ void ReadShape(Reads* reads, GgufRope* rope) {
   rope->block_count = reads->Extent("block_count");
   rope->embedding_length = reads->Extent("embedding_length");
   // Some architectures have a number of heads for each layer.
-  const auto heads = reads->file.Numbers(reads->Key("attention.head_count"));
-  if (!heads.ok()) {
-    if (reads->status.ok()) reads->status = heads.status();
-  } else if (!heads->empty()) {
-    const double most = *std::max_element(heads->begin(), heads->end());
+  const std::vector<double> heads = reads->Numbers("attention.head_count");
+  if (!heads.empty()) {
+    const double most = *std::max_element(heads.begin(), heads.end());
     if (most >= 1 && most < 0x1p31) {
       rope->head_count = static_cast<std::int64_t>(most);
     }
@@ -128,22 +116,16 @@ void ReadScaling(Reads* reads, GgufRope* rope) {
   }
 }
 
-// 1 + 0.1 m ln(s) for s > 1.
-long double G(double factor, double m) {
-  if (factor <= 1) return 1;
-  return 1 + 0.1L * m * std::log(static_cast<long double>(factor));
-}
-
 double Amplitude(const GgufRope& gguf, double factor) {
   const double multiplier = gguf.attn_factor.value_or(1);
   const double ext = gguf.yarn_ext_factor.value_or(-1);
   if (gguf.ScalingType() != "yarn" || ext == 0) return multiplier;
-  long double amplitude = G(factor, 1);
+  long double amplitude = YarnMscale(factor, 1);
   const double m = gguf.yarn_log_multiplier.value_or(0);
   if (m != 0) {
     amplitude = absl::StartsWith(gguf.architecture, "deepseek")
                     ? 1
-                    : amplitude / G(factor, m);
+                    : amplitude / YarnMscale(factor, m);
   }
   return static_cast<double>(amplitude * multiplier);
 }
@@ -234,20 +216,18 @@ absl::Status SetFactors(absl::string_view name, std::vector<double> values,
 absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
                                       const ByteSource& source) {
   GgufRope rope;
-  const auto architecture = file.Text("general.architecture");
-  if (!architecture.ok()) return architecture.status();
-  if (!*architecture || (*architecture)->empty()) {
+  absl::Status status;
+  rope.architecture = file.Text("general.architecture", &status).value_or("");
+  if (!status.ok()) return status;
+  if (rope.architecture.empty()) {
     return absl::InvalidArgumentError(
         "key general.architecture is missing; nothing says what the other "
         "keys are called");
   }
-  rope.architecture = **architecture;
   Reads reads{file, rope.architecture, {}};
   ReadShape(&reads, &rope);
   ReadScaling(&reads, &rope);
-  const auto sections = file.Numbers(rope.Key("rope.dimension_sections"));
-  if (!sections.ok()) return sections.status();
-  rope.sections = *sections;
+  rope.sections = reads.Numbers("rope.dimension_sections");
   rope.pairing = PairingOf(rope.architecture, !rope.sections.empty());
   if (!reads.status.ok()) return reads.status;
   for (const char* name : kFactors) {

@@ -6,7 +6,6 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "core/interpretation/config.h"
 #include "core/interpretation/families.h"
 #include "core/interpretation/json_object.h"
@@ -15,10 +14,10 @@
 namespace posenc::core::interpretation {
 
 // Makes `rope`, which is that of a layer's attention, its indexer's.
-// FieldInvalid of "part" if the class has none. `config` is the language
-// model's part.
-absl::Status MakeIndexer(const JsonObject& config,
-                         const std::string& model_type, const Family& family,
-                         const ProfileRules& rules, ModelRope* rope);
+// The error is FieldInvalid of "part" if the class has none. `config` is the
+// language model's part.
+void MakeIndexer(const JsonObject& config, const std::string& model_type,
+                 const Family& family, const ProfileRules& rules,
+                 ModelRope* rope);
 
 }  // namespace posenc::core::interpretation

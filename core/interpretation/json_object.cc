@@ -91,11 +91,10 @@ std::string Shortened(const nlohmann::json& value) {
 }
 
 JsonObject::JsonObject(const nlohmann::json* json, std::string path,
-                       absl::Status* status,
-                       std::shared_ptr<const GivenKeys> given)
+                       Report* report, std::shared_ptr<const GivenKeys> given)
     : json_(json),
       path_(std::move(path)),
-      status_(status),
+      report_(report),
       given_(std::move(given)),
       read_(std::make_shared<std::set<std::string>>()) {}
 
@@ -108,7 +107,7 @@ std::string JsonObject::Path(absl::string_view key) const {
 }
 
 JsonObject JsonObject::With(const nlohmann::json* json) const {
-  return JsonObject(json, path_, status_, given_);
+  return JsonObject(json, path_, report_, given_);
 }
 
 const nlohmann::json* JsonObject::Find(absl::string_view key) const {
@@ -137,10 +136,6 @@ void JsonObject::MarkRead(absl::string_view key) const {
   read_->insert(std::string(key));
 }
 
-void JsonObject::Fail(absl::string_view key, absl::string_view fact) const {
-  if (status_->ok()) *status_ = ConfigError(Path(key), fact);
-}
-
 void JsonObject::WrongType(absl::string_view key,
                            absl::string_view wanted) const {
   const nlohmann::json& value = (*json_)[std::string(key)];
@@ -167,8 +162,8 @@ std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
   if (!number) return std::nullopt;
   // Integers beyond 2^53 are not exact in JSON; no width or length is.
   if (*number != std::floor(*number) || std::abs(*number) > 0x1p53) {
-    Fail(key, absl::StrCat("is ", NumberText(*number),
-                           "; it must be a whole number, up to 2^53"));
+    Fail(key, "is ", NumberText(*number),
+         "; it must be a whole number, up to 2^53");
     return std::nullopt;
   }
   return static_cast<std::int64_t>(*number);
@@ -204,9 +199,8 @@ std::vector<double> JsonObject::Numbers(absl::string_view key) const {
   }
   for (const nlohmann::json& element : *value) {
     if (!element.is_number()) {
-      Fail(key, absl::StrCat("has an element of type ", element.type_name(),
-                             ", ", Shortened(element),
-                             "; it must be an array of numbers"));
+      Fail(key, "has an element of type ", element.type_name(), ", ",
+           Shortened(element), "; it must be an array of numbers");
       return {};
     }
     numbers.push_back(element.get<double>());
@@ -220,30 +214,7 @@ JsonObject JsonObject::Object(absl::string_view key) const {
     WrongType(key, "an object");
     value = nullptr;
   }
-  return JsonObject(value, Path(key), status_, given_);
-}
-
-JsonObject JsonObject::Unseen() const { return With(json_); }
-
-std::optional<double> JsonObject::PeekNumber(absl::string_view key) const {
-  return Unseen().Number(key);
-}
-
-std::optional<std::int64_t> JsonObject::PeekInteger(
-    absl::string_view key) const {
-  return Unseen().Integer(key);
-}
-
-std::optional<std::string> JsonObject::PeekText(absl::string_view key) const {
-  return Unseen().Text(key);
-}
-
-std::vector<double> JsonObject::PeekNumbers(absl::string_view key) const {
-  return Unseen().Numbers(key);
-}
-
-JsonObject JsonObject::PeekObject(absl::string_view key) const {
-  return Unseen().Object(key);
+  return JsonObject(value, Path(key), report_, given_);
 }
 
 std::optional<std::int64_t> JsonObject::FirstInteger(
@@ -257,7 +228,7 @@ std::optional<std::int64_t> JsonObject::FirstInteger(
 double JsonObject::RequiredNumber(absl::string_view key,
                                   absl::string_view why) const {
   const std::optional<double> number = Number(key);
-  if (!number) Fail(key, absl::StrCat("is missing; ", why));
+  if (!number) Fail(key, "is missing; ", why);
   return number.value_or(0);
 }
 

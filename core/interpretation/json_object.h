@@ -1,6 +1,6 @@
-// Reads values of a JSON object by type. It keeps the first error, and which
-// keys were asked for: those of a configuration that nobody asked for are
-// reported.
+// Reads values of a JSON object by type. What is wrong with them goes to a
+// Report. The object keeps which keys were asked for: those of a configuration
+// that nobody asked for are reported.
 //
 // nlohmann::json is in this header for core/interpretation's own files. No
 // header that others include from core/interpretation includes it.
@@ -13,10 +13,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "core/interpretation/report.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::core::interpretation {
@@ -41,15 +44,15 @@ std::string Shortened(const nlohmann::json& value);
 using GivenKeys = std::map<std::string, std::string>;
 
 // An absent or null key reads as nullopt, and so does one of the wrong type,
-// which sets the status. Copies are cheap and share what was asked for; the
-// JSON and the status must outlive them.
+// which is an error. Copies are cheap and share what was asked for; the JSON
+// and the report must outlive them.
 class JsonObject {
  public:
   // `json` may be null, for an object without keys. `path` names it in errors.
-  JsonObject(const nlohmann::json* json, std::string path, absl::Status* status,
+  JsonObject(const nlohmann::json* json, std::string path, Report* report,
              std::shared_ptr<const GivenKeys> given = nullptr);
 
-  // Other JSON in its place, with the same path, status and given keys.
+  // Other JSON in its place, with the same path, report and given keys.
   JsonObject With(const nlohmann::json* json) const;
 
   // True if the key is there and not null, or there and null. Asking counts as
@@ -72,12 +75,8 @@ class JsonObject {
   std::vector<double> Numbers(absl::string_view key) const;
   JsonObject Object(absl::string_view key) const;
 
-  // The same, and the key does not count as read.
-  std::optional<double> PeekNumber(absl::string_view key) const;
-  std::optional<std::int64_t> PeekInteger(absl::string_view key) const;
-  std::optional<std::string> PeekText(absl::string_view key) const;
-  std::vector<double> PeekNumbers(absl::string_view key) const;
-  JsonObject PeekObject(absl::string_view key) const;
+  // The same object; what is asked of this copy does not count as read.
+  JsonObject Peek() const { return With(json_); }
 
   // The first of several spellings.
   std::optional<std::int64_t> FirstInteger(
@@ -85,20 +84,31 @@ class JsonObject {
   // Absent: the error that it is missing, and 0.
   double RequiredNumber(absl::string_view key, absl::string_view why) const;
 
-  // Sets the status, unless an earlier error has: it explains the later ones.
-  void Fail(absl::string_view key, absl::string_view fact) const;
+  // An error, a warning, or an assumption about a key, which the first two
+  // begin with.
+  template <typename... Facts>
+  void Fail(absl::string_view key, const Facts&... facts) const {
+    report_->Refuse(ConfigError(Path(key), absl::StrCat(facts...)));
+  }
+  template <typename... Facts>
+  void Warn(absl::string_view key, const Facts&... facts) const {
+    report_->Warn(Path(key), facts...);
+  }
+  void Assume(absl::string_view key, std::string value,
+              std::string reason) const {
+    report_->Assume(Path(key), std::move(value), std::move(reason));
+  }
+  Report& report() const { return *report_; }
   std::vector<std::string> Keys() const;
   bool WasRead(absl::string_view key) const;
 
  private:
   const nlohmann::json* Read(absl::string_view key) const;
-  // Shares the JSON and the status, and forgets what is asked of it.
-  JsonObject Unseen() const;
   void WrongType(absl::string_view key, absl::string_view wanted) const;
 
   const nlohmann::json* json_;
   std::string path_;
-  absl::Status* status_;
+  Report* report_;
   std::shared_ptr<const GivenKeys> given_;
   std::shared_ptr<std::set<std::string>> read_;
 };

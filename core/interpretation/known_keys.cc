@@ -11,7 +11,6 @@
 #include "core/interpretation/families.h"
 #include "core/interpretation/layer_entries.h"
 #include "core/interpretation/profile.h"
-#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -56,23 +55,18 @@ constexpr char kSizes[] =
     "hidden_size num_hidden_layers num_attention_heads head_dim "
     "max_position_embeddings";
 
-// The types of layers that transformers 5.23 accepts, in newer names.
-constexpr char kAccepted[] =
-    "full_attention sliding_attention chunked_attention window_attention "
-    "indexed_attention compressed_sparse_attention "
-    "heavily_compressed_attention minimax_m3_sparse conv moe hybrid "
-    "hybrid_sliding reference_sliding_attention linear_attention";
-
 // Values that transformers' classes refuse, or do not read.
 enum class RefusedValue {
   kGiven,
+  kAbsent,  // of an object that has other keys, or none
   kNull,
   kEmpty,
   kTrue,
   kZero,
   kNotPositive,
   kNumber,
-  kText
+  kText,
+  kDiffers  // from the value of `without`
 };
 
 struct Refusal {
@@ -80,6 +74,7 @@ struct Refusal {
   absl::string_view key;          // may be of an object: "attn_config.rope"
   RefusedValue when;
   absl::string_view without;  // a key without which it is; empty: any file
+  bool fails;                 // it is not read here either
   absl::string_view says;     // {} is the model type
 };
 constexpr Refusal kRefusals[] = {
@@ -89,17 +84,17 @@ constexpr Refusal kRefusals[] = {
 // Reads each key as the type that it should have: what is not fails there.
 void CheckTypes(const JsonObject& object, absl::string_view key) {
   if (IsAmong(key, kIntegers)) {
-    const auto value = object.PeekInteger(key);
+    const auto value = object.Peek().Integer(key);
     if (value && *value < 1 && IsAmong(key, kSizes)) {
-      object.Fail(key, absl::StrCat("is ", *value, "; it must be at least 1"));
+      object.Fail(key, "is ", *value, "; it must be at least 1");
     }
   } else if (IsAmong(key, kNumbers)) {
-    object.PeekNumber(key);
+    object.Peek().Number(key);
   } else if (IsAmong(key, kTexts)) {
-    object.PeekText(key);
+    object.Peek().Text(key);
   } else if (IsAmong(key, kObjects)) {
-    object.PeekObject(key);
-    if (key == "per_layer_config") CheckLayerEntries(object.PeekObject(key));
+    object.Peek().Object(key);
+    if (key == "per_layer_config") CheckLayerEntries(object.Peek().Object(key));
   } else if (key == "layer_types") {
     LayerTypes(object);
   } else if (IsAmong(key, kTextLists)) {
@@ -111,8 +106,7 @@ void CheckTypes(const JsonObject& object, absl::string_view key) {
 }
 
 // Types that the class, other than most, does not have.
-void WarnOfClassTypes(const ModelLayers& model,
-                      std::vector<std::string>* warnings) {
+void WarnOfClassTypes(const ModelLayers& model) {
   const json* list = model.config.Find("layer_types");
   if (list == nullptr || !list->is_array()) return;
   const absl::string_view accepted = model.family.layer_types;
@@ -122,29 +116,33 @@ void WarnOfClassTypes(const ModelLayers& model,
         IsAmong(type.get_ref<const std::string&>(), accepted)) {
       continue;
     }
-    Warn(warnings, model.config, "layer_types", " has ", Shortened(type),
-         ", and transformers' class of model_type ", model.model_type,
-         " takes ", absl::StrReplaceAll(accepted, {{" ", ", "}}),
-         " only: it refuses the file");
+    model.config.Warn("layer_types", " has ", Shortened(type), ", and ",
+                      ClassOf(model.model_type), " takes ",
+                      absl::StrReplaceAll(accepted, {{" ", ", "}}),
+                      " only: it refuses the file");
     return;
   }
 }
 
-// Null if the key, or the object that it is of, is absent.
-const json* ValueAt(const JsonObject& config, absl::string_view key) {
+// The object that a row's key is of, and the key's name there; nullopt if the
+// configuration has no such object.
+std::optional<std::pair<JsonObject, absl::string_view>> PlaceOf(
+    const JsonObject& config, absl::string_view key) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(key, absl::MaxSplits('.', 1));
-  const json* const value = config.Find(parts.first);
-  if (parts.second.empty() || value == nullptr) return value;
-  if (!value->is_object()) return nullptr;
-  const auto it = value->find(std::string(parts.second));
-  return it == value->end() ? nullptr : &*it;
+  if (parts.second.empty()) return std::pair(config, key);
+  const json* const object = config.Find(parts.first);
+  if (object == nullptr || !object->is_object()) return std::nullopt;
+  return std::pair(config.Peek().Object(parts.first), parts.second);
 }
 
 bool IsRefused(const json& value, RefusedValue when) {
   switch (when) {
     case RefusedValue::kGiven:
       return true;
+    case RefusedValue::kAbsent:
+    case RefusedValue::kDiffers:
+      return false;
     case RefusedValue::kNull:
       return value.is_null();
     case RefusedValue::kEmpty:
@@ -163,35 +161,26 @@ bool IsRefused(const json& value, RefusedValue when) {
   return false;
 }
 
-// Says the rows of rows/refusals.json that a file meets, one for a key.
-void WarnOfRows(const ModelLayers& model, std::vector<std::string>* warnings) {
-  absl::string_view said;
-  for (const Refusal& row : kRefusals) {
-    if (row.key == said || (!row.model_types.empty() &&
-                            !IsAmong(model.model_type, row.model_types))) {
-      continue;
-    }
-    const json* const value = ValueAt(model.config, row.key);
-    const json* const other = ValueAt(model.config, row.without);
-    if (value == nullptr || !IsRefused(*value, row.when) ||
-        (other != nullptr && !other->is_null())) {
-      continue;
-    }
-    said = row.key;
-    Warn(warnings, model.config, row.key, " is ",
-         row.when == RefusedValue::kGiven ? "given" : Shortened(*value),
-         absl::StrReplaceAll(row.says, {{"{}", model.model_type}}));
+// True if a file meets the row.
+bool IsMet(const Refusal& row, const JsonObject& config,
+           const JsonObject& object, absl::string_view name) {
+  const json* const value = object.Find(name);
+  const json* const other = config.Find(row.without);
+  if (row.when == RefusedValue::kDiffers) {
+    return value != nullptr && !value->is_null() &&
+           (other == nullptr || *other != *value);
   }
+  if (other != nullptr && !other->is_null()) return false;
+  if (row.when == RefusedValue::kAbsent) return value == nullptr;
+  return value != nullptr && IsRefused(*value, row.when);
 }
 
 // Lists with an element for each layer that classes read.
 void WarnOfListLengths(const ModelLayers& model,
-                       const std::optional<std::int64_t>& layers,
-                       std::vector<std::string>* warnings) {
-  const bool is_llama = absl::StartsWith(model.model_type, "llama4");
+                       const std::optional<std::int64_t>& layers) {
   const NopeRule nope = model.family.nope;
   const std::pair<absl::string_view, bool> lists[] = {
-      {"no_rope_layers", nope == NopeRule::kLayerList},
+      {"no_rope_layers", HasLayerList(model.family)},
       {"layer_rope_theta",
        model.family.layer_bases || nope == NopeRule::kFromLast},
       {"hybrid_layer_pattern", true},
@@ -200,44 +189,73 @@ void WarnOfListLengths(const ModelLayers& model,
     const json* list = model.config.Find(key);
     if (!layers || !is_read || list == nullptr || !list->is_array()) continue;
     const auto size = static_cast<std::int64_t>(list->size());
-    // Llama 4's class takes an empty list for an absent one. Lists of other
-    // marks may go on with layers that predict more tokens.
-    if (size == *layers || (size == 0 && is_llama) ||
+    // Lists of other marks may go on with layers that predict more tokens.
+    if (size == *layers || (size == 0 && nope == NopeRule::kChunkedList) ||
         (size > *layers && !IsAmong(key, "no_rope_layers layer_rope_theta"))) {
       continue;
     }
-    Warn(warnings, model.config, key, " has ", size,
-         " elements, and num_hidden_layers is ", *layers,
-         size < *layers ? "; transformers' class fails at the layers past them"
-         : is_llama     ? "; transformers' class refuses that"
-                        : "; those past the layers are not read");
+    model.config.Warn(
+        key, " has ", size, " elements, and num_hidden_layers is ", *layers,
+        size < *layers ? "; transformers' class fails at the layers past them"
+        : nope == NopeRule::kChunkedList
+            ? "; transformers' class refuses that"
+            : "; those past the layers are not read");
   }
 }
 
 // A list that says which layers have no rope.
-void WarnOfNopeList(const ModelLayers& model,
-                    std::vector<std::string>* warnings) {
+void WarnOfNopeList(const ModelLayers& model) {
   const JsonObject& config = model.config;
-  if (model.family.nope != NopeRule::kLayerList) return;
+  if (!HasLayerList(model.family)) return;
   const json* list = config.Find("no_rope_layers");
   if (list == nullptr || !list->is_array()) return;
   if (std::any_of(list->begin(), list->end(), [](const json& one) {
         return one.is_number() && one != 0 && one != 1;
       })) {
-    Warn(warnings, config, "no_rope_layers", " is ", Shortened(*list),
-         ", which looks like layers' indices; transformers' class reads an "
-         "element for each layer, 0 for one without rope and else 1, and so is "
-         "it read here");
+    config.Warn(
+        "no_rope_layers", " is ", Shortened(*list),
+        ", which looks like layers' indices; transformers' class reads an "
+        "element for each layer, 0 for one without rope and else 1, and so is "
+        "it read here");
   }
   if (!list->empty() && std::all_of(list->begin(), list->end(),
                                     [](const json& one) { return one == 0; })) {
-    Warn(warnings, config, "no_rope_layers",
-         " is 0 for every layer, so that none rotates; transformers' class "
-         "makes frequencies that no layer takes");
+    config.Warn(
+        "no_rope_layers",
+        " is 0 for every layer, so that none rotates; transformers' class "
+        "makes frequencies that no layer takes");
   }
 }
 
 }  // namespace
+
+void CheckRefusals(const JsonObject& config, absl::string_view model_type,
+                   absl::string_view part, bool warns) {
+  absl::string_view said;
+  for (const Refusal& row : kRefusals) {
+    const bool is_theirs =
+        row.model_types.empty() || IsAmong(model_type, row.model_types);
+    if (row.key == said || !is_theirs || (!row.fails && !warns) ||
+        !absl::StartsWith(row.key, part)) {
+      continue;
+    }
+    const auto place = PlaceOf(config, row.key);
+    if (!place || !IsMet(row, config, place->first, place->second)) continue;
+    said = row.key;
+    const auto& [object, name] = *place;
+    const std::string fact = absl::StrCat(
+        "is ",
+        row.when == RefusedValue::kGiven    ? "given"
+        : row.when == RefusedValue::kAbsent ? "absent"
+                                            : Shortened(*object.Find(name)),
+        absl::StrReplaceAll(row.says, {{"{}", std::string(model_type)}}));
+    if (row.fails) {
+      object.Fail(name, fact);
+    } else {
+      object.Warn(name, " ", fact);
+    }
+  }
+}
 
 void CheckKnownKeys(const JsonObject& config) {
   for (const std::string& key : config.Keys()) CheckTypes(config, key);
@@ -246,17 +264,16 @@ void CheckKnownKeys(const JsonObject& config) {
 void CheckRopeKeys(const JsonObject& dict) {
   for (const std::string& key : dict.Keys()) {
     if (IsAmong(key, kDictNumbers)) {
-      dict.PeekNumber(key);
+      dict.Peek().Number(key);
     } else if (IsAmong(key, kDictTexts)) {
-      dict.PeekText(key);
+      dict.Peek().Text(key);
     } else if (IsAmong(key, kDictLists)) {
-      dict.PeekNumbers(key);
+      dict.Peek().Numbers(key);
     }
   }
 }
 
-void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
-                    std::vector<std::string>* warnings) {
+void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
   const JsonObject& config = model.config;
   for (const std::string& key : config.Keys()) {
     const json& value = *config.Find(key);
@@ -264,95 +281,87 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
     for (const LayerKind& kind : model.family.kinds) {
       is_base = is_base || (!kind.type.empty() && kind.theta_key == key);
     }
-    // DBRX's class reads the file's own names, and takes null for these.
     const bool is_never_null =
-        is_base || (IsAmong(key, kNeverNull) && model.model_type != "dbrx") ||
-        (key == "head_dim" && defaults != nullptr && defaults->head_dim > 0) ||
-        (key == "rope_interleave" && model.model_type == "glm4_moe_lite");
+        is_base ||
+        (IsAmong(key, kNeverNull) &&
+         ClassRow(model.model_type, ReadingRule::kTakesNulls) == nullptr) ||
+        (key == "head_dim" && defaults != nullptr && defaults->head_dim > 0);
     if (value.is_null() && is_never_null) {
-      Warn(warnings, config, key,
-           " is null, for which transformers wants a value; read as absent");
+      config.Warn(
+          key,
+          " is null, for which transformers wants a value; read as absent");
     }
   }
   if (IsRemote(model.model_type)) {
-    warnings->push_back(absl::StrCat(
+    config.report().Warn(
         "model_type ", model.model_type,
         " has no class in transformers, which refuses it without the code "
-        "beside its checkpoints; it is read as that code does"));
+        "beside its checkpoints; it is read as that code does");
   }
   const std::vector<std::string> types = LayerTypes(config);
-  auto layers = config.PeekInteger("num_hidden_layers");
+  auto layers = config.Peek().Integer("num_hidden_layers");
   if (!layers && defaults != nullptr && defaults->num_hidden_layers > 0) {
     layers = defaults->num_hidden_layers;
   }
-  WarnOfLayerEntries(model, layers, warnings);
-  WarnOfListLengths(model, layers, warnings);
-  WarnOfNopeList(model, warnings);
+  WarnOfLayerEntries(model, layers);
+  WarnOfListLengths(model, layers);
+  WarnOfNopeList(model);
   const json* list = config.Find("layer_types");
   if (list != nullptr && list->is_array() && layers &&
       *layers != static_cast<std::int64_t>(types.size())) {
-    Warn(warnings, config, "layer_types", " has ", types.size(),
-         " elements, and num_hidden_layers is ", *layers,
-         "; transformers refuses that");
+    config.Warn("layer_types", " has ", types.size(),
+                " elements, and num_hidden_layers is ", *layers,
+                "; transformers refuses that");
   }
-  const json* const is_long = config.Find("use_long_context");
-  const auto maximum = config.PeekInteger("max_position_embeddings");
-  if (model.model_type == "zamba2" && is_long != nullptr &&
-      *is_long == json(true) && maximum && *maximum != 16384) {
-    Warn(warnings, config, "max_position_embeddings", " is ", *maximum,
-         ", and use_long_context is true, by which transformers' class of "
-         "model_type zamba2 takes 16384; so it is read here");
+  const json* const is_long = config.Find(model.family.long_switch);
+  const auto maximum = config.Peek().Integer("max_position_embeddings");
+  if (!model.family.long_switch.empty() && is_long != nullptr &&
+      *is_long == json(true) && maximum &&
+      *maximum != model.family.long_length) {
+    config.Warn("max_position_embeddings", " is ", *maximum, ", and ",
+                model.family.long_switch, " is true, by which ",
+                ClassOf(model.model_type), " takes ", model.family.long_length,
+                "; so it is read here");
   }
   const json* thetas = config.Find("layer_rope_theta");
   if (thetas != nullptr && !thetas->is_null() && *thetas != json::array() &&
       !model.family.layer_bases && model.family.nope != NopeRule::kFromLast) {
-    Warn(warnings, config, "layer_rope_theta", " is ", Shortened(*thetas),
-         ", which transformers' class of model_type ", model.model_type,
-         " does not read: its layers turn alike; the list is used here");
+    config.Warn("layer_rope_theta", " is ", Shortened(*thetas),
+                ", which transformers' class of model_type ", model.model_type,
+                " does not read: its layers turn alike; the list is used here");
   }
   for (const std::string& type : types) {
-    if (IsAmong(type, kAccepted)) continue;
-    Warn(warnings, config, "layer_types", " has \"", type,
-         "\", which is no type of layer that "
-         "transformers knows, and refused there");
+    if (IsTransformersType(type)) continue;
+    config.Warn("layer_types", " has \"", type,
+                "\", which is no type of layer that "
+                "transformers knows, and refused there");
     break;
   }
-  WarnOfClassTypes(model, warnings);
-  WarnOfRows(model, warnings);
-  const json* other_width = config.Find("n_embed");
-  if (model.model_type == "falcon" && other_width != nullptr &&
-      !other_width->is_null()) {
-    const json* width = config.Find("hidden_size");
-    if (width == nullptr || *width != *other_width) {
-      Warn(warnings, config, "n_embed", " is ", Shortened(*other_width),
-           ", which transformers' class of model_type falcon takes for "
-           "hidden_size, or refuses; hidden_size is read");
-    }
-  }
-  const auto hidden = config.PeekInteger("hidden_size");
-  const auto heads = config.PeekInteger("num_attention_heads");
+  WarnOfClassTypes(model);
+  CheckRefusals(config, model.model_type, "", true);
+  const auto hidden = config.Peek().Integer("hidden_size");
+  const auto heads = config.Peek().Integer("num_attention_heads");
   if (hidden && heads && *heads > 0 && *hidden % *heads != 0 &&
       defaults != nullptr && defaults->divided) {
-    Warn(warnings, config, "hidden_size", " is ", *hidden,
-         ", and num_attention_heads ", *heads,
-         " does not divide it; transformers refuses that");
+    config.Warn("hidden_size", " is ", *hidden, ", and num_attention_heads ",
+                *heads, " does not divide it; transformers refuses that");
   }
 }
 
-void WarnOfNulls(const JsonObject& dict, std::vector<std::string>* warnings) {
+void WarnOfNulls(const JsonObject& dict) {
   for (const std::string& key : dict.Keys()) {
     if (dict.Find(key)->is_null() && IsAmong(key, kNeverNullInDicts)) {
-      Warn(warnings, dict, key,
-           " is null, with which transformers fails; read as absent");
+      dict.Warn(key, " is null, with which transformers fails; read as absent");
     }
   }
 }
 
-void WarnOfNoBase(const JsonObject& dict, std::vector<std::string>* warnings) {
+void WarnOfNoBase(const JsonObject& dict) {
   if (dict.Find("rope_theta") != nullptr) return;
-  Warn(warnings, dict, "rope_theta",
-       " is absent, and transformers' class has no default for it in an entry "
-       "that is given: it fails");
+  dict.Warn(
+      "rope_theta",
+      " is absent, and transformers' class has no default for it in an entry "
+      "that is given: it fails");
 }
 
 bool HasRotaryKey(const JsonObject& config) {

@@ -3,15 +3,13 @@
 
 #pragma once
 
-#include <string>
-#include <vector>
-
+#include "absl/strings/string_view.h"
 #include "core/interpretation/class_defaults.h"
 #include "core/interpretation/layers.h"
 
 namespace posenc::core::interpretation {
 
-// A known key of the wrong type sets the status of the model's configuration.
+// A known key of the wrong type is an error.
 void CheckKnownKeys(const JsonObject& config);
 
 // The same for a dict of rotary parameters.
@@ -20,14 +18,18 @@ void CheckRopeKeys(const JsonObject& dict);
 // What transformers' configuration classes refuse and this reader need not
 // know: nulls and fractions where they want integers, lists of layers that do
 // not fit, heads that do not divide the width. `defaults` may be null.
-void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
-                    std::vector<std::string>* warnings);
+void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults);
+
+// Errors and, if `warns`, warnings of the rows of rows/refusals.json for that
+// type, about keys that begin with `part`.
+void CheckRefusals(const JsonObject& config, absl::string_view model_type,
+                   absl::string_view part, bool warns);
 
 // Nulls of a dict that transformers takes for values, and fails at.
-void WarnOfNulls(const JsonObject& dict, std::vector<std::string>* warnings);
+void WarnOfNulls(const JsonObject& dict);
 
 // An entry without rope_theta, in a class that has no default for it.
-void WarnOfNoBase(const JsonObject& dict, std::vector<std::string>* warnings);
+void WarnOfNoBase(const JsonObject& dict);
 
 // True if a key says something about rotation.
 bool HasRotaryKey(const JsonObject& config);

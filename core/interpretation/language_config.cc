@@ -1,7 +1,6 @@
 #include "core/interpretation/language_config.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -25,11 +24,8 @@
 // or not at all, and a layer is chosen by its type or its index. The second is
 // answered by ReadRopeDict for the dict of that layer.
 //
-// Errors come in two ways. A value of the wrong type sets the status that all
-// JsonObjects of a call share, and reading goes on as if the key were absent.
-// Errors about the choice of a layer are returned. ReadLanguageModel() reports
-// the shared status first, because an absent key may cause an error about the
-// choice.
+// All errors go to the report that the JsonObjects of a call share, which keeps
+// the first of them.
 namespace posenc::core::interpretation {
 namespace {
 
@@ -73,82 +69,56 @@ absl::Status OfLayers(const std::string& type, const absl::Status& error) {
 class ConfigReader {
  public:
   ConfigReader(const JsonObject& config, const std::string& model_type,
-               const ProfileVersion& reader, absl::Status* status)
+               const ProfileVersion& reader)
       : config_(config),
         model_type_(ModelKey(model_type)),
         rules_(RulesFor(reader)),
         family_(FamilyFor(config, model_type, rules_, &known_family_)),
         class_dict_(json::parse(family_.rope_parameters, nullptr, false)),
-        dicts_(ReadRopeDicts(layers(), rules_, class_dict_, status)),
-        status_(status) {}
+        dicts_(ReadRopeDicts(layers(), rules_, class_dict_)) {}
 
-  absl::StatusOr<ModelRope> Read(
-      const std::optional<std::string>& layer_type,
-      const std::optional<std::int32_t>& layer_index) {
+  ModelRope Read(const std::optional<std::string>& layer_type,
+                 const std::optional<std::int32_t>& layer_index) {
     ModelRope rope;
     CheckKnownKeys(config_);
-    if (!known_family_) {
-      const absl::Status status = CheckUnknown(&rope);
-      if (!status.ok()) return status;
-    }
-    if (rules_.profile == Profile::kHf) {
-      const ClassDefaults* defaults = FindClassDefaults(model_type_);
-      WarnOfRefusals(layers(), defaults, &rope.warnings);
-    }
-    auto nope = IsNope(layer_type, layer_index, &rope);
-    if (!nope.ok()) return nope.status();
-    auto type = ChooseType(layer_type, layer_index);
-    if (!type.ok()) return type.status();
-    auto unscaled = IsUnscaledLayer(config_, layer_index);
-    if (!unscaled.ok()) return unscaled.status();
-    rope.head_dim = HeadDim(config_, family_, *type);
-    ReadQueryTemperature(*nope, &rope);
-    WarnOfModel(&rope);
-    rope.warnings.insert(rope.warnings.end(), dicts_.warnings.begin(),
-                         dicts_.warnings.end());
-    if (*nope || (dicts_.nested && !FillsIn() && dicts_.dict.HasNull(*type))) {
+    CheckRefusals(config_, model_type_, "", is_hf());
+    if (!known_family_) CheckUnknown();
+    if (is_hf()) WarnOfRefusals(layers(), FindClassDefaults(model_type_));
+    const bool nope = IsNope(layer_type, layer_index);
+    if (!ok()) return rope;
+    const std::string type = ChooseType(layer_type, layer_index);
+    if (!ok()) return rope;
+    const bool is_unscaled = IsUnscaledLayer(config_, layer_index);
+    const Value head = HeadDim(config_, family_, type);
+    rope.head_dim = static_cast<std::int64_t>(head.value);
+    ReadQueryTemperature(nope, &rope);
+    WarnOfModel();
+    if (nope || HasNullEntry(type)) {
       rope.spec = RopeSpec{.nope = true};
-    } else {
-      if (!known_family_) AssumeFamily(&rope);
-      RopeDict from = DictOf(*type);
-      from.head_dim = rope.head_dim;
-      if (dicts_.from_class) {
-        rope.assumptions.push_back({"rope_parameters",
-                                    std::string(family_.rope_parameters),
-                                    DefaultOf(rules_)});
-      }
-      from.is_unscaled_layer = *unscaled;
-      from.layer_theta = LayerTheta(config_, layer_index);
-      ReadRopeDict(from, &rope);
-      if (rules_.profile == Profile::kHf) {
-        WarnOfRange(from, rope.spec, &rope.warnings);
-      }
-      const absl::Status others = CheckOtherTypes(*type, &rope);
-      if (!others.ok()) return others;
-      // Keys of the other kind of layers are known, too: they must not be
-      // reported as not read.
-      for (const LayerKind& kind : family_.kinds) {
-        config_.MarkRead(kind.theta_key);
-      }
-      // Known, without a meaning for rotation.
-      for (const absl::string_view key : {"rotary_value", "rope_interleave"}) {
-        config_.MarkRead(key);
-      }
-      WarnOfShare(&rope);
-      for (const std::string& key : config_.Keys()) {
-        const json& value = *config_.Find(key);
-        if (value.is_null()) continue;
-        if ((absl::StartsWith(key, "rope_") ||
-             absl::StartsWith(key, "rotary_")) &&
-            !config_.WasRead(key) && !SaysTheSame(key, rope)) {
-          rope.warnings.push_back(NotRead(key, rope));
-        }
-      }
+      return rope;
     }
+    if (!known_family_) AssumeFamily();
+    if (dicts_.from_class) {
+      report().Assume("rope_parameters", std::string(family_.rope_parameters),
+                      DefaultOf(rules_));
+    }
+    RopeDict from = DictOf(type);
+    from.head = head;
+    from.is_unscaled_layer = is_unscaled;
+    from.layer_theta = LayerTheta(config_, layer_index);
+    ReadRopeDict(from, &rope);
+    if (is_hf()) WarnOfRange(from, rope.spec);
+    CheckOtherTypes(type);
+    WarnOfUnreadKeys(rope);
     return rope;
   }
 
  private:
+  Report& report() const { return config_.report(); }
+  bool ok() const { return report().ok(); }
+  bool is_hf() const { return rules_.profile == Profile::kHf; }
+  ModelLayers layers() const { return {config_, model_type_, family_}; }
+
   RopeDict DictOf(const std::string& type) const {
     return {.config = config_,
             .dict = dicts_.nested ? dicts_.dict.Object(type) : dicts_.dict,
@@ -163,23 +133,55 @@ class ConfigReader {
                                              : nullptr};
   }
 
+  // True if null stands for the type's parameters.
+  bool HasNullEntry(const std::string& type) const {
+    return dicts_.nested && !FillsIn() && dicts_.dict.HasNull(type);
+  }
+
   // True if the chosen layer has no rope. A switch that is absent is said where
   // it turns rope off.
-  absl::StatusOr<bool> IsNope(const std::optional<std::string>& layer_type,
-                              const std::optional<std::int32_t>& layer_index,
-                              ModelRope* rope) const {
+  bool IsNope(const std::optional<std::string>& layer_type,
+              const std::optional<std::int32_t>& layer_index) const {
     const bool has_switch =
         FindReadingRow(rules_, model_type_, ReadingRule::kNoSwitch) == nullptr;
     if (!has_switch || !IsSwitchedOff(layers())) {
       return IsNopeLayer(layers(), layer_type, layer_index);
     }
     if (config_.Find(family_.rope_switch) == nullptr) {
-      Assume(config_.Path(family_.rope_switch), SwitchValue(layers()),
-             absl::StrCat("absent; default of the class of model_type ",
-                          model_type_, ", with which nothing rotates"),
-             rope);
+      config_.Assume(family_.rope_switch, SwitchValue(layers()),
+                     absl::StrCat("absent; default of the class of model_type ",
+                                  model_type_, ", with which nothing rotates"));
     }
     return true;
+  }
+
+  // Keys that say how to rotate, and say otherwise than what is done.
+  void WarnOfUnreadKeys(const ModelRope& rope) const {
+    // Keys of other kinds of layers are known, and some mean nothing for
+    // rotation.
+    for (const LayerKind& kind : family_.kinds) {
+      config_.MarkRead(kind.theta_key);
+    }
+    for (const absl::string_view key : {"rotary_value", "rope_interleave"}) {
+      config_.MarkRead(key);
+    }
+    WarnOfShare(rope);
+    for (const std::string& key : config_.Keys()) {
+      if (config_.Find(key)->is_null() || config_.WasRead(key) ||
+          !(absl::StartsWith(key, "rope_") ||
+            absl::StartsWith(key, "rotary_")) ||
+          SaysTheSame(key, rope)) {
+        continue;
+      }
+      const std::string value = Shortened(*config_.Find(key));
+      if (!rope.spec.rope_theta || !IsBaseName(key)) {
+        config_.Warn(key, " ", value, " is not read");
+        continue;
+      }
+      config_.Warn(key, " ", value, " is not read: ", rules_.project,
+                   " takes the base ", NumberText(*rope.spec.rope_theta),
+                   model_type_.empty() ? "" : " for model_type ", model_type_);
+    }
   }
 
   // True if an older name of a key has the value that is used.
@@ -197,127 +199,104 @@ class ConfigReader {
                rope.spec.rotary_dim;
   }
 
-  // Of a key that says how to rotate, beside what is done.
-  std::string NotRead(const std::string& key, const ModelRope& rope) const {
-    std::string text = absl::StrCat(
-        config_.Path(key), " ", Shortened(*config_.Find(key)), " is not read");
-    if (rope.spec.rope_theta && IsBaseName(key)) {
-      absl::StrAppend(&text, ": ", rules_.project, " takes the base ",
-                      NumberText(*rope.spec.rope_theta));
-      if (!model_type_.empty()) {
-        absl::StrAppend(&text, " for model_type ", model_type_);
-      }
-    }
-    return text;
-  }
-
   // A share beside dicts that have their own, and say otherwise.
-  void WarnOfShare(ModelRope* rope) const {
+  void WarnOfShare(const ModelRope& rope) const {
     constexpr absl::string_view kKey = "partial_rotary_factor";
     if (config_.WasRead(kKey)) return;
-    const auto share = config_.PeekNumber(kKey);
+    const auto share = config_.Peek().Number(kKey);
     if (!share) return;
     const auto channels =
-        static_cast<std::int64_t>(*share * static_cast<double>(rope->head_dim));
-    if (channels == rope->spec.rotary_dim) return;
-    Warn(&rope->warnings, config_, kKey, " is not read: it gives ", channels,
-         " of the ", rope->head_dim, " channels, and ", rules_.project,
-         " rotates ", rope->spec.rotary_dim);
+        static_cast<std::int64_t>(*share * static_cast<double>(rope.head_dim));
+    if (channels == rope.spec.rotary_dim) return;
+    config_.Warn(kKey, " is not read: it gives ", channels, " of the ",
+                 rope.head_dim, " channels, and ", rules_.project, " rotates ",
+                 rope.spec.rotary_dim);
   }
 
   // A class builds the frequencies of every type, so what is wrong with one of
-  // them is wrong with the file.
-  absl::Status CheckOtherTypes(const std::string& chosen,
-                               ModelRope* rope) const {
+  // them is wrong with the file. What is told of them beside errors is not
+  // said.
+  void CheckOtherTypes(const std::string& chosen) const {
     // What failed before explains what would fail here.
-    if (!ReadsByClass(rules_) || !status_->ok()) return absl::OkStatus();
+    if (!ReadsByClass(rules_) || !ok()) return;
     for (const std::string& type : Types()) {
-      if (type == chosen ||
-          (dicts_.nested && !FillsIn() && dicts_.dict.HasNull(type))) {
-        continue;
-      }
+      if (type == chosen || HasNullEntry(type)) continue;
+      const Report told = report();
       RopeDict from = DictOf(type);
-      ModelRope ignored;
-      from.head_dim = HeadDim(config_, family_, type);
-      ReadRopeDict(from, &ignored);
-      if (!status_->ok()) {
-        *status_ = OfLayers(type, *status_);
-        return absl::OkStatus();
+      ModelRope rope;
+      from.head = HeadDim(config_, family_, type);
+      ReadRopeDict(from, &rope);
+      if (!ok()) {
+        report().status = OfLayers(type, report().status);
+        return;
       }
-      if (rules_.profile == Profile::kHf && rope->warnings.empty()) {
-        WarnOfRange(from, ignored.spec, &rope->warnings);
-      }
-      if (dicts_.nested && rules_.profile == Profile::kHf) {
-        WarnOfNulls(from.dict, &rope->warnings);
+      report() = told;
+      if (is_hf() && report().warnings.empty()) WarnOfRange(from, rope.spec);
+      if (dicts_.nested && is_hf()) {
+        WarnOfNulls(from.dict);
         if (family_.dicts == DictRule::kNested && !dicts_.from_class) {
-          WarnOfNoBase(from.dict, &rope->warnings);
+          WarnOfNoBase(from.dict);
         }
       }
       const auto resolved =
-          ResolveSpec(ignored.spec, from.head_dim, std::nullopt,
-                      MissingLength::kAssumeOriginal);
+          ResolveSpec(rope.spec, static_cast<std::int64_t>(from.head.value),
+                      std::nullopt, MissingLength::kAssumeOriginal);
       if (!resolved.ok()) {
-        return OfLayers(type, ConfigError("", resolved.status().message()));
+        report().Refuse(
+            OfLayers(type, ConfigError("", resolved.status().message())));
+        return;
       }
     }
-    return absl::OkStatus();
   }
 
   // A reference implementation runs its own models only. For other models the
   // answer is what its rules would give.
-  void WarnOfModel(ModelRope* rope) const {
+  void WarnOfModel() const {
     if (absl::StartsWith(model_type_, rules_.model_prefix)) return;
-    rope->warnings.push_back(absl::StrCat(
-        "model_type ", model_type_.empty() ? "(absent)" : model_type_,
-        " is not a model of ", rules_.project,
-        "; its rules are applied to it all the same"));
+    report().Warn("model_type ", model_type_.empty() ? "(absent)" : model_type_,
+                  " is not a model of ", rules_.project,
+                  "; its rules are applied to it all the same");
+  }
+
+  // The class that a type that is not known is read as.
+  absl::string_view OtherClass() const {
+    return family_.width == RotaryWidth::kMla ? "DeepSeek V3's class"
+                                              : "Llama's class";
   }
 
   // A type that is not known is read as Llama's class, if anything in the file
   // says that it rotates.
-  absl::Status CheckUnknown(ModelRope* rope) const {
-    const bool by_hf = rules_.profile == Profile::kHf;
+  void CheckUnknown() const {
     if (model_type_.empty()) {
-      if (by_hf) {
-        rope->warnings.push_back(
-            "model_type is absent; transformers refuses such a file, and it is "
-            "read here as Llama's class");
-      }
-      return absl::OkStatus();
+      if (!is_hf()) return;
+      report().Warn(
+          "model_type is absent; transformers refuses such a file, and it is "
+          "read here as Llama's class");
+    } else if (!HasRotaryKey(config_)) {
+      report().Refuse(ConfigError(
+          "model_type",
+          absl::StrCat("is \"", model_type_,
+                       "\", which is not known here, and the file has no "
+                       "rotary key (rope_parameters, rope_scaling, "
+                       "rope_theta, ...): nothing says that the model "
+                       "rotates; add rope_theta if it does")));
+    } else if (is_hf()) {
+      report().Warn("model_type ", model_type_,
+                    " is not known here: transformers refuses types that it "
+                    "does not know; read as ",
+                    OtherClass());
     }
-    if (HasRotaryKey(config_)) {
-      if (by_hf) {
-        rope->warnings.push_back(absl::StrCat(
-            "model_type ", model_type_,
-            " is not known here: transformers refuses types that "
-            "it does not know; read as ",
-            family_.width == RotaryWidth::kMla ? "DeepSeek V3's" : "Llama's",
-            " class"));
-      }
-      return absl::OkStatus();
-    }
-    return ConfigError(
-        "model_type",
-        absl::StrCat("is \"", model_type_,
-                     "\", which is not known here, and the file has no rotary "
-                     "key (rope_parameters, rope_scaling, rope_theta, ...): "
-                     "nothing says that the model rotates; add rope_theta if "
-                     "it does"));
   }
 
-  void AssumeFamily(ModelRope* rope) const {
-    rope->assumptions.push_back(
-        {"pairing",
-         family_.pairing == Pairing::kInterleaved ? "interleaved"
-                                                  : "half-split",
-         absl::StrCat(model_type_.empty()
-                          ? "model_type is absent"
-                          : absl::StrCat("model_type ", model_type_,
-                                         " is not known here"),
-                      family_.width == RotaryWidth::kMla
-                          ? "; read as DeepSeek V3's class, by "
-                            "qk_rope_head_dim"
-                          : "; read as Llama's class")});
+  void AssumeFamily() const {
+    report().Assume(
+        "pairing",
+        family_.pairing == Pairing::kInterleaved ? "interleaved" : "half-split",
+        absl::StrCat(
+            model_type_.empty() ? "model_type is absent" : "model_type ",
+            model_type_, model_type_.empty() ? "" : " is not known here",
+            "; read as ", OtherClass(),
+            family_.width == RotaryWidth::kMla ? ", by qk_rope_head_dim" : ""));
   }
 
   // True if the class has parameters for a type that the dict does not.
@@ -382,11 +361,11 @@ class ConfigReader {
                  RopeType(DictOf(type)) != "default") {
         return true;
       } else {
-        ModelRope ignored;
-        if (ReadTheta(DictOf(type), &ignored) !=
-            ReadTheta(DictOf(types[0]), &ignored)) {
-          return true;
-        }
+        const Report told = report();
+        const bool same =
+            ReadTheta(DictOf(type)) == ReadTheta(DictOf(types[0]));
+        if (ok()) report() = told;
+        if (!same) return true;
       }
     }
     return false;
@@ -394,63 +373,62 @@ class ConfigReader {
 
   // The type of layer whose parameters are wanted; empty if all layers share
   // them. At most one of layer_type and layer_index is given.
-  absl::StatusOr<std::string> ChooseType(
-      const std::optional<std::string>& layer_type,
-      const std::optional<std::int32_t>& layer_index) {
+  std::string ChooseType(const std::optional<std::string>& layer_type,
+                         const std::optional<std::int32_t>& layer_index) {
     const std::vector<std::string> types = Types();
-    if (layer_index) {
-      const absl::Status valid = CheckLayerIndex(config_, *layer_index);
-      if (!valid.ok()) return valid;
-      if (types.empty()) return "";
-      const std::string type = TypeOfLayer(layers(), *layer_index);
-      if (std::count(types.begin(), types.end(), type) > 0) return type;
-      if (!type.empty()) {
-        return FieldInvalid(
-            "layer_index",
-            absl::StrCat("layer ", *layer_index, " is of type ", type,
-                         ", for which the configuration has no rope; it has ",
-                         absl::StrJoin(types, ", ")));
-      }
-      return FieldInvalid(
-          "layer_index",
-          absl::StrCat("the configuration does not tell the type of layer ",
-                       *layer_index,
-                       "; choose layer_type: ", absl::StrJoin(types, ", ")));
-    }
+    if (layer_index) return TypeAt(*layer_index, types);
     if (layer_type) {
-      std::vector<std::string> accepted = types;
-      if (types.empty()) {
-        accepted = {"full_attention", "sliding_attention"};
-        for (const std::string& type : LayerTypes(config_))
-          accepted.push_back(type);
-        if (family_.nope == NopeRule::kLayerList) {
-          accepted.push_back("chunked_attention");
-        }
-        std::sort(accepted.begin(), accepted.end());
-        accepted.erase(std::unique(accepted.begin(), accepted.end()),
-                       accepted.end());
-      }
+      const std::vector<std::string> accepted =
+          types.empty() ? UsualTypes() : types;
       if (std::count(accepted.begin(), accepted.end(), *layer_type) == 0) {
-        return FieldInvalid(
+        report().Refuse(FieldInvalid(
             "layer_type",
             absl::StrCat("\"", *layer_type, "\" is not of this model; it has ",
-                         absl::StrJoin(accepted, ", ")));
+                         absl::StrJoin(accepted, ", "))));
       }
       return types.empty() ? "" : *layer_type;
     }
     const std::vector<std::string> used = UsedTypes(types);
     if (Differ(used)) {
-      return FieldRequired(
+      report().Refuse(FieldRequired(
           "layer_type",
           absl::StrCat("the model's layers differ: ", absl::StrJoin(used, ", "),
-                       "; choose one, or a layer_index"));
+                       "; choose one, or a layer_index")));
     }
     return used.empty() ? "" : used[0];
   }
 
-  // Llama 4 scales the queries of its layers without rope, by their position.
+  // The same of the layer's index.
+  std::string TypeAt(std::int32_t index,
+                     const std::vector<std::string>& types) const {
+    CheckLayerIndex(config_, index);
+    if (!ok() || types.empty()) return "";
+    const std::string type = TypeOfLayer(layers(), index);
+    if (std::count(types.begin(), types.end(), type) > 0) return type;
+    const std::string all = absl::StrJoin(types, ", ");
+    report().Refuse(FieldInvalid(
+        "layer_index",
+        type.empty()
+            ? absl::StrCat("the configuration does not tell the type of layer ",
+                           index, "; choose layer_type: ", all)
+            : absl::StrCat("layer ", index, " is of type ", type,
+                           ", for which the configuration has no rope; it has ",
+                           all)));
+    return type;
+  }
+
+  // Types that a caller may name of a model whose layers share parameters.
+  std::vector<std::string> UsualTypes() const {
+    std::vector<std::string> types = LayerTypes(config_);
+    types.insert(types.end(), {"full_attention", "sliding_attention"});
+    if (HasLayerList(family_)) types.emplace_back("chunked_attention");
+    std::sort(types.begin(), types.end());
+    types.erase(std::unique(types.begin(), types.end()), types.end());
+    return types;
+  }
+
   void ReadQueryTemperature(bool nope, ModelRope* rope) const {
-    if (!nope || model_type_.rfind("llama4", 0) != 0) return;
+    if (!nope || !family_.scales_queries) return;
     const json* tuning = config_.Find("attn_temperature_tuning");
     // Configurations are published with true, or with the number 4; the class's
     // default is true.
@@ -463,8 +441,6 @@ class ConfigReader {
                    config_.Number("floor_scale").value_or(8192), 1};
   }
 
-  ModelLayers layers() const { return {config_, model_type_, family_}; }
-
   const JsonObject config_;
   const std::string model_type_;
   const ProfileRules rules_;
@@ -472,21 +448,18 @@ class ConfigReader {
   const Family family_;
   const json class_dict_;
   const RopeDicts dicts_;
-  absl::Status* const status_;
 };
 
 }  // namespace
 
-absl::StatusOr<ModelRope> ReadLanguageModel(
-    const JsonObject& config, const std::string& model_type,
-    const ProfileVersion& reader, const std::optional<std::string>& layer_type,
-    const std::optional<std::int32_t>& layer_index, absl::Status* status) {
-  ConfigReader text(config, model_type, reader, status);
-  if (!status->ok()) return *status;
-  absl::StatusOr<ModelRope> rope = text.Read(layer_type, layer_index);
-  // A value of the wrong type explains what failed after it.
-  if (!status->ok()) return *status;
-  return rope;
+ModelRope ReadLanguageModel(const JsonObject& config,
+                            const std::string& model_type,
+                            const ProfileVersion& reader,
+                            const std::optional<std::string>& layer_type,
+                            const std::optional<std::int32_t>& layer_index) {
+  ConfigReader text(config, model_type, reader);
+  if (!config.report().ok()) return {};
+  return text.Read(layer_type, layer_index);
 }
 
 }  // namespace posenc::core::interpretation

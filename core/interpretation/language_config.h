@@ -7,17 +7,16 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "core/interpretation/config.h"
 #include "core/interpretation/json_object.h"
 
 namespace posenc::core::interpretation {
 
-// `status` is the one that `config` sets; it must be OK. Errors are
-// ReadModelConfig()'s.
-absl::StatusOr<ModelRope> ReadLanguageModel(
-    const JsonObject& config, const std::string& model_type,
-    const ProfileVersion& reader, const std::optional<std::string>& layer_type,
-    const std::optional<std::int32_t>& layer_index, absl::Status* status);
+// Errors, which are ReadModelConfig()'s, go to the report of `config`.
+ModelRope ReadLanguageModel(const JsonObject& config,
+                            const std::string& model_type,
+                            const ProfileVersion& reader,
+                            const std::optional<std::string>& layer_type,
+                            const std::optional<std::int32_t>& layer_index);
 
 }  // namespace posenc::core::interpretation

@@ -5,7 +5,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/interpretation/profile.h"
-#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -14,10 +13,7 @@ using nlohmann::json;
 
 constexpr char kEntries[] = "per_layer_config";
 
-// Classes of transformers 5.23 whose rotary module reads the entry of a type of
-// layer.
-constexpr char kByType[] =
-    "gemma4 gemma4_unified diffusion_gemma embedding_gemma2 dots3_note";
+// Keys that Family::entries_by_type is about.
 constexpr char kReadByType[] = "head_dim qk_rope_head_dim qk_nope_head_dim";
 
 constexpr char kRotary[] =
@@ -28,7 +24,7 @@ constexpr char kRotary[] =
 constexpr char kWidths[] = "hidden_size num_attention_heads";
 
 bool IsForAllLayers(const ModelLayers& model, absl::string_view key) {
-  if (IsAmong(model.model_type, kByType) && IsAmong(key, kReadByType)) {
+  if (model.family.entries_by_type && IsAmong(key, kReadByType)) {
     return false;
   }
   const bool has_width =
@@ -36,72 +32,68 @@ bool IsForAllLayers(const ModelLayers& model, absl::string_view key) {
   return IsAmong(key, kRotary) || (IsAmong(key, kWidths) && !has_width);
 }
 
-// Dots 3 checks each layer's slices against its head.
-bool WarnOfSlices(const JsonObject& config, const JsonObject& entries,
-                  std::vector<std::string>* warnings) {
-  const json* given = config.Find(kEntries);
-  const auto whole = config.PeekInteger("head_dim");
-  const auto turning = config.PeekInteger("qk_rope_head_dim");
-  const auto still = config.PeekInteger("qk_nope_head_dim");
-  if (given->is_null() && whole && turning && still &&
-      *whole != *turning + *still) {
-    Warn(warnings, config, kEntries, " is null, and head_dim ", *whole,
-         " is not qk_nope_head_dim ", *still, " + qk_rope_head_dim ", *turning,
-         "; transformers refuses that for sliding layers");
-    return true;
-  }
-  for (const std::string& key : entries.Keys()) {
-    const JsonObject entry = entries.PeekObject(key);
+// Latent heads whose slices do not fill them. True if there are any.
+bool WarnOfSlices(const JsonObject& config, const JsonObject& entries) {
+  const JsonObject none(nullptr, "", &config.report());
+  const auto differs = [&](const JsonObject& entry, const JsonObject& told,
+                           absl::string_view key, absl::string_view has) {
     const auto own = [&](absl::string_view name) {
-      const auto value = entry.PeekInteger(name);
-      return value ? value : config.PeekInteger(name);
+      const auto value = entry.Peek().Integer(name);
+      return value ? value : config.Peek().Integer(name);
     };
     const auto head = own("head_dim");
     const auto rope = own("qk_rope_head_dim");
     const auto rest = own("qk_nope_head_dim");
-    if (!head || !rope || !rest || *head == *rope + *rest) continue;
-    Warn(warnings, entries, key, " has a head_dim of ", *head,
-         ", and qk_nope_head_dim ", *rest, " + qk_rope_head_dim ", *rope,
-         " is another; transformers refuses that");
+    if (!head || !rope || !rest || *head == *rope + *rest) return false;
+    told.Warn(key, has, "head_dim is ", *head, ", and qk_nope_head_dim ", *rest,
+              " + qk_rope_head_dim ", *rope,
+              " is another; transformers refuses that");
+    return true;
+  };
+  if (config.Find(kEntries)->is_null()) {
+    return differs(none, config, kEntries, " is null: ");
+  }
+  for (const std::string& key : entries.Keys()) {
+    if (differs(entries.Peek().Object(key), entries, key, ": ")) return true;
+  }
+  return false;
+}
+
+// What transformers refuses of one entry. False if it takes it.
+bool WarnOfEntry(const ModelLayers& model, const JsonObject& entries,
+                 const std::string& key,
+                 const std::optional<std::int64_t>& layers) {
+  std::int64_t index = 0;
+  if (layers && (!absl::SimpleAtoi(key, &index) || index >= *layers)) {
+    entries.Warn(key, " is of no layer of the ", *layers,
+                 ", from 0, of num_hidden_layers; transformers refuses that, "
+                 "and it is ignored");
+    return true;
+  }
+  if (entries.Find(key)->is_null()) {
+    entries.Warn(key, " is null, at which transformers fails; it is ignored");
+    return true;
+  }
+  const JsonObject entry = entries.Peek().Object(key);
+  for (const std::string& name : entry.Keys()) {
+    if (!IsForAllLayers(model, name)) continue;
+    const json* whole = model.config.Find(name);
+    if (whole != nullptr && *whole == *entry.Find(name)) continue;
+    entry.Warn(name, " is ", Shortened(*entry.Find(name)), ", and ",
+               model.config.Path(name),
+               whole == nullptr ? std::string(" is absent")
+                                : absl::StrCat(" is ", Shortened(*whole)),
+               "; ", ClassOf(model.model_type),
+               " reads one value for all layers and refuses entries that "
+               "differ: the model's is used");
     return true;
   }
   return false;
 }
 
-// What transformers refuses of one entry; empty if it takes it.
-std::string RefusalOf(const ModelLayers& model, const JsonObject& entries,
-                      const std::string& key,
-                      const std::optional<std::int64_t>& layers) {
-  std::int64_t index = 0;
-  if (layers && (!absl::SimpleAtoi(key, &index) || index >= *layers)) {
-    return absl::StrCat(entries.Path(key), " is of no layer of the ", *layers,
-                        ", from 0, of num_hidden_layers; transformers "
-                        "refuses that, and it is ignored");
-  }
-  if (entries.Find(key)->is_null()) {
-    return absl::StrCat(entries.Path(key),
-                        " is null, at which transformers fails; it is ignored");
-  }
-  const JsonObject entry = entries.PeekObject(key);
-  for (const std::string& name : entry.Keys()) {
-    if (!IsForAllLayers(model, name)) continue;
-    const json* whole = model.config.Find(name);
-    if (whole != nullptr && *whole == *entry.Find(name)) continue;
-    return absl::StrCat(
-        entry.Path(name), " is ", Shortened(*entry.Find(name)), ", and ",
-        model.config.Path(name),
-        whole == nullptr ? std::string(" is absent")
-                         : absl::StrCat(" is ", Shortened(*whole)),
-        "; transformers' class of model_type ", model.model_type,
-        " reads one value for all layers and refuses entries that differ: the "
-        "model's is used");
-  }
-  return "";
-}
-
 // transformers asks for the entry of a type, and refuses two.
-void WarnOfTypesThatDiffer(const ModelLayers& model, const JsonObject& entries,
-                           std::vector<std::string>* warnings) {
+void WarnOfTypesThatDiffer(const ModelLayers& model,
+                           const JsonObject& entries) {
   const std::vector<std::string> types = LayerTypes(model.config);
   std::map<std::size_t, std::string> keys;
   for (const std::string& key : entries.Keys()) {
@@ -124,12 +116,11 @@ void WarnOfTypesThatDiffer(const ModelLayers& model, const JsonObject& entries,
   for (std::size_t index = 0; index < types.size(); ++index) {
     const auto [it, is_new] = first.emplace(types[index], index);
     if (is_new || differing(index) == differing(it->second)) continue;
-    warnings->push_back(absl::StrCat(
-        entries.Path(), " gives layers ", it->second, " and ", index,
-        ", both of type ", types[index],
-        ", different keys; transformers' class of model_type ",
-        model.model_type,
-        " takes one entry for each type and refuses that; head_dim is read"));
+    model.config.Warn(kEntries, " gives layers ", it->second, " and ", index,
+                      ", both of type ", types[index], ", different keys; ",
+                      ClassOf(model.model_type),
+                      " takes one entry for each type and refuses that; "
+                      "head_dim is read");
     return;
   }
 }
@@ -142,28 +133,22 @@ void CheckLayerEntries(const JsonObject& entries) {
         key.find_first_not_of("0123456789") != std::string::npos) {
       entries.Fail(key, "is no index of a layer");
     }
-    entries.PeekObject(key);
+    entries.Peek().Object(key);
   }
 }
 
 void WarnOfLayerEntries(const ModelLayers& model,
-                        const std::optional<std::int64_t>& layers,
-                        std::vector<std::string>* warnings) {
+                        const std::optional<std::int64_t>& layers) {
   if (model.config.Find(kEntries) == nullptr) return;
-  const JsonObject entries = model.config.PeekObject(kEntries);
-  if (model.model_type == "dots3_note" &&
-      WarnOfSlices(model.config, entries, warnings)) {
+  const JsonObject entries = model.config.Peek().Object(kEntries);
+  if (model.family.entries_by_type && model.family.width == RotaryWidth::kMla &&
+      WarnOfSlices(model.config, entries)) {
     return;
   }
   for (const std::string& key : entries.Keys()) {
-    const std::string refusal = RefusalOf(model, entries, key, layers);
-    if (refusal.empty()) continue;
-    warnings->push_back(refusal);
-    return;
+    if (WarnOfEntry(model, entries, key, layers)) return;
   }
-  if (IsAmong(model.model_type, kByType)) {
-    WarnOfTypesThatDiffer(model, entries, warnings);
-  }
+  if (model.family.entries_by_type) WarnOfTypesThatDiffer(model, entries);
 }
 
 }  // namespace posenc::core::interpretation

@@ -4,14 +4,12 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "core/interpretation/layers.h"
 
 namespace posenc::core::interpretation {
 
-// A key that is no index, or an entry that is no object, sets the status.
+// A key that is no index, or an entry that is no object, is an error.
 void CheckLayerEntries(const JsonObject& entries);
 
 // Entries that transformers refuses: of layers that the model, which has
@@ -19,7 +17,6 @@ void CheckLayerEntries(const JsonObject& entries);
 // class reads once for all layers; and, in classes that read entries by the
 // type of layer, entries of one type that differ.
 void WarnOfLayerEntries(const ModelLayers& model,
-                        const std::optional<std::int64_t>& layers,
-                        std::vector<std::string>* warnings);
+                        const std::optional<std::int64_t>& layers);
 
 }  // namespace posenc::core::interpretation

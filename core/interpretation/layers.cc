@@ -13,13 +13,12 @@ namespace {
 
 using nlohmann::json;
 
-// The types of layers that transformers 5.23 knows, and the entries that
-// DeepSeek V4 has in their place.
+// The types of layers that transformers 5.23 knows.
 constexpr char kLayerTypes[] =
     "full_attention sliding_attention chunked_attention window_attention "
     "indexed_attention compressed_sparse_attention "
     "heavily_compressed_attention minimax_m3_sparse conv moe hybrid "
-    "hybrid_sliding reference_sliding_attention linear_attention main compress";
+    "hybrid_sliding reference_sliding_attention linear_attention";
 
 // Names before transformers 5, and what they are called since.
 constexpr std::pair<absl::string_view, absl::string_view> kRenamed[] = {
@@ -42,18 +41,14 @@ std::vector<std::string> LayerTypes(const JsonObject& config) {
   const json* list = config.Find("layer_types");
   if (list == nullptr || list->is_null()) return types;
   if (!list->is_array()) {
-    config.Fail(
-        "layer_types",
-        absl::StrCat("is of type ", list->type_name(), ", ", Shortened(*list),
-                     "; it must be an array of strings"));
+    config.Fail("layer_types", "is of type ", list->type_name(), ", ",
+                Shortened(*list), "; it must be an array of strings");
     return types;
   }
   for (const json& type : *list) {
     if (!type.is_string()) {
-      config.Fail(
-          "layer_types",
-          absl::StrCat("has an element of type ", type.type_name(), ", ",
-                       Shortened(type), "; it must be an array of strings"));
+      config.Fail("layer_types", "has an element of type ", type.type_name(),
+                  ", ", Shortened(type), "; it must be an array of strings");
       return types;
     }
     types.push_back(Renamed(type.get<std::string>()));
@@ -61,8 +56,18 @@ std::vector<std::string> LayerTypes(const JsonObject& config) {
   return types;
 }
 
+bool IsTransformersType(absl::string_view type) {
+  return IsAmong(type, kLayerTypes);
+}
+
+bool HasLayerList(const Family& family) {
+  return family.nope == NopeRule::kLayerList ||
+         family.nope == NopeRule::kChunkedList;
+}
+
 bool IsLayerType(const ModelLayers& model, absl::string_view key) {
-  if (IsAmong(key, kLayerTypes)) return true;
+  // DeepSeek V4's entries are of two kinds of attention, not of types.
+  if (IsTransformersType(key) || IsAmong(key, "main compress")) return true;
   for (const LayerKind& kind : model.family.kinds) {
     if (!kind.type.empty() && kind.type == key) return true;
   }
@@ -70,20 +75,18 @@ bool IsLayerType(const ModelLayers& model, absl::string_view key) {
   return std::count(types.begin(), types.end(), key) > 0;
 }
 
-absl::Status CheckLayerIndex(const JsonObject& config, std::int32_t index) {
+void CheckLayerIndex(const JsonObject& config, std::int32_t index) {
   std::optional<std::int64_t> layers = config.FirstInteger(
       {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
   if (!layers && !LayerTypes(config).empty()) {
     layers = static_cast<std::int64_t>(LayerTypes(config).size());
   }
-  if (index < 0 || (layers && index >= *layers)) {
-    return FieldInvalid(
-        "layer_index",
-        absl::StrCat(index, layers ? absl::StrCat("; the model has ", *layers,
-                                                  " layers, from 0")
-                                   : "; layers count from 0"));
-  }
-  return absl::OkStatus();
+  if (index >= 0 && (!layers || index < *layers)) return;
+  config.report().Refuse(FieldInvalid(
+      "layer_index",
+      absl::StrCat(index, layers ? absl::StrCat("; the model has ", *layers,
+                                                " layers, from 0")
+                                 : "; layers count from 0")));
 }
 
 // The type of a layer; empty if the configuration does not say. Projects mark
@@ -127,13 +130,13 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
   return is_full ? full : other;
 }
 
-std::optional<std::int64_t> LayerHeadDim(const ModelLayers& model,
-                                         absl::string_view layer_type) {
+std::optional<Value> LayerHeadDim(const ModelLayers& model,
+                                  absl::string_view layer_type) {
   const JsonObject& config = model.config;
   const JsonObject entries = config.Object("per_layer_config");
   std::vector<std::string> types = LayerTypes(config);
-  // Without a list, classes have every n-th layer of another type. More layers
-  // than any model has would only cost time.
+  // Classes have every n-th layer of another type if no list is given. More
+  // layers than any model has would only cost time.
   constexpr std::int64_t kMostLayers = 1024;
   if (types.empty() && !entries.Keys().empty() && model.family.full_every > 0) {
     const std::int64_t layers = config.Integer("num_hidden_layers").value_or(0);
@@ -141,50 +144,46 @@ std::optional<std::int64_t> LayerHeadDim(const ModelLayers& model,
       types.push_back(TypeOfLayer(model, i));
     }
   }
-  std::optional<std::int64_t> found;
+  std::optional<Value> found;
   std::string first;
-  std::size_t having = 0;
+  auto lacking = std::count(types.begin(), types.end(), layer_type);
   for (const std::string& key : entries.Keys()) {
     std::size_t index = 0;
     if (!absl::SimpleAtoi(key, &index) || index >= types.size()) continue;
     if (types[index] != layer_type) continue;
-    const auto head_dim = entries.Object(key).Integer("head_dim");
+    const auto head_dim = IntegerAt(entries.Object(key), "head_dim");
     if (!head_dim) continue;
-    ++having;
-    if (found && *found != *head_dim) {
-      entries.Fail(absl::StrCat(key, ".head_dim"),
-                   absl::StrCat("is ", *head_dim, ", and ", first, ".head_dim ",
-                                *found, "; layers of type ", layer_type,
-                                " must have one width"));
+    --lacking;
+    if (found && found->value != head_dim->value) {
+      entries.Fail(absl::StrCat(key, ".head_dim"), "is ", head_dim->text,
+                   ", and ", first, ".head_dim ", found->text,
+                   "; layers of type ", layer_type, " must have one width");
       return found;
     }
     found = head_dim;
     first = key;
   }
-  const auto layers = static_cast<std::size_t>(
-      std::count(types.begin(), types.end(), layer_type));
-  if (found && having < layers) {
-    entries.Fail(absl::StrCat(first, ".head_dim"),
-                 absl::StrCat("is ", *found, ", and ", layers - having,
-                              " other layers of type ", layer_type,
-                              " have none; they must have one width"));
+  if (found && lacking > 0) {
+    entries.Fail(absl::StrCat(first, ".head_dim"), "is ", found->text, ", and ",
+                 lacking, " other layers of type ", layer_type,
+                 " have none; they must have one width");
   }
   return found;
 }
 
-absl::StatusOr<bool> IsUnscaledLayer(const JsonObject& config,
-                                     const std::optional<std::int32_t>& index) {
+bool IsUnscaledLayer(const JsonObject& config,
+                     const std::optional<std::int32_t>& index) {
   const std::vector<double> scaled = config.Numbers("rope_scaling_layers");
   if (!config.Has("rope_scaling_layers")) return false;
   if (index) return std::count(scaled.begin(), scaled.end(), *index) == 0;
   const auto layers = config.Integer("num_hidden_layers");
-  if (!layers || static_cast<std::int64_t>(scaled.size()) >= *layers) {
-    return false;
+  if (layers && static_cast<std::int64_t>(scaled.size()) < *layers) {
+    config.report().Refuse(FieldRequired(
+        "layer_index", absl::StrCat("rope_scaling_layers scales ",
+                                    scaled.size(), " of the model's ", *layers,
+                                    " layers; choose one by its index")));
   }
-  return FieldRequired(
-      "layer_index", absl::StrCat("rope_scaling_layers scales ", scaled.size(),
-                                  " of the model's ", *layers,
-                                  " layers; choose one by its index"));
+  return false;
 }
 
 std::optional<double> LayerTheta(
@@ -209,11 +208,78 @@ bool IsSwitchedOff(const ModelLayers& model) {
          SwitchValue(model) != model.family.rope_switch_value;
 }
 
-// True if the chosen layer has no rope. Classes mark such layers in many
-// ways, which are tried from the plainest to the most particular.
-absl::StatusOr<bool> IsNopeLayer(
-    const ModelLayers& model, const std::optional<std::string>& layer_type,
-    const std::optional<std::int32_t>& layer_index) {
+namespace {
+
+// The error that a layer must be chosen.
+bool NeedsLayer(const JsonObject& config, absl::string_view field,
+                absl::string_view why) {
+  config.report().Refuse(FieldRequired(field, why));
+  return false;
+}
+
+// The element of a list that has one for each layer.
+double MarkOfLayer(const JsonObject& config, absl::string_view key,
+                   const std::vector<double>& marks, std::int32_t index) {
+  CheckLayerIndex(config, index);
+  if (index >= 0 && index < static_cast<std::int64_t>(marks.size())) {
+    return marks[index];
+  }
+  config.report().Refuse(FieldInvalid(
+      "layer_index",
+      absl::StrCat(index, "; ", key, " has ", marks.size(), " layers")));
+  return 0;
+}
+
+// no_rope_layers, or every n-th layer.
+bool IsNopeByList(const ModelLayers& model,
+                  const std::optional<std::string>& layer_type,
+                  const std::optional<std::int32_t>& index) {
+  const auto& [config, model_type, family] = model;
+  const std::vector<double> has_rope = config.Numbers("no_rope_layers");
+  if (!has_rope.empty() &&
+      std::count(has_rope.begin(), has_rope.end(), 0) == 0) {
+    return false;
+  }
+  if (layer_type && *layer_type == "chunked_attention") return false;
+  if (layer_type && family.nope == NopeRule::kChunkedList &&
+      *layer_type == "full_attention") {
+    return true;
+  }
+  if (!index) {
+    return NeedsLayer(config, "layer_index",
+                      "some of the model's layers have no rope "
+                      "(no_rope_layers); choose one by its index");
+  }
+  if (!has_rope.empty()) {
+    return MarkOfLayer(config, "no_rope_layers", has_rope, *index) == 0;
+  }
+  const std::int64_t every =
+      config.Integer("no_rope_layer_interval").value_or(family.full_every);
+  return every > 0 && (*index + 1) % every == 0;
+}
+
+// layer_rope_theta, where 0 marks a layer without rope.
+bool IsNopeByBase(const JsonObject& config, const std::vector<double>& thetas,
+                  const std::optional<std::int32_t>& index) {
+  if (std::count(thetas.begin(), thetas.end(), thetas[0]) ==
+      static_cast<std::ptrdiff_t>(thetas.size())) {
+    return thetas[0] == 0;
+  }
+  if (!index) {
+    return NeedsLayer(config, "layer_index",
+                      "the model's layers differ by their base "
+                      "(layer_rope_theta); choose one by its index");
+  }
+  return MarkOfLayer(config, "layer_rope_theta", thetas, *index) == 0;
+}
+
+}  // namespace
+
+// Classes mark layers without rope in many ways, which are tried from the
+// plainest to the most particular.
+bool IsNopeLayer(const ModelLayers& model,
+                 const std::optional<std::string>& layer_type,
+                 const std::optional<std::int32_t>& layer_index) {
   const auto& [config, model_type, family] = model;
   if (config.Has("position_embedding_type") &&
       *config.Find("position_embedding_type") == "nope") {
@@ -221,85 +287,37 @@ absl::StatusOr<bool> IsNopeLayer(
   }
   if (family.nope == NopeRule::kEveryLayer) return true;
   const std::vector<double> thetas = config.Numbers("layer_rope_theta");
-  if (!thetas.empty()) {
-    if (std::count(thetas.begin(), thetas.end(), thetas[0]) ==
-        static_cast<std::ptrdiff_t>(thetas.size())) {
-      return thetas[0] == 0;
-    }
-    if (!layer_index) {
-      return FieldRequired("layer_index",
-                           "the model's layers differ by their base "
-                           "(layer_rope_theta); choose one by its index");
-    }
-    const absl::Status valid = CheckLayerIndex(config, *layer_index);
-    if (!valid.ok()) return valid;
-    if (*layer_index >= static_cast<std::int64_t>(thetas.size())) {
-      return FieldInvalid("layer_index",
-                          absl::StrCat(*layer_index, "; layer_rope_theta has ",
-                                       thetas.size(), " layers"));
-    }
-    return LayerTheta(config, layer_index) == 0.0;
-  }
+  if (!thetas.empty()) return IsNopeByBase(config, thetas, layer_index);
   if (family.nope == NopeRule::kNone) return false;
   if (family.nope == NopeRule::kNoLength) {
     return !config.Has("max_position_embeddings");
   }
-  if (layer_index) {
-    const absl::Status valid = CheckLayerIndex(config, *layer_index);
-    if (!valid.ok()) return valid;
-  }
-  if (family.nope == NopeRule::kFullAttention ||
-      family.nope == NopeRule::kSlidingOnly) {
-    // In transformers' classes the window is 4096 unless the configuration
-    // says null.
-    if (family.nope == NopeRule::kFullAttention &&
-        config.HasNull("sliding_window")) {
-      return false;
-    }
-    if (layer_type) return *layer_type == "full_attention";
-    if (layer_index)
-      return TypeOfLayer(model, *layer_index) == "full_attention";
-    return FieldRequired(
-        "layer_type",
-        "the model's layers differ: full_attention has no rope, "
-        "sliding_attention has; choose one, or a layer_index");
+  if (layer_index) CheckLayerIndex(config, *layer_index);
+  if (!config.report().ok()) return false;
+  if (HasLayerList(family)) {
+    return IsNopeByList(model, layer_type, layer_index);
   }
   if (family.nope == NopeRule::kFromLast) {
     const auto layers = config.Integer("num_hidden_layers");
     if (!layers || !layer_index) {
-      return FieldRequired("layer_index",
-                           "the last layer of the model and every fourth "
-                           "before it have no rope; choose one by its index "
-                           "(the configuration must have num_hidden_layers)");
+      return NeedsLayer(config, "layer_index",
+                        "the last layer of the model and every fourth before "
+                        "it have no rope; choose one by its index (the "
+                        "configuration must have num_hidden_layers)");
     }
     return (*layers - 1 - *layer_index) % family.full_every == 0;
   }
-  const std::vector<double> has_rope = config.Numbers("no_rope_layers");
-  if (!has_rope.empty() &&
-      std::count(has_rope.begin(), has_rope.end(), 0) == 0) {
+  // The window of transformers' classes is 4096 unless the configuration says
+  // null.
+  if (family.nope == NopeRule::kFullAttention &&
+      config.HasNull("sliding_window")) {
     return false;
   }
-  if (layer_type && *layer_type == "chunked_attention") return false;
-  if (layer_type && model_type.rfind("llama4", 0) == 0 &&
-      *layer_type == "full_attention") {
-    return true;
-  }
-  if (!layer_index) {
-    return FieldRequired("layer_index",
-                         "some of the model's layers have no rope "
-                         "(no_rope_layers); choose one by its index");
-  }
-  if (!has_rope.empty()) {
-    if (*layer_index >= static_cast<std::int64_t>(has_rope.size())) {
-      return FieldInvalid("layer_index",
-                          absl::StrCat(*layer_index, "; no_rope_layers has ",
-                                       has_rope.size(), " layers"));
-    }
-    return has_rope[*layer_index] == 0;
-  }
-  const std::int64_t every =
-      config.Integer("no_rope_layer_interval").value_or(family.full_every);
-  return every > 0 && (*layer_index + 1) % every == 0;
+  if (layer_type) return *layer_type == "full_attention";
+  if (layer_index) return TypeOfLayer(model, *layer_index) == "full_attention";
+  return NeedsLayer(config, "layer_type",
+                    "the model's layers differ: full_attention has no rope, "
+                    "sliding_attention has; choose one, or a layer_index");
 }
 
 }  // namespace posenc::core::interpretation

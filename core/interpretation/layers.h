@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/interpretation/families.h"
 #include "core/interpretation/json_object.h"
+#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 
@@ -25,19 +25,25 @@ struct ModelLayers {
 // layer_types, in transformers' newer names; empty if it is absent.
 std::vector<std::string> LayerTypes(const JsonObject& config);
 
+// True for a type of layer that transformers knows, in its newer name.
+bool IsTransformersType(absl::string_view type);
+
 // True for what may be a type of layer of this model, as a key of a dict.
 bool IsLayerType(const ModelLayers& model, absl::string_view key);
 
+// True if no_rope_layers marks the layers without rope.
+bool HasLayerList(const Family& family);
+
 // Error if the model has no layer of that index.
-absl::Status CheckLayerIndex(const JsonObject& config, std::int32_t index);
+void CheckLayerIndex(const JsonObject& config, std::int32_t index);
 
 // The type of a layer; empty if the configuration does not say.
 std::string TypeOfLayer(const ModelLayers& model, std::int64_t index);
 
 // The head_dim that per_layer_config gives all layers of a type. Layers of a
 // type that differ are an error, as they are in transformers.
-std::optional<std::int64_t> LayerHeadDim(const ModelLayers& model,
-                                         absl::string_view layer_type);
+std::optional<Value> LayerHeadDim(const ModelLayers& model,
+                                  absl::string_view layer_type);
 
 // The value of Family::rope_switch as JSON: the class's own where the key is
 // absent. Null is none, and false for a switch that is true or false.
@@ -47,15 +53,15 @@ std::string SwitchValue(const ModelLayers& model);
 bool IsSwitchedOff(const ModelLayers& model);
 
 // True if the chosen layer has no rope, of a class that is not switched off.
-// FieldRequired if layers differ and none is chosen.
-absl::StatusOr<bool> IsNopeLayer(const ModelLayers& model,
-                                 const std::optional<std::string>& layer_type,
-                                 const std::optional<std::int32_t>& index);
+// The error is FieldRequired if layers differ and none is chosen.
+bool IsNopeLayer(const ModelLayers& model,
+                 const std::optional<std::string>& layer_type,
+                 const std::optional<std::int32_t>& index);
 
 // True for a layer that rope_scaling_layers, if it is given, leaves out.
-// FieldRequired if it leaves some out, and no layer is chosen.
-absl::StatusOr<bool> IsUnscaledLayer(const JsonObject& config,
-                                     const std::optional<std::int32_t>& index);
+// The error is FieldRequired if it leaves some out, and no layer is chosen.
+bool IsUnscaledLayer(const JsonObject& config,
+                     const std::optional<std::int32_t>& index);
 
 // The base that layer_rope_theta gives a layer.
 std::optional<double> LayerTheta(const JsonObject& config,

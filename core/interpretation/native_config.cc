@@ -1,15 +1,14 @@
 #include "core/interpretation/native_config.h"
 
-#include <cmath>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "core/interpretation/provenance.h"
-#include "core/interpretation/yarn_config.h"
+#include "core/interpretation/families.h"
+#include "core/interpretation/profile.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -24,109 +23,43 @@ constexpr Foreign kForeign[] = {{"inter_dim", "DeepSeek's inference code"},
                                 {"ffn_dim_multiplier", "Meta's Llama"},
                                 {"use_scaled_rope", "Meta's Llama"}};
 
-double MistralTheta(const JsonObject& params, ModelRope* rope) {
-  if (const auto theta = params.Number("rope_theta")) return *theta;
-  // Earlier versions of mistral-inference took 1e4 beside a sliding window,
-  // with which Mistral 7B v0.1 was trained; 1e6 is its default since.
-  const bool windowed = params.Has("sliding_window");
-  const double theta = windowed ? 1e4 : 1e6;
-  Assume("rope_theta", NumberText(theta),
-         windowed ? "absent; mistral-inference's default beside sliding_window"
-                  : "absent; mistral-inference's default",
-         rope);
-  return theta;
-}
-
-std::int64_t MistralWidth(const JsonObject& params, ModelRope* rope) {
-  if (params.Has("qk_rope_head_dim")) {
-    const std::int64_t width = params.Integer("qk_rope_head_dim").value_or(0);
-    rope->spec.slice = RotarySlice::kTrailing;
-    rope->head_dim = width + params.Integer("qk_nope_head_dim").value_or(0);
-    return width;
-  }
-  if (const auto head_dim = params.Integer("head_dim")) {
-    rope->head_dim = *head_dim;
-  } else {
-    const std::int64_t heads = params.Integer("n_heads").value_or(0);
-    if (heads < 1) {
-      params.Fail("n_heads", absl::StrCat("is ", heads, "; at least 1"));
-      return 0;
-    }
-    rope->head_dim = params.Integer("dim").value_or(0) / heads;
-    Assume("head_dim", absl::StrCat(rope->head_dim), "absent; dim / n_heads",
-           rope);
-  }
-  return rope->head_dim;
-}
-
-double TurnsOr(const JsonObject& yarn, absl::string_view key, double otherwise,
-               ModelRope* rope) {
-  if (const auto turns = yarn.Number(key)) return *turns;
-  Assume(yarn.Path(key), NumberText(otherwise), "absent; the paper's default",
-         rope);
-  return otherwise;
-}
+// The types of rows/remote_families.json that params.json is read as.
+constexpr char kParams[] = "mistral_params";
+constexpr char kLatentParams[] = "mistral_params_latent";
 
 // Mistral's alpha and beta are beta_slow and beta_fast elsewhere. apply_scale
 // false leaves the attention factor at 1.
-void ReadMistralYarn(const JsonObject& from, bool latent, ModelRope* rope) {
-  constexpr char kWhy[] = "yarn needs it";
-  YarnScaling yarn;
-  yarn.factor = from.RequiredNumber("factor", kWhy);
-  const auto original = from.Integer("original_max_position_embeddings");
-  if (!original) {
-    from.RequiredNumber("original_max_position_embeddings", kWhy);
+nlohmann::json MistralYarn(const JsonObject& yarn, bool latent,
+                           GivenKeys* given) {
+  nlohmann::json dict = {{"rope_type", "yarn"}};
+  for (const absl::string_view key :
+       {"factor", "original_max_position_embeddings"}) {
+    yarn.RequiredNumber(key, "yarn needs it");
   }
-  yarn.original_max_position_embeddings = original.value_or(0);
-  yarn.beta_fast = TurnsOr(from, "beta", 32, rope);
-  yarn.beta_slow = TurnsOr(from, "alpha", 1, rope);
-  yarn.truncate = true;
-  std::optional<bool> scales = from.Flag("apply_scale");
+  const std::map<std::string, std::string> names = {{"alpha", "beta_slow"},
+                                                    {"beta", "beta_fast"}};
+  for (const std::string& key : yarn.Keys()) {
+    if (key != "apply_scale" && names.count(key) == 0) {
+      dict[key] = *yarn.Find(key);
+    }
+    (*given)[absl::StrCat("rope_scaling.", key)] = yarn.Path(key);
+  }
+  for (const auto& [key, name] : names) {
+    if (yarn.Has(key)) dict[name] = *yarn.Find(key);
+    (*given)[absl::StrCat("rope_scaling.", name)] = yarn.Path(key);
+  }
+  std::optional<bool> scales = yarn.Flag("apply_scale");
   if (!scales) {
     scales = true;
-    Assume(from.Path("apply_scale"), "true",
-           "absent; default of vLLM's reader of params.json", rope);
+    yarn.Assume("apply_scale", "true",
+                "absent; default of vLLM's reader of params.json");
   }
-  if (latent) {
-    // Latent attention works as DeepSeek's with mscale = mscale_all_dim = 1 (in
-    // vLLM's reader; Mistral has published no code of its own): cosines and
-    // sines keep the attention factor 1, and scores take the square.
-    yarn.attention_factor = 1;
-    const long double g = YarnMscale(yarn.factor, 1);
-    rope->softmax_scale_multiplier = static_cast<double>(g * g);
-  } else if (!*scales) {
-    yarn.attention_factor = 1;
-  }
-  rope->spec.scaling = yarn;
-}
-
-void WarnOfUnread(const JsonObject& object, absl::string_view prefix,
-                  ModelRope* rope) {
-  for (const std::string& key : object.Keys()) {
-    if (object.WasRead(key) || !absl::StartsWith(key, prefix)) continue;
-    Warn(&rope->warnings, object, key, " is not read");
-  }
-}
-
-absl::Status CheckLayer(const JsonObject& params,
-                        const std::optional<std::string>& layer_type,
-                        const std::optional<std::int32_t>& layer_index) {
-  if (layer_type && *layer_type != "full_attention" &&
-      *layer_type != "sliding_attention") {
-    return FieldInvalid("layer_type",
-                        absl::StrCat("\"", *layer_type,
-                                     "\" is not of this model; it has "
-                                     "full_attention, sliding_attention"));
-  }
-  const auto layers = params.Integer("n_layers");
-  if (layer_index &&
-      (*layer_index < 0 || (layers && *layer_index >= *layers))) {
-    return FieldInvalid(
-        "layer_index",
-        absl::StrCat(*layer_index, "; layers count from 0",
-                     layers ? absl::StrCat(" to ", *layers - 1) : ""));
-  }
-  return absl::OkStatus();
+  // Latent attention works as DeepSeek's with mscale = mscale_all_dim = 1 (in
+  // vLLM's reader; Mistral has published no code of its own): cosines and sines
+  // keep the attention factor 1, and scores take the square.
+  if (latent) dict["mscale_all_dim"] = 1;
+  if (latent || !*scales) dict["attention_factor"] = 1;
+  return dict;
 }
 
 }  // namespace
@@ -136,68 +69,69 @@ bool IsMistralParams(const JsonObject& config) {
          !config.Has("hidden_size");
 }
 
-absl::StatusOr<ModelRope> ReadMistralParams(
-    const JsonObject& params, Profile profile,
-    const std::optional<std::string>& layer_type,
-    const std::optional<std::int32_t>& layer_index) {
+Respelled MistralAsTransformers(const JsonObject& params) {
   for (const Foreign& foreign : kForeign) {
     if (params.Has(foreign.key)) {
-      params.Fail(foreign.key,
-                  absl::StrCat("is a key of ", foreign.whose,
-                               ", whose own format is not read; give the "
-                               "config.json of the Hugging Face checkpoint"));
+      params.Fail(foreign.key, "is a key of ", foreign.whose,
+                  ", whose own format is not read; give the config.json of the "
+                  "Hugging Face checkpoint");
     }
   }
-  for (const absl::string_view key :
-       {"dim", "n_layers", "n_heads", "head_dim"}) {
+  const bool latent = params.Has("qk_rope_head_dim");
+  nlohmann::json same = {{"model_type", latent ? kLatentParams : kParams}};
+  GivenKeys given;
+  for (const auto& [key, name] : {std::pair("dim", "hidden_size"),
+                                  std::pair("n_layers", "num_hidden_layers"),
+                                  std::pair("n_heads", "num_attention_heads"),
+                                  std::pair("head_dim", "head_dim")}) {
     const auto size = params.Integer(key);
-    if (size && *size < 1) {
-      params.Fail(key, absl::StrCat("is ", *size, "; it must be at least 1"));
+    if (!size) continue;
+    if (*size < 1) params.Fail(key, "is ", *size, "; it must be at least 1");
+    same[name] = *size;
+    given[name] = params.Path(key);
+  }
+  for (const std::string& key : params.Keys()) {
+    if (!IsAmong(key, "dim n_layers n_heads head_dim yarn llama_4_scaling")) {
+      same[key] = *params.Find(key);
     }
   }
-  ModelRope rope;
-  const absl::Status layer = CheckLayer(params, layer_type, layer_index);
-  if (!layer.ok()) return layer;
-  if (profile != Profile::kMistral) {
-    Assume("profile", "PROFILE_MISTRAL",
-           "dim and n_heads are of Mistral's params.json, which means the same "
-           "to every reader",
-           &rope);
+  // The slices give the width of latent heads.
+  if (latent) same.erase("head_dim");
+  if (!latent && !params.Has("head_dim") && params.report().ok()) {
+    params.Assume("head_dim",
+                  absl::StrCat(params.Integer("dim").value_or(0) /
+                               params.Integer("n_heads").value_or(1)),
+                  "absent; dim / n_heads");
   }
-  rope.spec.rope_theta = MistralTheta(params, &rope);
-  const std::int64_t width = MistralWidth(params, &rope);
-  if (width < 1 || width > kMaxRotaryDim) {
-    params.Fail("head_dim",
-                absl::StrCat("gives ", width, " rotated channels; 2 to ",
-                             kMaxRotaryDim, " are served"));
-    return rope;
+  if (!params.Has("rope_theta")) {
+    // Earlier versions of mistral-inference took 1e4 beside a sliding window,
+    // with which Mistral 7B v0.1 was trained; 1e6 is its default since.
+    const bool windowed = params.Has("sliding_window");
+    same["rope_theta"] = windowed ? 1e4 : 1e6;
+    params.Assume(
+        "rope_theta", NumberText(windowed ? 1e4 : 1e6),
+        windowed ? "absent; mistral-inference's default beside sliding_window"
+                 : "absent; mistral-inference's default");
   }
-  rope.spec.rotary_dim = static_cast<std::int32_t>(width);
-  rope.spec.pairing = Pairing::kInterleaved;
-  Assume("pairing", "interleaved",
-         "as the weights beside params.json (consolidated.safetensors) have it",
-         &rope);
-  rope.original_max_position_embeddings =
-      params.FirstInteger({"max_position_embeddings", "max_seq_len"})
-          .value_or(0);
   if (params.Has("yarn")) {
-    const JsonObject yarn = params.Object("yarn");
-    ReadMistralYarn(yarn, params.Has("qk_rope_head_dim"), &rope);
-    WarnOfUnread(yarn, "", &rope);
-    rope.original_max_position_embeddings =
-        std::get<YarnScaling>(rope.spec.scaling)
-            .original_max_position_embeddings;
+    same["rope_scaling"] = MistralYarn(params.Object("yarn"), latent, &given);
   }
   if (params.Has("llama_4_scaling")) {
     const JsonObject scale = params.Object("llama_4_scaling");
+    constexpr char kOriginal[] = "original_max_position_embeddings";
     constexpr char kWhy[] = "llama_4_scaling needs it";
-    rope.query_scale = QueryScale{
-        scale.RequiredNumber("beta", kWhy),
-        scale.RequiredNumber("original_max_position_embeddings", kWhy), 0};
-    WarnOfUnread(scale, "", &rope);
+    const double original = scale.RequiredNumber(kOriginal, kWhy);
+    const double trained =
+        params.Object("yarn").Number(kOriginal).value_or(original);
+    if (trained != original) {
+      scale.Fail(kOriginal, "is ", NumberText(original), ", and yarn's ",
+                 NumberText(trained), "; one length is read");
+    }
+    same["rope_scaling"][kOriginal] = original;
+    same["rope_scaling"]["llama_4_scaling_beta"] =
+        scale.RequiredNumber("beta", kWhy);
   }
-  WarnOfUnread(params, "rope_", &rope);
-  return rope;
+  return {std::move(same), std::move(given)};
 }
 
 bool IsGptOssConfig(const JsonObject& config) {
@@ -234,43 +168,14 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
   return {std::move(same), std::move(given)};
 }
 
-bool IsChatGlmConfig(const JsonObject& config) {
-  return config.PeekText("model_type") == "chatglm";
-}
-
-Respelled ChatGlmAsTransformers(const JsonObject& config) {
-  const nlohmann::json* two = config.Find("position_encoding_2d");
-  if (two != nullptr && *two == true) {
-    config.Fail("position_encoding_2d",
-                "is true: ChatGLM-6B turns the halves of a head by two "
-                "positions, which is not read; ChatGLM 2 and later turn by "
-                "one, and say false or leave it out");
-  }
-  const bool has_ratio = config.Has("rope_ratio") && !config.Has("rope_theta");
-  nlohmann::json same = nlohmann::json::object();
-  for (const std::string& key : config.Keys()) {
-    if (!has_ratio || key != "rope_ratio") same[key] = *config.Find(key);
-  }
-  if (has_ratio) {
-    const double ratio = config.Number("rope_ratio").value_or(1);
-    const double theta = 10000 * ratio;
-    if (!(theta > 1 && std::isfinite(theta))) {
-      config.Fail("rope_ratio",
-                  absl::StrCat("is ", NumberText(ratio), ", and the base, ",
-                               "10000 times it, ", NumberText(theta),
-                               "; it must be finite and > 1"));
-    }
-    same["rope_theta"] = theta;
-  }
-  return {std::move(same), {}};
-}
-
 bool IsStepConfig(const JsonObject& config) {
   const nlohmann::json* theta = config.Find("rope_theta");
+  bool known = false;
+  const std::string type = config.Peek().Text("model_type").value_or("");
   return theta != nullptr && theta->is_array() && !theta->empty() &&
          !config.Has("rope_parameters") &&
          (config.Has("partial_rotary_factors") ||
-          absl::StartsWith(config.PeekText("model_type").value_or(""), "step"));
+          FindFamily(type, &known).lists);
 }
 
 Respelled StepAsTransformers(const JsonObject& config) {
@@ -303,13 +208,11 @@ Respelled StepAsTransformers(const JsonObject& config) {
           config.Path(absl::StrCat("partial_rotary_factors[", i, "]"));
     }
     if (parameters[type] != layer) {
-      config.Fail(
-          "rope_theta",
-          absl::StrCat("or partial_rotary_factors differ among layers of type ",
-                       type, ", at layer ", i, ": ",
-                       Shortened(parameters[type]), ", and ", Shortened(layer),
-                       "; layer_types has ", types.size(),
-                       " elements, and must tell such layers apart"));
+      config.Fail("rope_theta",
+                  "or partial_rotary_factors differ among layers of type ",
+                  type, ", at layer ", i, ": ", Shortened(parameters[type]),
+                  ", and ", Shortened(layer), "; layer_types has ",
+                  types.size(), " elements, and must tell such layers apart");
     }
   }
   // Only full attention is scaled.

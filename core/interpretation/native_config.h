@@ -2,12 +2,6 @@
 
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-
-#include "absl/status/statusor.h"
-#include "core/interpretation/config.h"
 #include "core/interpretation/json_object.h"
 
 namespace posenc::core::interpretation {
@@ -17,13 +11,6 @@ namespace posenc::core::interpretation {
 // too; those are refused later, not misread.
 bool IsMistralParams(const JsonObject& config);
 
-// Reads it. It means the same under every profile. Values of the wrong type set
-// the object's status; errors that concern the layer are returned.
-absl::StatusOr<ModelRope> ReadMistralParams(
-    const JsonObject& params, Profile profile,
-    const std::optional<std::string>& layer_type,
-    const std::optional<std::int32_t>& layer_index);
-
 // A configuration in the spelling of transformers, and the file's keys for
 // those of its keys that the file has not, all of them in full.
 struct Respelled {        // NOLINT(bugprone-exception-escape)
@@ -31,11 +18,13 @@ struct Respelled {        // NOLINT(bugprone-exception-escape)
   GivenKeys given;
 };
 
+// A params.json, which means under every profile what it means to Mistral.
+Respelled MistralAsTransformers(const JsonObject& params);
+
 // True for gpt-oss's own config.json, which has rope_scaling_factor and
 // rope_ntk_alpha in place of rope_scaling.
 bool IsGptOssConfig(const JsonObject& config);
 
-// A value of the wrong type sets the object's status.
 Respelled GptOssAsTransformers(const JsonObject& config);
 
 // True for Step 3.5's own, whose rope_theta and partial_rotary_factors are
@@ -45,12 +34,5 @@ bool IsStepConfig(const JsonObject& config);
 // The same configuration with parameters for each type of layer, as
 // transformers respells it.
 Respelled StepAsTransformers(const JsonObject& config);
-
-// True for ChatGLM's own, in which rope_ratio may multiply the base.
-bool IsChatGlmConfig(const JsonObject& config);
-
-// The same configuration with rope_theta. ChatGLM-6B's two positions for a head
-// set the object's status.
-Respelled ChatGlmAsTransformers(const JsonObject& config);
 
 }  // namespace posenc::core::interpretation

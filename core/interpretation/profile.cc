@@ -1,5 +1,6 @@
 #include "core/interpretation/profile.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
@@ -29,6 +30,20 @@ const ReadingRow* FindReadingRow(const ProfileRules& rules,
                                  absl::string_view model_type,
                                  ReadingRule rule) {
   return FindReadingRow(rules.profile, rules.version, model_type, rule);
+}
+
+const ReadingRow* ClassRow(absl::string_view model_type, ReadingRule rule) {
+  return FindReadingRow(Profile::kHf, {}, model_type, rule);
+}
+
+std::string ClassOf(absl::string_view model_type, absl::string_view project) {
+  return absl::StrCat(project, absl::EndsWith(project, "s") ? "'" : "'s",
+                      " class", model_type.empty() ? "" : " of model_type ",
+                      model_type);
+}
+
+bool ReadsByClass(const ProfileRules& rules) {
+  return rules.profile == Profile::kHf || rules.vllm_modules;
 }
 
 std::string KnownTypes(const ProfileRules& rules,

@@ -69,6 +69,16 @@ const ReadingRow* FindReadingRow(const ProfileRules& rules,
                                  absl::string_view model_type,
                                  ReadingRule rule);
 
+// The same of transformers' newest version, whoever reads by its classes.
+const ReadingRow* ClassRow(absl::string_view model_type, ReadingRule rule);
+
+// "transformers' class of model_type llama".
+std::string ClassOf(absl::string_view model_type,
+                    absl::string_view project = "transformers");
+
+// True if the profile's project reads configurations by transformers' classes.
+bool ReadsByClass(const ProfileRules& rules);
+
 // The rope types that this version knows for models of that type, separated by
 // blanks.
 std::string KnownTypes(const ProfileRules& rules, absl::string_view model_type);

@@ -21,29 +21,26 @@ std::optional<Value> IntegerAt(const JsonObject& object,
                object.Path(key)};
 }
 
+Value Assumed(double value, absl::string_view key, std::string why) {
+  return {value, NumberText(value), std::string(key), std::move(why)};
+}
+
 double Tell(const Choice& choice, absl::string_view field,
-            const ProfileRules& rules, ModelRope* rope) {
+            const ProfileRules& rules, Report* report) {
   const Value& taken = choice.taken;
   std::string why = choice.why;
   if (why.empty()) why = absl::StrCat(rules.project, " takes ", taken.text);
   if (taken.assumed.empty()) {
-    rope->given_by[std::string(field)] = taken.key;
+    report->given_by[std::string(field)] = taken.key;
     if (choice.why.empty()) absl::StrAppend(&why, " of ", taken.key);
   } else {
-    Assume(taken.key, taken.text, taken.assumed, rope);
+    report->Assume(taken.key, taken.text, taken.assumed);
   }
   for (const Value& other : choice.left) {
     if (other.value == taken.value) continue;
-    rope->warnings.push_back(
-        absl::StrCat(other.key, " ", other.text, " is not read: ", why));
+    report->Warn(other.key, " ", other.text, " is not read: ", why);
   }
   return taken.value;
-}
-
-void Assume(std::string field, std::string value, std::string reason,
-            ModelRope* rope) {
-  rope->assumptions.push_back(
-      {std::move(field), std::move(value), std::move(reason)});
 }
 
 std::string DefaultOf(const ProfileRules& rules) {

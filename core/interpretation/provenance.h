@@ -1,16 +1,12 @@
-// Values with their origin, and the assumptions and warnings that follow from
-// it.
+// Values with their origin, and what follows from a choice among them.
 
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "core/interpretation/config.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
 
@@ -28,6 +24,9 @@ struct Value {
 std::optional<Value> NumberAt(const JsonObject& object, absl::string_view key);
 std::optional<Value> IntegerAt(const JsonObject& object, absl::string_view key);
 
+// A number that no key gives.
+Value Assumed(double value, absl::string_view key, std::string why);
+
 // What is taken for a field of the spec, of the values that are there.
 struct Choice {
   Value taken;
@@ -40,17 +39,7 @@ struct Choice {
 // Tells of a choice: the key of `field` for errors, or the assumption, and a
 // warning for each key that gives another number. Returns what is taken.
 double Tell(const Choice& choice, absl::string_view field,
-            const ProfileRules& rules, ModelRope* rope);
-
-// A warning about a key, which its text begins with.
-template <typename... Facts>
-void Warn(std::vector<std::string>* warnings, const JsonObject& object,
-          absl::string_view key, const Facts&... facts) {
-  warnings->push_back(absl::StrCat(object.Path(key), facts...));
-}
-
-void Assume(std::string field, std::string value, std::string reason,
-            ModelRope* rope);
+            const ProfileRules& rules, Report* report);
 
 // The reason of an assumption: "absent; transformers' default".
 std::string DefaultOf(const ProfileRules& rules);

@@ -53,7 +53,19 @@ enum class ReadingRule {
   kDynamicByTrained,     // dynamic: s * L / T - (s - 1), of lengths in the file
   kAmplitudeMultiplier,  // YaRN: g(s, 1) * attn_factor
   kAmplitudeByKeys,      // YaRN: attention_factor, the mscale pair, or g(s, 1)
+  kAmplitudeByAllDim,    // YaRN: g(s, 1) / g(s, mscale_all_dim)
   kSoftmaxUnscaled,      // YaRN: leaves the softmax of latent attention alone
+  kReadsMscales,         // LongRoPE: reads the amplitudes of the keys in `what`
+  kTrainedBeside,        // reads max_trained_positions beside the dict, too
+  // What transformers' classes do, whoever reads by them.
+  kFailsAtType,       // fails at the rope types in `what`
+  kFailsAtNullEntry,  // fails at null for a type of layer
+  kFailsAtSections,   // fails at sections that do not fill the pairs
+  kWidthMultiple,     // refuses a rotated width that `number` does not divide
+  kNullShare,         // takes a null share for an absent one
+  kNullHeadDim,       // leaves head_dim null where the file has none
+  kDerivesHeadDim,    // takes qk_rope_head_dim for a null head_dim
+  kTakesNulls,        // takes null for every key
 };
 
 struct ReadingRow {

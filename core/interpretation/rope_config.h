@@ -13,6 +13,7 @@
 #include "core/interpretation/families.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 
@@ -36,40 +37,44 @@ struct RopeDict {
   // Null under profiles that do not read by transformers' classes.
   const ClassDefaults* defaults = nullptr;
   // Width of heads of these layers; 0 if the configuration gives none.
-  std::int64_t head_dim = 0;
+  Value head = {};
+  // The scaling that these layers have, as RopeType(); "default": none.
+  std::string type = {};
 
   // The reader's row of that rule for the model; null if there is none.
   const ReadingRow* Row(ReadingRule rule) const {
     return FindReadingRow(rules, model_type, rule);
   }
+  bool is_hf() const { return rules.profile == Profile::kHf; }
+  bool by_class() const { return ReadsByClass(rules); }
+  // The reader's class, for messages.
+  std::string Class() const { return ClassOf(model_type, rules.project); }
+  Report& report() const { return config.report(); }
 };
 
 // What transformers cannot compute of numbers that it takes.
-void WarnOfRange(const RopeDict& from, const RopeSpec& spec,
-                 std::vector<std::string>* warnings);
+void WarnOfRange(const RopeDict& from, const RopeSpec& spec);
 
-// Adds to `rope` what the dict says. Errors go to the status of its objects.
-void ReadRopeDict(const RopeDict& from, ModelRope* rope);
+// Adds to `rope` what the dict says.
+void ReadRopeDict(RopeDict from, ModelRope* rope);
 
 // Width of a head of layers of that type; 0 and an error if the configuration
 // gives none.
-std::int64_t HeadDim(const JsonObject& config, const Family& family,
-                     absl::string_view layer_type);
+Value HeadDim(const JsonObject& config, const Family& family,
+              absl::string_view layer_type);
 
-// Number of channels that rotate, of from.head_dim. `type` is the dict's rope
-// type.
-std::int64_t ReadWidth(const RopeDict& from, const std::string& type,
-                       ModelRope* rope);
+// Number of channels that rotate, of from.head.
+Value ReadWidth(const RopeDict& from);
 
-// Sets the error that as many channels cannot rotate, of the key that says so.
-void FailWidth(const RopeDict& from, std::int64_t width);
+// The error that as many channels cannot rotate.
+void FailWidth(const RopeDict& from, const Value& width);
 
 // The share of a head's channels that rotates, as the file gives it; and what
 // the class takes for an absent one.
-std::optional<double> PartialFactor(const RopeDict& from);
+std::optional<Value> PartialFactor(const RopeDict& from);
 double DefaultShare(const RopeDict& from);
 
-// Base of the frequencies. If it is a default, `rope` gets the assumption.
-double ReadTheta(const RopeDict& from, ModelRope* rope);
+// Base of the frequencies.
+double ReadTheta(const RopeDict& from);
 
 }  // namespace posenc::core::interpretation

@@ -4,8 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/error.h"
-#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -42,209 +40,216 @@ bool IsNested(const ModelLayers& model, const JsonObject& dict) {
   return false;
 }
 
+// The types of layers for which the class has an entry of its own.
+std::vector<std::string> KindsOf(const Family& family, const json& class_dict) {
+  std::vector<std::string> kinds;
+  for (const LayerKind& kind : family.kinds) {
+    if (!kind.type.empty()) kinds.emplace_back(kind.type);
+  }
+  if (!kinds.empty() || !class_dict.is_object()) return kinds;
+  for (const auto& [key, value] : class_dict.items()) {
+    if (value.is_object() || value.is_null()) kinds.push_back(key);
+  }
+  return kinds;
+}
+
 // The types of layers that the class looks for in a nested dict.
 std::vector<std::string> NeededTypes(const ModelLayers& model,
                                      const json& class_dict) {
   const std::vector<std::string> of_layers = LayerTypes(model.config);
-  std::vector<std::string> kinds;
-  for (const LayerKind& kind : model.family.kinds) {
-    if (!kind.type.empty()) kinds.emplace_back(kind.type);
-  }
-  if (kinds.empty() && class_dict.is_object()) {
-    for (const auto& [key, value] : class_dict.items()) {
-      if (value.is_object() || value.is_null()) kinds.push_back(key);
-    }
-  }
+  std::vector<std::string> kinds = KindsOf(model.family, class_dict);
   if (kinds.empty() && model.family.dicts == DictRule::kNested) {
     kinds = of_layers;
     std::sort(kinds.begin(), kinds.end());
     kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
   }
-  if (kinds.empty() || of_layers.empty()) return kinds;
-  std::vector<std::string> needed;
-  for (const std::string& kind : kinds) {
-    const bool is_layers = kind != "main" && kind != "compress";
-    if (!is_layers ||
-        std::count(of_layers.begin(), of_layers.end(), kind) > 0) {
-      needed.push_back(kind);
-    }
-  }
-  return needed;
+  if (of_layers.empty()) return kinds;
+  kinds.erase(std::remove_if(kinds.begin(), kinds.end(),
+                             [&](const std::string& kind) {
+                               return IsTransformersType(kind) &&
+                                      std::count(of_layers.begin(),
+                                                 of_layers.end(), kind) == 0;
+                             }),
+              kinds.end());
+  return kinds;
 }
 
 // A class that keeps an entry for each type fails at one that is missing.
 void WarnOfMissingTypes(const ModelLayers& model, const json& class_dict,
-                        RopeDicts* dicts) {
+                        const JsonObject& dict) {
+  const ReadingRow* const at_null =
+      ClassRow(model.model_type, ReadingRule::kFailsAtNullEntry);
   for (const std::string& type : NeededTypes(model, class_dict)) {
-    const json* entry = dicts->dict.Find(type);
-    if (entry != nullptr && entry->is_null() &&
-        model.model_type == "deepseek_v4") {
-      Warn(&dicts->warnings, dicts->dict, type,
-           " is null: transformers' class of model_type deepseek_v4 then takes "
-           "neither entry, but rope_theta and compress_rope_theta; it is read "
-           "as no rope");
-      continue;
+    const json* entry = dict.Find(type);
+    if (entry == nullptr) {
+      dict.Warn(type, " is absent, and the class of model_type ",
+                model.model_type, " needs an entry for ", type,
+                ": transformers fails");
+    } else if (entry->is_null() && at_null != nullptr) {
+      dict.Warn(type, " is null: ", ClassOf(model.model_type), " ",
+                at_null->says);
     }
-    if (entry != nullptr &&
-        (!entry->is_null() || model.model_type != "dots3_note")) {
-      continue;
-    }
-    Warn(&dicts->warnings, dicts->dict, type,
-         entry == nullptr ? " is absent" : " is null",
-         ", and the class of model_type ", model.model_type,
-         " needs an entry for ", type, ": transformers fails");
   }
 }
 
 // An empty dict is none here, and transformers fails at one in a class that
 // keeps an entry for each type.
-void WarnOfEmpty(const JsonObject& config, std::vector<std::string>* warnings) {
+void WarnOfEmpty(const JsonObject& config) {
   for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
     const json* dict = config.Find(key);
     if (dict == nullptr || *dict != json::object()) continue;
-    Warn(warnings, config, key,
-         " is {}, in which transformers looks for entries of "
-         "layers' types, and fails; read as absent");
+    config.Warn(key,
+                " is {}, in which transformers looks for entries of layers' "
+                "types, and fails; read as absent");
   }
 }
 
 // Entries for what is no type of the class's layers, and such as are no dicts.
-void WarnOfStrangeTypes(const ModelLayers& model, const std::string& key,
-                        std::vector<std::string>* warnings) {
-  const JsonObject dict = model.config.PeekObject(key);
+void WarnOfStrangeTypes(const ModelLayers& model) {
+  const JsonObject dict = model.config.Peek().Object("rope_parameters");
   for (const std::string& type : dict.Keys()) {
-    bool is_known = false;
-    for (const LayerKind& kind : model.family.kinds) {
-      is_known = is_known || kind.type == type;
-    }
+    const bool is_known = type == model.family.kinds[0].type ||
+                          type == model.family.kinds[1].type;
     if (is_known && dict.Find(type)->is_object()) continue;
-    Warn(warnings, dict, type, " is ", Shortened(*dict.Find(type)),
-         "; the class of model_type ", model.model_type,
-         " takes dicts for its types of layers alone, and "
-         "transformers refuses the file");
+    dict.Warn(type, " is ", Shortened(*dict.Find(type)),
+              "; the class of model_type ", model.model_type,
+              " takes dicts for its types of layers alone, and transformers "
+              "refuses the file");
   }
 }
 
-std::string KindsOf(const Family& family, const json& class_dict) {
-  std::vector<std::string> kinds;
-  for (const LayerKind& kind : family.kinds) {
-    if (!kind.type.empty()) kinds.emplace_back(kind.type);
+// A dict without what all spellings of it may say: its base, and two names of
+// its type.
+json Bare(json dict) {
+  if (!dict.is_object()) return dict;
+  if (dict.contains("type") && !dict.contains("rope_type")) {
+    dict["rope_type"] = dict["type"];
   }
-  if (kinds.empty() && class_dict.is_object()) {
-    for (const auto& [key, value] : class_dict.items()) kinds.push_back(key);
-  }
-  return absl::StrJoin(kinds, ", ");
+  dict.erase("type");
+  dict.erase("rope_theta");
+  return dict;
 }
 
 // The spelling that the reader leaves out, beside what it reads.
 void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
-                  const std::string& key, const ReadingRow& spelling,
-                  std::vector<std::string>* warnings) {
+                  const std::string& key, const ReadingRow& spelling) {
   const JsonObject& config = model.config;
   if (!config.Has("rope_parameters")) return;
-  const std::string whose =
-      spelling.families.empty()
-          ? std::string(rules.project)
-          : absl::StrCat(rules.project, "'s class of model_type ",
-                         model.model_type);
-  const std::string given = Shortened(*config.Find("rope_parameters"));
+  const std::string whose = spelling.families.empty()
+                                ? std::string(rules.project)
+                                : ClassOf(model.model_type, rules.project);
+  const json& newer = *config.Find("rope_parameters");
   if (spelling.rule == ReadingRule::kParametersUnread) {
-    const bool scales = config.Has("rope_scaling");
-    Warn(warnings, config, "rope_parameters", " ", given,
-         " is not read: ", whose, " ", spelling.says, "; ",
-         config.Has("rope_theta") ? "rope_theta is given" : "rope_theta is not",
-         scales ? ", rope_scaling too" : ", and nothing is scaled");
+    config.Warn(
+        "rope_parameters", " ", Shortened(newer), " is not read: ", whose, " ",
+        spelling.says, "; ",
+        config.Has("rope_theta") ? "rope_theta is given" : "rope_theta is not",
+        config.Has("rope_scaling") ? ", rope_scaling too"
+                                   : ", and nothing is scaled");
     return;
   }
   if (spelling.rule == ReadingRule::kParametersBase) {
-    const json* dict = config.Find("rope_parameters");
-    if (!dict->is_object() || dict->size() <= dict->count("rope_theta")) return;
-    const json type = dict->value("rope_type", dict->value("type", json()));
-    if (dict->size() == dict->count("rope_theta") + dict->count("rope_type") +
-                            dict->count("type") &&
-        type == "default") {
+    const json bare = Bare(newer);
+    if (!bare.is_object() || bare.empty() ||
+        bare == json{{"rope_type", "default"}}) {
       return;
     }
-    Warn(warnings, config, "rope_parameters", " ", given,
-         " is read for its rope_theta alone: ", whose, " ", spelling.says);
+    config.Warn("rope_parameters", " ", Shortened(newer),
+                " is read for its rope_theta alone: ", whose, " ",
+                spelling.says);
     return;
   }
   if (!config.Has("rope_scaling")) return;
-  const std::string other =
-      key == "rope_parameters" ? "rope_scaling" : "rope_parameters";
-  const auto bare = [&config](absl::string_view key) {
-    json dict = *config.Find(key);
-    if (!dict.is_object()) return dict;
-    if (dict.contains("type") && !dict.contains("rope_type")) {
-      dict["rope_type"] = dict["type"];
-    }
-    dict.erase("type");
-    dict.erase("rope_theta");
-    return dict;
-  };
-  const bool same = bare("rope_scaling") == bare("rope_parameters");
-  Warn(warnings, config, other,
-       same ? "" : absl::StrCat(" ", Shortened(*config.Find(other))),
-       " is not read: ", key.empty() ? "rope_scaling" : key,
-       ", which is given too, replaces it in ", rules.project,
-       same ? ""
-            : absl::StrCat(
-                  " by ",
-                  Shortened(*config.Find(key.empty() ? "rope_scaling" : key)),
-                  "; they differ"));
+  const json& older = *config.Find("rope_scaling");
+  const bool takes_newer = key == "rope_parameters";
+  const bool same = Bare(older) == Bare(newer);
+  const json& taken = takes_newer ? newer : older;
+  const json& left = takes_newer ? older : newer;
+  config.Warn(
+      takes_newer ? "rope_scaling" : "rope_parameters",
+      same ? "" : absl::StrCat(" ", Shortened(left)),
+      " is not read: ", takes_newer ? "rope_parameters" : "rope_scaling",
+      ", which is given too, replaces it in ", rules.project,
+      same ? "" : absl::StrCat(" by ", Shortened(taken), "; they differ"));
 }
 
 // Applies Family::dicts to a dict that is given.
 void ApplyRule(const ModelLayers& model, const std::string& key,
-               const json& class_dict, absl::Status* status, RopeDicts* dicts) {
+               const json& class_dict, RopeDicts* dicts) {
   const DictRule rule = model.family.dicts;
-  const std::string kinds = KindsOf(model.family, class_dict);
-  const std::string text = Shortened(*model.config.Find(key));
   if (rule == DictRule::kNone) {
-    if (model.model_type == "cohere2_moe" && key == "rope_parameters" &&
-        dicts->dict.Find("rope_theta") == nullptr &&
-        !dicts->dict.Keys().empty()) {
-      Warn(&dicts->warnings, dicts->dict, "rope_theta",
-           " is absent, which transformers' class of model_type ",
-           model.model_type, " refuses");
-    }
     // Cohere 2 MoE loses rope_scaling alone.
     dicts->scales =
         key == "rope_parameters" && model.family.theta_key == "rope_theta";
     return;
   }
-  if (dicts->nested || rule == DictRule::kOne || rule == DictRule::kSplit) {
+  if (dicts->nested || rule == DictRule::kOne || rule == DictRule::kSplit ||
+      (rule != DictRule::kNested && key == "rope_scaling")) {
     return;
   }
-  if (rule != DictRule::kNested && key == "rope_scaling") return;
+  const std::string kinds =
+      absl::StrJoin(KindsOf(model.family, class_dict), ", ");
+  const std::string text = Shortened(*model.config.Find(key));
   if (rule == DictRule::kMerged) {
-    Warn(&dicts->warnings, model.config, key, " ", text,
-         " is not read: transformers reads ", "entries for ", kinds,
-         " there, and without them takes its class's bases, unscaled");
-    dicts->dict = JsonObject(nullptr, dicts->dict.Path(), status);
+    model.config.Warn(key, " ", text,
+                      " is not read: transformers reads entries for ", kinds,
+                      " there, and without them takes its class's bases, "
+                      "unscaled");
+    dicts->dict = dicts->dict.With(nullptr);
     return;
   }
   const std::string one_for_all = absl::StrCat(
-      " ", text, " is one dict for all layers, and the class of model_type ",
+      text, " is one dict for all layers, and the class of model_type ",
       model.model_type, " has an entry for each type: ", kinds);
   if (rule == DictRule::kTyped) {
-    model.config.Fail(key, one_for_all.substr(1));
+    model.config.Fail(key, one_for_all);
     return;
   }
-  Warn(&dicts->warnings, model.config, key, one_for_all,
-       "; transformers refuses it, and it is read here as if "
-       "every type had it");
+  model.config.Warn(key, " ", one_for_all,
+                    "; transformers refuses it, and it is read here as if "
+                    "every type had it");
+}
+
+// What transformers' class makes of the dict.
+void CheckByClass(const ModelLayers& model, const std::string& key,
+                  const json& class_dict, RopeDicts* dicts) {
+  const JsonObject& config = model.config;
+  const DictRule rule = model.family.dicts;
+  const bool is_empty = dicts->dict.Keys().empty();
+  if (is_empty && !dicts->from_class && !dicts->has_kinds &&
+      rule == DictRule::kNested) {
+    config.Fail("rope_parameters", "is missing; the class of model_type ",
+                model.model_type,
+                " has no default: give an entry for each type of layer");
+  }
+  if (rule == DictRule::kNested) WarnOfEmpty(config);
+  // Classes whose types of layers are those of their dicts.
+  if ((rule == DictRule::kTyped || rule == DictRule::kNested) &&
+      !model.family.kinds[0].type.empty() &&
+      !model.family.layer_types.empty() && config.Has("rope_parameters")) {
+    WarnOfStrangeTypes(model);
+  }
+  if (dicts->from_class) return;
+  // The table has Kyutai's speech-to-text in full, model_type without "_text".
+  bool known = false;
+  FindFamily(model.model_type, &known);
+  if (!known) FindFamily(absl::StrCat(model.model_type, "_text"), &known);
+  if (known && dicts->nested && !dicts->has_kinds && rule == DictRule::kOne) {
+    config.Warn(key, " has entries for types of layers, and ",
+                ClassOf(model.model_type),
+                " reads one dict for all layers: it fails, or takes its "
+                "default base unscaled; the entry is used here");
+  }
+  if (dicts->nested && rule != DictRule::kMerged && rule != DictRule::kTyped) {
+    WarnOfMissingTypes(model, class_dict, dicts->dict);
+  }
+  if (!is_empty) ApplyRule(model, key, class_dict, dicts);
 }
 
 }  // namespace
 
-bool ReadsByClass(const ProfileRules& rules) {
-  return rules.profile == Profile::kHf || rules.vllm_modules;
-}
-
 RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
-                        const nlohmann::json& class_dict,
-                        absl::Status* status) {
+                        const nlohmann::json& class_dict) {
   const JsonObject& config = model.config;
   const ReadingRow& spelling =
       SpellingRow(rules.profile, rules.version, model.model_type);
@@ -252,53 +257,19 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
   const bool by_class = ReadsByClass(rules);
   const bool from_class = key.empty() && class_dict.is_object() && by_class;
   RopeDicts dicts = {
-      .dict = from_class ? JsonObject(&class_dict, "rope_parameters", status)
-              : key.empty()
-                  ? JsonObject(nullptr, config.Path("rope_parameters"), status)
-                  : config.Object(key),
+      .dict = !key.empty() ? config.Object(key)
+              : from_class
+                  ? JsonObject(&class_dict, "rope_parameters", &config.report())
+                  : JsonObject(nullptr, config.Path("rope_parameters"),
+                               &config.report()),
       .from_class = from_class};
-  WarnOfUnread(model, rules, key, spelling, &dicts.warnings);
+  WarnOfUnread(model, rules, key, spelling);
   dicts.nested = IsNested(model, dicts.dict);
   // Dots 3 copies a flat dict for each type, so its kinds do not differ then.
   dicts.has_kinds = !model.family.kinds[0].type.empty() &&
                     (model.family.dicts != DictRule::kOne || !by_class ||
                      key.empty() || dicts.nested);
-  if (by_class && !from_class && dicts.dict.Keys().empty() &&
-      !dicts.has_kinds && model.family.dicts == DictRule::kNested) {
-    config.Fail(
-        "rope_parameters",
-        absl::StrCat("is missing; the class of model_type ", model.model_type,
-                     " has no default: give an entry for each type of "
-                     "layer"));
-  }
-  const DictRule rule = model.family.dicts;
-  if (by_class && rule == DictRule::kNested) {
-    WarnOfEmpty(config, &dicts.warnings);
-  }
-  // The table has Kyutai's speech-to-text in full, model_type without "_text".
-  bool known = false;
-  FindFamily(model.model_type, &known);
-  if (!known) FindFamily(absl::StrCat(model.model_type, "_text"), &known);
-  if (by_class && known && dicts.nested && !from_class && !dicts.has_kinds &&
-      model.family.dicts == DictRule::kOne) {
-    Warn(&dicts.warnings, config, key,
-         " has entries for types of layers, and transformers' "
-         "class of model_type ",
-         model.model_type,
-         " reads one dict for all layers: it fails, or takes its default base "
-         "unscaled; the entry is used here");
-  }
-  if (by_class && !from_class && dicts.nested && rule != DictRule::kMerged &&
-      rule != DictRule::kTyped) {
-    WarnOfMissingTypes(model, class_dict, &dicts);
-  }
-  if ((rule == DictRule::kTyped || model.model_type == "neomme") && by_class &&
-      config.Has("rope_parameters")) {
-    WarnOfStrangeTypes(model, "rope_parameters", &dicts.warnings);
-  }
-  if (by_class && !dicts.dict.Keys().empty() && !from_class) {
-    ApplyRule(model, key, class_dict, status, &dicts);
-  }
+  if (by_class) CheckByClass(model, key, class_dict, &dicts);
   return dicts;
 }
 

@@ -1,12 +1,8 @@
-// Which dicts of rotary parameters a configuration gives its layers: one for
+// The dicts of rotary parameters that a configuration gives its layers: one for
 // all, or one for each type, its own or its class's.
 
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "absl/status/status.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/layers.h"
 #include "core/interpretation/profile.h"
@@ -19,15 +15,10 @@ struct RopeDicts {
   bool from_class = false;  // `dict` is the class's own
   bool has_kinds = false;   // the family's kinds of layers count
   bool scales = true;       // false: the class takes no scaling
-  std::vector<std::string> warnings;
 };
 
-// `class_dict` is Family::rope_parameters; it and the status must outlive the
-// result. A dict that the profile's project refuses sets the status.
+// `class_dict` is Family::rope_parameters; it must outlive the result.
 RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
-                        const nlohmann::json& class_dict, absl::Status* status);
-
-// True if the profile's project reads configurations by transformers' classes.
-bool ReadsByClass(const ProfileRules& rules);
+                        const nlohmann::json& class_dict);
 
 }  // namespace posenc::core::interpretation

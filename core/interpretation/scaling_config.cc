@@ -4,12 +4,10 @@
 #include <numbers>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "core/error.h"
 #include "core/interpretation/provenance.h"
-#include "core/interpretation/rope_dicts.h"
 #include "core/interpretation/yarn_config.h"
 
 namespace posenc::core::interpretation {
@@ -21,7 +19,7 @@ constexpr absl::string_view kOriginal = "original_max_position_embeddings";
 // it makes them of a flat one. It reads no original_max_position_embeddings
 // beside those.
 bool HasDictForEachType(const RopeDict& from) {
-  return ReadsByClass(from.rules) &&
+  return from.by_class() &&
          (from.nested || !from.family.kinds[0].type.empty() ||
           from.family.dicts == DictRule::kNested);
 }
@@ -51,61 +49,51 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
     }
   }
   const std::int64_t original = ReadOriginalMaxPositionEmbeddings(
-      from, "longrope",
-      IsAmong(from.rules.project, "llama.cpp mlx-lm") ? 0 : -1, rope);
+      from, IsAmong(from.rules.project, "llama.cpp mlx-lm") ? 0 : -1);
   longrope.original_max_position_embeddings = original;
-  const bool is_hf = profile == Profile::kHf;
-  if (is_hf) {
+  if (from.is_hf()) {
     longrope.factor = dict.Number("factor");
     longrope.attention_factor = dict.Number("attention_factor");
-    if (longrope.factor) WarnOfFactor(from, *longrope.factor, original, rope);
+    if (longrope.factor) WarnOfFactor(from, *longrope.factor, original);
   }
-  // In transformers PhiMoE's class alone reads the pair, and mlx-lm's one of
-  // it.
-  const bool is_phimoe = from.model_type == "phimoe";
-  if (from.rules.vllm_modules || (is_hf && is_phimoe)) {
-    longrope.short_mscale = dict.Number("short_mscale");
-  }
-  if (from.rules.vllm_modules ||
-      (is_phimoe && (is_hf || profile == Profile::kMlx))) {
-    longrope.long_mscale = dict.Number("long_mscale");
-  }
-  if (is_hf && is_phimoe && !(longrope.short_mscale && longrope.long_mscale)) {
-    Warn(&rope->warnings, dict,
-         longrope.short_mscale ? "long_mscale" : "short_mscale",
-         " is absent, which transformers' class of model_type phimoe refuses; "
-         "the amplitude is longrope's own");
+  if (const ReadingRow* const row = from.Row(ReadingRule::kReadsMscales)) {
+    for (const auto& [key, value] :
+         {std::pair("long_mscale", &longrope.long_mscale),
+          std::pair("short_mscale", &longrope.short_mscale)}) {
+      if (IsAmong(key, row->what)) *value = dict.Number(key);
+    }
+    if (from.is_hf() && !(longrope.short_mscale && longrope.long_mscale)) {
+      dict.Warn(longrope.short_mscale ? "long_mscale" : "short_mscale",
+                " is absent, which ", from.Class(),
+                " refuses; the amplitude is longrope's own");
+    }
   }
   const auto trained = dict.Integer(kOriginal);
-  if (is_hf && trained && from.family.original > 0 &&
+  if (from.is_hf() && trained && from.family.original > 0 &&
       !from.config.Has(kOriginal) && *trained != from.family.original) {
-    Warn(&rope->warnings, dict, kOriginal, " is ", *trained,
-         ", and transformers' class of model_type ", from.model_type,
-         " reads the key beside the dict alone, which is absent and then ",
-         from.family.original, "; the former is used");
+    dict.Warn(kOriginal, " is ", *trained, ", and ", from.Class(),
+              " reads the key beside the dict alone, which is absent and then ",
+              from.family.original, "; the former is used");
   }
   if (!longrope.factor && !longrope.attention_factor &&
       !(longrope.short_mscale && longrope.long_mscale)) {
-    longrope.factor =
-        static_cast<double>(RequiredMaximum(
-            from, "the factor of longrope is derived from it", rope)) /
-        static_cast<double>(original);
-    Assume(dict.Path("factor"), NumberText(*longrope.factor),
-           is_hf ? "absent; max_position_embeddings / original"
-                 : absl::StrCat("not read by ", from.rules.project,
-                                "; max_position_embeddings / original"),
-           rope);
+    longrope.factor = static_cast<double>(RequiredMaximum(
+                          from, "the factor of longrope is derived from it")) /
+                      static_cast<double>(original);
+    dict.Assume("factor", NumberText(*longrope.factor),
+                from.is_hf()
+                    ? "absent; max_position_embeddings / original"
+                    : absl::StrCat("not read by ", from.rules.project,
+                                   "; max_position_embeddings / original"));
   }
-  if (!is_hf && rope->spec.pairing == Pairing::kInterleaved &&
+  if (!from.is_hf() && rope->spec.pairing == Pairing::kInterleaved &&
       profile != Profile::kLlamaCpp) {
-    dict.Fail(TypeKey(dict),
-              absl::StrCat("is longrope on a model of interleaved pairs; ",
-                           from.rules.project, " has it for half-split only"));
+    dict.Fail(TypeKey(dict), "is longrope on a model of interleaved pairs; ",
+              from.rules.project, " has it for half-split only");
   }
   if (from.rules.longrope == LongRopeChoice::kOnce) {
     rope->length_use = LengthUse::kOnce;
-    rope->length =
-        RequiredMaximum(from, "it chooses between the factors", rope);
+    rope->length = RequiredMaximum(from, "it chooses between the factors");
     rope->length_reason = absl::StrCat(
         "unset; max_position_embeddings: ", from.rules.project,
         " chooses between the lists of longrope once, by the longest sequence "
@@ -117,9 +105,9 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
   rope->spec.scaling = std::move(longrope);
 }
 
-std::vector<long double> GeometricFrequencies(const ModelRope& rope,
+std::vector<long double> GeometricFrequencies(const RopeSpec& spec,
                                               long double theta) {
-  const int n = rope.spec.rotary_dim / 2;
+  const int n = spec.rotary_dim / 2;
   std::vector<long double> w;
   w.reserve(n);
   for (int i = 0; i < n; ++i) {
@@ -131,128 +119,125 @@ std::vector<long double> GeometricFrequencies(const ModelRope& rope,
 // Llama 3's scaling with low_freq_factor = high_freq_factor has no band to
 // blend in, but a step. Llama3Scaling cannot say that, so frequencies are
 // written out.
-void StepAt(double low, double factor, std::int64_t original, ModelRope* rope) {
+void StepAt(const Llama3Scaling& llama3, Report* report, RopeSpec* spec) {
   constexpr long double kFullCircle = 2 * std::numbers::pi_v<long double>;
+  const double low = llama3.low_freq_factor;
   std::vector<double> inv_freq;
-  for (const long double w :
-       GeometricFrequencies(*rope, *rope->spec.rope_theta)) {
+  for (const long double w : GeometricFrequencies(*spec, *spec->rope_theta)) {
     const long double rotations =
-        static_cast<long double>(original) * w / kFullCircle;
-    inv_freq.push_back(static_cast<double>(rotations < low ? w / factor : w));
+        static_cast<long double>(llama3.original_max_position_embeddings) * w /
+        kFullCircle;
+    inv_freq.push_back(
+        static_cast<double>(rotations < low ? w / llama3.factor : w));
   }
-  Assume("scaling", "step",
-         absl::StrCat("low_freq_factor and high_freq_factor are both ",
-                      NumberText(low), ": no band to blend in"),
-         rope);
-  WriteOutFrequencies(inv_freq, &rope->spec);
+  report->Assume("scaling", "step",
+                 absl::StrCat("low_freq_factor and high_freq_factor are both ",
+                              NumberText(low), ": no band to blend in"));
+  WriteOutFrequencies(inv_freq, spec);
 }
 
-void ReadLlama3(const RopeDict& from, ModelRope* rope) {
+void ReadLlama3(const RopeDict& from, RopeSpec* spec) {
   constexpr char kWhy[] = "rope type llama3 needs it";
   const auto frequency_factor = [&](absl::string_view key, double otherwise) {
     if (!from.rules.llama3_defaults || from.dict.Has(key)) {
       return from.dict.RequiredNumber(key, kWhy);
     }
-    Assume(from.dict.Path(key), NumberText(otherwise), DefaultOf(from.rules),
-           rope);
+    from.dict.Assume(key, NumberText(otherwise), DefaultOf(from.rules));
     return otherwise;
   };
   Llama3Scaling llama3;
   llama3.factor = from.dict.RequiredNumber("factor", kWhy);
   llama3.low_freq_factor = frequency_factor("low_freq_factor", 1);
   llama3.high_freq_factor = frequency_factor("high_freq_factor", 4);
-  llama3.original_max_position_embeddings = ReadOriginalMaxPositionEmbeddings(
-      from, "llama3", from.rules.llama3_original, rope);
+  llama3.original_max_position_embeddings =
+      ReadOriginalMaxPositionEmbeddings(from, from.rules.llama3_original);
   // If they are equal, which Llama3Scaling cannot say, all projects make a
   // step.
   if (llama3.low_freq_factor == llama3.high_freq_factor &&
       llama3.low_freq_factor > 0 && llama3.factor > 0 &&
       llama3.original_max_position_embeddings > 0) {
-    StepAt(llama3.low_freq_factor, llama3.factor,
-           llama3.original_max_position_embeddings, rope);
+    StepAt(llama3, &from.report(), spec);
     return;
   }
-  rope->spec.scaling = llama3;
+  spec->scaling = llama3;
 }
 
 // vLLM makes one table, for every length. Before 0.22.0 it is that of the
 // longest sequence L = Lmax * s, where the formula s * L / Lmax - (s - 1) gives
 // s * s - (s - 1); since, that of Lmax by the length T of the training.
-void ReadVllmDynamic(const RopeDict& from, double s, ModelRope* rope) {
+void ReadVllmDynamic(const RopeDict& from, double s, RopeSpec* spec) {
   if (from.Row(ReadingRule::kDynamicConstant) != nullptr) {
     const double constant = s * s - (s - 1);
-    rope->spec.scaling = NtkScaling{constant};
-    Assume(
+    spec->scaling = NtkScaling{constant};
+    from.report().Assume(
         "ntk.factor", NumberText(constant),
         absl::StrCat("dynamic by s = ", NumberText(s), ": ", from.rules.project,
                      " makes one table, of s * s - (s - 1), for every "
-                     "length"),
-        rope);
+                     "length"));
     return;
   }
   constexpr absl::string_view kTrained = "max_trained_positions";
   const std::int64_t longest =
-      RequiredMaximum(from, "rope type dynamic needs it", rope);
+      RequiredMaximum(from, "rope type dynamic needs it");
   auto trained = from.dict.Integer(kTrained);
-  if (!trained && from.model_type == "nomic_bert") {
+  if (!trained && from.Row(ReadingRule::kTrainedBeside) != nullptr) {
     trained = from.config.Integer(kTrained);
   }
   if (!trained) {
-    Warn(&rope->warnings, from.dict, TypeKey(from.dict),
-         " is dynamic, by which transformers scales "
-         "sequences past max_position_embeddings ",
-         longest, "; vLLM since 0.22.0 scales by max_position_embeddings / ",
-         kTrained,
-         ", which is absent: frequencies are unscaled at every length");
+    from.dict.Warn(
+        TypeKey(from.dict),
+        " is dynamic, by which transformers scales "
+        "sequences past max_position_embeddings ",
+        longest, "; vLLM since 0.22.0 scales by max_position_embeddings / ",
+        kTrained,
+        ", which is absent: frequencies are unscaled at every length");
     return;
   }
   if (*trained < 1) {
-    from.dict.Fail(kTrained,
-                   absl::StrCat("is ", *trained, "; it must be at least 1"));
+    from.dict.Fail(kTrained, "is ", *trained, "; it must be at least 1");
     return;
   }
   const double factor =
       s * static_cast<double>(longest) / static_cast<double>(*trained) -
       (s - 1);
   if (!(factor > 0)) {
-    from.dict.Fail(
-        kTrained,
-        absl::StrCat("is ", *trained, ", and factor ", NumberText(s),
-                     " * max_position_embeddings ", longest, " / ", *trained,
-                     " - (factor - 1) is ", NumberText(factor),
-                     "; vLLM takes a root of it"));
+    from.dict.Fail(kTrained, "is ", *trained, ", and factor ", NumberText(s),
+                   " * max_position_embeddings ", longest, " / ", *trained,
+                   " - (factor - 1) is ", NumberText(factor),
+                   "; vLLM takes a root of it");
     return;
   }
   if (longest == *trained) return;
   if (longest < *trained) {
-    Warn(&rope->warnings, from.dict, kTrained, " ", *trained,
-         " is more than max_position_embeddings ", longest,
-         "; vLLM shrinks the base by it");
+    from.dict.Warn(kTrained, " ", *trained,
+                   " is more than max_position_embeddings ", longest,
+                   "; vLLM shrinks the base by it");
   }
-  rope->spec.scaling = NtkScaling{factor};
-  Assume("ntk.factor", NumberText(factor),
-         absl::StrCat("dynamic by s = ", NumberText(s),
-                      ": vLLM makes one table, of s * L / T - (s - 1), L "
-                      "max_position_embeddings ",
-                      longest, " and T ", kTrained, " ", *trained),
-         rope);
+  spec->scaling = NtkScaling{factor};
+  from.report().Assume(
+      "ntk.factor", NumberText(factor),
+      absl::StrCat("dynamic by s = ", NumberText(s),
+                   ": vLLM makes one table, of s * L / T - (s - 1), L "
+                   "max_position_embeddings ",
+                   longest, " and T ", kTrained, " ", *trained));
 }
 
-void ReadDynamic(const RopeDict& from, ModelRope* rope) {
+void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
   const JsonObject& dict = from.dict;
   const Profile profile = from.rules.profile;
   if (TurnsByAlpha(from)) {
-    if (profile == Profile::kHf && from.model_type != "hunyuan_vl" &&
+    if (from.is_hf() && from.Row(ReadingRule::kNullHeadDim) != nullptr &&
         from.config.Find("head_dim") == nullptr && from.defaults != nullptr) {
-      Warn(&rope->warnings, from.config, "head_dim",
-           " is absent, with which transformers' alpha fails; hidden_size / "
-           "num_attention_heads is used");
+      from.config.Warn(
+          "head_dim",
+          " is absent, with which transformers' alpha fails; hidden_size / "
+          "num_attention_heads is used");
     }
     // Hunyuan's alpha changes the base once, for every length. The rest of its
     // dict is published with a factor of 1, with which it has no effect.
-    if (dict.Find("factor") == nullptr && profile == Profile::kHf) {
-      Warn(&rope->warnings, dict, "factor",
-           " is absent, which transformers refuses; alpha sets the base");
+    if (dict.Find("factor") == nullptr && from.is_hf()) {
+      dict.Warn("factor",
+                " is absent, which transformers refuses; alpha sets the base");
     }
     if (dict.Number("factor").value_or(1) == 1) {
       for (const absl::string_view key :
@@ -260,14 +245,13 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
         dict.MarkRead(key);
       }
     } else {
-      Warn(&rope->warnings, dict, "factor",
-           " is not used: alpha sets the base");
+      dict.Warn("factor", " is not used: alpha sets the base");
     }
-    rope->spec.scaling = NtkScaling{dict.Number("alpha").value_or(0)};
+    spec->scaling = NtkScaling{dict.Number("alpha").value_or(0)};
     return;
   }
   if (profile == Profile::kLlamaCpp) {
-    rope->warnings.push_back(
+    from.report().Warn(
         "llama.cpp's converter has no dynamic scaling: frequencies are "
         "unscaled at every length");
     return;
@@ -275,39 +259,37 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
   const double factor =
       dict.RequiredNumber("factor", "rope type dynamic needs it");
   if (from.rules.vllm_modules) {
-    ReadVllmDynamic(from, factor, rope);
+    ReadVllmDynamic(from, factor, spec);
     return;
   }
   const std::int64_t maximum =
-      RequiredMaximum(from, "rope type dynamic needs it", rope);
+      RequiredMaximum(from, "rope type dynamic needs it");
   if (!std::isfinite(factor * static_cast<double>(maximum))) {
-    dict.Fail("factor",
-              absl::StrCat("is ", NumberText(factor), ", and times ",
-                           "max_position_embeddings ", maximum, " not finite"));
+    dict.Fail("factor", "is ", NumberText(factor), ", and times ",
+              "max_position_embeddings ", maximum, " not finite");
   }
-  rope->spec.scaling = DynamicNtkScaling{factor, maximum};
+  spec->scaling = DynamicNtkScaling{factor, maximum};
 }
 
 // The static NTK of vLLM, and of gte's own code, multiplies the base by s, and
 // divides each frequency by s^(2/d). With mixed_b it keeps the base, and
 // divides the frequency of pair m, counted from 1, by exp(a m^b), a = ln(s) /
 // (d/2)^b.
-void ReadStaticNtk(const RopeDict& from, ModelRope* rope) {
+void ReadStaticNtk(const RopeDict& from, RopeSpec* spec) {
   const auto factor = static_cast<long double>(
       from.dict.RequiredNumber("factor", "rope type ntk needs it"));
   const auto mixed_b = from.dict.Number("mixed_b");
-  const long double theta = *rope->spec.rope_theta;
-  const auto n = static_cast<long double>(rope->spec.rotary_dim) / 2;
+  const long double theta = *spec->rope_theta;
+  const auto n = static_cast<long double>(spec->rotary_dim) / 2;
   if (!(factor > 0 && theta > 0)) {
-    from.dict.Fail("factor",
-                   absl::StrCat("is ", NumberText(static_cast<double>(factor)),
-                                "; must be > 0"));
+    from.dict.Fail("factor", "is ", NumberText(static_cast<double>(factor)),
+                   "; must be > 0");
     return;
   }
   std::vector<double> inv_freq;
   long double m = 1;
   for (const long double w :
-       GeometricFrequencies(*rope, mixed_b ? theta : theta * factor)) {
+       GeometricFrequencies(*spec, mixed_b ? theta : theta * factor)) {
     const long double divisor =
         mixed_b ? std::exp(std::log(factor) / std::pow(n, *mixed_b) *
                            std::pow(m, *mixed_b))
@@ -315,15 +297,14 @@ void ReadStaticNtk(const RopeDict& from, ModelRope* rope) {
     inv_freq.push_back(static_cast<double>(w / divisor));
     ++m;
   }
-  WriteOutFrequencies(inv_freq, &rope->spec);
+  WriteOutFrequencies(inv_freq, spec);
 }
 
 }  // namespace
 
 bool TurnsByAlpha(const RopeDict& from) {
   if (from.rules.vllm_modules) return from.dict.Has("alpha");
-  return absl::StartsWith(from.model_type, "hunyuan") &&
-         from.dict.Number("alpha").value_or(0) != 0;
+  return from.family.alpha && from.dict.Number("alpha").value_or(0) != 0;
 }
 
 absl::string_view TypeKey(const JsonObject& dict) {
@@ -337,7 +318,7 @@ std::string RopeType(const RopeDict& from) {
   const auto alias = dict.Text("type");
   const bool alias_first = from.Row(ReadingRule::kTypeFirst) != nullptr;
   // Classes of merged dicts set rope_type before they take the file's keys.
-  if (!first && !from.nested && ReadsByClass(from.rules) &&
+  if (!first && !from.nested && from.by_class() &&
       (from.family.dicts == DictRule::kMerged ||
        from.family.dicts == DictRule::kTyped)) {
     return "default";
@@ -347,11 +328,11 @@ std::string RopeType(const RopeDict& from) {
   // M-RoPE is no scaling: its sections tell it.
   if (!type || *type == "mrope") return "default";
   if (*type == "xdrope") return dict.Has("alpha") ? "dynamic" : "default";
-  // "su" is LongRoPE's old name. mlx-lm knows it only in the classes that
-  // published it.
+  // LongRoPE's name before. mlx-lm knows it only in the classes that published
+  // it.
   if (*type == "su" &&
-      (profile != Profile::kMlx || from.family.yarn_is_longrope ||
-       IsAmong(from.model_type, "phimoe minicpm3"))) {
+      (profile != Profile::kMlx ||
+       IsAmong(*type, KnownTypes(from.rules, from.model_type)))) {
     return "longrope";
   }
   if (*type == "yarn" && from.family.yarn_is_longrope &&
@@ -365,7 +346,7 @@ std::string RopeType(const RopeDict& from) {
   return *type;
 }
 
-void CheckTypesAgree(const RopeDict& from, ModelRope* rope) {
+void CheckTypesAgree(const RopeDict& from) {
   const auto newer = from.dict.Text("rope_type");
   const auto older = from.dict.Text("type");
   if (!newer || !older || *newer == *older ||
@@ -376,69 +357,67 @@ void CheckTypesAgree(const RopeDict& from, ModelRope* rope) {
   const std::string both = absl::StrCat("is \"", *older, "\", and rope_type \"",
                                         *newer, "\"; ", from.rules.project);
   if (from.Row(ReadingRule::kTypesConflict) != nullptr) {
-    from.dict.Fail(
-        "type", absl::StrCat(both, " refuses types that differ: remove type"));
+    from.dict.Fail("type", both, " refuses types that differ: remove type");
     return;
   }
   const bool reads_older = from.Row(ReadingRule::kTypeFirst) != nullptr;
-  Warn(&rope->warnings, from.dict, "type", " ", both, " reads ",
-       reads_older ? "type" : "rope_type", ", so that the layers turn by ",
-       reads_older ? *older : *newer, " and not by ",
-       reads_older ? *newer : *older, ": remove the one that is not meant");
+  from.dict.Warn("type", " ", both, " reads ",
+                 reads_older ? "type" : "rope_type",
+                 ", so that the layers turn by ", reads_older ? *older : *newer,
+                 " and not by ", reads_older ? *newer : *older,
+                 ": remove the one that is not meant");
 }
 
-std::optional<std::int64_t> MaxPositions(const JsonObject& config) {
-  // Zamba 2's class sets the length of its long version, whatever the file has.
-  constexpr std::int64_t kLongZamba = 16384;
-  const nlohmann::json* const is_long = config.Find("use_long_context");
-  if (is_long != nullptr && *is_long == nlohmann::json(true) &&
-      config.PeekText("model_type") == "zamba2") {
-    config.MarkRead("max_position_embeddings");
-    return kLongZamba;
+std::optional<std::int64_t> MaxPositions(const RopeDict& from) {
+  const nlohmann::json* const is_long =
+      from.config.Find(from.family.long_switch);
+  if (!from.family.long_switch.empty() && is_long != nullptr &&
+      *is_long == nlohmann::json(true)) {
+    from.config.MarkRead("max_position_embeddings");
+    return from.family.long_length;
   }
-  return config.FirstInteger(
+  return from.config.FirstInteger(
       {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length"});
 }
 
-std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from,
-                                             const std::string& type) {
+std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from) {
   // transformers moves one beside the dict into it for these types alone.
-  const bool is_moved = from.rules.profile != Profile::kHf ||
-                        IsAmong(type, "llama3 yarn longrope");
+  const bool is_moved =
+      !from.is_hf() || IsAmong(from.type, "llama3 yarn longrope");
   // One of the wrong type is an error in any case.
   const auto given = GivenOriginal(from);
   const auto original = is_moved      ? given
                         : from.scales ? IntegerAt(from.dict, kOriginal)
                                       : std::nullopt;
   if (original) return static_cast<std::int64_t>(original->value);
-  if (is_moved && from.family.original > 0 && ReadsByClass(from.rules)) {
+  if (is_moved && from.family.original > 0 && from.by_class()) {
     return from.family.original;
   }
-  return MaxPositions(from.config).value_or(0);
+  return MaxPositions(from).value_or(0);
 }
 
-std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why,
-                             ModelRope* rope) {
-  const std::optional<std::int64_t> length = MaxPositions(from.config);
+std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why) {
+  const std::optional<std::int64_t> length = MaxPositions(from);
   if (!length && from.defaults != nullptr &&
       from.defaults->max_position_embeddings > 0 &&
       !from.config.HasNull("max_position_embeddings")) {
-    Assume(from.config.Path("max_position_embeddings"),
-           absl::StrCat(from.defaults->max_position_embeddings),
-           DefaultOf(from.rules), rope);
+    from.config.Assume("max_position_embeddings",
+                       absl::StrCat(from.defaults->max_position_embeddings),
+                       DefaultOf(from.rules));
     return from.defaults->max_position_embeddings;
   }
   if (!length) {
-    from.config.Fail("max_position_embeddings",
-                     absl::StrCat("is missing; ", why));
+    from.config.Fail("max_position_embeddings", "is missing; ", why);
   }
   return length.value_or(0);
 }
 
 std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
-                                               const std::string& type,
-                                               std::int64_t otherwise,
-                                               ModelRope* rope) {
+                                               std::int64_t otherwise) {
+  const auto tell = [&from](const Choice& choice) {
+    return static_cast<std::int64_t>(
+        Tell(choice, kOriginal, from.rules, &from.report()));
+  };
   const auto outer = IntegerAt(from.config, kOriginal);
   Choice choice;
   if (outer) choice.left.push_back(*outer);
@@ -447,7 +426,7 @@ std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
     if (const auto inner = IntegerAt(from.dict, kOriginal)) {
       choice.left.push_back(*inner);
     }
-    return static_cast<std::int64_t>(Tell(choice, kOriginal, from.rules, rope));
+    return tell(choice);
   }
   if (outer) {
     choice.why = absl::StrCat(
@@ -458,37 +437,37 @@ std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
         ": give ", from.dict.Path(kOriginal));
   }
   const std::string why =
-      absl::StrCat("rope type ", type, " needs the original length");
+      absl::StrCat("rope type ", from.type, " needs the original length");
   if (otherwise == 0) {
-    from.dict.Fail(kOriginal, absl::StrCat("is missing; ", why, " in ",
-                                           from.rules.project));
+    from.dict.Fail(kOriginal, "is missing; ", why, " in ", from.rules.project);
     return 0;
   }
-  if (otherwise < 0 && from.family.original > 0 && ReadsByClass(from.rules)) {
+  if (otherwise < 0 && from.family.original > 0 && from.by_class()) {
     otherwise = from.family.original;
   }
-  const std::int64_t length =
-      otherwise > 0 ? otherwise : RequiredMaximum(from, why, rope);
-  choice.taken = {
-      static_cast<double>(length), absl::StrCat(length),
-      from.dict.Path(kOriginal),
-      otherwise > 0
-          ? DefaultOf(from.rules)
-          : "absent; max_position_embeddings, as transformers has it"};
-  return static_cast<std::int64_t>(Tell(choice, kOriginal, from.rules, rope));
+  choice.taken =
+      Assumed(static_cast<double>(otherwise > 0 ? otherwise
+                                                : RequiredMaximum(from, why)),
+              from.dict.Path(kOriginal),
+              otherwise > 0
+                  ? DefaultOf(from.rules)
+                  : "absent; max_position_embeddings, as transformers has it");
+  choice.taken.text =
+      absl::StrCat(static_cast<std::int64_t>(choice.taken.value));
+  return tell(choice);
 }
 
-void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original,
-                  ModelRope* rope) {
-  const auto maximum = MaxPositions(from.config);
+void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original) {
+  const auto maximum = MaxPositions(from);
   if (!maximum || original < 1 || !GivenOriginal(from)) return;
   const double implied =
       static_cast<double>(*maximum) / static_cast<double>(original);
   // Published factors are rounded in their last decimals, at most.
   if (std::abs(factor - implied) <= 1e-6 * implied) return;
-  Warn(&rope->warnings, from.dict, "factor", " is ", NumberText(factor),
-       ", and max_position_embeddings ", *maximum, " / ", kOriginal, " ",
-       original, " is ", NumberText(implied), "; the factor is used");
+  from.dict.Warn("factor", " is ", NumberText(factor),
+                 ", and max_position_embeddings ", *maximum, " / ", kOriginal,
+                 " ", original, " is ", NumberText(implied),
+                 "; the factor is used");
 }
 
 void WriteOutFrequencies(const std::vector<double>& inv_freq, RopeSpec* spec) {
@@ -496,30 +475,28 @@ void WriteOutFrequencies(const std::vector<double>& inv_freq, RopeSpec* spec) {
   spec->rope_theta.reset();
 }
 
-void ReadScaling(const RopeDict& from, const std::string& type,
-                 ModelRope* rope) {
+void ReadScaling(const RopeDict& from, ModelRope* rope) {
+  const std::string& type = from.type;
   const JsonObject& dict = from.dict;
   const std::string known = KnownTypes(from.rules, from.model_type);
   if (!IsAmong(type, known)) {
-    const std::string whose = from.rules.profile == Profile::kHf
-                                  ? ""
-                                  : absl::StrCat(" to ", from.rules.project);
-    dict.Fail(TypeKey(dict),
-              absl::StrCat("is \"", type, "\"; known", whose, " are ",
-                           absl::StrReplaceAll(known, {{" ", ", "}})));
+    const std::string whose =
+        from.is_hf() ? "" : absl::StrCat(" to ", from.rules.project);
+    dict.Fail(TypeKey(dict), "is \"", type, "\"; known", whose, " are ",
+              absl::StrReplaceAll(known, {{" ", ", "}}));
   } else if (type == "linear") {
     rope->spec.scaling = LinearScaling{
         dict.RequiredNumber("factor", "rope type linear needs it")};
   } else if (type == "ntk") {
-    ReadStaticNtk(from, rope);
+    ReadStaticNtk(from, &rope->spec);
   } else if (type == "dynamic") {
-    ReadDynamic(from, rope);
+    ReadDynamic(from, &rope->spec);
   } else if (type == "yarn") {
     ReadYarn(from, rope);
   } else if (type == "longrope") {
     ReadLongRope(from, rope);
   } else if (type == "llama3") {
-    ReadLlama3(from, rope);
+    ReadLlama3(from, &rope->spec);
   }
 }
 

@@ -22,7 +22,7 @@ std::string RopeType(const RopeDict& from);
 // `type` is the older name of rope_type, and files carry both. Two that differ
 // mean one thing in two pairs that were published; elsewhere readers take one
 // of them, in silence, or refuse the file as vLLM does.
-void CheckTypesAgree(const RopeDict& from, ModelRope* rope);
+void CheckTypesAgree(const RopeDict& from);
 
 // True if a dynamic dict's alpha scales the base once, for every length, as
 // Hunyuan's does.
@@ -31,32 +31,26 @@ bool TurnsByAlpha(const RopeDict& from);
 // Sets spec.scaling, what the scaling implies for scores, and how a sequence's
 // length counts (LengthUse). The spec's base, width and pairing are read
 // before.
-void ReadScaling(const RopeDict& from, const std::string& type,
-                 ModelRope* rope);
+void ReadScaling(const RopeDict& from, ModelRope* rope);
 
 // max_position_embeddings under one of its names.
-std::optional<std::int64_t> MaxPositions(const JsonObject& config);
+std::optional<std::int64_t> MaxPositions(const RopeDict& from);
 
 // original_max_position_embeddings, or else max_position_embeddings; 0 if
 // neither is given.
-std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from,
-                                             const std::string& type);
+std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from);
 
 // max_position_embeddings, or the class's, which is an assumption. If both are
 // missing, this is an error that says why it is needed, and 0.
-std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why,
-                             ModelRope* rope);
+std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why);
 
 // original_max_position_embeddings. `otherwise` says what replaces an absent
 // one: ProfileRules::yarn_original or llama3_original.
 std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
-                                               const std::string& type,
-                                               std::int64_t otherwise,
-                                               ModelRope* rope);
+                                               std::int64_t otherwise);
 
 // Warns if the lengths imply another factor than the one given.
-void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original,
-                  ModelRope* rope);
+void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original);
 
 // Replaces base and scaling by the frequencies that they gave, which no length
 // changes any more.

@@ -12,7 +12,6 @@
 #include "core/interpretation/config.h"
 #include "core/interpretation/presets.h"
 #include "core/interpretation/profile.h"
-#include "core/interpretation/provenance.h"
 #include "core/interpretation/reading_rules.h"
 #include "core/interpretation/scaling_config.h"
 #include "core/text.h"
@@ -48,23 +47,18 @@ constexpr char kScalings[] =
 // configuration has no such key.
 std::string KeyOf(const ModelRope& model, const std::string& field) {
   const std::string bare = field.substr(0, field.find('['));
-  if (bare == "axes.sections") {
-    for (const char* const key : {"mrope_section", "xdrope_section"}) {
-      const auto it = model.given_by.find(key);
-      if (it != model.given_by.end()) return it->second;
-    }
-  }
-  const auto it = model.given_by.find(bare.substr(bare.find('.') + 1));
-  if (it != model.given_by.end()) {
+  const auto it = model.report.given_by.find(bare.substr(bare.find('.') + 1));
+  if (it != model.report.given_by.end()) {
     return absl::StrCat(it->second, field.substr(bare.size()));
   }
   const std::size_t dot = field.find('.');
-  if (model.dict_path.empty() || !IsAmong(field.substr(0, dot), kScalings)) {
+  if (model.report.dict_path.empty() ||
+      !IsAmong(field.substr(0, dot), kScalings)) {
     return field;
   }
   return dot == std::string::npos
-             ? model.dict_path
-             : absl::StrCat(model.dict_path, field.substr(dot));
+             ? model.report.dict_path
+             : absl::StrCat(model.report.dict_path, field.substr(dot));
 }
 
 // An error that ResolveSpec() finds in values of a configuration, named as
@@ -93,18 +87,18 @@ absl::StatusOr<ProfileVersion> ReaderOf(const RopeSource& source) {
 
 // A version past those that were read is taken for the nearest of them.
 void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
-                   ModelRope* model) {
+                   Report* report) {
   const std::optional<absl::string_view> nearest =
       NearestVersion(reader.profile, reader.version);
   if (!nearest) return;
   const ProfileRules& rules = RulesOf(reader.profile);
-  Assume("profile_version", std::string(*nearest),
-         absl::StrCat(source.profile_version,
-                      *nearest == rules.newest ? " is newer" : " is older",
-                      " than the versions of ", rules.project,
-                      " that are known here, ", rules.oldest, " to ",
-                      rules.newest),
-         model);
+  report->Assume(
+      "profile_version", std::string(*nearest),
+      absl::StrCat(source.profile_version,
+                   *nearest == rules.newest ? " is newer" : " is older",
+                   " than the versions of ", rules.project,
+                   " that are known here, ", rules.oldest, " to ",
+                   rules.newest));
 }
 
 // Heads that are wider than they should be are mostly several in one row.
@@ -130,7 +124,7 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
   absl::StatusOr<ModelRope> model = ReadModelConfig(
       text, *reader, source.layer_type, source.layer_index, source.part);
   if (!model.ok()) return model.status();
-  AssumeVersion(source, *reader, &*model);
+  AssumeVersion(source, *reader, &model->report);
   const std::int64_t rotary_dim = model->spec.rotary_dim;
   const absl::Status wide =
       source.head_dim != 0
@@ -162,8 +156,8 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
     // whatever length comes with it.
     WriteOutFrequencies(resolved->inv_freq, &resolved->spec);
     if (!source.sequence_length && !model->length_reason.empty()) {
-      model->assumptions.push_back(
-          {"sequence_length", absl::StrCat(*length), model->length_reason});
+      model->report.Assume("sequence_length", absl::StrCat(*length),
+                           model->length_reason);
     }
   }
   if (model->original_max_position_embeddings > 0) {
@@ -173,14 +167,15 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
   resolved->softmax_scale_multiplier = model->softmax_scale_multiplier;
   resolved->query_scale = model->query_scale;
   resolved->assumptions.insert(resolved->assumptions.begin(),
-                               model->assumptions.begin(),
-                               model->assumptions.end());
+                               model->report.assumptions.begin(),
+                               model->report.assumptions.end());
   for (std::string& warning : resolved->warnings) {
     const std::size_t end = std::min(warning.find(' '), warning.size());
     warning = KeyOf(*model, warning.substr(0, end)) + warning.substr(end);
   }
-  resolved->warnings.insert(resolved->warnings.begin(), model->warnings.begin(),
-                            model->warnings.end());
+  resolved->warnings.insert(resolved->warnings.begin(),
+                            model->report.warnings.begin(),
+                            model->report.warnings.end());
   return resolved;
 }
 

@@ -1,6 +1,7 @@
 // The base of the frequencies: ReadTheta() of rope_config.h.
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,7 +11,6 @@
 #include "core/error.h"
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/rope_config.h"
-#include "core/interpretation/rope_dicts.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -31,7 +31,7 @@ std::optional<Value> BaseInDict(const RopeDict& from,
       if (outer) {
         // An equal one there is no surprise.
         if (from.dict.Path() == from.config.Path("rope_parameters") &&
-            from.dict.PeekNumber(kKey) == outer->value) {
+            from.dict.Peek().Number(kKey) == outer->value) {
           from.dict.MarkRead(kKey);
         }
         return std::nullopt;
@@ -54,10 +54,6 @@ absl::string_view OuterKey(const RopeDict& from) {
              : from.family.theta_key;
 }
 
-Value Assumed(double base, absl::string_view key, std::string why) {
-  return {base, NumberText(base), std::string(key), std::move(why)};
-}
-
 // The base of a class for a file without one under `key`.
 Value DefaultBase(const RopeDict& from, absl::string_view key) {
   const absl::string_view field = key.empty() ? kKey : key;
@@ -71,10 +67,8 @@ Value DefaultBase(const RopeDict& from, absl::string_view key) {
     }
   }
   if (from.Row(ReadingRule::kNeedsBase) != nullptr) {
-    from.config.Fail(field,
-                     absl::StrCat("is missing; ", from.rules.project,
-                                  "'s class of model_type ", from.model_type,
-                                  " needs it, and ", SpellingOf(from).says));
+    from.config.Fail(field, "is missing; ", from.Class(), " needs it, and ",
+                     SpellingOf(from).says);
   }
   const ReadingRow* const otherwise = from.Row(ReadingRule::kDefaultBase);
   return Assumed(from.kind != nullptr   ? from.kind->theta
@@ -97,8 +91,7 @@ std::optional<Choice> FixedBase(const RopeDict& from) {
   Choice choice = {
       Assumed(row->number, kKey,
               absl::StrCat("fixed; ", from.rules.project, " ", row->says))};
-  choice.why = absl::StrCat(from.rules.project, "'s class of model_type ",
-                            from.model_type, " ", row->says);
+  choice.why = absl::StrCat(from.Class(), " ", row->says);
   auto given = NumberAt(from.config, kKey);
   if (!given) given = NumberAt(from.config, from.family.theta_key);
   if (given) choice.left.push_back(*given);
@@ -108,7 +101,7 @@ std::optional<Choice> FixedBase(const RopeDict& from) {
 // True if an entry for some type of layer has that base.
 bool IsOfAnEntry(const RopeDict& from, double base) {
   for (const absl::string_view name : {"rope_parameters", "rope_scaling"}) {
-    const JsonObject dicts = from.config.PeekObject(name);
+    const JsonObject dicts = from.config.Peek().Object(name);
     for (const std::string& type : dicts.Keys()) {
       const nlohmann::json& entry = *dicts.Find(type);
       if (entry.is_object() && entry.count("rope_theta") > 0 &&
@@ -121,31 +114,46 @@ bool IsOfAnEntry(const RopeDict& from, double base) {
 }
 
 // Warns of a base that the model has and the reader's class does not read.
-void WarnOfUnreadBase(const RopeDict& from, const Value& base, double theirs,
-                      ModelRope* rope) {
-  if (base.value == theirs || !ReadsByClass(from.rules)) return;
-  rope->warnings.push_back(absl::StrCat(
-      base.key, " is ", base.text, ", which ", from.rules.project,
-      " does not read: it takes ", NumberText(theirs), "; the former is used"));
+void WarnOfUnreadBase(const RopeDict& from, const Value& base, double theirs) {
+  if (base.value == theirs || !from.by_class()) return;
+  from.report().Warn(base.key, " is ", base.text, ", which ",
+                     from.rules.project, " does not read: it takes ",
+                     NumberText(theirs), "; the former is used");
 }
 
-Choice BaseOfDict(const RopeDict& from, ModelRope* rope) {
+// The base that Family::base_ratio gives a file without one.
+std::optional<Value> BaseByRatio(const RopeDict& from) {
+  if (from.family.base_ratio.empty()) return std::nullopt;
+  std::optional<Value> base = NumberAt(from.config, from.family.base_ratio);
+  if (!base) return std::nullopt;
+  base->value *= 10000;
+  base->text = NumberText(base->value);
+  if (!(base->value > 1 && std::isfinite(base->value))) {
+    from.config.Fail(from.family.base_ratio, "is ",
+                     NumberText(base->value / 10000),
+                     ", and the base, 10000 times it, ", base->text,
+                     "; it must be finite and > 1");
+  }
+  return base;
+}
+
+Choice BaseOfDict(const RopeDict& from) {
   if (auto fixed = FixedBase(from)) return *std::move(fixed);
   const LayerKind* const kind = from.kind;
   const absl::string_view key = OuterKey(from);
   std::optional<Value> outer;
   if (!key.empty()) outer = NumberAt(from.config, key);
+  if (!outer) outer = BaseByRatio(from);
   if (!key.empty() && !outer) {
     // DBRX and MPT publish theta in attn_config.
     outer = NumberAt(from.config.Object("attn_config"), key);
-    if (outer) WarnOfUnreadBase(from, *outer, from.family.theta, rope);
+    if (outer) WarnOfUnreadBase(from, *outer, from.family.theta);
   }
   const std::optional<Value> inner = BaseInDict(from, outer);
   // A flat dict's base is for the layers that it scales.
-  const bool is_theirs =
-      from.nested || kind == nullptr ||
-      (from.family.dicts != DictRule::kSplit &&
-       (kind->scaled || (key == kKey && !ReadsByClass(from.rules))));
+  const bool is_theirs = from.nested || kind == nullptr ||
+                         (from.family.dicts != DictRule::kSplit &&
+                          (kind->scaled || (key == kKey && !from.by_class())));
   if (inner && is_theirs && (from.scales || key == kKey)) {
     Choice choice = {*inner};
     if (from.from_class) {
@@ -191,26 +199,24 @@ Choice BaseOfLayer(const RopeDict& from, const Value& own) {
 
 }  // namespace
 
-double ReadTheta(const RopeDict& from, ModelRope* rope) {
-  if (!from.layer_theta) {
-    return Tell(BaseOfDict(from, rope), kKey, from.rules, rope);
-  }
+double ReadTheta(const RopeDict& from) {
+  const auto tell = [&from](const Choice& choice) {
+    return Tell(choice, kKey, from.rules, &from.report());
+  };
+  if (!from.layer_theta) return tell(BaseOfDict(from));
   const Value own = {*from.layer_theta, NumberText(*from.layer_theta),
                      from.config.Path("layer_rope_theta")};
-  if (from.family.layer_bases) {
-    return Tell(BaseOfLayer(from, own), kKey, from.rules, rope);
-  }
+  if (from.family.layer_bases) return tell(BaseOfLayer(from, own));
   // transformers reads of the list only which layers have 0.
-  Choice choice = BaseOfDict(from, rope);
+  Choice choice = BaseOfDict(from);
   const bool is_given = (!from.from_class && !from.dict.Keys().empty()) ||
                         from.config.Has(from.family.theta_key);
-  if (!ReadsByClass(from.rules) || !is_given) {
-    WarnOfUnreadBase(from, own, choice.taken.value, rope);
-    choice = {own};
-  } else {
+  if (from.by_class() && is_given) {
     choice.left.push_back(own);
+    return tell(choice);
   }
-  return Tell(choice, kKey, from.rules, rope);
+  WarnOfUnreadBase(from, own, choice.taken.value);
+  return tell({own});
 }
 
 }  // namespace posenc::core::interpretation

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "core/interpretation/float32_frequency.h"
+#include "core/interpretation/known_keys.h"
 #include "core/interpretation/profile.h"
-#include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -49,24 +49,14 @@ std::string TypeOf(const JsonObject& config) {
   return config.Text("model_type").value_or("");
 }
 
-bool HasRotaryKeys(const JsonObject& config) {
-  for (const std::string& key : config.Keys()) {
-    if (absl::StartsWith(key, "rope_") || absl::StartsWith(key, "rotary_")) {
-      return true;
-    }
-  }
-  return false;
-}
-
 absl::Status NoSuchPart(const std::string& model_type, ModelPart part) {
-  const char* const keys =
-      part == ModelPart::kAudio ? "audio_config" : "vision_config";
   return FieldInvalid(
       "part",
       absl::StrCat(
           NameOf(part), ", but the configuration",
           model_type.empty() ? "" : absl::StrCat(", of ", model_type, ","),
-          " has no ", keys, "; leave it unset for the text part"));
+          " has no ", NameOf(part),
+          "_config; leave it unset for the text part"));
 }
 
 class TowerReader {
@@ -78,30 +68,27 @@ class TowerReader {
         warning_(part.warning) {}
 
   ModelRope Read(Profile profile) {
+    Report& report = config_.report();
     ModelRope rope;
     ReadGrid();  // its keys are checked, too
-    const double theta = ReadTheta(&rope);
-    const std::int64_t head_dim = ReadHeadDim(&rope);
+    const double theta = ReadTheta();
+    const std::int64_t head_dim = ReadHeadDim();
     rope.head_dim = head_dim;
     if (!CheckHeadDim(head_dim)) return rope;
     Assign(theta, head_dim, &rope);
     if (profile != Profile::kHf) {
-      rope.warnings.push_back(
-          absl::StrCat(RulesOf(profile).project,
-                       " is not asked about towers: this is transformers' "
-                       "interpretation"));
+      report.Warn(RulesOf(profile).project,
+                  " is not asked about towers: this is transformers' "
+                  "interpretation");
     }
     if (tower_.axes != "hw") {
-      rope.assumptions.push_back(
-          {"axes",
-           tower_.axes == "wh" ? "width, height" : "time, height, width",
-           absl::StrCat("order of a position's axes in ", model_type_)});
+      report.Assume(
+          "axes", tower_.axes == "wh" ? "width, height" : "time, height, width",
+          absl::StrCat("order of a position's axes in ", model_type_));
     }
-    if (!tower_.warning.empty()) {
-      rope.warnings.push_back(std::string(tower_.warning));
-    }
-    if (!warning_.empty()) rope.warnings.push_back(warning_);
-    WarnOfUnread(&rope);
+    if (!tower_.warning.empty()) report.Warn(tower_.warning);
+    if (!warning_.empty()) report.Warn(warning_);
+    WarnOfUnread();
     return rope;
   }
 
@@ -115,52 +102,50 @@ class TowerReader {
     grid.merge_size = tower_.merge;
     if (!tower_.merge_key.empty()) {
       grid.merge_size = static_cast<std::int32_t>(
-          PositiveInteger(tower_.merge_key, tower_.merge, nullptr));
+          PositiveInteger(tower_.merge_key, tower_.merge));
     }
     grid.first = tower_.first;
     grid.leading = tower_.leading;
     grid.trailing = tower_.trailing;
     grid.centers = tower_.centers;
     if (tower_.window > 0) {
-      grid.window = PositiveInteger("window_size", tower_.window, nullptr);
+      grid.window = PositiveInteger("window_size", tower_.window);
     }
     return grid;
   }
 
  private:
-  // The value of a key, or its default; `rope` (if given) then gets the
-  // assumption. 1 and an error if it is not at least 1.
-  std::int64_t PositiveInteger(absl::string_view key, std::int64_t absent,
-                               ModelRope* rope) {
-    const std::optional<std::int64_t> given = config_.Integer(key);
-    if (!given) {
-      if (rope != nullptr) Assume(key, absl::StrCat(absent), rope);
-      return absent;
-    }
+  // The value of a key, or its default. 1 and an error if it is not at least 1.
+  std::int64_t PositiveInteger(absl::string_view key, std::int64_t absent) {
+    const std::int64_t value = config_.Integer(key).value_or(absent);
     // Beyond this a head would not be served (kMaxRotaryDim), nor any grid.
     constexpr std::int64_t kGreatest = 1 << 24;
-    if (*given >= 1 && *given <= kGreatest) return *given;
-    config_.Fail(key,
-                 absl::StrCat("is ", *given, "; it must be 1 to ", kGreatest));
+    if (!config_.Has(key) || (value >= 1 && value <= kGreatest)) return value;
+    config_.Fail(key, "is ", value, "; it must be 1 to ", kGreatest);
     return 1;
   }
 
-  void Assume(absl::string_view key, std::string value, ModelRope* rope) {
-    rope->assumptions.push_back(
-        {config_.Path(key), std::move(value),
-         absl::StrCat("absent; the default of ", model_type_)});
+  // The same, and the default is an assumption.
+  std::int64_t SizeOf(absl::string_view key, std::int64_t absent) {
+    if (!config_.Has(key)) Assume(key, absl::StrCat(absent));
+    return PositiveInteger(key, absent);
   }
 
-  double ReadTheta(ModelRope* rope) {
+  void Assume(absl::string_view key, std::string value) {
+    config_.Assume(key, std::move(value),
+                   absl::StrCat("absent; the default of ", model_type_));
+  }
+
+  double ReadTheta() {
     std::optional<double> theta;
     absl::string_view dict_key;
     if (tower_.dict != TowerDict::kNone) {
       for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
         if (!config_.Has(key)) continue;
         if (!dict_key.empty()) {
-          Warn(&rope->warnings, config_, key,
-               " is not read: rope_scaling, which is given "
-               "too, replaces it");
+          config_.Warn(key,
+                       " is not read: rope_scaling, which is given "
+                       "too, replaces it");
           break;
         }
         dict_key = key;
@@ -176,13 +161,11 @@ class TowerReader {
           dict.Has("rope_type") ? "rope_type" : "type";
       if (type != "axial" && type != "default") {
         if (tower_.dict == TowerDict::kAxial) {
-          dict.Fail(type_key,
-                    absl::StrCat("is \"", type, "\"; the class of ",
-                                 model_type_, " takes axial or default only"));
+          dict.Fail(type_key, "is \"", type, "\"; the class of ", model_type_,
+                    " takes axial or default only");
         } else {
-          Warn(&rope->warnings, dict, type_key, " is ", type,
-               ", and the class of ", model_type_,
-               " reads rope_theta alone: not scaled");
+          dict.Warn(type_key, " is ", type, ", and the class of ", model_type_,
+                    " reads rope_theta alone: not scaled");
         }
       }
       if (tower_.frequencies == TowerFrequencies::kOfWidth) {
@@ -190,7 +173,7 @@ class TowerReader {
       }
       for (const std::string& key : dict.Keys()) {
         if (!dict.WasRead(key)) {
-          Warn(&rope->warnings, dict, key, " is not read");
+          dict.Warn(key, " is not read");
         }
       }
     }
@@ -198,63 +181,59 @@ class TowerReader {
     if (!theta) theta = config_.Number("rope_theta");
     if (!theta) {
       theta = tower_.theta;
-      Assume("rope_theta", NumberText(*theta), rope);
+      Assume("rope_theta", NumberText(*theta));
     }
     if (!(*theta > 1 && std::isfinite(static_cast<float>(*theta)))) {
-      of_theta.Fail("rope_theta",
-                    absl::StrCat("is ", NumberText(*theta),
-                                 "; it must be > 1, and finite as float32"));
+      of_theta.Fail("rope_theta", "is ", NumberText(*theta),
+                    "; it must be > 1, and finite as float32");
     }
     return *theta;
   }
 
-  std::int64_t ReadHeadDim(ModelRope* rope) {
+  std::int64_t ReadHeadDim() {
     if (tower_.reads_head_dim) {
       if (config_.Has("head_dim")) {
-        return PositiveInteger("head_dim", 0, rope);
+        return PositiveInteger("head_dim", 0);
       }
       if (tower_.head_dim > 0) {
-        Assume("head_dim", absl::StrCat(tower_.head_dim), rope);
+        Assume("head_dim", absl::StrCat(tower_.head_dim));
         return tower_.head_dim;
       }
     }
-    const std::int64_t width =
-        PositiveInteger(tower_.width_key, tower_.width, rope);
+    const std::int64_t width = SizeOf(tower_.width_key, tower_.width);
     // Classes that call it num_heads map the other name to it.
     const bool mapped = tower_.heads_key == "num_heads" &&
                         !config_.Has("num_heads") &&
                         config_.Has("num_attention_heads");
-    std::int64_t heads = PositiveInteger(
-        mapped ? "num_attention_heads" : tower_.heads_key, tower_.heads, rope);
+    std::int64_t heads =
+        SizeOf(mapped ? "num_attention_heads" : tower_.heads_key, tower_.heads);
     if (!tower_.divisor_key.empty()) {
-      heads *= PositiveInteger(tower_.divisor_key, 1, rope);
+      heads *= SizeOf(tower_.divisor_key, 1);
     }
     width_ = width;
     if (width % heads != 0) {
-      Warn(&rope->warnings, config_, tower_.width_key, " is ", width,
-           ", and the class of ", model_type_,
-           " fails where it divides it among ", heads, " heads; heads of ",
-           width / heads, " channels are read");
+      config_.Warn(tower_.width_key, " is ", width, ", and the class of ",
+                   model_type_, " fails where it divides it among ", heads,
+                   " heads; heads of ", width / heads, " channels are read");
     }
     return width / heads;
   }
 
-  // Whether the class can rotate such heads; sets the error if it cannot.
+  // True if the class can rotate such heads; else there is an error.
   bool CheckHeadDim(std::int64_t head_dim) {
     const auto axes = static_cast<std::int64_t>(tower_.axes.size());
     const bool fits = axes == 3 ? head_dim % 2 == 0 && head_dim >= 6
                                 : head_dim % 4 == 0 && head_dim >= 4;
     if (fits && head_dim <= kMaxRotaryDim) return true;
     const bool is_given = tower_.reads_head_dim && config_.Has("head_dim");
-    config_.Fail(
-        is_given ? "head_dim" : tower_.width_key,
-        absl::StrCat(
-            is_given ? absl::StrCat("is ", head_dim)
+    config_.Fail(is_given ? "head_dim" : tower_.width_key,
+                 is_given
+                     ? absl::StrCat("is ", head_dim)
                      : absl::StrCat("and ", tower_.heads_key, " give heads of ",
                                     head_dim, " channels"),
-            "; ", model_type_, " needs ",
-            axes == 3 ? "an even number, at least 6" : "a multiple of 4",
-            " up to ", kMaxRotaryDim));
+                 "; ", model_type_, " needs ",
+                 axes == 3 ? "an even number, at least 6" : "a multiple of 4",
+                 " up to ", kMaxRotaryDim);
     return false;
   }
 
@@ -302,11 +281,10 @@ class TowerReader {
     const auto width = static_cast<std::int64_t>(static_cast<double>(head_dim) *
                                                  partial_.value_or(kPartial));
     if (2 * width != width_ || width_ % 4 != 0) {
-      config_.Fail("partial_rotary_factor",
-                   absl::StrCat("gives ", width,
-                                " channels for each axis; they must be half "
-                                "of ",
-                                tower_.width_key, ", which is ", width_));
+      config_.Fail("partial_rotary_factor", "gives ", width,
+                   " channels for each axis; they must be half "
+                   "of ",
+                   tower_.width_key, ", which is ", width_);
       return 2;
     }
     rope->head_dim = width_;
@@ -345,15 +323,14 @@ class TowerReader {
     rope->spec.scaling = std::move(given);
   }
 
-  void WarnOfUnread(ModelRope* rope) {
+  void WarnOfUnread() {
     for (const std::string& key : config_.Keys()) {
       const bool rotary = absl::StartsWith(key, "rope_") ||
                           absl::StartsWith(key, "rotary_") ||
                           key == "partial_rotary_factor";
       if (rotary && !config_.WasRead(key)) {
-        Warn(&rope->warnings, config_, key,
-             " is not read: ", Shortened(*config_.Find(key)),
-             " has no part in this tower's rotation");
+        config_.Warn(key, " is not read: ", Shortened(*config_.Find(key)),
+                     " has no part in this tower's rotation");
       }
     }
   }
@@ -369,22 +346,24 @@ class TowerReader {
 }  // namespace
 
 bool IsTowerConfig(const JsonObject& root) {
-  absl::string_view why;
   const nlohmann::json* type = root.Find("model_type");
   if (type == nullptr || !type->is_string()) return false;
-  const auto& name = type->get_ref<const std::string&>();
-  return FindTower(name) != nullptr || IsNoRotation(name, &why);
+  const Tower* tower = FindTower(type->get_ref<const std::string&>());
+  return tower != nullptr && !tower->sequence;
 }
 
-absl::StatusOr<TowerPart> FindTowerPart(const JsonObject& root,
-                                        ModelPart part) {
+TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
   const std::string whole = TypeOf(root);
   TowerPart found{root, whole};
+  const auto refuse = [&](absl::Status error) {
+    root.report().Refuse(std::move(error));
+    return found;
+  };
   if (part == ModelPart::kText) {
-    return FieldInvalid("part",
-                        absl::StrCat("text, but the configuration is that of "
-                                     "a vision tower, ",
-                                     whole, "; leave it unset, or vision"));
+    return refuse(FieldInvalid(
+        "part", absl::StrCat("text, but the configuration is that of "
+                             "a vision tower, ",
+                             whole, "; leave it unset, or vision")));
   }
   // The type of the configuration around, the innermost that is given.
   std::string parent;
@@ -405,14 +384,23 @@ absl::StatusOr<TowerPart> FindTowerPart(const JsonObject& root,
       break;
     }
   }
-  absl::string_view why;
-  if (IsNoRotation(found.model_type, &why)) {
-    return ConfigError(found.config.Path("model_type"),
-                       absl::StrCat(found.model_type, " ", why));
+  const Tower* const named = FindTower(found.model_type);
+  if (named != nullptr && !named->no_rotation.empty()) {
+    return refuse(
+        ConfigError(found.config.Path("model_type"),
+                    absl::StrCat(found.model_type, " ", named->no_rotation)));
   }
   const auto find = [&](const std::string& type) {
-    found.tower = part == ModelPart::kAudio ? nullptr : FindTower(type);
-    return found.tower != nullptr || IsSequenceTower(type);
+    const Tower* const tower = FindTower(type);
+    if (tower == nullptr) return false;
+    if (tower->sequence) {
+      found.tower = nullptr;
+    } else if (part != ModelPart::kAudio) {
+      found.tower = tower;
+    } else {
+      return false;
+    }
+    return true;
   };
   bool known = find(found.model_type);
   if (!known && depth > 0 && part != ModelPart::kAudio) {
@@ -440,23 +428,23 @@ absl::StatusOr<TowerPart> FindTowerPart(const JsonObject& root,
     }
     return found;
   }
-  if (depth == 0) return NoSuchPart(whole, part);
+  if (depth == 0) return refuse(NoSuchPart(whole, part));
   const std::string type =
       found.model_type.empty() ? "(absent)" : found.model_type;
-  if (HasRotaryKeys(found.config)) {
-    return ConfigError(
+  if (HasRotaryKey(found.config)) {
+    return refuse(ConfigError(
         found.config.Path("model_type"),
         absl::StrCat(type,
                      part == ModelPart::kAudio ? " is not an " : " is not a ",
                      NameOf(part),
                      " tower whose rotary encoding is known here; send its "
-                     "frequencies as a spec"));
+                     "frequencies as a spec")));
   }
-  return ConfigError(
+  return refuse(ConfigError(
       found.config.Path("model_type"),
       absl::StrCat(type, ": this ", NameOf(part),
                    " tower has no rotary encoding, or none that is known here; "
-                   "its configuration has no rotary key"));
+                   "its configuration has no rotary key")));
 }
 
 ModelRope ReadTower(const TowerPart& part, Profile profile) {

@@ -9,7 +9,6 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "core/interpretation/config.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/source.h"
@@ -33,9 +32,8 @@ bool IsTowerConfig(const JsonObject& root);
 // Finds the vision or audio part. Errors: FieldInvalid("part") if there is no
 // such part, or the whole file is another one; kModelConfigInvalid if the part
 // has no rotary encoding, or none that is known here.
-absl::StatusOr<TowerPart> FindTowerPart(const JsonObject& root, ModelPart part);
+TowerPart FindTowerPart(const JsonObject& root, ModelPart part);
 
-// Errors go to the status of the part's objects.
 ModelRope ReadTower(const TowerPart& part, Profile profile);
 
 // How that tower counts the patches of a grid.

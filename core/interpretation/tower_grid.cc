@@ -26,17 +26,17 @@ absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source) {
                                      ? FindPreset(name->name)->config_json
                                      : std::get<ConfigJson>(source.source).text;
   const nlohmann::json root = ParseConfig(text);
-  absl::Status status;
-  const JsonObject config(&root, "", &status);
+  Report report;
+  const JsonObject config(&root, "", &report);
   if (IsDiffusionConfig(config)) return ReadDiffusionGrid(config);
   if (source.part != ModelPart::kVision && !IsTowerConfig(config)) {
     return no_grid(field);
   }
-  const absl::StatusOr<TowerPart> part = FindTowerPart(config, source.part);
-  if (!part.ok()) return part.status();
-  if (part->tower == nullptr) return no_grid(field);
-  TowerGrid grid = ReadTowerGrid(*part);
-  if (!status.ok()) return status;
+  const TowerPart part = FindTowerPart(config, source.part);
+  if (!report.ok()) return report.status;
+  if (part.tower == nullptr) return no_grid(field);
+  TowerGrid grid = ReadTowerGrid(part);
+  if (!report.ok()) return report.status;
   return grid;
 }
 

@@ -70,6 +70,10 @@ struct Tower {
   bool centers = false;
 
   absl::string_view warning = {};
+  // One axis, of images, frames or sound: it is read as language models are.
+  bool sequence = false;
+  // Why what the class computes is no rotation; empty if it is one.
+  absl::string_view no_rotation = {};
 };
 
 // The tower of that model type; null if none is known.
@@ -77,13 +81,5 @@ const Tower* FindTower(absl::string_view model_type);
 // The tower that configurations of `parent` nest, if the nested one names a
 // type that is not known (`typed`), or none.
 const Tower* FindTowerOfParent(absl::string_view parent, bool typed);
-
-// True for an encoder of one axis, images' or sound's, that is read as language
-// models are.
-bool IsSequenceTower(absl::string_view model_type);
-
-// True for a vision or audio encoder whose class rotates, but not as a rotary
-// encoding does; the reason is then in `why`.
-bool IsNoRotation(absl::string_view model_type, absl::string_view* why);
 
 }  // namespace posenc::core::interpretation

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "core/interpretation/provenance.h"
@@ -17,58 +16,51 @@ namespace {
 
 // A beta, or its default. transformers writes `value or default`: 0 counts as
 // absent.
-double BetaOr(const RopeDict& from, absl::string_view key, double otherwise,
-              ModelRope* rope) {
+double BetaOr(const RopeDict& from, absl::string_view key, double otherwise) {
   const auto beta = from.dict.Number(key);
   if (beta && *beta != 0) return *beta;
-  if (beta && from.rules.profile != Profile::kHf) {
-    from.dict.Fail(
-        key, absl::StrCat("is 0; ", from.rules.project, " divides by it"));
+  if (beta && !from.is_hf()) {
+    from.dict.Fail(key, "is 0; ", from.rules.project, " divides by it");
   }
-  Assume(from.dict.Path(key), NumberText(otherwise),
-         beta ? "0; transformers takes it for absent" : DefaultOf(from.rules),
-         rope);
+  from.dict.Assume(
+      key, NumberText(otherwise),
+      beta ? "0; transformers takes it for absent" : DefaultOf(from.rules));
   return otherwise;
 }
 
-double ReadFactor(const RopeDict& from, absl::string_view type,
-                  std::int64_t original, ModelRope* rope) {
+double ReadFactor(const RopeDict& from, std::int64_t original) {
+  const auto ratio = [&](absl::string_view why) {
+    return static_cast<double>(RequiredMaximum(from, why)) /
+           static_cast<double>(original);
+  };
   if (from.rules.null_factor && from.dict.HasNull("factor")) {
-    const double factor = static_cast<double>(RequiredMaximum(
-                              from, "a null factor is derived from it", rope)) /
-                          static_cast<double>(original);
-    Assume(from.dict.Path("factor"), NumberText(factor),
-           "null; max_position_embeddings / original", rope);
+    const double factor = ratio("a null factor is derived from it");
+    from.dict.Assume("factor", NumberText(factor),
+                     "null; max_position_embeddings / original");
     return factor;
   }
   if (from.Row(ReadingRule::kRatioFactor) != nullptr &&
       from.dict.Has("original_max_position_embeddings")) {
-    const double ratio =
-        static_cast<double>(
-            RequiredMaximum(from, "the factor of yarn follows from it", rope)) /
-        static_cast<double>(original);
+    const double factor = ratio("the factor of yarn follows from it");
     const auto given = from.dict.Number("factor");
-    if (given && *given != ratio) {
-      Warn(&rope->warnings, from.dict, "factor", " ", NumberText(*given),
-           " is not read: ", from.rules.project,
-           " takes max_position_embeddings / original, ", NumberText(ratio));
+    if (given && *given != factor) {
+      from.dict.Warn("factor", " ", NumberText(*given),
+                     " is not read: ", from.rules.project,
+                     " takes max_position_embeddings / original, ",
+                     NumberText(factor));
     }
-    return ratio;
+    return factor;
   }
-  const double factor = from.dict.RequiredNumber(
-      "factor", absl::StrCat("rope type ", type, " needs it"));
-  WarnOfFactor(from, factor, original, rope);
+  const double factor =
+      from.dict.RequiredNumber("factor", "rope type yarn needs it");
+  WarnOfFactor(from, factor, original);
   return factor;
-}
-
-bool IsDeepseekV4(const RopeDict& from) {
-  return absl::StartsWith(from.model_type, "deepseek_v4");
 }
 
 // True if the model has multi-head latent attention as DeepSeek's, for which
 // vLLM and llama.cpp have a class of its own.
 bool IsDeepseekClass(const RopeDict& from) {
-  return from.family.softmax_mscale || IsDeepseekV4(from) ||
+  return from.family.softmax_mscale || from.family.unit_amplitude ||
          from.dict.Text("type") == "deepseek_yarn" ||
          from.dict.Text("rope_type") == "deepseek_yarn";
 }
@@ -129,12 +121,12 @@ long double SglangAttentionFactor(const RopeDict& from, double factor) {
 // replaces that value whenever YaRN is on (pull request 17945).
 long double LlamaCppAttentionFactor(const RopeDict& from, double factor) {
   long double attention_factor = YarnMscale(factor, 1);
-  const bool mistral = IsAmong(from.model_type, "ministral3 mistral4");
-  if (mistral || from.family.softmax_mscale) {
+  const bool divides = from.Row(ReadingRule::kAmplitudeByAllDim) != nullptr;
+  if (divides || from.family.softmax_mscale) {
     const double all_dim = from.dict.Number("mscale_all_dim").value_or(0);
     if (all_dim != 0) {
       attention_factor =
-          mistral ? attention_factor / YarnMscale(factor, all_dim) : 1;
+          divides ? attention_factor / YarnMscale(factor, all_dim) : 1;
     }
   }
   return attention_factor;
@@ -148,7 +140,7 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
       yarn->attention_factor =
           static_cast<double>(TelechatAmplitude(yarn->factor));
     }
-    if (!yarn->attention_factor && IsDeepseekV4(from) && !from.nested) {
+    if (!yarn->attention_factor && from.family.unit_amplitude && !from.nested) {
       yarn->attention_factor = 1;  // its class's own default
     }
     if (from.rules.profile == Profile::kExllamav3) {
@@ -165,7 +157,7 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
     return;
   }
   long double exact = YarnMscale(yarn->factor, 1);
-  if (IsDeepseekV4(from)) {
+  if (from.family.unit_amplitude) {
     // Its code rotates by complex numbers of length 1, whatever the dict says.
     exact = 1;
   } else if (from.rules.attention_factor == YarnAttentionFactor::kVllm) {
@@ -179,41 +171,39 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
   }
   const auto attention_factor = static_cast<double>(exact);
   if (!(attention_factor > 0 && std::isfinite(attention_factor))) {
-    dict.Fail("mscale", absl::StrCat("and its neighbours give the amplitude ",
-                                     NumberText(attention_factor),
-                                     "; amplitudes are finite and > 0"));
+    dict.Fail("mscale", "and its neighbours give the amplitude ",
+              NumberText(attention_factor), "; amplitudes are finite and > 0");
     return;
   }
   yarn->attention_factor = attention_factor;
 }
 
-void ReadTruncation(const RopeDict& from, YarnScaling* yarn, ModelRope* rope) {
+void ReadTruncation(const RopeDict& from, YarnScaling* yarn) {
   const bool deepseek = from.rules.vllm_modules && IsDeepseekClass(from);
   if (from.rules.truncation == Truncation::kNever) {
     yarn->truncate = false;
   } else if (from.rules.truncation == Truncation::kAlways || deepseek) {
     yarn->truncate = true;
-  } else if (from.rules.profile == Profile::kHf &&
+  } else if (from.is_hf() &&
              (from.nested || from.family.dicts == DictRule::kMerged ||
               from.family.dicts == DictRule::kTyped)) {
     // transformers looks for the key one level too high, and never finds it.
     yarn->truncate = true;
     if (from.dict.Flag("truncate") == false) {
-      Warn(&rope->warnings, from.dict, "truncate",
-           " false is not read: transformers looks for it in flat "
-           "parameters only");
+      from.dict.Warn("truncate",
+                     " false is not read: transformers looks for it in flat "
+                     "parameters only");
     }
   } else {
     yarn->truncate = from.dict.Flag("truncate");
-    if (!yarn->truncate && from.dict.HasNull("truncate") &&
-        from.rules.profile == Profile::kHf) {
+    if (!yarn->truncate && from.dict.HasNull("truncate") && from.is_hf()) {
       yarn->truncate = false;
-      Warn(&rope->warnings, from.dict, "truncate",
-           " is null, which transformers takes for false; read as "
-           "false");
+      from.dict.Warn("truncate",
+                     " is null, which transformers takes for false; read as "
+                     "false");
     } else if (!yarn->truncate) {
       yarn->truncate = true;
-      Assume(from.dict.Path("truncate"), "true", DefaultOf(from.rules), rope);
+      from.dict.Assume("truncate", "true", DefaultOf(from.rules));
     }
   }
 }
@@ -225,13 +215,11 @@ void CheckGptOssRamp(const RopeDict& from, const YarnScaling& yarn,
       YarnRampBounds(yarn, *rope.spec.rope_theta, rope.spec.rotary_dim / 2);
   const double last = rope.spec.rotary_dim / 2.0 - 1;
   if (0 < low && low < high && high < last) return;
-  from.dict.Fail(
-      "beta_fast",
-      absl::StrCat("and beta_slow give a ramp from pair ", NumberText(low),
-                   " to ", NumberText(high),
-                   "; gpt-oss's reference implementation wants 0 < low < high "
-                   "< ",
-                   NumberText(last)));
+  from.dict.Fail("beta_fast", "and beta_slow give a ramp from pair ",
+                 NumberText(low), " to ", NumberText(high),
+                 "; gpt-oss's reference implementation wants 0 < low < high "
+                 "< ",
+                 NumberText(last));
 }
 
 }  // namespace
@@ -244,13 +232,12 @@ long double YarnMscale(double factor, double mscale) {
 void ReadYarn(const RopeDict& from, ModelRope* rope) {
   const JsonObject& dict = from.dict;
   YarnScaling yarn;
-  yarn.original_max_position_embeddings = ReadOriginalMaxPositionEmbeddings(
-      from, "yarn", from.rules.yarn_original, rope);
-  yarn.factor =
-      ReadFactor(from, "yarn", yarn.original_max_position_embeddings, rope);
-  yarn.beta_fast = BetaOr(from, "beta_fast", 32, rope);
-  yarn.beta_slow = BetaOr(from, "beta_slow", 1, rope);
-  ReadTruncation(from, &yarn, rope);
+  yarn.original_max_position_embeddings =
+      ReadOriginalMaxPositionEmbeddings(from, from.rules.yarn_original);
+  yarn.factor = ReadFactor(from, yarn.original_max_position_embeddings);
+  yarn.beta_fast = BetaOr(from, "beta_fast", 32);
+  yarn.beta_slow = BetaOr(from, "beta_slow", 1);
+  ReadTruncation(from, &yarn);
   ReadAttentionFactor(from, &yarn);
   const bool scaled = yarn.factor > 1;
   if (from.rules.profile == Profile::kGptOss) {

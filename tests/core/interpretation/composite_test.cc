@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "core/interpretation/report.h"
+
 namespace posenc::core::interpretation {
 namespace {
 
@@ -19,17 +21,18 @@ using testing::IsEmpty;
 
 // Returns path and model type of the part.
 std::pair<std::string, std::string> PartOf(const json& root) {
-  absl::Status status;
+  Report report;
   std::string type;
-  const JsonObject part = LanguagePart(JsonObject(&root, "", &status), &type);
-  EXPECT_TRUE(status.ok()) << status;
+  const JsonObject part = LanguagePart(JsonObject(&root, "", &report), &type);
+  EXPECT_TRUE(report.ok()) << report.status;
   return {part.Path(), type};
 }
 
 std::vector<std::string> Warnings(const json& root) {
-  std::vector<std::string> warnings;
-  WarnOfFile(root, &warnings);
-  return warnings;
+  Report report;
+  WarnOfFile(root, &report);
+  EXPECT_TRUE(report.ok()) << report.status;
+  return report.warnings;
 }
 
 TEST(CompositeTest, AFlatFileIsItsOwnPart) {

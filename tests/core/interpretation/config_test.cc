@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "core/interpretation/known_keys.h"
+#include "core/interpretation/report.h"
 #include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 
@@ -54,17 +55,17 @@ TEST(ModelConfigTest, RejectsDeepAndLongText) {
 }
 
 TEST(ModelConfigTest, SomeKeysSayThatAModelRotates) {
-  absl::Status status;
+  Report report;
   for (const json& config :
        {json{{"rope_theta", 1e4}}, json{{"rotary_dim", 64}},
         json{{"position_embedding_type", "rotary"}},
         json{{"attn_config", {{"rope_theta", 1e4}}}}}) {
-    EXPECT_TRUE(HasRotaryKey(JsonObject(&config, "", &status)))
+    EXPECT_TRUE(HasRotaryKey(JsonObject(&config, "", &report)))
         << config.dump();
   }
   const json none = {{"hidden_size", 64},
                      {"position_embedding_type", "absolute"}};
-  EXPECT_FALSE(HasRotaryKey(JsonObject(&none, "", &status)));
+  EXPECT_FALSE(HasRotaryKey(JsonObject(&none, "", &report)));
 }
 
 TEST(SourceTest, MustBeGiven) {

@@ -18,12 +18,15 @@ TEST(ReadingRulesTest, RowsAreComplete) {
     EXPECT_FALSE(row.says.empty());
     EXPECT_FALSE(row.what.empty() && (row.rule == ReadingRule::kKnowsType ||
                                       row.rule == ReadingRule::kNeedsKeys ||
+                                      row.rule == ReadingRule::kReadsMscales ||
+                                      row.rule == ReadingRule::kFailsAtType ||
                                       row.rule == ReadingRule::kBaseKey))
         << row.says;
     EXPECT_EQ(row.number == 0, row.rule != ReadingRule::kDefaultBase &&
                                    row.rule != ReadingRule::kFixedBase &&
                                    row.rule != ReadingRule::kDictBase &&
                                    row.rule != ReadingRule::kDefaultShare &&
+                                   row.rule != ReadingRule::kWidthMultiple &&
                                    row.rule != ReadingRule::kDefaultSlice &&
                                    row.rule != ReadingRule::kDefaultRest)
         << row.says;

@@ -1,0 +1,40 @@
+// What reading a configuration tells beside the encoding: the first error,
+// assumptions, warnings, and the keys that values come from.
+
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/rope/frequencies.h"
+
+namespace posenc::core::interpretation {
+
+struct Report {
+  absl::Status status;
+  std::vector<Assumption> assumptions;
+  std::vector<std::string> warnings;
+  // The file's key, in full, for a field of the spec or of its scaling:
+  // "text_config.rotary_emb_base" for "rope_theta".
+  std::map<std::string, std::string> given_by;
+  // The dict that the scaling was read from.
+  std::string dict_path;
+
+  bool ok() const { return status.ok(); }
+  // Keeps the first error: it explains the later ones.
+  void Refuse(absl::Status error) { status.Update(std::move(error)); }
+  void Assume(absl::string_view field, std::string value, std::string reason) {
+    assumptions.push_back(
+        {std::string(field), std::move(value), std::move(reason)});
+  }
+  template <typename... Facts>
+  void Warn(const Facts&... facts) {
+    warnings.push_back(absl::StrCat(facts...));
+  }
+};
+
+}  // namespace posenc::core::interpretation
