@@ -311,8 +311,9 @@ ModelDescription ReadGgufFile(const std::string& path) {
   ModelDescription input = Described(kKind, path);
   input.set_gguf(core::interpretation::WriteGgufKeys(*header));
   // If a model has several files, the first has the keys.
-  const auto shard = header->Integer("split.no");
-  if (shard.ok() && *shard && **shard > 0) return input;
+  absl::Status read_number;
+  const auto shard = header->Integer("split.no", &read_number);
+  if (shard && *shard > 0) return input;
   // The whole file can have faults that its keys alone do not show.
   const absl::Status good =
       core::interpretation::ReadGgufRope(*header, source).status();

@@ -194,8 +194,9 @@ absl::Status ReadGguf(absl::string_view bytes, const core::StopAsked& stop,
       core::interpretation::ReadGguf(source);
   if (!file.ok()) return file.status();
   // If a model has several files, only the first one has the keys.
-  const auto shard = file->Integer("split.no");
-  if (shard.ok() && *shard && **shard > 0) return absl::OkStatus();
+  absl::Status read_number;
+  const auto shard = file->Integer("split.no", &read_number);
+  if (shard && *shard > 0) return absl::OkStatus();
   std::erase_if(file->tensors,
                 [&](const core::interpretation::GgufTensor& tensor) {
                   return !IsThere(tensor, bytes.size());
