@@ -47,6 +47,25 @@ std::optional<RotaryAxes> GivenAxes(const RopeDict& from) {
 // Interleaved classes that want sections which fill the pairs.
 constexpr char kChecksSections[] = "cosmos3_edge";
 
+// Classes with three axes, of which section i turns by axis i mod 3.
+void WarnOfCount(const RopeDict& from, ModelRope* rope) {
+  constexpr std::size_t kAxes = 3;
+  const std::size_t count = rope->spec.axes->sections.size();
+  if (count == kAxes || from.family.sections[0] == 0 ||
+      from.rules.profile == Profile::kLlamaCpp) {
+    return;
+  }
+  const bool is_interleaved =
+      rope->spec.axes->assignment == AxisAssignment::kInterleaved;
+  Warn(&rope->warnings, from.dict, "mrope_section", " has ", count,
+       " elements, and the class of model_type ", from.model_type,
+       " three axes: ",
+       is_interleaved && count < kAxes ? "transformers fails"
+       : is_interleaved ? "transformers reads the first three elements"
+                        : "transformers turns section i by axis i mod 3",
+       "; it is read here as ", count, " axes");
+}
+
 // The sections that the class takes for absent ones.
 std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, ModelRope* rope) {
   const auto& [a, b, c] = from.family.sections;
@@ -115,6 +134,7 @@ void FitSections(const RopeDict& from, ModelRope* rope) {
 
 void ReadAxes(const RopeDict& from, ModelRope* rope) {
   rope->spec.axes = GivenAxes(from);
+  if (rope->spec.axes) WarnOfCount(from, rope);
   if (!rope->spec.axes) rope->spec.axes = DefaultAxes(from, rope);
   FitSections(from, rope);
 }

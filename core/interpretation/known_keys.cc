@@ -130,6 +130,19 @@ void WarnOfClassTypes(const ModelLayers& model,
   }
 }
 
+// A class that makes the last layer one of full attention.
+void WarnOfLastType(const ModelLayers& model,
+                    std::vector<std::string>* warnings) {
+  const std::vector<std::string> types = LayerTypes(model.config);
+  if (!model.family.forces_last || types.empty() ||
+      types.back() == "full_attention") {
+    return;
+  }
+  Warn(warnings, model.config, "layer_types", " ends in \"", types.back(),
+       "\"; transformers' class of model_type ", model.model_type,
+       " makes the last layer one of full_attention, and so is it read");
+}
+
 // Null if the key, or the object that it is of, is absent.
 const json* ValueAt(const JsonObject& config, absl::string_view key) {
   const std::pair<absl::string_view, absl::string_view> parts =
@@ -221,6 +234,12 @@ void WarnOfNopeList(const ModelLayers& model,
   if (model.family.nope != NopeRule::kLayerList) return;
   const json* list = config.Find("no_rope_layers");
   if (list == nullptr || !list->is_array()) return;
+  if (std::any_of(list->begin(), list->end(),
+                  [](const json& one) { return one.is_number_float(); })) {
+    Warn(warnings, config, "no_rope_layers", " is ", Shortened(*list),
+         ", and transformers refuses elements that are no integers; 0 is read "
+         "as no rope");
+  }
   if (std::any_of(list->begin(), list->end(), [](const json& one) {
         return one.is_number() && one != 0 && one != 1;
       })) {
@@ -269,7 +288,11 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
         is_base || (IsAmong(key, kNeverNull) && model.model_type != "dbrx") ||
         (key == "head_dim" && defaults != nullptr && defaults->head_dim > 0) ||
         (key == "rope_interleave" && model.model_type == "glm4_moe_lite");
-    if (value.is_null() && is_never_null) {
+    // Null is a value of these.
+    const bool is_switch =
+        (model.family.nope == NopeRule::kNullBase && key == "rope_theta") ||
+        (model.family.width == RotaryWidth::kRotaryDim && key == "rotary_dim");
+    if (value.is_null() && is_never_null && !is_switch) {
       Warn(warnings, config, key,
            " is null, for which transformers wants a value; read as absent");
     }
@@ -318,6 +341,7 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults,
     break;
   }
   WarnOfClassTypes(model, warnings);
+  WarnOfLastType(model, warnings);
   WarnOfRows(model, warnings);
   const json* other_width = config.Find("n_embed");
   if (model.model_type == "falcon" && other_width != nullptr &&

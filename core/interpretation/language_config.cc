@@ -104,6 +104,10 @@ class ConfigReader {
     rope.head_dim = HeadDim(config_, family_, *type);
     ReadQueryTemperature(*nope, &rope);
     WarnOfModel(&rope);
+    if (!family_.learned.empty()) {
+      Assume("frequencies", "those of the configuration",
+             std::string(family_.learned), &rope);
+    }
     rope.warnings.insert(rope.warnings.end(), dicts_.warnings.begin(),
                          dicts_.warnings.end());
     if (*nope || (dicts_.nested && !FillsIn() && dicts_.dict.HasNull(*type))) {

@@ -16,6 +16,19 @@
 
 namespace posenc::core::interpretation {
 
+namespace {
+
+// False for a class that reads no share beside its dict: it sets the share
+// itself, or has an entry for each type.
+bool ReadsShareOfConfig(const RopeDict& from) {
+  if (from.family.fixed_partial && ReadsByClass(from.rules)) return false;
+  return from.rules.profile != Profile::kHf ||
+         (from.family.dicts != DictRule::kNested &&
+          from.family.dicts != DictRule::kMerged);
+}
+
+}  // namespace
+
 // partial_rotary_factor, of the layer's dict or else of the configuration.
 std::optional<double> PartialFactor(const RopeDict& from) {
   constexpr absl::string_view kKey = "partial_rotary_factor";
@@ -24,12 +37,7 @@ std::optional<double> PartialFactor(const RopeDict& from) {
       {&from.config, kKey},
       {&from.config, from.family.partial_key}};
   for (const auto& [object, key] : places) {
-    // Classes of an entry for each type read none beside them.
-    if (object == &from.config && from.rules.profile == Profile::kHf &&
-        (from.family.dicts == DictRule::kNested ||
-         from.family.dicts == DictRule::kMerged)) {
-      continue;
-    }
+    if (object == &from.config && !ReadsShareOfConfig(from)) continue;
     // A class with a key of its own does not read the usual one.
     if (object == &from.config && key != from.family.partial_key) continue;
     const std::optional<double> factor = object->Number(key);
@@ -48,7 +56,8 @@ std::optional<double> PartialFactor(const RopeDict& from) {
 double DefaultShare(const RopeDict& from) {
   const nlohmann::json* given = from.config.Find(from.family.partial_key);
   if (from.rules.profile == Profile::kHf && given != nullptr &&
-      given->is_null() && from.model_type != "deepseek_v4") {
+      given->is_null() && ReadsShareOfConfig(from) &&
+      from.model_type != "deepseek_v4") {
     return 1;
   }
   const ReadingRow* const otherwise = from.Row(ReadingRule::kDefaultShare);
