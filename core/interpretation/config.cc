@@ -81,6 +81,10 @@ absl::StatusOr<ModelRope> ReadPart(
   }
   if (IsMistralParams(config) && model_type.empty()) {
     rope = ReadMistralParams(config, reader.profile, layer_type, layer_index);
+  } else if (part == ModelPart::kIndexer && !family.indexer_type.empty()) {
+    rope = ReadLanguageModel(config, model_type, reader,
+                             std::string(family.indexer_type), std::nullopt,
+                             status);
   } else {
     rope = ReadLanguageModel(config, model_type, reader, layer_type,
                              layer_index, status);

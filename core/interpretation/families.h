@@ -127,6 +127,8 @@ struct Family {
   RotarySlice indexer_slice = RotarySlice::kLeading;
   absl::string_view indexer_key = "index_head_dim";  // the width of its heads
   std::int64_t indexer_head_dim = 128;  // of an absent key; 0: no indexer
+  // The kind of layers that have it, whichever is asked for; empty: that one.
+  absl::string_view indexer_type = {};
   // What tensors of a checkpoint change of the rotation; empty: nothing.
   absl::string_view learned = {};
   // transformers has no class: its code lies beside its checkpoints.
