@@ -545,6 +545,7 @@ absl::StatusOr<std::string> ReadConfigText(const std::string& path) {
 }
 
 bool IsGguf(const std::string& path) {
+  if (HasExtension(path, ".gguf")) return true;
   // Reading a pipe would consume its bytes.
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return false;
