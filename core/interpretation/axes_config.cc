@@ -1,5 +1,6 @@
 #include "core/interpretation/axes_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -122,7 +123,14 @@ void FitSections(const RopeDict& from, ModelRope* rope) {
          from.model_type, " refuses; [", absl::StrJoin(fitted, ", "),
          "] is used");
   }
-  Assume(from.dict.Path("mrope_section"), absl::StrJoin(fitted, ", "),
+  // What the class takes for absent sections is said of the ones that fit.
+  const std::string field = from.dict.Path("mrope_section");
+  rope->assumptions.erase(
+      std::remove_if(
+          rope->assumptions.begin(), rope->assumptions.end(),
+          [&field](const Assumption& one) { return one.field == field; }),
+      rope->assumptions.end());
+  Assume(field, absl::StrJoin(fitted, ", "),
          absl::StrCat("[", absl::StrJoin(axes->sections, ", "), "] for ",
                       rope->spec.rotary_dim / 2,
                       " pairs: the first axis has those that no other claims"),

@@ -264,6 +264,7 @@ void ReadDynamic(const RopeDict& from, ModelRope* rope) {
            " is not used: alpha sets the base");
     }
     rope->spec.scaling = NtkScaling{dict.Number("alpha").value_or(0)};
+    rope->given_by["factor"] = dict.Path("alpha");
     return;
   }
   if (profile == Profile::kLlamaCpp) {
