@@ -342,7 +342,11 @@ v1::DescriptionKind KindOfJson(const std::string& name,
   if (!core::doctor::JsonFault(text).empty())
     return v1::DESCRIPTION_KIND_CONFIG;
   const json root = json::parse(text, nullptr, false);
-  if (root.contains("tokenizer_class") || root.contains("model_max_length")) {
+  // A model's configuration may repeat keys of its tokenizer's.
+  const bool is_model =
+      root.contains("model_type") || root.contains("hidden_size");
+  if (!is_model &&
+      (root.contains("tokenizer_class") || root.contains("model_max_length"))) {
     return v1::DESCRIPTION_KIND_TOKENIZER;
   }
   return root.contains("dim") && root.contains("n_heads")
@@ -542,6 +546,7 @@ absl::StatusOr<std::string> ReadConfigText(const std::string& path) {
 }
 
 bool IsGguf(const std::string& path) {
+  if (HasExtension(path, ".gguf")) return true;
   // Reading a pipe would consume its bytes.
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return false;

@@ -43,6 +43,21 @@ absl::Status CheckFlags(const SourceFlags& flags,
   return absl::OkStatus();
 }
 
+// Refuses factors that are not one for each pair, as llama.cpp does.
+absl::Status CheckFactors(const core::interpretation::GgufRope& gguf) {
+  const auto pairs = static_cast<std::size_t>(gguf.RotaryDim() / 2);
+  for (const auto& [name, factors] :
+       {std::pair("rope_freqs.weight", &gguf.rope_freqs),
+        std::pair("rope_factors_long.weight", &gguf.factors_long),
+        std::pair("rope_factors_short.weight", &gguf.factors_short)}) {
+    if (factors->empty() || factors->size() == pairs) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", name, " has ", factors->size(), " values, and ",
+                     pairs, " pairs turn; llama.cpp refuses the file"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
   const v1::RopeSource details = flags.Details();
   const absl::Status good = CheckFlags(flags, details);
@@ -63,6 +78,8 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
                                     : gguf->context_length.value_or(1),
       details.layer_type() == kSliding);
   if (!rope.ok()) return fail(rope.status());
+  const absl::Status factors = CheckFactors(*gguf);
+  if (!factors.ok()) return fail(factors);
   const absl::Status axes = core::interpretation::SetGgufAxes(*gguf, &*rope);
   if (!axes.ok()) return fail(axes);
   return rope;

@@ -8,6 +8,7 @@
 #include "client/cli/gguf_source.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
+#include "core/doctor/doctor.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace posenc::cli {
@@ -24,6 +25,9 @@ absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   } else if (!flags.config.empty()) {
     absl::StatusOr<std::string> text = ReadConfigText(flags.config);
     if (!text.ok()) return text.status();
+    // A message of the contract cannot hold a text that is not UTF-8.
+    const std::string fault = core::doctor::JsonFault(*text);
+    if (!fault.empty()) return FileError(flags.config, fault);
     source->set_config_json(*std::move(text));
   } else {
     const auto status = google::protobuf::util::JsonStringToMessage(

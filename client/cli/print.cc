@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "client/check/element.h"
 #include "client/cli/status.h"
+#include "core/text.h"
 #include "google/protobuf/util/json_util.h"
 #include "posenc/compat.h"
 
@@ -187,7 +188,10 @@ void PrintError(const absl::Status& status, bool json,
     if (!flag.empty()) error["flag"] = flag;
     PrintJson({{"error", error}});
   } else {
-    std::fprintf(stderr, "posenc: %s: %s%s\n", code.c_str(), message.c_str(),
+    // A message may quote a file, whose control characters would move a
+    // terminal's cursor.
+    std::fprintf(stderr, "posenc: %s: %s%s\n", code.c_str(),
+                 core::OneLine(message).c_str(),
                  flag.empty() ? "" : absl::StrCat(" (", flag, ")").c_str());
   }
 }

@@ -19,6 +19,7 @@
 #include "client/cli/enum_flags.h"
 #include "client/cli/print.h"
 #include "client/cli/status.h"
+#include "core/text.h"
 
 namespace posenc::cli {
 namespace {
@@ -137,7 +138,7 @@ void PrintDifference(const v1::RopeDifference& difference,
     std::printf("    %s\n", KeptText(difference).c_str());
   }
   for (const std::string& text : difference.explanations()) {
-    std::printf("    - %s\n", text.c_str());
+    std::printf("    - %s\n", core::OneLine(text).c_str());
   }
 }
 
@@ -193,12 +194,13 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
   if (response.inv_freq_size() > 0) PrintFrequencies(response);
   if (response.assumptions_size() > 0) std::printf("\n  assumed\n");
   for (const v1::Assumption& assumption : response.assumptions()) {
-    std::printf("    %s = %s (%s)\n", assumption.field().c_str(),
-                assumption.value().c_str(), assumption.reason().c_str());
+    std::printf("    %s = %s (%s)\n", core::OneLine(assumption.field()).c_str(),
+                core::OneLine(assumption.value()).c_str(),
+                core::OneLine(assumption.reason()).c_str());
   }
   if (response.warnings_size() > 0) std::printf("\n  warnings\n");
   for (const std::string& warning : response.warnings()) {
-    std::printf("    %s\n", warning.c_str());
+    std::printf("    %s\n", core::OneLine(warning).c_str());
   }
   if (response.has_difference()) {
     PrintDifference(response.difference(), VariantName(flags.compare));

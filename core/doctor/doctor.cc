@@ -180,6 +180,7 @@ class Doctor {
         CheckReaders(config.get());
         CheckUnreadKeys(config.get());
         CheckWarnings(config.get());
+        if (!options_.readers.empty()) TellLacking(config.get());
       }
       Finish(&input, config.get());
       if (first_ == nullptr) {
@@ -189,6 +190,24 @@ class Doctor {
         CompareConfigs(*first_, *config, &diagnosis_.findings);
       }
       configs_.emplace(&input, std::move(config));
+    }
+  }
+
+  // Readers that the caller named, and that have no class for the model.
+  void TellLacking(ConfigCase* config) const {
+    for (const interpretation::Reader* reader : readers_) {
+      if (!interpretation::LacksClass(reader->profile,
+                                      interpretation::VersionOf(*reader),
+                                      config->type())) {
+        continue;
+      }
+      Finding& finding =
+          config->Add("readers.refuses",
+                      {std::string(reader->title),
+                       absl::StrCat("it has no class for model_type ",
+                                    config->model_type())},
+                      {});
+      finding.fix = "use another reader, or another version of it";
     }
   }
 
@@ -301,6 +320,9 @@ class Doctor {
     report->spec = DescribeRope(*reference->ropes[0]);
     if (config.groups().size() > 1) {
       absl::StrAppend(&report->spec, "; layers differ");
+    }
+    if (!config.family().learned.empty()) {
+      absl::StrAppend(&report->spec, "; without what the checkpoint learned");
     }
     if (config.family().indexer == Pairing::kUnspecified) return;
     const auto indexer = config.Indexer(*reference->reader);

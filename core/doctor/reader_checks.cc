@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -260,14 +261,27 @@ class ReaderChecks {
 
 // readers.indexer: an indexer has its layer's frequencies, but its own pairs.
 void CheckIndexer(ConfigCase* config) {
-  if (config->family().indexer == Pairing::kUnspecified) return;
+  const interpretation::Family& family = config->family();
+  if (family.indexer == Pairing::kUnspecified) return;
+  // A class without a width of its own has an indexer if the file gives one.
+  if (family.indexer_head_dim == 0 &&
+      !config->part().contains(std::string(family.indexer_key))) {
+    return;
+  }
   const auto ours = config->Indexer(*config->reference()->reader);
   if (!ours.ok()) {
     config->Add("config.warned", {FactOf(ours.status())}, {});
     return;
   }
+  // What is said of the layers is not said again.
+  std::set<std::string> said;
+  for (const auto& rope : config->reference()->ropes) {
+    said.insert(rope->warnings.begin(), rope->warnings.end());
+  }
   for (const std::string& warning : ours->warnings) {
-    config->Add("config.warned", {warning}, {});
+    if (said.insert(warning).second) {
+      config->Add("config.warned", {warning}, {});
+    }
   }
   std::vector<std::string> titles;
   std::vector<Verdict> verdicts;

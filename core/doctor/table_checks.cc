@@ -196,6 +196,10 @@ class TableChecks {
   // True for a right table that was cast to few bits. Equal tables of several
   // layers share a finding.
   bool IsCast(const SavedTable& table, const ResolvedRope* reference) {
+    // No cast of frequencies makes a NaN or an infinity.
+    for (const double w : table.values) {
+      if (!std::isfinite(w)) return false;
+    }
     const auto wanted =
         reference != nullptr
             ? std::vector<std::vector<double>>{reference->inv_freq}

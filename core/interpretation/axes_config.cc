@@ -1,6 +1,7 @@
 #include "core/interpretation/axes_config.h"
 
 #include <cmath>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,25 @@ std::optional<RotaryAxes> GivenAxes(const RopeDict& from) {
     return axes;
   }
   return std::nullopt;
+}
+
+// Classes with three axes, of which section i turns by axis i mod 3.
+void WarnOfCount(const RopeDict& from, const RotaryAxes& axes) {
+  constexpr std::size_t kAxes = 3;
+  const std::size_t count = axes.sections.size();
+  if (count == kAxes || from.family.sections[0] == 0 ||
+      from.rules.profile == Profile::kLlamaCpp) {
+    return;
+  }
+  const bool is_interleaved = axes.assignment == AxisAssignment::kInterleaved;
+  from.dict.Warn("mrope_section", " has ", count,
+                 " elements, and the class of model_type ", from.model_type,
+                 " three axes: ",
+                 is_interleaved && count < kAxes ? "transformers fails"
+                 : is_interleaved
+                     ? "transformers reads the first three elements"
+                     : "transformers turns section i by axis i mod 3",
+                 "; it is read here as ", count, " axes");
 }
 
 // The sections that the class takes for absent ones.
@@ -92,6 +112,10 @@ void FitSections(const RopeDict& from, RopeSpec* spec) {
                    " pairs, which ", from.Class(), " refuses; [",
                    absl::StrJoin(fitted, ", "), "] is used");
   }
+  // What the class takes for absent sections is said of the ones that fit.
+  std::erase_if(from.report().assumptions,
+                [field = from.dict.Path("mrope_section")](
+                    const Assumption& one) { return one.field == field; });
   from.dict.Assume(
       "mrope_section", absl::StrJoin(fitted, ", "),
       absl::StrCat("[", absl::StrJoin(axes->sections, ", "), "] for ",
@@ -104,6 +128,7 @@ void FitSections(const RopeDict& from, RopeSpec* spec) {
 
 void ReadAxes(const RopeDict& from, RopeSpec* spec) {
   spec->axes = GivenAxes(from);
+  if (spec->axes) WarnOfCount(from, *spec->axes);
   if (!spec->axes) spec->axes = DefaultAxes(from, spec);
   FitSections(from, spec);
 }

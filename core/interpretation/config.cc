@@ -92,9 +92,15 @@ ModelRope ReadPart(JsonObject config, std::string model_type,
   // Names that the class does not read are said last.
   std::vector<std::string> of_names;
   of_names.swap(config.report().warnings);
-  ModelRope rope = ReadLanguageModel(config, model_type, question.reader,
-                                     question.layer_type, question.layer_index);
-  if (question.part == ModelPart::kIndexer && config.report().ok()) {
+  const bool is_indexer = question.part == ModelPart::kIndexer;
+  // The class may have an indexer in layers of one kind alone.
+  ModelRope rope =
+      is_indexer && !family.indexer_type.empty()
+          ? ReadLanguageModel(config, model_type, question.reader,
+                              std::string(family.indexer_type), std::nullopt)
+          : ReadLanguageModel(config, model_type, question.reader,
+                              question.layer_type, question.layer_index);
+  if (is_indexer && config.report().ok()) {
     MakeIndexer(config, model_type, family, rules, &rope);
   }
   keys.filled.insert(keys.filled.end(), of_parent.begin(), of_parent.end());

@@ -49,15 +49,19 @@ struct LayerKind {
 
 enum class NopeRule {
   kNone,
-  kFullAttention,  // full attention, if there is a sliding window, too
-  kSlidingOnly,    // full attention, whether or not there is a window
-  kLayerList,      // no_rope_layers: 0 marks a layer without rope
-  kChunkedList,    // likewise, and those are the layers of full attention; an
-                   // empty list is an absent one
-  kFromLast,       // the last layer, and every n-th before it
-  kEveryLayer,     // the class rotates nothing
-  kNoLength,       // of a model without max_position_embeddings: Baichuan's
-                   // 13B have ALiBi
+  kFullAttention,    // full attention, if there is a sliding window, too
+  kSlidingOnly,      // full attention, whether or not there is a window
+  kWindowed,         // full attention, and every layer without a window
+  kWindowedOrDense,  // likewise, but dense layers before those of experts may
+                     // rotate: Cohere 2 MoE's
+  kLayerList,        // no_rope_layers: 0 marks a layer without rope
+  kChunkedList,      // likewise, and those are the layers of full attention; an
+                     // empty list is an absent one
+  kFromLast,         // the last layer, and every n-th before it
+  kEveryLayer,       // the class rotates nothing
+  kNoLength,         // of a model without max_position_embeddings: Baichuan's
+                     // 13B have ALiBi
+  kNullBase,         // every layer if the base is null
 };
 
 struct Family {
@@ -84,6 +88,16 @@ struct Family {
   // Every n-th layer is of full attention; 0: the config must say.
   std::int64_t full_every = 0;
   bool full_first = false;  // layer 0, n, 2n, ... rather than n - 1, ...
+  // The last layer is of full attention, too; and it is so whatever type the
+  // file's list gives it.
+  bool full_last = false;
+  bool forces_last = false;
+  // Types of layers that repeat in another order: F is full attention (or the
+  // first of `kinds`), S sliding attention (or the second), L linear attention,
+  // C a convolution, H hybrid. Letters before a bar do not repeat.
+  absl::string_view layer_pattern = {};
+  // The class sets the share itself: it reads no key beside the dict.
+  bool fixed_partial = false;
   bool yarn_is_longrope = false;
   bool softmax_mscale = false;  // g(factor, mscale_all_dim)^2 on the scores
   bool reverse = false;
@@ -113,6 +127,12 @@ struct Family {
   // that rotates; kUnspecified: the class has none.
   Pairing indexer = Pairing::kUnspecified;
   RotarySlice indexer_slice = RotarySlice::kLeading;
+  absl::string_view indexer_key = "index_head_dim";  // the width of its heads
+  std::int64_t indexer_head_dim = 128;  // of an absent key; 0: no indexer
+  // The kind of layers that have it, whichever is asked for; empty: that one.
+  absl::string_view indexer_type = {};
+  // What tensors of a checkpoint change of the rotation; empty: nothing.
+  absl::string_view learned = {};
   // Hidden states whose channels attention takes side by side.
   std::int64_t states = 1;
   // A key with which the class takes this length, whatever the file gives.

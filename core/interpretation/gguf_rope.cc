@@ -229,6 +229,14 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
   ReadScaling(&reads, &rope);
   rope.sections = reads.Numbers("rope.dimension_sections");
   rope.pairing = PairingOf(rope.architecture, !rope.sections.empty());
+  const std::int64_t head = rope.HeadDim();
+  if (rope.dimension_count && head > 0 && *rope.dimension_count != head &&
+      IsAmong(rope.architecture, "llama deci falcon")) {
+    reads.Fail("rope.dimension_count",
+               absl::StrCat("is ", *rope.dimension_count, ", and a head has ",
+                            head, " channels; llama.cpp refuses that for ",
+                            rope.architecture));
+  }
   if (!reads.status.ok()) return reads.status;
   for (const char* name : kFactors) {
     const GgufTensor* const tensor = file.FindTensor(name);
@@ -251,6 +259,13 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
     if (gguf.key_length_swa) head = *gguf.key_length_swa;
     if (gguf.dimension_count_swa) d = *gguf.dimension_count_swa;
     if (gguf.freq_base_swa) base = *gguf.freq_base_swa;
+  }
+  if (d == 0 && !gguf.dimension_count) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "keys ", gguf.Key("rope.dimension_count"), ", ",
+        gguf.Key("attention.key_length"), " and ",
+        gguf.Key("attention.head_count"), " or ", gguf.Key("embedding_length"),
+        " are missing or 0; nothing says the width of a head"));
   }
   if (d <= 0 || d % 2 != 0 || d > kMaxRotaryDim) {
     return absl::InvalidArgumentError(
@@ -314,8 +329,7 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
 
 absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
   const bool interleaved = gguf.pairing == GgufPairing::kInterleavedSections;
-  if (gguf.sections.empty() ||
-      (!interleaved && gguf.pairing != GgufPairing::kSections)) {
+  if (!interleaved && gguf.pairing != GgufPairing::kSections) {
     return absl::OkStatus();
   }
   const auto fail = [&gguf](absl::string_view fact) {
@@ -323,6 +337,12 @@ absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
         absl::StrCat("key ", gguf.Key("rope.dimension_sections"), " ", fact));
   };
   constexpr std::size_t kSections = 4;
+  if (gguf.sections.empty()) {
+    return fail(
+        absl::StrCat("is absent or empty, and llama.cpp wants 4 "
+                     "elements for ",
+                     gguf.architecture, " and refuses the file"));
+  }
   if (gguf.sections.size() != kSections) {
     return fail(absl::StrCat("has ", gguf.sections.size(),
                              " elements; llama.cpp wants 4 and refuses the "

@@ -39,20 +39,30 @@ void MakeIndexer(const JsonObject& config, const std::string& model_type,
                              model_type.empty() ? "(absent)" : model_type)));
     return;
   }
-  constexpr absl::string_view kWidth = "index_head_dim";
-  constexpr std::int64_t kDefaultWidth = 128;
-  const std::optional<std::int64_t> width = config.Integer(kWidth);
-  if (!width) {
-    config.Assume(kWidth, absl::StrCat(kDefaultWidth), DefaultOf(rules));
+  const absl::string_view key = family.indexer_key;
+  std::optional<std::int64_t> width = config.Integer(key);
+  // MiniMax M3's class takes the older name, where a file has it, before its
+  // own.
+  const JsonObject older = config.Object("sparse_attention_config");
+  if (const auto given = older.Integer("sparse_index_dim")) width = given;
+  if (!width && family.indexer_head_dim == 0) {
+    config.Fail(key, "is absent, with which the class of model_type ",
+                model_type, " has no indexer");
+    return;
   }
-  rope->head_dim = width.value_or(kDefaultWidth);
+  if (!width) {
+    config.Assume(key, absl::StrCat(family.indexer_head_dim), DefaultOf(rules));
+  }
+  rope->head_dim = width.value_or(family.indexer_head_dim);
   // Scores of the indexer have 1 / sqrt(head_dim) alone.
   rope->softmax_scale_multiplier = 1;
   if (rope->spec.nope) return;
   if (rope->head_dim < rope->spec.rotary_dim) {
-    config.Fail(kWidth, "is ", rope->head_dim, ", and qk_rope_head_dim ",
-                rope->spec.rotary_dim,
-                "; an indexer rotates that slice of its heads");
+    config.Fail(
+        key, "is ", rope->head_dim, ", and ",
+        family.width == RotaryWidth::kMla ? "qk_rope_head_dim "
+                                          : "the channels that turn are ",
+        rope->spec.rotary_dim, "; an indexer rotates that slice of its heads");
     return;
   }
   rope->spec.slice = family.indexer_slice;

@@ -124,6 +124,19 @@ void WarnOfClassTypes(const ModelLayers& model) {
   }
 }
 
+// A class that makes the last layer one of full attention.
+void WarnOfLastType(const ModelLayers& model) {
+  const std::vector<std::string> types = LayerTypes(model.config);
+  if (!model.family.forces_last || types.empty() ||
+      types.back() == "full_attention") {
+    return;
+  }
+  model.config.Warn(
+      "layer_types", " ends in \"", types.back(), "\"; ",
+      ClassOf(model.model_type),
+      " makes the last layer one of full_attention, and so is it read");
+}
+
 // The object that a row's key is of, and the key's name there; nullopt if the
 // configuration has no such object.
 std::optional<std::pair<JsonObject, absl::string_view>> PlaceOf(
@@ -209,6 +222,12 @@ void WarnOfNopeList(const ModelLayers& model) {
   if (!HasLayerList(model.family)) return;
   const json* list = config.Find("no_rope_layers");
   if (list == nullptr || !list->is_array()) return;
+  if (std::any_of(list->begin(), list->end(),
+                  [](const json& one) { return one.is_number_float(); })) {
+    config.Warn("no_rope_layers", " is ", Shortened(*list),
+                ", and transformers refuses elements that are no integers; 0 "
+                "is read as no rope");
+  }
   if (std::any_of(list->begin(), list->end(), [](const json& one) {
         return one.is_number() && one != 0 && one != 1;
       })) {
@@ -286,7 +305,11 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
         (IsAmong(key, kNeverNull) &&
          ClassRow(model.model_type, ReadingRule::kTakesNulls) == nullptr) ||
         (key == "head_dim" && defaults != nullptr && defaults->head_dim > 0);
-    if (value.is_null() && is_never_null) {
+    // Null is a value of these.
+    const bool is_switch =
+        (model.family.nope == NopeRule::kNullBase && key == "rope_theta") ||
+        (model.family.width == RotaryWidth::kRotaryDim && key == "rotary_dim");
+    if (value.is_null() && is_never_null && !is_switch) {
       config.Warn(
           key,
           " is null, for which transformers wants a value; read as absent");
@@ -338,7 +361,7 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
     break;
   }
   WarnOfClassTypes(model);
-  CheckRefusals(config, model.model_type, "", true);
+  WarnOfLastType(model);
   const auto hidden = config.Peek().Integer("hidden_size");
   const auto heads = config.Peek().Integer("num_attention_heads");
   if (hidden && heads && *heads > 0 && *hidden % *heads != 0 &&

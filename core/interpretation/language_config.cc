@@ -93,6 +93,10 @@ class ConfigReader {
     rope.head_dim = static_cast<std::int64_t>(head.value);
     ReadQueryTemperature(nope, &rope);
     WarnOfModel();
+    if (!family_.learned.empty()) {
+      report().Assume("frequencies", "those of the configuration",
+                      std::string(family_.learned));
+    }
     if (nope || HasNullEntry(type)) {
       rope.spec = RopeSpec{.nope = true};
       return rope;

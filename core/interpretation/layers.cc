@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
+#include "core/interpretation/class_defaults.h"
 #include "core/interpretation/profile.h"
 
 namespace posenc::core::interpretation {
@@ -32,6 +33,51 @@ std::string Renamed(std::string type) {
     if (type == before) return std::string(since);
   }
   return type;
+}
+
+// More layers than any model has would only cost time.
+constexpr std::int64_t kMostLayers = 1024;
+
+// Cohere 2 MoE's key of the pattern of its dense layers.
+constexpr absl::string_view kDensePattern =
+    "prefix_dense_sliding_window_pattern";
+
+// The number of layers that the file or its class says; nullopt if none does.
+std::optional<std::int64_t> LayerCount(const ModelLayers& model) {
+  const auto layers = model.config.FirstInteger(
+      {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
+  if (layers) return layers;
+  const ClassDefaults* defaults = FindClassDefaults(ModelKey(model.model_type));
+  if (defaults == nullptr || defaults->num_hidden_layers == 0) {
+    return std::nullopt;
+  }
+  return defaults->num_hidden_layers;
+}
+
+// The type of a layer by Family::layer_pattern.
+std::string PatternType(absl::string_view pattern, std::int64_t index,
+                        const std::string& full, const std::string& other) {
+  const std::size_t bar = pattern.find('|');
+  absl::string_view first;
+  absl::string_view repeated = pattern;
+  if (bar != absl::string_view::npos) {
+    first = pattern.substr(0, bar);
+    repeated = pattern.substr(bar + 1);
+  }
+  const auto before = static_cast<std::int64_t>(first.size());
+  const auto size = static_cast<std::int64_t>(repeated.size());
+  switch (index < before ? first[index] : repeated[(index - before) % size]) {
+    case 'F':
+      return full;
+    case 'S':
+      return other;
+    case 'L':
+      return "linear_attention";
+    case 'C':
+      return "conv";
+    default:
+      return "hybrid";
+  }
 }
 
 }  // namespace
@@ -89,19 +135,27 @@ void CheckLayerIndex(const JsonObject& config, std::int32_t index) {
                                  : "; layers count from 0")));
 }
 
-// The type of a layer; empty if the configuration does not say. Projects mark
-// it in four ways: a list of types, a list of numbers, a pattern of letters,
-// and "every n-th".
+// Projects mark the type of a layer in four ways: a list of types, a list of
+// numbers, a pattern of letters, and "every n-th".
 std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
   const auto& [config, model_type, family] = model;
   const std::vector<std::string> types = LayerTypes(config);
-  if (index < static_cast<std::int64_t>(types.size())) return types[index];
   const std::string full = family.kinds[0].type.empty()
                                ? "full_attention"
                                : std::string(family.kinds[0].type);
   const std::string other = family.kinds[1].type.empty()
                                 ? "sliding_attention"
                                 : std::string(family.kinds[1].type);
+  if ((family.forces_last || (family.full_last && types.empty())) &&
+      LayerCount(model) == index + 1) {
+    return full;
+  }
+  if (index < static_cast<std::int64_t>(types.size())) {
+    // DeepSeek V4 has one kind for layers with a window, and one for all that
+    // compress.
+    if (full != "main" || types[index] == "compress") return types[index];
+    return types[index] == "sliding_attention" ? full : other;
+  }
   // MiMo marks sliding layers with 1, DeepSeek V4 compressed ones with their
   // ratio.
   for (const absl::string_view key :
@@ -110,6 +164,9 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
     if (index < static_cast<std::int64_t>(marks.size())) {
       return marks[index] == 0 ? full : other;
     }
+  }
+  if (!family.layer_pattern.empty()) {
+    return PatternType(family.layer_pattern, index, full, other);
   }
   std::int64_t every = family.full_every;
   for (const absl::string_view key :
@@ -124,6 +181,16 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
     }
     every = config.Integer(key).value_or(0);
   }
+  if (family.nope == NopeRule::kWindowedOrDense) {
+    // Dense layers count on their own, and layers of experts after them.
+    const std::int64_t dense =
+        config.Integer("first_k_dense_replace").value_or(0);
+    if (index < dense) {
+      every = config.Integer(kDensePattern).value_or(1);
+    } else {
+      index -= dense;
+    }
+  }
   if (every < 1) return "";
   const bool is_full =
       family.full_first ? index % every == 0 : (index + 1) % every == 0;
@@ -135,9 +202,7 @@ std::optional<Value> LayerHeadDim(const ModelLayers& model,
   const JsonObject& config = model.config;
   const JsonObject entries = config.Object("per_layer_config");
   std::vector<std::string> types = LayerTypes(config);
-  // Classes have every n-th layer of another type if no list is given. More
-  // layers than any model has would only cost time.
-  constexpr std::int64_t kMostLayers = 1024;
+  // Without a list, classes have every n-th layer of another type.
   if (types.empty() && !entries.Keys().empty() && model.family.full_every > 0) {
     const std::int64_t layers = config.Integer("num_hidden_layers").value_or(0);
     for (std::int64_t i = 0; i < std::min(layers, kMostLayers); ++i) {
@@ -255,7 +320,61 @@ bool IsNopeByList(const ModelLayers& model,
   }
   const std::int64_t every =
       config.Integer("no_rope_layer_interval").value_or(family.full_every);
-  return every > 0 && (*index + 1) % every == 0;
+  return every != 0 && (*index + 1) % every == 0;
+}
+
+// True if the base that OLMo Hybrid's class takes is null.
+bool HasNullBase(const JsonObject& config) {
+  for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
+    const json* dict = config.Find(key);
+    if (dict == nullptr || !dict->is_object() || dict->empty()) continue;
+    if (dict->contains("rope_theta")) return (*dict)["rope_theta"].is_null();
+    break;
+  }
+  return config.HasNull("rope_theta");
+}
+
+// True for a dense layer of Cohere 2 MoE that rotates without a window.
+bool IsTurningDense(const JsonObject& config, std::int64_t index) {
+  if (config.Integer(kDensePattern).value_or(1) != 1) return false;
+  const json* list = config.Find("mlp_layer_types");
+  if (list == nullptr || !list->is_array()) {
+    return index < config.Integer("first_k_dense_replace").value_or(0);
+  }
+  return index < static_cast<std::int64_t>(list->size()) &&
+         list->at(static_cast<std::size_t>(index)) == "dense";
+}
+
+// Classes whose layers with a sliding window rotate.
+bool IsNopeWithoutWindow(const ModelLayers& model,
+                         const std::optional<std::string>& layer_type,
+                         const std::optional<std::int32_t>& index) {
+  const auto& [config, model_type, family] = model;
+  const bool has_dense = family.nope == NopeRule::kWindowedOrDense;
+  if (has_dense && index && IsTurningDense(config, *index)) return false;
+  const std::int64_t layers =
+      std::min(LayerCount(model).value_or(0), kMostLayers);
+  for (std::int64_t i = 0; has_dense && !index && i < layers; ++i) {
+    if (!IsTurningDense(config, i)) continue;
+    return NeedsLayer(config, "layer_index",
+                      "dense layers of full attention rotate, and layers of "
+                      "experts do not; choose one by its index");
+  }
+  // In transformers' classes there is a window unless the configuration says
+  // null.
+  if (config.HasNull("sliding_window")) {
+    if (family.nope == NopeRule::kFullAttention) return false;
+    if (family.nope == NopeRule::kWindowed) return true;
+  }
+  if (layer_type || index) {
+    const std::string type =
+        layer_type ? *layer_type : TypeOfLayer(model, *index);
+    const bool has_window = type.empty() || type == "sliding_attention";
+    return !has_window || (has_dense && config.HasNull("sliding_window"));
+  }
+  return NeedsLayer(config, "layer_type",
+                    "the model's layers differ: full_attention has no rope, "
+                    "sliding_attention has; choose one, or a layer_index");
 }
 
 // layer_rope_theta, where 0 marks a layer without rope.
@@ -292,6 +411,7 @@ bool IsNopeLayer(const ModelLayers& model,
   if (family.nope == NopeRule::kNoLength) {
     return !config.Has("max_position_embeddings");
   }
+  if (family.nope == NopeRule::kNullBase) return HasNullBase(config);
   if (layer_index) CheckLayerIndex(config, *layer_index);
   if (!config.report().ok()) return false;
   if (HasLayerList(family)) {
@@ -307,17 +427,7 @@ bool IsNopeLayer(const ModelLayers& model,
     }
     return (*layers - 1 - *layer_index) % family.full_every == 0;
   }
-  // The window of transformers' classes is 4096 unless the configuration says
-  // null.
-  if (family.nope == NopeRule::kFullAttention &&
-      config.HasNull("sliding_window")) {
-    return false;
-  }
-  if (layer_type) return *layer_type == "full_attention";
-  if (layer_index) return TypeOfLayer(model, *layer_index) == "full_attention";
-  return NeedsLayer(config, "layer_type",
-                    "the model's layers differ: full_attention has no rope, "
-                    "sliding_attention has; choose one, or a layer_index");
+  return IsNopeWithoutWindow(model, layer_type, layer_index);
 }
 
 }  // namespace posenc::core::interpretation

@@ -169,13 +169,20 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
 }
 
 bool IsStepConfig(const JsonObject& config) {
-  const nlohmann::json* theta = config.Find("rope_theta");
+  const auto is_list = [&config](absl::string_view key) {
+    const nlohmann::json* list = config.Find(key);
+    return list != nullptr && list->is_array() && !list->empty();
+  };
   bool known = false;
   const std::string type = config.Peek().Text("model_type").value_or("");
-  return theta != nullptr && theta->is_array() && !theta->empty() &&
-         !config.Has("rope_parameters") &&
-         (config.Has("partial_rotary_factors") ||
-          FindFamily(type, &known).lists);
+  const bool has_lists = FindFamily(type, &known).lists;
+  if (config.Has("rope_parameters")) return false;
+  if (is_list("rope_theta")) {
+    return has_lists || config.Has("partial_rotary_factors");
+  }
+  const nlohmann::json* base = config.Find("rope_theta");
+  return has_lists && is_list("partial_rotary_factors") &&
+         (base == nullptr || !base->is_array());
 }
 
 Respelled StepAsTransformers(const JsonObject& config) {
@@ -186,24 +193,33 @@ Respelled StepAsTransformers(const JsonObject& config) {
     }
   }
   GivenKeys given;
-  const std::vector<double> thetas = config.Numbers("rope_theta");
+  // A base that is no list is every layer's.
+  const nlohmann::json* base = config.Find("rope_theta");
+  const bool has_list = base != nullptr && base->is_array();
+  const std::vector<double> thetas =
+      has_list ? config.Numbers("rope_theta") : std::vector<double>();
   const std::vector<double> shares = config.Numbers("partial_rotary_factors");
+  const std::optional<double> theta =
+      has_list ? std::nullopt : config.Number("rope_theta");
   nlohmann::json types = same.value("layer_types", nlohmann::json::array());
   if (!types.is_array()) types = nlohmann::json::array();
   nlohmann::json& parameters = same["rope_parameters"];
   parameters = nlohmann::json::object();
-  for (std::size_t i = 0; i < thetas.size(); ++i) {
+  const std::size_t count = has_list ? thetas.size() : shares.size();
+  for (std::size_t i = 0; i < count; ++i) {
     std::string type = "full_attention";
     if (i < types.size() && types[i].is_string()) type = types[i];
-    nlohmann::json layer = {{"rope_type", "default"},
-                            {"rope_theta", thetas[i]}};
+    nlohmann::json layer = {{"rope_type", "default"}};
+    if (has_list) layer["rope_theta"] = thetas[i];
+    if (theta) layer["rope_theta"] = *theta;
     if (i < shares.size()) layer["partial_rotary_factor"] = shares[i];
     if (!parameters.contains(type)) {
       parameters[type] = layer;
       const std::string path =
           config.Path(absl::StrCat("rope_parameters.", type, "."));
       given[path + "rope_theta"] =
-          config.Path(absl::StrCat("rope_theta[", i, "]"));
+          has_list ? config.Path(absl::StrCat("rope_theta[", i, "]"))
+                   : config.Path("rope_theta");
       given[path + "partial_rotary_factor"] =
           config.Path(absl::StrCat("partial_rotary_factors[", i, "]"));
     }

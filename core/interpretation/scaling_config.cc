@@ -248,6 +248,7 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
       dict.Warn("factor", " is not used: alpha sets the base");
     }
     spec->scaling = NtkScaling{dict.Number("alpha").value_or(0)};
+    from.report().given_by["factor"] = dict.Path("alpha");
     return;
   }
   if (profile == Profile::kLlamaCpp) {

@@ -17,6 +17,14 @@ namespace {
 
 constexpr absl::string_view kShare = "partial_rotary_factor";
 
+// False for a class that reads no share beside its dict: it sets the share
+// itself, or has an entry for each type.
+bool ReadsShareOfConfig(const RopeDict& from) {
+  if (from.family.fixed_partial && from.by_class()) return false;
+  return !from.is_hf() || (from.family.dicts != DictRule::kNested &&
+                           from.family.dicts != DictRule::kMerged);
+}
+
 // A share's channels, by its key.
 Value ChannelsOf(const RopeDict& from, Value share) {
   share.value = std::floor(from.head.value * share.value);
@@ -186,12 +194,7 @@ std::optional<Value> PartialFactor(const RopeDict& from) {
   const std::pair<const JsonObject*, absl::string_view> places[] = {
       {&from.dict, kShare}, {&from.config, from.family.partial_key}};
   for (const auto& [object, key] : places) {
-    // Classes of an entry for each type read none beside them.
-    if (object == &from.config && from.is_hf() &&
-        (from.family.dicts == DictRule::kNested ||
-         from.family.dicts == DictRule::kMerged)) {
-      continue;
-    }
+    if (object == &from.config && !ReadsShareOfConfig(from)) continue;
     const std::optional<Value> share = NumberAt(*object, key);
     if (!share) continue;
     if (!(share->value > 0 && share->value <= 1)) {
@@ -206,6 +209,7 @@ std::optional<Value> PartialFactor(const RopeDict& from) {
 double DefaultShare(const RopeDict& from) {
   const nlohmann::json* given = from.config.Find(from.family.partial_key);
   if (from.is_hf() && given != nullptr && given->is_null() &&
+      ReadsShareOfConfig(from) &&
       from.Row(ReadingRule::kNullShare) == nullptr) {
     return 1;
   }
