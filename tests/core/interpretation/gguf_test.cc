@@ -296,6 +296,9 @@ TEST(GgufTest, SectionsThatLlamaCppRefusesAreNamed) {
   EXPECT_THAT(error("qwen35", {11, 11, 10}),
               HasSubstr("key qwen35.rope.dimension_sections has 3 elements; "
                         "llama.cpp wants 4"));
+  EXPECT_THAT(error("qwen2vl", {}),
+              HasSubstr("is absent or empty, and llama.cpp wants 4 elements"));
+  EXPECT_EQ(error("qwen2", {}), "");
   EXPECT_THAT(error("qwen2vl", {8, 8, 8, 8, 0}), HasSubstr("has 5 elements"));
   EXPECT_THAT(error("qwen2vl", {8, 8, 8, 0}),
               HasSubstr("gives 24 of the 32 pairs an axis"));
@@ -417,6 +420,26 @@ TEST(GgufBadInputTest, KnownKeysOfTheWrongTypeAreNamed) {
   EXPECT_THAT(ErrorOf(File({U32("general.architecture", 1)})),
               HasSubstr("general.architecture is a number"));
   EXPECT_THAT(ErrorOf(File({})), HasSubstr("general.architecture is missing"));
+}
+
+TEST(GgufBadInputTest, LlamasHeadsRotateAsAWhole) {
+  std::vector<std::string> keys = Llama();
+  keys[4] = U32("llama.rope.dimension_count", 32);
+  EXPECT_THAT(ErrorOf(File(keys)),
+              HasSubstr("llama.rope.dimension_count is 32, and a head has 64"));
+  EXPECT_EQ(ErrorOf(File({Str("general.architecture", "stablelm"),
+                          U32("stablelm.embedding_length", 512),
+                          U32("stablelm.attention.head_count", 8),
+                          U32("stablelm.rope.dimension_count", 16)})),
+            "");
+}
+
+TEST(GgufBadInputTest, AHeadWithoutAWidthNamesTheKeysThatAreMissing) {
+  const auto rope = ResolveGguf(
+      Read(File({Str("general.architecture", "qwen2")})), 8192, false);
+  EXPECT_THAT(std::string(rope.status().message()),
+              HasSubstr("qwen2.attention.head_count or qwen2.embedding_length "
+                        "are missing or 0"));
 }
 
 TEST(GgufBadInputTest, AlignmentIsAPowerOfTwoUpToOneMebibyte) {
