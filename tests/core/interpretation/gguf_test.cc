@@ -373,6 +373,7 @@ TEST(GgufBadInputTest, WhatIsKeptIsBoundedWhateverTheFileHas) {
             "bytes");
   // Long names of tensors and keys count, too.
   std::vector<std::string> tensors;
+  tensors.reserve(1100);
   for (int i = 0; i < 1100; ++i) {
     tensors.push_back(
         Tensor(absl::StrCat(i, std::string(65000, 'x')), {1}, 0, 0));
