@@ -1,5 +1,8 @@
 #include "client/cli/gguf_source.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +46,45 @@ absl::Status CheckFlags(const SourceFlags& flags,
   return absl::OkStatus();
 }
 
+using core::interpretation::GgufRope;
+
+// An error unless each tensor of factors has a value for each pair, or, where
+// layers have several widths, for those of the widest.
+absl::Status CheckFactors(const GgufRope& gguf) {
+  const auto pairs = static_cast<std::size_t>(
+      std::max(gguf.RotaryDim(), gguf.dimension_count_swa.value_or(0)) / 2);
+  for (const auto& [name, factors] :
+       {std::pair("rope_freqs.weight", &gguf.rope_freqs),
+        std::pair("rope_factors_long.weight", &gguf.factors_long),
+        std::pair("rope_factors_short.weight", &gguf.factors_short)}) {
+    if (factors->empty() || factors->size() == pairs) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", name, " has ", factors->size(), " values for ",
+                     pairs, " pairs; llama.cpp refuses the file"));
+  }
+  return absl::OkStatus();
+}
+
+// An error if layers with a sliding window rotate otherwise than `rope`, which
+// those of full attention have.
+absl::Status CheckLayersAlike(const GgufRope& gguf, std::int64_t length,
+                              const core::ResolvedRope& rope,
+                              const SourceFlags& flags) {
+  const absl::StatusOr<core::ResolvedRope> sliding =
+      core::interpretation::ResolveGguf(gguf, length, /*sliding=*/true);
+  if (!sliding.ok()) return FileError(flags.config, sliding.status());
+  if (sliding->inv_freq == rope.inv_freq &&
+      sliding->attention_factor == rope.attention_factor &&
+      sliding->head_dim == rope.head_dim) {
+    return absl::OkStatus();
+  }
+  return UsageError(
+      absl::StrCat("--", flags.prefix,
+                   "layer-type: missing; layers with a sliding window "
+                   "rotate otherwise in ",
+                   flags.config, "; name full_attention or ", kSliding));
+}
+
 absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
   const v1::RopeSource details = flags.Details();
   const absl::Status good = CheckFlags(flags, details);
@@ -57,12 +99,18 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
     return fail(absl::InvalidArgumentError(
         absl::StrCat("architecture ", gguf->architecture, " does not rotate")));
   }
+  const absl::Status factors = CheckFactors(*gguf);
+  if (!factors.ok()) return fail(factors);
+  const std::int64_t length = details.has_sequence_length()
+                                  ? details.sequence_length()
+                                  : gguf->context_length.value_or(1);
   absl::StatusOr<core::ResolvedRope> rope = core::interpretation::ResolveGguf(
-      *gguf,
-      details.has_sequence_length() ? details.sequence_length()
-                                    : gguf->context_length.value_or(1),
-      details.layer_type() == kSliding);
+      *gguf, length, details.layer_type() == kSliding);
   if (!rope.ok()) return fail(rope.status());
+  if (!details.has_layer_type()) {
+    const absl::Status alike = CheckLayersAlike(*gguf, length, *rope, flags);
+    if (!alike.ok()) return alike;
+  }
   const absl::Status axes = core::interpretation::SetGgufAxes(*gguf, &*rope);
   if (!axes.ok()) return fail(axes);
   return rope;

@@ -14,6 +14,17 @@
 namespace posenc::core::interpretation {
 namespace {
 
+// The elements of rope.dimension_sections.
+constexpr std::size_t kSections = 4;
+
+// Architectures whose loader wants the whole head rotated.
+constexpr absl::string_view kWholeHead = "llama llama-embed deci falcon";
+
+// Architectures whose sliding layers turn by 10000 unless a key tells another
+// base.
+constexpr absl::string_view kLocalBase =
+    "gemma3 gemma3n gemma4 gemma-embedding";
+
 constexpr const char* kFactors[] = {"rope_freqs.weight",
                                     "rope_factors_long.weight",
                                     "rope_factors_short.weight"};
@@ -148,6 +159,37 @@ double Amplitude(const GgufRope& gguf, double factor) {
   return static_cast<double>(amplitude * multiplier);
 }
 
+// True if some layers have a sliding window.
+bool HasSliding(const GgufRope& gguf) {
+  return gguf.sliding_window.value_or(0) > 0 || gguf.key_length_swa ||
+         gguf.dimension_count_swa || gguf.freq_base_swa;
+}
+
+// An error unless llama.cpp takes d rotated channels of such a head.
+absl::Status CheckWidth(const GgufRope& gguf, std::int64_t d) {
+  if (d <= 0 && !gguf.dimension_count) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "key ",
+        gguf.Key(gguf.head_count.value_or(0) > 0 ? "embedding_length"
+                                                 : "attention.head_count"),
+        " is missing or 0; nothing tells the width of a head"));
+  }
+  const std::string key =
+      absl::StrCat("key ", gguf.Key("rope.dimension_count"), " is ", d);
+  if (d <= 0 || d % 2 != 0 || d > kMaxRotaryDim) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, "; it must be even and in [2, ", kMaxRotaryDim, "]"));
+  }
+  const std::int64_t head = gguf.HeadDim();
+  if (head > 0 && gguf.RotaryDim() != head &&
+      IsAmong(gguf.architecture, kWholeHead)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        key, ", and a head has ", head, " channels; llama.cpp rotates all of ",
+        gguf.architecture, "'s and refuses the file"));
+  }
+  return absl::OkStatus();
+}
+
 // First and last pair of YaRN's ramp.
 long double RampPair(double turns, double base, std::int64_t d,
                      std::int64_t original) {
@@ -245,14 +287,28 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
   Reads reads{file, rope.architecture, {}};
   ReadShape(&reads, &rope);
   ReadScaling(&reads, &rope);
-  const auto sections = file.Numbers(rope.Key("rope.dimension_sections"));
+  const std::string sections_key = rope.Key("rope.dimension_sections");
+  const auto sections = file.Numbers(sections_key);
   if (!sections.ok()) return sections.status();
   rope.sections = *sections;
+  const auto given = file.keys.find(sections_key);
+  if (given != file.keys.end() &&
+      !std::holds_alternative<std::vector<double>>(given->second)) {
+    // llama.cpp takes one number for all of them.
+    rope.sections.resize(kSections, rope.sections[0]);
+  }
   rope.pairing = PairingOf(rope.architecture, !rope.sections.empty());
   if (!reads.status.ok()) return reads.status;
   for (const char* name : kFactors) {
     const GgufTensor* const tensor = file.FindTensor(name);
     if (tensor == nullptr) continue;
+    for (std::size_t i = 1; i < tensor->shape.size(); ++i) {
+      if (tensor->shape[i] == 1) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", name,
+                       " has more than one row; llama.cpp "
+                       "wants a value for each pair and refuses the file"));
+    }
     auto read = ReadGgufTensor(source, *tensor);
     if (!read.ok()) return read.status();
     const absl::Status set = SetFactors(name, *std::move(read), &rope);
@@ -267,16 +323,15 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
   std::int64_t head = gguf.HeadDim();
   std::int64_t d = gguf.RotaryDim();
   double base = gguf.Base();
+  sliding = sliding && HasSliding(gguf);
   if (sliding) {
+    if (IsAmong(gguf.architecture, kLocalBase)) base = 10000;
     if (gguf.key_length_swa) head = *gguf.key_length_swa;
     if (gguf.dimension_count_swa) d = *gguf.dimension_count_swa;
     if (gguf.freq_base_swa) base = *gguf.freq_base_swa;
   }
-  if (d <= 0 || d % 2 != 0 || d > kMaxRotaryDim) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("key ", gguf.Key("rope.dimension_count"), " is ", d,
-                     "; it must be even and in [2, ", kMaxRotaryDim, "]"));
-  }
+  const absl::Status width = CheckWidth(gguf, d);
+  if (!width.ok()) return width;
   const std::size_t n = static_cast<std::size_t>(d) / 2;
   const bool scaled =
       !(sliding && absl::StartsWith(gguf.architecture, "gemma"));
@@ -334,15 +389,13 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
 
 absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
   const bool interleaved = gguf.pairing == GgufPairing::kInterleavedSections;
-  if (gguf.sections.empty() ||
-      (!interleaved && gguf.pairing != GgufPairing::kSections)) {
+  if (!interleaved && gguf.pairing != GgufPairing::kSections) {
     return absl::OkStatus();
   }
   const auto fail = [&gguf](absl::string_view fact) {
     return absl::InvalidArgumentError(
         absl::StrCat("key ", gguf.Key("rope.dimension_sections"), " ", fact));
   };
-  constexpr std::size_t kSections = 4;
   if (gguf.sections.size() != kSections) {
     return fail(absl::StrCat("has ", gguf.sections.size(),
                              " elements; llama.cpp wants 4 and refuses the "

@@ -297,13 +297,62 @@ TEST(GgufTest, SectionsThatLlamaCppRefusesAreNamed) {
               HasSubstr("key qwen35.rope.dimension_sections has 3 elements; "
                         "llama.cpp wants 4"));
   EXPECT_THAT(error("qwen2vl", {8, 8, 8, 8, 0}), HasSubstr("has 5 elements"));
+  EXPECT_THAT(error("qwen2vl", {}), HasSubstr("has 0 elements"));
   EXPECT_THAT(error("qwen2vl", {8, 8, 8, 0}),
               HasSubstr("gives 24 of the 32 pairs an axis"));
   EXPECT_THAT(error("qwen35", {11.5, 11, 10, 0}),
               HasSubstr("has an element 11.5"));
   EXPECT_THAT(error("qwen35", {-1, 11, 10, 0}), HasSubstr("has an element -1"));
   // An architecture without sections does not read them.
-  EXPECT_EQ(error("llama", {1, 2, 3}), "");
+  EXPECT_EQ(error("qwen3", {1, 2, 3}), "");
+}
+
+TEST(GgufTest, OneSectionStandsForAllFour) {
+  std::vector<std::string> keys = Llama();
+  keys[0] = Str("general.architecture", "qwen2vl");
+  keys.push_back(U32("qwen2vl.rope.dimension_sections", 16));
+  EXPECT_EQ(Read(File(keys)).sections, (std::vector<double>{16, 16, 16, 16}));
+}
+
+TEST(GgufTest, WidthsThatLlamaCppRefusesAreNamed) {
+  const auto error = [](const std::vector<std::string>& keys) {
+    return std::string(
+        ResolveGguf(Read(File(keys)), 8192, false).status().message());
+  };
+  std::vector<std::string> keys = Llama();
+  keys[4] = U32("llama.rope.dimension_count", 128);
+  EXPECT_THAT(error(keys),
+              HasSubstr("key llama.rope.dimension_count is 128, and a head has "
+                        "64 channels"));
+  keys[4] = U32("llama.rope.dimension_count", 0);
+  EXPECT_THAT(error(keys), HasSubstr("dimension_count is 0; it must be even"));
+  keys.erase(keys.begin() + 4);
+  EXPECT_EQ(error(keys), "");
+  keys[2] = U32("llama.attention.head_count", 0);
+  EXPECT_THAT(error(keys),
+              HasSubstr("key llama.attention.head_count is missing or 0"));
+  keys[2] = U32("llama.attention.head_count", 8);
+  keys.erase(keys.begin() + 1);
+  EXPECT_THAT(error(keys),
+              HasSubstr("key llama.embedding_length is missing or 0"));
+}
+
+TEST(GgufTest, SlidingLayersOfGemma3TurnByTheBaseOfLlamaCpp) {
+  GgufRope gguf;
+  gguf.architecture = "gemma3";
+  gguf.pairing = PairingOf("gemma3", false);
+  gguf.key_length = 256;
+  gguf.freq_base = 1e6;
+  const auto last = [&gguf](bool sliding) {
+    return ResolveGguf(gguf, 8192, sliding)->inv_freq[127];
+  };
+  // No layer slides without a window.
+  EXPECT_EQ(last(true), last(false));
+  gguf.sliding_window = 1024;
+  EXPECT_NEAR(last(true), std::pow(1e4, -127 / 128.0), 1e-18);
+  EXPECT_NEAR(last(false), std::pow(1e6, -127 / 128.0), 1e-20);
+  gguf.freq_base_swa = 2e4;
+  EXPECT_NEAR(last(true), std::pow(2e4, -127 / 128.0), 1e-18);
 }
 
 TEST(GgufTest, AlignmentOfTheFileIsKept) {
@@ -457,6 +506,8 @@ TEST(GgufBadInputTest, TensorsAreNamed) {
               HasSubstr("tensor rope_freqs.weight"));
   EXPECT_THAT(with({Tensor("rope_freqs.weight", {32}, 2, 0)}),
               HasSubstr("tensor rope_freqs.weight is of type 2"));
+  EXPECT_THAT(with({Tensor("rope_freqs.weight", {16, 2}, 0, 0)}),
+              HasSubstr("tensor rope_freqs.weight has more than one row"));
   EXPECT_THAT(with({Tensor("a", {1}, 0, 0), Tensor("a", {1}, 0, 0)}),
               HasSubstr("tensor a stands twice"));
   EXPECT_THAT(with({Tensor("a", {1, 1, 1, 1, 1}, 0, 0)}),
