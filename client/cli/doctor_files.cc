@@ -341,6 +341,10 @@ v1::DescriptionKind KindOfJson(const std::string& name,
   if (!core::doctor::JsonFault(text).empty())
     return v1::DESCRIPTION_KIND_CONFIG;
   const json root = json::parse(text, nullptr, false);
+  // Configurations of some models have the keys of a tokenizer, too.
+  if (root.contains("model_type") || root.contains("architectures")) {
+    return v1::DESCRIPTION_KIND_CONFIG;
+  }
   if (root.contains("tokenizer_class") || root.contains("model_max_length")) {
     return v1::DESCRIPTION_KIND_TOKENIZER;
   }

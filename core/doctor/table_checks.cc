@@ -37,7 +37,9 @@ std::int32_t LayerOf(absl::string_view name) {
   return -1;
 }
 
+// Returns 1, the most, for numbers that are not finite.
 double RelativeDifference(double a, double b) {
+  if (!std::isfinite(a) || !std::isfinite(b)) return 1;
   const double scale = std::max(std::abs(a), std::abs(b));
   return scale > 0 ? std::abs(a - b) / scale : 0;
 }
