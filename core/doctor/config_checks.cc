@@ -456,6 +456,9 @@ void CheckTypeUnknown(ConfigCase* config) {
                                 : absl::StrJoin(know, ", ") + " alone",
                    absl::StrJoin(refuse, ", "), spelling},
                   {path});
+  if (type == spelling) {
+    finding.fix = absl::StrCat("run it with a reader that knows ", type);
+  }
   for (const Reading& reading : config->readings()) {
     if (RefusesType(reading)) finding.readers.push_back(reading.verdict());
   }
@@ -532,6 +535,8 @@ void CheckWarnings(ConfigCase* config) {
   if (reference == nullptr) return;
   std::set<std::string> told;
   for (const Finding& finding : config->findings()) {
+    // What others published is no reason for what this file has.
+    if (finding.id == "config.unlike-published") continue;
     told.insert(finding.keys.begin(), finding.keys.end());
   }
   std::set<std::string> warned;

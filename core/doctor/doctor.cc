@@ -43,6 +43,18 @@ std::pair<absl::string_view, absl::string_view> PartsOf(
   return parts;
 }
 
+// False for files that hold no model that rotates: an adapter has no shape,
+// and the pairing of an architecture that is not known may be none.
+bool Rotates(const interpretation::GgufRope& gguf) {
+  if (gguf.RotaryDim() > 0) {
+    return gguf.pairing != interpretation::GgufPairing::kNone;
+  }
+  return gguf.pairing != interpretation::GgufPairing::kNone &&
+         gguf.pairing != interpretation::GgufPairing::kUnknown &&
+         (gguf.embedding_length || gguf.head_count || gguf.key_length ||
+          gguf.dimension_count);
+}
+
 class Doctor {
  public:
   // The options must have passed CheckOptions().
@@ -180,6 +192,7 @@ class Doctor {
         CheckReaders(config.get());
         CheckUnreadKeys(config.get());
         CheckWarnings(config.get());
+        TellLacking(config.get());
       }
       Finish(&input, config.get());
       if (first_ == nullptr) {
@@ -189,6 +202,22 @@ class Doctor {
         CompareConfigs(*first_, *config, &diagnosis_.findings);
       }
       configs_.emplace(&input, std::move(config));
+    }
+  }
+
+  // Says which readers that were asked by name cannot run such a model.
+  void TellLacking(ConfigCase* config) const {
+    if (options_.readers.empty()) return;
+    for (const interpretation::Reader* reader : readers_) {
+      const bool is_read = std::any_of(
+          config->readings().begin(), config->readings().end(),
+          [&](const Reading& reading) { return reading.reader == reader; });
+      if (is_read || !reader->reads_configs) continue;
+      config->Add("readers.refuses",
+                  {std::string(reader->title),
+                   absl::StrCat("it has no class of model_type ",
+                                config->model_type())},
+                  {config->KeyPath("model_type")});
     }
   }
 
@@ -278,8 +307,7 @@ class Doctor {
             interpretation::ResolveGguf(*input.gguf, diagnosis_.length, false);
         if (rope.ok()) {
           report.content_hash = interpretation::ContentHash(*rope);
-        } else if (input.gguf->pairing != interpretation::GgufPairing::kNone &&
-                   input.gguf->RotaryDim() > 0) {
+        } else if (Rotates(*input.gguf)) {
           report.unreadable = FactOf(rope.status());
         }
       }
@@ -431,6 +459,25 @@ std::string JsonFault(absl::string_view text) {
       newline == absl::string_view::npos ? at : at - newline - 1);
 }
 
+namespace {
+
+// Returns why that version of a reader cannot be asked; "" if it can.
+std::string VersionFault(const interpretation::Reader& reader,
+                         absl::string_view version) {
+  // A reader may read as a project whose versions are not its own.
+  if (interpretation::RulesOf(reader.profile).project != reader.title) {
+    return absl::StrCat("no versions of ", reader.title,
+                        " are told apart; write ", reader.id, " alone");
+  }
+  const auto parsed = interpretation::ParseVersion(reader.profile, version);
+  if (parsed.ok()) return "";
+  return absl::StrCat(
+      absl::StripPrefix(parsed.status().message(), "profile_version: "),
+      " for ", reader.id);
+}
+
+}  // namespace
+
 absl::Status CheckOptions(const DoctorOptions& options) {
   Faults faults;
   std::string known;
@@ -448,12 +495,7 @@ absl::Status CheckOptions(const DoctorOptions& options) {
       fact = absl::StrCat("\"", id.substr(0, 40), "\" is not known; known are",
                           known);
     } else if (absl::StrContains(name, '@')) {
-      const auto parsed =
-          interpretation::ParseVersion(reader->profile, version);
-      if (!parsed.ok()) {
-        fact = std::string(
-            absl::StripPrefix(parsed.status().message(), "profile_version: "));
-      }
+      fact = VersionFault(*reader, version);
     }
     if (fact.empty()) continue;
     --left;

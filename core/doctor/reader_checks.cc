@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -266,7 +267,13 @@ void CheckIndexer(ConfigCase* config) {
     config->Add("config.warned", {FactOf(ours.status())}, {});
     return;
   }
+  // CheckWarnings() tells the warnings that the layers have, too.
+  std::set<std::string> of_layers;
+  for (const auto& rope : config->reference()->ropes) {
+    of_layers.insert(rope->warnings.begin(), rope->warnings.end());
+  }
   for (const std::string& warning : ours->warnings) {
+    if (of_layers.count(warning) > 0) continue;
     config->Add("config.warned", {warning}, {});
   }
   std::vector<std::string> titles;
