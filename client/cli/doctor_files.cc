@@ -343,8 +343,9 @@ v1::DescriptionKind KindOfJson(const std::string& name,
     return v1::DESCRIPTION_KIND_CONFIG;
   const json root = json::parse(text, nullptr, false);
   // A model's configuration may repeat keys of its tokenizer's.
-  const bool is_model =
-      root.contains("model_type") || root.contains("hidden_size");
+  const bool is_model = root.contains("model_type") ||
+                        root.contains("architectures") ||
+                        root.contains("hidden_size");
   if (!is_model &&
       (root.contains("tokenizer_class") || root.contains("model_max_length"))) {
     return v1::DESCRIPTION_KIND_TOKENIZER;

@@ -1,5 +1,7 @@
 #include "client/cli/gguf_source.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,8 +45,10 @@ absl::Status CheckFlags(const SourceFlags& flags,
   return absl::OkStatus();
 }
 
+using core::interpretation::GgufRope;
+
 // Refuses factors that are not one for each pair, as llama.cpp does.
-absl::Status CheckFactors(const core::interpretation::GgufRope& gguf) {
+absl::Status CheckFactors(const GgufRope& gguf) {
   const auto pairs = static_cast<std::size_t>(gguf.RotaryDim() / 2);
   for (const auto& [name, factors] :
        {std::pair("rope_freqs.weight", &gguf.rope_freqs),
@@ -56,6 +60,26 @@ absl::Status CheckFactors(const core::interpretation::GgufRope& gguf) {
                      pairs, " pairs turn; llama.cpp refuses the file"));
   }
   return absl::OkStatus();
+}
+
+// An error if layers with a sliding window rotate otherwise than `rope`, which
+// those of full attention have.
+absl::Status CheckLayersAlike(const GgufRope& gguf, std::int64_t length,
+                              const core::ResolvedRope& rope,
+                              const SourceFlags& flags) {
+  const absl::StatusOr<core::ResolvedRope> sliding =
+      core::interpretation::ResolveGguf(gguf, length, /*sliding=*/true);
+  if (!sliding.ok()) return FileError(flags.config, sliding.status());
+  if (sliding->inv_freq == rope.inv_freq &&
+      sliding->attention_factor == rope.attention_factor &&
+      sliding->head_dim == rope.head_dim) {
+    return absl::OkStatus();
+  }
+  return UsageError(
+      absl::StrCat("--", flags.prefix,
+                   "layer-type: missing; layers with a sliding window "
+                   "rotate otherwise in ",
+                   flags.config, "; name full_attention or ", kSliding));
 }
 
 absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
@@ -72,14 +96,18 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
     return fail(absl::InvalidArgumentError(
         absl::StrCat("architecture ", gguf->architecture, " does not rotate")));
   }
+  const std::int64_t length = details.has_sequence_length()
+                                  ? details.sequence_length()
+                                  : gguf->context_length.value_or(1);
   absl::StatusOr<core::ResolvedRope> rope = core::interpretation::ResolveGguf(
-      *gguf,
-      details.has_sequence_length() ? details.sequence_length()
-                                    : gguf->context_length.value_or(1),
-      details.layer_type() == kSliding);
+      *gguf, length, details.layer_type() == kSliding);
   if (!rope.ok()) return fail(rope.status());
   const absl::Status factors = CheckFactors(*gguf);
   if (!factors.ok()) return fail(factors);
+  if (!details.has_layer_type()) {
+    const absl::Status alike = CheckLayersAlike(*gguf, length, *rope, flags);
+    if (!alike.ok()) return alike;
+  }
   const absl::Status axes = core::interpretation::SetGgufAxes(*gguf, &*rope);
   if (!axes.ok()) return fail(axes);
   return rope;

@@ -457,6 +457,9 @@ void CheckTypeUnknown(ConfigCase* config) {
                                 : absl::StrJoin(know, ", ") + " alone",
                    absl::StrJoin(refuse, ", "), spelling},
                   {path});
+  if (type == spelling) {
+    finding.fix = absl::StrCat("run it with a reader that knows ", type);
+  }
   for (const Reading& reading : config->readings()) {
     if (RefusesType(reading)) finding.readers.push_back(reading.verdict());
   }

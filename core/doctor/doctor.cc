@@ -43,6 +43,18 @@ std::pair<absl::string_view, absl::string_view> PartsOf(
   return parts;
 }
 
+// False for files that hold no model that rotates: an adapter has no shape,
+// and the pairing of an architecture that is not known may be none.
+bool Rotates(const interpretation::GgufRope& gguf) {
+  if (gguf.RotaryDim() > 0) {
+    return gguf.pairing != interpretation::GgufPairing::kNone;
+  }
+  return gguf.pairing != interpretation::GgufPairing::kNone &&
+         gguf.pairing != interpretation::GgufPairing::kUnknown &&
+         (gguf.embedding_length || gguf.head_count || gguf.key_length ||
+          gguf.dimension_count);
+}
+
 class Doctor {
  public:
   // The options must have passed CheckOptions().
@@ -297,8 +309,7 @@ class Doctor {
             interpretation::ResolveGguf(*input.gguf, diagnosis_.length, false);
         if (rope.ok()) {
           report.content_hash = interpretation::ContentHash(*rope);
-        } else if (input.gguf->pairing != interpretation::GgufPairing::kNone &&
-                   input.gguf->RotaryDim() > 0) {
+        } else if (Rotates(*input.gguf)) {
           report.unreadable = FactOf(rope.status());
         }
       }
@@ -453,6 +464,25 @@ std::string JsonFault(absl::string_view text) {
       newline == absl::string_view::npos ? at : at - newline - 1);
 }
 
+namespace {
+
+// Returns why that version of a reader cannot be asked; "" if it can.
+std::string VersionFault(const interpretation::Reader& reader,
+                         absl::string_view version) {
+  // A reader may read as a project whose versions are not its own.
+  if (interpretation::RulesOf(reader.profile).project != reader.title) {
+    return absl::StrCat("no versions of ", reader.title,
+                        " are told apart; write ", reader.id, " alone");
+  }
+  const auto parsed = interpretation::ParseVersion(reader.profile, version);
+  if (parsed.ok()) return "";
+  return absl::StrCat(
+      absl::StripPrefix(parsed.status().message(), "profile_version: "),
+      " for ", reader.id);
+}
+
+}  // namespace
+
 absl::Status CheckOptions(const DoctorOptions& options) {
   Faults faults;
   std::string known;
@@ -470,12 +500,7 @@ absl::Status CheckOptions(const DoctorOptions& options) {
       fact = absl::StrCat("\"", id.substr(0, 40), "\" is not known; known are",
                           known);
     } else if (absl::StrContains(name, '@')) {
-      const auto parsed =
-          interpretation::ParseVersion(reader->profile, version);
-      if (!parsed.ok()) {
-        fact = std::string(
-            absl::StripPrefix(parsed.status().message(), "profile_version: "));
-      }
+      fact = VersionFault(*reader, version);
     }
     if (fact.empty()) continue;
     --left;

@@ -148,7 +148,11 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
     group.type = type;
     if (ResolveText(text, reader, group, reach).ok()) groups.push_back(group);
   }
-  if (groups.empty()) groups.push_back({});
+  // The error of a layer says more than that a layer must be chosen.
+  if (groups.empty()) {
+    groups.emplace_back();
+    if (layers > 0 && details->field == "layer_index") groups[0].index = 0;
+  }
   return groups;
 }
 

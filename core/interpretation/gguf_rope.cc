@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <numbers>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +15,14 @@
 
 namespace posenc::core::interpretation {
 namespace {
+
+// The elements of rope.dimension_sections.
+constexpr std::size_t kSections = 4;
+
+// Architectures whose sliding layers turn by 10000 unless a key tells another
+// base.
+constexpr absl::string_view kLocalBase =
+    "gemma3 gemma3n gemma4 gemma-embedding";
 
 constexpr const char* kFactors[] = {"rope_freqs.weight",
                                     "rope_factors_long.weight",
@@ -130,6 +140,12 @@ double Amplitude(const GgufRope& gguf, double factor) {
   return static_cast<double>(amplitude * multiplier);
 }
 
+// True if some layers have a sliding window.
+bool HasSliding(const GgufRope& gguf) {
+  return gguf.sliding_window.value_or(0) > 0 || gguf.key_length_swa ||
+         gguf.dimension_count_swa || gguf.freq_base_swa;
+}
+
 // First and last pair of YaRN's ramp.
 long double RampPair(double turns, double base, std::int64_t d,
                      std::int64_t original) {
@@ -228,10 +244,16 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
   ReadShape(&reads, &rope);
   ReadScaling(&reads, &rope);
   rope.sections = reads.Numbers("rope.dimension_sections");
+  const auto given = file.keys.find(rope.Key("rope.dimension_sections"));
+  if (given != file.keys.end() && !rope.sections.empty() &&
+      !std::holds_alternative<std::vector<double>>(given->second)) {
+    // llama.cpp takes one number for all of them.
+    rope.sections.resize(kSections, rope.sections[0]);
+  }
   rope.pairing = PairingOf(rope.architecture, !rope.sections.empty());
   const std::int64_t head = rope.HeadDim();
   if (rope.dimension_count && head > 0 && *rope.dimension_count != head &&
-      IsAmong(rope.architecture, "llama deci falcon")) {
+      IsAmong(rope.architecture, "llama llama-embed deci falcon")) {
     reads.Fail("rope.dimension_count",
                absl::StrCat("is ", *rope.dimension_count, ", and a head has ",
                             head, " channels; llama.cpp refuses that for ",
@@ -241,6 +263,13 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
   for (const char* name : kFactors) {
     const GgufTensor* const tensor = file.FindTensor(name);
     if (tensor == nullptr) continue;
+    for (std::size_t i = 1; i < tensor->shape.size(); ++i) {
+      if (tensor->shape[i] == 1) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", name,
+                       " has more than one row; llama.cpp "
+                       "wants a value for each pair and refuses the file"));
+    }
     auto read = ReadGgufTensor(source, *tensor);
     if (!read.ok()) return read.status();
     const absl::Status set = SetFactors(name, *std::move(read), &rope);
@@ -255,7 +284,9 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
   std::int64_t head = gguf.HeadDim();
   std::int64_t d = gguf.RotaryDim();
   double base = gguf.Base();
+  sliding = sliding && HasSliding(gguf);
   if (sliding) {
+    if (IsAmong(gguf.architecture, kLocalBase)) base = 10000;
     if (gguf.key_length_swa) head = *gguf.key_length_swa;
     if (gguf.dimension_count_swa) d = *gguf.dimension_count_swa;
     if (gguf.freq_base_swa) base = *gguf.freq_base_swa;
@@ -336,7 +367,6 @@ absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
     return absl::InvalidArgumentError(
         absl::StrCat("key ", gguf.Key("rope.dimension_sections"), " ", fact));
   };
-  constexpr std::size_t kSections = 4;
   if (gguf.sections.empty()) {
     return fail(
         absl::StrCat("is absent or empty, and llama.cpp wants 4 "

@@ -309,6 +309,31 @@ TEST(GgufTest, SectionsThatLlamaCppRefusesAreNamed) {
   EXPECT_EQ(error("llama", {1, 2, 3}), "");
 }
 
+TEST(GgufTest, OneSectionStandsForAllFour) {
+  std::vector<std::string> keys = Llama();
+  keys[0] = Str("general.architecture", "qwen2vl");
+  keys.push_back(U32("qwen2vl.rope.dimension_sections", 16));
+  EXPECT_EQ(Read(File(keys)).sections, (std::vector<double>{16, 16, 16, 16}));
+}
+
+TEST(GgufTest, SlidingLayersOfGemma3TurnByTheBaseOfLlamaCpp) {
+  GgufRope gguf;
+  gguf.architecture = "gemma3";
+  gguf.pairing = PairingOf("gemma3", false);
+  gguf.key_length = 256;
+  gguf.freq_base = 1e6;
+  const auto last = [&gguf](bool sliding) {
+    return ResolveGguf(gguf, 8192, sliding)->inv_freq[127];
+  };
+  // No layer slides without a window.
+  EXPECT_EQ(last(true), last(false));
+  gguf.sliding_window = 1024;
+  EXPECT_NEAR(last(true), std::pow(1e4, -127 / 128.0), 1e-18);
+  EXPECT_NEAR(last(false), std::pow(1e6, -127 / 128.0), 1e-20);
+  gguf.freq_base_swa = 2e4;
+  EXPECT_NEAR(last(true), std::pow(2e4, -127 / 128.0), 1e-18);
+}
+
 TEST(GgufTest, AlignmentOfTheFileIsKept) {
   std::vector<std::string> keys = Llama();
   keys.push_back(U32("general.alignment", 256));
@@ -428,6 +453,14 @@ TEST(GgufBadInputTest, LlamasHeadsRotateAsAWhole) {
   keys[4] = U32("llama.rope.dimension_count", 32);
   EXPECT_THAT(ErrorOf(File(keys)),
               HasSubstr("llama.rope.dimension_count is 32, and a head has 64"));
+  keys[4] = U32("llama.rope.dimension_count", 128);
+  EXPECT_THAT(ErrorOf(File(keys)), HasSubstr("dimension_count is 128, and"));
+  keys.erase(keys.begin() + 4);
+  EXPECT_EQ(ErrorOf(File(keys)), "");
+  EXPECT_THAT(ErrorOf(File({Str("general.architecture", "llama-embed"),
+                            U32("llama-embed.attention.key_length", 64),
+                            U32("llama-embed.rope.dimension_count", 32)})),
+              HasSubstr("llama.cpp refuses that for llama-embed"));
   EXPECT_EQ(ErrorOf(File({Str("general.architecture", "stablelm"),
                           U32("stablelm.embedding_length", 512),
                           U32("stablelm.attention.head_count", 8),
@@ -436,11 +469,24 @@ TEST(GgufBadInputTest, LlamasHeadsRotateAsAWhole) {
 }
 
 TEST(GgufBadInputTest, AHeadWithoutAWidthNamesTheKeysThatAreMissing) {
-  const auto rope = ResolveGguf(
-      Read(File({Str("general.architecture", "qwen2")})), 8192, false);
-  EXPECT_THAT(std::string(rope.status().message()),
-              HasSubstr("qwen2.attention.head_count or qwen2.embedding_length "
-                        "are missing or 0"));
+  const auto error = [](std::vector<std::string> keys) {
+    keys.insert(keys.begin(), Str("general.architecture", "qwen2"));
+    return std::string(
+        ResolveGguf(Read(File(keys)), 8192, false).status().message());
+  };
+  const std::string width = U32("qwen2.embedding_length", 512);
+  for (const std::vector<std::string>& keys :
+       std::vector<std::vector<std::string>>{
+           {},
+           {width},
+           {width, U32("qwen2.attention.head_count", 0)},
+           {U32("qwen2.attention.head_count", 8)}}) {
+    EXPECT_THAT(error(keys),
+                HasSubstr("qwen2.attention.head_count or "
+                          "qwen2.embedding_length are missing or 0"));
+  }
+  EXPECT_THAT(error({U32("qwen2.rope.dimension_count", 0)}),
+              HasSubstr("dimension_count is 0; it must be even"));
 }
 
 TEST(GgufBadInputTest, AlignmentIsAPowerOfTwoUpToOneMebibyte) {
@@ -481,6 +527,8 @@ TEST(GgufBadInputTest, TensorsAreNamed) {
               HasSubstr("tensor rope_freqs.weight"));
   EXPECT_THAT(with({Tensor("rope_freqs.weight", {32}, 2, 0)}),
               HasSubstr("tensor rope_freqs.weight is of type 2"));
+  EXPECT_THAT(with({Tensor("rope_freqs.weight", {16, 2}, 0, 0)}),
+              HasSubstr("tensor rope_freqs.weight has more than one row"));
   EXPECT_THAT(with({Tensor("a", {1}, 0, 0), Tensor("a", {1}, 0, 0)}),
               HasSubstr("tensor a stands twice"));
   EXPECT_THAT(with({Tensor("a", {1, 1, 1, 1, 1}, 0, 0)}),
