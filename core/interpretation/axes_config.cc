@@ -112,7 +112,8 @@ void FitSections(const RopeDict& from, RopeSpec* spec) {
                    " pairs, which ", from.Class(), " refuses; [",
                    absl::StrJoin(fitted, ", "), "] is used");
   }
-  // What the class takes for absent sections is said of the ones that fit.
+  // The class's default sections are replaced: only the fitted ones are
+  // assumed.
   std::erase_if(from.report().assumptions,
                 [field = from.dict.Path("mrope_section")](
                     const Assumption& one) { return one.field == field; });

@@ -1,6 +1,6 @@
-// What transformers' configuration classes take for absent keys, and what they
-// refuse: the rows of rows/class_defaults.json, which
-// tests/parity/class_defaults.py writes.
+// The values that transformers' configuration classes use for absent keys, and
+// the values that they refuse: the rows of rows/class_defaults.json, written by
+// tests/parity/class_defaults.py.
 
 #pragma once
 
@@ -22,7 +22,7 @@ struct ClassDefaults {
   bool ignores_head_dim = false;  // it is hidden_size / num_attention_heads
   // The keys' other names: "n_embd=hidden_size", separated by blanks.
   absl::string_view names = {};
-  // Of latent attention, the slices of a head; 0: no such attention.
+  // Slices of a head in latent attention; 0: no such attention.
   std::int64_t qk_rope_head_dim = 0;
   std::int64_t qk_nope_head_dim = 0;
 };

@@ -1,6 +1,6 @@
 // How two interpretations of a rotary encoding differ, in numbers and words.
 //
-// What the difference does to attention is core/rope/kept.h's formula.
+// core/rope/kept.h has the formula for the effect on attention.
 
 #pragma once
 
@@ -22,7 +22,7 @@ struct RopeDifference {
   double attention_factor_ratio = 1;  // b's over a's
   std::int64_t first_diverging_position = -1;
   std::vector<std::string> explanations;
-  // Of scores, by CompareScores.
+  // Differences of scores, set by CompareScores.
   std::int64_t first_distance = -1;
   double kept_at_length = 1;
   std::int64_t length = 0;
@@ -30,7 +30,7 @@ struct RopeDifference {
 
 // Longest distance that scores are compared at.
 inline constexpr std::int64_t kMaxComparedLength = std::int64_t{1} << 31;
-// Distances that count if nobody says how many.
+// Longest distance by default.
 inline constexpr std::int64_t kDefaultComparedLength = 8192;
 
 // The scaling in a few words: "none", "linear by 8".

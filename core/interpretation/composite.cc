@@ -33,7 +33,7 @@ constexpr Parents kParents[] = {
 #include "parents.inc"
 };
 
-// What classes do with the parts of their files.
+// How classes read the parts of their files.
 enum class PartRule {
   kComposite,   // their parts name their own types, or rotate on their own
   kOwnText,     // their text is of their type, too, and is read in a part alone

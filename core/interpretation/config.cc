@@ -27,8 +27,8 @@
 
 // A file is taken apart here: it is a diffusion transformer's, or a tower's, or
 // has a part that describes a language model, in transformers' format or in
-// that of another project. What the part says is read in language_config.h,
-// tower_config.h, diffusion_config.h and native_config.h.
+// that of another project. language_config.h, tower_config.h,
+// diffusion_config.h and native_config.h read the part.
 namespace posenc::core::interpretation {
 namespace {
 
@@ -54,7 +54,7 @@ bool LooksLikePath(absl::string_view text) {
           absl::EndsWith(text, ".json"));
 }
 
-// What a call asks for.
+// The reading that a call asks for.
 struct Question {
   ProfileVersion reader;
   const std::optional<std::string>& layer_type;
@@ -207,7 +207,7 @@ absl::Status CheckRoot(absl::string_view config_json,
   return absl::OkStatus();
 }
 
-// What a reader of the text sees, and one of its JSON does not.
+// Warns of facts that the text has and its parsed JSON lacks.
 void WarnOfText(const JsonText& text, const ProfileRules& rules,
                 Report* report) {
   for (const JsonText::Twice& twice : text.twice) {

@@ -2,9 +2,8 @@
 // as the classes of diffusers 0.42 have it.
 //
 // Most of them compute frequencies and angles in float64: their encoding is the
-// formula's (RotaryAxes, a base), and exact angles give their tables. Those
-// that compute in float32 have the float32 numbers, as towers do
-// (tower_config.h).
+// formula's (RotaryAxes, a base), and exact angles give their tables. Classes
+// that compute in float32 get float32 numbers, as towers do (tower_config.h).
 
 #pragma once
 

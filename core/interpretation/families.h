@@ -131,7 +131,7 @@ struct Family {
   std::int64_t indexer_head_dim = 128;  // of an absent key; 0: no indexer
   // The kind of layers that have it, whichever is asked for; empty: that one.
   absl::string_view indexer_type = {};
-  // What tensors of a checkpoint change of the rotation; empty: nothing.
+  // How tensors of a checkpoint change the rotation; empty: not at all.
   absl::string_view learned = {};
   // Hidden states whose channels attention takes side by side.
   std::int64_t states = 1;

@@ -12,7 +12,7 @@ namespace posenc::core::interpretation {
 // known towers (tests/parity/towers.py).
 double Float32Frequency(double theta, float exponent);
 
-// Those of the exponents i / n, i = first, first + step, ... below n.
+// The frequencies of the exponents i / n, i = first, first + step, ... below n.
 std::vector<double> Float32Frequencies(double theta, std::int64_t n,
                                        std::int64_t first, std::int64_t step);
 

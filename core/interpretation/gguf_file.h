@@ -62,18 +62,18 @@ struct GgufTensor {
 
 struct GgufFile {
   std::uint32_t version = 0;
-  // Those that say something about rotation or shape, with strings up to 1 MiB
-  // and lists up to 65,536 numbers.
+  // Only keys about rotation or shape, with strings up to 1 MiB and lists up to
+  // 65,536 numbers.
   std::map<std::string, GgufValue> keys;
-  // Those that decide about rotation: rope_freqs.weight,
+  // Only tensors that affect rotation: rope_freqs.weight,
   // rope_factors_{long,short}.weight, and queries' projections.
   std::vector<GgufTensor> tensors;
 
   const GgufTensor* FindTensor(absl::string_view name) const;
 
-  // A value by its type; nullopt or empty if the key is absent. The error of
-  // another type, of fractions for Integer(), or of what is not finite, names
-  // the key and goes to `status`, which keeps the first.
+  // Returns a value by its type; nullopt or empty if the key is absent. A value
+  // of another type, a fraction for Integer() and a number that is not finite
+  // are errors that name the key. `status` keeps the first error.
   std::optional<double> Number(absl::string_view key,
                                absl::Status* status) const;
   std::optional<std::int64_t> Integer(absl::string_view key,
@@ -86,8 +86,8 @@ struct GgufFile {
 };
 
 // Errors are INVALID_ARGUMENT with one line that says what is wrong and where:
-// "ends at byte 200; a string of 26 bytes begins at byte 190". Those of the
-// source come as they are.
+// "ends at byte 200; a string of 26 bytes begins at byte 190". Errors of the
+// source are returned unchanged.
 absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source);
 
 // The elements of a tensor. An error that names it if it lies outside of the

@@ -1,5 +1,5 @@
-// What the keys and tensors of a GGUF file say about its rotary encoding, as
-// llama.cpp reads them.
+// The rotary encoding of a GGUF file, read from its keys and tensors as
+// llama.cpp does.
 //
 //   angle of pair i at p = p base^(-2i/d) / f_i, then linear or YaRN
 //
@@ -56,13 +56,13 @@ struct GgufRope {
   // Empty if the file has no such tensor.
   std::vector<double> rope_freqs, factors_long, factors_short;
 
-  // Of a head, and of its rotated part.
+  // Widths of a head and of its rotated part.
   std::int64_t HeadDim() const;
   std::int64_t RotaryDim() const;
   double Base() const { return freq_base.value_or(10000); }
   // "none", "linear", "yarn" or "longrope"; linear if the key is absent.
   std::string ScalingType() const { return scaling_type.value_or("linear"); }
-  // What a key is called in this file: "llama.rope.freq_base".
+  // Returns the full name of a key in this file: "llama.rope.freq_base".
   std::string Key(absl::string_view name) const;
   std::string Describe() const;
 };

@@ -1,6 +1,6 @@
-// Reads values of a JSON object by type. What is wrong with them goes to a
-// Report. The object keeps which keys were asked for: those of a configuration
-// that nobody asked for are reported.
+// Reads values of a JSON object by type. Errors go to a Report. The object
+// records which keys were read, so that unread keys of a configuration can be
+// reported.
 //
 // nlohmann::json is in this header for core/interpretation's own files. No
 // header that others include from core/interpretation includes it.

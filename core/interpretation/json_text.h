@@ -1,4 +1,4 @@
-// What a text says that its parsed JSON no longer does.
+// Facts of a JSON text that parsing loses.
 
 #pragma once
 

@@ -15,9 +15,10 @@ void CheckKnownKeys(const JsonObject& config);
 // The same for a dict of rotary parameters.
 void CheckRopeKeys(const JsonObject& dict);
 
-// What transformers' configuration classes refuse and this reader need not
-// know: nulls and fractions where they want integers, lists of layers that do
-// not fit, heads that do not divide the width. `defaults` may be null.
+// Warns of values that transformers' configuration classes refuse and that this
+// reader does not need: nulls and fractions in place of integers, lists of
+// layers that do not fit, heads that do not divide the width. `defaults` may be
+// null.
 void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults);
 
 // Errors and, if `warns`, warnings of the rows of rows/refusals.json for that

@@ -54,8 +54,8 @@ Family FamilyFor(const JsonObject& config, const std::string& model_type,
   return family;
 }
 
-// An error of layers that nobody asked about, which says whose it is, unless
-// its key does.
+// Returns an error of layers that were not asked for. It names their type
+// unless its key does.
 absl::Status OfLayers(const std::string& type, const absl::Status& error) {
   const auto details = GetErrorDetails(error);
   absl::string_view fact = error.message();
@@ -217,11 +217,10 @@ class ConfigReader {
                  rope.spec.rotary_dim);
   }
 
-  // A class builds the frequencies of every type, so what is wrong with one of
-  // them is wrong with the file. What is told of them beside errors is not
-  // said.
+  // A class builds the frequencies of every type, so an error in one of them is
+  // an error of the file. Their warnings and assumptions are dropped.
   void CheckOtherTypes(const std::string& chosen) const {
-    // What failed before explains what would fail here.
+    // An earlier error explains the errors that would follow here.
     if (!ReadsByClass(rules_) || !ok()) return;
     for (const std::string& type : Types()) {
       if (type == chosen || HasNullEntry(type)) continue;
@@ -333,8 +332,8 @@ class ConfigReader {
     return nullptr;
   }
 
-  // Those of `types` that the model has layers of; all if it does not list its
-  // layers.
+  // Returns the members of `types` that the model's layers have; all members if
+  // it does not list its layers.
   std::vector<std::string> UsedTypes(const std::vector<std::string>& types) {
     const std::vector<std::string> of_layers = LayerTypes(config_);
     std::vector<std::string> used;

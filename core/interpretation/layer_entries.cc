@@ -59,7 +59,8 @@ bool WarnOfSlices(const JsonObject& config, const JsonObject& entries) {
   return false;
 }
 
-// What transformers refuses of one entry. False if it takes it.
+// Warns if transformers refuses an entry. Returns false if transformers accepts
+// it.
 bool WarnOfEntry(const ModelLayers& model, const JsonObject& entries,
                  const std::string& key,
                  const std::optional<std::int64_t>& layers) {
@@ -100,7 +101,7 @@ void WarnOfTypesThatDiffer(const ModelLayers& model,
     std::size_t index = 0;
     if (absl::SimpleAtoi(key, &index)) keys[index] = key;
   }
-  // What of an entry differs from the model's own keys.
+  // Returns the keys of an entry whose values differ from the model's own.
   const auto differing = [&](std::size_t index) {
     json entry = json::object();
     const auto it = keys.find(index);

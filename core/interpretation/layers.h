@@ -1,5 +1,5 @@
-// Which layers a configuration distinguishes: their types, and those that have
-// no rope.
+// The layers that a configuration distinguishes: their types, and the layers
+// without rope.
 
 #pragma once
 

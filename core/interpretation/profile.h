@@ -1,7 +1,7 @@
 // A profile is a project's interpretation of configurations. This is what the
 // projects do differently with one and the same configuration: one row of data
-// for each (rows/profiles.json). What depends on the model or on the project's
-// version is in reading_rules.h.
+// for each (rows/profiles.json). Differences that depend on the model or on the
+// project's version are in reading_rules.h.
 
 #pragma once
 
@@ -57,7 +57,7 @@ struct ProfileRules {
   Version version = {};  // the one that is meant
 };
 
-// Of the newest version.
+// Returns the rules of the newest version.
 const ProfileRules& RulesOf(Profile profile);
 
 // Of that version.
@@ -69,7 +69,8 @@ const ReadingRow* FindReadingRow(const ProfileRules& rules,
                                  absl::string_view model_type,
                                  ReadingRule rule);
 
-// The same of transformers' newest version, whoever reads by its classes.
+// The same for transformers' newest version, also for other projects that read
+// by its classes.
 const ReadingRow* ClassRow(absl::string_view model_type, ReadingRule rule);
 
 // "transformers' class of model_type llama".

@@ -27,10 +27,10 @@ std::optional<Value> IntegerAt(const JsonObject& object, absl::string_view key);
 // A number that no key gives.
 Value Assumed(double value, absl::string_view key, std::string why);
 
-// What is taken for a field of the spec, of the values that are there.
+// The value used for a field of the spec, chosen among the given values.
 struct Choice {
   Value taken;
-  // Values of other keys. Those that differ are warned of.
+  // Values of other keys. Each one that differs causes a warning.
   std::vector<Value> left = {};
   // Why they are not read; empty: because the reader takes the other.
   std::string why = {};

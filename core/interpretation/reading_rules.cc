@@ -24,8 +24,8 @@ constexpr ReadingRule kSpellings[] = {
     ReadingRule::kParametersFill, ReadingRule::kParametersBase,
     ReadingRule::kParametersUnread};
 
-// Neither the reference implementations nor others have a row: they read as
-// transformers does.
+// The row of projects that have none, such as the reference implementations:
+// they read as transformers does.
 constexpr ReadingRow kOtherSpelling = {
     Profile::kHf,
     "",

@@ -1,7 +1,6 @@
-// What the readers of configurations do with one and the same file, where that
-// depends on the model's class or has changed with a version: one row of data a
-// fact (rows/readings.json). profile.h has what a project does with every file,
-// in every version.
+// Differences between readers of one file that depend on the model's class or
+// on a version: one row of data for each fact (rows/readings.json). profile.h
+// has what a project does with every file, in every version.
 
 #pragma once
 
@@ -20,7 +19,7 @@ namespace posenc::core::interpretation {
 using Version = std::vector<int>;
 
 enum class ReadingRule {
-  // Which of the spellings counts: of these, the first row that applies.
+  // Choice between the two spellings: the first row that applies counts.
   kScalingReplaces,    // rope_scaling replaces rope_parameters
   kParametersReplace,  // rope_parameters replaces rope_scaling
   kParametersFill,     // rope_parameters gives what the old spelling does not
@@ -57,7 +56,8 @@ enum class ReadingRule {
   kSoftmaxUnscaled,      // YaRN: leaves the softmax of latent attention alone
   kReadsMscales,         // LongRoPE: reads the amplitudes of the keys in `what`
   kTrainedBeside,        // reads max_trained_positions beside the dict, too
-  // What transformers' classes do, whoever reads by them.
+  // Behaviour of transformers' classes, also for other projects that read by
+  // them.
   kFailsAtType,       // fails at the rope types in `what`
   kFailsAtNullEntry,  // fails at null for a type of layer
   kFailsAtSections,   // fails at sections that do not fill the pairs

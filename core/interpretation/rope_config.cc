@@ -157,7 +157,7 @@ void WarnOfUnreadKeys(const RopeDict& from) {
   }
 }
 
-// What the class, rather than the project, does not take.
+// Refuses rope types that the project knows and the class does not accept.
 void CheckType(const RopeDict& from) {
   const absl::string_view key = TypeKey(from.dict);
   const absl::string_view accepted = from.family.rope_types;

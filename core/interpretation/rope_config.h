@@ -52,7 +52,7 @@ struct RopeDict {
   Report& report() const { return config.report(); }
 };
 
-// What transformers cannot compute of numbers that it takes.
+// Warns of numbers that transformers accepts but cannot compute with.
 void WarnOfRange(const RopeDict& from, const RopeSpec& spec);
 
 // Adds to `rope` what the dict says.

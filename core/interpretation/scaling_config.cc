@@ -15,8 +15,8 @@ namespace {
 
 constexpr absl::string_view kOriginal = "original_max_position_embeddings";
 
-// True if transformers' class keeps a dict for each type of layer, be it that
-// it makes them of a flat one. It reads no original_max_position_embeddings
+// True if transformers' class keeps a dict for each type of layer, also if it
+// makes them from a flat dict. It reads no original_max_position_embeddings
 // beside those.
 bool HasDictForEachType(const RopeDict& from) {
   return from.by_class() &&

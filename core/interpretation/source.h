@@ -54,7 +54,7 @@ struct RopeSource {
   // monostate: not given, an error.
   std::variant<std::monostate, RopeSpec, PresetName, ConfigJson> source;
   Profile profile = Profile::kHf;
-  // Of the profile's project; empty: the newest that is known
+  // Version of the profile's project; empty: the newest known
   // (reading_rules.h).
   std::string profile_version = {};
   ModelPart part = ModelPart::kUnspecified;
@@ -62,8 +62,8 @@ struct RopeSource {
   std::optional<std::string> layer_type;
   std::optional<std::int32_t> layer_index;
   std::optional<std::int64_t> sequence_length;
-  // Of the widest heads that are rotated; 0: a configuration's own, of a spec
-  // any.
+  // Width of the widest heads that are rotated. 0: the configuration's width;
+  // for a spec, any width.
   std::int64_t head_dim = 0;
 };
 

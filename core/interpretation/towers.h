@@ -25,7 +25,7 @@ enum class TowerFrequencies {
   kOfWidth,
 };
 
-// What a class reads of rope_parameters.
+// The part of rope_parameters that a class reads.
 enum class TowerDict {
   kAxial,      // the base, and refuses every type but its own
   kThetaOnly,  // the base, whatever the type
@@ -72,7 +72,7 @@ struct Tower {
   absl::string_view warning = {};
   // One axis, of images, frames or sound: it is read as language models are.
   bool sequence = false;
-  // Why what the class computes is no rotation; empty if it is one.
+  // The reason why the class's computation is no rotation; empty if it is one.
   absl::string_view no_rotation = {};
 };
 
