@@ -33,8 +33,6 @@ using testing::HasSubstr;
 
 constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
-constexpr char kReflection[] =
-    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 constexpr char kTable[] = "/posenc.v1.PositionalEncodingService/BuildTable";
 constexpr char kInfo[] = "/posenc.v1.PositionalEncodingService/GetServerInfo";
 
@@ -286,6 +284,7 @@ TEST_F(ListenerTest, NewCapsHoldForNewcomers) {
 TEST_F(ListenerTest, ClosedConnectionsAreForgotten) {
   Start(Patient());
   std::vector<Socket> callers;
+  callers.reserve(8);
   for (int i = 0; i < 8; ++i) callers.push_back(Caller());
   EXPECT_EQ(Open(), 8);
   callers.clear();
@@ -503,6 +502,7 @@ TEST_F(ListenerTest, AcceptingGoesOnAfterDescriptorsRanOut) {
   EXPECT_TRUE(Serves());
   {
     std::vector<Socket> clients;
+    clients.reserve(32);
     for (int i = 0; i < 32; ++i) clients.push_back(Socket::NotConnected());
     const NoDescriptors none;
     for (Socket& client : clients) client.ConnectTo(address());
