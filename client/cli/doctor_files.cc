@@ -105,7 +105,7 @@ class OffsetFile {
   // place of large files.
   bool IsLfsPointer() const {
     constexpr absl::string_view kBegin = "version https://git-lfs";
-    constexpr std::uint64_t kLongest = 1024;  // pointer
+    constexpr std::uint64_t kLongest = 1024;  // of a pointer file
     char begin[kBegin.size()];
     return size_ >= kBegin.size() && size_ <= kLongest &&
            Read(0, begin, kBegin.size()).ok() &&

@@ -46,11 +46,9 @@ std::pair<absl::string_view, absl::string_view> PartsOf(
 // False for files that hold no model that rotates: an adapter has no shape,
 // and the pairing of an architecture that is not known may be none.
 bool Rotates(const interpretation::GgufRope& gguf) {
-  if (gguf.RotaryDim() > 0) {
-    return gguf.pairing != interpretation::GgufPairing::kNone;
-  }
-  return gguf.pairing != interpretation::GgufPairing::kNone &&
-         gguf.pairing != interpretation::GgufPairing::kUnknown &&
+  if (gguf.pairing == interpretation::GgufPairing::kNone) return false;
+  if (gguf.RotaryDim() > 0) return true;
+  return gguf.pairing != interpretation::GgufPairing::kUnknown &&
          (gguf.embedding_length || gguf.head_count || gguf.key_length ||
           gguf.dimension_count);
 }

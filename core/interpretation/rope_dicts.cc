@@ -210,7 +210,7 @@ void ApplyRule(const ModelLayers& model, const std::string& key,
                     "every type had it");
 }
 
-// Compares the dict with the one that transformers' class makes of it.
+// Checks the dict against the one that transformers' class makes of it.
 void CheckByClass(const ModelLayers& model, const std::string& key,
                   const json& class_dict, RopeDicts* dicts) {
   const JsonObject& config = model.config;
