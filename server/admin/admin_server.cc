@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/time/clock.h"
+#include "server/base/steady_time.h"
 #include "server/listen/address.h"
 
 namespace posenc::server {
@@ -122,7 +122,7 @@ void AdminServer::Opened(MHD_Connection* connection, int fd) {
     // The next new connection ends another one.
     oldest->second.since = absl::InfiniteFuture();
   }
-  peers_[connection] = {fd, absl::Now()};
+  peers_[connection] = {fd, SteadyNow()};
 }
 
 void AdminServer::Closed(MHD_Connection* connection) {
@@ -134,7 +134,7 @@ bool AdminServer::Respond(MHD_Connection* connection,
                           const AdminResponse& response) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    peers_[connection].since = absl::Now();
+    peers_[connection].since = SteadyNow();
   }
   const std::unique_ptr<MHD_Response, void (*)(MHD_Response*)> made(
       MHD_create_response_from_buffer(response.body.size(),
@@ -156,7 +156,7 @@ void AdminServer::Watch() {
   pthread_setname_np(pthread_self(), "admin-watch");
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stop_) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     for (auto& [connection, peer] : peers_) {
       if (now - peer.since >= timeout_) {
         shutdown(peer.fd, SHUT_RDWR);
