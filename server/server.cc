@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/error.h"
 #include "grpc/compression.h"
 #include "grpc/grpc.h"
@@ -16,6 +17,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "posenc/compat.h"
+#include "server/base/steady_time.h"
 #include "server/credentials.h"
 #include "server/extra_service.h"
 #include "server/health/health.h"
@@ -105,7 +107,7 @@ class RunningServer final : public Server {
 
   ~RunningServer() override {
     if (server_ == nullptr) return;
-    Shutdown(absl::Now());
+    Shutdown(absl::ZeroDuration());
     for (const auto& loop : loops_) loop->Stop();
   }
 
@@ -139,11 +141,11 @@ class RunningServer final : public Server {
   void Drain() override {
     SetReady(false);
     absl::SleepFor(lame_duck_);
-    const absl::Time deadline = absl::Now() + drain_timeout_;
+    const absl::Time deadline = SteadyNow() + drain_timeout_;
     service_.StartDraining();
     const bool idle = service_.AwaitNoCalls(drain_timeout_);
-    Shutdown(idle ? std::min(deadline, absl::Now() + kShutdownGrace)
-                  : absl::Now());
+    Shutdown(idle ? std::min(deadline - SteadyNow(), kShutdownGrace)
+                  : absl::ZeroDuration());
   }
 
  private:
@@ -158,24 +160,23 @@ class RunningServer final : public Server {
     return all;
   }
 
-  // Cancels the calls that are left at `deadline`. May be called again.
+  // Cancels the calls that are left after `grace`. May be called again.
   //
   // gRPC closes a connection once the peer has taken all written bytes. A peer
   // that does not read would delay that for ever, so its connection is ended.
-  void Shutdown(absl::Time deadline) {
+  void Shutdown(absl::Duration grace) {
     std::promise<void> closed;
     std::thread cut;
     if (listener_ != nullptr) {
       listener_->Stop();
-      cut = std::thread([this, left = deadline + kClosingGrace - absl::Now(),
-                         future = closed.get_future()] {
-        if (future.wait_for(absl::ToChronoNanoseconds(left)) ==
+      cut = std::thread([this, grace, future = closed.get_future()] {
+        if (future.wait_for(absl::ToChronoNanoseconds(grace + kClosingGrace)) ==
             std::future_status::timeout) {
           listener_->EndConnections();
         }
       });
     }
-    server_->Shutdown(absl::ToChronoTime(deadline));
+    server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
     server_->Wait();
     closed.set_value();
     if (cut.joinable()) cut.join();
@@ -262,8 +263,7 @@ void AddMessageLimits(const Limits& limits, grpc::ServerBuilder* builder) {
 void AddConnectionLimits(const ServerOptions& options,
                          grpc::ServerBuilder* builder) {
   const ConnectionLimits& limits = options.connections;
-  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                              limits.max_concurrent_streams);
+  compat::SetMaxConcurrentStreams(limits.max_concurrent_streams, builder);
   compat::SetMaxMetadataBytes(static_cast<int>(limits.max_metadata_bytes),
                               builder);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,

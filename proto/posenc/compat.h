@@ -55,6 +55,17 @@ inline void SetMaxMetadataBytes(int bytes, grpc::ServerBuilder* builder) {
 #endif
 }
 
+// Limits the open calls of a connection. Newer gRPC also counts calls that have
+// ended but are not freed yet, and then refuses calls of clients that keep the
+// limit. That is switched off: the caller counts open calls itself.
+inline void SetMaxConcurrentStreams(int streams, grpc::ServerBuilder* builder) {
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, streams);
+#ifdef GRPC_ARG_MAX_CONCURRENT_STREAMS_OVERLOAD_PROTECTION
+  builder->AddChannelArgument(
+      GRPC_ARG_MAX_CONCURRENT_STREAMS_OVERLOAD_PROTECTION, 0);
+#endif
+}
+
 // Returns TLS options of a server. `provider` provides its identity and, with
 // `clients`, the authorities of clients' certificates. gRPC 1.83 deprecates the
 // former way.
