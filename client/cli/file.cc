@@ -41,13 +41,14 @@ absl::Status SystemError(const std::string& path, absl::string_view action) {
   return FileError(path, absl::ErrnoToStatus(errno, action));
 }
 
-absl::Status WriteAll(int fd, absl::Span<const char> part) {
+absl::Status WriteAll(const std::string& path, int fd,
+                      absl::Span<const char> part) {
   while (!part.empty()) {
     const ssize_t written =
         write(fd, part.data(), std::min(part.size(), kMaxTransfer));
     if (written < 0) {
       if (errno == EINTR) continue;
-      return absl::ErrnoToStatus(errno, "cannot write");
+      return SystemError(path, "cannot write");
     }
     part.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -106,21 +107,18 @@ absl::Status WriteFile(const std::string& path,
                                    : open(path.c_str(), O_WRONLY | O_CLOEXEC));
     if (file.get() < 0) return SystemError(path, "cannot open");
     for (const absl::Span<const char> part : parts) {
-      const absl::Status status = WriteAll(file.get(), part);
-      if (!status.ok()) return FileError(path, status);
+      RETURN_IF_ERROR(WriteAll(path, file.get(), part));
     }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<OutputFile> file = OutputFile::Create(path);
-  if (!file.ok()) return file.status();
+  ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
   std::int64_t offset = 0;
   for (const absl::Span<const char> part : parts) {
-    const absl::Status status = file->WriteAt(offset, part);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(file.WriteAt(offset, part));
     offset += static_cast<std::int64_t>(part.size());
   }
-  return file->Commit();
+  return file.Commit();
 }
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
@@ -153,17 +151,10 @@ OutputFile::~OutputFile() {
 
 absl::Status OutputFile::WriteAt(std::int64_t offset,
                                  absl::Span<const char> part) {
-  while (!part.empty()) {
-    const ssize_t written =
-        pwrite(fd_, part.data(), std::min(part.size(), kMaxTransfer), offset);
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return SystemError(path_, "cannot write");
-    }
-    part.remove_prefix(static_cast<std::size_t>(written));
-    offset += written;
+  if (lseek(fd_, offset, SEEK_SET) < 0) {
+    return SystemError(path_, "cannot write");
   }
-  return absl::OkStatus();
+  return WriteAll(path_, fd_, part);
 }
 
 absl::Status OutputFile::Commit() {
