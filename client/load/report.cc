@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 
@@ -18,8 +17,11 @@ namespace {
 // this (p99.9999), or to one call: all later points would be the maximum.
 constexpr double kLastTail = 1e-6;
 
-// Returns whole nanoseconds as microseconds.
-double Micros(double nanos) { return std::round(nanos) / 1e3; }
+double Micros(std::int64_t nanos) { return static_cast<double>(nanos) / 1e3; }
+
+double MicrosAt(const Histogram& histogram, double percentile) {
+  return Micros(histogram.Percentile(percentile));
+}
 
 // Rounds to six significant digits, more than a measurement has.
 double Rounded(double value) {
@@ -52,13 +54,9 @@ std::string Text(const Json& of, const char* key) {
   return of.at(key).get<std::string>();
 }
 
-// Returns microseconds as text, or "-" for null.
-std::string MicrosCell(const Json& value) {
-  return value.is_null() ? "-" : NanosText(value.get<double>() * 1e3);
-}
-
+// Returns a figure of LatencyJson as text, or "-" for null.
 std::string LatencyCell(const Json& latency, const char* key) {
-  return latency.is_null() ? "-" : MicrosCell(latency.at(key));
+  return latency.is_null() ? "-" : NanosText(Number(latency, key) * 1e3);
 }
 
 constexpr const char* kFigures[] = {"mean",  "p50",    "p90", "p99",
@@ -84,16 +82,16 @@ std::string Ratio(double a, double b) {
 Json LatencyJson(const Histogram& histogram) {
   if (histogram.count() == 0) return nullptr;
   const auto at = [&](double percentile) {
-    return Micros(static_cast<double>(histogram.Percentile(percentile)));
+    return MicrosAt(histogram, percentile);
   };
-  Json json = {{"min", Micros(static_cast<double>(histogram.min()))},
-               {"mean", Micros(histogram.Mean())},
+  Json json = {{"min", Micros(histogram.min())},
+               {"mean", Micros(std::llround(histogram.Mean()))},
                {"p50", at(50)},
                {"p90", at(90)},
                {"p99", at(99)},
                {"p99.9", at(99.9)},
                {"p99.99", at(99.99)},
-               {"max", Micros(static_cast<double>(histogram.max()))}};
+               {"max", Micros(histogram.max())}};
   Json curve = Json::array();
   const double last =
       std::max(kLastTail, 1.0 / static_cast<double>(histogram.count()));
@@ -110,17 +108,16 @@ Json LatencyJson(const Histogram& histogram) {
 Json PointJson(const Interval& interval) {
   const Counts& counts = interval.counts;
   const Rates rates(counts, interval.seconds);
-  return {
-      {"start_s", Rounded(interval.start_seconds)},
-      {"seconds", Rounded(interval.seconds)},
-      {"calls_per_second", Rounded(rates.calls)},
-      {"gbps_sent", Rounded(rates.gbps_sent)},
-      {"gbps_received", Rounded(rates.gbps_received)},
-      {"errors", counts.Failed()},
-      {"in_flight", interval.in_flight},
-      {"p50_us", Micros(static_cast<double>(counts.latency.Percentile(50)))},
-      {"p99_us", Micros(static_cast<double>(counts.latency.Percentile(99)))},
-      {"max_us", Micros(static_cast<double>(counts.latency.max()))}};
+  return {{"start_s", Rounded(interval.start_seconds)},
+          {"seconds", Rounded(interval.seconds)},
+          {"calls_per_second", Rounded(rates.calls)},
+          {"gbps_sent", Rounded(rates.gbps_sent)},
+          {"gbps_received", Rounded(rates.gbps_received)},
+          {"errors", counts.Failed()},
+          {"in_flight", interval.in_flight},
+          {"p50_us", MicrosAt(counts.latency, 50)},
+          {"p99_us", MicrosAt(counts.latency, 99)},
+          {"max_us", Micros(counts.latency.max())}};
 }
 
 Json StepJson(const std::string& label, const StepResult& result,
@@ -176,8 +173,8 @@ Json OverloadJson(double multiple, double peak, const StepResult& result) {
   };
   const auto expired = count("DEADLINE_EXCEEDED");
   const auto at = [](const Histogram& histogram, double percentile) {
-    if (histogram.count() == 0) return Json(nullptr);
-    return Json(Micros(static_cast<double>(histogram.Percentile(percentile))));
+    return histogram.count() == 0 ? Json()
+                                  : Json(MicrosAt(histogram, percentile));
   };
   const double good = result.GoodPerSecond();
   const bool servers = peak > 0 && !result.TesterLimited();
@@ -248,6 +245,28 @@ std::string OwnLimits(const Json& step) {
   return text;
 }
 
+// A column of the table of overloads: the key of its number, and the digits
+// after the point.
+struct Column {
+  const char* title;
+  const char* key;
+  int digits;
+};
+constexpr int kLatency = -1;  // microseconds, shown with their unit
+constexpr Column kOverload[] = {{"calls/s", "offered_per_second", 0},
+                                {"good/s", "good_per_second", 0},
+                                {"of peak", "good_of_peak", 2},
+                                {"good", "good", 0},
+                                {"refused", "refused", 0},
+                                {"expired", "expired", 0},
+                                {"dropped", "dropped", 0},
+                                {"unsent", "unsent", 0},
+                                {"other", "other", 0},
+                                {"good p50", "good_p50_us", kLatency},
+                                {"good p99", "good_p99_us", kLatency},
+                                {"ref. p50", "refused_p50_us", kLatency},
+                                {"ref. p99", "refused_p99_us", kLatency}};
+
 std::string OverloadText(const Json& report) {
   if (!report.contains("overload") || !report.at("overload").is_array()) {
     return "";
@@ -258,32 +277,23 @@ std::string OverloadText(const Json& report) {
       Number(report, "peak"),
       report.at("settings").at("timeout_s").get<double>(),
       report.at("settings").value("max_in_flight", 0));
-  text += Cells({"offered", "calls/s", "good/s", "of peak", "good", "refused",
-                 "expired", "dropped", "unsent", "other", "good p50",
-                 "good p99", "ref. p50", "ref. p99"},
-                12);
-  for (const Json& point : report.at("overload")) {
-    const auto count = [&](const char* key) {
-      return absl::StrCat(Count(point, key));
-    };
-    const auto latency = [&](const char* key) {
-      return MicrosCell(point.at(key));
-    };
-    const auto number = [&](const char* key, int digits) {
-      return point.at(key).is_null()
-                 ? "-"
-                 : absl::StrFormat("%.*f", digits, Number(point, key));
-    };
-    text +=
-        Cells({absl::StrFormat("%gx", Number(point, "multiple")),
-               number("offered_per_second", 0), number("good_per_second", 0),
-               number("good_of_peak", 2), count("good"), count("refused"),
-               count("expired"), count("dropped"), count("unsent"),
-               count("other"), latency("good_p50_us"), latency("good_p99_us"),
-               latency("refused_p50_us"), latency("refused_p99_us")},
-              12);
+  absl::StrAppendFormat(&text, "%-12s", "offered");
+  for (const Column& column : kOverload) {
+    absl::StrAppendFormat(&text, "%11s", column.title);
   }
-  return text;
+  for (const Json& point : report.at("overload")) {
+    absl::StrAppendFormat(&text, "\n%-12s",
+                          absl::StrFormat("%gx", Number(point, "multiple")));
+    for (const auto& [title, key, digits] : kOverload) {
+      absl::StrAppendFormat(
+          &text, "%11s",
+          point.at(key).is_null() ? "-"
+          : digits == kLatency
+              ? NanosText(Number(point, key) * 1e3)
+              : absl::StrFormat("%.*f", digits, Number(point, key)));
+    }
+  }
+  return text + "\n";
 }
 
 }  // namespace

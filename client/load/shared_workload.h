@@ -9,12 +9,9 @@
 
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/load/workload.h"
 #include "posenc/client.h"

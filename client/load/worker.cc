@@ -6,7 +6,6 @@
 #include <ctime>
 #include <deque>
 #include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
