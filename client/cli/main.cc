@@ -17,10 +17,7 @@
 #include "client/cli/print.h"
 #include "client/cli/standard_streams.h"
 #include "client/cli/status.h"
-#include "client/flags/decimal_numbers.h"
-#include "client/flags/empty_values.h"
-#include "client/flags/grpc_lines.h"
-#include "client/flags/help_formatter.h"
+#include "client/flags/command_line.h"
 #include "server/version.h"
 
 namespace posenc::cli {
@@ -146,9 +143,8 @@ int Main(int argc, char** argv) {
     PrintError(UsageError(fact), json);
     return kExitUsage;
   };
-  flags::WantDecimalNumbers(&app);
-  const absl::Status values = flags::CheckEmptyValues(argc, argv);
-  if (!values.ok()) return refuse(values.message());
+  const absl::Status checked = flags::CheckArguments(&app, argc, argv);
+  if (!checked.ok()) return refuse(checked.message());
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
