@@ -1,7 +1,6 @@
 // Conveniences of the command: POSENC_SERVER, completion, the manual page, and
 // misspelt words.
 
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
