@@ -44,15 +44,6 @@ void Counts::Add(const Counts& other) {
   refused.Add(other.refused);
 }
 
-void Counts::Clear() {
-  ok = good = bytes_sent = bytes_received = verified = wrong = 0;
-  errors.clear();
-  first_wrong.clear();
-  latency.Clear();
-  failed.Clear();
-  refused.Clear();
-}
-
 double StepResult::ErrorRate() const {
   const std::int64_t bad = Failed() + unsent + total.wrong;
   return Calls() ? static_cast<double>(bad) / static_cast<double>(Calls()) : 0;
@@ -116,7 +107,7 @@ StepResult Engine::Run(const StepOptions& options,
                        [](const auto& worker) { return worker->done(); });
     const std::int64_t now = clock_->Now();
     if (!done && now < from + kSecond) continue;
-    interval.counts.Clear();
+    interval.counts = Counts();
     for (const auto& worker : workers) worker->TakeInterval(&interval.counts);
     interval.start_seconds = static_cast<double>(from - step.measured) / 1e9;
     interval.seconds =
@@ -195,12 +186,6 @@ absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     }
   }
   return channels;
-}
-
-std::string CodeName(int grpc_code) {
-  const std::string name =
-      absl::StatusCodeToString(static_cast<absl::StatusCode>(grpc_code));
-  return name.empty() ? absl::StrCat("CODE_", grpc_code) : name;
 }
 
 }  // namespace posenc::load

@@ -1,11 +1,10 @@
-#include "client/load/kserve_workload.h"
-
 #include <cctype>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "client/flags/status_macros.h"
+#include "client/load/workload.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/json_util.h"
 #include "inference/inference.pb.h"

@@ -28,10 +28,7 @@
 #include "client/load/engine.h"
 #include "client/load/flags.h"
 #include "client/load/hdr_log.h"
-#include "client/load/kserve_workload.h"
-#include "client/load/page.h"
 #include "client/load/report.h"
-#include "client/load/shared_workload.h"
 #include "client/load/units.h"
 #include "client/load/workload.h"
 

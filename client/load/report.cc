@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "client/load/hdr_log.h"
 #include "client/load/units.h"
 
@@ -215,36 +217,6 @@ std::string ProgressLine(const std::string& label, const Interval& interval) {
 
 namespace {
 
-// Returns the tester's own limits in a step, which could be mistaken for the
-// server's. Older reports lack these keys.
-std::string OwnLimits(const Json& step) {
-  std::string text;
-  const std::string label = Text(step, "label");
-  const auto dropped = step.value("dropped", std::int64_t{0});
-  if (dropped > 0) {
-    absl::StrAppend(&text, label, ": ", dropped,
-                    " calls were dropped: their deadline had passed before "
-                    "they could be sent\n");
-  }
-  const auto limited = step.value("limited", std::int64_t{0});
-  if (limited > 0) {
-    absl::StrAppend(&text, label, ": ", limited, " calls were held back by ",
-                    Count(step, "in_flight_limit"),
-                    " calls in flight; raise --max-in-flight to offer the "
-                    "whole load\n");
-  }
-  if (step.value("tester_limited", false)) {
-    absl::StrAppendFormat(
-        &text,
-        "%s: this is a figure of the tester, not of the server: %d calls were "
-        "sent more than 10 ms late, and its busiest thread used %.0f %% of a "
-        "core; offer less, raise --threads and --connections, or give it a "
-        "machine of its own\n",
-        label, Count(step, "sent_late"), 100 * Number(step, "busiest_thread"));
-  }
-  return text;
-}
-
 // A column of the table of overloads: the key of its number, and the digits
 // after the point.
 struct Column {
@@ -332,27 +304,43 @@ std::string ReportText(const Json& report) {
     }
   }
   for (const Json& step : steps) {
-    const std::string label = Text(step, "label");
+    const auto tell = [&](const auto&... parts) {
+      absl::StrAppend(&text, Text(step, "label"), ": ", parts..., "\n");
+    };
+    const Json& failed = step.at("failed_latency_us");
     for (const auto& [code, count] : step.at("errors").items()) {
-      absl::StrAppend(
-          &text, label, ": ", count.get<std::int64_t>(), " x ", code,
-          ", answered in ", LatencyCell(step.at("failed_latency_us"), "p50"),
-          " (p50), ", LatencyCell(step.at("failed_latency_us"), "p99"),
-          " (p99)\n");
+      tell(count.get<std::int64_t>(), " x ", code, ", answered in ",
+           LatencyCell(failed, "p50"), " (p50), ", LatencyCell(failed, "p99"),
+           " (p99)");
     }
     if (Count(step, "unsent") > 0) {
-      absl::StrAppend(&text, label, ": ", Count(step, "unsent"),
-                      " calls were due but not sent in time\n");
+      tell(Count(step, "unsent"), " calls were due but not sent in time");
     }
-    text += OwnLimits(step);
+    // The tester's own limits could be mistaken for the server's. Older reports
+    // lack these keys.
+    if (step.value("dropped", std::int64_t{0}) > 0) {
+      tell(Count(step, "dropped"),
+           " calls were dropped: their deadline had passed before they could "
+           "be sent");
+    }
+    if (step.value("limited", std::int64_t{0}) > 0) {
+      tell(Count(step, "limited"), " calls were held back by ",
+           Count(step, "in_flight_limit"),
+           " calls in flight; raise --max-in-flight to offer the whole load");
+    }
+    if (step.value("tester_limited", false)) {
+      tell(absl::StrFormat(
+          "this is a figure of the tester, not of the server: %d calls were "
+          "sent more than 10 ms late, and its busiest thread used %.0f %% of a "
+          "core; offer less, raise --threads and --connections, or give it a "
+          "machine of its own",
+          Count(step, "sent_late"), 100 * Number(step, "busiest_thread")));
+    }
     if (Count(step, "verified") > 0) {
-      absl::StrAppend(&text, label, ": ", Count(step, "verified"),
-                      " answers compared bit for bit, ", Count(step, "wrong"),
-                      " differ\n");
+      tell(Count(step, "verified"), " answers compared bit for bit, ",
+           Count(step, "wrong"), " differ");
     }
-    if (!step.at("first_wrong").is_null()) {
-      absl::StrAppend(&text, label, ": ", Text(step, "first_wrong"), "\n");
-    }
+    if (!step.at("first_wrong").is_null()) tell(Text(step, "first_wrong"));
   }
   if (report.contains("capacity") && !report.at("capacity").is_null()) {
     const Json& capacity = report.at("capacity");
@@ -410,6 +398,33 @@ std::string ComparisonText(const std::string& a_name, const Json& a,
               18);
   }
   return text;
+}
+
+namespace {
+
+constexpr absl::string_view kPage =
+#include "page_html.inc"
+    ;
+
+// Escapes every <, so that no text of a report ends the script.
+std::string PageOf(const Json& runs) {
+  const std::string json = absl::StrReplaceAll(
+      runs.dump(-1, ' ', false, Json::error_handler_t::replace),
+      {{"<", "\\u003c"}});
+  return absl::StrReplaceAll(
+      kPage, {{"const RUNS = [];", absl::StrCat("const RUNS = ", json, ";")}});
+}
+
+}  // namespace
+
+std::string ReportPage(const Json& report) {
+  return PageOf(Json::array({{{"name", ""}, {"report", report}}}));
+}
+
+std::string ComparisonPage(const std::string& a_name, const Json& a,
+                           const std::string& b_name, const Json& b) {
+  return PageOf(Json::array(
+      {{{"name", a_name}, {"report", a}}, {{"name", b_name}, {"report", b}}}));
 }
 
 absl::StatusOr<Json> ReadReport(const std::string& path) {

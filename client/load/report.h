@@ -42,6 +42,14 @@ std::string ReportText(const Json& report);
 std::string ComparisonText(const std::string& a_name, const Json& a,
                            const std::string& b_name, const Json& b);
 
+// Return one HTML page with tiles, charts and tables of a run, or of two runs
+// side by side. It has the reports as JSON, a style sheet and the script that
+// draws them (page.html). It loads nothing, and can be mailed or kept as an
+// artifact of CI.
+std::string ReportPage(const Json& report);
+std::string ComparisonPage(const std::string& a_name, const Json& a,
+                           const std::string& b_name, const Json& b);
+
 // Steps of two reports to compare: those with equal labels ("16 in flight"), or
 // the first steps if no labels are equal.
 struct StepPair {

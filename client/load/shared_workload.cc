@@ -1,11 +1,10 @@
-#include "client/load/shared_workload.h"
-
 #include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/flags/status_macros.h"
+#include "client/load/workload.h"
 #include "google/protobuf/message.h"
 
 namespace posenc::load {

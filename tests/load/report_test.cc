@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "client/load/capacity.h"
-#include "client/load/page.h"
 #include "client/load/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
