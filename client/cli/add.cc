@@ -3,7 +3,6 @@
 #include <memory>
 #include <optional>
 
-#include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/enum_flags.h"

@@ -71,14 +71,14 @@ absl::Status ReadFile(const std::string& name, const std::string& path,
   if (message->GetDescriptor() == tensor) {
     return ReadTensor(name, path, static_cast<v1::Tensor*>(message));
   }
-  std::vector<NamedTarget> targets;
+  std::vector<std::pair<std::string, v1::Tensor*>> targets;
   for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor* const field = message->GetDescriptor()->field(i);
     if (field->message_type() != tensor) continue;
-    targets.push_back(
-        {std::string(field->name()),
-         static_cast<v1::Tensor*>(
-             message->GetReflection()->MutableMessage(message, field))});
+    targets.emplace_back(
+        field->name(),
+        static_cast<v1::Tensor*>(
+            message->GetReflection()->MutableMessage(message, field)));
   }
   return ReadTensors(name, path, targets);
 }

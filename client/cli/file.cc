@@ -10,7 +10,6 @@
 #include <new>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/status.h"
 
@@ -166,12 +165,6 @@ absl::Status OutputFile::Commit() {
   }
   if (!status.ok()) unlink(temporary_.c_str());
   return status;
-}
-
-bool IsStandardStream(const std::string& path) { return path == "-"; }
-
-bool HasExtension(const std::string& path, const std::string& extension) {
-  return absl::EndsWithIgnoreCase(path, extension);
 }
 
 }  // namespace posenc::cli

@@ -86,6 +86,10 @@ void AddPositionFlags(CLI::App* app, const std::string& prefix,
 // reads its file.
 absl::StatusOr<v1::Positions> BuildPositions(const FieldFlags& flags);
 
+// Adds the flags of an absolute encoding. `flags` must set fields of an
+// AbsoluteEncoding.
+void AddAbsoluteFlags(CLI::App* app, FieldFlags* flags);
+
 // Adds --layout, which is required.
 void AddLayoutFlag(CLI::App* app, v1::Layout* layout);
 

@@ -10,7 +10,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/figure.h"

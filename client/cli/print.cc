@@ -59,6 +59,14 @@ std::string Cell(const TensorView& tensor, std::int64_t index,
                       : absl::StrFormat("%*.6g", format.width, value);
 }
 
+// Prints `count` cells of a row that starts at element `begin`.
+void PrintCells(const TensorView& tensor, std::int64_t begin,
+                std::int64_t count, const Format& format) {
+  for (std::int64_t i = begin; i < begin + count; ++i) {
+    absl::PrintF(" %s", Cell(tensor, i, format));
+  }
+}
+
 }  // namespace
 
 void PrintFact(const std::string& name, const std::string& value) {
@@ -81,10 +89,8 @@ void PrintTensor(const std::string& name, const TensorView& tensor,
   const Format format = FormatOf(tensor, 0, rows, columns);
   for (std::int64_t row = 0; row < std::min(rows, shown_rows); ++row) {
     std::printf(" ");
-    for (std::int64_t i = 0;
-         i < std::min<std::int64_t>(columns, format.columns); ++i) {
-      std::printf(" %s", Cell(tensor, row * columns + i, format).c_str());
-    }
+    PrintCells(tensor, row * columns,
+               std::min<std::int64_t>(columns, format.columns), format);
     std::printf("%s\n", columns > format.columns ? "  ..." : "");
   }
   if (rows > shown_rows) std::printf("  ...\n");
@@ -100,15 +106,12 @@ void PrintMatrix(const TensorView& tensor, std::int64_t offset,
   format.width = std::max(format.width, static_cast<int>(last.size()));
   std::printf("  %6s", "");
   for (std::int64_t j = 0; j < shown; ++j) {
-    std::printf(" %*s", format.width, absl::StrCat(first_column + j).c_str());
+    absl::PrintF(" %*d", format.width, first_column + j);
   }
   std::printf("%s\n", columns > shown ? "  ..." : "");
   for (std::int64_t i = 0; i < std::min(rows, kShownRows); ++i) {
-    std::printf("  %6s", absl::StrCat(first_row + i).c_str());
-    for (std::int64_t j = 0; j < shown; ++j) {
-      std::printf(" %s",
-                  Cell(tensor, offset + i * columns + j, format).c_str());
-    }
+    absl::PrintF("  %6d", first_row + i);
+    PrintCells(tensor, offset + i * columns, shown, format);
     std::printf("\n");
   }
   if (rows > kShownRows) std::printf("     ...\n");

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <memory>
 
-#include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/enum_flags.h"

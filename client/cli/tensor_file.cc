@@ -185,14 +185,15 @@ absl::Status ReadTensor(const std::string& flag, const std::string& argument,
   return Copy(file, name, tensor);
 }
 
-absl::Status ReadTensors(const std::string& flag, const std::string& path,
-                         const std::vector<NamedTarget>& targets) {
+absl::Status ReadTensors(
+    const std::string& flag, const std::string& path,
+    const std::vector<std::pair<std::string, v1::Tensor*>>& targets) {
   if (!HasExtension(path, kSafetensors) && !IsStandardStream(path)) {
     return UsageError(absl::StrCat(flag, ": a .safetensors file is needed"));
   }
   ASSIGN_OR_RETURN(const TensorFile file, TensorFile::Read(flag, path));
-  for (const NamedTarget& target : targets) {
-    RETURN_IF_ERROR(Copy(file, target.name, target.tensor));
+  for (const auto& [name, tensor] : targets) {
+    RETURN_IF_ERROR(Copy(file, name, tensor));
   }
   return absl::OkStatus();
 }
