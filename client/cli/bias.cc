@@ -73,8 +73,7 @@ constexpr FieldFlag kIndices[] = {
 };
 
 absl::Status SetClip(const std::string& text, v1::ClippedDistance* clip) {
-  ASSIGN_OR_RETURN(const std::vector<std::int64_t> ends,
-                   ParseIntegers("--clip", text));
+  ASSIGN_OR_RETURN(const auto ends, ParseIntegers("--clip", text));
   if (ends.size() != 2 || ends[0] != static_cast<std::int32_t>(ends[0]) ||
       ends[1] != static_cast<std::int32_t>(ends[1])) {
     return UsageError("--clip: left and right are needed; write 16,16");
@@ -139,8 +138,7 @@ absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
     request.set_query_length(std::min(queries, kShownRows + 1));
     request.set_key_length(std::min(keys, kPrintedKeys + 1));
   }
-  ASSIGN_OR_RETURN(const TensorResult bias,
-                   connection.client().BuildBias(request));
+  ASSIGN_OR_RETURN(const auto bias, connection.client().BuildBias(request));
   if (globals.json) {
     nlohmann::ordered_json json;
     json["bias"] = TensorJson(bias.tensor);
@@ -168,8 +166,7 @@ void PrintWritten(const std::string& path, const TensorView& bias,
 absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
                    const Connection& connection, const GlobalFlags& globals) {
   if (IsStandardStream(path)) {
-    ASSIGN_OR_RETURN(const TensorResult bias,
-                     connection.client().BuildBias(request));
+    ASSIGN_OR_RETURN(const auto bias, connection.client().BuildBias(request));
     RETURN_IF_ERROR(WriteTensor(path, "bias", bias.tensor));
     PrintWritten(path, bias.tensor, globals);
     return absl::OkStatus();

@@ -73,84 +73,68 @@ struct RotationCheck {
   // the other channel, at the pair's length.
   double max_error_ulps = 0;
   double max_error_of_bound = 0;  // largest error / its bound
-};
 
-// Checks elements one by one.
-class Judge {
- public:
-  Judge(v1::Dtype dtype, double attention_factor, int repositions)
-      : dtype_(dtype),
-        attention_factor_(attention_factor),
-        repositions_(repositions),
-        bound_(dtype) {}
-
-  void See(const check::RotatedElement& element) {
-    ++result_.elements;
-    if (element.passes_through) {
-      if (!element.same_bytes) Wrong(element.index);
-      return;
-    }
-    const auto products = static_cast<double>(element.terms);
-    if (!std::isfinite(products)) {
-      // Infinities and NaN have no exact result, but no result may be finite.
-      if (std::isfinite(element.actual)) Wrong(element.index);
-      return;
-    }
-    const auto from_angle = static_cast<double>(element.from_angle);
-    double arithmetic = bound_.Arithmetic(products, from_angle);
-    double scale = products / 16;
-    if (repositions_ > 0) {
-      // Every earlier rotation had such an error in both channels, of a pair of
-      // the same length. Later rotations rotate that error vector but keep its
-      // length, sqrt(2) times one channel's error. Each also rounds by half an
-      // ulp of a channel, which is at most as long as the pair with its error
-      // (1.01).
-      const double length =
-          static_cast<double>(std::hypot(element.x, element.y)) *
-          attention_factor_;
-      scale = length;
-      arithmetic += repositions_ * 1.4143 *
-                    (bound_.Arithmetic(length, from_angle) +
-                     0.5 * check::UlpAt(dtype_, 1.01 * length));
-    }
-    const double magnitude = std::fabs(static_cast<double>(element.exact));
-    const double bound = bound_.Rounded(magnitude, arithmetic);
-    const double error =
-        std::fabs(static_cast<double>(element.actual - element.exact));
-    // Only float16 overflows from ordinary inputs: results from 65520 on, half
-    // way from its largest number to 2^16, round to infinity.
-    if (dtype_ == v1::DTYPE_FLOAT16 && std::isinf(element.actual) &&
-        magnitude + arithmetic >= 65520) {
-      return;
-    }
-    // FP8 also does, by the requested saturation: to its largest number, or
-    // past it.
-    if (check::IsFloat8(dtype_) &&
-        magnitude + arithmetic >= check::LargestFinite(dtype_) &&
-        !(std::fabs(element.actual) < check::LargestFinite(dtype_))) {
-      return;
-    }
-    if (!(error <= bound)) Wrong(element.index);
-    result_.max_error_of_bound =
-        std::max(result_.max_error_of_bound, error / bound);
-    result_.max_error_ulps =
-        std::max(result_.max_error_ulps,
-                 error / check::UlpAt(dtype_, std::max(magnitude, scale)));
-  }
-
-  const RotationCheck& result() const { return result_; }
-
- private:
   void Wrong(std::int64_t index) {
-    if (result_.wrong++ == 0) result_.first_wrong = index;
+    if (wrong++ == 0) first_wrong = index;
   }
-
-  const v1::Dtype dtype_;
-  const double attention_factor_;
-  const int repositions_;
-  const check::RoundingBound bound_;
-  RotationCheck result_;
 };
+
+// Checks one element of a tensor of this dtype.
+void Judge(v1::Dtype dtype, double attention_factor, int repositions,
+           const check::RoundingBound& rounding,
+           const check::RotatedElement& element, RotationCheck* result) {
+  ++result->elements;
+  if (element.passes_through) {
+    if (!element.same_bytes) result->Wrong(element.index);
+    return;
+  }
+  const auto products = static_cast<double>(element.terms);
+  if (!std::isfinite(products)) {
+    // Infinities and NaN have no exact result, but no result may be finite.
+    if (std::isfinite(element.actual)) result->Wrong(element.index);
+    return;
+  }
+  const auto from_angle = static_cast<double>(element.from_angle);
+  double arithmetic = rounding.Arithmetic(products, from_angle);
+  double scale = products / 16;
+  if (repositions > 0) {
+    // Every earlier rotation had such an error in both channels, of a pair of
+    // the same length. Later rotations rotate that error vector but keep its
+    // length, sqrt(2) times one channel's error. Each also rounds by half an
+    // ulp of a channel, which is at most as long as the pair with its error
+    // (1.01).
+    const double length =
+        static_cast<double>(std::hypot(element.x, element.y)) *
+        attention_factor;
+    scale = length;
+    arithmetic += repositions * 1.4143 *
+                  (rounding.Arithmetic(length, from_angle) +
+                   0.5 * check::UlpAt(dtype, 1.01 * length));
+  }
+  const double magnitude = std::fabs(static_cast<double>(element.exact));
+  const double bound = rounding.Rounded(magnitude, arithmetic);
+  const double error =
+      std::fabs(static_cast<double>(element.actual - element.exact));
+  // Only float16 overflows from ordinary inputs: results from 65520 on, half
+  // way from its largest number to 2^16, round to infinity.
+  if (dtype == v1::DTYPE_FLOAT16 && std::isinf(element.actual) &&
+      magnitude + arithmetic >= 65520) {
+    return;
+  }
+  // FP8 also does, by the requested saturation: to its largest number, or
+  // past it.
+  if (check::IsFloat8(dtype) &&
+      magnitude + arithmetic >= check::LargestFinite(dtype) &&
+      !(std::fabs(element.actual) < check::LargestFinite(dtype))) {
+    return;
+  }
+  if (!(error <= bound)) result->Wrong(element.index);
+  result->max_error_of_bound =
+      std::max(result->max_error_of_bound, error / bound);
+  result->max_error_ulps =
+      std::max(result->max_error_ulps,
+               error / check::UlpAt(dtype, std::max(magnitude, scale)));
+}
 
 // Compares `after` with `before` rotated forward, token t at start + t. The
 // bounds allow for `repositions` later moves, which each round again.
@@ -180,18 +164,20 @@ absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
         "head_dim ", before.index.head_dim, " is more than the encoding's, ",
         rope.head_dim(), "; --head-dim allows wider heads"));
   }
-  Judge judge(sent.dtype, rope.amplitude(), repositions);
+  const check::RoundingBound rounding(sent.dtype);
+  RotationCheck result;
   check::VisitRotatedHeads(
       rotation, before, after,
       [start](std::int64_t token) {
         return static_cast<long double>(start + token);
       },
       /*token_step=*/1,
-      [&judge](const check::RotatedElement& element) {
-        judge.See(element);
+      [&](const check::RotatedElement& element) {
+        Judge(sent.dtype, rope.amplitude(), repositions, rounding, element,
+              &result);
         return true;
       });
-  return judge.result();
+  return result;
 }
 
 struct ScoreCheck {
@@ -348,8 +334,7 @@ absl::Status CheckMoved(const CheckFlags& flags, const HeadsFile& after,
 absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
   v1::ResolveRopeRequest request;
   ASSIGN_OR_RETURN(*request.mutable_rope(), BuildSource(flags.source));
-  ASSIGN_OR_RETURN(const HeadsFile before,
-                   ReadHeads(flags.before, flags.layout));
+  ASSIGN_OR_RETURN(const auto before, ReadHeads(flags.before, flags.layout));
   ASSIGN_OR_RETURN(const HeadsFile after, ReadHeads(flags.after, flags.layout));
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   // The server provides the frequencies and the attention factor; only its
@@ -358,8 +343,7 @@ absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
     request.set_head_dim(static_cast<std::int32_t>(
         (before.q ? before.q : before.k)->index.head_dim));
   }
-  ASSIGN_OR_RETURN(const v1::ResolveRopeResponse rope,
-                   connection.client().ResolveRope(request));
+  ASSIGN_OR_RETURN(const auto rope, connection.client().ResolveRope(request));
 
   nlohmann::ordered_json json;
   RETURN_IF_ERROR(CheckTensors(rope, flags, before, after, globals, &json));

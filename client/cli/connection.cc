@@ -51,8 +51,7 @@ absl::StatusOr<Connection> Connection::Open(const GlobalFlags& flags) {
   server::ServerOptions options;
   options.limits.max_request_bytes = kMaxMessageBytes;
   options.limits.max_response_bytes = kMaxMessageBytes;
-  ASSIGN_OR_RETURN(std::unique_ptr<server::Server> server,
-                   server::Server::Start(options));
+  ASSIGN_OR_RETURN(auto server, server::Server::Start(options));
   Client client(server->InProcessChannel(), timeout);
   return Connection(std::move(server), std::move(client));
 }

@@ -98,8 +98,7 @@ std::string SourceFlag(const SourceFlags& flags) {
 absl::StatusOr<Reading> Read(const SourceFlags& flags, v1::RopeSource source,
                              const std::string& base, std::int32_t head_dim,
                              const Client& client, bool one_axis) {
-  ASSIGN_OR_RETURN(v1::ResolveRopeResponse resolved,
-                   Resolve(source, head_dim, client));
+  ASSIGN_OR_RETURN(auto resolved, Resolve(source, head_dim, client));
   RETURN_IF_ERROR(CheckDrawable(
       flags.Empty() ? absl::StrCat("--", flags.prefix, "*") : SourceFlag(flags),
       resolved, one_axis));
@@ -215,8 +214,7 @@ absl::StatusOr<Figure> OverDistance(
         v1::AnalyzeRopeResponse::*values)() const,
     plot::Chart chart) {
   ASSIGN_OR_RETURN(const Distances distances, ReadDistances(flags));
-  ASSIGN_OR_RETURN(const std::vector<Reading> readings,
-                   ReadBoth(flags, client, true));
+  ASSIGN_OR_RETURN(const auto readings, ReadBoth(flags, client, true));
   for (const Reading& reading : readings) {
     ASSIGN_OR_RETURN(
         const v1::AnalyzeRopeResponse response,
@@ -305,8 +303,7 @@ absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
 
 absl::StatusOr<Figure> FrequenciesFigure(const FigureFlags& flags,
                                          const Client& client) {
-  ASSIGN_OR_RETURN(const std::vector<Reading> readings,
-                   ReadBoth(flags, client, false));
+  ASSIGN_OR_RETURN(const auto readings, ReadBoth(flags, client, false));
   plot::Chart chart;
   chart.title = absl::StrCat("Frequency of each pair: ", Names(readings));
   chart.x.label = "pair of channels";
@@ -326,8 +323,7 @@ absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
                                          const Client& client) {
   RETURN_IF_ERROR(CheckRange("--trained-length",
                              flags.trained_length.value_or(1), 1, INT64_MAX));
-  ASSIGN_OR_RETURN(const std::vector<Reading> readings,
-                   ReadBoth(flags, client, true));
+  ASSIGN_OR_RETURN(const auto readings, ReadBoth(flags, client, true));
   plot::Chart chart;
   chart.title = absl::StrCat("Wavelength of each pair: ", Names(readings));
   chart.x.label = "pair of channels";
@@ -382,8 +378,7 @@ absl::StatusOr<Figure> SimilarityFigure(const FigureFlags& flags,
 absl::StatusOr<Figure> CompareFigure(const FigureFlags& flags,
                                      const Client& client) {
   ASSIGN_OR_RETURN(const Reading reference, ReadSource(flags, client, false));
-  ASSIGN_OR_RETURN(const std::vector<Reading> others,
-                   OtherReadings(flags, reference, client));
+  ASSIGN_OR_RETURN(const auto others, OtherReadings(flags, reference, client));
   plot::Chart chart;
   chart.title = absl::StrCat("Frequencies of other readers over those of ",
                              reference.name);
@@ -417,8 +412,7 @@ absl::StatusOr<Figure> CompareFigure(const FigureFlags& flags,
 absl::StatusOr<Figure> KeptFigure(const FigureFlags& flags,
                                   const Client& client) {
   ASSIGN_OR_RETURN(const Reading reference, ReadSource(flags, client, false));
-  ASSIGN_OR_RETURN(const std::vector<Reading> others,
-                   OtherReadings(flags, reference, client));
+  ASSIGN_OR_RETURN(const auto others, OtherReadings(flags, reference, client));
   const std::int64_t reach = flags.max_distance.value_or(kUsualReach);
   RETURN_IF_ERROR(CheckRange("--max-distance", reach, 2, kMaxDistance));
   plot::Chart chart;

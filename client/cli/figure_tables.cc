@@ -118,8 +118,7 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
 
 // Parses two extents that are at least 2 and not too large.
 absl::StatusOr<std::pair<int, int>> ReadImage(const std::string& text) {
-  ASSIGN_OR_RETURN(const std::vector<std::int32_t> extents,
-                   ParseExtents("--image", text));
+  ASSIGN_OR_RETURN(const auto extents, ParseExtents("--image", text));
   if (extents.size() != 2 || extents[0] < 2 || extents[1] < 2 ||
       std::int64_t{extents[0]} * extents[1] > kMaxPlottedCells) {
     return UsageError(absl::StrCat("--image: '", text,
@@ -324,8 +323,7 @@ absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
                                    const Client& client) {
   ASSIGN_OR_RETURN(const auto image, ReadImage(flags.image));
   const auto [height, width] = image;
-  ASSIGN_OR_RETURN(const std::vector<Reading> readings,
-                   ReadBoth(flags, client, false));
+  ASSIGN_OR_RETURN(const auto readings, ReadBoth(flags, client, false));
   plot::HeatMap map;
   map.title = absl::StrCat("Similarity of the first of ", height, " x ", width,
                            " cells to the others");
@@ -335,8 +333,7 @@ absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
   map.square_cells = true;
   map.low = 1;
   for (const Reading& reading : readings) {
-    ASSIGN_OR_RETURN(plot::Matrix matrix,
-                     ImageSimilarity(reading, height, width));
+    ASSIGN_OR_RETURN(auto matrix, ImageSimilarity(reading, height, width));
     matrix.name = reading.resolved.axis_of_pair().empty()
                       ? "positions along the rows"
                       : "a position for each axis";
@@ -363,8 +360,7 @@ absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
 
 absl::StatusOr<Figure> RotationFigure(const FigureFlags& flags,
                                       const Client& client) {
-  ASSIGN_OR_RETURN(const std::vector<double> vector,
-                   ParseNumbers("--vector", flags.vector));
+  ASSIGN_OR_RETURN(const auto vector, ParseNumbers("--vector", flags.vector));
   if (vector.size() != 2 || !std::isfinite(vector[0]) ||
       !std::isfinite(vector[1]) ||
       !(std::hypot(vector[0], vector[1]) > 0 &&

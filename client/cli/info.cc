@@ -16,8 +16,7 @@ namespace {
 
 absl::Status RunInfo(const GlobalFlags& globals) {
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
-  ASSIGN_OR_RETURN(const v1::GetServerInfoResponse info,
-                   connection.client().GetServerInfo());
+  ASSIGN_OR_RETURN(const auto info, connection.client().GetServerInfo());
   if (globals.json) {
     PrintJson(ToJson(info));
     return absl::OkStatus();

@@ -38,8 +38,7 @@ absl::Status MatrixFile::Start(const v1::BuildBiasRequest& request,
                            matrix_.shape,
                            {static_cast<const char*>(nullptr),
                             static_cast<std::size_t>(missing_ * size)}};
-    ASSIGN_OR_RETURN(const SafetensorsEntry entry,
-                     InFile(path_, FromTensor(name_, sized)));
+    ASSIGN_OR_RETURN(const auto entry, InFile(path_, FromTensor(name_, sized)));
     header = SafetensorsHeader({{entry}, {}});
   }
   data_start_ = static_cast<std::int64_t>(header.size());

@@ -181,8 +181,7 @@ absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
       RETURN_IF_ERROR(ParseMetadata(value, &layout.metadata));
       continue;
     }
-    ASSIGN_OR_RETURN(SafetensorsEntry entry,
-                     ParseEntry(name, value, data_size));
+    ASSIGN_OR_RETURN(auto entry, ParseEntry(name, value, data_size));
     layout.entries.push_back(std::move(entry));
   }
   // Sorts by offset, to find holes and overlaps between neighbours. An empty
@@ -210,8 +209,7 @@ absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
 }
 
 absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes) {
-  ASSIGN_OR_RETURN(const std::uint64_t size,
-                   SafetensorsHeaderSize(bytes, bytes.size()));
+  ASSIGN_OR_RETURN(const auto size, SafetensorsHeaderSize(bytes, bytes.size()));
   const absl::Span<const char> data = bytes.subspan(8 + size);
   ASSIGN_OR_RETURN(Safetensors file,
                    ParseSafetensorsHeader(bytes.subspan(8, size), data.size()));

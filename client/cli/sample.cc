@@ -49,8 +49,7 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
     const std::string& text = *name == 'q' ? flags.q : flags.k;
     if (text.empty()) continue;
     const std::string flag = absl::StrCat("--", name);
-    ASSIGN_OR_RETURN(const std::vector<std::int64_t> shape,
-                     ParseIntegers(flag, text));
+    ASSIGN_OR_RETURN(const auto shape, ParseIntegers(flag, text));
     const std::int64_t count = check::ElementCount(shape);
     const std::int64_t size =
         static_cast<std::int64_t>(wire::ElementBytes(dtype));

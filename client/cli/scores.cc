@@ -49,8 +49,7 @@ struct ScoresFlags {
 
 // Returns the tensor of this name; its dtype must be one of the contract.
 absl::StatusOr<TensorView> Find(TensorFile* file, const std::string& name) {
-  ASSIGN_OR_RETURN(const std::vector<SafetensorsEntry*> found,
-                   file->Select({name}, {}));
+  ASSIGN_OR_RETURN(const auto found, file->Select({name}, {}));
   return AsTensor(*found[0]);
 }
 
@@ -88,8 +87,7 @@ absl::Status RunScores(const ScoresFlags& flags, const GlobalFlags& globals) {
   ASSIGN_OR_RETURN(args.q, Find(&file, flags.q));
   ASSIGN_OR_RETURN(args.k, Find(&file, flags.k));
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
-  ASSIGN_OR_RETURN(const TensorResult result,
-                   connection.client().ScoreRelative(args));
+  ASSIGN_OR_RETURN(const auto result, connection.client().ScoreRelative(args));
   if (!flags.out.empty()) {
     RETURN_IF_ERROR(WriteTensor(flags.out, "scores", result.tensor));
   }

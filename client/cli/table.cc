@@ -65,8 +65,7 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
     // (--angles) or to fill in the rotary_dim that --head-dim implies.
     v1::ResolveRopeRequest question;
     *question.mutable_rope() = source;
-    ASSIGN_OR_RETURN(v1::ResolveRopeResponse answer,
-                     connection.client().ResolveRope(question));
+    ASSIGN_OR_RETURN(auto answer, connection.client().ResolveRope(question));
     source.clear_layer();
     source.clear_profile();
     source.clear_profile_version();
@@ -170,8 +169,7 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   RETURN_IF_ERROR(SetEncoding(flags, connection, &request));
 
-  ASSIGN_OR_RETURN(const BuildTableResult result,
-                   Build(connection.client(), request));
+  ASSIGN_OR_RETURN(const auto result, Build(connection.client(), request));
   Tensors tensors;
   if (result.cos) tensors.emplace_back("cos", *result.cos);
   if (result.sin) tensors.emplace_back("sin", *result.sin);

@@ -37,8 +37,7 @@ absl::Status Copy(const TensorFile& file, const std::string& name,
                   v1::Tensor* tensor) {
   for (const SafetensorsEntry& entry : file.entries()) {
     if (entry.name != name) continue;
-    ASSIGN_OR_RETURN(const TensorView view,
-                     InFile(file.path(), AsTensor(entry)));
+    ASSIGN_OR_RETURN(const auto view, InFile(file.path(), AsTensor(entry)));
     *tensor = ToTensor(view);
     return absl::OkStatus();
   }
@@ -129,8 +128,7 @@ absl::Status TensorFile::CheckFormat(const std::string& out) const {
 
 absl::Status TensorFile::Write(const std::string& path) const {
   if (!npy_) return WriteSafetensors(path, file_);
-  ASSIGN_OR_RETURN(const TensorView tensor,
-                   InFile(path, AsTensor(file_.entries[0])));
+  ASSIGN_OR_RETURN(const auto tensor, InFile(path, AsTensor(file_.entries[0])));
   return WriteNpy(path, tensor);
 }
 
@@ -149,8 +147,7 @@ bool IsNpyOutput(const std::string& path) {
 absl::Status WriteTensor(const std::string& path, const std::string& name,
                          const TensorView& tensor) {
   if (IsNpyOutput(path)) return WriteNpy(path, tensor);
-  ASSIGN_OR_RETURN(const SafetensorsEntry entry,
-                   InFile(path, FromTensor(name, tensor)));
+  ASSIGN_OR_RETURN(const auto entry, InFile(path, FromTensor(name, tensor)));
   return WriteSafetensors(path, {{entry}, {}});
 }
 

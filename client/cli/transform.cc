@@ -55,8 +55,7 @@ absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
   RETURN_IF_ERROR(CheckFormats(flags.in, flags.out));
   ASSIGN_OR_RETURN(TensorFile file, TensorFile::Read("--in", flags.in));
   RETURN_IF_ERROR(file.CheckFormat(flags.out));
-  ASSIGN_OR_RETURN(const std::vector<SafetensorsEntry*> selected,
-                   file.Select(flags.tensors, usual));
+  ASSIGN_OR_RETURN(const auto selected, file.Select(flags.tensors, usual));
 
   // The answers own the bytes of the file's entries until it is written.
   std::vector<TensorResult> results;

@@ -125,12 +125,10 @@ absl::Status TurnIntoInferences(const std::function<absl::StatusOr<std::string>(
       ASSIGN_OR_RETURN(
           const auto native,
           ParseMessage(one.rpc + "Request", BytesOf(request.message)));
-      ASSIGN_OR_RETURN(const ModelInferRequest inference,
-                       InferenceOf(one, *native));
+      ASSIGN_OR_RETURN(const auto inference, InferenceOf(one, *native));
       SetMessage(inference.SerializeAsString(), &request);
       if (request.answer.empty()) continue;
-      ASSIGN_OR_RETURN(const std::string tensors,
-                       TensorsOf(one, request.answer));
+      ASSIGN_OR_RETURN(const auto tensors, TensorsOf(one, request.answer));
       ASSIGN_OR_RETURN(std::string answer, ask(one, request));
       inference::ModelInferResponse response;
       if (!response.ParseFromString(answer)) {

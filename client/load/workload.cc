@@ -241,8 +241,7 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
         std::vector<std::vector<std::int64_t>> shapes = options.shapes;
         if (shapes.empty()) {
           for (const std::int64_t size : options.sizes) {
-            ASSIGN_OR_RETURN(std::vector<std::int64_t> shape,
-                             ShapeOf(size, dtype));
+            ASSIGN_OR_RETURN(auto shape, ShapeOf(size, dtype));
             shapes.push_back(std::move(shape));
           }
         }
