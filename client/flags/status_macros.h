@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 
 // Returns the status of `expression` unless it is ok.
-#define RETURN_IF_ERROR(expression)                                   \
-  do {                                                                \
-    if (absl::Status error = (expression); !error.ok()) return error; \
+#define RETURN_IF_ERROR(expression)                                      \
+  do {                                                                   \
+    if (absl::Status error_ = (expression); !error_.ok()) return error_; \
   } while (false)
 
 // Assigns the value of an absl::StatusOr to `target`, which may declare a
