@@ -58,14 +58,6 @@ absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
 absl::Status CheckRange(const char* flag, std::int64_t value, std::int64_t low,
                         std::int64_t high);
 
-// Returns the analysis of an encoding, with the flags' head_dim and trained
-// length, and by distance if `max_distance` is not 0.
-absl::StatusOr<v1::AnalyzeRopeResponse> Analyze(const FigureFlags& flags,
-                                                const Reading& reading,
-                                                std::int64_t max_distance,
-                                                std::int64_t distance_step,
-                                                const Client& client);
-
 // Makes a figure. Bad flags are errors with exit code 2; other errors are the
 // server's.
 using MakeFigure = absl::StatusOr<Figure>(const FigureFlags& flags,

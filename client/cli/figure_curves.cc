@@ -207,6 +207,22 @@ std::string Ends(const std::vector<plot::Curve>& curves) {
   });
 }
 
+// Returns the analysis of an encoding, with the flags' head_dim and trained
+// length, and by distance if `max_distance` is not 0.
+absl::StatusOr<v1::AnalyzeRopeResponse> Analyze(const FigureFlags& flags,
+                                                const Reading& reading,
+                                                std::int64_t max_distance,
+                                                std::int64_t distance_step,
+                                                const Client& client) {
+  v1::AnalyzeRopeRequest request;
+  *request.mutable_rope() = reading.source;
+  request.set_head_dim(flags.source.Details().head_dim());
+  request.set_max_distance(max_distance);
+  request.set_distance_step(distance_step);
+  request.set_trained_length(flags.trained_length.value_or(0));
+  return client.AnalyzeRope(request);
+}
+
 // Makes the chart with decay or similarity of each encoding over the distance.
 absl::StatusOr<Figure> OverDistance(
     const FigureFlags& flags, const Client& client,
@@ -263,20 +279,6 @@ absl::Status CheckRange(const char* flag, std::int64_t value, std::int64_t low,
   if (value >= low && value <= high) return absl::OkStatus();
   return UsageError(absl::StrCat(flag, ": is ", value, "; must be in [", low,
                                  ", ", high, "]"));
-}
-
-absl::StatusOr<v1::AnalyzeRopeResponse> Analyze(const FigureFlags& flags,
-                                                const Reading& reading,
-                                                std::int64_t max_distance,
-                                                std::int64_t distance_step,
-                                                const Client& client) {
-  v1::AnalyzeRopeRequest request;
-  *request.mutable_rope() = reading.source;
-  request.set_head_dim(flags.source.Details().head_dim());
-  request.set_max_distance(max_distance);
-  request.set_distance_step(distance_step);
-  request.set_trained_length(flags.trained_length.value_or(0));
-  return client.AnalyzeRope(request);
 }
 
 absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
