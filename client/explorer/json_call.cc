@@ -116,16 +116,12 @@ JsonAnswer Table(const Client& client, const std::string& body) {
   if (!table.ok()) return ToAnswer(table.status());
   v1::BuildTableResponse response;
   response.set_amplitude(table->amplitude);
-  const std::pair<const absl::optional<TensorView>&,
-                  v1::Tensor* (v1::BuildTableResponse::*)()>
-      tensors[] = {{table->cos, &v1::BuildTableResponse::mutable_cos},
-                   {table->sin, &v1::BuildTableResponse::mutable_sin},
-                   {table->table, &v1::BuildTableResponse::mutable_table}};
-  for (const auto& [tensor, field] : tensors) {
-    if (!tensor) continue;
-    if (Cells(*tensor) > kMaxTableCells) return too_large();
-    *(response.*field)() = ToTensor(*tensor);
+  for (const auto* tensor : {&table->cos, &table->sin, &table->table}) {
+    if (*tensor && Cells(**tensor) > kMaxTableCells) return too_large();
   }
+  if (table->cos) *response.mutable_cos() = ToTensor(*table->cos);
+  if (table->sin) *response.mutable_sin() = ToTensor(*table->sin);
+  if (table->table) *response.mutable_table() = ToTensor(*table->table);
   return ToAnswer(response);
 }
 

@@ -79,8 +79,8 @@ std::string Ratio(double a, double b) {
   return a > 0 ? absl::StrFormat("%.3f", b / a) : "-";
 }
 
-}  // namespace
-
+// Returns {"p50": 210.5, ..., "percentiles": [[0, 100.1], ...]}, in
+// microseconds; null if nothing was recorded.
 Json LatencyJson(const Histogram& histogram) {
   if (histogram.count() == 0) return nullptr;
   const auto at = [&](double percentile) {
@@ -106,6 +106,8 @@ Json LatencyJson(const Histogram& histogram) {
   json["percentiles"] = std::move(curve);
   return json;
 }
+
+}  // namespace
 
 Json PointJson(const Interval& interval) {
   const Counts& counts = interval.counts;
@@ -268,6 +270,23 @@ std::string OverloadText(const Json& report) {
   return text + "\n";
 }
 
+// Returns the pairs of steps that ComparisonText compares.
+std::vector<std::pair<const Json&, const Json&>> MatchSteps(const Json& a,
+                                                            const Json& b) {
+  std::vector<std::pair<const Json&, const Json&>> pairs;
+  for (const Json& step : a.at("steps")) {
+    for (const Json& other : b.at("steps")) {
+      if (step.at("label") != other.at("label")) continue;
+      pairs.emplace_back(step, other);
+      break;
+    }
+  }
+  if (pairs.empty() && !a.at("steps").empty() && !b.at("steps").empty()) {
+    pairs.emplace_back(a.at("steps")[0], b.at("steps")[0]);
+  }
+  return pairs;
+}
+
 }  // namespace
 
 std::string ReportText(const Json& report) {
@@ -351,27 +370,10 @@ std::string ReportText(const Json& report) {
   return text + OverloadText(report);
 }
 
-std::vector<StepPair> MatchSteps(const Json& a, const Json& b) {
-  std::vector<StepPair> pairs;
-  for (const Json& step : a.at("steps")) {
-    for (const Json& other : b.at("steps")) {
-      if (step.at("label") == other.at("label")) {
-        pairs.push_back({&step, &other});
-        break;
-      }
-    }
-  }
-  if (pairs.empty() && !a.at("steps").empty() && !b.at("steps").empty()) {
-    pairs.push_back({&a.at("steps")[0], &b.at("steps")[0]});
-  }
-  return pairs;
-}
-
 std::string ComparisonText(const std::string& a_name, const Json& a,
                            const std::string& b_name, const Json& b) {
   std::string text = absl::StrCat("a: ", a_name, "\nb: ", b_name, "\n");
-  for (const StepPair& pair : MatchSteps(a, b)) {
-    const Json &one = *pair.a, &other = *pair.b;
+  for (const auto& [one, other] : MatchSteps(a, b)) {
     std::string label = Text(one, "label");
     if (label != Text(other, "label")) {
       absl::StrAppend(&label, " / ", Text(other, "label"));

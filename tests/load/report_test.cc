@@ -364,7 +364,6 @@ TEST(ReportTest, ComparisonMatchesStepsByLabel) {
   b["steps"].erase(0);
   b["steps"][0]["calls_per_second"] = 750;
   b["steps"][0]["latency_us"]["p99"] = 99.0;
-  ASSERT_EQ(MatchSteps(a, b).size(), 1u);
   const std::string text = ComparisonText("a.json", a, "b.json", b);
   EXPECT_THAT(text, Not(HasSubstr("1000/s")));
   EXPECT_THAT(text,
