@@ -109,7 +109,7 @@ std::uint16_t FloatToBfloat16(float value) {
 struct Format {
   v1::Dtype dtype;
   int significand_bits;
-  int min_exponent;
+  int min_exponent;  // of the smallest normal number
   double largest;
 };
 constexpr Format kFormats[] = {
@@ -201,13 +201,12 @@ int SignificandBits(v1::Dtype dtype) {
   return FormatOf(dtype).significand_bits;
 }
 
-int MinExponent(v1::Dtype dtype) { return FormatOf(dtype).min_exponent; }
-
 double UlpAt(v1::Dtype dtype, double value) {
+  const Format format = FormatOf(dtype);
   const int exponent = value == 0
-                           ? MinExponent(dtype)
-                           : std::max(std::ilogb(value), MinExponent(dtype));
-  return std::ldexp(1.0, exponent - (SignificandBits(dtype) - 1));
+                           ? format.min_exponent
+                           : std::max(std::ilogb(value), format.min_exponent);
+  return std::ldexp(1.0, exponent - (format.significand_bits - 1));
 }
 
 std::string ShapeText(const std::vector<std::int64_t>& shape) {

@@ -4,13 +4,10 @@
 
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "posenc/client.h"
 
 namespace posenc::check {
@@ -43,9 +40,6 @@ double LargestFinite(v1::Dtype dtype);
 
 // Returns the bits of the significand with the leading one: 24 for float32.
 int SignificandBits(v1::Dtype dtype);
-
-// Returns the exponent of the smallest normal number: -126 for float32.
-int MinExponent(v1::Dtype dtype);
 
 // Returns a shape's text in messages: "[1, 4096, 32, 128]".
 std::string ShapeText(const std::vector<std::int64_t>& shape);

@@ -2,6 +2,9 @@
 
 #pragma once
 
+#include <cmath>
+
+#include "client/check/element.h"
 #include "posenc/client.h"
 
 namespace posenc::check {
@@ -11,7 +14,12 @@ namespace posenc::check {
 // once to the tensor's dtype.
 class RoundingBound {
  public:
-  explicit RoundingBound(v1::Dtype dtype);
+  explicit RoundingBound(v1::Dtype dtype) : dtype_(dtype) {
+    const v1::Dtype arithmetic =
+        dtype == v1::DTYPE_FLOAT64 ? v1::DTYPE_FLOAT64 : v1::DTYPE_FLOAT32;
+    unit_ = std::ldexp(1.0, -SignificandBits(arithmetic));
+    tiny_ = UlpAt(arithmetic, 0);
+  }
 
   // Returns the largest error before the last rounding. `terms`: sum of the
   // magnitudes of the products. `from_angle`: the error from an inexact angle.
@@ -29,11 +37,17 @@ class RoundingBound {
   // Returns the bound with the last rounding, half an ulp of the dtype. The
   // rounded number may be larger than the exact one by `arithmetic`, so that
   // its ulp may be the next binade's.
-  double Rounded(double exact_magnitude, double arithmetic) const;
+  double Rounded(double exact_magnitude, double arithmetic) const {
+    return arithmetic + 0.5 * UlpAt(dtype_, exact_magnitude + arithmetic);
+  }
 
   // Returns true if `actual` is within both bounds of `exact`.
   bool Allows(double actual, long double exact, double terms,
-              double from_angle) const;
+              double from_angle) const {
+    const double magnitude = std::fabs(static_cast<double>(exact));
+    return std::fabs(static_cast<double>(actual - exact)) <=
+           Rounded(magnitude, Arithmetic(terms, from_angle));
+  }
 
  private:
   v1::Dtype dtype_;

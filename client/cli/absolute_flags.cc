@@ -1,4 +1,7 @@
-#include "client/cli/absolute_flags.h"
+// The flags of a posenc.v1.AbsoluteEncoding. `table` prints its rows, and `add`
+// adds them to embeddings.
+
+#include "client/cli/options.h"
 
 namespace posenc::cli {
 namespace {

@@ -3,10 +3,10 @@
 #include <memory>
 #include <optional>
 
-#include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/enum_flags.h"
+#include "client/cli/status.h"
 #include "client/cli/transform.h"
 
 namespace posenc::cli {
@@ -24,21 +24,17 @@ absl::Status RunAdd(const AddFlags& flags, const GlobalFlags& globals) {
   AddEncodingArgs args;
   if (flags.x_scale) args.x_scale = *flags.x_scale;
   args.combination = flags.combination;
-  const absl::Status encoding = flags.encoding.Read(&args.encoding);
-  if (!encoding.ok()) return encoding;
+  RETURN_IF_ERROR(flags.encoding.Read(&args.encoding));
   // The cells of a grid define its positions, so that it takes no others.
   if (!args.encoding.has_sincos_grid() || !flags.positions.Empty()) {
-    absl::StatusOr<v1::Positions> positions = BuildPositions(flags.positions);
-    if (!positions.ok()) return positions.status();
-    args.positions = *std::move(positions);
+    ASSIGN_OR_RETURN(args.positions, BuildPositions(flags.positions));
   }
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   return Transform(flags.files, globals, "encoded", {"x"},
                    [&](const std::string& /*name*/, const TensorView& tensor,
                        const CallOptions& options) {
                      args.x = tensor;
-                     return connection->client().AddEncoding(args, options);
+                     return connection.client().AddEncoding(args, options);
                    });
 }
 

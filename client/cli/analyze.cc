@@ -13,6 +13,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/print.h"
+#include "client/cli/status.h"
 
 namespace posenc::cli {
 namespace {
@@ -39,9 +40,8 @@ constexpr int kHeight = 12;
 
 // Draws `values`, which are finite and not empty, from left to right for a
 // terminal of 80 columns. If there are more values than columns, a column shows
-// a mean. The ends of both axes are labelled.
-std::string Plot(absl::Span<const double> values, const std::string& first_x,
-                 const std::string& last_x) {
+// a mean. The ends of both axes are labelled: x from 0 to `last_x`.
+std::string Plot(absl::Span<const double> values, const std::string& last_x) {
   const std::size_t width = std::min(kWidth, values.size());
   std::vector<double> means(width);
   for (std::size_t i = 0; i < width; ++i) {
@@ -67,11 +67,10 @@ std::string Plot(absl::Span<const double> values, const std::string& first_x,
     absl::StrAppendFormat(&text, "  %10s |%s\n", label, lines[row]);
   }
   absl::StrAppendFormat(&text, "  %10s +%s\n", "", std::string(width, '-'));
-  const std::size_t gap = width > first_x.size() + last_x.size()
-                              ? width - first_x.size() - last_x.size()
-                              : 1;
-  absl::StrAppendFormat(&text, "  %10s  %s%s%s\n", "", first_x,
-                        std::string(gap, ' '), last_x);
+  const std::size_t gap =
+      width > 1 + last_x.size() ? width - 1 - last_x.size() : 1;
+  absl::StrAppendFormat(&text, "  %10s  0%s%s\n", "", std::string(gap, ' '),
+                        last_x);
   return text;
 }
 
@@ -89,10 +88,10 @@ void PrintAnalysis(const v1::AnalyzeRopeRequest& request,
                              : ""));
   std::printf("\n  %6s  %18s\n", "pair", "wavelength");
   for (const int i : Spread(pairs, 10)) {
-    std::printf("  %6d  %18s\n", i,
-                std::isfinite(response.wavelengths(i))
-                    ? NineDigits(response.wavelengths(i)).c_str()
-                    : "still");
+    absl::PrintF("  %6d  %18s\n", i,
+                 std::isfinite(response.wavelengths(i))
+                     ? NineDigits(response.wavelengths(i))
+                     : "still");
   }
   const std::int64_t step = std::max<std::int64_t>(request.distance_step(), 1);
   const int distances = response.decay_size();
@@ -100,50 +99,38 @@ void PrintAnalysis(const v1::AnalyzeRopeRequest& request,
   std::printf("\n  %10s  %12s  %12s%s\n", "distance", "similarity", "decay",
               compared ? "          kept" : "");
   for (const int i : Spread(distances, 10)) {
-    const std::int64_t distance = i * step;
-    std::printf("  %10lld  %12.6f  %12.6f", static_cast<long long>(distance),
-                i < response.similarity_size() ? response.similarity(i) : 0.0,
-                response.decay(i));
-    if (i < response.kept_size()) std::printf("  %12.6f", response.kept(i));
+    absl::PrintF("  %10d  %12.6f  %12.6f", i * step,
+                 i < response.similarity_size() ? response.similarity(i) : 0.0,
+                 response.decay(i));
+    if (i < response.kept_size()) absl::PrintF("  %12.6f", response.kept(i));
     std::printf("\n");
   }
   if (distances == 0) return;
-  std::printf(
-      "\n  decay by distance (RoFormer, 3.4.3)\n%s",
-      Plot({response.decay().data(), static_cast<std::size_t>(distances)}, "0",
-           absl::StrCat((distances - 1) * step))
-          .c_str());
-  if (!compared) return;
-  std::printf(
-      "\n  share of a score that is left\n%s",
-      Plot({response.kept().data(), static_cast<std::size_t>(distances)}, "0",
-           absl::StrCat((distances - 1) * step))
-          .c_str());
+  const auto plot = [&](const char* title, const double* values) {
+    absl::PrintF("\n  %s\n%s", title,
+                 Plot({values, static_cast<std::size_t>(distances)},
+                      absl::StrCat((distances - 1) * step)));
+  };
+  plot("decay by distance (RoFormer, 3.4.3)", response.decay().data());
+  if (compared) plot("share of a score that is left", response.kept().data());
 }
 
 absl::Status RunAnalyze(const AnalyzeFlags& flags, const GlobalFlags& globals) {
   v1::AnalyzeRopeRequest request;
-  absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
-  if (!source.ok()) return source.status();
-  *request.mutable_rope() = *std::move(source);
+  ASSIGN_OR_RETURN(*request.mutable_rope(), BuildSource(flags.source));
   if (flags.compare.Given()) {
-    absl::StatusOr<v1::RopeSource> other =
-        BuildVariant(request.rope(), flags.compare);
-    if (!other.ok()) return other.status();
-    *request.mutable_compare_with() = *std::move(other);
+    ASSIGN_OR_RETURN(*request.mutable_compare_with(),
+                     BuildVariant(request.rope(), flags.compare));
   }
   request.set_head_dim(request.rope().head_dim());
-  const absl::Status read = flags.request.Read(&request);
-  if (!read.ok()) return read;
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
-  const absl::StatusOr<v1::AnalyzeRopeResponse> response =
-      connection->client().AnalyzeRope(request);
-  if (!response.ok()) return response.status();
+  RETURN_IF_ERROR(flags.request.Read(&request));
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
+  ASSIGN_OR_RETURN(const v1::AnalyzeRopeResponse response,
+                   connection.client().AnalyzeRope(request));
   if (globals.json) {
-    PrintJson(ToJson(*response));
+    PrintJson(ToJson(response));
   } else {
-    PrintAnalysis(request, *response, flags.source.Name());
+    PrintAnalysis(request, response, flags.source.Name());
   }
   return absl::OkStatus();
 }

@@ -74,9 +74,7 @@ absl::StatusOr<Chosen> ChooseTensors(const ApplyFlags& flags, TensorFile* file,
   }
   for (const int i : {0, 1}) {
     if (chosen[i] == nullptr) continue;
-    const absl::StatusOr<TensorView> tensor = AsTensor(*chosen[i]);
-    if (!tensor.ok()) return FileError(file->path(), tensor.status());
-    Sent(args, i) = *tensor;
+    ASSIGN_OR_RETURN(Sent(args, i), InFile(file->path(), AsTensor(*chosen[i])));
   }
   return chosen;
 }
@@ -96,39 +94,27 @@ absl::StatusOr<ApplyRopeResult> Rotate(const Client& client,
 }
 
 absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
-  const absl::Status formats = CheckFormats(flags.in, flags.out);
-  if (!formats.ok()) return formats;
+  RETURN_IF_ERROR(CheckFormats(flags.in, flags.out));
   ApplyRopeArgs args;
   args.layout = flags.layout;
   args.direction = flags.direction;
   args.saturation = flags.saturation;
-  absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
-  if (!source.ok()) return source.status();
-  args.rope = *std::move(source);
-  absl::StatusOr<v1::Positions> positions = BuildPositions(flags.positions);
-  if (!positions.ok()) return positions.status();
-  args.positions = *std::move(positions);
-  absl::StatusOr<TensorFile> file = TensorFile::Read("--in", flags.in);
-  if (!file.ok()) return file.status();
-  const absl::Status format = file->CheckFormat(flags.out);
-  if (!format.ok()) return format;
-  const absl::StatusOr<Chosen> chosen = ChooseTensors(flags, &*file, &args);
-  if (!chosen.ok()) return chosen.status();
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
+  ASSIGN_OR_RETURN(args.rope, BuildSource(flags.source));
+  ASSIGN_OR_RETURN(args.positions, BuildPositions(flags.positions));
+  ASSIGN_OR_RETURN(TensorFile file, TensorFile::Read("--in", flags.in));
+  RETURN_IF_ERROR(file.CheckFormat(flags.out));
+  ASSIGN_OR_RETURN(const Chosen chosen, ChooseTensors(flags, &file, &args));
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
 
   const double bytes = static_cast<double>((args.q ? args.q->bytes.size() : 0) +
                                            (args.k ? args.k->bytes.size() : 0));
   Timing timing;
-  absl::StatusOr<ApplyRopeResult> result =
-      Rotate(connection->client(), args, &timing.seconds);
-  if (!result.ok()) return result.status();
+  ASSIGN_OR_RETURN(ApplyRopeResult result,
+                   Rotate(connection.client(), args, &timing.seconds));
   for (; timing.repeats < flags.repeat; ++timing.repeats) {
     // Makes the same call again to measure its time; the answer is dropped.
     double seconds = 0;
-    const absl::Status repeated =
-        Rotate(connection->client(), args, &seconds).status();
-    if (!repeated.ok()) return repeated;
+    RETURN_IF_ERROR(Rotate(connection.client(), args, &seconds).status());
     if (timing.repeats == 0 || seconds < timing.best_repeat_seconds) {
       timing.best_repeat_seconds = seconds;
     }
@@ -137,17 +123,16 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
   nlohmann::ordered_json tensors;
   for (const int i : {0, 1}) {
     const absl::optional<TensorView>& sent = Sent(&args, i);
-    const absl::optional<TensorView>& got = i == 0 ? result->q : result->k;
+    const absl::optional<TensorView>& got = i == 0 ? result.q : result.k;
     if (!sent) continue;
     if (!got || got->bytes.size() != sent->bytes.size()) {
       return absl::InternalError(absl::StrCat(
           "the server answered without ", kNames[i], " or with another size"));
     }
     tensors[kNames[i]] = TensorJson(*sent);
-    (*chosen)[i]->bytes = got->bytes;
+    chosen[i]->bytes = got->bytes;
   }
-  const absl::Status written = file->Write(flags.out);
-  if (!written.ok()) return written;
+  RETURN_IF_ERROR(file.Write(flags.out));
   PrintDone(globals, "rotated", flags.out, tensors, bytes, timing);
   return absl::OkStatus();
 }

@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/check/element.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/field_flags.h"
@@ -74,16 +73,13 @@ constexpr FieldFlag kIndices[] = {
 };
 
 absl::Status SetClip(const std::string& text, v1::ClippedDistance* clip) {
-  const absl::StatusOr<std::vector<std::int64_t>> ends =
-      ParseIntegers("--clip", text);
-  if (!ends.ok()) return ends.status();
-  if (ends->size() != 2 ||
-      (*ends)[0] != static_cast<std::int32_t>((*ends)[0]) ||
-      (*ends)[1] != static_cast<std::int32_t>((*ends)[1])) {
+  ASSIGN_OR_RETURN(const auto ends, ParseIntegers("--clip", text));
+  if (ends.size() != 2 || ends[0] != static_cast<std::int32_t>(ends[0]) ||
+      ends[1] != static_cast<std::int32_t>(ends[1])) {
     return UsageError("--clip: left and right are needed; write 16,16");
   }
-  clip->set_left(static_cast<std::int32_t>((*ends)[0]));
-  clip->set_right(static_cast<std::int32_t>((*ends)[1]));
+  clip->set_left(static_cast<std::int32_t>(ends[0]));
+  clip->set_right(static_cast<std::int32_t>(ends[1]));
   return absl::OkStatus();
 }
 
@@ -115,9 +111,8 @@ struct BiasCommandFlags {
 void PrintHeads(const TensorView& bias, const v1::BuildBiasRequest& request) {
   const std::int64_t rows = bias.shape[1], columns = bias.shape[2];
   for (std::int64_t h = 0; h < std::min(bias.shape[0], kShownHeads); ++h) {
-    std::printf("  head %lld of %lld: queries down, keys across\n",
-                static_cast<long long>(h),
-                static_cast<long long>(bias.shape[0]));
+    absl::PrintF("  head %d of %d: queries down, keys across\n", h,
+                 bias.shape[0]);
     PrintMatrix(bias, h * rows * columns, rows, columns, request.query_start(),
                 request.key_start());
   }
@@ -143,20 +138,16 @@ absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
     request.set_query_length(std::min(queries, kShownRows + 1));
     request.set_key_length(std::min(keys, kPrintedKeys + 1));
   }
-  const absl::StatusOr<TensorResult> bias =
-      connection.client().BuildBias(request);
-  if (!bias.ok()) return bias.status();
+  ASSIGN_OR_RETURN(const auto bias, connection.client().BuildBias(request));
   if (globals.json) {
     nlohmann::ordered_json json;
-    json["bias"] = TensorJson(bias->tensor);
-    const absl::Status status = AddValues(bias->tensor, &json["bias"]);
-    if (!status.ok()) return status;
+    json["bias"] = TensorJson(bias.tensor);
+    RETURN_IF_ERROR(AddValues(bias.tensor, &json["bias"]));
     PrintJson(json);
     return absl::OkStatus();
   }
-  std::printf("bias  %s %s\n", check::DtypeName(bias->tensor.dtype).c_str(),
-              check::ShapeText({bias->tensor.shape[0], queries, keys}).c_str());
-  PrintHeads(bias->tensor, request);
+  PrintForm("bias", bias.tensor.dtype, {bias.tensor.shape[0], queries, keys});
+  PrintHeads(bias.tensor, request);
   return absl::OkStatus();
 }
 
@@ -165,16 +156,22 @@ void PrintWritten(const std::string& path, const TensorView& bias,
   if (globals.json) {
     PrintJson({{"out", path}, {"bias", TensorJson(bias)}});
   } else {
-    std::printf("bias  %s %s\n", check::DtypeName(bias.dtype).c_str(),
-                check::ShapeText(bias.shape).c_str());
+    PrintForm("bias", bias.dtype, bias.shape);
   }
 }
 
-// With --out: writes every tile to its place in the file when it comes.
+// With --out: writes every tile to its place in the file when it comes. With
+// --out -: collects the matrix in memory, because a pipe takes bytes only in
+// order.
 absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
                    const Connection& connection, const GlobalFlags& globals) {
-  absl::StatusOr<MatrixFile> file = MatrixFile::Create(path, "bias");
-  if (!file.ok()) return file.status();
+  if (IsStandardStream(path)) {
+    ASSIGN_OR_RETURN(const auto bias, connection.client().BuildBias(request));
+    RETURN_IF_ERROR(WriteTensor(path, "bias", bias.tensor));
+    PrintWritten(path, bias.tensor, globals);
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(MatrixFile file, MatrixFile::Create(path, "bias"));
   const double elements = static_cast<double>(request.query_length()) *
                           static_cast<double>(request.key_length());
   double done = 0;
@@ -183,7 +180,7 @@ absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
   {
     Progress progress;
     status = connection.client().BuildBias(request, [&](const BiasTile& tile) {
-      written = file->Write(request, tile);
+      written = file.Write(request, tile);
       if (!written.ok()) return false;
       done += static_cast<double>(tile.tensor.shape[1]) *
               static_cast<double>(tile.tensor.shape[2]);
@@ -192,48 +189,30 @@ absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
       return true;
     });
   }
-  if (!written.ok()) return written;
-  if (!status.ok()) return status;
-  status = file->Commit();
-  if (!status.ok()) return status;
-  PrintWritten(path, file->matrix(), globals);
-  return absl::OkStatus();
-}
-
-// With --out -: collects the matrix in memory, because a pipe takes bytes only
-// in order.
-absl::Status Pipe(const v1::BuildBiasRequest& request,
-                  const Connection& connection, const GlobalFlags& globals) {
-  const absl::StatusOr<TensorResult> bias =
-      connection.client().BuildBias(request);
-  if (!bias.ok()) return bias.status();
-  const absl::Status written = WriteTensor("-", "bias", bias->tensor);
-  if (!written.ok()) return written;
-  PrintWritten("-", bias->tensor, globals);
+  RETURN_IF_ERROR(written);
+  RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(file.Commit());
+  PrintWritten(path, file.matrix(), globals);
   return absl::OkStatus();
 }
 
 absl::Status RunBias(const BiasCommandFlags& flags,
                      const GlobalFlags& globals) {
   v1::BuildBiasRequest request;
-  absl::Status read = flags.bias.Read(request.mutable_bias());
-  if (read.ok() && flags.bias.Given("--clip")) {
-    read = SetClip(
+  RETURN_IF_ERROR(flags.bias.Read(request.mutable_bias()));
+  if (flags.bias.Given("--clip")) {
+    RETURN_IF_ERROR(SetClip(
         flags.bias.Text("--clip"),
-        request.mutable_bias()->mutable_relative_index()->mutable_clip());
+        request.mutable_bias()->mutable_relative_index()->mutable_clip()));
   }
-  if (read.ok()) read = flags.request.Read(&request);
-  if (!read.ok()) return read;
+  RETURN_IF_ERROR(flags.request.Read(&request));
   if (!flags.request.Given("--key-length")) {
     request.set_key_length(request.query_start() + request.query_length() -
                            request.key_start());
   }
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
-  if (flags.out.empty()) return Print(request, *connection, globals);
-  return IsStandardStream(flags.out)
-             ? Pipe(request, *connection, globals)
-             : Write(request, flags.out, *connection, globals);
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
+  if (flags.out.empty()) return Print(request, connection, globals);
+  return Write(request, flags.out, connection, globals);
 }
 
 }  // namespace

@@ -1,16 +1,21 @@
 // `posenc check`: compares a rotated file, element by element, with a rotation
-// that client/check evaluates in long double.
+// that client/check evaluates in long double: each must be within the error
+// that the contract allows. Scores must depend only on distances.
 
-#include <cstdio>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/check/element.h"
+#include "client/check/random.h"
+#include "client/check/rotated_heads.h"
+#include "client/check/rounding.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/print.h"
-#include "client/cli/rotation.h"
 #include "client/cli/safetensors.h"
 #include "client/cli/status.h"
 
@@ -39,18 +44,15 @@ struct HeadsFile {
 absl::StatusOr<HeadsFile> ReadHeads(const std::string& path,
                                     v1::Layout layout) {
   HeadsFile heads;
-  absl::StatusOr<FileBytes> bytes = FileBytes::Read(path);
-  if (!bytes.ok()) return bytes.status();
-  heads.bytes = *std::move(bytes);
-  absl::StatusOr<Safetensors> file = ParseSafetensors(heads.bytes.bytes());
-  if (!file.ok()) return FileError(path, file.status());
+  ASSIGN_OR_RETURN(heads.bytes, FileBytes::Read(path));
+  ASSIGN_OR_RETURN(Safetensors file,
+                   InFile(path, ParseSafetensors(heads.bytes.bytes())));
   for (const char* name : {"q", "k"}) {
-    const SafetensorsEntry* const entry = file->Find(name);
+    const SafetensorsEntry* const entry = file.Find(name);
     if (entry == nullptr) continue;
-    const absl::StatusOr<TensorView> tensor = AsTensor(*entry);
-    if (!tensor.ok()) return FileError(path, tensor.status());
+    ASSIGN_OR_RETURN(const TensorView tensor, InFile(path, AsTensor(*entry)));
     const absl::StatusOr<check::HeadsView> view =
-        check::HeadsView::Of(*tensor, layout);
+        check::HeadsView::Of(tensor, layout);
     if (!view.ok()) {
       return FileError(path, absl::StrCat(name, ": ", view.status().message()));
     }
@@ -60,6 +62,202 @@ absl::StatusOr<HeadsFile> ReadHeads(const std::string& path,
     return FileError(path, absl::NotFoundError("holds neither q nor k"));
   }
   return heads;
+}
+
+struct RotationCheck {
+  std::int64_t elements = 0;
+  std::int64_t wrong = 0;  // beyond their bound
+  std::int64_t first_wrong = -1;
+  // Largest error, in ulps of the dtype at the result. If the result's products
+  // cancel, at 1/16 of their sum; with repositions, which rotate errors into
+  // the other channel, at the pair's length.
+  double max_error_ulps = 0;
+  double max_error_of_bound = 0;  // largest error / its bound
+
+  void Wrong(std::int64_t index) {
+    if (wrong++ == 0) first_wrong = index;
+  }
+};
+
+// Checks one element of a tensor of this dtype.
+void Judge(v1::Dtype dtype, double attention_factor, int repositions,
+           const check::RoundingBound& rounding,
+           const check::RotatedElement& element, RotationCheck* result) {
+  ++result->elements;
+  if (element.passes_through) {
+    if (!element.same_bytes) result->Wrong(element.index);
+    return;
+  }
+  const auto products = static_cast<double>(element.terms);
+  if (!std::isfinite(products)) {
+    // Infinities and NaN have no exact result, but no result may be finite.
+    if (std::isfinite(element.actual)) result->Wrong(element.index);
+    return;
+  }
+  const auto from_angle = static_cast<double>(element.from_angle);
+  double arithmetic = rounding.Arithmetic(products, from_angle);
+  double scale = products / 16;
+  if (repositions > 0) {
+    // Every earlier rotation had such an error in both channels, of a pair of
+    // the same length. Later rotations rotate that error vector but keep its
+    // length, sqrt(2) times one channel's error. Each also rounds by half an
+    // ulp of a channel, which is at most as long as the pair with its error
+    // (1.01).
+    const double length =
+        static_cast<double>(std::hypot(element.x, element.y)) *
+        attention_factor;
+    scale = length;
+    arithmetic += repositions * 1.4143 *
+                  (rounding.Arithmetic(length, from_angle) +
+                   0.5 * check::UlpAt(dtype, 1.01 * length));
+  }
+  const double magnitude = std::fabs(static_cast<double>(element.exact));
+  const double bound = rounding.Rounded(magnitude, arithmetic);
+  const double error =
+      std::fabs(static_cast<double>(element.actual - element.exact));
+  // Only float16 overflows from ordinary inputs: results from 65520 on, half
+  // way from its largest number to 2^16, round to infinity.
+  if (dtype == v1::DTYPE_FLOAT16 && std::isinf(element.actual) &&
+      magnitude + arithmetic >= 65520) {
+    return;
+  }
+  // FP8 also does, by the requested saturation: to its largest number, or
+  // past it.
+  if (check::IsFloat8(dtype) &&
+      magnitude + arithmetic >= check::LargestFinite(dtype) &&
+      !(std::fabs(element.actual) < check::LargestFinite(dtype))) {
+    return;
+  }
+  if (!(error <= bound)) result->Wrong(element.index);
+  result->max_error_of_bound =
+      std::max(result->max_error_of_bound, error / bound);
+  result->max_error_ulps =
+      std::max(result->max_error_ulps,
+               error / check::UlpAt(dtype, std::max(magnitude, scale)));
+}
+
+// Compares `after` with `before` rotated forward, token t at start + t. The
+// bounds allow for `repositions` later moves, which each round again.
+// UNIMPLEMENTED for encodings that are not checked.
+absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
+                                            const check::HeadsView& before,
+                                            const check::HeadsView& after,
+                                            std::int64_t start,
+                                            int repositions) {
+  const TensorView& sent = before.tensor;
+  const TensorView& got = after.tensor;
+  ASSIGN_OR_RETURN(const check::TokenRotation rotation,
+                   check::TokenRotation::Of(rope, before.index.head_dim));
+  if (sent.shape != got.shape || sent.dtype != got.dtype) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("before is ", check::DtypeName(sent.dtype),
+                     check::ShapeText(sent.shape), ", after is ",
+                     check::DtypeName(got.dtype), check::ShapeText(got.shape)));
+  }
+  if (before.index.head_dim < rope.spec().rotary_dim()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("head_dim ", before.index.head_dim,
+                     " is less than rotary_dim ", rope.spec().rotary_dim()));
+  }
+  if (rope.head_dim() != 0 && before.index.head_dim > rope.head_dim()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "head_dim ", before.index.head_dim, " is more than the encoding's, ",
+        rope.head_dim(), "; --head-dim allows wider heads"));
+  }
+  const check::RoundingBound rounding(sent.dtype);
+  RotationCheck result;
+  check::VisitRotatedHeads(
+      rotation, before, after,
+      [start](std::int64_t token) {
+        return static_cast<long double>(start + token);
+      },
+      /*token_step=*/1,
+      [&](const check::RotatedElement& element) {
+        Judge(sent.dtype, rope.amplitude(), repositions, rounding, element,
+              &result);
+        return true;
+      });
+  return result;
+}
+
+struct ScoreCheck {
+  std::int64_t samples = 0;
+  std::int64_t wrong = 0;
+  double max_difference = 0;
+  double max_difference_of_bound = 0;
+  double typical_score = 0;  // root mean square
+};
+
+// Compares sampled scores q . k of one rotation with those of the same tensors
+// rotated from another start. They may differ by the rounding to the dtype.
+absl::StatusOr<ScoreCheck> CheckScores(const check::HeadsView& q,
+                                       const check::HeadsView& k,
+                                       const check::HeadsView& moved_q,
+                                       const check::HeadsView& moved_k) {
+  if (q.tensor.shape != moved_q.tensor.shape ||
+      k.tensor.shape != moved_k.tensor.shape ||
+      q.index.batch != k.index.batch || q.index.tokens != k.index.tokens ||
+      q.index.head_dim != k.index.head_dim || k.index.heads == 0 ||
+      q.index.heads % k.index.heads != 0 ||
+      q.tensor.dtype != moved_q.tensor.dtype ||
+      k.tensor.dtype != moved_k.tensor.dtype) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "scores of q ", check::ShapeText(q.tensor.shape), " and k ",
+        check::ShapeText(k.tensor.shape), " with q ",
+        check::ShapeText(moved_q.tensor.shape), " and k ",
+        check::ShapeText(moved_k.tensor.shape), ": shapes disagree"));
+  }
+  ScoreCheck result;
+  if (q.index.batch * q.index.tokens * q.index.heads == 0) return result;
+  // The error of a rotated value is half an ulp, that is 2^-bits of it, plus
+  // the arithmetic's 8 units (RoundingBound) of its products' sum. For both
+  // channels of a pair together these sums are at most sqrt(2) < 1.5 times the
+  // pair's length. Every factor of every product has such an error, in both
+  // rotations: twice the sum for q and k.
+  const auto unit = [](const check::HeadsView& view) {
+    return std::ldexp(1.0, -check::SignificandBits(view.tensor.dtype)) +
+           8 * 1.5 *
+               std::ldexp(1.0,
+                          view.tensor.dtype == v1::DTYPE_FLOAT64 ? -53 : -24);
+  };
+  const double relative = 2 * (unit(q) + unit(k)) * 1.01;  // second order
+  // A sample: all pairs of 4096 tokens would be 16 million for each head.
+  constexpr std::int64_t kSamples = 20000;
+  check::Random random(1);
+  double squares = 0;
+  for (std::int64_t n = 0; n < kSamples; ++n) {
+    const std::int64_t b = random.Below(q.index.batch);
+    const std::int64_t h = random.Below(q.index.heads);
+    const std::int64_t q_head =
+        q.index.Offset(b, random.Below(q.index.tokens), h);
+    const std::int64_t k_head = k.index.Offset(
+        b, random.Below(k.index.tokens), h / (q.index.heads / k.index.heads));
+    double score = 0, moved = 0, q_squares = 0, k_squares = 0;
+    for (std::int64_t i = 0; i < q.index.head_dim; ++i) {
+      const double qi = check::ElementAt(q.tensor, q_head + i);
+      const double ki = check::ElementAt(k.tensor, k_head + i);
+      score += qi * ki;
+      moved += check::ElementAt(moved_q.tensor, q_head + i) *
+               check::ElementAt(moved_k.tensor, k_head + i);
+      q_squares += qi * qi;
+      k_squares += ki * ki;
+    }
+    // A rotation keeps lengths, so that |q| |k| bounds the sums of |q_i k_i| in
+    // both rotations (Cauchy-Schwarz).
+    const double bound = relative * std::sqrt(q_squares * k_squares);
+    const double difference = std::fabs(score - moved);
+    if (!(difference <= bound)) ++result.wrong;
+    ++result.samples;
+    squares += score * score;
+    result.max_difference = std::max(result.max_difference, difference);
+    if (bound > 0) {
+      result.max_difference_of_bound =
+          std::max(result.max_difference_of_bound, difference / bound);
+    }
+  }
+  result.typical_score =
+      std::sqrt(squares / static_cast<double>(result.samples));
+  return result;
 }
 
 // Checks both tensors, prints the result, and returns DATA_LOSS (exit code 1)
@@ -77,26 +275,26 @@ absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
       return FileError(sent ? flags.after : flags.before,
                        absl::NotFoundError(absl::StrCat("lacks ", name)));
     }
-    const absl::StatusOr<RotationCheck> verdict =
-        CheckRotation(rope, *sent, *got, flags.start, flags.repositions);
-    if (!verdict.ok()) return verdict.status();
+    ASSIGN_OR_RETURN(
+        const RotationCheck verdict,
+        CheckRotation(rope, *sent, *got, flags.start, flags.repositions));
     (*json)["rotation"][name] = {
-        {"elements", verdict->elements},
-        {"wrong", verdict->wrong},
-        {"max_error_ulps", verdict->max_error_ulps},
-        {"max_error_of_bound", verdict->max_error_of_bound}};
+        {"elements", verdict.elements},
+        {"wrong", verdict.wrong},
+        {"max_error_ulps", verdict.max_error_ulps},
+        {"max_error_of_bound", verdict.max_error_of_bound}};
     if (!globals.json) {
       absl::PrintF(
           "  %s: %d elements, %d wrong; largest error %.4f ulp of %s, "
           "%.4f of its bound\n",
-          name, verdict->elements, verdict->wrong, verdict->max_error_ulps,
-          check::DtypeName(sent->tensor.dtype), verdict->max_error_of_bound);
+          name, verdict.elements, verdict.wrong, verdict.max_error_ulps,
+          check::DtypeName(sent->tensor.dtype), verdict.max_error_of_bound);
     }
-    if (verdict->wrong > 0) {
+    if (verdict.wrong > 0) {
       absl::StrAppend(&failures, failures.empty() ? "" : "; ", name, ": ",
-                      verdict->wrong, " of ", verdict->elements,
+                      verdict.wrong, " of ", verdict.elements,
                       " elements differ from the rotation, the first at index ",
-                      verdict->first_wrong);
+                      verdict.first_wrong);
     }
   }
   return failures.empty() ? absl::OkStatus() : absl::DataLossError(failures);
@@ -107,64 +305,53 @@ absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
 absl::Status CheckMoved(const CheckFlags& flags, const HeadsFile& after,
                         const GlobalFlags& globals,
                         nlohmann::ordered_json* json) {
-  const absl::StatusOr<HeadsFile> moved = ReadHeads(flags.moved, flags.layout);
-  if (!moved.ok()) return moved.status();
-  if (!after.q || !after.k || !moved->q || !moved->k) {
+  ASSIGN_OR_RETURN(const HeadsFile moved, ReadHeads(flags.moved, flags.layout));
+  if (!after.q || !after.k || !moved.q || !moved.k) {
     return UsageError("--moved: scores need q and k in both files");
   }
-  const absl::StatusOr<ScoreCheck> verdict =
-      CheckScores(*after.q, *after.k, *moved->q, *moved->k);
-  if (!verdict.ok()) return verdict.status();
+  ASSIGN_OR_RETURN(const ScoreCheck verdict,
+                   CheckScores(*after.q, *after.k, *moved.q, *moved.k));
   (*json)["scores"] = {
-      {"samples", verdict->samples},
-      {"wrong", verdict->wrong},
-      {"max_difference", verdict->max_difference},
-      {"max_difference_of_bound", verdict->max_difference_of_bound},
-      {"typical_score", verdict->typical_score}};
+      {"samples", verdict.samples},
+      {"wrong", verdict.wrong},
+      {"max_difference", verdict.max_difference},
+      {"max_difference_of_bound", verdict.max_difference_of_bound},
+      {"typical_score", verdict.typical_score}};
   if (!globals.json) {
     absl::PrintF(
         "  %d scores q.k (typically %.3g): moved, they differ by at most "
         "%.3g, %.3f of what rounding to %s allows\n",
-        verdict->samples, verdict->typical_score, verdict->max_difference,
-        verdict->max_difference_of_bound,
+        verdict.samples, verdict.typical_score, verdict.max_difference,
+        verdict.max_difference_of_bound,
         check::DtypeName(after.q->tensor.dtype));
   }
-  if (verdict->wrong == 0) return absl::OkStatus();
+  if (verdict.wrong == 0) return absl::OkStatus();
   return absl::DataLossError(
-      absl::StrCat("scores: ", verdict->wrong, " of ", verdict->samples,
+      absl::StrCat("scores: ", verdict.wrong, " of ", verdict.samples,
                    " depend on more than the distance of their positions"));
 }
 
 absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
-  absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
-  if (!source.ok()) return source.status();
-  const absl::StatusOr<HeadsFile> before =
-      ReadHeads(flags.before, flags.layout);
-  if (!before.ok()) return before.status();
-  const absl::StatusOr<HeadsFile> after = ReadHeads(flags.after, flags.layout);
-  if (!after.ok()) return after.status();
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
+  v1::ResolveRopeRequest request;
+  ASSIGN_OR_RETURN(*request.mutable_rope(), BuildSource(flags.source));
+  ASSIGN_OR_RETURN(const auto before, ReadHeads(flags.before, flags.layout));
+  ASSIGN_OR_RETURN(const HeadsFile after, ReadHeads(flags.after, flags.layout));
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   // The server provides the frequencies and the attention factor; only its
   // rotation with them is checked.
-  v1::ResolveRopeRequest request;
-  *request.mutable_rope() = *std::move(source);
   if (request.rope().has_spec()) {
     request.set_head_dim(static_cast<std::int32_t>(
-        (before->q ? before->q : before->k)->index.head_dim));
+        (before.q ? before.q : before.k)->index.head_dim));
   }
-  const absl::StatusOr<v1::ResolveRopeResponse> rope =
-      connection->client().ResolveRope(request);
-  if (!rope.ok()) return rope.status();
+  ASSIGN_OR_RETURN(const auto rope, connection.client().ResolveRope(request));
 
   nlohmann::ordered_json json;
-  absl::Status status =
-      CheckTensors(*rope, flags, *before, *after, globals, &json);
-  if (status.ok() && !flags.moved.empty()) {
-    status = CheckMoved(flags, *after, globals, &json);
+  RETURN_IF_ERROR(CheckTensors(rope, flags, before, after, globals, &json));
+  if (!flags.moved.empty()) {
+    RETURN_IF_ERROR(CheckMoved(flags, after, globals, &json));
   }
-  if (status.ok() && globals.json) PrintJson(json);
-  return status;
+  if (globals.json) PrintJson(json);
+  return absl::OkStatus();
 }
 
 }  // namespace

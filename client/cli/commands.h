@@ -15,26 +15,12 @@ namespace posenc::cli {
 
 using Command = std::function<absl::Status()>;
 
-// The returned function owns the command's flags, which CLI11 writes to while
-// it parses. `globals` must outlive it.
-Command AddInfo(CLI::App* app, const GlobalFlags* globals);
-Command AddResolve(CLI::App* app, const GlobalFlags* globals);
-Command AddTable(CLI::App* app, const GlobalFlags* globals);
-Command AddApply(CLI::App* app, const GlobalFlags* globals);
-Command AddAdd(CLI::App* app, const GlobalFlags* globals);
-Command AddReposition(CLI::App* app, const GlobalFlags* globals);
-Command AddPositions(CLI::App* app, const GlobalFlags* globals);
-Command AddBias(CLI::App* app, const GlobalFlags* globals);
-Command AddScores(CLI::App* app, const GlobalFlags* globals);
-Command AddConvert(CLI::App* app, const GlobalFlags* globals);
-Command AddAnalyze(CLI::App* app, const GlobalFlags* globals);
-Command AddPlot(CLI::App* app, const GlobalFlags* globals);
-Command AddSample(CLI::App* app, const GlobalFlags* globals);
-Command AddCheck(CLI::App* app, const GlobalFlags* globals);
-Command AddDoctor(CLI::App* app, const GlobalFlags* globals);
-Command AddExplore(CLI::App* app, const GlobalFlags* globals);
-Command AddCompletion(CLI::App* app, const GlobalFlags* globals);
-Command AddMan(CLI::App* app, const GlobalFlags* globals);
+// Adds a command's flags. The returned function owns them; CLI11 writes to them
+// while it parses. `globals` must outlive it.
+using AddCommand = Command(CLI::App* app, const GlobalFlags* globals);
+AddCommand AddInfo, AddResolve, AddTable, AddApply, AddAdd, AddReposition,
+    AddPositions, AddBias, AddScores, AddConvert, AddAnalyze, AddPlot,
+    AddSample, AddCheck, AddDoctor, AddExplore, AddCompletion, AddMan;
 
 // Prints the completions of the last word of a command line, one on a line: a
 // word, or a word, a tab and its meaning, or ":files" for the names of files.

@@ -51,11 +51,9 @@ absl::StatusOr<Connection> Connection::Open(const GlobalFlags& flags) {
   server::ServerOptions options;
   options.limits.max_request_bytes = kMaxMessageBytes;
   options.limits.max_response_bytes = kMaxMessageBytes;
-  absl::StatusOr<std::unique_ptr<server::Server>> server =
-      server::Server::Start(options);
-  if (!server.ok()) return server.status();
-  Client client((*server)->InProcessChannel(), timeout);
-  return Connection(*std::move(server), std::move(client));
+  ASSIGN_OR_RETURN(auto server, server::Server::Start(options));
+  Client client(server->InProcessChannel(), timeout);
+  return Connection(std::move(server), std::move(client));
 }
 
 }  // namespace posenc::cli

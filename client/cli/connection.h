@@ -4,9 +4,7 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cli/options.h"
 #include "posenc/client.h"

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "client/check/element.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/enum_flags.h"
@@ -41,30 +40,22 @@ bool IsKeys(const std::string& name) {
 // Finds a wrong --heads or --kv-heads. The server cannot: rows that are cut
 // into the wrong number of heads are still a legal weight, only in a wrong
 // order. But heads of queries and keys are equally wide in every model, so that
-// two widths in one file show the mistake.
-class HeadWidths {
- public:
-  absl::Status Check(const std::string& name, const TensorView& tensor,
-                     std::int32_t heads) {
-    if (tensor.shape.empty() || heads <= 0 || tensor.shape[0] % heads != 0) {
-      return absl::OkStatus();  // the server reports the fault
-    }
-    const std::int64_t width = tensor.shape[0] / heads;
-    if (width_ == 0) {
-      name_ = name;
-      width_ = width;
-    }
-    if (width == width_) return absl::OkStatus();
-    return UsageError(absl::StrCat(
-        "--heads, --kv-heads: heads of ", name, " would be ", width,
-        " rows wide (", tensor.shape[0], " / ", heads, "), those of ", name_,
-        " ", width_, "; give both as the model has them"));
+// two widths in one file show the mistake. `first` is the name and the width of
+// the first tensor; 0: this is the first.
+absl::Status CheckWidth(const std::string& name, const TensorView& tensor,
+                        std::int32_t heads,
+                        std::pair<std::string, std::int64_t>* first) {
+  if (tensor.shape.empty() || heads <= 0 || tensor.shape[0] % heads != 0) {
+    return absl::OkStatus();  // the server reports the fault
   }
-
- private:
-  std::string name_;
-  std::int64_t width_ = 0;
-};
+  const std::int64_t width = tensor.shape[0] / heads;
+  if (first->second == 0) *first = {name, width};
+  if (width == first->second) return absl::OkStatus();
+  return UsageError(absl::StrCat(
+      "--heads, --kv-heads: heads of ", name, " would be ", width,
+      " rows wide (", tensor.shape[0], " / ", heads, "), those of ",
+      first->first, " ", first->second, "; give both as the model has them"));
+}
 
 absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
   ConvertPairingArgs args;
@@ -72,19 +63,17 @@ absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
   args.new_pairing = flags.new_pairing;
   args.slice = flags.slice;
   args.rotary_dim = flags.rotary_dim;
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
-  HeadWidths widths;
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
+  std::pair<std::string, std::int64_t> first;
   return Transform(
       flags.files, globals, "converted", {std::begin(kUsual), std::end(kUsual)},
       [&](const std::string& name, const TensorView& tensor,
           const CallOptions& options) -> absl::StatusOr<TensorResult> {
         args.heads =
             IsKeys(name) && flags.kv_heads != 0 ? flags.kv_heads : flags.heads;
-        const absl::Status status = widths.Check(name, tensor, args.heads);
-        if (!status.ok()) return status;
+        RETURN_IF_ERROR(CheckWidth(name, tensor, args.heads, &first));
         args.weight = tensor;
-        return connection->client().ConvertPairing(args, options);
+        return connection.client().ConvertPairing(args, options);
       });
 }
 

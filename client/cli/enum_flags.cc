@@ -34,14 +34,6 @@ const EnumValueDescriptor* Find(const EnumDescriptor& type,
   return nullptr;
 }
 
-// Returns "'x' is none of half_split, interleaved".
-std::string NoneOf(const EnumDescriptor& type, const std::string& text) {
-  return absl::StrCat("'", text, "' is none of ",
-                      absl::StrJoin(EnumNames(type), ", "));
-}
-
-}  // namespace
-
 std::vector<std::string> EnumNames(const EnumDescriptor& type) {
   std::vector<std::string> names;
   for (int i = 1; i < type.value_count(); ++i) {
@@ -49,6 +41,14 @@ std::vector<std::string> EnumNames(const EnumDescriptor& type) {
   }
   return names;
 }
+
+// Returns "'x' is none of half_split, interleaved".
+std::string NoneOf(const EnumDescriptor& type, const std::string& text) {
+  return absl::StrCat("'", text, "' is none of ",
+                      absl::StrJoin(EnumNames(type), ", "));
+}
+
+}  // namespace
 
 absl::StatusOr<int> ParseEnum(const EnumDescriptor& type,
                               const std::string& flag,

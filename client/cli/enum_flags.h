@@ -15,9 +15,6 @@
 
 namespace posenc::cli {
 
-std::vector<std::string> EnumNames(
-    const google::protobuf::EnumDescriptor& type);
-
 // Returns the number of the value with this name. Exit code 2, naming `flag`,
 // if there is none.
 absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type,

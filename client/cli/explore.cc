@@ -29,10 +29,9 @@ absl::Status RunExplore(int port, const GlobalFlags& globals) {
   sigaddset(&ends, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
 
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   const absl::StatusOr<std::unique_ptr<explorer::Explorer>> explorer =
-      explorer::Explorer::Start(port, connection->client());
+      explorer::Explorer::Start(port, connection.client());
   if (!explorer.ok()) {
     return UsageError(absl::StrCat("--port: ", explorer.status().message()));
   }

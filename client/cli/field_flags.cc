@@ -41,22 +41,18 @@ absl::Status AddNumbers(const FieldFlag& row, const std::string& name,
                         Message* message) {
   const Reflection& reflection = *message->GetReflection();
   if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
-    google::protobuf::RepeatedField<double> numbers;
-    const absl::Status status = ParseNumbers(name, text, &numbers);
+    ASSIGN_OR_RETURN(const auto numbers, ParseNumbers(name, text));
     for (const double number : numbers) {
       reflection.AddDouble(message, field, number);
     }
-    return status;
+    return absl::OkStatus();
   }
   std::vector<std::int64_t> numbers;
   if (absl::string_view(row.type) == "EXTENTS") {
-    const auto extents = ParseExtents(name, text);
-    if (!extents.ok()) return extents.status();
-    numbers.assign(extents->begin(), extents->end());
+    ASSIGN_OR_RETURN(const auto extents, ParseExtents(name, text));
+    numbers.assign(extents.begin(), extents.end());
   } else {
-    const auto integers = ParseIntegers(name, text);
-    if (!integers.ok()) return integers.status();
-    numbers = *integers;
+    ASSIGN_OR_RETURN(numbers, ParseIntegers(name, text));
   }
   for (const std::int64_t number : numbers) {
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
@@ -75,14 +71,14 @@ absl::Status ReadFile(const std::string& name, const std::string& path,
   if (message->GetDescriptor() == tensor) {
     return ReadTensor(name, path, static_cast<v1::Tensor*>(message));
   }
-  std::vector<NamedTarget> targets;
+  std::vector<std::pair<std::string, v1::Tensor*>> targets;
   for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor* const field = message->GetDescriptor()->field(i);
     if (field->message_type() != tensor) continue;
-    targets.push_back(
-        {std::string(field->name()),
-         static_cast<v1::Tensor*>(
-             message->GetReflection()->MutableMessage(message, field))});
+    targets.emplace_back(
+        field->name(),
+        static_cast<v1::Tensor*>(
+            message->GetReflection()->MutableMessage(message, field)));
   }
   return ReadTensors(name, path, targets);
 }
@@ -201,10 +197,9 @@ absl::Status FieldFlags::Set(const Flag& flag, absl::string_view path,
       return text == nullptr ? absl::OkStatus()
                              : ReadFile(flag.name, *text, message);
     case FieldDescriptor::CPPTYPE_ENUM: {
-      const absl::StatusOr<int> value =
-          ParseEnum(*field->enum_type(), flag.name, *text);
-      if (!value.ok()) return value.status();
-      reflection.SetEnumValue(message, field, *value);
+      ASSIGN_OR_RETURN(const int value,
+                       ParseEnum(*field->enum_type(), flag.name, *text));
+      reflection.SetEnumValue(message, field, value);
       break;
     }
     case FieldDescriptor::CPPTYPE_BOOL:
@@ -242,8 +237,7 @@ absl::Status FieldFlags::Read(Message* message) const {
       }
       paths[0] = paths[kind - of.begin()];
     }
-    const absl::Status status = Set(flag, paths[0], message);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(Set(flag, paths[0], message));
   }
   if (kinds.empty() || !Empty()) return absl::OkStatus();
   const std::string last = kinds.back();

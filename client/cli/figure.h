@@ -58,39 +58,15 @@ absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
 absl::Status CheckRange(const char* flag, std::int64_t value, std::int64_t low,
                         std::int64_t high);
 
-// Returns the analysis of an encoding, with the flags' head_dim and trained
-// length, and by distance if `max_distance` is not 0.
-absl::StatusOr<v1::AnalyzeRopeResponse> Analyze(const FigureFlags& flags,
-                                                const Reading& reading,
-                                                std::int64_t max_distance,
-                                                std::int64_t distance_step,
-                                                const Client& client);
-
-// One function for each figure (figure_curves.cc, figure_tables.cc). Bad flags
-// are errors with exit code 2; other errors are the server's.
-absl::StatusOr<Figure> FrequenciesFigure(const FigureFlags& flags,
-                                         const Client& client);
-absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
-                                         const Client& client);
-absl::StatusOr<Figure> DecayFigure(const FigureFlags& flags,
-                                   const Client& client);
-absl::StatusOr<Figure> SimilarityFigure(const FigureFlags& flags,
-                                        const Client& client);
-absl::StatusOr<Figure> CompareFigure(const FigureFlags& flags,
-                                     const Client& client);
-absl::StatusOr<Figure> KeptFigure(const FigureFlags& flags,
-                                  const Client& client);
-absl::StatusOr<Figure> AnglesFigure(const FigureFlags& flags,
-                                    const Client& client);
-absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
-                                   const Client& client);
-absl::StatusOr<Figure> RotationFigure(const FigureFlags& flags,
-                                      const Client& client);
-absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags,
-                                  const Client& client);
-// `similarity --image`.
-absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
-                                   const Client& client);
+// Makes a figure. Bad flags are errors with exit code 2; other errors are the
+// server's.
+using MakeFigure = absl::StatusOr<Figure>(const FigureFlags& flags,
+                                          const Client& client);
+// In figure_curves.cc:
+MakeFigure FrequenciesFigure, WavelengthsFigure, DecayFigure, SimilarityFigure,
+    CompareFigure, KeptFigure;
+// In figure_tables.cc; ImageFigure is `similarity --image`:
+MakeFigure AnglesFigure, TableFigure, RotationFigure, BiasFigure, ImageFigure;
 
 // Returns the encodings of a figure with a curve for each: the source's, and
 // that of --compare-*, if given.

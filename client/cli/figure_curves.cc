@@ -98,19 +98,16 @@ std::string SourceFlag(const SourceFlags& flags) {
 absl::StatusOr<Reading> Read(const SourceFlags& flags, v1::RopeSource source,
                              const std::string& base, std::int32_t head_dim,
                              const Client& client, bool one_axis) {
-  absl::StatusOr<v1::ResolveRopeResponse> resolved =
-      Resolve(source, head_dim, client);
-  if (!resolved.ok()) return resolved.status();
-  const absl::Status drawable = CheckDrawable(
+  ASSIGN_OR_RETURN(auto resolved, Resolve(source, head_dim, client));
+  RETURN_IF_ERROR(CheckDrawable(
       flags.Empty() ? absl::StrCat("--", flags.prefix, "*") : SourceFlag(flags),
-      *resolved, one_axis);
-  if (!drawable.ok()) return drawable;
+      resolved, one_axis));
   std::vector<std::string> parts = DetailTexts(flags.Details());
   parts.insert(parts.begin(), flags.Empty()       ? base
-                              : source.has_spec() ? SpecText(resolved->spec())
+                              : source.has_spec() ? SpecText(resolved.spec())
                                                   : ShortName(flags));
   return Reading{absl::StrJoin(parts, ", "), std::move(source),
-                 *std::move(resolved)};
+                 std::move(resolved)};
 }
 
 plot::Curve PairCurve(const std::string& name,
@@ -133,9 +130,8 @@ absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
     if (!flags.profiles.empty()) {
       return UsageError("--profiles: excludes --compare-*");
     }
-    absl::StatusOr<std::vector<Reading>> both = ReadBoth(flags, client, false);
-    if (!both.ok()) return both.status();
-    others.push_back(std::move(both->back()));
+    ASSIGN_OR_RETURN(others, ReadBoth(flags, client, false));
+    others.erase(others.begin());
     return others;
   }
   if (reference.source.has_spec()) {
@@ -147,10 +143,9 @@ absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
       usual ? std::vector<std::string>{"hf", "vllm", "llama_cpp", "mlx"}
             : flags.profiles;
   for (const std::string& name : names) {
-    const absl::StatusOr<int> number =
-        ParseEnum(*v1::Profile_descriptor(), "--profiles", name);
-    if (!number.ok()) return number.status();
-    const auto profile = static_cast<v1::Profile>(*number);
+    ASSIGN_OR_RETURN(const int number,
+                     ParseEnum(*v1::Profile_descriptor(), "--profiles", name));
+    const auto profile = static_cast<v1::Profile>(number);
     const v1::Profile own =
         reference.source.profile() == v1::PROFILE_UNSPECIFIED
             ? v1::PROFILE_HF
@@ -162,11 +157,8 @@ absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
     absl::StatusOr<v1::ResolveRopeResponse> resolved =
         Resolve(other.source, flags.source.Details().head_dim(), client);
     if (!resolved.ok() && usual) continue;
-    if (!resolved.ok()) return resolved.status();
-    other.resolved = *std::move(resolved);
-    const absl::Status drawable =
-        CheckDrawable("--profiles", other.resolved, false);
-    if (!drawable.ok()) return drawable;
+    ASSIGN_OR_RETURN(other.resolved, std::move(resolved));
+    RETURN_IF_ERROR(CheckDrawable("--profiles", other.resolved, false));
     others.push_back(std::move(other));
   }
   return others;
@@ -182,12 +174,9 @@ absl::StatusOr<Distances> ReadDistances(const FigureFlags& flags) {
   distances.max = flags.max_distance.value_or(4096);
   distances.step = flags.distance_step.value_or(
       (distances.max + kUsualDistances - 1) / kUsualDistances);
-  absl::Status status =
-      CheckRange("--max-distance", distances.max, 1, kMaxDistance);
-  if (status.ok()) {
-    status = CheckRange("--distance-step", distances.step, 1, distances.max);
-  }
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckRange("--max-distance", distances.max, 1, kMaxDistance));
+  RETURN_IF_ERROR(
+      CheckRange("--distance-step", distances.step, 1, distances.max));
   if (distances.max / distances.step >= kMaxPlottedDistances) {
     return UsageError(absl::StrCat(
         "--distance-step: ", distances.max / distances.step + 1,
@@ -218,29 +207,42 @@ std::string Ends(const std::vector<plot::Curve>& curves) {
   });
 }
 
+// Returns the analysis of an encoding, with the flags' head_dim and trained
+// length, and by distance if `max_distance` is not 0.
+absl::StatusOr<v1::AnalyzeRopeResponse> Analyze(const FigureFlags& flags,
+                                                const Reading& reading,
+                                                std::int64_t max_distance,
+                                                std::int64_t distance_step,
+                                                const Client& client) {
+  v1::AnalyzeRopeRequest request;
+  *request.mutable_rope() = reading.source;
+  request.set_head_dim(flags.source.Details().head_dim());
+  request.set_max_distance(max_distance);
+  request.set_distance_step(distance_step);
+  request.set_trained_length(flags.trained_length.value_or(0));
+  return client.AnalyzeRope(request);
+}
+
 // Makes the chart with decay or similarity of each encoding over the distance.
 absl::StatusOr<Figure> OverDistance(
     const FigureFlags& flags, const Client& client,
     const google::protobuf::RepeatedField<double>& (
         v1::AnalyzeRopeResponse::*values)() const,
     plot::Chart chart) {
-  const absl::StatusOr<Distances> distances = ReadDistances(flags);
-  if (!distances.ok()) return distances.status();
-  const absl::StatusOr<std::vector<Reading>> readings =
-      ReadBoth(flags, client, true);
-  if (!readings.ok()) return readings.status();
-  for (const Reading& reading : *readings) {
-    const absl::StatusOr<v1::AnalyzeRopeResponse> response =
-        Analyze(flags, reading, distances->max, distances->step, client);
-    if (!response.ok()) return response.status();
+  ASSIGN_OR_RETURN(const Distances distances, ReadDistances(flags));
+  ASSIGN_OR_RETURN(const auto readings, ReadBoth(flags, client, true));
+  for (const Reading& reading : readings) {
+    ASSIGN_OR_RETURN(
+        const v1::AnalyzeRopeResponse response,
+        Analyze(flags, reading, distances.max, distances.step, client));
     plot::Curve curve{reading.name, {}};
-    for (const double value : ((*response).*values)()) {
-      curve.points.emplace_back(curve.points.size() * distances->step, value);
+    for (const double value : (response.*values)()) {
+      curve.points.emplace_back(curve.points.size() * distances.step, value);
     }
     chart.curves.push_back(std::move(curve));
   }
-  if (readings->size() == 1) {
-    absl::StrAppend(&chart.title, ": ", readings->front().name);
+  if (readings.size() == 1) {
+    absl::StrAppend(&chart.title, ": ", readings.front().name);
   }
   chart.x.label = "distance in positions";
   absl::StrAppend(&chart.description, Ends(chart.curves), ".");
@@ -279,57 +281,36 @@ absl::Status CheckRange(const char* flag, std::int64_t value, std::int64_t low,
                                  ", ", high, "]"));
 }
 
-absl::StatusOr<v1::AnalyzeRopeResponse> Analyze(const FigureFlags& flags,
-                                                const Reading& reading,
-                                                std::int64_t max_distance,
-                                                std::int64_t distance_step,
-                                                const Client& client) {
-  v1::AnalyzeRopeRequest request;
-  *request.mutable_rope() = reading.source;
-  request.set_head_dim(flags.source.Details().head_dim());
-  request.set_max_distance(max_distance);
-  request.set_distance_step(distance_step);
-  request.set_trained_length(flags.trained_length.value_or(0));
-  return client.AnalyzeRope(request);
-}
-
 absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
                                    const Client& client, bool one_axis) {
-  absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
-  if (!source.ok()) return source.status();
-  return Read(flags.source, *std::move(source), "",
+  ASSIGN_OR_RETURN(v1::RopeSource source, BuildSource(flags.source));
+  return Read(flags.source, std::move(source), "",
               flags.source.Details().head_dim(), client, one_axis);
 }
 
 absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
                                               const Client& client,
                                               bool one_axis) {
-  absl::StatusOr<Reading> first = ReadSource(flags, client, one_axis);
-  if (!first.ok()) return first.status();
   std::vector<Reading> readings;
-  readings.push_back(*std::move(first));
+  ASSIGN_OR_RETURN(readings.emplace_back(),
+                   ReadSource(flags, client, one_axis));
   if (!flags.compare.Given()) return readings;
-  absl::StatusOr<v1::RopeSource> source =
-      BuildVariant(readings[0].source, flags.compare);
-  if (!source.ok()) return source.status();
-  absl::StatusOr<Reading> second =
-      Read(flags.compare, *std::move(source), readings[0].name,
-           flags.source.Details().head_dim(), client, one_axis);
-  if (!second.ok()) return second.status();
-  readings.push_back(*std::move(second));
+  ASSIGN_OR_RETURN(v1::RopeSource source,
+                   BuildVariant(readings[0].source, flags.compare));
+  ASSIGN_OR_RETURN(readings.emplace_back(),
+                   Read(flags.compare, std::move(source), readings[0].name,
+                        flags.source.Details().head_dim(), client, one_axis));
   return readings;
 }
 
 absl::StatusOr<Figure> FrequenciesFigure(const FigureFlags& flags,
                                          const Client& client) {
-  const absl::StatusOr<std::vector<Reading>> readings =
-      ReadBoth(flags, client, false);
-  if (!readings.ok()) return readings.status();
+  ASSIGN_OR_RETURN(const auto readings, ReadBoth(flags, client, false));
   plot::Chart chart;
-  chart.title = absl::StrCat("Frequency of each pair: ", Names(*readings));
+  chart.title = absl::StrCat("Frequency of each pair: ", Names(readings));
   chart.x.label = "pair of channels";
   chart.y = {"radians per position", true};
-  for (const Reading& reading : *readings) {
+  for (const Reading& reading : readings) {
     chart.curves.push_back(
         PairCurve(reading.name, reading.resolved.inv_freq()));
   }
@@ -342,26 +323,22 @@ absl::StatusOr<Figure> FrequenciesFigure(const FigureFlags& flags,
 
 absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
                                          const Client& client) {
-  const absl::Status trained = CheckRange(
-      "--trained-length", flags.trained_length.value_or(1), 1, INT64_MAX);
-  if (!trained.ok()) return trained;
-  const absl::StatusOr<std::vector<Reading>> readings =
-      ReadBoth(flags, client, true);
-  if (!readings.ok()) return readings.status();
+  RETURN_IF_ERROR(CheckRange("--trained-length",
+                             flags.trained_length.value_or(1), 1, INT64_MAX));
+  ASSIGN_OR_RETURN(const auto readings, ReadBoth(flags, client, true));
   plot::Chart chart;
-  chart.title = absl::StrCat("Wavelength of each pair: ", Names(*readings));
+  chart.title = absl::StrCat("Wavelength of each pair: ", Names(readings));
   chart.x.label = "pair of channels";
   chart.y = {"positions per full turn", true};
   std::vector<std::string> turns;
-  for (const Reading& reading : *readings) {
-    const absl::StatusOr<v1::AnalyzeRopeResponse> response =
-        Analyze(flags, reading, 0, 0, client);
-    if (!response.ok()) return response.status();
-    chart.curves.push_back(PairCurve(reading.name, response->wavelengths()));
-    turns.push_back(absl::StrCat(
-        reading.name, ": ", response->pairs_within_trained_length(), " of ",
-        response->wavelengths_size(),
-        " pairs complete a turn within the trained length"));
+  for (const Reading& reading : readings) {
+    ASSIGN_OR_RETURN(const v1::AnalyzeRopeResponse response,
+                     Analyze(flags, reading, 0, 0, client));
+    chart.curves.push_back(PairCurve(reading.name, response.wavelengths()));
+    turns.push_back(
+        absl::StrCat(reading.name, ": ", response.pairs_within_trained_length(),
+                     " of ", response.wavelengths_size(),
+                     " pairs complete a turn within the trained length"));
   }
   if (flags.trained_length) {
     chart.rules.push_back(
@@ -402,22 +379,19 @@ absl::StatusOr<Figure> SimilarityFigure(const FigureFlags& flags,
 
 absl::StatusOr<Figure> CompareFigure(const FigureFlags& flags,
                                      const Client& client) {
-  const absl::StatusOr<Reading> reference = ReadSource(flags, client, false);
-  if (!reference.ok()) return reference.status();
-  const absl::StatusOr<std::vector<Reading>> others =
-      OtherReadings(flags, *reference, client);
-  if (!others.ok()) return others.status();
+  ASSIGN_OR_RETURN(const Reading reference, ReadSource(flags, client, false));
+  ASSIGN_OR_RETURN(const auto others, OtherReadings(flags, reference, client));
   plot::Chart chart;
   chart.title = absl::StrCat("Frequencies of other readers over those of ",
-                             reference->name);
+                             reference.name);
   chart.x.label = "pair of channels";
   chart.y.label = "ratio of frequencies";
-  const auto& own = reference->resolved.inv_freq();
-  for (const Reading& other : *others) {
+  const auto& own = reference.resolved.inv_freq();
+  for (const Reading& other : others) {
     const auto& theirs = other.resolved.inv_freq();
     plot::Curve curve{other.name, {}};
     const double amplitude =
-        other.resolved.amplitude() / reference->resolved.amplitude();
+        other.resolved.amplitude() / reference.resolved.amplitude();
     if (std::fabs(amplitude - 1) > 1e-9) {
       absl::StrAppendFormat(&curve.name, " (amplitude x %.4g)", amplitude);
     }
@@ -430,7 +404,7 @@ absl::StatusOr<Figure> CompareFigure(const FigureFlags& flags,
   chart.shown_y = {0.9, 1.1};
   chart.description = absl::StrCat(
       "Frequency of each pair in another reading, divided by that of ",
-      reference->name, "; 1 is the same.");
+      reference.name, "; 1 is the same.");
   if (const std::string text = Farthest(chart.curves); !text.empty()) {
     absl::StrAppend(&chart.description, " Farthest from it: ", text, ".");
   }
@@ -439,22 +413,18 @@ absl::StatusOr<Figure> CompareFigure(const FigureFlags& flags,
 
 absl::StatusOr<Figure> KeptFigure(const FigureFlags& flags,
                                   const Client& client) {
-  const absl::StatusOr<Reading> reference = ReadSource(flags, client, false);
-  if (!reference.ok()) return reference.status();
-  const absl::StatusOr<std::vector<Reading>> others =
-      OtherReadings(flags, *reference, client);
-  if (!others.ok()) return others.status();
+  ASSIGN_OR_RETURN(const Reading reference, ReadSource(flags, client, false));
+  ASSIGN_OR_RETURN(const auto others, OtherReadings(flags, reference, client));
   const std::int64_t reach = flags.max_distance.value_or(kUsualReach);
-  const absl::Status far = CheckRange("--max-distance", reach, 2, kMaxDistance);
-  if (!far.ok()) return far;
+  RETURN_IF_ERROR(CheckRange("--max-distance", reach, 2, kMaxDistance));
   plot::Chart chart;
   chart.title = absl::StrCat(
-      "What is left of a score if a reader differs from ", reference->name);
+      "What is left of a score if a reader differs from ", reference.name);
   chart.x = {"distance in positions", true};
   chart.y.label = "kept(distance)";
   std::vector<std::string> verdicts;
-  for (const Reading& other : *others) {
-    const auto& own = reference->resolved.inv_freq();
+  for (const Reading& other : others) {
+    const auto& own = reference.resolved.inv_freq();
     const auto& theirs = other.resolved.inv_freq();
     core::Kept kept({own.begin(), own.end()}, {theirs.begin(), theirs.end()});
     plot::Curve curve{other.name, {}};

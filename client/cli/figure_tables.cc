@@ -30,19 +30,15 @@ absl::Status CheckCells(std::int64_t rows, std::int64_t columns) {
                                  " cells that a picture may have"));
 }
 
-plot::Matrix ToMatrix(const std::string& name, const TensorView& tensor,
-                      std::int64_t first_row) {
-  plot::Matrix matrix{name,
-                      static_cast<int>(tensor.shape[0]),
-                      static_cast<int>(tensor.shape[1]),
-                      static_cast<double>(first_row),
-                      0,
-                      {}};
-  const std::int64_t count = check::ElementCount(tensor.shape);
-  matrix.values.resize(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) {
-    matrix.values[static_cast<std::size_t>(i)] = check::ElementAt(tensor, i);
-  }
+// Returns a matrix without values, with room for them.
+plot::Matrix Sized(const std::string& name, std::int64_t rows,
+                   std::int64_t columns, std::int64_t first_row = 0) {
+  plot::Matrix matrix;
+  matrix.name = name;
+  matrix.rows = static_cast<int>(rows);
+  matrix.columns = static_cast<int>(columns);
+  matrix.first_row = static_cast<double>(first_row);
+  matrix.values.reserve(static_cast<std::size_t>(rows * columns));
   return matrix;
 }
 
@@ -81,8 +77,7 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
     if (flags.values != "both") {
       return UsageError("--values: belongs to rotary encodings");
     }
-    const absl::Status read = flags.absolute.Read(request.mutable_absolute());
-    if (!read.ok()) return read;
+    RETURN_IF_ERROR(flags.absolute.Read(request.mutable_absolute()));
     // In the order of the contract's kinds, from 1 on.
     constexpr const char* kKinds[] = {"sinusoidal", "learned", "grid's",
                                       "timestep", "Fourier feature"};
@@ -90,31 +85,31 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
                               kKinds[request.absolute().encoding_case() - 1],
                               " encoding");
   } else {
-    const absl::StatusOr<Reading> reading = ReadSource(flags, client, true);
-    if (!reading.ok()) return reading.status();
-    const absl::Status cells =
-        CheckCells(flags.rows, reading->resolved.inv_freq_size());
-    if (!cells.ok()) return cells;
-    *request.mutable_rope() = reading->source;
-    if (reading->source.has_spec()) {
-      *request.mutable_rope()->mutable_spec() = reading->resolved.spec();
+    ASSIGN_OR_RETURN(const Reading reading, ReadSource(flags, client, true));
+    RETURN_IF_ERROR(CheckCells(flags.rows, reading.resolved.inv_freq_size()));
+    *request.mutable_rope() = reading.source;
+    if (reading.source.has_spec()) {
+      *request.mutable_rope()->mutable_spec() = reading.resolved.spec();
     }
-    table.name = absl::StrCat("table of ", reading->name);
+    table.name = absl::StrCat("table of ", reading.name);
   }
   if (!request.absolute().has_sincos_grid()) {
     request.mutable_positions()->set_start(flags.start);
     request.set_rows(flags.rows);
   }
-  const absl::StatusOr<BuildTableResult> result = client.BuildTable(request);
-  if (!result.ok()) return result.status();
+  ASSIGN_OR_RETURN(const BuildTableResult result, client.BuildTable(request));
   const auto add = [&](const char* name,
                        const absl::optional<TensorView>& tensor) {
     if (!tensor || tensor->shape.size() != 2) return;
-    table.matrices.push_back(ToMatrix(name, *tensor, flags.start));
+    table.matrices.push_back(
+        Sized(name, tensor->shape[0], tensor->shape[1], flags.start));
+    for (std::int64_t i = 0; i < tensor->shape[0] * tensor->shape[1]; ++i) {
+      table.matrices.back().values.push_back(check::ElementAt(*tensor, i));
+    }
   };
-  if (flags.values != "sin") add("cosines", result->cos);
-  if (flags.values != "cos") add("sines", result->sin);
-  add("rows", result->table);
+  if (flags.values != "sin") add("cosines", result.cos);
+  if (flags.values != "cos") add("sines", result.sin);
+  add("rows", result.table);
   if (table.matrices.empty() || table.matrices[0].values.empty()) {
     return UsageError("--rows: the table has no values to draw");
   }
@@ -123,17 +118,15 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
 
 // Parses two extents that are at least 2 and not too large.
 absl::StatusOr<std::pair<int, int>> ReadImage(const std::string& text) {
-  const absl::StatusOr<std::vector<std::int32_t>> extents =
-      ParseExtents("--image", text);
-  if (!extents.ok()) return extents.status();
-  if (extents->size() != 2 || (*extents)[0] < 2 || (*extents)[1] < 2 ||
-      std::int64_t{(*extents)[0]} * (*extents)[1] > kMaxPlottedCells) {
+  ASSIGN_OR_RETURN(const auto extents, ParseExtents("--image", text));
+  if (extents.size() != 2 || extents[0] < 2 || extents[1] < 2 ||
+      std::int64_t{extents[0]} * extents[1] > kMaxPlottedCells) {
     return UsageError(absl::StrCat("--image: '", text,
                                    "' is no height and width of at least 2 and "
                                    "at most ",
                                    kMaxPlottedCells, " cells; write 64x64"));
   }
-  return std::pair<int, int>((*extents)[0], (*extents)[1]);
+  return std::pair<int, int>(extents[0], extents[1]);
 }
 
 // Returns the similarity of an image's first cell to every cell: the mean over
@@ -153,8 +146,7 @@ absl::StatusOr<plot::Matrix> ImageSimilarity(const Reading& reading, int height,
                      "three axes, and ",
                      reading.name, " has ", axes));
   }
-  plot::Matrix matrix{reading.name, height, width, 0, 0, {}};
-  matrix.values.reserve(static_cast<std::size_t>(height) * width);
+  plot::Matrix matrix = Sized(reading.name, height, width);
   for (int row = 0; row < height; ++row) {
     for (int column = 0; column < width; ++column) {
       double sum = 0;
@@ -177,27 +169,18 @@ absl::StatusOr<plot::Matrix> ImageSimilarity(const Reading& reading, int height,
 
 absl::StatusOr<Figure> AnglesFigure(const FigureFlags& flags,
                                     const Client& client) {
-  const absl::Status rows = CheckRange("--rows", flags.rows, 1, INT64_MAX);
-  if (!rows.ok()) return rows;
-  const absl::StatusOr<Reading> reading = ReadSource(flags, client, true);
-  if (!reading.ok()) return reading.status();
-  const auto& frequencies = reading->resolved.inv_freq();
-  const absl::Status cells = CheckCells(flags.rows, frequencies.size());
-  if (!cells.ok()) return cells;
+  RETURN_IF_ERROR(CheckRange("--rows", flags.rows, 1, INT64_MAX));
+  ASSIGN_OR_RETURN(const Reading reading, ReadSource(flags, client, true));
+  const auto& frequencies = reading.resolved.inv_freq();
+  RETURN_IF_ERROR(CheckCells(flags.rows, frequencies.size()));
   plot::HeatMap map;
-  map.title = absl::StrCat("Angles: ", reading->name);
+  map.title = absl::StrCat("Angles: ", reading.name);
   map.row_label = "position";
   map.column_label = "pair of channels";
   map.color_label = "full turns";
   map.log = true;
-  plot::Matrix matrix{"angles",
-                      static_cast<int>(flags.rows),
-                      frequencies.size(),
-                      static_cast<double>(flags.start),
-                      0,
-                      {}};
-  matrix.values.reserve(static_cast<std::size_t>(flags.rows) *
-                        static_cast<std::size_t>(frequencies.size()));
+  plot::Matrix matrix =
+      Sized("angles", flags.rows, frequencies.size(), flags.start);
   for (std::int64_t row = 0; row < flags.rows; ++row) {
     const double position = static_cast<double>(flags.start + row);
     for (const double w : frequencies) {
@@ -218,8 +201,7 @@ absl::StatusOr<Figure> AnglesFigure(const FigureFlags& flags,
 
 absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
                                    const Client& client) {
-  const absl::Status rows = CheckRange("--rows", flags.rows, 1, INT64_MAX);
-  if (!rows.ok()) return rows;
+  RETURN_IF_ERROR(CheckRange("--rows", flags.rows, 1, INT64_MAX));
   if (flags.values != "cos" && flags.values != "sin" &&
       flags.values != "both") {
     return UsageError(absl::StrCat("--values: '", flags.values,
@@ -231,15 +213,11 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
         "an absolute one: --sinusoidal, --learned, --sincos-grid, --timestep, "
         "--fourier-features");
   }
-  absl::StatusOr<Table> table = ReadTable(flags, client);
-  if (!table.ok()) return table.status();
-  const std::string rotary = flags.absolute.Empty() ? "pair of channels" : "";
+  ASSIGN_OR_RETURN(Table table, ReadTable(flags, client));
   if (flags.channels) {
-    const plot::Matrix& matrix = table->matrices[0];
+    const plot::Matrix& matrix = table.matrices[0];
     const int most = std::min<int>(plot::kLooks, matrix.columns);
-    const absl::Status channels =
-        CheckRange("--channels", *flags.channels, 1, most);
-    if (!channels.ok()) return channels;
+    RETURN_IF_ERROR(CheckRange("--channels", *flags.channels, 1, most));
     if (matrix.rows > kMaxPlottedDistances) {
       return UsageError(absl::StrCat("--rows: is ", matrix.rows,
                                      "; curves show at most ",
@@ -250,12 +228,10 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
                      !flags.absolute.Empty()    ? "channel"
                      : matrix.name == "cosines" ? "cosine of pair"
                                                 : "sine of pair");
-    chart.title = absl::StrCat("First ", *flags.channels, " columns of the ",
-                               table->name);
-    if (!flags.absolute.Empty()) {
-      chart.title =
-          absl::StrCat("First ", *flags.channels, " channels, ", table->name);
-    }
+    chart.title = absl::StrCat(
+        "First ", *flags.channels,
+        flags.absolute.Empty() ? " columns of the " : " channels, ",
+        table.name);
     chart.description =
         absl::StrCat("Values of ", *flags.channels, " columns at positions ",
                      flags.start, " to ", flags.start + matrix.rows - 1, ".");
@@ -264,15 +240,15 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
     return chart;
   }
   plot::HeatMap map;
-  map.title = table->name;
+  map.title = table.name;
   map.title[0] = absl::ascii_toupper(static_cast<unsigned char>(map.title[0]));
   map.row_label = flags.absolute.Given("--sincos-grid") ? "cell" : "position";
-  map.column_label = rotary.empty() ? "channel" : rotary;
+  map.column_label = flags.absolute.Empty() ? "pair of channels" : "channel";
   map.color_label = "value";
   // Trained rows may be small everywhere; other tables reach 1, perhaps outside
   // of the rows that are shown.
   map.high = flags.absolute.Given("--learned") ? 0 : 1;
-  for (const plot::Matrix& matrix : table->matrices) {
+  for (const plot::Matrix& matrix : table.matrices) {
     for (const double value : matrix.values) {
       if (std::isfinite(value)) map.high = std::max(map.high, std::fabs(value));
     }
@@ -283,7 +259,7 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
       absl::StrCat("Values by position (rows, from ", flags.start, " on) and ",
                    map.column_label, " (columns), from ", NineDigits(map.low),
                    " to ", NineDigits(map.high), ".");
-  map.matrices = std::move(table->matrices);
+  map.matrices = std::move(table.matrices);
   return map;
 }
 
@@ -291,8 +267,7 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
 // --out`.
 absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
   v1::Tensor tensor;
-  const absl::Status status = ReadTensor("--in", flags.in, &tensor);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(ReadTensor("--in", flags.in, &tensor));
   const TensorView view = ViewOf(tensor);
   const std::size_t rank = view.shape.size();
   if (rank < 2 || rank > 4 || check::ElementCount(view.shape) == 0) {
@@ -319,12 +294,8 @@ absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
   map.high = -map.low;
   bool not_finite = false;
   for (std::int64_t head = 0; head < std::min<std::int64_t>(heads, 2); ++head) {
-    plot::Matrix matrix{absl::StrCat("head ", head, " of ", heads),
-                        static_cast<int>(rows),
-                        static_cast<int>(columns),
-                        0,
-                        0,
-                        {}};
+    plot::Matrix matrix =
+        Sized(absl::StrCat("head ", head, " of ", heads), rows, columns);
     for (std::int64_t i = 0; i < rows * columns; ++i) {
       const double value = check::ElementAt(view, head * rows * columns + i);
       matrix.values.push_back(value);
@@ -350,12 +321,9 @@ absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
 
 absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
                                    const Client& client) {
-  const absl::StatusOr<std::pair<int, int>> image = ReadImage(flags.image);
-  if (!image.ok()) return image.status();
-  const auto [height, width] = *image;
-  const absl::StatusOr<std::vector<Reading>> readings =
-      ReadBoth(flags, client, false);
-  if (!readings.ok()) return readings.status();
+  ASSIGN_OR_RETURN(const auto image, ReadImage(flags.image));
+  const auto [height, width] = image;
+  ASSIGN_OR_RETURN(const auto readings, ReadBoth(flags, client, false));
   plot::HeatMap map;
   map.title = absl::StrCat("Similarity of the first of ", height, " x ", width,
                            " cells to the others");
@@ -364,26 +332,24 @@ absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
   map.color_label = "similarity";
   map.square_cells = true;
   map.low = 1;
-  for (const Reading& reading : *readings) {
-    absl::StatusOr<plot::Matrix> matrix =
-        ImageSimilarity(reading, height, width);
-    if (!matrix.ok()) return matrix.status();
-    matrix->name = reading.resolved.axis_of_pair().empty()
-                       ? "positions along the rows"
-                       : "a position for each axis";
+  for (const Reading& reading : readings) {
+    ASSIGN_OR_RETURN(auto matrix, ImageSimilarity(reading, height, width));
+    matrix.name = reading.resolved.axis_of_pair().empty()
+                      ? "positions along the rows"
+                      : "a position for each axis";
     // Counted from 1, the last cell of the first row has the number `width`,
     // and the cell below the first has the next number.
     absl::StrAppendFormat(&map.description,
                           "%s (%s): cell %d, at the far end of the row, is at "
                           "%.4g, cell %d, just "
                           "below the first, at %.4g. ",
-                          matrix->name, reading.name, width,
-                          matrix->values[static_cast<std::size_t>(width) - 1],
+                          matrix.name, reading.name, width,
+                          matrix.values[static_cast<std::size_t>(width) - 1],
                           width + 1,
-                          matrix->values[static_cast<std::size_t>(width)]);
-    map.low = std::min(map.low, *std::min_element(matrix->values.begin(),
-                                                  matrix->values.end()));
-    map.matrices.push_back(*std::move(matrix));
+                          matrix.values[static_cast<std::size_t>(width)]);
+    map.low = std::min(
+        map.low, *std::min_element(matrix.values.begin(), matrix.values.end()));
+    map.matrices.push_back(std::move(matrix));
   }
   if (map.matrices.size() == 1) {
     absl::StrAppend(&map.title, ", ", map.matrices[0].name);
@@ -394,12 +360,7 @@ absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
 
 absl::StatusOr<Figure> RotationFigure(const FigureFlags& flags,
                                       const Client& client) {
-  v1::RopeSpec numbers;
-  const absl::Status parsed =
-      ParseNumbers("--vector", flags.vector,
-                   numbers.mutable_explicit_frequencies()->mutable_values());
-  if (!parsed.ok()) return parsed;
-  const auto& vector = numbers.explicit_frequencies().values();
+  ASSIGN_OR_RETURN(const auto vector, ParseNumbers("--vector", flags.vector));
   if (vector.size() != 2 || !std::isfinite(vector[0]) ||
       !std::isfinite(vector[1]) ||
       !(std::hypot(vector[0], vector[1]) > 0 &&
@@ -408,14 +369,12 @@ absl::StatusOr<Figure> RotationFigure(const FigureFlags& flags,
                                    "' is no two numbers of length in (0, 1e6]; "
                                    "write 1,0"));
   }
-  const absl::StatusOr<Reading> reading = ReadSource(flags, client, true);
-  if (!reading.ok()) return reading.status();
-  const v1::RopeSpec& spec = reading->resolved.spec();
+  ASSIGN_OR_RETURN(const Reading reading, ReadSource(flags, client, true));
+  const v1::RopeSpec& spec = reading.resolved.spec();
   const int width = spec.rotary_dim(), pairs = width / 2;
-  const absl::Status pair = CheckRange("--pair", flags.pair, 0, pairs - 1);
-  if (!pair.ok()) return pair;
+  RETURN_IF_ERROR(CheckRange("--pair", flags.pair, 0, pairs - 1));
   // A head with the vector in this pair and zeros in the others.
-  const int head_dim = std::max(reading->resolved.head_dim(), width);
+  const int head_dim = std::max(reading.resolved.head_dim(), width);
   const int offset =
       spec.slice() == v1::ROTARY_SLICE_TRAILING ? head_dim - width : 0;
   const auto channels = [&](v1::Pairing pairing) {
@@ -430,33 +389,32 @@ absl::StatusOr<Figure> RotationFigure(const FigureFlags& flags,
   head[static_cast<std::size_t>(x)] = vector[0];
   head[static_cast<std::size_t>(y)] = vector[1];
   ApplyRopeArgs args;
-  args.rope = reading->source;
-  if (reading->source.has_spec()) *args.rope.mutable_spec() = spec;
+  args.rope = reading.source;
+  if (reading.source.has_spec()) *args.rope.mutable_spec() = spec;
   args.positions = StartAt(flags.position);
   args.layout = v1::LAYOUT_BSHD;
   args.q = ViewOf(head, {1, 1, 1, head_dim});
-  const absl::StatusOr<ApplyRopeResult> result = client.ApplyRope(args);
-  if (!result.ok()) return result.status();
+  ASSIGN_OR_RETURN(const ApplyRopeResult result, client.ApplyRope(args));
   const auto [out_x, out_y] = channels(
       spec.output_pairing() == v1::PAIRING_UNSPECIFIED ? spec.pairing()
                                                        : spec.output_pairing());
-  const double after[2] = {check::ElementAt(*result->q, out_x),
-                           check::ElementAt(*result->q, out_y)};
+  const double after[2] = {check::ElementAt(*result.q, out_x),
+                           check::ElementAt(*result.q, out_y)};
 
   const double angle = static_cast<double>(flags.position) *
-                       reading->resolved.inv_freq(flags.pair);
+                       reading.resolved.inv_freq(flags.pair);
   plot::Chart chart;
   chart.equal_units = true;
   chart.title =
       absl::StrFormat("Pair %d at position %d turns by %.6g rad: %s",
-                      flags.pair, flags.position, angle, reading->name);
+                      flags.pair, flags.position, angle, reading.name);
   chart.x.label = "first channel of the pair";
   chart.y.label = "second channel";
   chart.description = absl::StrFormat(
       "(%.6g, %.6g) becomes (%.6g, %.6g): position %d times frequency %.6g is "
       "%.6g rad, or %.4g full turns.",
       vector[0], vector[1], after[0], after[1], flags.position,
-      reading->resolved.inv_freq(flags.pair), angle, angle / (2 * kPi));
+      reading.resolved.inv_freq(flags.pair), angle, angle / (2 * kPi));
   // An arrow's head is two strokes of an eighth of its length.
   const auto arrow = [](const char* name, double tip_x, double tip_y) {
     plot::Curve curve{name, {{0, 0}, {tip_x, tip_y}}};

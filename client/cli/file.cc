@@ -10,7 +10,6 @@
 #include <new>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/status.h"
 
@@ -41,13 +40,14 @@ absl::Status SystemError(const std::string& path, absl::string_view action) {
   return FileError(path, absl::ErrnoToStatus(errno, action));
 }
 
-absl::Status WriteAll(int fd, absl::Span<const char> part) {
+absl::Status WriteAll(const std::string& path, int fd,
+                      absl::Span<const char> part) {
   while (!part.empty()) {
     const ssize_t written =
         write(fd, part.data(), std::min(part.size(), kMaxTransfer));
     if (written < 0) {
       if (errno == EINTR) continue;
-      return absl::ErrnoToStatus(errno, "cannot write");
+      return SystemError(path, "cannot write");
     }
     part.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -106,21 +106,18 @@ absl::Status WriteFile(const std::string& path,
                                    : open(path.c_str(), O_WRONLY | O_CLOEXEC));
     if (file.get() < 0) return SystemError(path, "cannot open");
     for (const absl::Span<const char> part : parts) {
-      const absl::Status status = WriteAll(file.get(), part);
-      if (!status.ok()) return FileError(path, status);
+      RETURN_IF_ERROR(WriteAll(path, file.get(), part));
     }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<OutputFile> file = OutputFile::Create(path);
-  if (!file.ok()) return file.status();
+  ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
   std::int64_t offset = 0;
   for (const absl::Span<const char> part : parts) {
-    const absl::Status status = file->WriteAt(offset, part);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(file.WriteAt(offset, part));
     offset += static_cast<std::int64_t>(part.size());
   }
-  return file->Commit();
+  return file.Commit();
 }
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
@@ -153,17 +150,10 @@ OutputFile::~OutputFile() {
 
 absl::Status OutputFile::WriteAt(std::int64_t offset,
                                  absl::Span<const char> part) {
-  while (!part.empty()) {
-    const ssize_t written =
-        pwrite(fd_, part.data(), std::min(part.size(), kMaxTransfer), offset);
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return SystemError(path_, "cannot write");
-    }
-    part.remove_prefix(static_cast<std::size_t>(written));
-    offset += written;
+  if (lseek(fd_, offset, SEEK_SET) < 0) {
+    return SystemError(path_, "cannot write");
   }
-  return absl::OkStatus();
+  return WriteAll(path_, fd_, part);
 }
 
 absl::Status OutputFile::Commit() {
@@ -175,12 +165,6 @@ absl::Status OutputFile::Commit() {
   }
   if (!status.ok()) unlink(temporary_.c_str());
   return status;
-}
-
-bool IsStandardStream(const std::string& path) { return path == "-"; }
-
-bool HasExtension(const std::string& path, const std::string& extension) {
-  return absl::EndsWithIgnoreCase(path, extension);
 }
 
 }  // namespace posenc::cli

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/types/span.h"
 
 namespace posenc::cli {
@@ -60,10 +61,13 @@ class OutputFile {
 };
 
 // Returns true for "-", standard input or output.
-bool IsStandardStream(const std::string& path);
+inline bool IsStandardStream(const std::string& path) { return path == "-"; }
 
 // Returns true if the path ends in `extension`, ".npy" for example, in upper or
 // lower case.
-bool HasExtension(const std::string& path, const std::string& extension);
+inline bool HasExtension(const std::string& path,
+                         const std::string& extension) {
+  return absl::EndsWithIgnoreCase(path, extension);
+}
 
 }  // namespace posenc::cli

@@ -2,6 +2,8 @@
 // commands and turns their results into output and an exit code; each command
 // is in the file of its name.
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -11,16 +13,15 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/commands.h"
 #include "client/cli/misspelt.h"
 #include "client/cli/print.h"
-#include "client/cli/standard_streams.h"
 #include "client/cli/status.h"
-#include "client/flags/decimal_numbers.h"
-#include "client/flags/empty_values.h"
-#include "client/flags/grpc_lines.h"
-#include "client/flags/help_formatter.h"
+#include "client/flags/command_line.h"
 #include "server/version.h"
 
 namespace posenc::cli {
@@ -61,6 +62,48 @@ std::vector<char*> WithoutHelpCommand(int argc, char** argv) {
   return arguments;
 }
 
+// Returns true for "-", or "-:NAME", a tensor of standard input.
+bool NamesStream(const std::string& value) {
+  return value == "-" || absl::StartsWith(value, "-:");
+}
+
+// Prepares pipes: "-" as the value of a flag that names a file. Flags that
+// begin with --out write, all others read. Standard input can be read once, and
+// standard output takes one file; then all messages of a command go to standard
+// error. Exit code 2, naming the flags, if several of them read or write "-",
+// or if a tensor would be written to a terminal.
+absl::Status PrepareStandardStreams(const CLI::App& command) {
+  std::vector<std::string> reading, writing;
+  for (const CLI::Option* const option : command.get_options()) {
+    if (option->get_type_name() != "FILE") continue;
+    const std::string name = option->get_name();
+    for (const std::string& value : option->results()) {
+      if (!NamesStream(value)) continue;
+      (absl::StartsWith(name, "--out") ? writing : reading).push_back(name);
+    }
+  }
+  if (reading.size() > 1) {
+    return UsageError(absl::StrCat(absl::StrJoin(reading, ", "),
+                                   ": several are '-'; standard input can be "
+                                   "read once"));
+  }
+  if (writing.size() > 1) {
+    return UsageError(absl::StrCat(absl::StrJoin(writing, ", "),
+                                   ": several are '-'; standard output takes "
+                                   "one file"));
+  }
+  if (writing.empty()) return absl::OkStatus();
+  if (isatty(STDOUT_FILENO)) {
+    return UsageError(absl::StrCat(writing[0],
+                                   ": standard output is a terminal; redirect "
+                                   "it, or name a file"));
+  }
+  // The file is written to the descriptor. In glibc, stdout is a variable that
+  // programs may set.
+  stdout = stderr;
+  return absl::OkStatus();
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Positional encodings: inspect, build tables, rotate tensors.",
                "posenc");
@@ -74,8 +117,7 @@ int Main(int argc, char** argv) {
 
   std::vector<std::pair<CLI::App*, Command>> commands;
   const auto add = [&](const char* name, const char* description,
-                       const char* example,
-                       Command (*add_flags)(CLI::App*, const GlobalFlags*)) {
+                       const char* example, AddCommand* add_flags) {
     CLI::App* const command = app.add_subcommand(name, description);
     command->footer(std::string("\nExample:\n  posenc ") + example + "\n" +
                     kFooter);
@@ -146,9 +188,8 @@ int Main(int argc, char** argv) {
     PrintError(UsageError(fact), json);
     return kExitUsage;
   };
-  flags::WantDecimalNumbers(&app);
-  const absl::Status values = flags::CheckEmptyValues(argc, argv);
-  if (!values.ok()) return refuse(values.message());
+  const absl::Status checked = flags::CheckArguments(&app, argc, argv);
+  if (!checked.ok()) return refuse(checked.message());
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

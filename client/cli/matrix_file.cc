@@ -12,11 +12,9 @@ namespace posenc::cli {
 
 absl::StatusOr<MatrixFile> MatrixFile::Create(const std::string& path,
                                               const std::string& name) {
-  const absl::Status format = CheckOut(path);
-  if (!format.ok()) return format;
-  absl::StatusOr<OutputFile> file = OutputFile::Create(path);
-  if (!file.ok()) return file.status();
-  return MatrixFile(path, name, *std::move(file));
+  RETURN_IF_ERROR(CheckOut(path));
+  ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  return MatrixFile(path, name, std::move(file));
 }
 
 absl::Status MatrixFile::Start(const v1::BuildBiasRequest& request,
@@ -31,22 +29,20 @@ absl::Status MatrixFile::Start(const v1::BuildBiasRequest& request,
     return FileError(
         path_, absl::StrCat("cannot hold ", check::ShapeText(matrix_.shape)));
   }
-  absl::StatusOr<std::string> header;
+  std::string header;
   if (IsNpyOutput(path_)) {
-    header = NpyHeader(matrix_);
+    ASSIGN_OR_RETURN(header, InFile(path_, NpyHeader(matrix_)));
   } else {
     // The header needs only the number of bytes: the view is null.
     const TensorView sized{matrix_.dtype,
                            matrix_.shape,
                            {static_cast<const char*>(nullptr),
                             static_cast<std::size_t>(missing_ * size)}};
-    const absl::StatusOr<SafetensorsEntry> entry = FromTensor(name_, sized);
-    if (!entry.ok()) return FileError(path_, entry.status());
-    header = SafetensorsHeader({{*entry}, {}});
+    ASSIGN_OR_RETURN(const auto entry, InFile(path_, FromTensor(name_, sized)));
+    header = SafetensorsHeader({{entry}, {}});
   }
-  if (!header.ok()) return FileError(path_, header.status());
-  data_start_ = static_cast<std::int64_t>(header->size());
-  return file_.WriteAt(0, absl::MakeConstSpan(*header));
+  data_start_ = static_cast<std::int64_t>(header.size());
+  return file_.WriteAt(0, absl::MakeConstSpan(header));
 }
 
 absl::Status MatrixFile::Write(const v1::BuildBiasRequest& request,
@@ -71,8 +67,7 @@ absl::Status MatrixFile::Write(const v1::BuildBiasRequest& request,
         ", which does not fit"));
   }
   if (missing_ < 0) {
-    const absl::Status status = Start(request, tile);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(Start(request, tile));
   }
   const std::int64_t queries = view.shape[1], keys = view.shape[2];
   // Whole rows of the matrix lie one after the other.
@@ -85,9 +80,8 @@ absl::Status MatrixFile::Write(const v1::BuildBiasRequest& request,
           ((h * request.query_length() + row + i) * request.key_length() +
            column) *
           size;
-      const absl::Status status = file_.WriteAt(
-          data_start_ + at, rest.subspan(0, static_cast<std::size_t>(run)));
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(file_.WriteAt(
+          data_start_ + at, rest.subspan(0, static_cast<std::size_t>(run))));
       rest.remove_prefix(static_cast<std::size_t>(run));
     }
   }

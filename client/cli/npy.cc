@@ -120,9 +120,8 @@ absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
     return absl::InvalidArgumentError(
         "structured dtypes are not supported; save one plain array");
   }
-  const absl::StatusOr<v1::Dtype> dtype =
-      DtypeOf(header["descr"].get<std::string>());
-  if (!dtype.ok()) return dtype.status();
+  ASSIGN_OR_RETURN(const v1::Dtype dtype,
+                   DtypeOf(header["descr"].get<std::string>()));
   if (header["fortran_order"] != false) {
     return absl::InvalidArgumentError(
         "fortran_order is True; save it in C order "
@@ -132,16 +131,16 @@ absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
       ExtentsOf(header["shape"]);
   if (!shape) return Malformed("shape is no tuple of integers");
   const std::int64_t count = check::ElementCount(*shape);
-  const std::size_t size = wire::ElementBytes(*dtype);
+  const std::size_t size = wire::ElementBytes(dtype);
   const absl::Span<const char> data = bytes.subspan(header_start + header_size);
   // Compared by division, since count * size may wrap.
   if (count < 0 || data.size() % size != 0 ||
       static_cast<std::uint64_t>(count) != data.size() / size) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "shape ", check::ShapeText(*shape), " of ", check::DtypeName(*dtype),
+        "shape ", check::ShapeText(*shape), " of ", check::DtypeName(dtype),
         " does not match ", data.size(), " bytes of data"));
   }
-  return TensorView{*dtype, *shape, data};
+  return TensorView{dtype, *shape, data};
 }
 
 absl::StatusOr<std::string> NpyHeader(const TensorView& tensor) {
@@ -179,9 +178,8 @@ absl::StatusOr<std::string> NpyHeader(const TensorView& tensor) {
 }
 
 absl::Status WriteNpy(const std::string& path, const TensorView& tensor) {
-  const absl::StatusOr<std::string> header = NpyHeader(tensor);
-  if (!header.ok()) return FileError(path, header.status());
-  return WriteFile(path, {absl::MakeConstSpan(*header), tensor.bytes});
+  ASSIGN_OR_RETURN(const std::string header, InFile(path, NpyHeader(tensor)));
+  return WriteFile(path, {absl::MakeConstSpan(header), tensor.bytes});
 }
 
 }  // namespace posenc::cli

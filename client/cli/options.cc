@@ -7,7 +7,6 @@
 #include "client/cli/enum_flags.h"
 #include "client/cli/gguf_source.h"
 #include "client/cli/status.h"
-#include "client/cli/tensor_file.h"
 #include "core/doctor/doctor.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -19,16 +18,13 @@ absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   if (!flags.preset.empty()) {
     source->set_preset(flags.preset);
   } else if (!flags.config.empty() && IsGguf(flags.config)) {
-    const absl::StatusOr<v1::RopeSource> gguf = GgufSource(flags);
-    if (!gguf.ok()) return gguf.status();
-    *source = *gguf;
+    ASSIGN_OR_RETURN(*source, GgufSource(flags));
   } else if (!flags.config.empty()) {
-    absl::StatusOr<std::string> text = ReadConfigText(flags.config);
-    if (!text.ok()) return text.status();
+    ASSIGN_OR_RETURN(std::string text, ReadConfigText(flags.config));
     // A message of the contract cannot hold a text that is not UTF-8.
-    const std::string fault = core::doctor::JsonFault(*text);
+    const std::string fault = core::doctor::JsonFault(text);
     if (!fault.empty()) return FileError(flags.config, fault);
-    source->set_config_json(*std::move(text));
+    source->set_config_json(std::move(text));
   } else {
     const auto status = google::protobuf::util::JsonStringToMessage(
         flags.spec, source->mutable_spec());
@@ -170,8 +166,7 @@ absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
                                    "config and ", dashes, "spec is required"));
   }
   v1::RopeSource source;
-  const absl::Status status = SetEncoding(flags, &source);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(SetEncoding(flags, &source));
   v1::RopeSource details = flags.Details();
   if (!flags.config.empty() && source.has_spec()) {
     // GgufSource() has used the other flags of a GGUF.
@@ -214,18 +209,19 @@ absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
   return values;
 }
 
-absl::Status ParseNumbers(const std::string& flag, const std::string& text,
-                          google::protobuf::RepeatedField<double>* field) {
-  if (text.empty()) return absl::OkStatus();
+absl::StatusOr<std::vector<double>> ParseNumbers(const std::string& flag,
+                                                 const std::string& text) {
+  std::vector<double> numbers;
+  if (text.empty()) return numbers;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     double value;
     if (!absl::SimpleAtod(part, &value)) {
       return UsageError(
           absl::StrCat(flag, ": '", part, "' is no number; write 1,0.5"));
     }
-    field->Add(value);
+    numbers.push_back(value);
   }
-  return absl::OkStatus();
+  return numbers;
 }
 
 absl::StatusOr<std::vector<std::int32_t>> ParseExtents(

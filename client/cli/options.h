@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cli/field_flags.h"
 #include "client/cli/file.h"
@@ -87,6 +86,10 @@ void AddPositionFlags(CLI::App* app, const std::string& prefix,
 // reads its file.
 absl::StatusOr<v1::Positions> BuildPositions(const FieldFlags& flags);
 
+// Adds the flags of an absolute encoding. `flags` must set fields of an
+// AbsoluteEncoding.
+void AddAbsoluteFlags(CLI::App* app, FieldFlags* flags);
+
 // Adds --layout, which is required.
 void AddLayoutFlag(CLI::App* app, v1::Layout* layout);
 
@@ -98,9 +101,9 @@ void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation);
 absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
     const std::string& flag, const std::string& text);
 
-// Parses "1,0.5,-3e2" and appends it to a field. An empty text is no numbers.
-absl::Status ParseNumbers(const std::string& flag, const std::string& text,
-                          google::protobuf::RepeatedField<double>* field);
+// Parses "1,0.5,-3e2". An empty text is no numbers.
+absl::StatusOr<std::vector<double>> ParseNumbers(const std::string& flag,
+                                                 const std::string& text);
 
 // Parses "2x4x4", each extent in [0, 2^31).
 absl::StatusOr<std::vector<std::int32_t>> ParseExtents(const std::string& flag,

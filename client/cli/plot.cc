@@ -4,15 +4,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/figure.h"
@@ -24,6 +21,8 @@
 namespace posenc::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 struct PlotFlags {
   std::string figure;
   FigureFlags data;
@@ -33,7 +32,7 @@ struct PlotFlags {
 
 struct FigureRow {
   const char* name;
-  absl::StatusOr<Figure> (*make)(const FigureFlags&, const Client&);
+  MakeFigure* make;
 };
 
 constexpr FigureRow kFigures[] = {
@@ -157,94 +156,67 @@ absl::Status CheckOutput(const PlotFlags& flags, const GlobalFlags& globals) {
       absl::StrCat("--output: '", flags.output, "' does not end in .svg"));
 }
 
-std::string DrawFigure(const Figure& figure, const PlotFlags& flags) {
-  return std::visit(
-      [&](const auto& data) {
-        return plot::Draw(data, flags.width, flags.height);
-      },
-      figure);
-}
-
-absl::Status Write(const std::string& path, const std::string& picture) {
-  const absl::Status status = WriteFile(path, {picture});
-  return status.ok() ? status : FileError("--output", status);
-}
-
 // Returns the numbers of the picture: each curve's points, and each matrix's
 // values if they are few enough for JSON.
-nlohmann::ordered_json DataJson(const plot::Chart& chart) {
-  nlohmann::ordered_json json;
-  json["title"] = chart.title;
-  json["description"] = chart.description;
-  json["curves"] = nlohmann::ordered_json::array();
+Json DataJson(const plot::Chart& chart) {
+  Json curves = Json::array();
   for (const plot::Curve& curve : chart.curves) {
-    nlohmann::ordered_json entry;
-    entry["name"] = curve.name;
-    entry["x"] = nlohmann::ordered_json::array();
-    entry["y"] = nlohmann::ordered_json::array();
-    for (const auto& [x, y] : curve.points) {
-      entry["x"].push_back(x);
-      entry["y"].push_back(y);
+    Json x = Json::array(), y = Json::array();
+    for (const auto& point : curve.points) {
+      x.push_back(point.first);
+      y.push_back(point.second);
     }
-    json["curves"].push_back(std::move(entry));
+    curves.push_back({{"name", curve.name}, {"x", x}, {"y", y}});
   }
-  return json;
+  return {{"title", chart.title},
+          {"description", chart.description},
+          {"curves", curves}};
 }
 
-nlohmann::ordered_json DataJson(const plot::HeatMap& map) {
-  nlohmann::ordered_json json;
-  json["title"] = map.title;
-  json["description"] = map.description;
-  json["low"] = map.low;
-  json["high"] = map.high;
-  json["log"] = map.log;
-  json["matrices"] = nlohmann::ordered_json::array();
+Json DataJson(const plot::HeatMap& map) {
+  Json matrices = Json::array();
   for (const plot::Matrix& matrix : map.matrices) {
-    nlohmann::ordered_json entry;
-    entry["name"] = matrix.name;
-    entry["rows"] = matrix.rows;
-    entry["columns"] = matrix.columns;
+    Json& entry = matrices.emplace_back(Json{{"name", matrix.name},
+                                             {"rows", matrix.rows},
+                                             {"columns", matrix.columns}});
     if (static_cast<std::int64_t>(matrix.values.size()) <= kMaxPrintedValues) {
       entry["values"] = matrix.values;
     }
-    json["matrices"].push_back(std::move(entry));
   }
-  return json;
+  return {{"title", map.title}, {"description", map.description},
+          {"low", map.low},     {"high", map.high},
+          {"log", map.log},     {"matrices", matrices}};
 }
 
 absl::Status RunPlot(const CLI::App& app, const PlotFlags& flags,
                      const GlobalFlags& globals) {
-  const absl::StatusOr<const FigureRow*> row = FindFigure(flags.figure);
-  if (!row.ok()) return row.status();
-  absl::Status status = CheckFlags(app, flags);
-  if (status.ok()) {
-    status = CheckRange("--width", flags.width, kMinWidth, kMaxSide);
-  }
-  if (status.ok()) {
-    status = CheckRange("--height", flags.height, kMinHeight, kMaxSide);
-  }
-  if (status.ok()) status = CheckOutput(flags, globals);
-  if (!status.ok()) return status;
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
-  const absl::StatusOr<Figure> figure =
-      (*row)->make(flags.data, connection->client());
-  if (!figure.ok()) return figure.status();
+  ASSIGN_OR_RETURN(const FigureRow* const row, FindFigure(flags.figure));
+  RETURN_IF_ERROR(CheckFlags(app, flags));
+  RETURN_IF_ERROR(CheckRange("--width", flags.width, kMinWidth, kMaxSide));
+  RETURN_IF_ERROR(CheckRange("--height", flags.height, kMinHeight, kMaxSide));
+  RETURN_IF_ERROR(CheckOutput(flags, globals));
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
+  ASSIGN_OR_RETURN(const Figure figure,
+                   row->make(flags.data, connection.client()));
   std::size_t bytes = 0;
   if (!flags.output.empty()) {
-    const std::string picture = DrawFigure(*figure, flags);
+    const std::string picture = std::visit(
+        [&](const auto& data) {
+          return plot::Draw(data, flags.width, flags.height);
+        },
+        figure);
     bytes = picture.size();
-    status = Write(flags.output, picture);
-    if (!status.ok()) return status;
+    const absl::Status written = WriteFile(flags.output, {picture});
+    if (!written.ok()) return FileError("--output", written);
   }
   if (globals.json) {
-    nlohmann::ordered_json json =
-        std::visit([](const auto& data) { return DataJson(data); }, *figure);
+    Json json =
+        std::visit([](const auto& data) { return DataJson(data); }, figure);
     json["output"] = flags.output;
     PrintJson(json);
   } else if (flags.output != "-") {
     const std::string text =
-        std::visit([](const auto& data) { return data.description; }, *figure);
+        std::visit([](const auto& data) { return data.description; }, figure);
     std::printf("  %s: %s, %d x %d\n  %s\n", flags.output.c_str(),
                 BytesText(static_cast<double>(bytes)).c_str(), flags.width,
                 flags.height, text.c_str());

@@ -4,7 +4,6 @@
 
 #include <memory>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -123,84 +122,64 @@ absl::Status SetSpan(absl::string_view text,
 // width.
 absl::Status SetVision(const PositionsFlags& flags,
                        v1::VisionPositions* vision) {
-  const absl::StatusOr<v1::RopeSource> tower = BuildSource(flags.tower);
-  if (!tower.ok()) return tower.status();
-  *vision->mutable_rope() = *tower;
+  ASSIGN_OR_RETURN(*vision->mutable_rope(), BuildSource(flags.tower));
   for (const absl::string_view text :
        absl::StrSplit(flags.scheme.Text("--vision"), ',')) {
-    const absl::StatusOr<std::vector<std::int32_t>> extents =
-        ParseExtents("--vision", std::string(text));
-    if (!extents.ok()) return extents.status();
-    const std::size_t count = extents->size();
+    ASSIGN_OR_RETURN(const std::vector<std::int32_t> extents,
+                     ParseExtents("--vision", std::string(text)));
+    const std::size_t count = extents.size();
     if (count != 2 && count != 3) {
       return UsageError(absl::StrCat("--vision: '", text,
                                      "' is no grid; write HEIGHTxWIDTH or "
                                      "TIMExHEIGHTxWIDTH"));
     }
     v1::VisionPositions::Grid* const grid = vision->add_grids();
-    if (count == 3) grid->set_time((*extents)[0]);
-    grid->set_height((*extents)[count - 2]);
-    grid->set_width((*extents)[count - 1]);
+    if (count == 3) grid->set_time(extents[0]);
+    grid->set_height(extents[count - 2]);
+    grid->set_width(extents[count - 1]);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::BuildPositionsRequest> BuildRequest(
-    const PositionsFlags& flags) {
+absl::Status RunPositions(const PositionsFlags& flags,
+                          const GlobalFlags& globals) {
+  RETURN_IF_ERROR(CheckOut(flags.out));
   v1::BuildPositionsRequest request;
-  absl::Status status = flags.scheme.Read(&request);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(flags.scheme.Read(&request));
   if (flags.scheme.Given("--multimodal")) {
     for (const absl::string_view span :
          absl::StrSplit(flags.scheme.Text("--multimodal"), ',')) {
-      status = SetSpan(span, request.mutable_multimodal()->add_spans());
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(SetSpan(span, request.mutable_multimodal()->add_spans()));
     }
   } else if (flags.scheme.Given("--vision")) {
-    status = SetVision(flags, request.mutable_vision());
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(SetVision(flags, request.mutable_vision()));
   }
-  return request;
-}
-
-absl::Status RunPositions(const PositionsFlags& flags,
-                          const GlobalFlags& globals) {
-  const absl::Status out = CheckOut(flags.out);
-  if (!out.ok()) return out;
-  const absl::StatusOr<v1::BuildPositionsRequest> request = BuildRequest(flags);
-  if (!request.ok()) return request.status();
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
-  const absl::StatusOr<v1::BuildPositionsResponse> response =
-      connection->client().BuildPositions(*request);
-  if (!response.ok()) return response.status();
-  const TensorView ids = ViewOf(response->positions().ids());
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
+  ASSIGN_OR_RETURN(const v1::BuildPositionsResponse response,
+                   connection.client().BuildPositions(request));
+  const TensorView ids = ViewOf(response.positions().ids());
   if (!flags.out.empty()) {
-    const absl::Status written = WriteTensor(flags.out, "ids", ids);
-    if (!written.ok()) return written;
+    RETURN_IF_ERROR(WriteTensor(flags.out, "ids", ids));
   }
   // After these schemes a position is not the number of tokens before it, so
   // that the next position is printed for generation.
   const bool goes_on =
-      request->has_multimodal() || request->has_attention_sinks();
+      request.has_multimodal() || request.has_attention_sinks();
   if (globals.json) {
     nlohmann::ordered_json json;
     json["ids"] = TensorJson(ids);
-    if (flags.out.empty()) {
-      const absl::Status status = AddValues(ids, &json["ids"]);
-      if (!status.ok()) return status;
-    }
-    if (goes_on) json["next_position"] = response->next_position();
-    if (request->has_multimodal()) json["delta"] = response->delta();
+    if (flags.out.empty()) RETURN_IF_ERROR(AddValues(ids, &json["ids"]));
+    if (goes_on) json["next_position"] = response.next_position();
+    if (request.has_multimodal()) json["delta"] = response.delta();
     PrintJson(json);
     return absl::OkStatus();
   }
   PrintTensor("ids", ids, kShownRows);
   if (goes_on) {
-    PrintFact("next position", absl::StrCat(response->next_position()));
+    PrintFact("next position", absl::StrCat(response.next_position()));
   }
-  if (request->has_multimodal()) {
-    PrintFact("delta", absl::StrCat(response->delta()));
+  if (request.has_multimodal()) {
+    PrintFact("delta", absl::StrCat(response.delta()));
   }
   return absl::OkStatus();
 }

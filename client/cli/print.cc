@@ -32,25 +32,20 @@ bool IsInteger(v1::Dtype dtype) {
 // has more than one digit before the point.
 Format FormatOf(const TensorView& tensor, std::int64_t offset,
                 std::int64_t rows, std::int64_t columns) {
-  if (IsInteger(tensor.dtype)) {
-    std::size_t width = 1;
-    for (std::int64_t i = 0; i < std::min(rows, kShownRows); ++i) {
-      for (std::int64_t j = 0; j < std::min<std::int64_t>(columns, 24); ++j) {
-        const double value = check::ElementAt(tensor, offset + i * columns + j);
-        width = std::max(width, absl::StrFormat("%.0f", value).size());
-      }
-    }
-    const int cell = static_cast<int>(width) + 1;
-    return {static_cast<int>(width), std::min(24, 72 / cell), true};
-  }
+  const bool integers = IsInteger(tensor.dtype);
+  const std::int64_t seen = std::min<std::int64_t>(columns, integers ? 24 : 6);
+  std::size_t width = 1;
   bool fixed = true;
   for (std::int64_t i = 0; i < std::min(rows, kShownRows); ++i) {
-    for (std::int64_t j = 0; j < std::min<std::int64_t>(columns, 6); ++j) {
+    for (std::int64_t j = 0; j < seen; ++j) {
       const double value = check::ElementAt(tensor, offset + i * columns + j);
+      width = std::max(width, absl::StrFormat("%.0f", value).size());
       fixed = fixed && (!std::isfinite(value) || std::fabs(value) < 10);
     }
   }
-  return {12, 5, fixed};
+  if (!integers) return {12, 5, fixed};
+  const int digits = static_cast<int>(width);
+  return {digits, std::min(24, 72 / (digits + 1)), true};
 }
 
 std::string Cell(const TensorView& tensor, std::int64_t index,
@@ -64,17 +59,29 @@ std::string Cell(const TensorView& tensor, std::int64_t index,
                       : absl::StrFormat("%*.6g", format.width, value);
 }
 
+// Prints `count` cells of a row that starts at element `begin`.
+void PrintCells(const TensorView& tensor, std::int64_t begin,
+                std::int64_t count, const Format& format) {
+  for (std::int64_t i = begin; i < begin + count; ++i) {
+    absl::PrintF(" %s", Cell(tensor, i, format));
+  }
+}
+
 }  // namespace
 
 void PrintFact(const std::string& name, const std::string& value) {
   std::printf("  %-20s %s\n", name.c_str(), value.c_str());
 }
 
+void PrintForm(const std::string& name, v1::Dtype dtype,
+               const std::vector<std::int64_t>& shape) {
+  absl::PrintF("%s  %s %s\n", name, check::DtypeName(dtype),
+               check::ShapeText(shape));
+}
+
 void PrintTensor(const std::string& name, const TensorView& tensor,
                  std::int64_t shown_rows) {
-  std::printf("%s  %s %s\n", name.c_str(),
-              check::DtypeName(tensor.dtype).c_str(),
-              check::ShapeText(tensor.shape).c_str());
+  PrintForm(name, tensor.dtype, tensor.shape);
   const std::int64_t count = check::ElementCount(tensor.shape);
   // A tensor with one extent is one row.
   const std::int64_t rows = tensor.shape.size() < 2 ? 1 : tensor.shape[0];
@@ -82,10 +89,8 @@ void PrintTensor(const std::string& name, const TensorView& tensor,
   const Format format = FormatOf(tensor, 0, rows, columns);
   for (std::int64_t row = 0; row < std::min(rows, shown_rows); ++row) {
     std::printf(" ");
-    for (std::int64_t i = 0;
-         i < std::min<std::int64_t>(columns, format.columns); ++i) {
-      std::printf(" %s", Cell(tensor, row * columns + i, format).c_str());
-    }
+    PrintCells(tensor, row * columns,
+               std::min<std::int64_t>(columns, format.columns), format);
     std::printf("%s\n", columns > format.columns ? "  ..." : "");
   }
   if (rows > shown_rows) std::printf("  ...\n");
@@ -101,15 +106,12 @@ void PrintMatrix(const TensorView& tensor, std::int64_t offset,
   format.width = std::max(format.width, static_cast<int>(last.size()));
   std::printf("  %6s", "");
   for (std::int64_t j = 0; j < shown; ++j) {
-    std::printf(" %*s", format.width, absl::StrCat(first_column + j).c_str());
+    absl::PrintF(" %*d", format.width, first_column + j);
   }
   std::printf("%s\n", columns > shown ? "  ..." : "");
   for (std::int64_t i = 0; i < std::min(rows, kShownRows); ++i) {
-    std::printf("  %6s", absl::StrCat(first_row + i).c_str());
-    for (std::int64_t j = 0; j < shown; ++j) {
-      std::printf(" %s",
-                  Cell(tensor, offset + i * columns + j, format).c_str());
-    }
+    absl::PrintF("  %6d", first_row + i);
+    PrintCells(tensor, offset + i * columns, shown, format);
     std::printf("\n");
   }
   if (rows > kShownRows) std::printf("     ...\n");

@@ -25,7 +25,11 @@ constexpr std::int64_t kMaxPrintedValues = 65536;
 // Prints one line of a list: the name, then the value in its column.
 void PrintFact(const std::string& name, const std::string& value);
 
-// Prints name, dtype and shape, then the first rows, cut to a line's width.
+// Prints the line "NAME  DTYPE SHAPE".
+void PrintForm(const std::string& name, v1::Dtype dtype,
+               const std::vector<std::int64_t>& shape);
+
+// Prints that line, then the first rows, cut to a line's width.
 void PrintTensor(const std::string& name, const TensorView& tensor,
                  std::int64_t shown_rows);
 

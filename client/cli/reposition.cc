@@ -40,22 +40,17 @@ absl::StatusOr<v1::Movement> BuildMovement(const RepositionFlags& flags) {
   }
   v1::Movement movement;
   if (!flags.old_positions.Empty()) {
-    absl::StatusOr<v1::Positions> positions =
-        BuildPositions(flags.old_positions);
-    if (!positions.ok()) return positions.status();
-    *movement.mutable_old_positions() = *std::move(positions);
+    ASSIGN_OR_RETURN(*movement.mutable_old_positions(),
+                     BuildPositions(flags.old_positions));
   }
   if (flags.shift) {
     movement.set_shift(*flags.shift);
   } else if (!flags.shifts.empty()) {
-    const absl::Status status =
-        ReadTensor("--shifts", flags.shifts, movement.mutable_shifts());
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(
+        ReadTensor("--shifts", flags.shifts, movement.mutable_shifts()));
   } else {
-    absl::StatusOr<v1::Positions> positions =
-        BuildPositions(flags.new_positions);
-    if (!positions.ok()) return positions.status();
-    *movement.mutable_new_positions() = *std::move(positions);
+    ASSIGN_OR_RETURN(*movement.mutable_new_positions(),
+                     BuildPositions(flags.new_positions));
   }
   return movement;
 }
@@ -65,25 +60,18 @@ absl::Status RunReposition(const RepositionFlags& flags,
   RepositionArgs args;
   args.layout = flags.layout;
   args.saturation = flags.saturation;
-  absl::StatusOr<v1::Movement> movement = BuildMovement(flags);
-  if (!movement.ok()) return movement.status();
-  args.movement = *std::move(movement);
-  absl::StatusOr<v1::RopeSource> old_rope = BuildSource(flags.old_rope);
-  if (!old_rope.ok()) return old_rope.status();
-  args.old_rope = *std::move(old_rope);
+  ASSIGN_OR_RETURN(args.movement, BuildMovement(flags));
+  ASSIGN_OR_RETURN(args.old_rope, BuildSource(flags.old_rope));
   if (flags.new_rope.Given()) {
-    absl::StatusOr<v1::RopeSource> new_rope =
-        BuildVariant(args.old_rope, flags.new_rope);
-    if (!new_rope.ok()) return new_rope.status();
-    args.new_rope = *std::move(new_rope);
+    ASSIGN_OR_RETURN(args.new_rope,
+                     BuildVariant(args.old_rope, flags.new_rope));
   }
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   return Transform(flags.files, globals, "repositioned", {"k", "*.k", "*key*"},
                    [&](const std::string& /*name*/, const TensorView& tensor,
                        const CallOptions& options) {
                      args.k = tensor;
-                     return connection->client().Reposition(args, options);
+                     return connection.client().Reposition(args, options);
                    });
 }
 

@@ -13,7 +13,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "client/check/element.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/enum_flags.h"
@@ -91,10 +90,9 @@ void PrintFrequencies(const v1::ResolveRopeResponse& response) {
   // 10 pairs show the start, the ramp of a scaling, and the end.
   for (const int i : Spread(n, 10)) {
     const double w = response.inv_freq(i);
-    std::printf("    %5d  %18.10g  %18s\n", i, w,
-                w == 0
-                    ? "still"
-                    : NineDigits(2 * std::numbers::pi / std::fabs(w)).c_str());
+    absl::PrintF(
+        "    %5d  %18.10g  %18s\n", i, w,
+        w == 0 ? "still" : NineDigits(2 * std::numbers::pi / std::fabs(w)));
   }
 }
 
@@ -126,16 +124,15 @@ void PrintDifference(const v1::RopeDifference& difference,
                   100 * difference.max_relative_frequency_difference(),
                   difference.worst_pair());
     }
-    std::printf("    amplitude ratio %s\n",
-                NineDigits(difference.amplitude_ratio()).c_str());
+    absl::PrintF("    amplitude ratio %s\n",
+                 NineDigits(difference.amplitude_ratio()));
     if (difference.first_diverging_position() < 0) {
       std::printf("    no angle differs by 0.01 rad below position 2^31\n");
     } else {
-      std::printf(
-          "    some angle differs by 0.01 rad from position %lld on\n",
-          static_cast<long long>(difference.first_diverging_position()));
+      absl::PrintF("    some angle differs by 0.01 rad from position %d on\n",
+                   difference.first_diverging_position());
     }
-    std::printf("    %s\n", KeptText(difference).c_str());
+    absl::PrintF("    %s\n", KeptText(difference));
   }
   for (const std::string& text : difference.explanations()) {
     std::printf("    - %s\n", core::OneLine(text).c_str());
@@ -194,9 +191,9 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
   if (response.inv_freq_size() > 0) PrintFrequencies(response);
   if (response.assumptions_size() > 0) std::printf("\n  assumed\n");
   for (const v1::Assumption& assumption : response.assumptions()) {
-    std::printf("    %s = %s (%s)\n", core::OneLine(assumption.field()).c_str(),
-                core::OneLine(assumption.value()).c_str(),
-                core::OneLine(assumption.reason()).c_str());
+    absl::PrintF("    %s = %s (%s)\n", core::OneLine(assumption.field()),
+                 core::OneLine(assumption.value()),
+                 core::OneLine(assumption.reason()));
   }
   if (response.warnings_size() > 0) std::printf("\n  warnings\n");
   for (const std::string& warning : response.warnings()) {
@@ -216,26 +213,21 @@ absl::Status WithFlag(const absl::Status& status) {
 }
 
 absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
-  absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
-  if (!source.ok()) return source.status();
   v1::ResolveRopeRequest request;
-  *request.mutable_rope() = *std::move(source);
+  ASSIGN_OR_RETURN(*request.mutable_rope(), BuildSource(flags.source));
   request.set_head_dim(request.rope().head_dim());
   if (flags.compare.Given()) {
-    absl::StatusOr<v1::RopeSource> other =
-        BuildVariant(request.rope(), flags.compare);
-    if (!other.ok()) return other.status();
-    *request.mutable_compare_with() = *std::move(other);
+    ASSIGN_OR_RETURN(*request.mutable_compare_with(),
+                     BuildVariant(request.rope(), flags.compare));
   }
   // In the request 0 means no length.
   if (flags.kept_to == 0) {
     return UsageError("--kept-to: 0; must be 1 to 2^31");
   }
   request.set_length(flags.kept_to.value_or(0));
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   const absl::StatusOr<v1::ResolveRopeResponse> response =
-      connection->client().ResolveRope(request);
+      connection.client().ResolveRope(request);
   if (!response.ok()) return WithFlag(response.status());
   if (globals.json) {
     PrintJson(ToJson(*response));

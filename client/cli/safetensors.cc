@@ -178,13 +178,11 @@ absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
   Safetensors layout;
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
-      status = ParseMetadata(value, &layout.metadata);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(ParseMetadata(value, &layout.metadata));
       continue;
     }
-    absl::StatusOr<SafetensorsEntry> entry = ParseEntry(name, value, data_size);
-    if (!entry.ok()) return entry.status();
-    layout.entries.push_back(*std::move(entry));
+    ASSIGN_OR_RETURN(auto entry, ParseEntry(name, value, data_size));
+    layout.entries.push_back(std::move(entry));
   }
   // Sorts by offset, to find holes and overlaps between neighbours. An empty
   // tensor comes before the one that starts at the same offset.
@@ -211,14 +209,11 @@ absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
 }
 
 absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes) {
-  const absl::StatusOr<std::uint64_t> size =
-      SafetensorsHeaderSize(bytes, bytes.size());
-  if (!size.ok()) return size.status();
-  const absl::Span<const char> data = bytes.subspan(8 + *size);
-  absl::StatusOr<Safetensors> file =
-      ParseSafetensorsHeader(bytes.subspan(8, *size), data.size());
-  if (!file.ok()) return file.status();
-  for (SafetensorsEntry& entry : file->entries) {
+  ASSIGN_OR_RETURN(const auto size, SafetensorsHeaderSize(bytes, bytes.size()));
+  const absl::Span<const char> data = bytes.subspan(8 + size);
+  ASSIGN_OR_RETURN(Safetensors file,
+                   ParseSafetensorsHeader(bytes.subspan(8, size), data.size()));
+  for (SafetensorsEntry& entry : file.entries) {
     entry.bytes = data.subspan(entry.begin, entry.bytes.size());
   }
   return file;

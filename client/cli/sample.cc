@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <memory>
-#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "client/check/element.h"
@@ -50,14 +49,12 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
     const std::string& text = *name == 'q' ? flags.q : flags.k;
     if (text.empty()) continue;
     const std::string flag = absl::StrCat("--", name);
-    const absl::StatusOr<std::vector<std::int64_t>> shape =
-        ParseIntegers(flag, text);
-    if (!shape.ok()) return shape.status();
-    const std::int64_t count = check::ElementCount(*shape);
+    ASSIGN_OR_RETURN(const auto shape, ParseIntegers(flag, text));
+    const std::int64_t count = check::ElementCount(shape);
     const std::int64_t size =
         static_cast<std::int64_t>(wire::ElementBytes(dtype));
     if (count < 0 || count > kMaxBytes / size) {
-      return UsageError(absl::StrCat(flag, ": ", check::ShapeText(*shape),
+      return UsageError(absl::StrCat(flag, ": ", check::ShapeText(shape),
                                      " is negative or more than ", kMaxBytes,
                                      " bytes"));
     }
@@ -66,14 +63,14 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
     for (std::int64_t i = 0; i < count; ++i) {
       check::SetElement(dtype, buffers.back().get(), i, random.Normal());
     }
-    const absl::StatusOr<SafetensorsEntry> entry =
-        FromTensor(name, {dtype, *shape, {buffers.back().get(), bytes}});
-    if (!entry.ok()) return FileError(flags.out, entry.status());
-    file.entries.push_back(*entry);
+    ASSIGN_OR_RETURN(
+        file.entries.emplace_back(),
+        InFile(
+            flags.out,
+            FromTensor(name, {dtype, shape, {buffers.back().get(), bytes}})));
   }
   file.metadata["posenc.seed"] = absl::StrCat(flags.seed);
-  const absl::Status written = WriteSafetensors(flags.out, file);
-  if (!written.ok()) return written;
+  RETURN_IF_ERROR(WriteSafetensors(flags.out, file));
   nlohmann::ordered_json tensors;
   for (const SafetensorsEntry& entry : file.entries) {
     tensors[entry.name] = {{"dtype", check::DtypeName(dtype)},

@@ -1,11 +1,9 @@
 // `posenc scores`: attention scores of encodings that are more than q . k plus
 // a bias: Shaw, Transformer-XL and DeBERTa.
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 
-#include "absl/strings/str_cat.h"
 #include "client/check/element.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
@@ -51,10 +49,8 @@ struct ScoresFlags {
 
 // Returns the tensor of this name; its dtype must be one of the contract.
 absl::StatusOr<TensorView> Find(TensorFile* file, const std::string& name) {
-  const absl::StatusOr<std::vector<SafetensorsEntry*>> found =
-      file->Select({name}, {});
-  if (!found.ok()) return found.status();
-  return AsTensor(*(*found)[0]);
+  ASSIGN_OR_RETURN(const auto found, file->Select({name}, {}));
+  return AsTensor(*found[0]);
 }
 
 // Prints dtype, shape and a corner of the scores; as JSON their values instead
@@ -64,15 +60,11 @@ absl::Status Show(const TensorView& scores, const ScoresFlags& flags,
   if (globals.json) {
     nlohmann::ordered_json json;
     json["scores"] = TensorJson(scores);
-    if (flags.out.empty()) {
-      const absl::Status status = AddValues(scores, &json["scores"]);
-      if (!status.ok()) return status;
-    }
+    if (flags.out.empty()) RETURN_IF_ERROR(AddValues(scores, &json["scores"]));
     PrintJson(json);
     return absl::OkStatus();
   }
-  std::printf("scores  %s %s\n", check::DtypeName(scores.dtype).c_str(),
-              check::ShapeText(scores.shape).c_str());
+  PrintForm("scores", scores.dtype, scores.shape);
   if (check::ElementCount(scores.shape) > 0 && scores.shape.size() == 4) {
     std::printf("  head 0 of the first sequence: queries down, keys across\n");
     PrintMatrix(scores, 0, scores.shape[2], scores.shape[3],
@@ -85,33 +77,21 @@ absl::Status RunScores(const ScoresFlags& flags, const GlobalFlags& globals) {
   if (!HasExtension(flags.in, ".safetensors") && !IsStandardStream(flags.in)) {
     return UsageError("--in: a .safetensors file with q and k is needed");
   }
-  const absl::Status out = CheckOut(flags.out);
-  if (!out.ok()) return out;
+  RETURN_IF_ERROR(CheckOut(flags.out));
   ScoreRelativeArgs args = flags.args;
-  const absl::Status score = flags.score.Read(&args.score);
-  if (!score.ok()) return score;
-  absl::StatusOr<TensorFile> file = TensorFile::Read("--in", flags.in);
-  if (!file.ok()) return file.status();
-  if (file->is_npy()) {
+  RETURN_IF_ERROR(flags.score.Read(&args.score));
+  ASSIGN_OR_RETURN(TensorFile file, TensorFile::Read("--in", flags.in));
+  if (file.is_npy()) {
     return UsageError("--in: a .safetensors file with q and k is needed");
   }
-  const absl::StatusOr<TensorView> q = Find(&*file, flags.q);
-  if (!q.ok()) return q.status();
-  const absl::StatusOr<TensorView> k = Find(&*file, flags.k);
-  if (!k.ok()) return k.status();
-  args.q = *q;
-  args.k = *k;
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
-  const absl::StatusOr<TensorResult> result =
-      connection->client().ScoreRelative(args);
-  if (!result.ok()) return result.status();
+  ASSIGN_OR_RETURN(args.q, Find(&file, flags.q));
+  ASSIGN_OR_RETURN(args.k, Find(&file, flags.k));
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
+  ASSIGN_OR_RETURN(const auto result, connection.client().ScoreRelative(args));
   if (!flags.out.empty()) {
-    const absl::Status written =
-        WriteTensor(flags.out, "scores", result->tensor);
-    if (!written.ok()) return written;
+    RETURN_IF_ERROR(WriteTensor(flags.out, "scores", result.tensor));
   }
-  return Show(result->tensor, flags, globals);
+  return Show(result.tensor, flags, globals);
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "client/flags/status_macros.h"  // IWYU pragma: export
 
 namespace posenc::cli {
 
@@ -25,6 +27,13 @@ absl::Status UsageError(absl::string_view fact);
 // system's.
 absl::Status FileError(absl::string_view path, const absl::Status& status);
 absl::Status FileError(absl::string_view path, absl::string_view fact);
+
+// Returns `read`, with an error as FileError(path, error).
+template <typename T>
+absl::StatusOr<T> InFile(absl::string_view path, absl::StatusOr<T> read) {
+  if (read.ok()) return read;
+  return FileError(path, read.status());
+}
 
 // Makes a status with this exit code and nothing to print, for a command that
 // has already printed its error.

@@ -1,14 +1,9 @@
 // `posenc table`: cosines and sines of a rotary encoding, or rows of an
 // absolute one, printed or written to files.
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "client/check/element.h"
-#include "client/cli/absolute_flags.h"
 #include "client/cli/commands.h"
 #include "client/cli/connection.h"
 #include "client/cli/enum_flags.h"
@@ -38,11 +33,8 @@ struct TableFlags {
   std::string out_sin;
 };
 
-// A tensor named "cos", "sin" or "table".
-struct NamedTensor {
-  std::string name;
-  TensorView tensor;
-};
+// Tensors by their names, "cos", "sin" or "table".
+using Tensors = std::vector<std::pair<std::string, TensorView>>;
 
 // Sets the request's encoding. A detail of a model can only be changed in its
 // complete specification: the connection asks the server for it.
@@ -63,42 +55,37 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
         "an absolute one: --sinusoidal, --learned, --sincos-grid, --timestep, "
         "--fourier-features");
   }
-  absl::StatusOr<v1::RopeSource> source = BuildSource(flags.source);
-  if (!source.ok()) return source.status();
+  ASSIGN_OR_RETURN(v1::RopeSource source, BuildSource(flags.source));
   const bool resolve =
-      !source->has_spec()
+      !source.has_spec()
           ? flags.angles != v1::ANGLE_PRECISION_UNSPECIFIED
-          : source->spec().rotary_dim() == 0 && source->head_dim() != 0;
+          : source.spec().rotary_dim() == 0 && source.head_dim() != 0;
   if (resolve) {
     // Asks for the model's complete specification, to change one field
     // (--angles) or to fill in the rotary_dim that --head-dim implies.
     v1::ResolveRopeRequest question;
-    *question.mutable_rope() = *source;
-    absl::StatusOr<v1::ResolveRopeResponse> answer =
-        connection.client().ResolveRope(question);
-    if (!answer.ok()) return answer.status();
-    source->clear_layer();
-    source->clear_profile();
-    source->clear_profile_version();
-    source->clear_part();
-    *source->mutable_spec() = answer->spec();
+    *question.mutable_rope() = source;
+    ASSIGN_OR_RETURN(auto answer, connection.client().ResolveRope(question));
+    source.clear_layer();
+    source.clear_profile();
+    source.clear_profile_version();
+    source.clear_part();
+    *source.mutable_spec() = answer.spec();
   }
   if (flags.angles != v1::ANGLE_PRECISION_UNSPECIFIED) {
-    source->mutable_spec()->set_angle_precision(flags.angles);
+    source.mutable_spec()->set_angle_precision(flags.angles);
   }
   request->set_layout(flags.layout);
   request->set_for_keys(flags.for_keys);
-  *request->mutable_rope() = *std::move(source);
+  *request->mutable_rope() = std::move(source);
   return absl::OkStatus();
 }
 
 // Returns exit code 2 if the outputs cannot hold the table. `single`: the table
 // is one tensor, not a pair of cos and sin.
 absl::Status CheckOutputs(const TableFlags& flags, bool single) {
-  const bool npy = HasExtension(flags.out, ".npy");
-  const absl::Status out = CheckOut(flags.out);
-  if (!out.ok()) return out;
-  if (npy && !single) {
+  RETURN_IF_ERROR(CheckOut(flags.out));
+  if (HasExtension(flags.out, ".npy") && !single) {
     return UsageError(
         "--out: an .npy file holds one tensor; write cos and sin with "
         "--out-cos and --out-sin, or choose .safetensors");
@@ -118,26 +105,31 @@ absl::Status CheckOutputs(const TableFlags& flags, bool single) {
 
 // Writes each tensor to its .npy file, and all of them to --out if that is a
 // .safetensors file, or standard output for more than one tensor.
-absl::Status WriteTensors(const TableFlags& flags,
-                          const std::vector<NamedTensor>& tensors) {
+absl::Status WriteTensors(const TableFlags& flags, const Tensors& tensors) {
   Safetensors file;
   for (const auto& [name, tensor] : tensors) {
     const std::string& path = name == "cos"   ? flags.out_cos
                               : name == "sin" ? flags.out_sin
                                               : flags.out;
     if (IsNpyOutput(path)) {
-      const absl::Status status = WriteNpy(path, tensor);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(WriteNpy(path, tensor));
     }
-    const absl::StatusOr<SafetensorsEntry> entry = FromTensor(name, tensor);
-    if (!entry.ok()) return FileError(flags.out, entry.status());
-    file.entries.push_back(*entry);
+    ASSIGN_OR_RETURN(file.entries.emplace_back(),
+                     InFile(flags.out, FromTensor(name, tensor)));
   }
   if (!HasExtension(flags.out, ".safetensors") &&
       (tensors.size() == 1 || !IsStandardStream(flags.out))) {
     return absl::OkStatus();
   }
   return WriteSafetensors(flags.out, file);
+}
+
+// Shows the progress until the table is here.
+absl::StatusOr<BuildTableResult> Build(const Client& client,
+                                       const v1::BuildTableRequest& request) {
+  Progress progress;
+  return client.BuildTable(request,
+                           ShowProgress(&progress, "building the table: "));
 }
 
 // A grid defines its rows; other tables start at position 0 unless flags give
@@ -153,9 +145,8 @@ absl::Status SetPositions(const TableFlags& flags,
   if (!flags.positions.Given("--start") && flags.rows != 0) {
     return UsageError("--rows: belongs to --start; positions give the rows");
   }
-  absl::StatusOr<v1::Positions> built = BuildPositions(flags.positions);
-  if (!built.ok()) return built.status();
-  *request->mutable_positions() = *std::move(built);
+  ASSIGN_OR_RETURN(*request->mutable_positions(),
+                   BuildPositions(flags.positions));
   return absl::OkStatus();
 }
 
@@ -164,50 +155,36 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
       !(flags.out.empty() && flags.out_cos.empty() && flags.out_sin.empty());
   const bool single =
       !flags.absolute.Empty() || flags.layout == v1::TABLE_LAYOUT_COMPLEX;
-  absl::Status status = CheckOutputs(flags, single);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckOutputs(flags, single));
   v1::BuildTableRequest request;
   request.set_dtype(flags.dtype);
   for (const std::string& path : {flags.out, flags.out_cos, flags.out_sin}) {
     // An .npy cannot hold bfloat16: refuses it before the work.
     const bool pair = path == flags.out && !single;
     if (pair || !IsNpyOutput(path)) continue;
-    const absl::StatusOr<std::string> header = NpyHeader({flags.dtype, {}, {}});
-    if (!header.ok()) return FileError(path, header.status());
+    RETURN_IF_ERROR(InFile(path, NpyHeader({flags.dtype, {}, {}})).status());
   }
-  status = SetPositions(flags, &request);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(SetPositions(flags, &request));
   request.set_rows(flags.rows);
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
-  status = SetEncoding(flags, *connection, &request);
-  if (!status.ok()) return status;
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
+  RETURN_IF_ERROR(SetEncoding(flags, connection, &request));
 
-  absl::StatusOr<BuildTableResult> result = absl::InternalError("not called");
-  {
-    Progress progress;
-    result = connection->client().BuildTable(
-        request, ShowProgress(&progress, "building the table: "));
-  }
-  if (!result.ok()) return result.status();
-  std::vector<NamedTensor> tensors;
-  if (result->cos) tensors.push_back({"cos", *result->cos});
-  if (result->sin) tensors.push_back({"sin", *result->sin});
-  if (result->table) tensors.push_back({"table", *result->table});
-  status = WriteTensors(flags, tensors);
-  if (!status.ok()) return status;
+  ASSIGN_OR_RETURN(const auto result, Build(connection.client(), request));
+  Tensors tensors;
+  if (result.cos) tensors.emplace_back("cos", *result.cos);
+  if (result.sin) tensors.emplace_back("sin", *result.sin);
+  if (result.table) tensors.emplace_back("table", *result.table);
+  RETURN_IF_ERROR(WriteTensors(flags, tensors));
 
   nlohmann::ordered_json json;
-  if (request.has_rope()) json["amplitude"] = result->amplitude;
-  for (const NamedTensor& named : tensors) {
-    nlohmann::ordered_json& entry = json["tensors"][named.name];
-    entry = TensorJson(named.tensor);
+  if (request.has_rope()) json["amplitude"] = result.amplitude;
+  for (const auto& [name, tensor] : tensors) {
+    nlohmann::ordered_json& entry = json["tensors"][name];
+    entry = TensorJson(tensor);
     if (!globals.json) {
-      PrintTensor(named.name, named.tensor,
-                  to_file ? kShownRowsOfFile : kShownRows);
+      PrintTensor(name, tensor, to_file ? kShownRowsOfFile : kShownRows);
     } else if (!to_file) {
-      status = AddValues(named.tensor, &entry);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(AddValues(tensor, &entry));
     }
   }
   if (globals.json) PrintJson(json);

@@ -3,7 +3,6 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -38,9 +37,8 @@ absl::Status Copy(const TensorFile& file, const std::string& name,
                   v1::Tensor* tensor) {
   for (const SafetensorsEntry& entry : file.entries()) {
     if (entry.name != name) continue;
-    const absl::StatusOr<TensorView> view = AsTensor(entry);
-    if (!view.ok()) return FileError(file.path(), view.status());
-    *tensor = ToTensor(*view);
+    ASSIGN_OR_RETURN(const auto view, InFile(file.path(), AsTensor(entry)));
+    *tensor = ToTensor(view);
     return absl::OkStatus();
   }
   return FileError(file.path(), absl::NotFoundError(absl::StrCat(
@@ -71,20 +69,16 @@ absl::StatusOr<TensorFile> TensorFile::Read(const std::string& flag,
       !IsStandardStream(path)) {
     return UsageError(absl::StrCat(flag, ": neither .npy nor .safetensors"));
   }
-  absl::StatusOr<FileBytes> bytes = FileBytes::Read(path);
-  if (!bytes.ok()) return bytes.status();
-  result.bytes_ = *std::move(bytes);
+  ASSIGN_OR_RETURN(result.bytes_, FileBytes::Read(path));
   if (IsStandardStream(path)) result.npy_ = IsNpy(result.bytes_.bytes());
   if (result.npy_) {
-    const absl::StatusOr<TensorView> view = ParseNpy(result.bytes_.bytes());
-    if (!view.ok()) return FileError(path, view.status());
-    const absl::StatusOr<SafetensorsEntry> entry = FromTensor("", *view);
-    if (!entry.ok()) return FileError(path, entry.status());
-    result.file_.entries.push_back(*entry);
+    ASSIGN_OR_RETURN(const TensorView view,
+                     InFile(path, ParseNpy(result.bytes_.bytes())));
+    ASSIGN_OR_RETURN(result.file_.entries.emplace_back(),
+                     InFile(path, FromTensor("", view)));
   } else {
-    absl::StatusOr<Safetensors> file = ParseSafetensors(result.bytes_.bytes());
-    if (!file.ok()) return FileError(path, file.status());
-    result.file_ = *std::move(file);
+    ASSIGN_OR_RETURN(result.file_,
+                     InFile(path, ParseSafetensors(result.bytes_.bytes())));
   }
   return result;
 }
@@ -111,8 +105,7 @@ absl::StatusOr<std::vector<SafetensorsEntry*>> TensorFile::Select(
   std::vector<SafetensorsEntry*> selected;
   for (SafetensorsEntry& entry : file_.entries) {
     if (!Matches(entry.name, wanted.empty() ? usual : wanted)) continue;
-    const absl::StatusOr<TensorView> tensor = AsTensor(entry);
-    if (!tensor.ok()) return FileError(path_, tensor.status());
+    RETURN_IF_ERROR(InFile(path_, AsTensor(entry)).status());
     selected.push_back(&entry);
   }
   if (selected.empty()) {
@@ -135,9 +128,8 @@ absl::Status TensorFile::CheckFormat(const std::string& out) const {
 
 absl::Status TensorFile::Write(const std::string& path) const {
   if (!npy_) return WriteSafetensors(path, file_);
-  const absl::StatusOr<TensorView> tensor = AsTensor(file_.entries[0]);
-  if (!tensor.ok()) return FileError(path, tensor.status());
-  return WriteNpy(path, *tensor);
+  ASSIGN_OR_RETURN(const auto tensor, InFile(path, AsTensor(file_.entries[0])));
+  return WriteNpy(path, tensor);
 }
 
 absl::Status CheckOut(const std::string& path) {
@@ -155,9 +147,8 @@ bool IsNpyOutput(const std::string& path) {
 absl::Status WriteTensor(const std::string& path, const std::string& name,
                          const TensorView& tensor) {
   if (IsNpyOutput(path)) return WriteNpy(path, tensor);
-  const absl::StatusOr<SafetensorsEntry> entry = FromTensor(name, tensor);
-  if (!entry.ok()) return FileError(path, entry.status());
-  return WriteSafetensors(path, {{*entry}, {}});
+  ASSIGN_OR_RETURN(const auto entry, InFile(path, FromTensor(name, tensor)));
+  return WriteSafetensors(path, {{entry}, {}});
 }
 
 bool Matches(const std::string& name,
@@ -179,29 +170,27 @@ absl::Status ReadTensor(const std::string& flag, const std::string& argument,
     path = argument.substr(0, 1);
     name = argument.substr(2);
   }
-  absl::StatusOr<TensorFile> file = TensorFile::Read(flag, path);
-  if (!file.ok()) return file.status();
+  ASSIGN_OR_RETURN(TensorFile file, TensorFile::Read(flag, path));
   if (name.empty()) {
-    if (file->entries().size() != 1) {
+    if (file.entries().size() != 1) {
       return FileError(path, absl::NotFoundError(absl::StrCat(
                                  "name one tensor as FILE.safetensors:NAME; ",
-                                 Names(file->entries()))));
+                                 Names(file.entries()))));
     }
-    name = file->entries()[0].name;
+    name = file.entries()[0].name;
   }
-  return Copy(*file, name, tensor);
+  return Copy(file, name, tensor);
 }
 
-absl::Status ReadTensors(const std::string& flag, const std::string& path,
-                         const std::vector<NamedTarget>& targets) {
+absl::Status ReadTensors(
+    const std::string& flag, const std::string& path,
+    const std::vector<std::pair<std::string, v1::Tensor*>>& targets) {
   if (!HasExtension(path, kSafetensors) && !IsStandardStream(path)) {
     return UsageError(absl::StrCat(flag, ": a .safetensors file is needed"));
   }
-  const absl::StatusOr<TensorFile> file = TensorFile::Read(flag, path);
-  if (!file.ok()) return file.status();
-  for (const NamedTarget& target : targets) {
-    const absl::Status status = Copy(*file, target.name, target.tensor);
-    if (!status.ok()) return status;
+  ASSIGN_OR_RETURN(const TensorFile file, TensorFile::Read(flag, path));
+  for (const auto& [name, tensor] : targets) {
+    RETURN_IF_ERROR(Copy(file, name, tensor));
   }
   return absl::OkStatus();
 }

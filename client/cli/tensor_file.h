@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -82,11 +83,8 @@ absl::Status ReadTensor(const std::string& flag, const std::string& argument,
                         v1::Tensor* tensor);
 
 // Reads several tensors of one .safetensors file, by name. All must exist.
-struct NamedTarget {
-  std::string name;
-  v1::Tensor* tensor;
-};
-absl::Status ReadTensors(const std::string& flag, const std::string& path,
-                         const std::vector<NamedTarget>& targets);
+absl::Status ReadTensors(
+    const std::string& flag, const std::string& path,
+    const std::vector<std::pair<std::string, v1::Tensor*>>& targets);
 
 }  // namespace posenc::cli

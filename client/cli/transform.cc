@@ -6,9 +6,9 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/check/element.h"
 #include "client/cli/print.h"
 #include "client/cli/progress.h"
+#include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 
 namespace posenc::cli {
@@ -52,15 +52,10 @@ absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
                        const std::function<absl::StatusOr<TensorResult>(
                            const std::string& name, const TensorView& tensor,
                            const CallOptions& options)>& call) {
-  absl::Status status = CheckFormats(flags.in, flags.out);
-  if (!status.ok()) return status;
-  absl::StatusOr<TensorFile> file = TensorFile::Read("--in", flags.in);
-  if (!file.ok()) return file.status();
-  status = file->CheckFormat(flags.out);
-  if (!status.ok()) return status;
-  const absl::StatusOr<std::vector<SafetensorsEntry*>> selected =
-      file->Select(flags.tensors, usual);
-  if (!selected.ok()) return selected.status();
+  RETURN_IF_ERROR(CheckFormats(flags.in, flags.out));
+  ASSIGN_OR_RETURN(TensorFile file, TensorFile::Read("--in", flags.in));
+  RETURN_IF_ERROR(file.CheckFormat(flags.out));
+  ASSIGN_OR_RETURN(const auto selected, file.Select(flags.tensors, usual));
 
   // The answers own the bytes of the file's entries until it is written.
   std::vector<TensorResult> results;
@@ -69,21 +64,20 @@ absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
   const auto begin = std::chrono::steady_clock::now();
   {
     Progress progress;
-    for (SafetensorsEntry* const entry : *selected) {
+    for (SafetensorsEntry* const entry : selected) {
       const std::string text = absl::StrCat(verb, " ", results.size(), " of ",
-                                            selected->size(), " tensors");
+                                            selected.size(), " tensors");
       progress.Tell(text);
-      const absl::StatusOr<TensorView> tensor = AsTensor(*entry);
-      if (!tensor.ok()) return tensor.status();
+      ASSIGN_OR_RETURN(const TensorView tensor, AsTensor(*entry));
       absl::StatusOr<TensorResult> result =
-          call(entry->name, *tensor, ShowProgress(&progress, text + ", "));
+          call(entry->name, tensor, ShowProgress(&progress, text + ", "));
       if (!result.ok()) return Named(entry->name, result.status());
       absl::StatusOr<SafetensorsEntry> replaced =
           FromTensor(entry->name, result->tensor);
       if (!replaced.ok()) return Named(entry->name, replaced.status());
       tensors[entry->name.empty() ? "tensor" : entry->name] =
           TensorJson(result->tensor);
-      bytes += static_cast<double>(tensor->bytes.size());
+      bytes += static_cast<double>(tensor.bytes.size());
       *entry = *std::move(replaced);
       results.push_back(*std::move(result));
     }
@@ -92,8 +86,7 @@ absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
   timing.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
           .count();
-  status = file->Write(flags.out);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(file.Write(flags.out));
   PrintDone(globals, verb, flags.out, tensors, bytes, timing);
   return absl::OkStatus();
 }

@@ -42,29 +42,11 @@ Response Text(int status, const char* text) {
   return Content(status, text, "text/plain; charset=utf-8");
 }
 
-// A request up to its body.
-struct Head {
-  std::string path, method;
-  std::string host, origin, site, content_type, content_length, if_none_match;
-  bool has_origin = false;
-};
-
-Head ReadHead(MHD_Connection* connection, const char* url, const char* method) {
-  const auto header = [connection](const char* name) {
-    const char* const value =
-        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  return {url,
-          method,
-          header("Host"),
-          header("Origin"),
-          header("Sec-Fetch-Site"),
-          header("Content-Type"),
-          header("Content-Length"),
-          header("If-None-Match"),
-          MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Origin") !=
-              nullptr};
+// A header of a request; empty if it has none.
+std::string Header(MHD_Connection* connection, const char* name) {
+  const char* const value =
+      MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+  return value == nullptr ? "" : value;
 }
 
 // `host` may have a port.
@@ -76,30 +58,37 @@ bool IsThisMachine(absl::string_view host) {
 
 // Returns the status of a request that is refused before its body is read; else
 // 0.
-int FaultOf(const Head& head) {
-  if (!IsThisMachine(head.host)) return 403;
-  if (head.has_origin && !absl::EqualsIgnoreCase(
-                             head.origin, absl::StrCat("http://", head.host))) {
+int FaultOf(MHD_Connection* connection, absl::string_view path,
+            absl::string_view method) {
+  const std::string host = Header(connection, "Host");
+  if (!IsThisMachine(host)) return 403;
+  const char* const origin =
+      MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Origin");
+  if (origin != nullptr &&
+      !absl::EqualsIgnoreCase(origin, absl::StrCat("http://", host))) {
     return 403;
   }
-  if (absl::EndsWith(head.site, "-site")) return 403;
-  const bool is_call = absl::StartsWith(head.path, kMethods);
-  if (!is_call) return head.method == "GET" || head.method == "HEAD" ? 0 : 405;
-  switch (FindJsonMethod(
-      absl::StripPrefix(absl::string_view(head.path), kMethods))) {
+  if (absl::EndsWith(Header(connection, "Sec-Fetch-Site"), "-site")) return 403;
+  if (!absl::ConsumePrefix(&path, kMethods)) {
+    return method == "GET" || method == "HEAD" ? 0 : 405;
+  }
+  switch (FindJsonMethod(path)) {
     case JsonMethod::kNone:
       return 404;
     case JsonMethod::kGet:
-      return head.method == "GET" ? 0 : 405;
+      return method == "GET" ? 0 : 405;
     case JsonMethod::kPost:
       break;
   }
-  if (head.method != "POST") return 405;
+  if (method != "POST") return 405;
   // A form of another site cannot send JSON without a preflight request.
-  const absl::string_view type =
-      absl::StripAsciiWhitespace(absl::string_view(head.content_type)
-                                     .substr(0, head.content_type.find(';')));
-  return absl::EqualsIgnoreCase(type, "application/json") ? 0 : 415;
+  const std::string type = Header(connection, "Content-Type");
+  return absl::EqualsIgnoreCase(
+             absl::StripAsciiWhitespace(
+                 absl::string_view(type).substr(0, type.find(';'))),
+             "application/json")
+             ? 0
+             : 415;
 }
 
 Response Refusal(int status) {
@@ -119,9 +108,10 @@ Response Refusal(int status) {
   }
 }
 
-Response Page(const ExplorerPage& page, const Head& head) {
-  if (head.path != "/") return Refusal(404);
-  const bool known = head.if_none_match == page.etag;
+Response Page(const ExplorerPage& page, absl::string_view path,
+              const std::string& known_etag) {
+  if (path != "/") return Refusal(404);
+  const bool known = known_etag == page.etag;
   return {known ? 304 : 200,
           known ? "" : page.html,
           {{"Content-Type", "text/html; charset=utf-8"},
@@ -148,9 +138,8 @@ MHD_Result Send(MHD_Connection* connection, const Response& response) {
                             made.get());
 }
 
-// A request whose body is being received.
+// The body of a request, as far as it has been received.
 struct Exchange {
-  Head head;
   std::string body;
   bool too_long = false;
 };
@@ -166,11 +155,10 @@ struct Explorer::Callbacks {
                            std::size_t* size, void** context) {
     try {
       const auto& self = *static_cast<const Explorer*>(explorer);
-      auto* exchange = static_cast<Exchange*>(*context);
+      auto* const exchange = static_cast<Exchange*>(*context);
       if (exchange == nullptr) {
-        *context = exchange =
-            new Exchange{ReadHead(connection, url, method), "", false};
-        const int fault = FaultOf(exchange->head);
+        *context = new Exchange;
+        const int fault = FaultOf(connection, url, method);
         return fault == 0 ? MHD_YES : Send(connection, Refusal(fault));
       }
       if (*size > 0) {
@@ -181,9 +169,10 @@ struct Explorer::Callbacks {
         return MHD_YES;
       }
       if (exchange->too_long) return Send(connection, Refusal(413));
-      absl::string_view path = exchange->head.path;
+      absl::string_view path = url;
       if (!absl::ConsumePrefix(&path, kMethods)) {
-        return Send(connection, Page(self.page_, exchange->head));
+        return Send(connection, Page(self.page_, path,
+                                     Header(connection, "If-None-Match")));
       }
       const JsonAnswer answer =
           MakeJsonCall(self.client_, path, exchange->body);

@@ -16,37 +16,29 @@
 namespace posenc::explorer {
 namespace {
 
-// google/rpc/code.proto has the HTTP status of each code.
+// The HTTP status of each code but UNKNOWN, INTERNAL and DATA_LOSS, as in
+// google/rpc/code.proto.
+constexpr std::pair<absl::StatusCode, int> kHttp[] = {
+    {absl::StatusCode::kOk, 200},
+    {absl::StatusCode::kInvalidArgument, 400},
+    {absl::StatusCode::kFailedPrecondition, 400},
+    {absl::StatusCode::kOutOfRange, 400},
+    {absl::StatusCode::kUnauthenticated, 401},
+    {absl::StatusCode::kPermissionDenied, 403},
+    {absl::StatusCode::kNotFound, 404},
+    {absl::StatusCode::kAborted, 409},
+    {absl::StatusCode::kAlreadyExists, 409},
+    {absl::StatusCode::kResourceExhausted, 429},
+    {absl::StatusCode::kCancelled, 499},
+    {absl::StatusCode::kUnimplemented, 501},
+    {absl::StatusCode::kUnavailable, 503},
+    {absl::StatusCode::kDeadlineExceeded, 504}};
+
 int HttpStatus(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kOk:
-      return 200;
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kOutOfRange:
-      return 400;
-    case absl::StatusCode::kUnauthenticated:
-      return 401;
-    case absl::StatusCode::kPermissionDenied:
-      return 403;
-    case absl::StatusCode::kNotFound:
-      return 404;
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kAlreadyExists:
-      return 409;
-    case absl::StatusCode::kResourceExhausted:
-      return 429;
-    case absl::StatusCode::kCancelled:
-      return 499;
-    case absl::StatusCode::kUnimplemented:
-      return 501;
-    case absl::StatusCode::kUnavailable:
-      return 503;
-    case absl::StatusCode::kDeadlineExceeded:
-      return 504;
-    default:  // UNKNOWN, INTERNAL, DATA_LOSS
-      return 500;
+  for (const auto& [known, status] : kHttp) {
+    if (code == known) return status;
   }
+  return 500;
 }
 
 JsonAnswer ToAnswer(const absl::Status& status) {
@@ -124,16 +116,12 @@ JsonAnswer Table(const Client& client, const std::string& body) {
   if (!table.ok()) return ToAnswer(table.status());
   v1::BuildTableResponse response;
   response.set_amplitude(table->amplitude);
-  const std::pair<const absl::optional<TensorView>&,
-                  v1::Tensor* (v1::BuildTableResponse::*)()>
-      tensors[] = {{table->cos, &v1::BuildTableResponse::mutable_cos},
-                   {table->sin, &v1::BuildTableResponse::mutable_sin},
-                   {table->table, &v1::BuildTableResponse::mutable_table}};
-  for (const auto& [tensor, field] : tensors) {
-    if (!tensor) continue;
-    if (Cells(*tensor) > kMaxTableCells) return too_large();
-    *(response.*field)() = ToTensor(*tensor);
+  for (const auto* tensor : {&table->cos, &table->sin, &table->table}) {
+    if (*tensor && Cells(**tensor) > kMaxTableCells) return too_large();
   }
+  if (table->cos) *response.mutable_cos() = ToTensor(*table->cos);
+  if (table->sin) *response.mutable_sin() = ToTensor(*table->sin);
+  if (table->table) *response.mutable_table() = ToTensor(*table->table);
   return ToAnswer(response);
 }
 

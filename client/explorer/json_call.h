@@ -8,7 +8,6 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "posenc/client.h"
 

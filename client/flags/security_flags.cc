@@ -21,41 +21,31 @@ constexpr std::pair<absl::string_view, absl::string_view> kNames[] = {
 
 }  // namespace
 
-bool SecurityFlags::Given() const {
-  return tls || !tls_ca.empty() || !tls_cert.empty() || !tls_key.empty() ||
-         !tls_server_name.empty() || !token_file.empty();
-}
-
 void AddSecurityFlags(CLI::App* app, SecurityFlags* flags) {
   app->add_flag("--tls", flags->tls,
                 "Use TLS, and trust the system's authorities; other TLS flags "
                 "imply it")
       ->group(kGroup);
-  const auto file = [&](const char* name, std::string* path,
-                        const char* description) {
-    app->add_option(name, *path, description)->type_name("FILE")->group(kGroup);
+  const auto add = [&](const char* name, std::string* value, const char* type,
+                       const char* help) {
+    app->add_option(name, *value, help)->type_name(type)->group(kGroup);
   };
-  file("--tls-ca", &flags->tls_ca,
-       "Trust these authorities instead (PEM certificates)");
-  file("--tls-cert", &flags->tls_cert,
-       "Send this certificate to servers that want one (PEM)");
-  file("--tls-key", &flags->tls_key, "Key of --tls-cert (PEM, no passphrase)");
-  app->add_option(
-         "--tls-server-name", flags->tls_server_name,
-         "Name expected in the server's certificate, if not the address's")
-      ->type_name("NAME")
-      ->group(kGroup);
-  file("--token-file", &flags->token_file,
-       "Send the bearer token of this file, only over TLS or to this machine");
+  TlsOptions* const tls = &flags->tls_options;
+  add("--tls-ca", &tls->ca_file, "FILE",
+      "Trust these authorities instead (PEM certificates)");
+  add("--tls-cert", &tls->cert_file, "FILE",
+      "Send this certificate to servers that want one (PEM)");
+  add("--tls-key", &tls->key_file, "FILE",
+      "Key of --tls-cert (PEM, no passphrase)");
+  add("--tls-server-name", &tls->server_name, "NAME",
+      "Name expected in the server's certificate, if not the address's");
+  add("--token-file", &flags->token_file, "FILE",
+      "Send the bearer token of this file, only over TLS or to this machine");
 }
 
 absl::Status ApplySecurityFlags(const SecurityFlags& flags,
                                 ClientOptions* options) {
-  if (flags.tls || !flags.tls_ca.empty() || !flags.tls_cert.empty() ||
-      !flags.tls_key.empty() || !flags.tls_server_name.empty()) {
-    options->tls = TlsOptions{flags.tls_ca, flags.tls_cert, flags.tls_key,
-                              flags.tls_server_name};
-  }
+  if (flags.UseTls()) options->tls = flags.tls_options;
   options->token_file = flags.token_file;
   const absl::Status status = Client::CheckCredentials(*options);
   if (status.ok()) return status;

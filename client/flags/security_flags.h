@@ -12,11 +12,16 @@ namespace posenc::flags {
 
 struct SecurityFlags {
   bool tls = false;
-  std::string tls_ca, tls_cert, tls_key, tls_server_name;
+  TlsOptions tls_options;
   std::string token_file;
 
+  bool UseTls() const {
+    return tls || !tls_options.ca_file.empty() ||
+           !tls_options.cert_file.empty() || !tls_options.key_file.empty() ||
+           !tls_options.server_name.empty();
+  }
   // Returns true if any flag is given.
-  bool Given() const;
+  bool Given() const { return UseTls() || !token_file.empty(); }
 };
 
 void AddSecurityFlags(CLI::App* app, SecurityFlags* flags);

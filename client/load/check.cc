@@ -7,6 +7,7 @@
 #include "client/check/element.h"
 #include "client/check/rotated_heads.h"
 #include "client/check/rounding.h"
+#include "client/flags/status_macros.h"
 #include "posenc/wire/frame.h"
 
 namespace posenc::load {
@@ -85,15 +86,14 @@ absl::Status CheckHeads(const std::string& rpc, const v1::Tensor& sent,
                         const check::TokenRotation& rotation,
                         std::int64_t start, std::int64_t step) {
   const TensorView before = ViewOf(sent);
-  const absl::Status form = CheckForm(rpc, got, before.dtype, before.shape);
-  if (!form.ok()) return form;
-  const auto sent_heads = check::HeadsView::Of(before, v1::LAYOUT_BSHD);
-  if (!sent_heads.ok()) return sent_heads.status();
-  const check::HeadsView got_heads{ViewOf(got), sent_heads->index};
+  RETURN_IF_ERROR(CheckForm(rpc, got, before.dtype, before.shape));
+  ASSIGN_OR_RETURN(const auto sent_heads,
+                   check::HeadsView::Of(before, v1::LAYOUT_BSHD));
+  const check::HeadsView got_heads{ViewOf(got), sent_heads.index};
   const check::RoundingBound bound(before.dtype);
   absl::Status status;
   check::VisitRotatedHeads(
-      rotation, *sent_heads, got_heads,
+      rotation, sent_heads, got_heads,
       [&](std::int64_t token) {
         return static_cast<long double>(start + token * step);
       },
@@ -121,9 +121,8 @@ absl::Status CheckTable(const v1::BuildTableRequest& request,
   const auto factor = static_cast<double>(rotation.attention_factor);
   for (const bool is_cos : {true, false}) {
     const v1::Tensor& got = is_cos ? response.cos() : response.sin();
-    const absl::Status form =
-        CheckForm("BuildTable", got, request.dtype(), {request.rows(), pairs});
-    if (!form.ok()) return form;
+    RETURN_IF_ERROR(
+        CheckForm("BuildTable", got, request.dtype(), {request.rows(), pairs}));
     const TensorView table = ViewOf(got);
     const std::int64_t stride = Stride(request.rows() * pairs);
     for (std::int64_t row = 0; row < request.rows(); row += stride) {
@@ -150,9 +149,7 @@ absl::Status CheckSum(const v1::AddEncodingRequest& request,
                       const v1::AddEncodingResponse& response) {
   const TensorView x = ViewOf(request.x());
   const TensorView y = ViewOf(response.x());
-  const absl::Status form =
-      CheckForm("AddEncoding", response.x(), x.dtype, x.shape);
-  if (!form.ok()) return form;
+  RETURN_IF_ERROR(CheckForm("AddEncoding", response.x(), x.dtype, x.shape));
   const std::int64_t tokens = x.shape[1];
   const std::int64_t dim = x.shape[2];
   const std::int64_t stride = Stride(check::ElementCount(x.shape));
@@ -225,9 +222,9 @@ absl::Status CheckAnswer(const std::string& rpc, const std::string& request,
     return CheckAs<v1::ApplyRopeRequest, v1::ApplyRopeResponse>(
         rpc, request, answer,
         [&](const auto& sent, const auto& got) -> absl::Status {
-          const auto rotation = RotationOf(preset_rope, sent.q().shape(3));
-          if (!rotation.ok()) return rotation.status();
-          return CheckHeads(rpc, sent.q(), got.q(), *rotation,
+          ASSIGN_OR_RETURN(const auto rotation,
+                           RotationOf(preset_rope, sent.q().shape(3)));
+          return CheckHeads(rpc, sent.q(), got.q(), rotation,
                             sent.positions().start(), 1);
         });
   }
@@ -235,10 +232,10 @@ absl::Status CheckAnswer(const std::string& rpc, const std::string& request,
     return CheckAs<v1::RepositionRequest, v1::RepositionResponse>(
         rpc, request, answer,
         [&](const auto& sent, const auto& got) -> absl::Status {
-          auto rotation = RotationOf(preset_rope, sent.k().shape(3));
-          if (!rotation.ok()) return rotation.status();
-          rotation->attention_factor = 1;  // the rotated keys include it
-          return CheckHeads(rpc, sent.k(), got.k(), *rotation,
+          ASSIGN_OR_RETURN(auto rotation,
+                           RotationOf(preset_rope, sent.k().shape(3)));
+          rotation.attention_factor = 1;  // the rotated keys include it
+          return CheckHeads(rpc, sent.k(), got.k(), rotation,
                             sent.movement().shift(), 0);
         });
   }
@@ -246,10 +243,10 @@ absl::Status CheckAnswer(const std::string& rpc, const std::string& request,
     return CheckAs<v1::BuildTableRequest, v1::BuildTableResponse>(
         rpc, request, answer,
         [&](const auto& sent, const auto& got) -> absl::Status {
-          const auto rotation =
-              RotationOf(preset_rope, sent.rope().spec().rotary_dim());
-          if (!rotation.ok()) return rotation.status();
-          return CheckTable(sent, got, *rotation);
+          ASSIGN_OR_RETURN(
+              const auto rotation,
+              RotationOf(preset_rope, sent.rope().spec().rotary_dim()));
+          return CheckTable(sent, got, rotation);
         });
   }
   if (rpc == "AddEncoding") {

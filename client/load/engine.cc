@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "client/cpp/channels.h"
 #include "client/cpp/credentials.h"
+#include "client/flags/status_macros.h"
 #include "client/load/worker.h"
 #include "posenc/wire/metadata.h"
 
@@ -41,15 +42,6 @@ void Counts::Add(const Counts& other) {
   latency.Add(other.latency);
   failed.Add(other.failed);
   refused.Add(other.refused);
-}
-
-void Counts::Clear() {
-  ok = good = bytes_sent = bytes_received = verified = wrong = 0;
-  errors.clear();
-  first_wrong.clear();
-  latency.Clear();
-  failed.Clear();
-  refused.Clear();
 }
 
 double StepResult::ErrorRate() const {
@@ -115,7 +107,7 @@ StepResult Engine::Run(const StepOptions& options,
                        [](const auto& worker) { return worker->done(); });
     const std::int64_t now = clock_->Now();
     if (!done && now < from + kSecond) continue;
-    interval.counts.Clear();
+    interval.counts = Counts();
     for (const auto& worker : workers) worker->TakeInterval(&interval.counts);
     interval.start_seconds = static_cast<double>(from - step.measured) / 1e9;
     interval.seconds =
@@ -163,12 +155,8 @@ absl::Status Engine::Learn(
                                      const std::string&)>& check) {
   for (Case& one : *workload) {
     for (Request& request : one.requests) {
-      absl::StatusOr<std::string> answer = Ask(one, request, timeout);
-      if (!answer.ok()) return answer.status();
-      request.answer = *std::move(answer);
-      const absl::Status right =
-          check(one, BytesOf(request.message), request.answer);
-      if (!right.ok()) return right;
+      ASSIGN_OR_RETURN(request.answer, Ask(one, request, timeout));
+      RETURN_IF_ERROR(check(one, BytesOf(request.message), request.answer));
     }
   }
   return absl::OkStatus();
@@ -180,13 +168,12 @@ absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
   ClientOptions of_target = security_options;
   of_target.target = target;
   of_target.max_message_bytes = std::numeric_limits<int>::max();
-  const auto security = ChannelSecurity::Of(of_target);
-  if (!security.ok()) return security.status();
+  ASSIGN_OR_RETURN(const auto security, ChannelSecurity::Of(of_target));
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < connections; ++i) {
     // Made like the client library's channels, so that the measurement is valid
     // for its users.
-    channels.push_back(security->CreateChannel(
+    channels.push_back(security.CreateChannel(
         target, ChannelArguments(of_target, /*own_connection=*/true, retry)));
     channels.back()->GetState(true);  // starts to connect
   }
@@ -199,12 +186,6 @@ absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     }
   }
   return channels;
-}
-
-std::string CodeName(int grpc_code) {
-  const std::string name =
-      absl::StatusCodeToString(static_cast<absl::StatusCode>(grpc_code));
-  return name.empty() ? absl::StrCat("CODE_", grpc_code) : name;
 }
 
 }  // namespace posenc::load

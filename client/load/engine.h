@@ -83,7 +83,6 @@ struct Counts {
 
   std::int64_t Failed() const;
   void Add(const Counts& other);
-  void Clear();
 };
 
 // About a second of a step.
@@ -176,8 +175,5 @@ class Engine {
 absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     const std::string& target, int connections, bool retry,
     absl::Duration timeout, const ClientOptions& security = {});
-
-// Returns the name of a gRPC status code: "UNAVAILABLE".
-std::string CodeName(int grpc_code);
 
 }  // namespace posenc::load

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/flags/status_macros.h"
 #include "client/load/units.h"
 
 namespace posenc::load {
@@ -34,9 +35,8 @@ absl::StatusOr<std::vector<int>> ParseInFlight(const std::string& text) {
 absl::StatusOr<std::vector<std::int64_t>> ParseSizes(const std::string& text) {
   std::vector<std::int64_t> sizes;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    const absl::StatusOr<std::int64_t> bytes = ParseBytes(part);
-    if (!bytes.ok()) return bytes.status();
-    sizes.push_back(*bytes);
+    ASSIGN_OR_RETURN(const std::int64_t bytes, ParseBytes(part));
+    sizes.push_back(bytes);
   }
   return sizes;
 }

@@ -8,7 +8,6 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/flags/security_flags.h"
 #include "client/load/engine.h"

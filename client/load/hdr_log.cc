@@ -2,8 +2,8 @@
 
 #include <zlib.h>
 
+#include <bit>
 #include <cstdint>
-#include <cstring>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -61,10 +61,8 @@ std::string EncodeHistogram(const Histogram& histogram) {
   PutBigEndian(Histogram::kDigits, 4, &encoded);
   PutBigEndian(Histogram::kLowest, 8, &encoded);
   PutBigEndian(Histogram::kHighest, 8, &encoded);
-  const double ratio = 1;  // the histogram's integers are the values
-  std::uint64_t ratio_bits;
-  std::memcpy(&ratio_bits, &ratio, sizeof ratio);
-  PutBigEndian(ratio_bits, 8, &encoded);
+  // The ratio is 1: the histogram's integers are the values.
+  PutBigEndian(std::bit_cast<std::uint64_t>(1.0), 8, &encoded);
   encoded += counts;
 
   uLongf size = compressBound(encoded.size());

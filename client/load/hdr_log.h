@@ -13,10 +13,8 @@
 
 #pragma once
 
-#include <cstdio>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/load/histogram.h"
 

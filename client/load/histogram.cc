@@ -66,17 +66,6 @@ void Histogram::Add(const Histogram& other) {
   sum_ += other.sum_;
 }
 
-void Histogram::Clear() {
-  if (count_ == 0) return;
-  std::fill(counts_.begin() + static_cast<std::ptrdiff_t>(IndexOf(min_)),
-            counts_.begin() + static_cast<std::ptrdiff_t>(IndexOf(max_)) + 1,
-            0);
-  count_ = 0;
-  min_ = kHighest;
-  max_ = 0;
-  sum_ = 0;
-}
-
 double Histogram::Mean() const {
   return count_ ? sum_ / static_cast<double>(count_) : 0;
 }

@@ -33,7 +33,6 @@ class Histogram {
 
   void Record(std::int64_t nanos, std::int64_t count = 1);
   void Add(const Histogram& other);
-  void Clear();
 
   std::int64_t count() const { return count_; }
   // Return recorded values, not rounded to a bucket; 0 if the histogram is

@@ -1,10 +1,10 @@
-#include "client/load/kserve_workload.h"
-
 #include <cctype>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "client/flags/status_macros.h"
+#include "client/load/workload.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/json_util.h"
 #include "inference/inference.pb.h"
@@ -86,9 +86,8 @@ absl::StatusOr<ModelInferRequest> InferenceOf(const Case& one,
   native.GetReflection()->ListFields(native, &fields);
   for (const FieldDescriptor* const field : fields) {
     if (field->message_type() != v1::Tensor::descriptor()) {
-      const absl::Status set = SetParameter(
-          native, *field, &(*request.mutable_parameters())[field->name()]);
-      if (!set.ok()) return set;
+      RETURN_IF_ERROR(SetParameter(
+          native, *field, &(*request.mutable_parameters())[field->name()]));
       continue;
     }
     const auto& tensor = static_cast<const v1::Tensor&>(
@@ -106,11 +105,11 @@ absl::StatusOr<ModelInferRequest> InferenceOf(const Case& one,
 // ResolveRope, its list of frequencies.
 absl::StatusOr<std::string> TensorsOf(const Case& one,
                                       const std::string& answer) {
-  const auto native = ParseMessage(one.rpc + "Response", answer);
-  if (!native.ok()) return native.status();
-  if (one.rpc != "ResolveRope") return TensorBytes(**native);
+  ASSIGN_OR_RETURN(const auto native,
+                   ParseMessage(one.rpc + "Response", answer));
+  if (one.rpc != "ResolveRope") return TensorBytes(*native);
   const auto& numbers =
-      static_cast<const v1::ResolveRopeResponse&>(**native).inv_freq();
+      static_cast<const v1::ResolveRopeResponse&>(*native).inv_freq();
   return std::string(reinterpret_cast<const char*>(numbers.data()),
                      static_cast<std::size_t>(numbers.size()) * sizeof(double));
 }
@@ -123,21 +122,16 @@ absl::Status TurnIntoInferences(const std::function<absl::StatusOr<std::string>(
   for (Case& one : *workload) {
     one.method = "/inference.GRPCInferenceService/ModelInfer";
     for (Request& request : one.requests) {
-      const auto native =
-          ParseMessage(one.rpc + "Request", BytesOf(request.message));
-      if (!native.ok()) return native.status();
-      const absl::StatusOr<ModelInferRequest> inference =
-          InferenceOf(one, **native);
-      if (!inference.ok()) return inference.status();
-      SetMessage(inference->SerializeAsString(), &request);
+      ASSIGN_OR_RETURN(
+          const auto native,
+          ParseMessage(one.rpc + "Request", BytesOf(request.message)));
+      ASSIGN_OR_RETURN(const auto inference, InferenceOf(one, *native));
+      SetMessage(inference.SerializeAsString(), &request);
       if (request.answer.empty()) continue;
-      const absl::StatusOr<std::string> tensors =
-          TensorsOf(one, request.answer);
-      if (!tensors.ok()) return tensors.status();
-      absl::StatusOr<std::string> answer = ask(one, request);
-      if (!answer.ok()) return answer.status();
+      ASSIGN_OR_RETURN(const auto tensors, TensorsOf(one, request.answer));
+      ASSIGN_OR_RETURN(std::string answer, ask(one, request));
       inference::ModelInferResponse response;
-      if (!response.ParseFromString(*answer)) {
+      if (!response.ParseFromString(answer)) {
         return absl::DataLossError(
             absl::StrCat(one.name, ": an answer that cannot be parsed"));
       }
@@ -145,11 +139,11 @@ absl::Status TurnIntoInferences(const std::function<absl::StatusOr<std::string>(
       for (const std::string& bytes : response.raw_output_contents()) {
         raw += bytes;
       }
-      if (raw != *tensors) {
+      if (raw != tensors) {
         return absl::DataLossError(absl::StrCat(
             one.name, ": ModelInfer's tensors differ from the native RPC's"));
       }
-      request.answer = *std::move(answer);
+      request.answer = std::move(answer);
     }
   }
   return absl::OkStatus();

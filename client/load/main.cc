@@ -21,19 +21,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "client/flags/decimal_numbers.h"
-#include "client/flags/empty_values.h"
-#include "client/flags/grpc_lines.h"
-#include "client/flags/help_formatter.h"
+#include "client/flags/command_line.h"
+#include "client/flags/status_macros.h"
 #include "client/load/capacity.h"
 #include "client/load/check.h"
 #include "client/load/engine.h"
 #include "client/load/flags.h"
 #include "client/load/hdr_log.h"
-#include "client/load/kserve_workload.h"
-#include "client/load/page.h"
 #include "client/load/report.h"
-#include "client/load/shared_workload.h"
 #include "client/load/units.h"
 #include "client/load/workload.h"
 
@@ -48,9 +43,8 @@ enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2 };
 std::atomic<bool> interrupted{false};
 
 int Fail(const absl::Status& status, int exit_code) {
-  std::fprintf(stderr, "posenc-load: %s: %s\n",
-               absl::StatusCodeToString(status.code()).c_str(),
-               std::string(status.message()).c_str());
+  absl::FPrintF(stderr, "posenc-load: %s: %s\n",
+                absl::StatusCodeToString(status.code()), status.message());
   return exit_code;
 }
 
@@ -77,26 +71,21 @@ std::string Label(const StepOptions& step) {
 // A run of the command: connects, measures every step, reports.
 class Run {
  public:
-  Run(const Flags& flags, ClientOptions security)
-      : flags_(flags),
-        security_(std::move(security)),
-        steps_(StepsOf(flags)),
-        search_(flags.step) {
-    search_.in_flight = flags.in_flight.front();
-  }
+  Run(const Flags& flags, ClientOptions security, std::vector<Case> workload);
 
-  int Main();
+  // Returns an error if the run is no success (exit code 1).
+  absl::Status Main();
 
  private:
   // Connects, asks for the server's info and, with --verify, learns the
   // answers.
   absl::Status Prepare();
   StepResult RunStep(const StepOptions& step);
-  bool Search();
-  // Runs the steps. Returns false and the reason if one of them fails.
-  bool RunSteps(std::string* reason);
+  // These three return an error, with the reason, if the load failed.
+  absl::Status Search();
+  absl::Status RunSteps();
   // Offers multiples of the peak that the earlier steps have found.
-  void Overload();
+  absl::Status Overload();
   // Overloads count refusals, which retries would hide, and a call in place
   // must not be made twice.
   bool Retries() const {
@@ -106,22 +95,37 @@ class Run {
   Json Settings() const;
   // Returns the largest number of calls in flight in any step.
   int MostSlots() const;
-  absl::Status Write() const;
 
   const Flags& flags_;
   const ClientOptions security_;  // only target, TLS and token
+  std::vector<Case> workload_;
+  const int open_in_flight_;
   std::vector<StepOptions> steps_;
   // The closed loop that begins a search; other steps start as copies of it.
   StepOptions search_;
-  std::vector<Case> workload_;
   SteadyClock clock_;
   std::shared_ptr<SharedRegion> region_;  // null: tensors are sent
   std::unique_ptr<Engine> engine_;
   std::ofstream hlog_;
   absl::Time started_ = absl::Now();
-  int open_in_flight_ = 0;
   Json report_;
 };
+
+Run::Run(const Flags& flags, ClientOptions security, std::vector<Case> workload)
+    : flags_(flags),
+      security_(std::move(security)),
+      workload_(std::move(workload)),
+      open_in_flight_(
+          flags.max_in_flight > 0
+              ? flags.max_in_flight
+              : OpenInFlight(workload_, !flags.shared_memory.empty())),
+      steps_(StepsOf(flags)),
+      search_(flags.step) {
+  search_.in_flight = flags.in_flight.front();
+  for (StepOptions& step : steps_) {
+    if (step.rate > 0) step.in_flight = open_in_flight_;
+  }
+}
 
 int Run::MostSlots() const {
   int most = flags_.find_capacity || !flags_.overload.empty()
@@ -142,9 +146,9 @@ absl::Status Run::Prepare() {
     }
   }
   const absl::Duration timeout = flags_.step.timeout;
-  const auto channels = ConnectAll(flags_.server, flags_.connections, Retries(),
-                                   timeout, security_);
-  if (!channels.ok()) return channels.status();
+  ASSIGN_OR_RETURN(const auto channels,
+                   ConnectAll(flags_.server, flags_.connections, Retries(),
+                              timeout, security_));
   // The server, if it runs on this machine, gets half of the cores.
   const int threads =
       flags_.threads > 0
@@ -152,9 +156,9 @@ absl::Status Run::Prepare() {
           : std::clamp(
                 static_cast<int>(std::thread::hardware_concurrency()) / 2, 1,
                 4);
-  engine_ = std::make_unique<Engine>(&workload_, *channels, threads, &clock_);
+  engine_ = std::make_unique<Engine>(&workload_, channels, threads, &clock_);
 
-  const Client client((*channels)[0], timeout);
+  const Client client(channels[0], timeout);
   const auto info = client.GetServerInfo();
   report_["server"] = info.ok()
                           ? Json{{"version", info->version()},
@@ -166,32 +170,27 @@ absl::Status Run::Prepare() {
     if (!preset.empty()) {
       v1::ResolveRopeRequest request;
       request.mutable_rope()->set_preset(preset);
-      auto resolved = client.ResolveRope(request);
-      if (!resolved.ok()) return resolved.status();
-      rope = *std::move(resolved);
+      ASSIGN_OR_RETURN(rope, client.ResolveRope(request));
     }
-    const absl::Status learned =
+    RETURN_IF_ERROR(
         engine_->Learn(&workload_, timeout,
                        [&](const Case& one, const std::string& request,
                            const std::string& answer) {
                          return CheckAnswer(one.rpc, request, answer,
                                             preset.empty() ? nullptr : &rope);
-                       });
-    if (!learned.ok()) return learned;
+                       }));
   }
   if (!flags_.shared_memory.empty()) {
-    auto region = ShareWorkload(client, flags_.shared_memory == "in-place",
-                                MostSlots(), &workload_);
-    if (!region.ok()) return region.status();
-    region_ = *std::move(region);
+    ASSIGN_OR_RETURN(region_,
+                     ShareWorkload(client, flags_.shared_memory == "in-place",
+                                   MostSlots(), &workload_));
   }
   if (flags_.protocol == "kserve") {
-    const absl::Status turned = TurnIntoInferences(
+    RETURN_IF_ERROR(TurnIntoInferences(
         [&](const Case& one, const Request& request) {
           return engine_->Ask(one, request, timeout);
         },
-        &workload_);
-    if (!turned.ok()) return turned;
+        &workload_));
   }
   if (!flags_.hlog_path.empty()) {
     hlog_.open(flags_.hlog_path, std::ios::binary | std::ios::trunc);
@@ -233,10 +232,12 @@ StepResult Run::RunStep(const StepOptions& step) {
 }
 
 // Searches the capacity (capacity.h), starting with the throughput of a closed
-// loop. Returns false if no rate held, or no call was answered.
-bool Run::Search() {
+// loop. Fails if no rate held, or no call was answered.
+absl::Status Run::Search() {
+  const absl::Status none = absl::FailedPreconditionError(absl::StrCat(
+      "--p99: no rate has its p99 under ", absl::FormatDuration(flags_.p99)));
   const StepResult closed = RunStep(search_);
-  if (closed.total.ok == 0 || interrupted) return false;
+  if (closed.total.ok == 0 || interrupted) return none;
   const double start = std::ceil(static_cast<double>(closed.total.ok) /
                                  std::max(closed.seconds, 1e-9));
   StepOptions step = search_;
@@ -256,31 +257,30 @@ bool Run::Search() {
       {"failed_at", found.failed > 0 ? Json(found.failed) : Json(nullptr)},
       {"p99_bound_us", static_cast<double>(bound) / 1e3},
       {"steps", found.steps}};
-  return found.rate > 0 && !interrupted;
+  return found.rate > 0 && !interrupted ? absl::OkStatus() : none;
 }
 
-bool Run::RunSteps(std::string* reason) {
-  bool passed = true;
+absl::Status Run::RunSteps() {
+  absl::Status passed;
   for (const StepOptions& step : steps_) {
     const StepResult result = RunStep(step);
-    if (result.total.ok + result.Failed() == 0 && !interrupted) {
-      passed = false;
-      *reason = "no call was made; raise --duration";
+    if (result.total.ok + result.Failed() == 0) {
+      passed =
+          absl::FailedPreconditionError("no call was made; raise --duration");
     }
     // The search for a peak may exceed it: errors are reported, but are no
     // failure.
     if (flags_.overload.empty() && result.ErrorRate() > flags_.max_error_rate) {
-      passed = false;
-      *reason = absl::StrFormat(
+      passed = absl::FailedPreconditionError(absl::StrFormat(
           "%s: error rate is %.4g; the limit is %g (--max-error-rate)",
-          Label(step), result.ErrorRate(), flags_.max_error_rate);
+          Label(step), result.ErrorRate(), flags_.max_error_rate));
     }
     if (interrupted) break;
   }
   return passed;
 }
 
-void Run::Overload() {
+absl::Status Run::Overload() {
   double peak = 0;
   if (flags_.find_capacity) {
     peak = report_["capacity"].at("calls_per_second").get<double>();
@@ -291,15 +291,19 @@ void Run::Overload() {
   }
   report_["peak"] = peak;
   report_["overload"] = Json::array();
-  if (peak <= 0) return;
+  if (peak <= 0) {
+    return absl::FailedPreconditionError(
+        "--overload: no call was answered, so that there is no peak");
+  }
   StepOptions step = search_;
   step.in_flight = open_in_flight_;
+  step.cool_down = true;
   for (const double multiple : flags_.overload) {
-    if (interrupted) return;
+    if (interrupted) break;
     step.rate = multiple * peak;
-    step.cool_down = true;
     report_["overload"].push_back(OverloadJson(multiple, peak, RunStep(step)));
   }
+  return absl::OkStatus();
 }
 
 Json Run::Settings() const {
@@ -330,28 +334,7 @@ Json Run::Settings() const {
           {"max_error_rate", flags_.max_error_rate}};
 }
 
-absl::Status Run::Write() const {
-  absl::Status status;
-  if (!flags_.json_path.empty()) {
-    status = WriteFile(flags_.json_path, report_.dump(1) + "\n");
-  }
-  if (status.ok() && !flags_.html_path.empty()) {
-    status = WriteFile(flags_.html_path, ReportPage(report_));
-  }
-  return status;
-}
-
-int Run::Main() {
-  auto workload = BuildWorkload(flags_.workload);
-  if (!workload.ok()) return Fail(workload.status(), kUsage);
-  workload_ = *std::move(workload);
-  open_in_flight_ =
-      flags_.max_in_flight > 0
-          ? flags_.max_in_flight
-          : OpenInFlight(workload_, !flags_.shared_memory.empty());
-  for (StepOptions& step : steps_) {
-    if (step.rate > 0) step.in_flight = open_in_flight_;
-  }
+absl::Status Run::Main() {
   report_ = {{"tool", "posenc-load"},
              {"version", POSENC_VERSION},
              {"started", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(),
@@ -362,69 +345,44 @@ int Run::Main() {
              {"capacity", nullptr},
              {"interrupted", false},
              {"steps", Json::array()}};
-  absl::Status status = Prepare();
-  if (!status.ok()) return Fail(status, kFailed);
+  RETURN_IF_ERROR(Prepare());
 
-  bool passed = true;
-  std::string reason;
-  if (flags_.find_capacity) {
-    passed = Search();
-    if (!passed) {
-      reason = absl::StrCat("--p99: no rate has its p99 under ",
-                            absl::FormatDuration(flags_.p99));
-    }
-  }
-  if (!RunSteps(&reason)) passed = false;
-  if (passed && !flags_.overload.empty()) {
-    Overload();
-    if (report_["overload"].empty() && !interrupted) {
-      passed = false;
-      reason = "--overload: no call was answered, so that there is no peak";
-    }
-  }
+  absl::Status passed = flags_.find_capacity ? Search() : RunSteps();
+  if (passed.ok() && !flags_.overload.empty()) passed = Overload();
   for (const Json& step : report_["steps"]) {
     if (step.at("wrong").get<std::int64_t>() == 0) continue;
-    passed = false;
-    reason = step.at("first_wrong").get<std::string>();
+    passed = absl::FailedPreconditionError(
+        step.at("first_wrong").get<std::string>());
   }
   report_["interrupted"] = interrupted.load();
   std::fputs(ReportText(report_).c_str(), stdout);
   std::fflush(stdout);
-  status = Write();
-  if (!status.ok()) return Fail(status, kFailed);
-  if (hlog_.is_open()) {
-    hlog_.close();
-    if (!hlog_) {
-      return Fail(absl::DataLossError(flags_.hlog_path + ": cannot be written"),
-                  kFailed);
-    }
+  if (!flags_.json_path.empty()) {
+    RETURN_IF_ERROR(WriteFile(flags_.json_path, report_.dump(1) + "\n"));
   }
-  if (interrupted) {
-    return Fail(
-        absl::CancelledError("interrupted; the figures cover only a part"),
-        kFailed);
+  if (!flags_.html_path.empty()) {
+    RETURN_IF_ERROR(WriteFile(flags_.html_path, ReportPage(report_)));
   }
-  return passed ? kOk : Fail(absl::FailedPreconditionError(reason), kFailed);
+  hlog_.close();
+  if (!flags_.hlog_path.empty() && !hlog_) {
+    return absl::DataLossError(flags_.hlog_path + ": cannot be written");
+  }
+  return interrupted ? absl::CancelledError(
+                           "interrupted; the figures cover only a part")
+                     : passed;
 }
 
-int Compare(const Flags& flags) {
-  const auto a = ReadReport(flags.compare[0]);
-  if (!a.ok()) return Fail(a.status(), kFailed);
-  const auto b = ReadReport(flags.compare[1]);
-  if (!b.ok()) return Fail(b.status(), kFailed);
+absl::Status Compare(const Flags& flags) {
+  const std::string &a_name = flags.compare[0], &b_name = flags.compare[1];
+  ASSIGN_OR_RETURN(const Json a, ReadReport(a_name));
+  ASSIGN_OR_RETURN(const Json b, ReadReport(b_name));
   try {
-    std::fputs(
-        ComparisonText(flags.compare[0], *a, flags.compare[1], *b).c_str(),
-        stdout);
-    if (flags.html_path.empty()) return kOk;
-    const absl::Status status =
-        WriteFile(flags.html_path,
-                  ComparisonPage(flags.compare[0], *a, flags.compare[1], *b));
-    return status.ok() ? kOk : Fail(status, kFailed);
+    std::fputs(ComparisonText(a_name, a, b_name, b).c_str(), stdout);
+    if (flags.html_path.empty()) return absl::OkStatus();
+    return WriteFile(flags.html_path, ComparisonPage(a_name, a, b_name, b));
   } catch (const nlohmann::json::exception& error) {
-    return Fail(absl::DataLossError(absl::StrCat(
-                    "--compare: a report lacks a field: ", error.what())),
-                kFailed);
+    return absl::DataLossError(
+        absl::StrCat("--compare: a report lacks a field: ", error.what()));
   }
 }
 
@@ -445,9 +403,8 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", POSENC_VERSION);
   Flags flags;
   AddFlags(&app, &flags);
-  flags::WantDecimalNumbers(&app);
-  const absl::Status values = flags::CheckEmptyValues(argc, argv);
-  if (!values.ok()) return Fail(values, kUsage);
+  const absl::Status checked = flags::CheckArguments(&app, argc, argv);
+  if (!checked.ok()) return Fail(checked, kUsage);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
@@ -455,7 +412,10 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return Fail(absl::InvalidArgumentError(error.what()), kUsage);
   }
-  if (!flags.compare.empty()) return Compare(flags);
+  if (!flags.compare.empty()) {
+    const absl::Status compared = Compare(flags);
+    return compared.ok() ? kOk : Fail(compared, kFailed);
+  }
   if (app.count("--shared-memory") > 0 && flags.shared_memory.empty()) {
     flags.shared_memory = "in-place";
   }
@@ -468,13 +428,16 @@ int Main(int argc, char** argv) {
     status = flags::ApplySecurityFlags(flags.security, &security);
   }
   if (!status.ok()) return Fail(status, kUsage);
+  auto workload = BuildWorkload(flags.workload);
+  if (!workload.ok()) return Fail(workload.status(), kUsage);
 
   struct sigaction action = {};
   action.sa_handler = [](int) { interrupted = true; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second one kills
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  return Run(flags, std::move(security)).Main();
+  status = Run(flags, std::move(security), *std::move(workload)).Main();
+  return status.ok() ? kOk : Fail(status, kFailed);
 }
 
 }  // namespace

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "client/load/hdr_log.h"
 #include "client/load/units.h"
 
@@ -18,8 +19,11 @@ namespace {
 // this (p99.9999), or to one call: all later points would be the maximum.
 constexpr double kLastTail = 1e-6;
 
-// Returns whole nanoseconds as microseconds.
-double Micros(double nanos) { return std::round(nanos) / 1e3; }
+double Micros(std::int64_t nanos) { return static_cast<double>(nanos) / 1e3; }
+
+double MicrosAt(const Histogram& histogram, double percentile) {
+  return Micros(histogram.Percentile(percentile));
+}
 
 // Rounds to six significant digits, more than a measurement has.
 double Rounded(double value) {
@@ -52,13 +56,9 @@ std::string Text(const Json& of, const char* key) {
   return of.at(key).get<std::string>();
 }
 
-// Returns microseconds as text, or "-" for null.
-std::string MicrosCell(const Json& value) {
-  return value.is_null() ? "-" : NanosText(value.get<double>() * 1e3);
-}
-
+// Returns a figure of LatencyJson as text, or "-" for null.
 std::string LatencyCell(const Json& latency, const char* key) {
-  return latency.is_null() ? "-" : MicrosCell(latency.at(key));
+  return latency.is_null() ? "-" : NanosText(Number(latency, key) * 1e3);
 }
 
 constexpr const char* kFigures[] = {"mean",  "p50",    "p90", "p99",
@@ -79,21 +79,21 @@ std::string Ratio(double a, double b) {
   return a > 0 ? absl::StrFormat("%.3f", b / a) : "-";
 }
 
-}  // namespace
-
+// Returns {"p50": 210.5, ..., "percentiles": [[0, 100.1], ...]}, in
+// microseconds; null if nothing was recorded.
 Json LatencyJson(const Histogram& histogram) {
   if (histogram.count() == 0) return nullptr;
   const auto at = [&](double percentile) {
-    return Micros(static_cast<double>(histogram.Percentile(percentile)));
+    return MicrosAt(histogram, percentile);
   };
-  Json json = {{"min", Micros(static_cast<double>(histogram.min()))},
-               {"mean", Micros(histogram.Mean())},
+  Json json = {{"min", Micros(histogram.min())},
+               {"mean", Micros(std::llround(histogram.Mean()))},
                {"p50", at(50)},
                {"p90", at(90)},
                {"p99", at(99)},
                {"p99.9", at(99.9)},
                {"p99.99", at(99.99)},
-               {"max", Micros(static_cast<double>(histogram.max()))}};
+               {"max", Micros(histogram.max())}};
   Json curve = Json::array();
   const double last =
       std::max(kLastTail, 1.0 / static_cast<double>(histogram.count()));
@@ -107,20 +107,21 @@ Json LatencyJson(const Histogram& histogram) {
   return json;
 }
 
+}  // namespace
+
 Json PointJson(const Interval& interval) {
   const Counts& counts = interval.counts;
   const Rates rates(counts, interval.seconds);
-  return {
-      {"start_s", Rounded(interval.start_seconds)},
-      {"seconds", Rounded(interval.seconds)},
-      {"calls_per_second", Rounded(rates.calls)},
-      {"gbps_sent", Rounded(rates.gbps_sent)},
-      {"gbps_received", Rounded(rates.gbps_received)},
-      {"errors", counts.Failed()},
-      {"in_flight", interval.in_flight},
-      {"p50_us", Micros(static_cast<double>(counts.latency.Percentile(50)))},
-      {"p99_us", Micros(static_cast<double>(counts.latency.Percentile(99)))},
-      {"max_us", Micros(static_cast<double>(counts.latency.max()))}};
+  return {{"start_s", Rounded(interval.start_seconds)},
+          {"seconds", Rounded(interval.seconds)},
+          {"calls_per_second", Rounded(rates.calls)},
+          {"gbps_sent", Rounded(rates.gbps_sent)},
+          {"gbps_received", Rounded(rates.gbps_received)},
+          {"errors", counts.Failed()},
+          {"in_flight", interval.in_flight},
+          {"p50_us", MicrosAt(counts.latency, 50)},
+          {"p99_us", MicrosAt(counts.latency, 99)},
+          {"max_us", Micros(counts.latency.max())}};
 }
 
 Json StepJson(const std::string& label, const StepResult& result,
@@ -176,8 +177,8 @@ Json OverloadJson(double multiple, double peak, const StepResult& result) {
   };
   const auto expired = count("DEADLINE_EXCEEDED");
   const auto at = [](const Histogram& histogram, double percentile) {
-    if (histogram.count() == 0) return Json(nullptr);
-    return Json(Micros(static_cast<double>(histogram.Percentile(percentile))));
+    return histogram.count() == 0 ? Json()
+                                  : Json(MicrosAt(histogram, percentile));
   };
   const double good = result.GoodPerSecond();
   const bool servers = peak > 0 && !result.TesterLimited();
@@ -218,35 +219,27 @@ std::string ProgressLine(const std::string& label, const Interval& interval) {
 
 namespace {
 
-// Returns the tester's own limits in a step, which could be mistaken for the
-// server's. Older reports lack these keys.
-std::string OwnLimits(const Json& step) {
-  std::string text;
-  const std::string label = Text(step, "label");
-  const auto dropped = step.value("dropped", std::int64_t{0});
-  if (dropped > 0) {
-    absl::StrAppend(&text, label, ": ", dropped,
-                    " calls were dropped: their deadline had passed before "
-                    "they could be sent\n");
-  }
-  const auto limited = step.value("limited", std::int64_t{0});
-  if (limited > 0) {
-    absl::StrAppend(&text, label, ": ", limited, " calls were held back by ",
-                    Count(step, "in_flight_limit"),
-                    " calls in flight; raise --max-in-flight to offer the "
-                    "whole load\n");
-  }
-  if (step.value("tester_limited", false)) {
-    absl::StrAppendFormat(
-        &text,
-        "%s: this is a figure of the tester, not of the server: %d calls were "
-        "sent more than 10 ms late, and its busiest thread used %.0f %% of a "
-        "core; offer less, raise --threads and --connections, or give it a "
-        "machine of its own\n",
-        label, Count(step, "sent_late"), 100 * Number(step, "busiest_thread"));
-  }
-  return text;
-}
+// A column of the table of overloads: the key of its number, and the digits
+// after the point.
+struct Column {
+  const char* title;
+  const char* key;
+  int digits;
+};
+constexpr int kLatency = -1;  // microseconds, shown with their unit
+constexpr Column kOverload[] = {{"calls/s", "offered_per_second", 0},
+                                {"good/s", "good_per_second", 0},
+                                {"of peak", "good_of_peak", 2},
+                                {"good", "good", 0},
+                                {"refused", "refused", 0},
+                                {"expired", "expired", 0},
+                                {"dropped", "dropped", 0},
+                                {"unsent", "unsent", 0},
+                                {"other", "other", 0},
+                                {"good p50", "good_p50_us", kLatency},
+                                {"good p99", "good_p99_us", kLatency},
+                                {"ref. p50", "refused_p50_us", kLatency},
+                                {"ref. p99", "refused_p99_us", kLatency}};
 
 std::string OverloadText(const Json& report) {
   if (!report.contains("overload") || !report.at("overload").is_array()) {
@@ -258,32 +251,40 @@ std::string OverloadText(const Json& report) {
       Number(report, "peak"),
       report.at("settings").at("timeout_s").get<double>(),
       report.at("settings").value("max_in_flight", 0));
-  text += Cells({"offered", "calls/s", "good/s", "of peak", "good", "refused",
-                 "expired", "dropped", "unsent", "other", "good p50",
-                 "good p99", "ref. p50", "ref. p99"},
-                12);
-  for (const Json& point : report.at("overload")) {
-    const auto count = [&](const char* key) {
-      return absl::StrCat(Count(point, key));
-    };
-    const auto latency = [&](const char* key) {
-      return MicrosCell(point.at(key));
-    };
-    const auto number = [&](const char* key, int digits) {
-      return point.at(key).is_null()
-                 ? "-"
-                 : absl::StrFormat("%.*f", digits, Number(point, key));
-    };
-    text +=
-        Cells({absl::StrFormat("%gx", Number(point, "multiple")),
-               number("offered_per_second", 0), number("good_per_second", 0),
-               number("good_of_peak", 2), count("good"), count("refused"),
-               count("expired"), count("dropped"), count("unsent"),
-               count("other"), latency("good_p50_us"), latency("good_p99_us"),
-               latency("refused_p50_us"), latency("refused_p99_us")},
-              12);
+  absl::StrAppendFormat(&text, "%-12s", "offered");
+  for (const Column& column : kOverload) {
+    absl::StrAppendFormat(&text, "%11s", column.title);
   }
-  return text;
+  for (const Json& point : report.at("overload")) {
+    absl::StrAppendFormat(&text, "\n%-12s",
+                          absl::StrFormat("%gx", Number(point, "multiple")));
+    for (const auto& [title, key, digits] : kOverload) {
+      absl::StrAppendFormat(
+          &text, "%11s",
+          point.at(key).is_null() ? "-"
+          : digits == kLatency
+              ? NanosText(Number(point, key) * 1e3)
+              : absl::StrFormat("%.*f", digits, Number(point, key)));
+    }
+  }
+  return text + "\n";
+}
+
+// Returns the pairs of steps that ComparisonText compares.
+std::vector<std::pair<const Json&, const Json&>> MatchSteps(const Json& a,
+                                                            const Json& b) {
+  std::vector<std::pair<const Json&, const Json&>> pairs;
+  for (const Json& step : a.at("steps")) {
+    for (const Json& other : b.at("steps")) {
+      if (step.at("label") != other.at("label")) continue;
+      pairs.emplace_back(step, other);
+      break;
+    }
+  }
+  if (pairs.empty() && !a.at("steps").empty() && !b.at("steps").empty()) {
+    pairs.emplace_back(a.at("steps")[0], b.at("steps")[0]);
+  }
+  return pairs;
 }
 
 }  // namespace
@@ -322,27 +323,43 @@ std::string ReportText(const Json& report) {
     }
   }
   for (const Json& step : steps) {
-    const std::string label = Text(step, "label");
+    const auto tell = [&](const auto&... parts) {
+      absl::StrAppend(&text, Text(step, "label"), ": ", parts..., "\n");
+    };
+    const Json& failed = step.at("failed_latency_us");
     for (const auto& [code, count] : step.at("errors").items()) {
-      absl::StrAppend(
-          &text, label, ": ", count.get<std::int64_t>(), " x ", code,
-          ", answered in ", LatencyCell(step.at("failed_latency_us"), "p50"),
-          " (p50), ", LatencyCell(step.at("failed_latency_us"), "p99"),
-          " (p99)\n");
+      tell(count.get<std::int64_t>(), " x ", code, ", answered in ",
+           LatencyCell(failed, "p50"), " (p50), ", LatencyCell(failed, "p99"),
+           " (p99)");
     }
     if (Count(step, "unsent") > 0) {
-      absl::StrAppend(&text, label, ": ", Count(step, "unsent"),
-                      " calls were due but not sent in time\n");
+      tell(Count(step, "unsent"), " calls were due but not sent in time");
     }
-    text += OwnLimits(step);
+    // The tester's own limits could be mistaken for the server's. Older reports
+    // lack these keys.
+    if (step.value("dropped", std::int64_t{0}) > 0) {
+      tell(Count(step, "dropped"),
+           " calls were dropped: their deadline had passed before they could "
+           "be sent");
+    }
+    if (step.value("limited", std::int64_t{0}) > 0) {
+      tell(Count(step, "limited"), " calls were held back by ",
+           Count(step, "in_flight_limit"),
+           " calls in flight; raise --max-in-flight to offer the whole load");
+    }
+    if (step.value("tester_limited", false)) {
+      tell(absl::StrFormat(
+          "this is a figure of the tester, not of the server: %d calls were "
+          "sent more than 10 ms late, and its busiest thread used %.0f %% of a "
+          "core; offer less, raise --threads and --connections, or give it a "
+          "machine of its own",
+          Count(step, "sent_late"), 100 * Number(step, "busiest_thread")));
+    }
     if (Count(step, "verified") > 0) {
-      absl::StrAppend(&text, label, ": ", Count(step, "verified"),
-                      " answers compared bit for bit, ", Count(step, "wrong"),
-                      " differ\n");
+      tell(Count(step, "verified"), " answers compared bit for bit, ",
+           Count(step, "wrong"), " differ");
     }
-    if (!step.at("first_wrong").is_null()) {
-      absl::StrAppend(&text, label, ": ", Text(step, "first_wrong"), "\n");
-    }
+    if (!step.at("first_wrong").is_null()) tell(Text(step, "first_wrong"));
   }
   if (report.contains("capacity") && !report.at("capacity").is_null()) {
     const Json& capacity = report.at("capacity");
@@ -353,27 +370,10 @@ std::string ReportText(const Json& report) {
   return text + OverloadText(report);
 }
 
-std::vector<StepPair> MatchSteps(const Json& a, const Json& b) {
-  std::vector<StepPair> pairs;
-  for (const Json& step : a.at("steps")) {
-    for (const Json& other : b.at("steps")) {
-      if (step.at("label") == other.at("label")) {
-        pairs.push_back({&step, &other});
-        break;
-      }
-    }
-  }
-  if (pairs.empty() && !a.at("steps").empty() && !b.at("steps").empty()) {
-    pairs.push_back({&a.at("steps")[0], &b.at("steps")[0]});
-  }
-  return pairs;
-}
-
 std::string ComparisonText(const std::string& a_name, const Json& a,
                            const std::string& b_name, const Json& b) {
   std::string text = absl::StrCat("a: ", a_name, "\nb: ", b_name, "\n");
-  for (const StepPair& pair : MatchSteps(a, b)) {
-    const Json &one = *pair.a, &other = *pair.b;
+  for (const auto& [one, other] : MatchSteps(a, b)) {
     std::string label = Text(one, "label");
     if (label != Text(other, "label")) {
       absl::StrAppend(&label, " / ", Text(other, "label"));
@@ -400,6 +400,33 @@ std::string ComparisonText(const std::string& a_name, const Json& a,
               18);
   }
   return text;
+}
+
+namespace {
+
+constexpr absl::string_view kPage =
+#include "page_html.inc"
+    ;
+
+// Escapes every <, so that no text of a report ends the script.
+std::string PageOf(const Json& runs) {
+  const std::string json = absl::StrReplaceAll(
+      runs.dump(-1, ' ', false, Json::error_handler_t::replace),
+      {{"<", "\\u003c"}});
+  return absl::StrReplaceAll(
+      kPage, {{"const RUNS = [];", absl::StrCat("const RUNS = ", json, ";")}});
+}
+
+}  // namespace
+
+std::string ReportPage(const Json& report) {
+  return PageOf(Json::array({{{"name", ""}, {"report", report}}}));
+}
+
+std::string ComparisonPage(const std::string& a_name, const Json& a,
+                           const std::string& b_name, const Json& b) {
+  return PageOf(Json::array(
+      {{{"name", a_name}, {"report", a}}, {{"name", b_name}, {"report", b}}}));
 }
 
 absl::StatusOr<Json> ReadReport(const std::string& path) {

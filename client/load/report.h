@@ -16,10 +16,6 @@ namespace posenc::load {
 
 using Json = nlohmann::ordered_json;
 
-// Returns {"p50": 210.5, ..., "percentiles": [[0, 100.1], ...]}, in
-// microseconds; null if nothing was recorded.
-Json LatencyJson(const Histogram& histogram);
-
 // Returns an entry of a step's "series": the figures of about a second.
 Json PointJson(const Interval& interval);
 
@@ -38,17 +34,18 @@ std::string ProgressLine(const std::string& label, const Interval& interval);
 // several, then errors and wrong answers.
 std::string ReportText(const Json& report);
 
-// Compares two reports step by step: a, b and b / a.
+// Compares two reports step by step: a, b and b / a. Compares steps with equal
+// labels ("16 in flight"), or the first steps if no labels are equal.
 std::string ComparisonText(const std::string& a_name, const Json& a,
                            const std::string& b_name, const Json& b);
 
-// Steps of two reports to compare: those with equal labels ("16 in flight"), or
-// the first steps if no labels are equal.
-struct StepPair {
-  const Json* a;
-  const Json* b;
-};
-std::vector<StepPair> MatchSteps(const Json& a, const Json& b);
+// Return one HTML page with tiles, charts and tables of a run, or of two runs
+// side by side. It has the reports as JSON, a style sheet and the script that
+// draws them (page.html). It loads nothing, and can be mailed or kept as an
+// artifact of CI.
+std::string ReportPage(const Json& report);
+std::string ComparisonPage(const std::string& a_name, const Json& a,
+                           const std::string& b_name, const Json& b);
 
 // Reads a file that --json wrote. NOT_FOUND if it cannot be read, DATA_LOSS if
 // it is no report.

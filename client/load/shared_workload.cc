@@ -1,12 +1,11 @@
-#include "client/load/shared_workload.h"
-
 #include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "client/flags/status_macros.h"
+#include "client/load/workload.h"
 #include "google/protobuf/message.h"
-#include "posenc/wire/frame.h"
 
 namespace posenc::load {
 namespace {
@@ -34,9 +33,8 @@ struct Template {
 
 absl::StatusOr<Template> TemplateOf(const Case& one, Request* request) {
   Template made;
-  auto parsed = ParseMessage(one.rpc + "Request", BytesOf(request->message));
-  if (!parsed.ok()) return parsed.status();
-  made.request = *std::move(parsed);
+  ASSIGN_OR_RETURN(made.request, ParseMessage(one.rpc + "Request",
+                                              BytesOf(request->message)));
   const auto output = [&](absl::string_view name, std::size_t bytes) {
     made.outputs.push_back({made.request->GetDescriptor()->FindFieldByName(
                                 absl::StrCat(name, "_output")),
@@ -69,9 +67,9 @@ absl::StatusOr<Template> TemplateOf(const Case& one, Request* request) {
     output("sin", bytes);
   }
   if (!request->answer.empty()) {
-    const auto answer = ParseMessage(one.rpc + "Response", request->answer);
-    if (!answer.ok()) return answer.status();
-    request->expected = TensorBytes(**answer);
+    ASSIGN_OR_RETURN(const auto answer,
+                     ParseMessage(one.rpc + "Response", request->answer));
+    request->expected = TensorBytes(*answer);
     if (request->expected.size() != made.out_bytes) {
       return absl::InternalError(
           absl::StrCat(one.name, ": results of ", request->expected.size(),
@@ -90,21 +88,20 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
   std::size_t in_bytes = 0, out_bytes = 0;
   for (Case& one : *workload) {
     for (Request& request : one.requests) {
-      absl::StatusOr<Template> made = TemplateOf(one, &request);
-      if (!made.ok()) return made.status();
-      in_bytes = std::max(in_bytes, made->in_bytes);
+      ASSIGN_OR_RETURN(Template made, TemplateOf(one, &request));
+      in_bytes = std::max(in_bytes, made.in_bytes);
       // Results in place need no other place.
-      if (!in_place || made->in_bytes == 0) {
-        out_bytes = std::max(out_bytes, made->out_bytes);
+      if (!in_place || made.in_bytes == 0) {
+        out_bytes = std::max(out_bytes, made.out_bytes);
       }
-      templates.push_back(*std::move(made));
+      templates.push_back(std::move(made));
     }
   }
   const std::size_t of_slot = Aligned(in_bytes) + Aligned(out_bytes);
-  absl::StatusOr<std::shared_ptr<SharedRegion>> region =
-      client.MakeRegion(of_slot * static_cast<std::size_t>(slots));
-  if (!region.ok()) return region.status();
-  if ((*region)->name().empty()) {
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<SharedRegion> region,
+      client.MakeRegion(of_slot * static_cast<std::size_t>(slots)));
+  if (region->name().empty()) {
     return absl::FailedPreconditionError(
         "--shared-memory: the server shares no memory, or not with callers "
         "from here; see posencd --shared-memory-prefix");
@@ -120,7 +117,7 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
         const bool over = in_place && made.in_bytes > 0;
         const std::size_t out = over ? in : in + Aligned(in_bytes);
         if (made.tensor != nullptr) {
-          made.tensor->mutable_shared()->set_name((*region)->name());
+          made.tensor->mutable_shared()->set_name(region->name());
           made.tensor->mutable_shared()->set_offset(
               static_cast<std::int64_t>(in));
         }
@@ -129,7 +126,7 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
           auto* const place = static_cast<v1::SharedMemory*>(
               made.request->GetReflection()->MutableMessage(made.request.get(),
                                                             output.field));
-          place->set_name((*region)->name());
+          place->set_name(region->name());
           place->set_offset(static_cast<std::int64_t>(at));
           at += output.bytes;
         }
@@ -137,8 +134,8 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
         const grpc::Slice slice(made.request->SerializeAsString());
         added.message = grpc::ByteBuffer(&slice, 1);
         added.bytes_text = absl::StrCat(slice.size());
-        added.input = (*region)->bytes().subspan(in, made.in_bytes);
-        added.output = (*region)->bytes().subspan(out, made.out_bytes);
+        added.input = region->bytes().subspan(in, made.in_bytes);
+        added.output = region->bytes().subspan(out, made.out_bytes);
         std::copy(request.input.begin(), request.input.end(),
                   added.input.begin());
       }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace posenc::load {
 
@@ -33,20 +34,11 @@ absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text,
 
 absl::StatusOr<std::int64_t> ParseBytes(absl::string_view text) {
   static constexpr std::pair<absl::string_view, double> kUnits[] = {
-      {"KiB", 1024.0},
-      {"MiB", 1048576.0},
-      {"GiB", 1073741824.0},
-      {"kB", 1e3},
-      {"MB", 1e6},
-      {"GB", 1e9},
-      {"B", 1},
-      {"", 1}};
+      {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"kB", 1e3},
+      {"MB", 1e6},     {"GB", 1e9},     {"B", 1},        {"", 1}};
   for (const auto& [unit, factor] : kUnits) {
-    if (text.size() < unit.size() ||
-        text.substr(text.size() - unit.size()) != unit) {
-      continue;
-    }
-    const absl::string_view number = text.substr(0, text.size() - unit.size());
+    absl::string_view number = text;
+    if (!absl::ConsumeSuffix(&number, unit)) continue;
     double value;
     // Checked before SimpleAtod, which also accepts "inf", "1e3" and " 1".
     if (number.empty() ||

@@ -32,6 +32,13 @@ double Seconds(clockid_t clock) {
          static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
+// Returns the name of a gRPC status code: "UNAVAILABLE".
+std::string CodeName(int grpc_code) {
+  const std::string name =
+      absl::StatusCodeToString(static_cast<absl::StatusCode>(grpc_code));
+  return name.empty() ? absl::StrCat("CODE_", grpc_code) : name;
+}
+
 // Sets the share of a core that this thread used during the object's lifetime.
 class ThreadShare {
  public:
@@ -100,18 +107,12 @@ Worker::~Worker() {
 }
 
 void Worker::Start() {
-  if (step_->options.rate > 0) {
-    dispatcher_ = std::thread([this] { Dispatch(); });
-    poller_ = std::thread([this] {
-      Poll(false);
-      done_.store(true, std::memory_order_release);
-    });
-  } else {
-    poller_ = std::thread([this] {
-      RunClosed();
-      done_.store(true, std::memory_order_release);
-    });
-  }
+  const bool closed = step_->options.rate <= 0;
+  if (!closed) dispatcher_ = std::thread([this] { Dispatch(); });
+  poller_ = std::thread([this, closed] {
+    closed ? RunClosed() : Poll(false);
+    done_.store(true, std::memory_order_release);
+  });
 }
 
 void Worker::Send(std::int64_t due) {
@@ -350,9 +351,12 @@ void Worker::AddTo(StepResult* result) const {
 }
 
 void Worker::TakeInterval(Counts* counts) {
-  const std::lock_guard<std::mutex> lock(counts_mutex_);
-  counts->Add(counts_);
-  counts_.Clear();
+  Counts taken;
+  {
+    const std::lock_guard<std::mutex> lock(counts_mutex_);
+    std::swap(taken, counts_);
+  }
+  counts->Add(taken);
 }
 
 }  // namespace posenc::load

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "client/check/element.h"
 #include "client/check/random.h"
+#include "client/flags/status_macros.h"
 #include "client/load/units.h"
 #include "google/protobuf/descriptor.h"
 #include "posenc/wire/frame.h"
@@ -240,10 +241,8 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
         std::vector<std::vector<std::int64_t>> shapes = options.shapes;
         if (shapes.empty()) {
           for (const std::int64_t size : options.sizes) {
-            absl::StatusOr<std::vector<std::int64_t>> shape =
-                ShapeOf(size, dtype);
-            if (!shape.ok()) return shape.status();
-            shapes.push_back(*std::move(shape));
+            ASSIGN_OR_RETURN(auto shape, ShapeOf(size, dtype));
+            shapes.push_back(std::move(shape));
           }
         }
         for (const std::vector<std::int64_t>& shape : shapes) {

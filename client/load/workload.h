@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,7 +19,7 @@
 
 namespace posenc::load {
 
-// The request of a slot, if tensors lie in shared memory (shared_workload.h).
+// The request of a slot, if tensors lie in shared memory (ShareWorkload).
 struct SlotRequest {
   grpc::ByteBuffer message;
   std::string bytes_text;
@@ -77,6 +78,30 @@ absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& text);
 
 // Makes the requests. INVALID_ARGUMENT names the flag at fault.
 absl::StatusOr<std::vector<Case>> BuildWorkload(const WorkloadOptions& options);
+
+// Puts tensors into shared memory (--shared-memory): calls then name places
+// instead of sending tensors. Makes a region in the server's directory, which
+// must outlive the calls. FAILED_PRECONDITION if the server shares no memory
+// with this client.
+//
+// Concurrent calls must not work on the same bytes, so each slot of the load
+// (worker.h) has its own place, and its own requests that name it. In place,
+// results are rotated again and again; before a call that is verified, its
+// input is written anew. Requests with learned answers are verified by their
+// tensors. Requests without tensors (ResolveRope) are not changed.
+absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
+    const Client& client, bool in_place, int slots,
+    std::vector<Case>* workload);
+
+// Turns every request into ModelInfer of KServe's protocol (--protocol kserve).
+// The server's models have the names of the RPCs, and their parameters are
+// paths in the RPCs' requests. A request with a learned native answer is sent
+// once by `ask`, which returns the response's bytes. The response must have the
+// native answer's tensors, bit for bit; later answers are compared with it.
+absl::Status TurnIntoInferences(
+    const std::function<absl::StatusOr<std::string>(
+        const Case& one, const Request& request)>& ask,
+    std::vector<Case>* workload);
 
 // Sets a request's message and its size.
 void SetMessage(const std::string& bytes, Request* request);

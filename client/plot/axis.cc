@@ -12,6 +12,12 @@ namespace {
 // Number of ticks that do not touch each other, on any size of picture.
 constexpr int kMostTicks = 8;
 
+// Returns a text of at most six digits: "0.001", "4096", "1e6".
+std::string TickText(double value) {
+  std::string text = absl::StrFormat("%.6g", value);
+  return absl::StrReplaceAll(text, {{"e+0", "e"}, {"e+", "e"}, {"e-0", "e-"}});
+}
+
 std::vector<Tick> LogTicks(const Scale& scale) {
   // The ends must not be lost to rounding of the logarithm.
   const double low = std::log10(scale.low) - 1e-9;
@@ -39,11 +45,6 @@ double Scale::At(double value) const {
   const double part = log ? std::log(value / low) / std::log(high / low)
                           : (value - low) / (high - low);
   return from + part * (to - from);
-}
-
-std::string TickText(double value) {
-  std::string text = absl::StrFormat("%.6g", value);
-  return absl::StrReplaceAll(text, {{"e+0", "e"}, {"e+", "e"}, {"e-0", "e-"}});
 }
 
 std::vector<Tick> Ticks(const Scale& scale) {

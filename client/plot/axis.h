@@ -28,7 +28,4 @@ struct Tick {
 // few, and only every second or third if there are many.
 std::vector<Tick> Ticks(const Scale& scale);
 
-// Returns a text of at most six digits: "0.001", "4096", "1e6".
-std::string TickText(double value);
-
 }  // namespace posenc::plot

@@ -113,7 +113,7 @@ void AddRule(const Rule& rule, const Scale& x, const Scale& y, Svg* svg) {
   const double at = along.At(rule.at);
   const Point from = rule.vertical ? Point{at, y.from} : Point{x.from, at};
   const Point to = rule.vertical ? Point{at, y.to} : Point{x.to, at};
-  svg->Add(Path{"rule", rule.text, {from, to}, kInk, 1, {4, 3}});
+  svg->Add(Path{"rule", rule.text, {from, to}, kInk, 1, "4 3"});
   Label label{"rule", rule.text, {x.to - 6, at - 6}, Anchor::kEnd, kTickSize};
   if (rule.vertical) {
     const bool left_half = at < (x.from + x.to) / 2;

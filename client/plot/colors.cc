@@ -38,17 +38,10 @@ Color CurveColor(std::size_t i) {
   return kColors[i % kLooks];
 }
 
-std::vector<double> CurveDash(std::size_t i) {
-  static const auto* const kDashes =
-      new std::array<std::vector<double>, kLooks>{{{},
-                                                   {9, 4},
-                                                   {2, 4},
-                                                   {9, 4, 2, 4},
-                                                   {5, 3},
-                                                   {14, 4},
-                                                   {14, 4, 2, 4},
-                                                   {1, 3}}};
-  return (*kDashes)[i % kLooks];
+const char* CurveDash(std::size_t i) {
+  constexpr std::array<const char*, kLooks> kDashes = {
+      "", "9 4", "2 4", "9 4 2 4", "5 3", "14 4", "14 4 2 4", "1 3"};
+  return kDashes[i % kLooks];
 }
 
 const std::array<Color, 256>& Cividis() {

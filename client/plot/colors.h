@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace posenc::plot {
 
@@ -21,7 +20,7 @@ inline constexpr Color kGrid = 0xdddddd;
 // white. They repeat after kLooks.
 inline constexpr std::size_t kLooks = 8;
 Color CurveColor(std::size_t i);
-std::vector<double> CurveDash(std::size_t i);
+const char* CurveDash(std::size_t i);
 
 // The map "cividis" from dark blue to yellow, with evenly growing lightness
 // (Nunez, Anderton, Renslow 2018, doi:10.1371/journal.pone.0199239): every

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "client/plot/axis.h"
 #include "client/plot/svg.h"

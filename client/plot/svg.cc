@@ -5,7 +5,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/plot/colors.h"
 #include "client/plot/png.h"
@@ -52,11 +51,7 @@ void Svg::Add(const Path& path) {
                         "stroke-width=\"%s\" stroke-linejoin=\"round\"",
                         EscapeXml(path.role), path.color, Number(path.width));
   if (!path.dash.empty()) {
-    absl::StrAppendFormat(
-        &text_, " stroke-dasharray=\"%s\"",
-        absl::StrJoin(path.dash, " ", [](std::string* text, double length) {
-          *text += Number(length);
-        }));
+    absl::StrAppend(&text_, " stroke-dasharray=\"", path.dash, "\"");
   }
   text_ += " points=\"";
   const char* separator = "";

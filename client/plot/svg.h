@@ -19,15 +19,15 @@ struct Point {
 };
 
 // A line through the points, in their order. `dash` has alternating lengths of
-// dashes and gaps; empty: solid. `role` is its class in SVG ("curve", "grid");
-// screen readers read `name`.
+// dashes and gaps, "9 4"; empty: solid. `role` is its class in SVG ("curve",
+// "grid"); screen readers read `name`.
 struct Path {
   std::string role;
   std::string name;
   std::vector<Point> points;
   Color color = 0;
   double width = 1;
-  std::vector<double> dash;
+  std::string dash;
 };
 
 enum class Anchor { kStart, kMiddle, kEnd };

@@ -1,7 +1,6 @@
 // Conveniences of the command: POSENC_SERVER, completion, the manual page, and
 // misspelt words.
 
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -16,7 +15,6 @@ namespace posenc::cli {
 namespace {
 
 using ::testing::Contains;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Runs a shell line in which `posenc` is the command. Returns only stdout;
@@ -73,35 +71,35 @@ class CompletionTest : public AmenitiesTest {
   }
 };
 
-TEST_F(CompletionTest, BashOffersCommandsFlagsAndValues) {
-  EXPECT_THAT(Offers("posenc reso"), ElementsAre("resolve"));
-  EXPECT_THAT(Offers("posenc --json reso"), ElementsAre("resolve"));
-  EXPECT_THAT(Offers("posenc apply --lay"),
-              testing::UnorderedElementsAre("--layout", "--layer-type",
-                                            "--layer-index"));
-  EXPECT_THAT(Offers("posenc info --time"), ElementsAre("--timeout"));
-  EXPECT_THAT(Offers("posenc apply --layout \"\""),
-              ElementsAre("bshd", "bhsd", "sbhd", "thd"));
-  EXPECT_THAT(Offers("posenc table --layout \"\""),
-              ElementsAre("half", "duplicated", "pair_repeated", "complex"));
-  EXPECT_THAT(Offers("posenc apply --as \"\""), ElementsAre("q", "k"));
-  EXPECT_THAT(Offers("posenc resolve --compare-profile = v"),
-              ElementsAre("vllm"));
-  EXPECT_THAT(Offers("posenc resolve --preset gpt-oss-20"),
-              ElementsAre("gpt-oss-20b"));
-  EXPECT_THAT(Offers("posenc completion f"), ElementsAre("fish"));
-  EXPECT_THAT(Offers("posenc plot kep"), ElementsAre("kept"));
-  EXPECT_THAT(Offers("posenc doctor --reader llama"), ElementsAre("llama_cpp"));
-  EXPECT_THAT(Offers("posenc doctor --fail-on no"),
-              ElementsAre("note", "none"));
-  EXPECT_THAT(Offers("posenc resolve --length \"\""), ElementsAre(""));
-}
-
-TEST_F(CompletionTest, BashOffersFilesWhereFilesAreMeant) {
+TEST_F(CompletionTest, BashOffersCommandsFlagsValuesAndFiles) {
   WriteText("config.json", "{}");
-  EXPECT_THAT(Offers("posenc resolve --config con"),
-              ElementsAre("config.json"));
-  EXPECT_THAT(Offers("posenc doctor con"), ElementsAre("config.json"));
+  struct Case {
+    const char* words;
+    std::vector<std::string> offers;
+  };
+  const Case kCases[] = {
+      {"reso", {"resolve"}},
+      {"--json reso", {"resolve"}},
+      {"apply --lay", {"--layer-type", "--layer-index", "--layout"}},
+      {"info --time", {"--timeout"}},
+      {"apply --layout \"\"", {"bshd", "bhsd", "sbhd", "thd"}},
+      {"table --layout \"\"",
+       {"half", "duplicated", "pair_repeated", "complex"}},
+      {"apply --as \"\"", {"q", "k"}},
+      {"resolve --compare-profile = v", {"vllm"}},
+      {"resolve --preset gpt-oss-20", {"gpt-oss-20b"}},
+      {"completion f", {"fish"}},
+      {"plot kep", {"kept"}},
+      {"doctor --reader llama", {"llama_cpp"}},
+      {"doctor --fail-on no", {"note", "none"}},
+      {"resolve --length \"\"", {""}},
+      {"resolve --config con", {"config.json"}},
+      {"doctor con", {"config.json"}}};
+  for (const auto& [words, offers] : kCases) {
+    EXPECT_THAT(Offers(std::string("posenc ") + words),
+                testing::ElementsAreArray(offers))
+        << words;
+  }
 }
 
 // "--layout=" is one word in zsh and fish.

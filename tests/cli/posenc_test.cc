@@ -8,7 +8,6 @@
 
 #include "client/check/element.h"
 #include "client/cli/file.h"
-#include "client/cli/npy.h"
 #include "client/cli/safetensors.h"
 #include "gtest/gtest.h"
 #include "tests/fixtures/cli.h"

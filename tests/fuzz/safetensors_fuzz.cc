@@ -9,7 +9,6 @@
 
 #include "absl/types/span.h"
 #include "client/cli/safetensors.h"
-#include "client/cli/safetensors_header.h"
 
 namespace posenc::cli {
 namespace {

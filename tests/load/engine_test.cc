@@ -165,6 +165,14 @@ class EngineTest : public testing::Test {
     return Engine(&workload_, *channels, workers, &clock_);
   }
 
+  // Answers all calls; the first answer comes this long after the start.
+  StubServer::Answerer FirstTakes(std::int64_t nanos) {
+    return [this, nanos](int call) {
+      if (call == 0) clock_.AdvanceTo(kStart + nanos);
+      return StubServer::Answer{};
+    };
+  }
+
   StepResult Run(Engine engine) {
     std::int64_t seen = 0;
     StepResult result = engine.Run(step_, [&](const Interval& interval) {
@@ -180,10 +188,7 @@ class EngineTest : public testing::Test {
 };
 
 TEST_F(EngineTest, OpenLoopCountsLatencyFromWhenACallWasDue) {
-  StubServer server([this](int call) {
-    if (call == 0) clock_.AdvanceTo(kStart + 300 * kMilli);
-    return StubServer::Answer{};
-  });
+  StubServer server(FirstTakes(300 * kMilli));
   step_.rate = 1000;
   step_.calls = 100;
   step_.in_flight = 1;
@@ -200,10 +205,7 @@ TEST_F(EngineTest, OpenLoopCountsLatencyFromWhenACallWasDue) {
 }
 
 TEST_F(EngineTest, ClosedLoopCountsLatencyFromTheSending) {
-  StubServer server([this](int call) {
-    if (call == 0) clock_.AdvanceTo(kStart + 300 * kMilli);
-    return StubServer::Answer{};
-  });
+  StubServer server(FirstTakes(300 * kMilli));
   step_.calls = 100;
   step_.in_flight = 1;
 
@@ -215,10 +217,7 @@ TEST_F(EngineTest, ClosedLoopCountsLatencyFromTheSending) {
 }
 
 TEST_F(EngineTest, CallsThatCouldNotBeSentInTimeAreErrors) {
-  StubServer server([this](int) {
-    clock_.AdvanceTo(kStart + 500 * kMilli);
-    return StubServer::Answer{};
-  });
+  StubServer server(FirstTakes(500 * kMilli));
   step_.rate = 1000;
   step_.duration = absl::Milliseconds(100);
   step_.in_flight = 1;
@@ -231,7 +230,7 @@ TEST_F(EngineTest, CallsThatCouldNotBeSentInTimeAreErrors) {
   EXPECT_EQ(result.seconds, 0.5);
 }
 
-TEST_F(EngineTest, SleepsThatEndLateLeaveNoCallUnsent) {
+TEST_F(EngineTest, SleepsThatEndLateLeaveNoCallUnsentAndAreTheTestersOwn) {
   clock_.set_late(50 * kMilli);
   StubServer server(Ok);
   step_.rate = 1000;
@@ -244,17 +243,6 @@ TEST_F(EngineTest, SleepsThatEndLateLeaveNoCallUnsent) {
   EXPECT_EQ(result.unsent, 0);
   EXPECT_GE(result.total.latency.max(), 50 * kMilli);
   EXPECT_EQ(result.send_delay.max(), 50 * kMilli);
-}
-
-TEST_F(EngineTest, CallsThatAreSentLateWithoutNeedAreCountedAsTheTestersOwn) {
-  clock_.set_late(50 * kMilli);
-  StubServer server(Ok);
-  step_.rate = 1000;
-  step_.duration = absl::Milliseconds(100);
-  step_.in_flight = 1000;
-
-  const StepResult result = Run(Connect(server));
-
   // Each sleep ends 50 ms late. Only calls that were due in its last 10 ms are
   // in time.
   EXPECT_EQ(result.limited, 0);
@@ -266,10 +254,7 @@ TEST_F(EngineTest, CallsThatAreSentLateWithoutNeedAreCountedAsTheTestersOwn) {
 TEST_F(EngineTest, ACoolDownEndsWhatWasDueUnderTheSameLoad) {
   // The last call of the window is answered 60 ms after its end, which is
   // within its deadline; calls that come due meanwhile do not count.
-  StubServer server([this](int call) {
-    if (call == 0) clock_.AdvanceTo(kStart + 160 * kMilli);
-    return StubServer::Answer{};
-  });
+  StubServer server(FirstTakes(160 * kMilli));
   step_.rate = 1000;
   step_.duration = absl::Milliseconds(100);
   step_.in_flight = 1;
@@ -287,10 +272,7 @@ TEST_F(EngineTest, DropsWhatIsOverdueBeforeItCouldBeSent) {
   // The first call is answered after 500 s. Meanwhile a call came due every
   // second; those of the last 100 s still have time.
   constexpr std::int64_t kSecond = 1000 * kMilli;
-  StubServer server([this](int call) {
-    if (call == 0) clock_.AdvanceTo(kStart + 500 * kSecond);
-    return StubServer::Answer{};
-  });
+  StubServer server(FirstTakes(500 * kSecond));
   step_.rate = 1;
   step_.duration = absl::Seconds(600);
   step_.in_flight = 1;
@@ -324,10 +306,7 @@ TEST_F(EngineTest, DeadlinesCountFromWhenACallWasDue) {
 
 TEST_F(EngineTest, AnswersAfterTheDeadlineAreNotGood) {
   // By the engine's clock; gRPC's own deadline has not passed.
-  StubServer server([this](int) {
-    clock_.AdvanceTo(kStart + 61'000 * kMilli);
-    return StubServer::Answer{};
-  });
+  StubServer server(FirstTakes(61'000 * kMilli));
   step_.rate = 1000;
   step_.calls = 1;
 
@@ -335,20 +314,6 @@ TEST_F(EngineTest, AnswersAfterTheDeadlineAreNotGood) {
 
   EXPECT_EQ(result.total.ok, 1);
   EXPECT_EQ(result.total.good, 0);
-}
-
-TEST_F(EngineTest, RefusalsAreKeptApartFromOtherErrors) {
-  StubServer server([](int call) -> StubServer::Answer {
-    if (call % 4 == 0) return {{grpc::StatusCode::RESOURCE_EXHAUSTED, "full"}};
-    if (call % 4 == 1) return {{grpc::StatusCode::INVALID_ARGUMENT, "no"}};
-    return {};
-  });
-  step_.calls = 40;
-
-  const StepResult result = Run(Connect(server));
-
-  EXPECT_EQ(result.total.refused.count(), 10);
-  EXPECT_EQ(result.total.failed.count(), 20);
 }
 
 TEST_F(EngineTest, WarmUpIsNotCounted) {
@@ -377,23 +342,26 @@ TEST_F(EngineTest, ClosedLoopKeepsTheCallsInFlight) {
   EXPECT_EQ(server.calls(), 200);
 }
 
-TEST_F(EngineTest, CountsErrorsByCode) {
+TEST_F(EngineTest, CountsErrorsByCodeAndKeepsRefusalsApart) {
   StubServer server([](int call) -> StubServer::Answer {
     if (call % 4 == 0) return {{grpc::StatusCode::UNAVAILABLE, "no"}};
     if (call % 4 == 1) return {{grpc::StatusCode::INVALID_ARGUMENT, "no"}};
+    if (call % 4 == 2) return {{grpc::StatusCode::RESOURCE_EXHAUSTED, "full"}};
     return {};
   });
   step_.calls = 40;
 
   const StepResult result = Run(Connect(server));
 
-  EXPECT_EQ(result.total.ok, 20);
+  EXPECT_EQ(result.total.ok, 10);
   EXPECT_THAT(result.total.errors,
               testing::ElementsAre(testing::Pair("INVALID_ARGUMENT", 10),
+                                   testing::Pair("RESOURCE_EXHAUSTED", 10),
                                    testing::Pair("UNAVAILABLE", 10)));
-  EXPECT_EQ(result.ErrorRate(), 0.5);
-  EXPECT_EQ(result.total.latency.count(), 20);
-  EXPECT_EQ(result.total.failed.count(), 20);
+  EXPECT_EQ(result.ErrorRate(), 0.75);
+  EXPECT_EQ(result.total.latency.count(), 10);
+  EXPECT_EQ(result.total.failed.count(), 30);
+  EXPECT_EQ(result.total.refused.count(), 20);
 }
 
 TEST_F(EngineTest, RetriesAsThePublishedConfigSays) {

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "client/load/capacity.h"
-#include "client/load/page.h"
 #include "client/load/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -207,6 +206,14 @@ Json Sample(double rate) {
                                  SampleStep("2000/s", 2 * rate)})}};
 }
 
+// The step of a workload with one case.
+Json StepOf(const std::string& label, StepResult result) {
+  std::vector<Case> workload(1);
+  workload[0].requests.emplace_back();
+  result.cases.resize(1);
+  return StepJson(label, result, workload, Json::array());
+}
+
 TEST(ReportTest, StepHasTheFigures) {
   const Json step = SampleStep("1000/s", 1000);
   EXPECT_EQ(step["rate"], 1000);
@@ -248,11 +255,7 @@ TEST(ReportTest, StepHasTheFigures) {
 }
 
 TEST(ReportTest, ClosedLoopHasNoRateAndNoAnswersHaveNoLatency) {
-  std::vector<Case> workload(1);
-  workload[0].requests.emplace_back();
-  StepResult result;
-  result.cases.resize(1);
-  const Json step = StepJson("16 in flight", result, workload, Json::array());
+  const Json step = StepOf("16 in flight", {});
   EXPECT_TRUE(step["rate"].is_null());
   EXPECT_TRUE(step["latency_us"].is_null());
   Json report = Sample(1000);
@@ -271,17 +274,14 @@ TEST(ReportTest, TextNamesErrorsAndWhatWasNotSent) {
 }
 
 TEST(ReportTest, SaysWhatTheTesterItselfLeftOut) {
-  std::vector<Case> workload(1);
-  workload[0].requests.emplace_back();
   StepResult result;
-  result.cases.resize(1);
   result.rate = 1000;
   result.total.ok = result.total.good = 50;
   result.dropped = 30;
   result.unsent = 20;
   result.limited = 70;
   result.in_flight_limit = 8;
-  const Json step = StepJson("1000/s", result, workload, Json::array());
+  const Json step = StepOf("1000/s", result);
   EXPECT_EQ(step["failed"], 30);
   EXPECT_EQ(step["dropped"], 30);
   EXPECT_EQ(step["unsent"], 20);
@@ -328,10 +328,7 @@ TEST(ReportTest, OverloadIsATableAndAChart) {
 }
 
 TEST(ReportTest, WhatTheTesterCouldNotDoIsNoFigureOfTheServer) {
-  std::vector<Case> workload(1);
-  workload[0].requests.emplace_back();
   StepResult result;
-  result.cases.resize(1);
   result.rate = 2000;
   result.total.ok = result.total.good = 1000;
   result.dropped = 1000;
@@ -346,8 +343,7 @@ TEST(ReportTest, WhatTheTesterCouldNotDoIsNoFigureOfTheServer) {
   Json report = Sample(1000);
   report["settings"] = {{"timeout_s", 1.0}};
   report["peak"] = 1000;
-  report["steps"] =
-      Json::array({StepJson("2000/s", result, workload, Json::array())});
+  report["steps"] = Json::array({StepOf("2000/s", result)});
   report["overload"] = Json::array({OverloadJson(2, 1000, result)});
   EXPECT_TRUE(report["overload"][0]["good_of_peak"].is_null());
   EXPECT_EQ(report["overload"][0]["tester_limited"], true);
@@ -368,7 +364,6 @@ TEST(ReportTest, ComparisonMatchesStepsByLabel) {
   b["steps"].erase(0);
   b["steps"][0]["calls_per_second"] = 750;
   b["steps"][0]["latency_us"]["p99"] = 99.0;
-  ASSERT_EQ(MatchSteps(a, b).size(), 1u);
   const std::string text = ComparisonText("a.json", a, "b.json", b);
   EXPECT_THAT(text, Not(HasSubstr("1000/s")));
   EXPECT_THAT(text,

@@ -1,13 +1,16 @@
-#include "client/flags/decimal_numbers.h"
+#include "client/flags/command_line.h"
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <iterator>
-#include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "posenc/compat.h"
 
 namespace posenc::flags {
 namespace {
@@ -39,8 +42,6 @@ std::string Fault(const std::string& text) {
   return "";
 }
 
-}  // namespace
-
 void WantDecimalNumbers(CLI::App* app) {
   for (CLI::Option* option :
        app->get_options([](CLI::Option*) { return true; })) {
@@ -53,6 +54,34 @@ void WantDecimalNumbers(CLI::App* app) {
        app->get_subcommands([](CLI::App*) { return true; })) {
     WantDecimalNumbers(command);
   }
+}
+
+}  // namespace
+
+std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
+                                     CLI::AppFormatMode mode) const {
+  const std::string help = CLI::Formatter::make_help(app, name, mode);
+  const std::string footer = app->get_footer();
+  return footer.empty() || mode == CLI::AppFormatMode::Sub
+             ? help
+             : help + footer + "\n";
+}
+
+void SilenceGrpc() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) compat::SetLog(nullptr);
+}
+
+absl::Status CheckArguments(CLI::App* app, int argc, const char* const* argv) {
+  WantDecimalNumbers(app);
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view flag = argv[i];
+    if (absl::StartsWith(flag, "--") && flag.find('=') == flag.size() - 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag.substr(0, flag.size() - 1), ": '", flag,
+                       "' has no value; leave the flag out, or give one"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace posenc::flags

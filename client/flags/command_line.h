@@ -1,0 +1,37 @@
+// What posenc and posenc-load do with a command line beyond CLI11.
+
+#pragma once
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+
+namespace posenc::flags {
+
+// The format of --help, with unchanged footers. CLI11 2.5 and later would
+// reflow them, and lose the indentation of examples.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_footer(const CLI::App* /*app*/) const override { return ""; }
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override;
+};
+
+// Hides gRPC's lines on standard error, unless GRPC_VERBOSITY is set: commands
+// print an error once, in their own line. Must be called before any function of
+// gRPC.
+void SilenceGrpc();
+
+// Refuses what CLI11 would misread; must be called after all flags have been
+// added, and before CLI11 parses.
+//
+// Flags for whole numbers (N, DIM, HEADS, ..), also of the commands of `app`,
+// then accept only signed decimal numbers of 64 bits without leading zeros:
+// CLI11 reads 010 as 8 and 0x10 as 16, and replaces a number that overflows by
+// the nearest one that does not. Returns INVALID_ARGUMENT, beginning with the
+// flag, if an argument is `--flag=`, without a value: CLI11 would take the next
+// argument as the value.
+absl::Status CheckArguments(CLI::App* app, int argc, const char* const* argv);
+
+}  // namespace posenc::flags
