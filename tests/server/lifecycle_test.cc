@@ -112,10 +112,7 @@ TEST_F(LifecycleTest, ReflectionListsTheServices) {
 
 TEST_F(LifecycleTest, ReflectionMayBeOffForOneServer) {
   server_.reset();
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.reflection = false;
-  Start(options);
+  Start({.reflection = false});
   std::string response;
   EXPECT_EQ(
       RawUnary(channel_,
@@ -175,10 +172,7 @@ TEST_F(LifecycleTest, DrainFinishesCallsAndRefusesNewOnes) {
 }
 
 TEST_F(LifecycleTest, DrainCutsCallsThatOutlastIt) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.drain_timeout = absl::Milliseconds(20);
-  Start(options);
+  Start({.drain_timeout = absl::Milliseconds(20)});
   v1::BuildTableRequest request;
   request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
   request.mutable_rope()->mutable_spec()->set_rotary_dim(128);
@@ -213,20 +207,14 @@ http2::Socket PeerThatDoesNotRead(const std::string& address) {
 }
 
 TEST_F(LifecycleTest, DrainEndsThoughAPeerDoesNotRead) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.drain_timeout = absl::Milliseconds(20);
-  Start(options);
+  Start({.drain_timeout = absl::Milliseconds(20)});
   http2::Socket peer = PeerThatDoesNotRead(server_->addresses()[0]);
   server_->Drain();
   EXPECT_TRUE(peer.AwaitEnd());
 }
 
 TEST_F(LifecycleTest, APeerThatDoesNotReadIsEndedByTheKeepaliveTimeout) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.connections.keepalive_timeout = absl::Seconds(1);
-  Start(options);
+  Start({.connections = {.keepalive_timeout = absl::Seconds(1)}});
   http2::Socket peer = PeerThatDoesNotRead(server_->addresses()[0]);
   EXPECT_GT(server_->BytesInFlight(), 0);
   ExpectNothingInFlight();
@@ -236,12 +224,9 @@ TEST_F(LifecycleTest, APeerThatDoesNotReadIsEndedByTheKeepaliveTimeout) {
 // The server ends the call earlier, but the response that gRPC has begun to
 // write keeps its memory until the peer has taken it.
 TEST_F(LifecycleTest, APeerThatTakesLittleIsEndedIfOthersNeedItsMemory) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_request_bytes = 1 << 20;
-  options.limits.in_flight_bytes = 66 << 20;
-  options.connections.keepalive_timeout = absl::Seconds(2);
-  Start(options);
+  Start(
+      {.connections = {.keepalive_timeout = absl::Seconds(2)},
+       .limits = {.max_request_bytes = 1 << 20, .in_flight_bytes = 66 << 20}});
   http2::Socket peer = PeerThatDoesNotRead(server_->addresses()[0]);
   std::thread takes_little([&peer] {
     char bytes[16 << 10];
@@ -291,9 +276,7 @@ TEST_F(LifecycleTest, TakesOverAnAbandonedUnixSocketButNoOther) {
               HasSubstr("a running process listens there"));
   close(fd);  // the file stays
   ASSERT_EQ(access(path.c_str(), F_OK), 0);
-  ServerOptions options;
-  options.listen = {"unix:" + path};
-  Start(options);
+  Start({.listen = {"unix:" + path}});
   EXPECT_EQ(Health(channel_, ""), kServing);
   server_.reset();
 
@@ -360,10 +343,7 @@ v1::ApplyRopeRequest RequestOf(std::int64_t floats) {
 }
 
 TEST_F(LifecycleTest, ARequestOverTheLimitIsToldBothSizes) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_request_bytes = 1 << 20;
-  Start(options);
+  Start({.limits = {.max_request_bytes = 1 << 20}});
   v1::ApplyRopeResponse response;
   const v1::ApplyRopeRequest fits = RequestOf((1 << 18) - 64);
   ASSERT_LE(fits.ByteSizeLong(), 1u << 20);
@@ -387,10 +367,7 @@ TEST_F(LifecycleTest, ARequestOverTheLimitIsToldBothSizes) {
 }
 
 TEST_F(LifecycleTest, AResponseOverTheLimitIsToldItsSizeWithoutBeingBuilt) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_response_bytes = 1 << 20;
-  Start(options);
+  Start({.limits = {.max_response_bytes = 1 << 20}});
   v1::BuildTableRequest request;
   request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
   request.mutable_rope()->mutable_spec()->set_rotary_dim(128);
