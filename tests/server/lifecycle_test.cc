@@ -1,4 +1,4 @@
-// Listeners, health, reflection, limits and drain.
+// Listeners, health, limits and drain.
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -35,6 +35,8 @@ constexpr char kService[] = "posenc.v1.PositionalEncodingService";
 // grpc.health.v1.HealthCheckResponse.
 const std::string kServing = "\x08\x01";
 const std::string kNotServing = "\x08\x02";
+// Of a table of 64 MiB: more than any window.
+constexpr std::int64_t kManyRows = 1 << 17;
 
 // grpc.health.v1.HealthCheckRequest.
 std::string HealthRequest(const std::string& service) {
@@ -98,36 +100,7 @@ TEST_F(LifecycleTest, EveryHealthNameServes) {
             grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(LifecycleTest, ReflectionListsTheServices) {
-  RawCall call(
-      channel_,
-      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
-  call.WriteLast("\x3A\x01*");  // list_services: "*"
-  std::string response;
-  ASSERT_TRUE(call.Read(&response));
-  EXPECT_THAT(response,
-              AllOf(HasSubstr(kService), HasSubstr("grpc.health.v1.Health"),
-                    HasSubstr("grpc.reflection.v1alpha.ServerReflection")));
-}
-
-TEST_F(LifecycleTest, ReflectionMayBeOffForOneServer) {
-  server_.reset();
-  Start({.reflection = false});
-  std::string response;
-  EXPECT_EQ(
-      RawUnary(channel_,
-               "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-               "\x3A\x01*", &response)
-          .error_code(),
-      grpc::StatusCode::UNIMPLEMENTED);
-}
-
 TEST_F(LifecycleTest, DrainFinishesCallsAndRefusesNewOnes) {
-  v1::BuildTableRequest request;
-  request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
-  request.mutable_rope()->mutable_spec()->set_rotary_dim(128);
-  request.mutable_positions()->set_start(0);
-  request.set_rows(std::int64_t{1} << 17);  // 64 MiB: more than any window
   RawCall watch(channel_, kWatch);
   watch.WriteLast(HealthRequest("posenc.readiness"));
   std::string health;
@@ -139,7 +112,7 @@ TEST_F(LifecycleTest, DrainFinishesCallsAndRefusesNewOnes) {
   // then.
   const std::shared_ptr<grpc::Channel> other = Connect(server_->addresses()[0]);
   RawCall slow(other, absl::StrCat("/", kService, "/BuildTable"));
-  slow.WriteLast(request.SerializeAsString());
+  slow.WriteLast(LargeTable(kManyRows).SerializeAsString());
   slow.ReadHeaders();
 
   std::thread drain([this] { server_->Drain(); });
@@ -173,13 +146,8 @@ TEST_F(LifecycleTest, DrainFinishesCallsAndRefusesNewOnes) {
 
 TEST_F(LifecycleTest, DrainCutsCallsThatOutlastIt) {
   Start({.drain_timeout = absl::Milliseconds(20)});
-  v1::BuildTableRequest request;
-  request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
-  request.mutable_rope()->mutable_spec()->set_rotary_dim(128);
-  request.mutable_positions()->set_start(0);
-  request.set_rows(std::int64_t{1} << 17);
   RawCall slow(channel_, absl::StrCat("/", kService, "/BuildTable"));
-  slow.WriteLast(request.SerializeAsString());
+  slow.WriteLast(LargeTable(kManyRows).SerializeAsString());
   slow.ReadHeaders();
   server_->Drain();
   std::string bytes;
@@ -190,9 +158,7 @@ TEST_F(LifecycleTest, DrainCutsCallsThatOutlastIt) {
 // A peer that has begun to receive 64 MiB, and reads no more. Its windows are
 // open, so gRPC writes until the socket is full.
 http2::Socket PeerThatDoesNotRead(const std::string& address) {
-  v1::BuildTableRequest request = LargeTable();
-  request.set_rows(std::int64_t{1} << 17);
-  const std::string message = request.SerializeAsString();
+  const std::string message = LargeTable(kManyRows).SerializeAsString();
   EXPECT_LT(message.size(), 256);
   http2::Socket peer(address);
   peer.Send(http2::kPreface +
@@ -287,14 +253,6 @@ TEST_F(LifecycleTest, TakesOverAnAbandonedUnixSocketButNoOther) {
   EXPECT_EQ(access(path.c_str(), F_OK), 0);
 }
 
-TEST_F(LifecycleTest, APortInUseIsAnError) {
-  const absl::Status status = StartError({server_->addresses()[0]});
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr(server_->addresses()[0]),
-                    HasSubstr("Address already in use")));
-}
-
 TEST_F(LifecycleTest, BadAddressesAreRefused) {
   for (const char* address :
        {"", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:65536", "127.0.0.1:-1",
@@ -368,11 +326,8 @@ TEST_F(LifecycleTest, ARequestOverTheLimitIsToldBothSizes) {
 
 TEST_F(LifecycleTest, AResponseOverTheLimitIsToldItsSizeWithoutBeingBuilt) {
   Start({.limits = {.max_response_bytes = 1 << 20}});
-  v1::BuildTableRequest request;
-  request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
-  request.mutable_rope()->mutable_spec()->set_rotary_dim(128);
-  request.mutable_positions()->set_start(0);
-  request.set_rows(2047);  // 2 x 524032 bytes, just below
+  // 2 x 524032 bytes, just below.
+  v1::BuildTableRequest request = LargeTable(2047);
   v1::BuildTableResponse response;
   ASSERT_TRUE(Table(request, &response).ok());
   EXPECT_LE(response.ByteSizeLong(), 1u << 20);

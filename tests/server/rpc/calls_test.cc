@@ -261,8 +261,7 @@ TEST_F(CallsTest, StalledSendersStopNobody) {
     EXPECT_TRUE(
         Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
     v1::BuildTableResponse table;
-    v1::BuildTableRequest request = LargeTable();
-    request.set_rows(4000);
+    const v1::BuildTableRequest request = LargeTable(4000);
     const grpc::Status status = Call(&Stub::BuildTable, request, &table);
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
@@ -336,9 +335,8 @@ TEST_F(CallsTest, ASmallAnswerThatNobodyReadsEndsAtTheDeadlineToo) {
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   const std::shared_ptr<grpc::Channel> narrow = grpc::CreateCustomChannel(
       server_->addresses()[0], grpc::InsecureChannelCredentials(), arguments);
-  v1::BuildTableRequest request = LargeTable();
-  request.set_rows(64);         // 32 KiB
-  grpc::ClientContext context;  // without a deadline
+  const v1::BuildTableRequest request = LargeTable(64);  // 32 KiB
+  grpc::ClientContext context;                           // without a deadline
   grpc::CompletionQueue queue;
   grpc::GenericStub stub(narrow);
   const auto call = stub.PrepareCall(
