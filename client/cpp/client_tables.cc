@@ -177,7 +177,9 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
     if (!whole.ok()) return whole;
     return TableOf(response.amplitude(), *std::move(tensors));
   }
-  if (!TooLarge(tensors.status()) || !calls_->can_stream()) {
+  // Rows without a number (a grid of more than 2^31 cells) fit no memory.
+  if (!TooLarge(tensors.status()) || !calls_->can_stream() ||
+      RowsOf(request) == 0) {
     return tensors.status();
   }
   TableRows rows(request, wanted.into);

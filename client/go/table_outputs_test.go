@@ -100,6 +100,16 @@ func TestTablesOfEveryKindGoToTheirPlaces(t *testing.T) {
 	}
 }
 
+func TestAGridOfMoreThan31BitsKeepsTheServersError(t *testing.T) {
+	_, err := dial(t, startServer(t)).BuildTable(context.Background(), &posencv1.BuildTableRequest{
+		Encoding: &posencv1.BuildTableRequest_Absolute{Absolute: &posencv1.AbsoluteEncoding{
+			Encoding: &posencv1.AbsoluteEncoding_SincosGrid{
+				SincosGrid: &posencv1.SincosGrid{Dim: 16, Extents: []int32{1 << 20, 1 << 20}}}}}})
+	if e := asError(t, err); e.Code != "RESOURCE_EXHAUSTED" || e.Reason != "MESSAGE_TOO_LARGE" {
+		t.Errorf("got %v", e)
+	}
+}
+
 // A server that limits its answers: tensors that it writes to memory of the
 // caller's do not count.
 func TestATableInSharedMemoryIsNoLargeAnswer(t *testing.T) {

@@ -56,7 +56,8 @@ func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableReq
 		}
 	}
 	table, err := c.tableOnce(ctx, request, outputs.receive(false))
-	if err == nil || !tooLarge(err) {
+	// Rows without a number (a grid of more than 2^31 cells) fit no memory.
+	if err == nil || !tooLarge(err) || rowsOf(request) == 0 {
 		return table, err
 	}
 	rows := &tableRows{

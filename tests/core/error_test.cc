@@ -20,7 +20,7 @@ absl::Status Two() {
   Faults faults;
   faults.Note(MakeError(absl::StatusCode::kOutOfRange,
                         ErrorReason::kPositionOutOfRange, "ids", "is far",
-                        {{"index", "3"}}));
+                        {{"index", "3:1,x"}}));
   faults.Note(FieldRequired("[1]", "not given"));
   return faults.status();
 }
@@ -48,7 +48,7 @@ TEST(FaultsTest, TheFirstErrorCarriesTheOthers) {
   ASSERT_TRUE(details.has_value());
   EXPECT_EQ(details->reason, ErrorReason::kPositionOutOfRange);
   EXPECT_EQ(details->field, "ids");
-  EXPECT_THAT(details->metadata, ElementsAre(Pair("index", "3")));
+  EXPECT_THAT(details->metadata, ElementsAre(Pair("index", "3:1,x")));
   EXPECT_THAT(details->more, ElementsAre(Is("[1]", "not given")));
 }
 
@@ -60,7 +60,7 @@ TEST(FaultsTest, PrefixesAndMetadataReachAllOfThem) {
   ASSERT_TRUE(details.has_value());
   EXPECT_EQ(details->field, "positions.ids");
   EXPECT_THAT(details->metadata,
-              ElementsAre(Pair("index", "3"), Pair("messageIndex", "7")));
+              ElementsAre(Pair("index", "3:1,x"), Pair("messageIndex", "7")));
   EXPECT_THAT(details->more, ElementsAre(Is("positions[1]", "not given")));
 }
 

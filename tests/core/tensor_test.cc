@@ -1,4 +1,4 @@
-// Elements of every dtype, shapes that overflow, and prefixes of errors.
+// Elements of every dtype, and shapes that overflow.
 
 #include "core/tensor.h"
 
@@ -162,34 +162,6 @@ TEST(ElementCountTest, ZerosDoNotExcuseOverflow) {
   EXPECT_EQ(GetErrorDetails(negative.status())->field, "shape");
   EXPECT_THAT(std::string(negative.status().message()),
               ::testing::HasSubstr("-1"));
-}
-
-TEST(TensorErrorTest, PrefixStandsInFrontOfFieldInMessageAndDetails) {
-  const absl::Status inner = MakeError(
-      absl::StatusCode::kOutOfRange, ErrorReason::kShapeMismatch, "ids.shape",
-      "is [3]; must be [4]", {{"expected", "[4]"}, {"actual", "3:1,x"}});
-  const absl::Status outer = Prefixed("positions", inner);
-  EXPECT_EQ(outer.code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(outer.message(), "positions.ids.shape: is [3]; must be [4]");
-  const auto details = GetErrorDetails(outer);
-  ASSERT_TRUE(details.has_value());
-  EXPECT_EQ(details->reason, ErrorReason::kShapeMismatch);
-  EXPECT_EQ(details->field, "positions.ids.shape");
-  EXPECT_EQ(details->metadata,
-            (ErrorMetadata{{"expected", "[4]"}, {"actual", "3:1,x"}}));
-}
-
-TEST(TensorErrorTest, PrefixOfNoFieldIsTheField) {
-  const absl::Status status = Prefixed("positions", FieldRequired("", "gone"));
-  EXPECT_EQ(status.message(), "positions: gone");
-  EXPECT_EQ(GetErrorDetails(status)->field, "positions");
-}
-
-TEST(TensorErrorTest, OtherStatusesStayAsTheyAre) {
-  EXPECT_TRUE(Prefixed("rope", absl::OkStatus()).ok());
-  EXPECT_EQ(Prefixed("rope", absl::InternalError("x")),
-            absl::InternalError("x"));
-  EXPECT_FALSE(GetErrorDetails(absl::InternalError("x")).has_value());
 }
 
 }  // namespace

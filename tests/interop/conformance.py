@@ -1,12 +1,14 @@
-"""Every client replays the vectors and the table of errors. Prints one table,
-language x family."""
+"""Every client replays the vectors, the bad requests and the table of errors. Prints
+one table, language x family."""
 
 import json
+import shutil
 import struct
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+import bad_requests
 from languages import ROOT, Failure
 from servers import error_servers, posencd
 
@@ -85,9 +87,11 @@ def conformance(clients):
     """Prints the table. Raises Failure if a client failed a case."""
     wrong, all_results = [], {}
     with tempfile.TemporaryDirectory() as folder:
-        with posencd(folder, "vectors") as target, error_servers(folder) as env_file:
+        vectors = Path(shutil.copytree(VECTORS, Path(folder) / "vectors"))
+        bad_requests.write(vectors)
+        with posencd(folder, "posencd") as target, error_servers(folder) as env_file:
             for client in clients:
-                results, stderr = replay(client, target, VECTORS, env_file)
+                results, stderr = replay(client, target, vectors, env_file)
                 all_results[client.language] = results
                 found = failures(results)
                 wrong += [f"{client.language}: {family} {name}: {why}"

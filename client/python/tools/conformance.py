@@ -5,6 +5,7 @@
 Prints a line for each case: family, name, ok or fail, and why.
 """
 
+import math
 import sys
 
 import numpy
@@ -18,9 +19,22 @@ from vectors import load, misfit, snake
 def array(json):
     """Returns a tensor of a request as a caller's array; None if it is malformed."""
     tensor = message_of(messages.Tensor, json, "tensor")
-    if tensor.dtype not in range(1, 7) or tensor.elements != len(tensor.values):
+    if tensor.dtype not in range(1, 7) or tensor.elements != len(tensor.values) or tensor.data:
+        return None
+    # numpy multiplies the other extents even if one is 0.
+    if math.prod(max(extent, 1) for extent in tensor.shape) >= 2**60:
         return None
     return numpy.asarray(tensor)
+
+
+def number(json):
+    """Returns the number that JSON spells as a text; anything else as it is."""
+    for kind in (int, float) if isinstance(json, str) else ():
+        try:
+            return kind(json)
+        except ValueError:
+            pass
+    return json
 
 
 def rope(json):
@@ -88,13 +102,15 @@ def arguments(rpc, request):
     for name, value in request.items():
         if name == "movement":
             continue
-        given[snake(name)] = CONVERSIONS.get(name, lambda json: json)(value)
+        given[snake(name)] = CONVERSIONS.get(name, number)(value)
         if given[snake(name)] is None:
             return None
     if rpc == "Reposition":
         given["rope"] = given.pop("old_rope")
         movement = message_of(messages.Movement, request.get("movement", {}), "movement")
         if movement == messages.Movement() and "movement" in request:
+            return None
+        if movement.shifts is not None and not movement.shifts.dtype:
             return None
         given["old_positions"], given["new_positions"] = movement.old_positions, movement.new_positions
         given["shift"] = movement.shift if movement.shift is not None else movement.shifts

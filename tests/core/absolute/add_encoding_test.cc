@@ -9,8 +9,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -294,111 +292,6 @@ TEST(AddEncodingTest, EmptyTensorsNeedNoPositions) {
     EXPECT_TRUE(AddEncoding(args, x.input(), x.view()).ok())
         << ShapeToString(shape);
   }
-}
-
-struct BadArgs {
-  AddEncodingArgs args;
-  Dtype dtype = Dtype::kFloat32;
-  Shape shape = {2, 4, 8};
-  std::string message;
-  ErrorReason reason = ErrorReason::kFieldInvalid;
-};
-
-AddEncodingArgs GoodArgs() {
-  AddEncodingArgs args;
-  args.encoding = Encoding(8);
-  args.positions = StartPosition{0};
-  return args;
-}
-
-BadArgs Bad(const std::string& message,
-            ErrorReason reason = ErrorReason::kFieldInvalid) {
-  BadArgs bad;
-  bad.args = GoodArgs();
-  bad.message = message;
-  bad.reason = reason;
-  return bad;
-}
-
-void ExpectRefused(const BadArgs& bad) {
-  Buffer x(bad.dtype, bad.shape);
-  Buffer out(bad.dtype, bad.shape);
-  const absl::Status status = AddEncoding(bad.args, x.input(), out.view());
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), bad.message);
-  const std::optional<ErrorDetails> details = GetErrorDetails(status);
-  ASSERT_TRUE(details.has_value()) << bad.message;
-  EXPECT_EQ(details->reason, bad.reason) << bad.message;
-  EXPECT_EQ(details->field, bad.message.substr(0, bad.message.find(':')));
-}
-
-TEST(AddEncodingTest, ScalesThatAreNoNumbersAreRefused) {
-  BadArgs bad = Bad("x_scale: is nan; must be finite");
-  bad.args.x_scale = std::numeric_limits<double>::quiet_NaN();
-  ExpectRefused(bad);
-  bad =
-      Bad("x_scale: is 1e+300; must fit float32, in which bfloat16 is "
-          "computed");
-  bad.args.x_scale = 1e300;
-  bad.dtype = Dtype::kBfloat16;
-  ExpectRefused(bad);
-}
-
-TEST(AddEncodingTest, ShapesMustFitTheEncoding) {
-  BadArgs bad = Bad("x.shape: is [2, 4, 6]; must be [S, 8] or [B, S, 8]",
-                    ErrorReason::kShapeMismatch);
-  bad.shape = {2, 4, 6};
-  ExpectRefused(bad);
-  bad =
-      Bad("x.shape: is [2, 4, 8]; must be [T, 8]", ErrorReason::kShapeMismatch);
-  bad.args.positions = PackedSequences{{0, 4}, {}};
-  ExpectRefused(bad);
-  bad = Bad("x.shape: is [2, 4, 8]; must be [6, 8] or [B, 6, 8]",
-            ErrorReason::kShapeMismatch);
-  bad.args.encoding = SincosGrid{.dim = 8, .extents = {2, 3}};
-  bad.args.positions = {};
-  ExpectRefused(bad);
-}
-
-TEST(AddEncodingTest, ARankThatXCannotHaveIsNoMismatch) {
-  for (const Shape& shape : std::vector<Shape>{{8}, {1, 2, 4, 8}, {}}) {
-    BadArgs bad =
-        Bad("x.shape: " + ShapeToString(shape) + " has rank " +
-            std::to_string(shape.size()) + "; must be [S, 8] or [B, S, 8]");
-    bad.shape = shape;
-    ExpectRefused(bad);
-  }
-}
-
-TEST(AddEncodingTest, GridsTakeNoPositions) {
-  BadArgs bad = Bad(
-      "positions: given for a grid, whose cells are the rows of x; leave them "
-      "out");
-  bad.args.encoding = SincosGrid{.dim = 8, .extents = {2, 2}};
-  ExpectRefused(bad);
-}
-
-TEST(AddEncodingTest, FieldsOfTheRequestAreNamed) {
-  BadArgs bad =
-      Bad("encoding: empty; give one encoding", ErrorReason::kFieldRequired);
-  bad.args.encoding = {};
-  ExpectRefused(bad);
-  bad = Bad("encoding.sinusoidal.dim: is 1; must be 2 to 1048576");
-  bad.args.encoding = Encoding(1);
-  ExpectRefused(bad);
-  bad =
-      Bad("positions: is missing, and there are 4 tokens; set start, starts, "
-          "ids or packed",
-          ErrorReason::kFieldRequired);
-  bad.args.positions = {};
-  ExpectRefused(bad);
-  bad = Bad("positions.starts.values: is [3]; must be [2]",
-            ErrorReason::kShapeMismatch);
-  bad.args.positions = SequenceStarts{{1, 2, 3}};
-  ExpectRefused(bad);
-  bad = Bad("x.dtype: is int32; must be float32, float16, bfloat16 or float64");
-  bad.dtype = Dtype::kInt32;
-  ExpectRefused(bad);
 }
 
 }  // namespace

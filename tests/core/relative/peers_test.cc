@@ -1,6 +1,5 @@
 // Compares biases, indices and scores with recorded results of transformers
-// (data/peers/README.md), and shows how the contract expresses variants with
-// another direction, sign or padding.
+// (data/peers/README.md).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -356,107 +355,6 @@ INSTANTIATE_TEST_SUITE_P(Recorded, RelativePeersTest,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
-
-// Variants, from their formulas.
-
-TEST(RelativeVariantsTest, BloomsLeftPaddingIsAKeyStart) {
-  // slope * (running count of the mask - 1), after two padding tokens, whose
-  // scores are masked.
-  Alibi alibi;
-  alibi.heads = 1;
-  alibi.slopes = {-0.25};
-  const std::vector<double> bias = Build(alibi, {0, 1, -2, 6});
-  for (int j = 2; j < 6; ++j) EXPECT_EQ(bias[j], 0.25 * (j - 2));
-}
-
-TEST(RelativeVariantsTest, BertsRelativeKeyQueryIsDebertaWithoutBuckets) {
-  // q_i . E[i - j + M - 1] + k_j . E[i - j + M - 1], where E has 2 M - 1 rows;
-  // one more row in front gives DeBERTa's span M.
-  constexpr int kM = 5;
-  const OwnedTensor q = OwnedTensor::Random(Dtype::kFloat64, {1, 1, 5, 3}, 1);
-  const OwnedTensor k = OwnedTensor::Random(Dtype::kFloat64, {1, 1, 5, 3}, 2);
-  const OwnedTensor e =
-      OwnedTensor::Random(Dtype::kFloat64, {2 * kM - 1, 3}, 3);
-  OwnedTensor table(Dtype::kFloat64, {1, 2 * kM, 3});
-  for (int n = 0; n < e.count(); ++n) table.Set(3 + n, e[n]);
-  DebertaScore score;
-  score.buckets = {0, kM};
-  score.position_keys = table.view();
-  score.position_queries = table.view();
-  const std::vector<double> actual = Scores({score, 0, 0, {}}, q, k);
-  for (int i = 0; i < 5; ++i) {
-    for (int j = 0; j < 5; ++j) {
-      double expected = 0, terms = 0;
-      for (int c = 0; c < 3; ++c) {
-        const double a = q[i * 3 + c], b = k[j * 3 + c];
-        const double x = e[(i - j + kM - 1) * 3 + c];
-        expected += a * b + a * x + b * x;
-        terms += std::fabs(a * b) + std::fabs(a * x) + std::fabs(b * x);
-      }
-      // Nine products and their sums, on both sides.
-      ExpectWithin(actual[i * 5 + j], expected, terms * 18 * 0x1p-53, i);
-    }
-  }
-}
-
-TEST(RelativeVariantsTest, ShawByQueryMinusKeyIsTheTableReversed) {
-  // SpeechT5: q_i . (k_j + E[clip(i - j, -m, m - 1) + m]), E of 2 m rows.
-  constexpr int kM = 2, kTokens = 6, kWidth = 3;
-  const Shape shape = {1, 1, kTokens, kWidth};
-  const OwnedTensor q = OwnedTensor::Random(Dtype::kFloat64, shape, 1);
-  const OwnedTensor k = OwnedTensor::Random(Dtype::kFloat64, shape, 2);
-  const OwnedTensor e =
-      OwnedTensor::Random(Dtype::kFloat64, {2 * kM, kWidth}, 3);
-  OwnedTensor reversed(Dtype::kFloat64, {2 * kM, kWidth});
-  for (int row = 0; row < 2 * kM; ++row) {
-    for (int c = 0; c < kWidth; ++c) {
-      reversed.Set(row * kWidth + c, e[(2 * kM - 1 - row) * kWidth + c]);
-    }
-  }
-  ShawScore score;
-  score.left = kM - 1;
-  score.key_table = reversed.view();
-  const std::vector<double> actual = Scores({score, 0, 0, {}}, q, k);
-  for (int i = 0; i < kTokens; ++i) {
-    for (int j = 0; j < kTokens; ++j) {
-      const int row = std::clamp(i - j, -kM, kM - 1) + kM;
-      double expected = 0, terms = 0;
-      for (int c = 0; c < kWidth; ++c) {
-        const double a = q[i * kWidth + c];
-        const double b = k[j * kWidth + c], x = e[row * kWidth + c];
-        expected += a * (b + x);
-        terms += std::fabs(a * b) + std::fabs(a * x);
-      }
-      // Six products and their sums, on both sides.
-      ExpectWithin(actual[i * kTokens + j], expected, terms * 12 * 0x1p-53, i);
-    }
-  }
-}
-
-TEST(RelativeVariantsTest, DebertaV1sSliceOfItsTableIsTheWholeTable) {
-  // v1 uses the middle 2 * L of 2 * 512 rows for L tokens, and adds L instead
-  // of 512: these are the same rows.
-  constexpr int kTokens = 6, kSpan = 512;
-  const std::vector<double> whole =
-      Build(RelativeIndex{DebertaBuckets{0, kSpan}}, {0, kTokens, 0, kTokens});
-  const std::vector<double> slice = Build(
-      RelativeIndex{DebertaBuckets{0, kTokens}}, {0, kTokens, 0, kTokens});
-  for (std::size_t n = 0; n < whole.size(); ++n) {
-    EXPECT_EQ(whole[n], slice[n] + kSpan - kTokens);
-  }
-}
-
-TEST(RelativeVariantsTest, AScaledT5BiasIsAScaledTable) {
-  const OwnedTensor weights = OwnedTensor::Random(Dtype::kFloat32, {32, 1}, 1);
-  OwnedTensor scaled(Dtype::kFloat32, {32, 1});
-  for (int b = 0; b < 32; ++b) scaled.Set(b, 8 * weights[b]);
-  const BiasRange range = {0, 3, 0, 200};
-  const std::vector<double> bias = Build(T5Bias{{}, weights.view()}, range);
-  const std::vector<double> larger = Build(T5Bias{{}, scaled.view()}, range);
-  for (std::size_t n = 0; n < bias.size(); ++n) {
-    EXPECT_EQ(larger[n], 8 * bias[n]);
-  }
-}
 
 }  // namespace
 }  // namespace posenc::core

@@ -4,14 +4,9 @@
 #include "core/rope/analyze.h"
 
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <ostream>
-#include <string>
 #include <vector>
 
-#include "core/error.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/reference/rope_reference.h"
 
@@ -19,7 +14,6 @@ namespace posenc::core {
 namespace {
 
 using reference::Quad;
-using testing::HasSubstr;
 
 constexpr double kUnit = 0x1p-53;
 
@@ -168,110 +162,6 @@ TEST(AnalyzeRopeTest, AsManyDistancesAsAreServed) {
   const RopeAnalysis analysis =
       Analyze(Resolve(Plain(2)), 2 * kMaxDistances - 1, 2);
   EXPECT_EQ(analysis.decay.size(), kMaxDistances);
-}
-
-struct BadInput {
-  const char* name;
-  std::function<void(RopeSpec&)> spoil;
-  std::int64_t max_distance, distance_step, trained_length;
-  const char* field;
-  std::vector<const char*> text;  // parts of the message
-};
-
-void PrintTo(const BadInput& input, std::ostream* out) { *out << input.name; }
-
-std::vector<BadInput> Cases() {
-  const auto keep = [](RopeSpec&) {};
-  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
-  return {
-      {"NegativeDistance", keep, -1, 1, 0, "max_distance", {"-1", "0 to 2^31"}},
-      {"DistancePastPositions",
-       keep,
-       (std::int64_t{1} << 31) + 1,
-       kMax,
-       0,
-       "max_distance",
-       {"2147483649", "2^31"}},
-      {"NegativeStep", keep, 10, -1, 0, "distance_step", {"-1", "1"}},
-      {"TooManyDistances",
-       keep,
-       65536,
-       1,
-       0,
-       "distance_step",
-       {"is 1", "65537", "65536"}},
-      {"TooManyDistancesByDefault",
-       keep,
-       1'000'000,
-       0,
-       0,
-       "distance_step",
-       {"is 1", "1000001", "65536"}},
-      {"NegativeTrainedLength", keep, 10, 1, -1, "trained_length", {"-1"}},
-      {"SeveralAxes",
-       [](RopeSpec& spec) {
-         spec.axes = RotaryAxes{AxisAssignment::kSectioned, {2, 1, 1}};
-       },
-       10,
-       1,
-       0,
-       "rope",
-       {"3 position axes", "one"}},
-      {"SummedAxes",
-       [](RopeSpec& spec) {
-         spec.rope_theta.reset();
-         spec.scaling = ExplicitFrequencies{std::vector<double>(8, 1), 0, 2};
-       },
-       10,
-       1,
-       0,
-       "rope",
-       {"2 position axes"}},
-      {"FrequenciesByHead",
-       [](RopeSpec& spec) {
-         spec.rope_theta.reset();
-         spec.scaling = ExplicitFrequencies{std::vector<double>(12, 1), 3, 1};
-       },
-       10,
-       1,
-       0,
-       "rope",
-       {"3 heads"}},
-      {"Nope",
-       [](RopeSpec& spec) {
-         spec = RopeSpec();
-         spec.nope = true;
-       },
-       10,
-       1,
-       0,
-       "rope",
-       {"NoPE"}},
-  };
-}
-
-class AnalyzeRopeValidation : public testing::TestWithParam<BadInput> {};
-INSTANTIATE_TEST_SUITE_P(Core, AnalyzeRopeValidation,
-                         testing::ValuesIn(Cases()),
-                         [](const testing::TestParamInfo<BadInput>& info) {
-                           return std::string(info.param.name);
-                         });
-
-TEST_P(AnalyzeRopeValidation, SaysWhatIsWrong) {
-  const BadInput& bad = GetParam();
-  RopeSpec spec = Plain(8);
-  bad.spoil(spec);
-  const absl::Status status = AnalyzeRope(Resolve(spec), bad.max_distance,
-                                          bad.distance_step, bad.trained_length)
-                                  .status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-  const std::optional<ErrorDetails> details = GetErrorDetails(status);
-  ASSERT_TRUE(details.has_value()) << status;
-  EXPECT_EQ(details->reason, ErrorReason::kFieldInvalid);
-  EXPECT_EQ(details->field, bad.field);
-  const std::string message(status.message());
-  EXPECT_THAT(message, testing::StartsWith(std::string(bad.field) + ": "));
-  for (const char* text : bad.text) EXPECT_THAT(message, HasSubstr(text));
 }
 
 }  // namespace

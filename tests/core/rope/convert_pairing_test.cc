@@ -139,23 +139,6 @@ TEST_P(EachSlice, BackAndForthIsTheIdentity) {
   EXPECT_EQ(Convert(args, {kRows, 2, 1}, rows), rows);
 }
 
-TEST(ConvertPairingTest, MovesRowsAsWritten) {
-  const std::vector<double> in = {0,  1,  2,  3,  4,  5,  6,  7,
-                                  10, 11, 12, 13, 14, 15, 16, 17};
-  ConvertPairingArgs args;
-  args.old_pairing = Pairing::kInterleaved;
-  args.new_pairing = Pairing::kHalfSplit;
-  args.heads = 2;
-  EXPECT_EQ(Convert(args, {16}, in),
-            (std::vector<double>{0, 2, 4, 6, 1, 3, 5, 7, 10, 12, 14, 16, 11, 13,
-                                 15, 17}));
-  args.rotary_dim = 6;
-  args.slice = RotarySlice::kTrailing;
-  EXPECT_EQ(Convert(args, {16}, in),
-            (std::vector<double>{0, 1, 2, 4, 6, 3, 5, 7, 10, 11, 12, 14, 16, 13,
-                                 15, 17}));
-}
-
 // Every pattern of bits, also NaNs, in every dtype.
 TEST(ConvertPairingTest, KeepsEveryBit) {
   for (const Dtype dtype :
@@ -179,16 +162,6 @@ TEST(ConvertPairingTest, KeepsEveryBit) {
           0);
     }
   }
-}
-
-TEST(ConvertPairingTest, AcceptsRowsOfNothing) {
-  ConvertPairingArgs args;
-  args.old_pairing = Pairing::kHalfSplit;
-  args.new_pairing = Pairing::kInterleaved;
-  args.heads = 2;
-  EXPECT_TRUE(ConvertPairing(args, {Dtype::kFloat32, {8, 0}, nullptr},
-                             {Dtype::kFloat32, {8, 0}, nullptr})
-                  .ok());
 }
 
 }  // namespace

@@ -158,37 +158,6 @@ TEST(ScalingTest, GivenAmplitudeReplacesTheImpliedOne) {
   EXPECT_EQ(Resolve(spec).attention_factor, 2.5);
 }
 
-TEST(AxesTest, SectionedPairsFollowTheirSection) {
-  EXPECT_THAT(
-      Resolve(WithAxes(Plain(12), AxisAssignment::kSectioned, {1, 3, 2}))
-          .axis_of_pair,
-      ElementsAre(0, 1, 1, 1, 2, 2));
-}
-
-TEST(AxesTest, InterleavedLeftoversFollowTime) {
-  const ResolvedRope rope =
-      Resolve(WithAxes(Plain(128), AxisAssignment::kInterleaved, {24, 20, 20}));
-  ASSERT_THAT(rope.axis_of_pair, SizeIs(64));
-  for (int i = 0; i < 60; ++i) EXPECT_EQ(rope.axis_of_pair[i], i % 3);
-  for (int i = 60; i < 64; ++i) EXPECT_EQ(rope.axis_of_pair[i], 0);
-  EXPECT_EQ(rope.axes(), 3);
-  EXPECT_FALSE(rope.needs_ids());
-}
-
-TEST(AxesTest, AlternatingTailStartsWithHeightAndEndsWithTime) {
-  EXPECT_THAT(
-      Resolve(WithAxes(Plain(12), AxisAssignment::kAlternatingTail, {2, 2, 2}))
-          .axis_of_pair,
-      ElementsAre(1, 2, 1, 2, 0, 0));
-}
-
-TEST(AxesTest, GridsNeedIds) {
-  const ResolvedRope rope =
-      Resolve(WithAxes(Plain(12), AxisAssignment::kPerAxis, {3, 3}));
-  EXPECT_TRUE(rope.needs_ids());
-  EXPECT_THAT(rope.axis_of_pair, ElementsAre(0, 0, 0, 1, 1, 1));
-}
-
 TEST(ExplicitTest, ValuesComeBackPerHeadAndAxis) {
   RopeSpec spec = Plain(4);
   spec.rope_theta.reset();

@@ -88,66 +88,6 @@ struct Points {
   }
 };
 
-TEST(TableTest, Float32IsCorrectlyRounded) {
-  const Points points(1);
-  const auto table = Build<float>(Resolve(Explicit(points.frequencies)),
-                                  OneAxis(points.positions), Dtype::kFloat32);
-  std::size_t at = 0;
-  for (const double p : points.positions) {
-    for (const double w : points.frequencies) {
-      ASSERT_EQ(table.cos[at], static_cast<float>(reference::Cos(p, w)))
-          << p << " * " << w;
-      ASSERT_EQ(table.sin[at], static_cast<float>(reference::Sin(p, w)))
-          << p << " * " << w;
-      ++at;
-    }
-  }
-}
-
-// Consecutive rows are computed from one of them. Each must equal its direct
-// evaluation, or a decode step would not agree with the prefill's table.
-TEST(TableTest, RowsThatFollowEachOtherAreThoseByThemselves) {
-  std::mt19937_64 random(2);
-  for (int i = 0; i < 300; ++i) {
-    RopeSpec spec;
-    spec.pairing = Pairing::kHalfSplit;
-    spec.rotary_dim = 2 * static_cast<std::int32_t>(1 + random() % 140);
-    spec.rope_theta = std::exp2(4 + static_cast<double>(random() % 20));
-    spec.reverse = random() % 2 == 0;
-    const auto resolved =
-        ResolveSpec(spec, 0, std::nullopt, MissingLength::kError);
-    ASSERT_TRUE(resolved.ok()) << resolved.status();
-    ResolvedRope rope = *resolved;
-    if (i % 3 == 0) rope.attention_factor = 1.3862943611198906;
-    // Positions near zero and far from it; runs after other runs; fractions.
-    double first = static_cast<double>(random() >> (33 + random() % 30));
-    if (i % 4 == 0) first = -first;
-    if (i % 5 == 0) first = -20;
-    if (i % 16 == 0) first += 0.5;
-    std::vector<double> positions = {3, 1, 4, 1, 5};
-    for (int t = 0; t < 200; ++t) positions.push_back(first + t);
-    positions.push_back(-1);
-
-    const auto table = Build<float>(rope, OneAxis(positions), Dtype::kFloat32);
-    const auto twice = Build<float>(rope, OneAxis(positions), Dtype::kFloat32,
-                                    TableLayout::kDuplicated);
-    const CosSinEvaluator evaluator(rope, Direction::kForward, TensorRole::kKey,
-                                    nullptr);
-    const std::size_t pairs = evaluator.pairs();
-    std::vector<float> row(2 * pairs);
-    for (std::size_t t = 0; t < positions.size(); ++t) {
-      evaluator.Row(&positions[t], row.data());
-      for (std::size_t j = 0; j < pairs; ++j) {
-        ASSERT_EQ(table.cos[t * pairs + j], row[j]) << i << " row " << t;
-        ASSERT_EQ(table.sin[t * pairs + j], row[pairs + j])
-            << i << " row " << t;
-        ASSERT_EQ(twice.cos[(2 * t + 1) * pairs + j], row[j]);
-        ASSERT_EQ(twice.sin[(2 * t + 1) * pairs + j], row[pairs + j]);
-      }
-    }
-  }
-}
-
 TEST(TableTest, Float64IsWithinTwoUlp) {
   const Points points(2);
   const auto table = Build<double>(Resolve(Explicit(points.frequencies)),

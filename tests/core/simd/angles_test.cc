@@ -10,7 +10,7 @@
 
 #include "core/simd/dispatch.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/instruction_sets.h"
+#include "tests/fixtures/kernels.h"
 
 namespace posenc::simd {
 namespace {
@@ -19,17 +19,7 @@ constexpr std::size_t kRows = 32;
 // DeltaRows::kError.
 constexpr double kError = 9 * 0x1p-52;
 
-class AnglesTest : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    kernels_ = reference::FindKernels(GetParam());
-    if (kernels_ == nullptr) {
-      GTEST_SKIP() << "this CPU or build has no " << GetParam();
-    }
-  }
-
-  const KernelTable* kernels_ = nullptr;
-};
+class AnglesTest : public reference::KernelTest<> {};
 
 // A call's arguments, initially 0, and its results.
 struct Sums {

@@ -12,7 +12,7 @@
 
 #include "core/simd/dispatch.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/instruction_sets.h"
+#include "tests/fixtures/kernels.h"
 #include "tests/reference/float_formats.h"
 
 namespace posenc::simd {
@@ -27,15 +27,8 @@ using reference::kFloat16;
 std::uint32_t Bits(float x) { return std::bit_cast<std::uint32_t>(x); }
 float Float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
-class ConvertTest : public testing::TestWithParam<const char*> {
+class ConvertTest : public reference::KernelTest<> {
  protected:
-  void SetUp() override {
-    kernels_ = reference::FindKernels(GetParam());
-    if (kernels_ == nullptr) {
-      GTEST_SKIP() << "this CPU or build has no " << GetParam();
-    }
-  }
-
   std::vector<float> Widen(const Format16& format,
                            const std::vector<std::uint16_t>& src) const {
     std::vector<float> dst(src.size());
@@ -50,8 +43,6 @@ class ConvertTest : public testing::TestWithParam<const char*> {
         src.data(), dst.data(), src.size());
     return dst;
   }
-
-  const KernelTable* kernels_ = nullptr;
 };
 
 std::vector<std::uint16_t> All16BitNumbers() {

@@ -13,7 +13,7 @@
 
 #include "core/simd/dispatch.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/instruction_sets.h"
+#include "tests/fixtures/kernels.h"
 #include "tests/reference/float_formats.h"
 
 namespace posenc::simd {
@@ -59,15 +59,8 @@ std::uint32_t Bits(float x) { return std::bit_cast<std::uint32_t>(x); }
 float Float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
 class Float8Test
-    : public testing::TestWithParam<std::tuple<const char*, Rounding>> {
+    : public reference::KernelTest<std::tuple<const char*, Rounding>> {
  protected:
-  void SetUp() override {
-    kernels_ = reference::FindKernels(std::get<0>(GetParam()));
-    if (kernels_ == nullptr) {
-      GTEST_SKIP() << "this CPU or build has no " << std::get<0>(GetParam());
-    }
-  }
-
   const Rounding& rounding() const { return std::get<1>(GetParam()); }
   const Format8& format() const { return *rounding().format; }
 
@@ -106,8 +99,6 @@ class Float8Test
     return {dst[0], dst[1]};
   }
   std::uint8_t Code(double x) const { return Encode8(format(), x, true); }
-
-  const KernelTable* kernels_ = nullptr;
 };
 
 Codes AllCodes() {

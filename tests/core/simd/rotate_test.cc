@@ -13,7 +13,7 @@
 
 #include "core/simd/dispatch.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/instruction_sets.h"
+#include "tests/fixtures/kernels.h"
 #include "tests/reference/float_formats.h"
 
 namespace posenc::simd {
@@ -257,15 +257,8 @@ class Data {
 };
 
 class RotateTest
-    : public testing::TestWithParam<std::tuple<const char*, DtypeIndex>> {
+    : public reference::KernelTest<std::tuple<const char*, DtypeIndex>> {
  protected:
-  void SetUp() override {
-    kernels_ = reference::FindKernels(std::get<0>(GetParam()));
-    if (kernels_ == nullptr) {
-      GTEST_SKIP() << "this CPU or build has no " << std::get<0>(GetParam());
-    }
-  }
-
   void Check(Case c) const {
     c.dtype = std::get<1>(GetParam());
     for (const PairingIndex in : {kHalf, kInterleaved}) {
@@ -291,8 +284,6 @@ class RotateTest
       }
     }
   }
-
-  const KernelTable* kernels_ = nullptr;
 };
 
 TEST_P(RotateTest, EveryWidthAtEveryAlignment) {

@@ -8,7 +8,7 @@
 
 #include "core/simd/dispatch.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/instruction_sets.h"
+#include "tests/fixtures/kernels.h"
 
 namespace posenc::simd {
 namespace {
@@ -20,15 +20,8 @@ struct Pair {
   int x, y;
 };
 
-class RoundingTest : public testing::TestWithParam<const char*> {
+class RoundingTest : public reference::KernelTest<> {
  protected:
-  void SetUp() override {
-    kernels_ = reference::FindKernels(GetParam());
-    if (kernels_ == nullptr) {
-      GTEST_SKIP() << "this CPU or build has no " << GetParam();
-    }
-  }
-
   // Rotates slices of ones by (1, 0), except that pair `place` of slice `slice`
   // is `in`, and its token's row has (1, sine) there. Expects `out` there, and
   // ones elsewhere.
@@ -83,8 +76,6 @@ class RoundingTest : public testing::TestWithParam<const char*> {
       }
     }
   }
-
-  const KernelTable* kernels_ = nullptr;
 };
 
 TEST_P(RoundingTest, HalfwayGoesToTheEvenNumberBelow) {

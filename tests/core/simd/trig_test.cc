@@ -15,7 +15,7 @@
 #include "core/angle/quarter_turns.h"
 #include "core/simd/dispatch.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/instruction_sets.h"
+#include "tests/fixtures/kernels.h"
 
 namespace posenc::simd {
 namespace {
@@ -140,16 +140,7 @@ class RandomRows {
   std::mt19937_64 random_;
 };
 
-class TrigTest : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    kernels_ = reference::FindKernels(GetParam());
-    if (kernels_ == nullptr) {
-      GTEST_SKIP() << "this CPU or build has no " << GetParam();
-    }
-  }
-  const KernelTable* kernels_ = nullptr;
-};
+class TrigTest : public reference::KernelTest<> {};
 
 // Only the baseline is compared with the oracle, which is slow. The other sets
 // must give its bytes on the same points, below.

@@ -61,10 +61,7 @@ TEST_F(HealthTest, OnlyItsOwnMethodsAreKnown) {
 
 // A watch whose caller has gone frees a slot.
 TEST_F(HealthTest, AConnectionHasSoManyWatchesAndNoMore) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.connections.max_concurrent_streams = 20;
-  Start(options);
+  Start({.connections = {.max_concurrent_streams = 20}});
   std::vector<std::unique_ptr<RawCall>> watches;
   std::string health;
   const auto watch = [&](const std::shared_ptr<grpc::Channel>& channel) {
@@ -85,7 +82,6 @@ TEST_F(HealthTest, AConnectionHasSoManyWatchesAndNoMore) {
 
 TEST_F(HealthTest, AServerHasSoManyWatchesAndNoMore) {
   ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
   options.connections.max_connections = 3;
   Start(options);
   std::vector<std::unique_ptr<RawCall>> watches;
@@ -144,10 +140,7 @@ TEST_F(HealthTest, WhatIsNoRequestIsRefused) {
 }
 
 TEST_F(HealthTest, ARequestThatDoesNotComeIsEndedByTheServersOwnDeadline) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.default_deadline = absl::Milliseconds(50);
-  Start(options);
+  Start({.limits = {.default_deadline = absl::Milliseconds(50)}});
   for (const char* const path : kSmall) {
     RawCall none(channel_, path);  // its client waits for a minute
     const grpc::Status status = none.Finish();
@@ -159,10 +152,7 @@ TEST_F(HealthTest, ARequestThatDoesNotComeIsEndedByTheServersOwnDeadline) {
 }
 
 TEST_F(HealthTest, AWatchOutlivesThatDeadline) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.default_deadline = absl::Milliseconds(20);
-  Start(options);
+  Start({.limits = {.default_deadline = absl::Milliseconds(20)}});
   std::unique_ptr<RawCall> watch;
   std::string health;
   // On a busy machine its request may come after the deadline.

@@ -16,7 +16,6 @@ using KserveServedTest = KserveTest;
 
 TEST_F(KserveServedTest, SwitchedOffItIsNotThere) {
   ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
   options.extra_services = {*KserveService()};
   options.extra_services[0].make = nullptr;
   ServerTest::Start(options);

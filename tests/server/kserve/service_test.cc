@@ -366,11 +366,8 @@ TEST_F(KserveServiceTest, AnnouncementsAndLimitsAreThoseOfTheContract) {
   EXPECT_EQ(announced("1000000000000").error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
 
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_request_bytes = 1 << 20;
-  options.limits.max_response_bytes = 1 << 16;
-  Start(options);
+  Start({.limits = {.max_request_bytes = 1 << 20,
+                    .max_response_bytes = 1 << 16}});
   Request large = Rotation(0);
   large.set_id(std::string(3 << 19, 'x'));
   Response response;
@@ -394,12 +391,9 @@ TEST_F(KserveServiceTest, AnnouncementsAndLimitsAreThoseOfTheContract) {
 }
 
 TEST_F(KserveServiceTest, AServerThatIsFullSaysUnavailable) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.in_flight_bytes = kLargeTableBytes + (1 << 20);
-  options.limits.max_request_bytes = kLargeTableBytes;
-  options.limits.max_waiting = 0;
-  Start(options);
+  Start({.limits = {.max_request_bytes = kLargeTableBytes,
+                    .in_flight_bytes = kLargeTableBytes + (1 << 20),
+                    .max_waiting = 0}});
   const auto held = HoldLargeTable();
   RawCall call(channel_, kInferPath, {{"posenc-message-bytes", "3000000"}});
   std::string bytes;
@@ -419,10 +413,7 @@ TEST_F(KserveServiceTest,
   std::ofstream(file) << "one aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n"
                       << "two bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb "
                          "methods=ModelMetadata,ApplyRope\n";
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.token_file = file;
-  Start(options);
+  Start({.token_file = file});
   const auto call = [this](const char* name, const std::string& request,
                            const char* token) {
     std::map<std::string, std::string> metadata;

@@ -25,13 +25,11 @@ constexpr auto kExhausted = grpc::StatusCode::RESOURCE_EXHAUSTED;
 class KserveSharedMemoryTest : public KserveTest {
  protected:
   void SetUp() override {
-    ServerOptions options;
-    options.listen = {
-        "unix:/tmp/posenc_kserve_" + std::to_string(getpid()) + ".sock",
-        "127.0.0.1:0"};
-    options.shared_memory.prefix =
-        test::kSharedDirectory + test::SharedPrefix();
-    Start(options);
+    Start({.listen = {"unix:/tmp/posenc_kserve_" + std::to_string(getpid()) +
+                          ".sock",
+                      "127.0.0.1:0"},
+           .shared_memory = {.prefix = test::kSharedDirectory +
+                                       test::SharedPrefix()}});
   }
 
   grpc::Status Register(const std::string& name, const std::string& key,

@@ -183,8 +183,9 @@ class BadRequestsTest : public ServerTest,
   // An unknown key would expect nothing.
   static void CheckKeys(const json& bad) {
     static const auto& known = *new std::set<std::string>{
-        "name",   "why",   "good", "set",      "unset", "request", "code",
-        "reason", "field", "says", "metadata", "has",   "more"};
+        "name",     "why",  "good",   "set",        "unset",
+        "request",  "code", "reason", "field",      "says",
+        "metadata", "has",  "more",   "server_only"};
     for (const auto& [key, value] : bad.items()) {
       EXPECT_EQ(known.count(key), 1u) << key;
     }

@@ -53,10 +53,7 @@ TEST_F(ErrorTest, StreamsSayWhichMessageHasFaults) {
 }
 
 TEST_F(ErrorTest, AMessageOfAStreamedTableIsTooLargeByItsRowsOrByNoField) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_response_bytes = 1 << 20;
-  Start(options);
+  Start({.limits = {.max_response_bytes = 1 << 20}});
   v1::BuildTableStreamRequest request;
   v1::BuildTableRequest* const table = request.mutable_table();
   v1::Sinusoidal* const encoding =

@@ -179,10 +179,7 @@ TEST_F(ReflectionTest, LargeRequestsAreRefused) {
 }
 
 TEST_F(ReflectionTest, ServersWithoutItDoNotAnswer) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.reflection = false;
-  Start(options);
+  Start({.reflection = false});
   for (const char* const method : {kV1, kV1Alpha}) {
     std::string bytes;
     EXPECT_EQ(RawUnary(channel_, method, "", &bytes).error_code(),

@@ -123,13 +123,10 @@ TEST_F(CallsTest, AFieldOfANewerClientIsRefusedByEveryCall) {
 }
 
 TEST_F(CallsTest, AFullServerRefusesEveryCall) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_request_bytes = 1 << 20;
   // The rest is less than the claim of a call without an announcement.
-  options.limits.in_flight_bytes = kLargeTableBytes + (32 << 10);
-  options.limits.max_waiting = 0;
-  Start(options);
+  Start({.limits = {.max_request_bytes = 1 << 20,
+                    .in_flight_bytes = kLargeTableBytes + (32 << 10),
+                    .max_waiting = 0}});
   const std::unique_ptr<RawCall> unread = HoldLargeTable();
   const std::vector<std::string> methods = Methods();
   for (const std::string& method : methods) {
@@ -142,12 +139,9 @@ TEST_F(CallsTest, AFullServerRefusesEveryCall) {
 }
 
 TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_request_bytes = 1 << 20;
-  options.limits.max_response_bytes = 4 << 20;
-  options.limits.in_flight_bytes = 5 << 20;
-  Start(options);
+  Start({.limits = {.max_request_bytes = 1 << 20,
+                    .max_response_bytes = 4 << 20,
+                    .in_flight_bytes = 5 << 20}});
   {
     const std::unique_ptr<RawCall> unread = HoldLargeTable();
     grpc::ClientContext context;
@@ -166,11 +160,7 @@ TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
 }
 
 TEST_F(CallsTest, AResponseThatNeverFitsIsTooLarge) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_request_bytes = 1 << 20;
-  options.limits.in_flight_bytes = 2 << 20;
-  Start(options);
+  Start({.limits = {.max_request_bytes = 1 << 20, .in_flight_bytes = 2 << 20}});
   v1::BuildTableResponse table;
   const grpc::Status status = Call(&Stub::BuildTable, LargeTable(), &table);
   EXPECT_EQ(status.error_code(), kExhausted);
@@ -192,11 +182,8 @@ TEST_F(CallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
         // Without its call's 16 KiB it would fit a sixteenth above the budget.
         std::pair{252 << 10, kExhausted},
         std::pair{512 << 10, grpc::StatusCode::OK}}) {
-    ServerOptions options;
-    options.listen = {"127.0.0.1:0"};
-    options.limits.max_request_bytes = 64 << 10;
-    options.limits.in_flight_bytes = budget;
-    Start(options);
+    Start(
+        {.limits = {.max_request_bytes = 64 << 10, .in_flight_bytes = budget}});
     v1::ResolveRopeResponse response;
     const grpc::Status status =
         CallAnnounced(&Stub::ResolveRope, request, &response);
@@ -206,11 +193,8 @@ TEST_F(CallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
     }
     ExpectNothingInFlight();
   }
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_request_bytes = 64 << 10;
-  options.limits.in_flight_bytes = 16 << 20;
-  Start(options);
+  Start(
+      {.limits = {.max_request_bytes = 64 << 10, .in_flight_bytes = 16 << 20}});
   {
     // More than gRPC's client reads from the connection by itself.
     std::vector<std::unique_ptr<RawCall>> unread;
@@ -238,11 +222,8 @@ TEST_F(CallsTest, NumbersThatWouldTakeEightTimesTheirBytesAreRefused) {
 }
 
 TEST_F(CallsTest, AMessageThatIsLetInTooLateForItsCallerIsNotRead) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_request_bytes = 1 << 20;
-  options.limits.in_flight_bytes = kLargeTableBytes + (32 << 10);
-  Start(options);
+  Start({.limits = {.max_request_bytes = 1 << 20,
+                    .in_flight_bytes = kLargeTableBytes + (32 << 10)}});
   const std::unique_ptr<RawCall> unread = HoldLargeTable();
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() +
@@ -261,12 +242,9 @@ TEST_F(CallsTest, AMessageThatIsLetInTooLateForItsCallerIsNotRead) {
 // More senders than the budget allows stop after their headers, with and
 // without announcing.
 TEST_F(CallsTest, StalledSendersStopNobody) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_request_bytes = 8 << 20;
-  options.limits.in_flight_bytes = 64 << 20;
-  options.connections.max_concurrent_streams = 200;
-  Start(options);
+  Start(
+      {.connections = {.max_concurrent_streams = 200},
+       .limits = {.max_request_bytes = 8 << 20, .in_flight_bytes = 64 << 20}});
   const std::shared_ptr<grpc::Channel> other = Connect(server_->addresses()[0]);
   std::vector<std::unique_ptr<RawCall>> stalled;
   for (int i = 0; i < 5; ++i) {
@@ -283,8 +261,7 @@ TEST_F(CallsTest, StalledSendersStopNobody) {
     EXPECT_TRUE(
         Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
     v1::BuildTableResponse table;
-    v1::BuildTableRequest request = LargeTable();
-    request.set_rows(4000);
+    const v1::BuildTableRequest request = LargeTable(4000);
     const grpc::Status status = Call(&Stub::BuildTable, request, &table);
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
@@ -295,12 +272,9 @@ TEST_F(CallsTest, StalledSendersStopNobody) {
 // If calls kept their places while they wait for memory, and others kept memory
 // while they wait for a place, no call would go on.
 TEST_F(CallsTest, CallsThatWaitForMemoryHoldNoPlace) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.threads = 1;
-  options.limits.max_request_bytes = 64 << 20;
-  options.limits.in_flight_bytes = 64 << 20;
-  Start(options);
+  Start({.limits = {.max_request_bytes = 64 << 20,
+                    .in_flight_bytes = 64 << 20,
+                    .threads = 1}});
   // One call has all of the memory, without a time limit; others wait.
   std::vector<std::unique_ptr<RawCall>> waiting;
   for (int i = 0; i < 6; ++i) {
@@ -320,12 +294,9 @@ TEST_F(CallsTest, CallsThatWaitForMemoryHoldNoPlace) {
 // Messages that exceed their announced size fill memory beside the budget.
 TEST_F(CallsTest, MessagesOverTheBudgetAreEndedAndSmallCallsGoOn) {
   constexpr std::size_t kLarge = 16 << 20;
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_request_bytes = kLarge;
-  options.limits.max_response_bytes = 1 << 20;
-  options.limits.in_flight_bytes = 32 << 20;
-  Start(options);
+  Start({.limits = {.max_request_bytes = kLarge,
+                    .max_response_bytes = 1 << 20,
+                    .in_flight_bytes = 32 << 20}});
   const std::string message(kLarge, '\x12');
   std::atomic<bool> stop{false};
   std::vector<std::thread> liars;
@@ -357,19 +328,15 @@ TEST_F(CallsTest, MessagesOverTheBudgetAreEndedAndSmallCallsGoOn) {
 
 // An answer so small that it is sent together with the status.
 TEST_F(CallsTest, ASmallAnswerThatNobodyReadsEndsAtTheDeadlineToo) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.default_deadline = absl::Milliseconds(50);
-  Start(options);
+  Start({.limits = {.default_deadline = absl::Milliseconds(50)}});
   grpc::ChannelArguments arguments;
   // The windows are smaller than the answer.
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1024);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   const std::shared_ptr<grpc::Channel> narrow = grpc::CreateCustomChannel(
       server_->addresses()[0], grpc::InsecureChannelCredentials(), arguments);
-  v1::BuildTableRequest request = LargeTable();
-  request.set_rows(64);         // 32 KiB
-  grpc::ClientContext context;  // without a deadline
+  const v1::BuildTableRequest request = LargeTable(64);  // 32 KiB
+  grpc::ClientContext context;                           // without a deadline
   grpc::CompletionQueue queue;
   grpc::GenericStub stub(narrow);
   const auto call = stub.PrepareCall(
@@ -389,10 +356,7 @@ TEST_F(CallsTest, ASmallAnswerThatNobodyReadsEndsAtTheDeadlineToo) {
 }
 
 TEST_F(CallsTest, EveryCallWithoutADeadlineGetsTheServersOwn) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.default_deadline = absl::Milliseconds(20);
-  Start(options);
+  Start({.limits = {.default_deadline = absl::Milliseconds(20)}});
   for (const std::string& method : Methods()) {
     SCOPED_TRACE(method);
     // This call never sends its message.
@@ -465,12 +429,9 @@ class Exhausted final : public ExtraService {
 };
 
 TEST_F(CallsTest, ACallWithoutMemoryIsRefusedAndOthersGoOn) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.extra_services = {
-      {v1::GetServerInfoRequest::descriptor()->file()->service(0),
-       [](SharedFiles*) { return std::make_unique<Exhausted>(); }}};
-  Start(options);
+  Start({.extra_services = {
+             {v1::GetServerInfoRequest::descriptor()->file()->service(0),
+              [](SharedFiles*) { return std::make_unique<Exhausted>(); }}}});
   std::string response;
   const grpc::Status status =
       RawUnary(channel_, "/test.Exhausted/Ask", "", &response);
@@ -494,10 +455,7 @@ TEST_F(CallsTest, NoSuchMethodIsUnimplemented) {
 }
 
 TEST_F(CallsTest, ASmallAnswerKeepsToTheLimitToo) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.limits.max_response_bytes = 64;
-  Start(options);
+  Start({.limits = {.max_response_bytes = 64}});
   v1::GetServerInfoResponse info;
   const grpc::Status status =
       Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info);

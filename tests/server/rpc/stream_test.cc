@@ -379,10 +379,8 @@ TEST_F(StreamTest, AResponseFitsBesideItsRequestWhateverTheStreamHasClaimed) {
   constexpr std::int64_t kBudget = 8 << 20;
   for (const int part : {2, 4, 5}) {
     SCOPED_TRACE(part);
-    ServerOptions options;
-    options.listen = {"127.0.0.1:0"};
-    options.limits.max_request_bytes = options.limits.in_flight_bytes = kBudget;
-    Start(options);
+    Start(
+        {.limits = {.max_request_bytes = kBudget, .in_flight_bytes = kBudget}});
     // A token has 1 KiB, and a message less than 1 KiB beside its tokens.
     v1::ApplyRopeRequest unary = Unary(0, kBudget / part / 1024 - 1);
     unary.mutable_rope()->mutable_spec()->set_output_pairing(
@@ -427,13 +425,10 @@ TEST_F(StreamTest, AnnouncementsThatCannotBeAreRefusedUnread) {
 class CrowdedTest : public StreamTest {
  protected:
   void SetUp() override {
-    ServerOptions options;
-    options.listen = {"127.0.0.1:0"};
-    options.limits.max_request_bytes = 1 << 20;
     // Beside a large table, the rest is less than a call's claim.
-    options.limits.in_flight_bytes = kLargeTableBytes + (32 << 10);
-    options.limits.max_waiting = 1;
-    Start(options);
+    Start({.limits = {.max_request_bytes = 1 << 20,
+                      .in_flight_bytes = kLargeTableBytes + (32 << 10),
+                      .max_waiting = 1}});
   }
 };
 
@@ -479,10 +474,7 @@ TEST_F(CrowdedTest, ACallWaitsForRoomAndIsRefusedWhereTheQueueIsFull) {
 class HurriedTest : public StreamTest {
  protected:
   void SetUp() override {
-    ServerOptions options;
-    options.listen = {"127.0.0.1:0"};
-    options.limits.default_deadline = absl::Milliseconds(50);
-    Start(options);
+    Start({.limits = {.default_deadline = absl::Milliseconds(50)}});
   }
 };
 

@@ -19,12 +19,10 @@ using test::SharedMemoryFile;
 class CutTest : public ServerTest {
  protected:
   void SetUp() override {
-    ServerOptions options;
-    options.listen = {"unix:/tmp/posenc_cut_" + std::to_string(getpid()) +
-                      ".sock"};
-    options.shared_memory.prefix =
-        test::kSharedDirectory + test::SharedPrefix();
-    Start(options);
+    Start({.listen = {"unix:/tmp/posenc_cut_" + std::to_string(getpid()) +
+                      ".sock"},
+           .shared_memory = {.prefix = test::kSharedDirectory +
+                                       test::SharedPrefix()}});
   }
 
   // Returns a rotation in place of the whole file.

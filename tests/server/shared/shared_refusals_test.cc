@@ -15,11 +15,10 @@ namespace {
 using SharedRefusalsTest = SharedTensorsFixture;
 
 TEST_F(SharedRefusalsTest, CopiesOfSmallTensorsAreBoundedAndClaimed) {
-  ServerOptions options;
-  options.listen = {"unix:" + socket_ + ".small"};
-  options.limits.max_request_bytes = 4096;
-  options.shared_memory.prefix = test::kSharedDirectory + test::SharedPrefix();
-  Start(options);
+  Start({.listen = {"unix:" + socket_ + ".small"},
+         .shared_memory = {.prefix =
+                               test::kSharedDirectory + test::SharedPrefix()},
+         .limits = {.max_request_bytes = 4096}});
   v1::ApplyRopeRequest request = GoodApply();
   v1::Tensor* const ids = request.mutable_positions()->mutable_ids();
   ids->set_dtype(v1::DTYPE_INT64);
@@ -211,11 +210,9 @@ TEST_F(SharedRefusalsTest, CallersOverTcpMayNot) {
 }
 
 TEST_F(SharedRefusalsTest, CallersOverLoopbackMayIfTheyAreLetIn) {
-  ServerOptions options;
-  options.listen = {"127.0.0.1:0"};
-  options.shared_memory.prefix = test::kSharedDirectory + test::SharedPrefix();
-  options.shared_memory.from = "loopback";
-  Start(options);
+  Start({.shared_memory = {
+             .prefix = test::kSharedDirectory + test::SharedPrefix(),
+             .from = "loopback"}});
   v1::ApplyRopeRequest request = GoodApply();
   SharedMemoryFile file(4096);
   Share(&file, 0, request.mutable_q());
@@ -224,9 +221,7 @@ TEST_F(SharedRefusalsTest, CallersOverLoopbackMayIfTheyAreLetIn) {
 }
 
 TEST_F(SharedRefusalsTest, ServersWithoutSharedMemorySaySo) {
-  ServerOptions options;
-  options.listen = {"unix:" + socket_ + ".off"};
-  Start(options);
+  Start({.listen = {"unix:" + socket_ + ".off"}});
   v1::GetServerInfoResponse info;
   ASSERT_TRUE(
       Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
@@ -244,12 +239,12 @@ TEST_F(SharedRefusalsTest, ServersWithoutSharedMemorySaySo) {
 
 // A call's mapped bytes count as bytes in flight while it runs.
 TEST_F(SharedRefusalsTest, MappedBytesAreClaimed) {
-  ServerOptions options;
-  options.listen = {"unix:" + socket_ + ".small"};
-  options.limits.max_request_bytes = options.limits.max_response_bytes = 65536;
-  options.limits.in_flight_bytes = 1 << 20;
-  options.shared_memory.prefix = test::kSharedDirectory + test::SharedPrefix();
-  Start(options);
+  Start({.listen = {"unix:" + socket_ + ".small"},
+         .shared_memory = {.prefix =
+                               test::kSharedDirectory + test::SharedPrefix()},
+         .limits = {.max_request_bytes = 65536,
+                    .max_response_bytes = 65536,
+                    .in_flight_bytes = 1 << 20}});
   v1::ApplyRopeRequest request = LargeApply();
   request.clear_k();
   SharedMemoryFile file(request.q().data().size());

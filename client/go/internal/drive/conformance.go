@@ -250,8 +250,8 @@ func reposition(ctx context.Context, c *posenc.Client, request *posencv1.Reposit
 }
 
 // take moves a tensor out of a request, as bytes. It leaves a malformed tensor
-// there (no type, or another number of elements than its shape): only a request
-// can have one.
+// there (no type, bytes beside its values, or another number of elements than its
+// shape): only a request can have one.
 func take(field **posencv1.Tensor) (posenc.Tensor, bool) {
 	m := *field
 	if m == nil {
@@ -262,7 +262,7 @@ func take(field **posencv1.Tensor) (posenc.Tensor, bool) {
 		count *= int(extent)
 		shape = append(shape, int(extent))
 	}
-	if len(m.GetValues()) != count {
+	if len(m.GetValues()) != count || len(m.GetData()) > 0 {
 		return posenc.Tensor{}, false
 	}
 	data, known := encode(m.GetDtype(), m.GetValues())

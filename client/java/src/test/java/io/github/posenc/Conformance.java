@@ -178,6 +178,7 @@ final class Conformance {
       long count = 1;
       for (long extent : tensor.getShapeList()) count *= extent;
       if (Cut.elementBytes(tensor.getDtype()) == 0 || tensor.getValuesCount() != count) return false;
+      if (!tensor.getData().isEmpty()) return false;
     }
     return true;
   }
