@@ -18,22 +18,8 @@
 namespace posenc::core::doctor {
 namespace {
 
-using nlohmann::json;
-
 // Upper bound on findings about one file's unread keys or warnings.
 constexpr std::size_t kMostTold = 64;
-
-// True for a dict without entries for layer types.
-bool IsFlat(const json& dict) {
-  return dict.is_object() && !dict.empty() &&
-         std::none_of(dict.begin(), dict.end(),
-                      [](const json& value) { return value.is_object(); });
-}
-
-bool IsGiven(const json& part, const char* key) {
-  const auto it = part.find(key);
-  return it != part.end() && !it->is_null() && *it != json::object();
-}
 
 // Returns verdict.says without its version.
 std::string Says(const Verdict& verdict) {
@@ -41,24 +27,15 @@ std::string Says(const Verdict& verdict) {
   return at == std::string::npos ? verdict.says : verdict.says.substr(at + 2);
 }
 
-// Describes the reference's rope of the first group; "" without a reference.
-std::string ReferenceText(const ConfigCase& config) {
-  const Reading* const reference = config.reference();
-  return reference == nullptr ? "" : DescribeRope(*reference->ropes[0]);
-}
-
-// Returns the reader's rule for the two spellings.
-interpretation::ReadingRule Spelling(const Reading& reading,
-                                     const ConfigCase& config) {
-  const interpretation::Reader& reader = *reading.reader;
-  return interpretation::SpellingRow(
-             reader.profile, interpretation::VersionOf(reader), config.type())
-      .rule;
-}
-
-bool Drops(const Reading& reading, const ConfigCase& config) {
-  return Spelling(reading, config) ==
-         interpretation::ReadingRule::kParametersUnread;
+// True if that is the reader's rule for the two spellings.
+ConfigCase::Condition Spells(interpretation::ReadingRule rule,
+                             const ConfigCase& config) {
+  return [rule, type = config.type()](const Reading& reading) {
+    const Reader& reader = *reading.reader;
+    return interpretation::SpellingRow(reader.profile,
+                                       interpretation::VersionOf(reader), type)
+               .rule == rule;
+  };
 }
 
 // Returns the keys that older classes had for a rope_parameters with an entry
@@ -105,21 +82,12 @@ std::string OlderSpelling(const json& parameters,
 
 // Returns "A, B take this; C takes that" for the readers' interpretations.
 std::string TakenText(const std::vector<Verdict>& verdicts) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> by_text;
+  NamesByText all;
   for (const Verdict& verdict : verdicts) {
-    const std::string says = Says(verdict);
-    const auto at =
-        std::find_if(by_text.begin(), by_text.end(),
-                     [&](const auto& group) { return group.first == says; });
-    if (at == by_text.end()) {
-      by_text.push_back({says, {verdict.name}});
-    } else {
-      at->second.push_back(verdict.name);
-    }
+    AddName(Says(verdict), verdict.name, &all);
   }
   std::vector<std::string> parts;
-  parts.reserve(by_text.size());
-  for (const auto& [says, names] : by_text) {
+  for (const auto& [says, names] : all) {
     parts.push_back(absl::StrCat(absl::StrJoin(names, ", "),
                                  names.size() == 1 ? " takes " : " take ",
                                  says));
@@ -140,23 +108,16 @@ void CheckNewSpelling(ConfigCase* config) {
       !IsFlat(part["rope_parameters"])) {
     return;
   }
-  const std::vector<Verdict> readers =
-      config->Explain([&](const Reading& reading) {
-        return Drops(reading, *config) && !config->IsExplained(reading);
-      });
+  const auto drops =
+      Spells(interpretation::ReadingRule::kParametersUnread, *config);
+  const auto readers = config->Explain([&](const Reading& reading) {
+    return drops(reading) && !config->IsExplained(reading);
+  });
   if (readers.empty()) return;
-  Finding& finding =
-      config->Add("config.new-spelling-only",
-                  {ReferenceText(*config), TakenText(readers),
-                   OlderSpelling(part["rope_parameters"], config->family())},
-                  {config->KeyPath("rope_parameters")});
-  finding.readers = readers;
-  JudgeBySize(&finding);
-}
-
-std::string TextOf(const std::vector<std::optional<ResolvedRope>>& ropes) {
-  return !ropes.empty() && ropes[0] ? DescribeRope(*ropes[0])
-                                    : "what cannot be read";
+  config->Add("config.new-spelling-only",
+              {DescribeRope(config->rope()), TakenText(readers),
+               OlderSpelling(part["rope_parameters"], config->family())},
+              {config->KeyPath("rope_parameters")}, readers);
 }
 
 void CheckBothSpellings(ConfigCase* config) {
@@ -164,24 +125,27 @@ void CheckBothSpellings(ConfigCase* config) {
   if (!IsGiven(part, "rope_parameters") || !IsGiven(part, "rope_scaling")) {
     return;
   }
-  const auto old_one = config->ResolveOther(config->Changed(
-      [](json* language) { language->erase("rope_parameters"); }));
-  const auto new_one = config->ResolveOther(
-      config->Changed([](json* language) { language->erase("rope_scaling"); }));
-  const bool alike = SameRopes(old_one, new_one);
+  const auto without = [&](const char* key) {
+    return config->ResolveOther(
+        config->Changed([key](json* language) { language->erase(key); }));
+  };
+  const auto text = [](const Ropes& ropes) {
+    return ropes[0] ? DescribeRope(*ropes[0]) : "what cannot be read";
+  };
+  const Ropes older = without("rope_parameters");
+  const Ropes newer = without("rope_scaling");
+  const bool alike = SameRopes(older, newer);
   Finding& finding = config->Add(
       "config.both-spellings",
-      {TextOf(old_one), TextOf(new_one),
+      {text(older), text(newer),
        alike ? "rope_scaling, or keep both: they say the same"
              : "the one that the model was not trained with"},
       {config->KeyPath("rope_scaling"), config->KeyPath("rope_parameters")});
   if (alike) {
     finding.severity = Severity::kNote;
   } else {
-    finding.readers = config->Explain([&](const Reading& reading) {
-      return Spelling(reading, *config) ==
-             interpretation::ReadingRule::kParametersReplace;
-    });
+    finding.readers = config->Explain(
+        Spells(interpretation::ReadingRule::kParametersReplace, *config));
   }
 }
 
@@ -190,8 +154,11 @@ void CheckThetaConflict(ConfigCase* config) {
   const json* const dict = config->FlatDict(&key);
   if (dict == nullptr) return;
   const auto outer = config->Number("rope_theta");
-  const auto inner = config->Number(*dict, "rope_theta");
+  const auto inner = NumberAt(*dict, "rope_theta");
   if (!outer || !inner || *outer == *inner) return;
+  const auto base = [](const Reading& reading) {
+    return reading.ropes[0]->spec.rope_theta;
+  };
   // If the class reads neither key, the choice does not matter.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
@@ -202,16 +169,14 @@ void CheckThetaConflict(ConfigCase* config) {
                    })) {
     return;
   }
-  Finding& finding = config->Add(
-      "config.theta-conflict", {PlainNumber(*outer), key, PlainNumber(*inner)},
-      {config->KeyPath("rope_theta"), key + ".rope_theta"});
-  const auto base = [](const Reading& reading) {
-    return reading.ropes[0]->spec.rope_theta;
-  };
-  finding.readers = config->Explain([&](const Reading& reading) {
-    return Drops(reading, *config) ||
-           base(reading) != base(*config->reference());
-  });
+  const auto drops =
+      Spells(interpretation::ReadingRule::kParametersUnread, *config);
+  config->Add("config.theta-conflict",
+              {PlainNumber(*outer), key, PlainNumber(*inner)},
+              {config->KeyPath("rope_theta"), key + ".rope_theta"},
+              config->Explain([&](const Reading& reading) {
+                return drops(reading) || base(reading) != base(*reference);
+              }));
 }
 
 // Returns the bases of published presets with the same model type.
@@ -224,9 +189,8 @@ std::set<double> PublishedBases(const ConfigCase& config) {
     LanguagePartOf(&root, &type, nullptr);
     if (interpretation::ModelKey(type) != config.type()) continue;
     const auto groups = GroupLayers(root, reach);
-    const auto rope =
-        ResolveText(std::string(preset.config_json),
-                    *interpretation::FindReader("hf"), groups[0], reach);
+    const auto rope = ResolveText(std::string(preset.config_json),
+                                  *FindReader("hf"), groups[0], reach);
     if (rope.ok() && rope->spec.rope_theta) {
       bases.insert(*rope->spec.rope_theta);
     }
@@ -257,31 +221,30 @@ bool MissesBase(const Reading& reading) {
       });
 }
 
+// True if the file gives a base, by any key.
+bool GivesBase(const ConfigCase& config) {
+  const std::vector<NamedDict> dicts = config.Dicts();
+  const auto attention = config.part().find("attn_config");
+  return config.Number("rope_theta") ||
+         config.Number(config.family().theta_key) || config.HasOtherBase() ||
+         (attention != config.part().end() &&
+          NumberAt(*attention, "rope_theta")) ||
+         std::any_of(dicts.begin(), dicts.end(), [](const NamedDict& named) {
+           return NumberAt(*named.dict, "rope_theta").has_value();
+         });
+}
+
 void CheckThetaAbsent(ConfigCase* config) {
   const Reading* const reference = config->reference();
-  if (reference == nullptr || !BaseOf(*reference->ropes[0])) return;
+  if (reference == nullptr || !BaseOf(config->rope())) return;
   const interpretation::Family& family = config->family();
   if (family.theta_key.empty() || !family.kinds[0].type.empty() ||
-      !family.rope_parameters.empty()) {
+      !family.rope_parameters.empty() || GivesBase(*config)) {
     return;
   }
-  for (const absl::string_view key :
-       {absl::string_view("rope_theta"), family.theta_key}) {
-    if (config->Number(key)) return;
-  }
-  for (const NamedDict& dict : config->Dicts()) {
-    if (config->Number(*dict.dict, "rope_theta")) return;
-  }
-  if (config->HasOtherBase()) return;
-  const auto attention = config->part().find("attn_config");
-  if (attention != config->part().end() &&
-      config->Number(*attention, "rope_theta")) {
-    return;
-  }
-  const double taken = *BaseOf(*reference->ropes[0]);
-  std::vector<std::string> facts;
-  facts.push_back(
-      absl::StrCat(reference->reader->title, " takes ", PlainNumber(taken)));
+  const double taken = *BaseOf(config->rope());
+  std::vector<std::string> facts = {
+      absl::StrCat(reference->reader->title, " takes ", PlainNumber(taken))};
   const auto other_base = [&](const Reading& reading) {
     return reading.status().ok() &&
            BaseOf(*reading.ropes[0]).value_or(taken) != taken;
@@ -301,17 +264,15 @@ void CheckThetaAbsent(ConfigCase* config) {
   double wanted = taken;
   if (!published.empty() && published.count(taken) == 0) {
     wanted = *published.begin();
-    facts.push_back(absl::StrCat(
-        "models of type ", config->type(), " were published with ",
-        absl::StrJoin(published, ", ", [](std::string* out, double base) {
-          absl::StrAppend(out, PlainNumber(base));
-        })));
+    const std::string all = ListText({published.begin(), published.end()});
+    facts.push_back(absl::StrCat("models of type ", config->type(),
+                                 " were published with ",
+                                 all.substr(1, all.size() - 2)));
   }
   if (facts.size() < 2) return;
-  Finding& finding = config->Add(
-      "config.theta-absent", {absl::StrJoin(facts, ", "), PlainNumber(wanted)},
-      {config->KeyPath(family.theta_key)});
-  finding.readers = config->Explain(other_base);
+  config->Add("config.theta-absent",
+              {absl::StrJoin(facts, ", "), PlainNumber(wanted)},
+              {config->KeyPath(family.theta_key)}, config->Explain(other_base));
 }
 
 // Finds a flat rope_parameters that its class drops or refuses, because the
@@ -335,59 +296,50 @@ void CheckDictDropped(ConfigCase* config) {
     if (!entry.contains("rope_type")) entry["rope_type"] = "default";
     if (!entry.contains("rope_theta")) entry["rope_theta"] = kind.theta;
   }
-  Finding& finding = config->Add(
-      "config.dict-dropped",
-      {config->KeyPath("rope_parameters"), config->model_type(),
-       refuses ? "refuses the file"
-               : absl::StrCat("drops it, and takes ", ReferenceText(*config)),
-       nested.dump()},
-      {config->KeyPath("rope_parameters")});
-  finding.readers = config->Explain([](const Reading&) { return true; });
+  const std::string taken =
+      config->reference() == nullptr ? "" : DescribeRope(config->rope());
+  config->Add("config.dict-dropped",
+              {config->KeyPath("rope_parameters"), config->model_type(),
+               refuses ? "refuses the file"
+                       : absl::StrCat("drops it, and takes ", taken),
+               nested.dump()},
+              {config->KeyPath("rope_parameters")}, config->ExplainAll());
 }
 
-std::string Canonical(const std::string& type) {
-  return ConfigCase::TypeOf(json{{"type", type}});
-}
-
-void CheckTypes(ConfigCase* config) {
-  for (const NamedDict& named : config->Dicts()) {
-    const json& dict = *named.dict;
-    const auto type = dict.find("type");
-    const auto rope_type = dict.find("rope_type");
-    const bool has_type = type != dict.end() && type->is_string();
-    const bool has_rope_type =
-        rope_type != dict.end() && rope_type->is_string();
-    if (has_type && has_rope_type &&
-        Canonical(type->get<std::string>()) !=
-            Canonical(rope_type->get<std::string>())) {
-      Finding& finding = config->Add(
-          "config.type-conflict",
-          {type->get<std::string>(), rope_type->get<std::string>(), named.path},
-          {named.path + ".type", named.path + ".rope_type"});
-      finding.readers = config->Explain([&](const Reading& reading) {
-        return reading.reader->profile == interpretation::Profile::kMlx;
-      });
-    }
-    if (has_type || has_rope_type) continue;
-    const auto factor = config->Number(dict, "factor");
-    const bool lists = dict.contains("long_factor");
-    if (!factor && !lists) continue;
-    const char* const guess = lists                              ? "longrope"
-                              : dict.contains("low_freq_factor") ? "llama3"
-                              : config->Original(dict)           ? "yarn"
-                                                                 : "linear";
-    if (config->ReadsTheSame(config->Changed(
-            [&](json* part) { (*part)[named.place]["rope_type"] = guess; }))) {
-      continue;  // the class drops the dict
-    }
-    Finding& finding = config->Add(
-        "config.type-missing",
-        {named.path,
-         factor ? absl::StrCat("factor ", PlainNumber(*factor)) : "long_factor",
-         guess},
-        {named.path + ".rope_type"});
-    finding.readers = config->Explain([](const Reading&) { return true; });
+void CheckTypeConflict(const NamedDict& named, ConfigCase* config) {
+  const std::string type = TextAt(*named.dict, "type");
+  const std::string rope_type = TextAt(*named.dict, "rope_type");
+  if (type.empty() || rope_type.empty() ||
+      ConfigCase::TypeOf({{"type", type}}) ==
+          ConfigCase::TypeOf({{"type", rope_type}})) {
+    return;
   }
+  config->Add("config.type-conflict", {type, rope_type, named.path},
+              {named.path + ".type", named.path + ".rope_type"},
+              config->Explain([](const Reading& reading) {
+                return reading.reader->profile == interpretation::Profile::kMlx;
+              }));
+}
+
+void CheckTypeMissing(const NamedDict& named, ConfigCase* config) {
+  const json& dict = *named.dict;
+  const auto factor = NumberAt(dict, "factor");
+  const bool lists = dict.contains("long_factor");
+  if (!ConfigCase::TypeOf(dict).empty() || (!factor && !lists)) return;
+  const char* const guess = lists                              ? "longrope"
+                            : dict.contains("low_freq_factor") ? "llama3"
+                            : config->Original(dict)           ? "yarn"
+                                                               : "linear";
+  if (config->ReadsTheSame(config->Changed(
+          [&](json* part) { (*part)[named.place]["rope_type"] = guess; }))) {
+    return;  // the class drops the dict
+  }
+  config->Add(
+      "config.type-missing",
+      {named.path,
+       factor ? absl::StrCat("factor ", PlainNumber(*factor)) : "long_factor",
+       guess},
+      {named.path + ".rope_type"}, config->ExplainAll());
 }
 
 // True if the reader refuses the type of scaling.
@@ -420,9 +372,11 @@ std::string SameLetters(absl::string_view text) {
 
 void CheckTypeUnknown(ConfigCase* config) {
   std::vector<std::string> refuse, know;
+  std::vector<Verdict> readers;
   for (const Reading& reading : config->readings()) {
     if (RefusesType(reading)) {
       refuse.emplace_back(reading.reader->title);
+      readers.push_back(reading.verdict());
       config->MarkExplained(reading);
     } else if (reading.status().ok()) {
       know.emplace_back(reading.reader->title);
@@ -430,25 +384,22 @@ void CheckTypeUnknown(ConfigCase* config) {
   }
   if (refuse.empty()) return;
   std::string type = "(absent)", path = config->KeyPath("rope_scaling");
-  std::string spelling =
-      "as one of the types that its readers know: linear, "
-      "dynamic, yarn, longrope, llama3";
   for (const NamedDict& named : config->Dicts()) {
     for (const char* key : {"type", "rope_type"}) {
-      const auto it = named.dict->find(key);
-      if (it == named.dict->end() || !it->is_string()) continue;
-      const auto text = it->get<std::string>();
-      if (text == "default") continue;
+      const std::string text = TextAt(*named.dict, key);
+      if (text.empty() || text == "default") continue;
       type = text;
       path = absl::StrCat(named.path, ".", key);
-      if (absl::StrContains(text, "yarn")) {
-        spelling =
-            "yarn, with the attention_factor that the model was trained "
-            "with";
-      } else if (const std::string near = SameLetters(text); !near.empty()) {
-        spelling = near;
-      }
     }
+  }
+  std::string spelling = SameLetters(type);
+  if (absl::StrContains(type, "yarn")) {
+    spelling =
+        "yarn, with the attention_factor that the model was trained with";
+  } else if (spelling.empty()) {
+    spelling =
+        "as one of the types that its readers know: linear, dynamic, yarn, "
+        "longrope, llama3";
   }
   Finding& finding =
       config->Add("config.type-unknown",
@@ -456,13 +407,21 @@ void CheckTypeUnknown(ConfigCase* config) {
                    know.empty() ? "none of its readers"
                                 : absl::StrJoin(know, ", ") + " alone",
                    absl::StrJoin(refuse, ", "), spelling},
-                  {path});
+                  {path}, readers);
   if (type == spelling) {
     finding.fix = absl::StrCat("run it with a reader that knows ", type);
   }
-  for (const Reading& reading : config->readings()) {
-    if (RefusesType(reading)) finding.readers.push_back(reading.verdict());
+}
+
+// Returns the keys of findings so far.
+std::set<std::string> ToldKeys(ConfigCase* config) {
+  std::set<std::string> told;
+  for (const Finding& finding : config->findings()) {
+    // Other files' values say nothing of what this file's key does.
+    if (finding.id == "config.unlike-published") continue;
+    told.insert(finding.keys.begin(), finding.keys.end());
   }
+  return told;
 }
 
 // True if a finding names the key, or the type of its dict.
@@ -476,7 +435,10 @@ bool IsTold(const std::string& key, const std::set<std::string>& told) {
 
 void CheckConfig(ConfigCase* config) {
   CheckDictDropped(config);
-  CheckTypes(config);
+  for (const NamedDict& named : config->Dicts()) {
+    CheckTypeConflict(named, config);
+    CheckTypeMissing(named, config);
+  }
   CheckTypeUnknown(config);
   CheckThetaConflict(config);
   CheckThetaAbsent(config);
@@ -486,10 +448,7 @@ void CheckConfig(ConfigCase* config) {
 
 void CheckUnreadKeys(ConfigCase* config) {
   // These keys have findings that say more.
-  std::set<std::string> told_keys;
-  for (const Finding& finding : config->findings()) {
-    told_keys.insert(finding.keys.begin(), finding.keys.end());
-  }
+  const std::set<std::string> told_keys = ToldKeys(config);
   std::map<std::string, std::vector<std::string>> by_key;
   std::map<std::string, std::size_t> unread;  // number of readers, of all
   constexpr char kMark[] = " is not read";
@@ -534,12 +493,7 @@ void CheckUnreadKeys(ConfigCase* config) {
 void CheckWarnings(ConfigCase* config) {
   const Reading* const reference = config->reference();
   if (reference == nullptr) return;
-  std::set<std::string> told;
-  for (const Finding& finding : config->findings()) {
-    // Other files' values say nothing of what this file's key does.
-    if (finding.id == "config.unlike-published") continue;
-    told.insert(finding.keys.begin(), finding.keys.end());
-  }
+  const std::set<std::string> told = ToldKeys(config);
   std::set<std::string> warned;
   for (const auto& rope : reference->ropes) {
     for (const std::string& warning : rope->warnings) {

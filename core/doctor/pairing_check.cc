@@ -4,19 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
 #include "core/doctor/input_checks.h"
 
 namespace posenc::core::doctor {
 namespace {
-
-double Largest(const std::vector<std::vector<double>>& rows) {
-  double most = 0;
-  for (const auto& row : rows) {
-    for (const double value : row) most = std::max(most, std::abs(value));
-  }
-  return most;
-}
 
 bool AreAlike(const std::vector<double>& a, const std::vector<double>& b,
               double tolerance) {
@@ -44,8 +35,12 @@ void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
       ours.size() < d || theirs.size() < d) {
     return;
   }
+  double most = 0;
+  for (const auto& row : theirs) {
+    for (const double value : row) most = std::max(most, std::abs(value));
+  }
   // A conversion to another 16-bit format keeps 8 significant bits.
-  const double tolerance = 0x1p-7 * Largest(theirs);
+  const double tolerance = 0x1p-7 * most;
   bool as_it_was = true, permuted = true;
   for (std::size_t i = 0; i < d / 2; ++i) {
     as_it_was &= AreAlike(ours[i], theirs[i], tolerance) &&
@@ -54,22 +49,18 @@ void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
                 AreAlike(ours[2 * i + 1], theirs[i + d / 2], tolerance);
   }
   if (as_it_was == permuted) return;  // other weights, or too alike to tell
-  const interpretation::GgufPairing pairing = gguf.gguf->pairing;
-  const char* which = nullptr;
-  if (permuted && pairing == interpretation::GgufPairing::kHalfSplit) {
-    which = " is permuted, and its architecture rotates half-split pairs: ";
-  } else if (as_it_was &&
-             pairing == interpretation::GgufPairing::kInterleaved &&
-             rope.spec.pairing == Pairing::kHalfSplit) {
-    which =
-        " is not permuted, and its architecture rotates interleaved pairs: ";
-  }
-  if (which == nullptr) return;
-  AddFinding("gguf.pairing",
-             {gguf.path,
-              absl::StrCat(gguf.query->name, which, gguf.gguf->architecture)},
-             {gguf.path, checkpoint.path, config.path()},
-             {gguf.query->name, checkpoint.query->name}, findings);
+  using interpretation::GgufPairing;
+  const GgufPairing pairing = gguf.gguf->pairing;
+  const bool right = permuted ? pairing != GgufPairing::kHalfSplit
+                              : pairing != GgufPairing::kInterleaved ||
+                                    rope.spec.pairing != Pairing::kHalfSplit;
+  if (right) return;
+  AddFinding(
+      "gguf.pairing",
+      {gguf.path, Say(permuted ? "pairing.permuted" : "pairing.not-permuted",
+                      {gguf.query->name, gguf.gguf->architecture})},
+      {gguf.path, checkpoint.path, config.path()},
+      {gguf.query->name, checkpoint.query->name}, findings);
 }
 
 }  // namespace posenc::core::doctor

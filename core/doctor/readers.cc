@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/angle/quarter_turns.h"
 #include "core/error.h"
@@ -19,8 +20,6 @@
 
 namespace posenc::core::doctor {
 namespace {
-
-using nlohmann::json;
 
 // Upper bounds on layers and on different ropes; known models have at most four
 // ropes. More of either is left out.
@@ -38,24 +37,21 @@ std::vector<std::string> KnownTypes(const json& part,
       types.emplace_back(type);
     }
   };
-  const auto add_entries = [&add](const json& dict) {
-    if (!dict.is_object()) return;
-    for (const auto& [name, entry] : dict.items()) {
-      if (entry.is_object()) add(name);
-    }
-  };
   bool known = false;
   const interpretation::Family& family =
       interpretation::FindFamily(model_type, &known);
   for (const interpretation::LayerKind& kind : family.kinds) add(kind.type);
-  add_entries(json::parse(family.rope_parameters, nullptr, false));
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto dict = part.find(key);
-    if (dict != part.end()) add_entries(*dict);
+  for (const json& dict : {json::parse(family.rope_parameters, nullptr, false),
+                           part.value("rope_scaling", json()),
+                           part.value("rope_parameters", json())}) {
+    for (const auto& [name, entry] : dict.items()) {
+      if (dict.is_object() && entry.is_object()) add(name);
+    }
   }
-  add("full_attention");
-  add("sliding_attention");
-  add("chunked_attention");
+  for (const char* type :
+       {"full_attention", "sliding_attention", "chunked_attention"}) {
+    add(type);
+  }
   return types;
 }
 
@@ -78,8 +74,55 @@ json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
   return found;
 }
 
+bool IsGiven(const json& object, absl::string_view key) {
+  const auto it = object.find(std::string(key));
+  return it != object.end() && !it->is_null() && *it != json::object();
+}
+
+bool IsFlat(const json& dict) {
+  return dict.is_object() && !dict.empty() &&
+         std::none_of(dict.begin(), dict.end(),
+                      [](const json& value) { return value.is_object(); });
+}
+
+std::optional<double> NumberAt(const json& object, absl::string_view key) {
+  const auto it = object.find(std::string(key));
+  if (it == object.end() || !it->is_number()) return std::nullopt;
+  return it->get<double>();
+}
+
+std::string TextAt(const json& object, absl::string_view key) {
+  const auto it = object.find(std::string(key));
+  return it == object.end() || !it->is_string() ? "" : it->get<std::string>();
+}
+
+std::vector<double> NumbersAt(const json& object, absl::string_view key) {
+  std::vector<double> numbers;
+  const auto it = object.find(std::string(key));
+  if (it == object.end() || !it->is_array()) return numbers;
+  for (const json& value : *it) {
+    if (value.is_number()) numbers.push_back(value.get<double>());
+  }
+  return numbers;
+}
+
+std::string ListText(const std::vector<double>& values) {
+  const auto add = [](std::string* out, double value) {
+    absl::StrAppend(out, PlainNumber(value));
+  };
+  return absl::StrCat("[", absl::StrJoin(values, ", ", add), "]");
+}
+
+void AddName(const std::string& text, absl::string_view name,
+             NamesByText* all) {
+  const auto same = [&](const auto& one) { return one.first == text; };
+  auto at = std::find_if(all->begin(), all->end(), same);
+  if (at == all->end()) at = all->insert(at, {text, {}});
+  at->second.emplace_back(name);
+}
+
 absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
-                                         const interpretation::Reader& reader,
+                                         const Reader& reader,
                                          const LayerGroup& group,
                                          const Reach& reach,
                                          interpretation::ModelPart part) {
@@ -109,7 +152,7 @@ absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
 }
 
 std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
-  const interpretation::Reader& reader = *interpretation::FindReader("hf");
+  const Reader& reader = *FindReader("hf");
   const std::string text = root.dump();
   const auto whole = ResolveText(text, reader, {}, reach);
   const auto details = GetErrorDetails(whole.status());
@@ -173,6 +216,14 @@ std::string DescribeRope(const ResolvedRope& rope) {
   return text;
 }
 
+std::optional<double> FactorOf(const RopeSpec& spec) {
+  const auto& scaling = spec.scaling;
+  if (const auto* s = std::get_if<LinearScaling>(&scaling)) return s->factor;
+  if (const auto* s = std::get_if<YarnScaling>(&scaling)) return s->factor;
+  if (const auto* s = std::get_if<Llama3Scaling>(&scaling)) return s->factor;
+  return std::nullopt;
+}
+
 Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
                    const Reach& reach) {
   Comparison result;
@@ -209,8 +260,7 @@ Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
   return result;
 }
 
-Verdict VerdictOf(const Comparison& comparison,
-                  const interpretation::Reader& reader,
+Verdict VerdictOf(const Comparison& comparison, const Reader& reader,
                   const ResolvedRope& rope) {
   Verdict verdict = comparison.verdict;
   verdict.name = std::string(reader.title);

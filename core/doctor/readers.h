@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,9 +20,29 @@
 
 namespace posenc::core::doctor {
 
+using interpretation::FindReader;
+using interpretation::Reader;
+using nlohmann::json;
+
 // Returns the language model's part of a configuration, which may be nested.
-nlohmann::json* LanguagePartOf(nlohmann::json* root, std::string* model_type,
-                               std::string* path);
+json* LanguagePartOf(json* root, std::string* model_type, std::string* path);
+
+// True for a value other than null and {}.
+bool IsGiven(const json& object, absl::string_view key);
+// True for a dict with keys, none of which has a dict: not one by layer type.
+bool IsFlat(const json& dict);
+// Returns a value; nullopt or nothing if it is absent or of another type.
+std::optional<double> NumberAt(const json& object, absl::string_view key);
+std::string TextAt(const json& object, absl::string_view key);
+std::vector<double> NumbersAt(const json& object, absl::string_view key);
+
+// "[16, 24, 24]"
+std::string ListText(const std::vector<double>& values);
+
+// Texts, each with the names of the readers that it holds for.
+using NamesByText =
+    std::vector<std::pair<std::string, std::vector<std::string>>>;
+void AddName(const std::string& text, absl::string_view name, NamesByText* all);
 
 // Largest distance of a diagnosis, and a function that can end it. After an
 // error of `stop` all results are invalid: nothing resolves, nothing differs.
@@ -40,16 +61,19 @@ struct LayerGroup {
 };
 
 // Returns transformers' groups of layers; one group if all layers are alike.
-std::vector<LayerGroup> GroupLayers(const nlohmann::json& root,
-                                    const Reach& reach);
+// The last group may be a layer that transformers refuses.
+std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach);
 
 absl::StatusOr<ResolvedRope> ResolveText(
-    const std::string& text, const interpretation::Reader& reader,
-    const LayerGroup& group, const Reach& reach,
+    const std::string& text, const Reader& reader, const LayerGroup& group,
+    const Reach& reach,
     interpretation::ModelPart part = interpretation::ModelPart::kUnspecified);
 
 // Describes a rope: "128 channels, base 10000, YaRN by 4, amplitude 1.14".
 std::string DescribeRope(const ResolvedRope& rope);
+
+// Returns the factor of linear scaling, YaRN or Llama 3's; nullopt for others.
+std::optional<double> FactorOf(const RopeSpec& spec);
 
 // Differences between two encodings of one layer.
 struct Comparison {
@@ -69,8 +93,7 @@ Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
                    const Reach& reach);
 
 // Returns the comparison's verdict, for `rope`, one layer's rope by `reader`.
-Verdict VerdictOf(const Comparison& comparison,
-                  const interpretation::Reader& reader,
+Verdict VerdictOf(const Comparison& comparison, const Reader& reader,
                   const ResolvedRope& rope);
 
 // True if a is more severe than b, or equally severe and keeps less of a score.
