@@ -51,6 +51,16 @@ absl::Status Reading::status() const {
   return absl::OkStatus();
 }
 
+std::string Reading::refusal() const {
+  for (std::size_t g = 0; g < ropes.size(); ++g) {
+    if (ropes[g].ok()) continue;
+    const std::string layers = (*groups)[g].Name();
+    return absl::StrCat(layers, layers.empty() ? "" : ": ",
+                        FactOf(ropes[g].status()));
+  }
+  return "";
+}
+
 Verdict Reading::verdict() const {
   Verdict worst;
   for (std::size_t i = 0; i < comparisons.size(); ++i) {
@@ -106,7 +116,7 @@ ConfigCase::ConfigCase(std::string path, json root,
   }
   const std::string text = reach_.status().ok() ? root_.dump() : "";
   for (const Reader* reader : all) {
-    Reading reading{reader, {}, {}};
+    Reading reading{reader, &groups_, {}, {}};
     const bool converts = reader->profile == interpretation::Profile::kLlamaCpp;
     const std::string filled = converts ? WithClassKeys() : "";
     const std::string& own = filled.empty() ? text : filled;

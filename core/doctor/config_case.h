@@ -38,11 +38,14 @@ bool SameRopes(const Ropes& a, const Ropes& b);
 // One reader's answers, group by group of layers.
 struct Reading {
   const Reader* reader;
+  const std::vector<LayerGroup>* groups;
   std::vector<absl::StatusOr<ResolvedRope>> ropes;
   std::vector<Comparison> comparisons;  // empty if the reader refuses
 
   // The first error; OK if every group resolves.
   absl::Status status() const;
+  // The first error as one line, with the layers that it is of.
+  std::string refusal() const;
   // The verdict on the worst group.
   Verdict verdict() const;
   bool differs() const;

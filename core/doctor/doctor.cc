@@ -175,7 +175,12 @@ class Doctor {
           std::none_of(told.begin(), told.end(), [](const Finding& finding) {
             return finding.severity == Severity::kError;
           })) {
-        input.unreadable = FactOf(config->readings()[0].status());
+        const Reading& first = config->readings()[0];
+        input.unreadable = first.refusal();
+        if (!config->groups()[0].Name().empty()) {
+          input.unreadable = Say("readers.refuses-layer",
+                                 {first.reader->title, first.refusal()});
+        }
       }
       findings()->insert(findings()->end(), told.begin(), told.end());
       if (first_ == nullptr) {

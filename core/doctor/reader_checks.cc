@@ -115,6 +115,11 @@ std::string AmplitudeFix(const ConfigCase& config, const ResolvedRope& ours,
              : Say("amplitude.both", {path, multiplier, wanted});
 }
 
+// True for transformers, which reads every file.
+bool IsReference(const Reading& reading, const ConfigCase& config) {
+  return &reading == &config.readings()[0];
+}
+
 // Reports differences, reader by reader; readers that differ alike share a
 // finding.
 class ReaderChecks {
@@ -122,9 +127,10 @@ class ReaderChecks {
   explicit ReaderChecks(ConfigCase* config) : config_(config) {}
 
   void Check(const Reading& reading) {
-    if (const absl::Status status = reading.status(); !status.ok()) {
-      Add("readers.refuses", {FactOf(status)}, reading, nullptr,
-          Severity::kWarning);
+    if (!reading.status().ok()) {
+      Add("readers.refuses", {reading.refusal()}, reading, nullptr,
+          IsReference(reading, *config_) ? Severity::kError
+                                         : Severity::kWarning);
       return;
     }
     const Verdict verdict = reading.verdict();
@@ -132,6 +138,10 @@ class ReaderChecks {
       const Comparison& comparison = reading.comparisons[g];
       const ResolvedRope& ours = *config_->reference()->ropes[g];
       const ResolvedRope& theirs = *reading.ropes[g];
+      const std::string layers = reading.comparisons.size() == 1
+                                     ? ""
+                                     : config_->groups()[g].Name() + ": ";
+      const std::string difference = layers + Explanations(comparison);
       // True for the first group that differs so.
       const auto differs = [&](bool Comparison::*which) {
         return comparison.*which &&
@@ -140,13 +150,13 @@ class ReaderChecks {
                             [=](const Comparison& c) { return c.*which; });
       };
       if (differs(&Comparison::pairing)) {
-        Add("readers.pairing", {Explanations(comparison)}, reading,
-            &Comparison::pairing, Severity::kError);
+        Add("readers.pairing", {difference}, reading, &Comparison::pairing,
+            Severity::kError);
       }
       if (differs(&Comparison::frequencies)) {
         Add("readers.frequencies",
-            {Explanations(comparison), FrequencyFix(*config_, ours, theirs)},
-            reading, &Comparison::frequencies, SeverityOf(verdict));
+            {difference, FrequencyFix(*config_, ours, theirs)}, reading,
+            &Comparison::frequencies, SeverityOf(verdict));
       }
       if (differs(&Comparison::amplitude)) {
         std::string path;
@@ -172,8 +182,8 @@ class ReaderChecks {
             &Comparison::softmax, SeverityOf(std::sqrt(other / own)));
       }
       if (differs(&Comparison::axes)) {
-        Add("readers.axes", {Explanations(comparison)}, reading,
-            &Comparison::axes, Severity::kWarning);
+        Add("readers.axes", {difference}, reading, &Comparison::axes,
+            Severity::kWarning);
       }
     }
   }
@@ -263,9 +273,17 @@ void CheckReaders(ConfigCase* config) {
   if (config->reference() == nullptr) return;
   CheckIndexer(config);
   ReaderChecks checks(config);
+  const auto& told = config->findings();
+  const bool has_error =
+      std::any_of(told.begin(), told.end(), [](const Finding& finding) {
+        return finding.severity == Severity::kError;
+      });
   for (const Reading& reading : config->readings()) {
-    if (!config->IsExplained(reading) &&
-        (!reading.status().ok() || reading.differs())) {
+    const bool refuses = !reading.status().ok();
+    // What transformers refuses is an error, by whichever check.
+    const bool untold = refuses && !has_error && IsReference(reading, *config);
+    if (untold ||
+        (!config->IsExplained(reading) && (refuses || reading.differs()))) {
       checks.Check(reading);
     }
   }

@@ -55,6 +55,12 @@ std::vector<std::string> KnownTypes(const json& part,
   return types;
 }
 
+std::string TypeOfLayer(const json& types, std::size_t layer) {
+  return types.is_array() && layer < types.size() && types[layer].is_string()
+             ? types[layer].get<std::string>()
+             : "";
+}
+
 }  // namespace
 
 json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
@@ -151,6 +157,27 @@ absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
   return rope;
 }
 
+std::string LayerGroup::Name() const {
+  if (type) return absl::StrCat("layers of type ", *type);
+  if (layers.empty()) return "";
+  std::vector<std::string> runs;
+  for (std::size_t i = 0; i < layers.size();) {
+    std::size_t end = i;
+    while (end + 1 < layers.size() && layers[end + 1] == layers[end] + 1) ++end;
+    runs.push_back(end == i ? absl::StrCat(layers[i])
+                            : absl::StrCat(layers[i], "-", layers[end]));
+    i = end + 1;
+  }
+  constexpr std::size_t kShown = 6;
+  if (runs.size() > kShown) {
+    runs.resize(kShown);
+    runs.emplace_back("...");
+  }
+  return absl::StrCat(layers.size() == 1 ? "layer " : "layers ",
+                      absl::StrJoin(runs, ", "),
+                      layer_type.empty() ? "" : " (" + layer_type + ")");
+}
+
 std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   const Reader& reader = *FindReader("hf");
   const std::string text = root.dump();
@@ -168,22 +195,32 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
     const auto it = part.find(key);
     if (it != part.end() && it->is_number_integer()) layers = it->get<int>();
   }
-  const auto types = part.find("layer_types");
-  if (layers == 0 && types != part.end() && types->is_array()) {
-    layers = static_cast<std::int64_t>(types->size());
+  const json types = part.value("layer_types", json());
+  if (layers == 0 && types.is_array()) {
+    layers = static_cast<std::int64_t>(types.size());
   }
   std::vector<LayerGroup> groups;
   std::map<std::string, std::size_t> by_hash;
   for (std::int32_t i = 0; i < std::min(layers, kMaxLayers); ++i) {
     LayerGroup group;
     group.index = i;
+    group.layer_type = TypeOfLayer(types, i);
     const auto rope = ResolveText(text, reader, group, reach);
-    if (!rope.ok()) break;
-    const auto [it, is_new] =
-        by_hash.emplace(interpretation::ContentHash(*rope), groups.size());
+    const auto fault = GetErrorDetails(rope.status());
+    // A list that ends early has a warning. If the first layer is refused,
+    // types of layers may still be read.
+    if (!rope.ok() &&
+        (groups.empty() || (fault && fault->field == "layer_index"))) {
+      break;
+    }
+    const auto [it, is_new] = by_hash.emplace(
+        rope.ok() ? interpretation::ContentHash(*rope) : "", groups.size());
     if (is_new && groups.size() == kMaxGroups) break;
     if (is_new) groups.push_back(group);
-    groups[it->second].layers.push_back(i);
+    LayerGroup& own = groups[it->second];
+    own.layers.push_back(i);
+    if (own.layer_type != group.layer_type) own.layer_type.clear();
+    if (!rope.ok()) break;
   }
   if (!groups.empty()) return groups;
   for (const std::string& type : KnownTypes(part, model_type)) {
@@ -194,7 +231,9 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   // The error of a layer says more than that a layer must be chosen.
   if (groups.empty()) {
     groups.emplace_back();
-    if (layers > 0 && details->field == "layer_index") groups[0].index = 0;
+    if (layers > 0 && details->field == "layer_index") {
+      groups[0] = {0, std::nullopt, {0}, TypeOfLayer(types, 0)};
+    }
   }
   return groups;
 }

@@ -58,6 +58,10 @@ struct LayerGroup {
   std::optional<std::int32_t> index;
   std::optional<std::string> type;
   std::vector<std::int32_t> layers;  // empty: all, or not known
+  std::string layer_type;            // of all `layers`; empty: not known
+
+  // "layers 1-3 (sliding_attention)"; empty if all layers are alike.
+  std::string Name() const;
 };
 
 // Returns transformers' groups of layers; one group if all layers are alike.

@@ -195,34 +195,13 @@ void CheckHeadDim(ConfigCase* config) {
   }
 }
 
-// Returns runs of layers: "0-4, 6".
-std::string LayersText(const std::vector<std::int32_t>& layers) {
-  std::vector<std::string> runs;
-  for (std::size_t i = 0; i < layers.size();) {
-    std::size_t end = i;
-    while (end + 1 < layers.size() && layers[end + 1] == layers[end] + 1) ++end;
-    runs.push_back(end == i ? absl::StrCat(layers[i])
-                            : absl::StrCat(layers[i], "-", layers[end]));
-    i = end + 1;
-  }
-  constexpr std::size_t kShown = 6;
-  if (runs.size() > kShown) {
-    runs.resize(kShown);
-    runs.emplace_back("...");
-  }
-  return absl::StrJoin(runs, ", ");
-}
-
 void CheckLayers(ConfigCase* config) {
   const Reading* const reference = config->reference();
   if (reference == nullptr || config->groups().size() < 2) return;
   std::vector<std::string> facts;
   for (std::size_t g = 0; g < config->groups().size(); ++g) {
-    const LayerGroup& group = config->groups()[g];
-    facts.push_back(absl::StrCat(
-        group.type ? absl::StrCat("layers of type ", *group.type)
-                   : absl::StrCat("layers ", LayersText(group.layers)),
-        ": ", DescribeRope(*reference->ropes[g])));
+    facts.push_back(absl::StrCat(config->groups()[g].Name(), ": ",
+                                 DescribeRope(*reference->ropes[g])));
   }
   config->Add("config.layers-differ", {absl::StrJoin(facts, "; ")}, {});
 }
@@ -237,6 +216,20 @@ double PairsOf(const ConfigCase& config) {
     }
   }));
   return bare[0] ? bare[0]->pairs() : 0;
+}
+
+// Returns the warning that the reference's class fails at a key which is read
+// here; "" without one.
+std::string FailureAt(const std::string& key, const ConfigCase& config) {
+  if (config.reference() == nullptr) return "";
+  for (const std::string& warning : config.rope().warnings) {
+    if (absl::StartsWith(warning, key + " ") &&
+        (absl::StrContains(warning, " fails") ||
+         absl::StrContains(warning, " refuses"))) {
+      return warning;
+    }
+  }
+  return "";
 }
 
 void CheckSections(ConfigCase* config) {
@@ -269,11 +262,12 @@ void CheckSections(ConfigCase* config) {
     } else if (pairs != 0 && sum != pairs) {
       fact = Say("sections.other-sum", {ListText(sections), sum, pairs});
     }
+    const std::string key = named.path + ".mrope_section";
+    if (fact.empty()) fact = FailureAt(key, *config);
     if (fact.empty()) continue;
     const bool own_fit = has_axes && (sections.empty() || a + b + c == pairs);
-    Finding& finding = config->Add("config.sections",
-                                   {fact, own_fit ? own : by_sum, named.path},
-                                   {named.path + ".mrope_section"});
+    Finding& finding = config->Add(
+        "config.sections", {fact, own_fit ? own : by_sum, named.path}, {key});
     if (!sections.empty()) {
       config->MarkRefusals();
     } else {
