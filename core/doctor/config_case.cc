@@ -307,6 +307,21 @@ void ConfigCase::MarkRefusals() {
   }
 }
 
+NamesByText ConfigCase::TakenForAbsent(const Taken& taken) {
+  const Reading* const reference = this->reference();
+  NamesByText all;
+  if (reference != nullptr && !taken(*reference).empty()) {
+    AddName(taken(*reference), reference->reader->title, &all);
+  }
+  for (const Reading& reading : readings_) {
+    const std::string own = taken(reading);
+    if (own == kRefuses) MarkExplained(reading);
+    if (own.empty() || (!all.empty() && own == all[0].first)) continue;
+    AddName(own, reading.reader->title, &all);
+  }
+  return all;
+}
+
 Finding& ConfigCase::Add(absl::string_view id, Values values,
                          std::vector<std::string> keys,
                          std::vector<Verdict> readers) {

@@ -64,7 +64,7 @@ class ConfigCase {
   const std::string& path() const { return path_; }
   const std::string& model_type() const { return model_type_; }
   std::string type() const { return interpretation::ModelKey(model_type_); }
-  const interpretation::Family& family() const { return family_; }
+  const Family& family() const { return family_; }
   bool known_family() const { return known_family_; }
   const json& root() const { return root_; }
   const json& part() const { return *part_; }
@@ -121,6 +121,11 @@ class ConfigCase {
   }
   // Marks the readers that refuse the file.
   void MarkRefusals();
+  using Taken = std::function<std::string(const Reading&)>;
+  // Returns what the reference takes for an absent key, and the readers that
+  // take something else; those that refuse are marked. `taken` has a reader's
+  // value, kRefuses, or "" for neither.
+  NamesByText TakenForAbsent(const Taken& taken);
 
   // Rows of a k_proj.weight in the checkpoint, if the checkpoint has one.
   std::optional<std::int64_t> key_rows;
@@ -142,7 +147,7 @@ class ConfigCase {
   std::string model_type_, part_path_;
   const json* part_;
   bool known_family_ = false;
-  const interpretation::Family& family_;
+  const Family& family_;
   Reach reach_;
   std::vector<LayerGroup> groups_;
   std::vector<Reading> readings_;

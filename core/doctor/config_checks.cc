@@ -21,15 +21,8 @@ namespace {
 // Upper bound on findings about one file's unread keys or warnings.
 constexpr std::size_t kMostTold = 64;
 
-// Returns verdict.says without its version.
-std::string Says(const Verdict& verdict) {
-  const std::size_t at = verdict.says.find(": ");
-  return at == std::string::npos ? verdict.says : verdict.says.substr(at + 2);
-}
-
 // True if that is the reader's rule for the two spellings.
-ConfigCase::Condition Spells(interpretation::ReadingRule rule,
-                             const ConfigCase& config) {
+ConfigCase::Condition Spells(ReadingRule rule, const ConfigCase& config) {
   return [rule, type = config.type()](const Reading& reading) {
     const Reader& reader = *reading.reader;
     return interpretation::SpellingRow(reader.profile,
@@ -40,7 +33,7 @@ ConfigCase::Condition Spells(interpretation::ReadingRule rule,
 
 // Returns the keys that older classes had for a rope_parameters with an entry
 // for each layer type: those of full attention, and the sliding layers' base.
-json OlderKeys(const json& nested, const interpretation::Family& family) {
+json OlderKeys(const json& nested, const Family& family) {
   json keys = json::object();
   for (const interpretation::LayerKind& kind : family.kinds) {
     const auto entry = nested.find(std::string(kind.type));
@@ -60,8 +53,7 @@ json OlderKeys(const json& nested, const interpretation::Family& family) {
 }
 
 // Returns `parameters` in the old spelling, as text to paste.
-std::string OlderSpelling(const json& parameters,
-                          const interpretation::Family& family) {
+std::string OlderSpelling(const json& parameters, const Family& family) {
   json beside = json::object();
   json dict = parameters;
   for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
@@ -80,21 +72,6 @@ std::string OlderSpelling(const json& parameters,
   return text.substr(1, text.size() - 2);
 }
 
-// Returns "A, B take this; C takes that" for the readers' interpretations.
-std::string TakenText(const std::vector<Verdict>& verdicts) {
-  NamesByText all;
-  for (const Verdict& verdict : verdicts) {
-    AddName(Says(verdict), verdict.name, &all);
-  }
-  std::vector<std::string> parts;
-  for (const auto& [says, names] : all) {
-    parts.push_back(absl::StrCat(absl::StrJoin(names, ", "),
-                                 names.size() == 1 ? " takes " : " take ",
-                                 says));
-  }
-  return absl::StrJoin(parts, "; ");
-}
-
 void CheckNewSpelling(ConfigCase* config) {
   const json& part = config->part();
   if (!IsGiven(part, "rope_parameters") || IsGiven(part, "rope_scaling")) {
@@ -108,14 +85,19 @@ void CheckNewSpelling(ConfigCase* config) {
       !IsFlat(part["rope_parameters"])) {
     return;
   }
-  const auto drops =
-      Spells(interpretation::ReadingRule::kParametersUnread, *config);
+  const auto drops = Spells(ReadingRule::kParametersUnread, *config);
   const auto readers = config->Explain([&](const Reading& reading) {
     return drops(reading) && !config->IsExplained(reading);
   });
   if (readers.empty()) return;
+  NamesByText taken;
+  for (const Verdict& verdict : readers) {
+    // Without the reader's version.
+    AddName(verdict.says.substr(verdict.says.find(": ") + 2), verdict.name,
+            &taken);
+  }
   config->Add("config.new-spelling-only",
-              {DescribeRope(config->rope()), TakenText(readers),
+              {DescribeRope(config->rope()), TakenText(taken, "; "),
                OlderSpelling(part["rope_parameters"], config->family())},
               {config->KeyPath("rope_parameters")}, readers);
 }
@@ -144,8 +126,8 @@ void CheckBothSpellings(ConfigCase* config) {
   if (alike) {
     finding.severity = Severity::kNote;
   } else {
-    finding.readers = config->Explain(
-        Spells(interpretation::ReadingRule::kParametersReplace, *config));
+    finding.readers =
+        config->Explain(Spells(ReadingRule::kParametersReplace, *config));
   }
 }
 
@@ -169,8 +151,7 @@ void CheckThetaConflict(ConfigCase* config) {
                    })) {
     return;
   }
-  const auto drops =
-      Spells(interpretation::ReadingRule::kParametersUnread, *config);
+  const auto drops = Spells(ReadingRule::kParametersUnread, *config);
   config->Add("config.theta-conflict",
               {PlainNumber(*outer), key, PlainNumber(*inner)},
               {config->KeyPath("rope_theta"), key + ".rope_theta"},
@@ -211,16 +192,6 @@ std::optional<double> BaseOf(const ResolvedRope& rope) {
   return std::nullopt;
 }
 
-// True if the reader fails because the base is absent.
-bool MissesBase(const Reading& reading) {
-  const auto details = GetErrorDetails(reading.status());
-  if (!details) return false;
-  return std::any_of(
-      details->metadata.begin(), details->metadata.end(), [](const auto& item) {
-        return item.first == "key" && absl::EndsWith(item.second, "rope_theta");
-      });
-}
-
 // True if the file gives a base, by any key.
 bool GivesBase(const ConfigCase& config) {
   const std::vector<NamedDict> dicts = config.Dicts();
@@ -237,49 +208,42 @@ bool GivesBase(const ConfigCase& config) {
 void CheckThetaAbsent(ConfigCase* config) {
   const Reading* const reference = config->reference();
   if (reference == nullptr || !BaseOf(config->rope())) return;
-  const interpretation::Family& family = config->family();
+  const Family& family = config->family();
   if (family.theta_key.empty() || !family.kinds[0].type.empty() ||
       !family.rope_parameters.empty() || GivesBase(*config)) {
     return;
   }
-  const double taken = *BaseOf(config->rope());
-  std::vector<std::string> facts = {
-      absl::StrCat(reference->reader->title, " takes ", PlainNumber(taken))};
-  const auto other_base = [&](const Reading& reading) {
-    return reading.status().ok() &&
-           BaseOf(*reading.ropes[0]).value_or(taken) != taken;
+  const auto base = [](const Reading& reading) -> std::string {
+    if (IsAbout(reading.status(), "rope_theta")) return kRefuses;
+    const auto taken =
+        reading.status().ok() ? BaseOf(*reading.ropes[0]) : std::nullopt;
+    return taken ? PlainNumber(*taken) : "";
   };
-  for (const Reading& reading : config->readings()) {
-    if (other_base(reading)) {
-      facts.push_back(absl::StrCat(reading.reader->title, " ",
-                                   PlainNumber(*BaseOf(*reading.ropes[0]))));
-    }
-  }
-  for (const Reading& reading : config->readings()) {
-    if (!MissesBase(reading)) continue;
-    facts.push_back(absl::StrCat(reading.reader->title, " refuses"));
-    config->MarkExplained(reading);
-  }
+  const NamesByText taken = config->TakenForAbsent(base);
+  std::string facts = TakenText(taken);
+  const std::string& usual = taken[0].first;
+  std::string wanted = usual;
   const std::set<double> published = PublishedBases(*config);
-  double wanted = taken;
-  if (!published.empty() && published.count(taken) == 0) {
-    wanted = *published.begin();
-    const std::string all = ListText({published.begin(), published.end()});
-    facts.push_back(absl::StrCat("models of type ", config->type(),
-                                 " were published with ",
-                                 all.substr(1, all.size() - 2)));
+  if (!published.empty() && published.count(*BaseOf(config->rope())) == 0) {
+    wanted = PlainNumber(*published.begin());
+    facts +=
+        Say("theta.published",
+            {config->type(), ListText({published.begin(), published.end()})});
+  } else if (taken.size() < 2) {
+    return;
   }
-  if (facts.size() < 2) return;
-  config->Add("config.theta-absent",
-              {absl::StrJoin(facts, ", "), PlainNumber(wanted)},
-              {config->KeyPath(family.theta_key)}, config->Explain(other_base));
+  config->Add("config.theta-absent", {facts, wanted},
+              {config->KeyPath(family.theta_key)},
+              config->Explain([&](const Reading& reading) {
+                return base(reading) != usual;
+              }));
 }
 
 // Finds a flat rope_parameters that its class drops or refuses, because the
 // class has a dict for each layer type.
 void CheckDictDropped(ConfigCase* config) {
   const json& part = config->part();
-  const interpretation::Family& family = config->family();
+  const Family& family = config->family();
   const bool refuses = family.dicts != interpretation::DictRule::kMerged;
   if ((refuses && family.dicts != interpretation::DictRule::kTyped &&
        family.dicts != interpretation::DictRule::kNested) ||
@@ -344,15 +308,9 @@ void CheckTypeMissing(const NamedDict& named, ConfigCase* config) {
 
 // True if the reader refuses the type of scaling.
 bool RefusesType(const Reading& reading) {
-  const auto details = GetErrorDetails(reading.status());
-  if (!details) return false;
-  for (const auto& [name, value] : details->metadata) {
-    if (name == "key" && (absl::EndsWith(value, "rope_type") ||
-                          absl::EndsWith(value, ".type"))) {
-      return absl::StrContains(reading.status().message(), "known");
-    }
-  }
-  return false;
+  const absl::Status status = reading.status();
+  return (IsAbout(status, "rope_type") || IsAbout(status, ".type")) &&
+         absl::StrContains(status.message(), "known");
 }
 
 // Returns the type with the same letters and digits: llama3 for "Llama-3".

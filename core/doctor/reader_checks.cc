@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -120,7 +119,17 @@ bool IsReference(const Reading& reading, const ConfigCase& config) {
   return &reading == &config.readings()[0];
 }
 
-// Reports differences, reader by reader; readers that differ alike share a
+// A difference that readers share.
+struct Difference {
+  absl::string_view id;
+  std::vector<std::string> values;  // they follow the readers' names
+  Severity severity;                // of the worst reader
+  std::vector<std::string> keys;
+  std::optional<std::vector<std::int32_t>> layers;
+  std::vector<Verdict> readers;
+};
+
+// Collects differences, reader by reader; readers that differ alike share a
 // finding.
 class ReaderChecks {
  public:
@@ -128,9 +137,11 @@ class ReaderChecks {
 
   void Check(const Reading& reading) {
     if (!reading.status().ok()) {
-      Add("readers.refuses", {reading.refusal()}, reading, nullptr,
-          IsReference(reading, *config_) ? Severity::kError
-                                         : Severity::kWarning);
+      Add({"readers.refuses",
+           {reading.refusal()},
+           IsReference(reading, *config_) ? Severity::kError
+                                          : Severity::kWarning},
+          reading, nullptr);
       return;
     }
     const Verdict verdict = reading.verdict();
@@ -138,97 +149,82 @@ class ReaderChecks {
       const Comparison& comparison = reading.comparisons[g];
       const ResolvedRope& ours = *config_->reference()->ropes[g];
       const ResolvedRope& theirs = *reading.ropes[g];
-      const std::string layers = reading.comparisons.size() == 1
-                                     ? ""
-                                     : config_->groups()[g].Name() + ": ";
-      const std::string difference = layers + Explanations(comparison);
-      // True for the first group that differs so.
-      const auto differs = [&](bool Comparison::*which) {
-        return comparison.*which &&
-               std::none_of(reading.comparisons.begin(),
-                            reading.comparisons.begin() + g,
-                            [=](const Comparison& c) { return c.*which; });
+      const std::string difference = absl::StrCat(
+          reading.comparisons.size() == 1 ? ""
+                                          : config_->groups()[g].Name() + ": ",
+          Explanations(comparison));
+      // Takes the first group that differs so.
+      const auto tell = [&](bool Comparison::*which, Difference one) {
+        const auto first =
+            std::find_if(reading.comparisons.begin(), reading.comparisons.end(),
+                         [which](const Comparison& c) { return c.*which; });
+        if (first == reading.comparisons.begin() + g) {
+          Add(std::move(one), reading, which);
+        }
       };
-      if (differs(&Comparison::pairing)) {
-        Add("readers.pairing", {difference}, reading, &Comparison::pairing,
-            Severity::kError);
-      }
-      if (differs(&Comparison::frequencies)) {
-        Add("readers.frequencies",
-            {difference, FrequencyFix(*config_, ours, theirs)}, reading,
-            &Comparison::frequencies, SeverityOf(verdict));
-      }
-      if (differs(&Comparison::amplitude)) {
-        std::string path;
-        const bool by_keys = AmplitudeDict(*config_, ours, &path) != nullptr;
-        Finding& finding =
-            Add("readers.amplitude",
-                {Digits(theirs.attention_factor), Digits(ours.attention_factor),
-                 by_keys ? Say("amplitude.keys", {}) : "",
-                 AmplitudeFix(*config_, ours, theirs)},
-                reading, &Comparison::amplitude,
-                SeverityOf(verdict.amplitude_ratio));
-        if (by_keys && finding.keys.empty()) {
-          for (const absl::string_view key : kAmplitudeKeys) {
-            finding.keys.push_back(absl::StrCat(path, ".", key));
-          }
+      tell(&Comparison::pairing,
+           {"readers.pairing", {difference}, Severity::kError});
+      tell(&Comparison::frequencies,
+           {"readers.frequencies",
+            {difference, FrequencyFix(*config_, ours, theirs)},
+            SeverityOf(verdict)});
+      std::string path;
+      std::vector<std::string> keys;
+      if (AmplitudeDict(*config_, ours, &path) != nullptr) {
+        for (const absl::string_view key : kAmplitudeKeys) {
+          keys.push_back(absl::StrCat(path, ".", key));
         }
       }
-      if (differs(&Comparison::softmax)) {
-        const double own = ours.softmax_scale_multiplier;
-        const double other = theirs.softmax_scale_multiplier;
-        // Like the square of an amplitude, it multiplies logits.
-        Add("readers.softmax", {Digits(other), Digits(own)}, reading,
-            &Comparison::softmax, SeverityOf(std::sqrt(other / own)));
-      }
-      if (differs(&Comparison::axes)) {
-        Add("readers.axes", {difference}, reading, &Comparison::axes,
-            Severity::kWarning);
-      }
+      tell(&Comparison::amplitude,
+           {"readers.amplitude",
+            {Digits(theirs.attention_factor), Digits(ours.attention_factor),
+             keys.empty() ? "" : Say("amplitude.keys", {}),
+             AmplitudeFix(*config_, ours, theirs)},
+            SeverityOf(verdict.amplitude_ratio),
+            keys});
+      const double own = ours.softmax_scale_multiplier;
+      const double other = theirs.softmax_scale_multiplier;
+      // Like the square of an amplitude, it multiplies logits.
+      tell(&Comparison::softmax, {"readers.softmax",
+                                  {Digits(other), Digits(own)},
+                                  SeverityOf(std::sqrt(other / own))});
+      tell(&Comparison::axes,
+           {"readers.axes", {difference}, Severity::kWarning});
+    }
+  }
+
+  void Tell() {
+    for (Difference& one : all_) {
+      std::vector<std::string> names;
+      for (const Verdict& verdict : one.readers) names.push_back(verdict.name);
+      Values values = {absl::StrJoin(names, ", ")};
+      values.insert(values.end(), one.values.begin(), one.values.end());
+      Finding& finding = config_->Add(one.id, values, one.keys, one.readers);
+      finding.layers = one.layers;
+      finding.severity = one.severity;
     }
   }
 
  private:
-  // `values` follow the reader's name in the row's text. The reference is valid
-  // until the next call.
-  Finding& Add(absl::string_view id, std::vector<std::string> values,
-               const Reading& reading, bool Comparison::*which,
-               Severity severity) {
-    const auto [at, is_new] =
-        shared_.emplace(absl::StrCat(id, "\n", absl::StrJoin(values, "\n")),
-                        Shared{config_->findings().size(), {}});
-    at->second.titles.emplace_back(reading.reader->title);
-    Values all = {absl::StrJoin(at->second.titles, ", ")};
-    all.insert(all.end(), values.begin(), values.end());
-    if (is_new) {
-      Finding& finding = config_->Add(id, all, {}, {reading.verdict()});
-      if (which != nullptr) {
-        finding.layers = LayersWhere(*config_, reading, which);
-      }
-      finding.severity = severity;
-      return finding;
+  void Add(Difference one, const Reading& reading, bool Comparison::*which) {
+    auto same = std::find_if(all_.begin(), all_.end(), [&](const auto& other) {
+      return other.id == one.id && other.values == one.values;
+    });
+    if (same == all_.end()) {
+      if (which != nullptr) one.layers = LayersWhere(*config_, reading, which);
+      same = all_.insert(same, one);
     }
-    all.insert(all.begin(), config_->path());
-    const Finding renamed = MakeFinding(id, all);
-    Finding& finding = config_->findings()[at->second.index];
-    finding.message = renamed.message;
-    finding.fix = renamed.fix;
-    finding.readers.push_back(reading.verdict());
-    finding.severity = std::min(finding.severity, severity);
-    return finding;
+    same->readers.push_back(reading.verdict());
+    same->severity = std::min(same->severity, one.severity);
   }
 
-  struct Shared {
-    std::size_t index = 0;  // of the finding
-    std::vector<std::string> titles;
-  };
   ConfigCase* config_;
-  std::map<std::string, Shared> shared_;
+  std::vector<Difference> all_;
 };
 
 // readers.indexer: an indexer has its layer's frequencies, but its own pairs.
 void CheckIndexer(ConfigCase* config) {
-  const interpretation::Family& family = config->family();
+  const Family& family = config->family();
   if (family.indexer == Pairing::kUnspecified) return;
   // A class without a width of its own has an indexer if the file gives one.
   if (family.indexer_head_dim == 0 &&
@@ -287,6 +283,7 @@ void CheckReaders(ConfigCase* config) {
       checks.Check(reading);
     }
   }
+  checks.Tell();
 }
 
 }  // namespace posenc::core::doctor

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,6 @@
 #include "core/error.h"
 #include "core/interpretation/composite.h"
 #include "core/interpretation/content_hash.h"
-#include "core/interpretation/families.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/report.h"
@@ -125,6 +125,22 @@ void AddName(const std::string& text, absl::string_view name,
   auto at = std::find_if(all->begin(), all->end(), same);
   if (at == all->end()) at = all->insert(at, {text, {}});
   at->second.emplace_back(name);
+}
+
+std::string TakenText(const NamesByText& all, const char* separator) {
+  std::vector<std::string> facts;
+  bool has_verb = false;
+  for (const auto& [text, names] : all) {
+    const char* verb = names.size() == 1 ? " takes " : " take ";
+    if (text == kRefuses) {
+      verb = names.size() == 1 ? " refuses" : " refuse";
+    } else if (std::exchange(has_verb, true)) {
+      verb = " ";
+    }
+    facts.push_back(absl::StrCat(absl::StrJoin(names, ", "), verb,
+                                 text == kRefuses ? "" : text));
+  }
+  return absl::StrJoin(facts, separator);
 }
 
 absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
@@ -311,6 +327,16 @@ bool IsWorse(const Verdict& a, const Verdict& b) {
   const Severity of_a = SeverityOf(a), of_b = SeverityOf(b);
   if (of_a != of_b) return of_a < of_b;
   return a.least_kept < b.least_kept;
+}
+
+bool IsAbout(const absl::Status& status, absl::string_view key) {
+  const auto details = GetErrorDetails(status);
+  return details &&
+         std::any_of(details->metadata.begin(), details->metadata.end(),
+                     [key](const auto& item) {
+                       return item.first == "key" &&
+                              absl::EndsWith(item.second, key);
+                     });
 }
 
 std::string FactOf(const absl::Status& status) {

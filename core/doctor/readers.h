@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "core/doctor/finding.h"
 #include "core/interpretation/compare.h"
+#include "core/interpretation/families.h"
 #include "core/interpretation/reading_rules.h"
 #include "core/interpretation/source.h"
 #include "core/rope/frequencies.h"
@@ -20,8 +21,10 @@
 
 namespace posenc::core::doctor {
 
+using interpretation::Family;
 using interpretation::FindReader;
 using interpretation::Reader;
+using interpretation::ReadingRule;
 using nlohmann::json;
 
 // Returns the language model's part of a configuration, which may be nested.
@@ -43,6 +46,10 @@ std::string ListText(const std::vector<double>& values);
 using NamesByText =
     std::vector<std::pair<std::string, std::vector<std::string>>>;
 void AddName(const std::string& text, absl::string_view name, NamesByText* all);
+// "vLLM, mlx-lm take 131072, transformers 4096, llama.cpp refuses"
+std::string TakenText(const NamesByText& all, const char* separator = ", ");
+// What a reader takes that does not take the file.
+inline constexpr char kRefuses[] = "refuses";
 
 // Largest distance of a diagnosis, and a function that can end it. After an
 // error of `stop` all results are invalid: nothing resolves, nothing differs.
@@ -102,6 +109,9 @@ Verdict VerdictOf(const Comparison& comparison, const Reader& reader,
 
 // True if a is more severe than b, or equally severe and keeps less of a score.
 bool IsWorse(const Verdict& a, const Verdict& b);
+
+// True if the error is about a key whose path ends so.
+bool IsAbout(const absl::Status& status, absl::string_view key);
 
 // Returns one line of a status' message, without the field at its beginning.
 std::string FactOf(const absl::Status& status);

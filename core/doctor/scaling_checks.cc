@@ -60,13 +60,12 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   }
 }
 
-// Returns the original length that a reader assumes: a number, "refuses", or ""
-// if it need not assume one.
+// Returns the original length that a reader assumes; "" if it need not.
 std::string OriginalTaken(const Reading& reading) {
   constexpr absl::string_view kKey = "original_max_position_embeddings";
   for (const auto& rope : reading.ropes) {
     if (!rope.ok()) {
-      return absl::StrContains(rope.status().message(), kKey) ? "refuses" : "";
+      return absl::StrContains(rope.status().message(), kKey) ? kRefuses : "";
     }
     for (const Assumption& assumption : rope->assumptions) {
       if (absl::EndsWith(assumption.field, kKey)) return assumption.value;
@@ -81,35 +80,12 @@ void CheckOriginal(const NamedDict& named, ConfigCase* config) {
       config->Original(*named.dict)) {
     return;
   }
-  NamesByText all;
-  std::string taken;
-  for (const Reading& reading : config->readings()) {
-    const std::string own = OriginalTaken(reading);
-    if (!own.empty()) AddName(own, reading.reader->title, &all);
-    if (own == "refuses") {
-      config->MarkExplained(reading);
-    } else if (taken.empty()) {
-      taken = own;
-    }
-  }
-  if (all.empty()) return;
-  // "transformers, vLLM take 131072, mlx-lm 4096, llama.cpp refuses"
-  std::vector<std::string> facts;
-  const char* plural = "take ";
-  const char* singular = "takes ";
-  for (const auto& [text, names] : all) {
-    const bool one = names.size() == 1;
-    const std::string who = absl::StrCat(absl::StrJoin(names, ", "), " ");
-    if (text == "refuses") {
-      facts.push_back(who + (one ? "refuses" : "refuse"));
-      continue;
-    }
-    facts.push_back(absl::StrCat(who, one ? singular : plural, text));
-    singular = plural = "";
-  }
-  if (taken.empty()) taken = "the length of its training";
+  const NamesByText taken = config->TakenForAbsent(OriginalTaken);
+  if (taken.empty()) return;
+  const bool one = taken[0].first != kRefuses;
   config->Add("config.original-absent",
-              {named.path, absl::StrJoin(facts, ", "), taken},
+              {named.path, TakenText(taken),
+               one ? taken[0].first : "the length of its training"},
               {named.path + ".original_max_position_embeddings"},
               config->Explain([](const Reading& reading) {
                 return !OriginalTaken(reading).empty();

@@ -18,7 +18,7 @@ namespace posenc::core::doctor {
 namespace {
 
 void CheckPartialDefault(ConfigCase* config) {
-  const interpretation::Family& family = config->family();
+  const Family& family = config->family();
   const std::vector<NamedDict> dicts = config->Dicts();
   if (!config->known_family() || family.partial == 1 ||
       config->reference() == nullptr || config->Number(family.partial_key) ||
@@ -28,23 +28,19 @@ void CheckPartialDefault(ConfigCase* config) {
       })) {
     return;
   }
-  const std::int32_t width = config->rope().spec.rotary_dim;
-  const auto other_width = [&](const Reading& reading) {
-    return reading.status().ok() && reading.ropes[0]->spec.rotary_dim != width;
+  const auto width = [](const Reading& reading) {
+    return reading.status().ok()
+               ? absl::StrCat(reading.ropes[0]->spec.rotary_dim)
+               : "";
   };
-  std::vector<std::string> facts;
-  for (const Reading& reading : config->readings()) {
-    if (!other_width(reading)) continue;
-    facts.push_back(absl::StrCat(reading.reader->title, " rotates ",
-                                 reading.ropes[0]->spec.rotary_dim,
-                                 " channels"));
-  }
-  if (facts.empty()) return;
-  facts.push_back(absl::StrCat(config->reference()->reader->title, " ", width));
+  const NamesByText taken = config->TakenForAbsent(width);
+  if (taken.size() < 2) return;
   config->Add("config.partial-default",
-              {family.partial_key, family.partial, absl::StrJoin(facts, ", ")},
+              {family.partial_key, family.partial, TakenText(taken)},
               {config->KeyPath(family.partial_key)},
-              config->Explain(other_width));
+              config->Explain([&](const Reading& reading) {
+                return width(reading) != taken[0].first;
+              }));
 }
 
 void CheckPartialConflict(ConfigCase* config) {
@@ -118,7 +114,7 @@ bool NeedsDividedWidth(const std::string& type) {
 }
 
 void CheckHeadDim(ConfigCase* config) {
-  const interpretation::Family& family = config->family();
+  const Family& family = config->family();
   if (family.head_dim != 0 ||
       family.width == interpretation::RotaryWidth::kMla ||
       family.width == interpretation::RotaryWidth::kProjected ||
