@@ -219,15 +219,14 @@ bool ConfigCase::Drops(const NamedDict& named) const {
 std::vector<NamedDict> ConfigCase::Dicts() const {
   std::vector<NamedDict> dicts;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto it = part_->find(key);
-    if (it == part_->end() || !it->is_object()) continue;
+    const json& dict = ValueAt(*part_, key);
+    if (!dict.is_object()) continue;
     const json::json_pointer place = json::json_pointer() / key;
-    if (IsFlat(*it)) dicts.push_back({KeyPath(key), &*it, place});
+    if (IsFlat(dict)) dicts.push_back({KeyPath(key), &dict, place});
     std::size_t entries = 0;
-    for (const auto& [name, entry] : it->items()) {
+    for (const auto& [name, entry] : dict.items()) {
       if (!entry.is_object() || ++entries > kMaxDicts) continue;
-      dicts.push_back(
-          {absl::StrCat(KeyPath(key), ".", name), &entry, place / name});
+      dicts.push_back({KeyPath(key) + "." + name, &entry, place / name});
     }
   }
   return dicts;
@@ -235,11 +234,11 @@ std::vector<NamedDict> ConfigCase::Dicts() const {
 
 const json* ConfigCase::FlatDict(std::string* key) const {
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
-    const auto it = part_->find(name);
-    if (it == part_->end() || !it->is_object() || it->empty()) continue;
-    if (!IsFlat(*it)) return nullptr;
+    const json& dict = ValueAt(*part_, name);
+    if (!dict.is_object() || dict.empty()) continue;
+    if (!IsFlat(dict)) return nullptr;
     if (key != nullptr) *key = KeyPath(name);
-    return &*it;
+    return &dict;
   }
   return nullptr;
 }

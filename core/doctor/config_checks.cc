@@ -195,11 +195,9 @@ std::optional<double> BaseOf(const ResolvedRope& rope) {
 // True if the file gives a base, by any key.
 bool GivesBase(const ConfigCase& config) {
   const std::vector<NamedDict> dicts = config.Dicts();
-  const auto attention = config.part().find("attn_config");
   return config.Number("rope_theta") ||
          config.Number(config.family().theta_key) || config.HasOtherBase() ||
-         (attention != config.part().end() &&
-          NumberAt(*attention, "rope_theta")) ||
+         NumberAt(ValueAt(config.part(), "attn_config"), "rope_theta") ||
          std::any_of(dicts.begin(), dicts.end(), [](const NamedDict& named) {
            return NumberAt(*named.dict, "rope_theta").has_value();
          });
@@ -352,12 +350,9 @@ void CheckTypeUnknown(ConfigCase* config) {
   }
   std::string spelling = SameLetters(type);
   if (absl::StrContains(type, "yarn")) {
-    spelling =
-        "yarn, with the attention_factor that the model was trained with";
+    spelling = Say("type.yarn", {});
   } else if (spelling.empty()) {
-    spelling =
-        "as one of the types that its readers know: linear, dynamic, yarn, "
-        "longrope, llama3";
+    spelling = Say("type.known", {});
   }
   Finding& finding =
       config->Add("config.type-unknown",
@@ -407,44 +402,33 @@ void CheckConfig(ConfigCase* config) {
 void CheckUnreadKeys(ConfigCase* config) {
   // These keys have findings that say more.
   const std::set<std::string> told_keys = ToldKeys(config);
-  std::map<std::string, std::vector<std::string>> by_key;
-  std::map<std::string, std::size_t> unread;  // number of readers, of all
-  constexpr char kMark[] = " is not read";
+  std::map<std::string, std::set<const Reading*>> unread;
   for (const Reading& reading : config->readings()) {
     if (!reading.status().ok()) continue;
-    std::set<std::string> keys;
     for (const auto& rope : reading.ropes) {
       for (const std::string& warning : rope->warnings) {
-        const std::size_t at = warning.find(kMark);
-        if (at == std::string::npos) continue;
-        const std::string key = warning.substr(0, at);
+        const std::string key = warning.substr(0, warning.find(" is not read"));
         if (key.find(' ') == std::string::npos &&
             !absl::EndsWith(key, "rope_parameters")) {
-          keys.insert(key);
+          unread[key].insert(&reading);
         }
       }
     }
-    for (const std::string& key : keys) {
-      ++unread[key];
-      if (!reading.differs()) by_key[key].emplace_back(reading.reader->title);
-    }
   }
   std::size_t told = 0;
-  for (const auto& [key, readers] : by_key) {
-    if (IsTold(key, told_keys)) continue;
+  for (const auto& [key, readings] : unread) {
+    std::vector<std::string> names;
+    for (const Reading* reading : readings) {
+      if (!reading->differs()) names.emplace_back(reading->reader->title);
+    }
+    if (names.empty() || IsTold(key, told_keys)) continue;
     if (++told > kMostTold) break;
     // A key that another reader reads must stay.
-    config->Add(
-        "config.key-unread",
-        {key, absl::StrJoin(readers, ", "),
-         unread[key] == config->readings().size()
-             ? absl::StrCat("remove ", key,
-                            ", or leave it: the numbers are the same without "
-                            "it")
-             : absl::StrCat("nothing is to be done: their numbers are the same "
-                            "without ",
-                            key, ", which others read")},
-        {key});
+    const bool none_reads = readings.size() == config->readings().size();
+    config->Add("config.key-unread",
+                {key, absl::StrJoin(names, ", "),
+                 Say(none_reads ? "unread.remove" : "unread.leave", {key})},
+                {key});
   }
 }
 

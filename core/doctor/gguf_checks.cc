@@ -393,7 +393,7 @@ class GgufChecks {
   std::vector<double> ConfigSections() const {
     if (config_ == nullptr) return {};
     for (const NamedDict& named : config_->Dicts()) {
-      if (named.dict->value("mrope_section", json()).is_array()) {
+      if (ValueAt(*named.dict, "mrope_section").is_array()) {
         return NumbersAt(*named.dict, "mrope_section");
       }
     }

@@ -38,12 +38,11 @@ std::vector<std::string> KnownTypes(const json& part,
     }
   };
   bool known = false;
-  const interpretation::Family& family =
-      interpretation::FindFamily(model_type, &known);
+  const Family& family = interpretation::FindFamily(model_type, &known);
   for (const interpretation::LayerKind& kind : family.kinds) add(kind.type);
-  for (const json& dict : {json::parse(family.rope_parameters, nullptr, false),
-                           part.value("rope_scaling", json()),
-                           part.value("rope_parameters", json())}) {
+  for (const json& dict :
+       {json::parse(family.rope_parameters, nullptr, false),
+        ValueAt(part, "rope_scaling"), ValueAt(part, "rope_parameters")}) {
     for (const auto& [name, entry] : dict.items()) {
       if (dict.is_object() && entry.is_object()) add(name);
     }
@@ -53,12 +52,6 @@ std::vector<std::string> KnownTypes(const json& part,
     add(type);
   }
   return types;
-}
-
-std::string TypeOfLayer(const json& types, std::size_t layer) {
-  return types.is_array() && layer < types.size() && types[layer].is_string()
-             ? types[layer].get<std::string>()
-             : "";
 }
 
 }  // namespace
@@ -80,9 +73,15 @@ json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
   return found;
 }
 
-bool IsGiven(const json& object, absl::string_view key) {
+const json& ValueAt(const json& object, absl::string_view key) {
+  static const json& null = *new json();
   const auto it = object.find(std::string(key));
-  return it != object.end() && !it->is_null() && *it != json::object();
+  return it == object.end() ? null : *it;
+}
+
+bool IsGiven(const json& object, absl::string_view key) {
+  return !ValueAt(object, key).is_null() &&
+         ValueAt(object, key) != json::object();
 }
 
 bool IsFlat(const json& dict) {
@@ -92,22 +91,20 @@ bool IsFlat(const json& dict) {
 }
 
 std::optional<double> NumberAt(const json& object, absl::string_view key) {
-  const auto it = object.find(std::string(key));
-  if (it == object.end() || !it->is_number()) return std::nullopt;
-  return it->get<double>();
+  const json& value = ValueAt(object, key);
+  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
 }
 
 std::string TextAt(const json& object, absl::string_view key) {
-  const auto it = object.find(std::string(key));
-  return it == object.end() || !it->is_string() ? "" : it->get<std::string>();
+  const json& value = ValueAt(object, key);
+  return value.is_string() ? value.get<std::string>() : "";
 }
 
 std::vector<double> NumbersAt(const json& object, absl::string_view key) {
   std::vector<double> numbers;
-  const auto it = object.find(std::string(key));
-  if (it == object.end() || !it->is_array()) return numbers;
-  for (const json& value : *it) {
-    if (value.is_number()) numbers.push_back(value.get<double>());
+  const json& list = ValueAt(object, key);
+  for (std::size_t i = 0; list.is_array() && i < list.size(); ++i) {
+    if (list[i].is_number()) numbers.push_back(list[i].get<double>());
   }
   return numbers;
 }
@@ -208,10 +205,15 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   const json& part = *LanguagePartOf(&copy, &model_type, nullptr);
   std::int64_t layers = 0;
   for (const char* key : {"num_hidden_layers", "n_layer", "num_layers"}) {
-    const auto it = part.find(key);
-    if (it != part.end() && it->is_number_integer()) layers = it->get<int>();
+    const json& given = ValueAt(part, key);
+    if (given.is_number_integer()) layers = given.get<int>();
   }
-  const json types = part.value("layer_types", json());
+  const json& types = ValueAt(part, "layer_types");
+  const auto type_of = [&types](std::size_t layer) {
+    return types.is_array() && layer < types.size() && types[layer].is_string()
+               ? types[layer].get<std::string>()
+               : "";
+  };
   if (layers == 0 && types.is_array()) {
     layers = static_cast<std::int64_t>(types.size());
   }
@@ -220,7 +222,7 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   for (std::int32_t i = 0; i < std::min(layers, kMaxLayers); ++i) {
     LayerGroup group;
     group.index = i;
-    group.layer_type = TypeOfLayer(types, i);
+    group.layer_type = type_of(i);
     const auto rope = ResolveText(text, reader, group, reach);
     const auto fault = GetErrorDetails(rope.status());
     // A list that ends early has a warning. If the first layer is refused,
@@ -248,7 +250,7 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   if (groups.empty()) {
     groups.emplace_back();
     if (layers > 0 && details->field == "layer_index") {
-      groups[0] = {0, std::nullopt, {0}, TypeOfLayer(types, 0)};
+      groups[0] = {0, std::nullopt, {0}, type_of(0)};
     }
   }
   return groups;

@@ -30,6 +30,8 @@ using nlohmann::json;
 // Returns the language model's part of a configuration, which may be nested.
 json* LanguagePartOf(json* root, std::string* model_type, std::string* path);
 
+// Returns a value; null if it is absent, or `object` is none.
+const json& ValueAt(const json& object, absl::string_view key);
 // True for a value other than null and {}.
 bool IsGiven(const json& object, absl::string_view key);
 // True for a dict with keys, none of which has a dict: not one by layer type.

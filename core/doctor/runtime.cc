@@ -339,7 +339,7 @@ json OwnKeys(const ConfigCase& config) {
   const ResolvedRope& rope = config.rope();
   json own = json::object();
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
-    const json dict = config.part().value(name, json());
+    const json& dict = ValueAt(config.part(), name);
     for (const auto& [key, value] : dict.items()) {
       if (dict.is_object() && !IsScalingKey(key)) own[key] = value;
     }
@@ -517,9 +517,8 @@ class RuntimeChecks {
             ? std::optional(json{{"rope_parameters", parameters}})
             : MergedOverride(*config_, parameters);
     const std::string fix =
-        override
-            ? absl::StrCat("--hf-overrides '", override->dump(), "'")
-            : "write what it says into each rope_parameters of config.json";
+        override ? absl::StrCat("--hf-overrides '", override->dump(), "'")
+                 : Say("runtime.into-each", {});
     for (const char* flag : {"--rope-scaling", "--rope-theta"}) {
       if (runtime_.Find(flag) != nullptr) {
         Add("runtime.flag-gone", {flag, fix}, flag);
@@ -541,14 +540,12 @@ class RuntimeChecks {
     };
     const std::string* const scaling = runtime_.Find("--rope-scaling");
     if (scaling != nullptr ? *scaling == "yarn" : HasYarnInFiles()) {
-      tell("--yarn-attn-factor", "llama.cpp overwrites it while YaRN is on",
-           "remove it; write rope.scaling.attn_factor with --override-kv "
-           "instead");
+      tell("--yarn-attn-factor", Say("runtime.attn-factor", {}),
+           Say("runtime.attn-factor-fix", {}));
     }
     for (const char* flag : {"--rope-scale", "--rope-freq-scale"}) {
       if (scaling == nullptr || *scaling != "none") continue;
-      tell(flag, "--rope-scaling none sets the scale to 1",
-           absl::StrCat("remove ", flag, ", or give --rope-scaling linear"));
+      tell(flag, Say("runtime.none", {}), Say("runtime.none-fix", {flag}));
     }
     const std::string* const base = runtime_.Find("--rope-freq-base");
     if (base == nullptr || gguf_ == nullptr || !gguf_->freq_base_swa) return;
@@ -559,10 +556,8 @@ class RuntimeChecks {
         return;
       }
     }
-    tell("--rope-freq-base",
-         "it does not reach the sliding layers, which keep rope.freq_base_swa",
-         absl::StrCat("give --override-kv ", key, "=float:", *base,
-                      " beside it if they are meant, too"));
+    tell("--rope-freq-base", Say("runtime.sliding", {}),
+         Say("runtime.sliding-fix", {key, *base}));
   }
 
   // True if the command line changes the rope, or the model's length.

@@ -208,7 +208,8 @@ double PairsOf(const ConfigCase& config) {
   if (config.reference() != nullptr) return config.rope().pairs();
   const Ropes bare = config.ResolveOther(config.Changed([](json* part) {
     for (const char* key : {"rope_scaling", "rope_parameters"}) {
-      if (part->contains(key)) (*part)[key].erase("mrope_section");
+      json& dict = (*part)[key];
+      if (dict.is_object()) dict.erase("mrope_section");
     }
   }));
   return bare[0] ? bare[0]->pairs() : 0;

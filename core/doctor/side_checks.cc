@@ -41,9 +41,8 @@ void CheckParams(const DoctorInput& input, const ConfigCase& config,
       theirs = DescribeRope(ours);
       fix = Say("params.agree", {});
     } else if (comparison.amplitude) {
-      const json yarn = params.value("yarn", json());
       const bool applies =
-          !yarn.is_object() || yarn.value("apply_scale", json()) != false;
+          ValueAt(ValueAt(params, "yarn"), "apply_scale") != false;
       const double own = rope->attention_factor;
       fact = absl::StrFormat("%samplitude %.4g",
                              applies ? "" : "apply_scale false: ", own);
