@@ -287,7 +287,10 @@ void CheckTypeMissing(const NamedDict& named, ConfigCase* config) {
   const json& dict = *named.dict;
   const auto factor = NumberAt(dict, "factor");
   const bool lists = dict.contains("long_factor");
-  if (!ConfigCase::TypeOf(dict).empty() || (!factor && !lists)) return;
+  if (ValueAt(dict, "rope_type").is_string() ||
+      ValueAt(dict, "type").is_string() || (!factor && !lists)) {
+    return;
+  }
   const char* const guess = lists                              ? "longrope"
                             : dict.contains("low_freq_factor") ? "llama3"
                             : config->Original(dict)           ? "yarn"
