@@ -162,6 +162,8 @@ struct PublishedHead {
   std::int64_t head_dim = 0;
 };
 std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config);
+// The bases of all presets of the same type.
+std::set<double> PublishedBases(const ConfigCase& config);
 
 // The checks of config.*, in the order of the table.
 void CheckConfig(ConfigCase* config);     // config_checks.cc: spellings

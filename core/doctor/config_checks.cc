@@ -10,9 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "core/doctor/config_case.h"
 #include "core/error.h"
-#include "core/interpretation/content_hash.h"
 #include "core/interpretation/families.h"
-#include "core/interpretation/presets.h"
 #include "core/interpretation/profile.h"
 
 namespace posenc::core::doctor {
@@ -158,25 +156,6 @@ void CheckThetaConflict(ConfigCase* config) {
               config->Explain([&](const Reading& reading) {
                 return drops(reading) || base(reading) != base(*reference);
               }));
-}
-
-// Returns the bases of published presets with the same model type.
-std::set<double> PublishedBases(const ConfigCase& config) {
-  std::set<double> bases;
-  const Reach reach = {4096, config.reach().stop};
-  for (const interpretation::Preset& preset : interpretation::Presets()) {
-    json root = json::parse(preset.config_json, nullptr, false);
-    std::string type;
-    LanguagePartOf(&root, &type, nullptr);
-    if (interpretation::ModelKey(type) != config.type()) continue;
-    const auto groups = GroupLayers(root, reach);
-    const auto rope = ResolveText(std::string(preset.config_json),
-                                  *FindReader("hf"), groups[0], reach);
-    if (rope.ok() && rope->spec.rope_theta) {
-      bases.insert(*rope->spec.rope_theta);
-    }
-  }
-  return bases;
 }
 
 // Returns the base of the frequencies, or else the assumed one.

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -29,34 +30,41 @@ constexpr absl::string_view kMorePublished =
 
 struct Published {
   std::string name;
-  std::string type;  // by ModelKey()
   json root;
-  bool own = true;  // by the makers of the preset with this shape
+  bool preset = true;
+  bool own = true;        // by the makers of the preset with this shape
+  std::string type = {};  // by ModelKey()
 };
 
-Published PublishedOf(std::string name, json root, bool own) {
-  std::string type;
-  LanguagePartOf(&root, &type, nullptr);
-  return {std::move(name), interpretation::ModelKey(type), std::move(root),
-          own};
+std::vector<Published> ReadPublished() {
+  std::vector<Published> models;
+  for (const interpretation::Preset& preset : interpretation::Presets()) {
+    models.push_back({std::string(preset.name),
+                      json::parse(preset.config_json, nullptr, false)});
+  }
+  for (const absl::string_view line :
+       absl::StrSplit(kMorePublished, '\n', absl::SkipEmpty())) {
+    const json row = json::parse(line, nullptr, false);
+    models.push_back({row["name"], row["config"], false, row["own"]});
+  }
+  for (Published& model : models) {
+    std::string type;
+    LanguagePartOf(&model.root, &type, nullptr);
+    model.type = interpretation::ModelKey(type);
+  }
+  return models;
 }
 
-const std::vector<Published>& AllPublished() {
-  static const auto* const all = [] {
-    auto* const models = new std::vector<Published>;
-    for (const interpretation::Preset& preset : interpretation::Presets()) {
-      models->push_back(
-          PublishedOf(std::string(preset.name),
-                      json::parse(preset.config_json, nullptr, false), true));
-    }
-    for (const absl::string_view line :
-         absl::StrSplit(kMorePublished, '\n', absl::SkipEmpty())) {
-      const json row = json::parse(line, nullptr, false);
-      models->push_back(PublishedOf(row["name"], row["config"], row["own"]));
-    }
-    return models;
-  }();
-  return *all;
+// Calls `use` for each published model of the configuration's type.
+void ForPublished(
+    const ConfigCase& config,
+    const std::function<void(const Published&, const ConfigCase&)>& use) {
+  static const auto& all = *new std::vector<Published>(ReadPublished());
+  for (const Published& model : all) {
+    if (model.type != config.type()) continue;
+    const ConfigCase published(model.name, model.root, {}, config.reach());
+    if (published.reference() != nullptr) use(model, published);
+  }
 }
 
 // The numbers that identify a model; 0 for keys that the file lacks.
@@ -330,15 +338,22 @@ std::string PublishedKeys(const ConfigCase& published) {
 }  // namespace
 
 std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config) {
-  for (const Published& model : AllPublished()) {
-    if (model.type != config.type()) continue;
-    const ConfigCase published(model.name, model.root, {}, config.reach());
-    if (published.reference() != nullptr &&
-        MayBeSame(Shape::Of(config), Shape::Of(published))) {
-      return PublishedHead{model.name, published.rope().head_dim};
+  std::optional<PublishedHead> found;
+  ForPublished(config, [&](const Published& model, const ConfigCase& theirs) {
+    if (!found && MayBeSame(Shape::Of(config), Shape::Of(theirs))) {
+      found = {model.name, theirs.rope().head_dim};
     }
-  }
-  return std::nullopt;
+  });
+  return found;
+}
+
+std::set<double> PublishedBases(const ConfigCase& config) {
+  std::set<double> bases;
+  ForPublished(config, [&](const Published& model, const ConfigCase& theirs) {
+    const auto base = theirs.rope().spec.rope_theta;
+    if (model.preset && base) bases.insert(*base);
+  });
+  return bases;
 }
 
 void CheckPublished(ConfigCase* config) {
@@ -352,55 +367,52 @@ void CheckPublished(ConfigCase* config) {
   };
   std::optional<Near> nearest;
   bool fits = false, fits_reach = false, fits_length = false, one_key = false;
-  for (const Published& model : AllPublished()) {
-    if (model.type != config->type()) continue;
-    const ConfigCase published(model.name, model.root, {}, config->reach());
-    const Reading* const theirs = published.reference();
-    const Shape other = Shape::Of(published);
-    if (theirs == nullptr || !MayBeSame(shape, other) ||
-        shape.HeadDim() != other.HeadDim()) {
-      continue;
-    }
-    const std::vector<Match> matches = MatchGroups(*reference, *theirs);
-    if (matches.empty()) continue;
-    Likeness likeness = Compare(*config, published, matches);
-    likeness.other_vocabulary = HasOtherVocabulary(*config, model.name);
-    // Only their layers differ: ours lost that, or are another model's.
-    if (published.groups().size() != config->groups().size() &&
-        !likeness.is_lost()) {
-      continue;
-    }
-    if (!model.own) {
-      fits_length |= likeness.numbers && likeness.same_length;
-      continue;
-    }
-    if (Fits(likeness)) {
-      fits = true;
-      fits_reach |= likeness.reaches;
-      fits_length |= likeness.same_length;
-      continue;
-    }
-    if (likeness.is_other()) continue;
-    one_key |= IsOneKeyAway(likeness);
-    const int distance =
-        (likeness.same_length || likeness.extends ? 0 : 8) +
-        (likeness.base ? 0 : 2) + (likeness.scaling ? 0 : 1) +
-        (likeness.ours_scaled == likeness.theirs_scaled ? 0 : 1);
-    if (nearest && distance >= nearest->distance) continue;
-    const ResolvedRope& a = *reference->ropes[likeness.differing.ours];
-    const ResolvedRope& b = *theirs->ropes[likeness.differing.theirs];
-    const std::string found = Text(a, b);
-    const std::string wanted =
-        likeness.beyond_original && likeness.base
-            ? absl::StrCat("no scaling and ", *published.MaxPositions(),
-                           " positions")
-            : Text(b, a);
-    nearest =
-        Near{distance,
-             {model.name, wanted, found == wanted ? "other factors" : found,
-              PublishedKeys(published) + KeysToRemove(*config, published)},
-             likeness};
-  }
+  ForPublished(
+      *config, [&](const Published& model, const ConfigCase& published) {
+        const Reading* const theirs = published.reference();
+        const Shape other = Shape::Of(published);
+        if (!MayBeSame(shape, other) || shape.HeadDim() != other.HeadDim())
+          return;
+        const std::vector<Match> matches = MatchGroups(*reference, *theirs);
+        if (matches.empty()) return;
+        Likeness likeness = Compare(*config, published, matches);
+        likeness.other_vocabulary = HasOtherVocabulary(*config, model.name);
+        // Only their layers differ: ours lost that, or are another model's.
+        if (published.groups().size() != config->groups().size() &&
+            !likeness.is_lost()) {
+          return;
+        }
+        if (!model.own) {
+          fits_length |= likeness.numbers && likeness.same_length;
+          return;
+        }
+        if (Fits(likeness)) {
+          fits = true;
+          fits_reach |= likeness.reaches;
+          fits_length |= likeness.same_length;
+          return;
+        }
+        if (likeness.is_other()) return;
+        one_key |= IsOneKeyAway(likeness);
+        const int distance =
+            (likeness.same_length || likeness.extends ? 0 : 8) +
+            (likeness.base ? 0 : 2) + (likeness.scaling ? 0 : 1) +
+            (likeness.ours_scaled == likeness.theirs_scaled ? 0 : 1);
+        if (nearest && distance >= nearest->distance) return;
+        const ResolvedRope& a = *reference->ropes[likeness.differing.ours];
+        const ResolvedRope& b = *theirs->ropes[likeness.differing.theirs];
+        const std::string found = Text(a, b);
+        const std::string wanted =
+            likeness.beyond_original && likeness.base
+                ? absl::StrCat("no scaling and ", *published.MaxPositions(),
+                               " positions")
+                : Text(b, a);
+        nearest =
+            Near{distance,
+                 {model.name, wanted, found == wanted ? "other factors" : found,
+                  PublishedKeys(published) + KeysToRemove(*config, published)},
+                 likeness};
+      });
   if (!nearest || fits_length) return;
   // If another model fits, there is a finding only for a file that is too long
   // for that model, and as long as the nearest.
