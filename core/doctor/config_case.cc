@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/error.h"
 #include "core/interpretation/claimed_length.h"
 #include "core/interpretation/class_defaults.h"
@@ -17,28 +18,9 @@
 namespace posenc::core::doctor {
 namespace {
 
-using nlohmann::json;
-
 // Upper bound on dicts of one key: each may be read by every reader. Models
 // have fewer.
 constexpr std::size_t kMaxDicts = 16;
-
-bool IsNested(const json& dict) {
-  for (const auto& [key, value] : dict.items()) {
-    if (value.is_object()) return true;
-  }
-  return false;
-}
-
-std::string RootType(const json& root) {
-  const auto it = root.find("model_type");
-  return it != root.end() && it->is_string() ? it->get<std::string>() : "";
-}
-
-bool IsGiven(const json& part, absl::string_view key) {
-  const auto it = part.find(std::string(key));
-  return it != part.end() && !it->is_null();
-}
 
 }  // namespace
 
@@ -52,13 +34,12 @@ bool IsScalingKey(absl::string_view key) {
       "finetuned extrapolation_factor");
 }
 
-bool SameRopes(const std::vector<std::optional<ResolvedRope>>& a,
-               const std::vector<std::optional<ResolvedRope>>& b) {
+bool SameRopes(const Ropes& a, const Ropes& b) {
+  const auto hash = [](const std::optional<ResolvedRope>& rope) {
+    return rope ? interpretation::ContentHash(*rope) : "";
+  };
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (a[i].has_value() != b[i].has_value()) return false;
-    if (a[i] && interpretation::ContentHash(*a[i]) !=
-                    interpretation::ContentHash(*b[i]))
-      return false;
+    if (hash(a[i]) != hash(b[i])) return false;
   }
   return true;
 }
@@ -68,6 +49,16 @@ absl::Status Reading::status() const {
     if (!rope.ok()) return rope.status();
   }
   return absl::OkStatus();
+}
+
+std::string Reading::refusal() const {
+  for (std::size_t g = 0; g < ropes.size(); ++g) {
+    if (ropes[g].ok()) continue;
+    const std::string layers = (*groups)[g].Name();
+    return absl::StrCat(layers, layers.empty() ? "" : ": ",
+                        FactOf(ropes[g].status()));
+  }
+  return "";
 }
 
 Verdict Reading::verdict() const {
@@ -85,10 +76,7 @@ Verdict Reading::verdict() const {
                              : "refuses: " + FactOf(rope.status()));
   }
   says.erase(std::unique(says.begin(), says.end()), says.end());
-  worst.says = absl::StrCat(reader->version, ":");
-  for (std::size_t i = 0; i < says.size(); ++i) {
-    absl::StrAppend(&worst.says, i == 0 ? " " : "; ", says[i]);
-  }
+  worst.says = absl::StrCat(reader->version, ": ", absl::StrJoin(says, "; "));
   return worst;
 }
 
@@ -97,33 +85,38 @@ bool Reading::differs() const {
                      [](const Comparison& c) { return c.any(); });
 }
 
-ConfigCase::ConfigCase(
-    std::string path, json root,
-    const std::vector<const interpretation::Reader*>& readers, Reach reach)
+bool Reading::differs(bool Comparison::*which) const {
+  return std::any_of(comparisons.begin(), comparisons.end(),
+                     [which](const Comparison& c) { return c.*which; });
+}
+
+ConfigCase::ConfigCase(std::string path, json root,
+                       const std::vector<const Reader*>& readers, Reach reach)
     : path_(std::move(path)),
       root_(std::move(root)),
       part_(LanguagePartOf(&root_, &model_type_, &part_path_)),
       family_(interpretation::FindFamily(model_type_, &known_family_)),
       reach_(std::move(reach)) {
-  const interpretation::Reader* const hf = interpretation::FindReader("hf");
+  const Reader* const hf = FindReader("hf");
   groups_ = GroupLayers(root_, reach_);
   // Type of a model with several parts, which needs a class of its own.
-  const std::string outer = interpretation::ModelKey(RootType(root_));
-  std::vector<const interpretation::Reader*> all = {hf};
-  for (const interpretation::Reader* reader : readers) {
-    if (reader == hf || !reader->reads_configs ||
-        !absl::StartsWith(type(), reader->models) ||
-        interpretation::LacksClass(
-            reader->profile, interpretation::VersionOf(*reader), type()) ||
-        interpretation::LacksClass(reader->profile,
-                                   interpretation::VersionOf(*reader), outer)) {
-      continue;
+  const std::string outer =
+      interpretation::ModelKey(TextAt(root_, "model_type"));
+  std::vector<const Reader*> all = {hf};
+  for (const Reader* reader : readers) {
+    const auto lacks = [reader](const std::string& type) {
+      return interpretation::LacksClass(
+          reader->profile, interpretation::VersionOf(*reader), type);
+    };
+    if (reader != hf && reader->reads_configs &&
+        absl::StartsWith(type(), reader->models) && !lacks(type()) &&
+        !lacks(outer)) {
+      all.push_back(reader);
     }
-    all.push_back(reader);
   }
   const std::string text = reach_.status().ok() ? root_.dump() : "";
-  for (const interpretation::Reader* reader : all) {
-    Reading reading{reader, {}, {}};
+  for (const Reader* reader : all) {
+    Reading reading{reader, &groups_, {}, {}};
     const bool converts = reader->profile == interpretation::Profile::kLlamaCpp;
     const std::string filled = converts ? WithClassKeys() : "";
     const std::string& own = filled.empty() ? text : filled;
@@ -150,9 +143,8 @@ ConfigCase::ConfigCase(
 }
 
 std::string ConfigCase::WithClassKeys() const {
-  const Reading* const hf = reference();
-  if (hf == nullptr || !hf->ropes[0].ok()) return "";
-  const ResolvedRope& rope = *hf->ropes[0];
+  if (reference() == nullptr) return "";
+  const ResolvedRope& rope = this->rope();
   std::map<std::string, json> keys;
   if (family_.width == interpretation::RotaryWidth::kMla) {
     if (interpretation::FindClassDefaults(type()) != nullptr &&
@@ -165,7 +157,7 @@ std::string ConfigCase::WithClassKeys() const {
     keys = {{"head_dim", rope.head_dim}};
   }
   const json dict = json::parse(family_.rope_parameters, nullptr, false);
-  if (dict.is_object() && !IsNested(dict) && !IsGiven(*part_, "rope_scaling")) {
+  if (IsFlat(dict) && !IsGiven(*part_, "rope_scaling")) {
     keys["rope_parameters"] = dict;
   }
   bool filled = false;
@@ -186,20 +178,16 @@ const Reading* ConfigCase::reference() const {
   return nullptr;
 }
 
-absl::StatusOr<ResolvedRope> ConfigCase::Indexer(
-    const interpretation::Reader& reader) const {
+absl::StatusOr<ResolvedRope> ConfigCase::Indexer(const Reader& reader) const {
   return ResolveText(root_.dump(), reader, groups_[0], reach_,
                      interpretation::ModelPart::kIndexer);
 }
 
-std::vector<std::optional<ResolvedRope>> ConfigCase::ResolveOther(
-    const json& root, const interpretation::Reader* reader) const {
-  const interpretation::Reader& by =
-      reader != nullptr ? *reader : *interpretation::FindReader("hf");
+Ropes ConfigCase::ResolveOther(const json& root, const Reader& reader) const {
   const std::string text = reach_.status().ok() ? root.dump() : "";
-  std::vector<std::optional<ResolvedRope>> ropes;
+  Ropes ropes;
   for (const LayerGroup& group : groups_) {
-    auto rope = ResolveText(text, by, group, reach_);
+    auto rope = ResolveText(text, reader, group, reach_);
     ropes.push_back(rope.ok() ? std::optional(*std::move(rope)) : std::nullopt);
   }
   return ropes;
@@ -208,14 +196,11 @@ std::vector<std::optional<ResolvedRope>> ConfigCase::ResolveOther(
 bool ConfigCase::ReadsTheSame(const json& root) const {
   const Reading* const reference = this->reference();
   if (reference == nullptr) return false;
-  const auto others = ResolveOther(root, reference->reader);
+  const Ropes others = ResolveOther(root, *reference->reader);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const ResolvedRope& ours = *reference->ropes[g];
-    const std::optional<ResolvedRope>& other = others[g];
-    if (!other ||
-        interpretation::ContentHash(*other) !=
-            interpretation::ContentHash(ours) ||
-        DescribeRope(*other) != DescribeRope(ours)) {
+    if (!others[g] || !SameRopes({others[g]}, {ours}) ||
+        DescribeRope(*others[g]) != DescribeRope(ours)) {
       return false;
     }
   }
@@ -234,18 +219,14 @@ bool ConfigCase::Drops(const NamedDict& named) const {
 std::vector<NamedDict> ConfigCase::Dicts() const {
   std::vector<NamedDict> dicts;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto it = part_->find(key);
-    if (it == part_->end() || !it->is_object()) continue;
+    const json& dict = ValueAt(*part_, key);
+    if (!dict.is_object()) continue;
     const json::json_pointer place = json::json_pointer() / key;
-    if (!IsNested(*it)) {
-      if (!it->empty()) dicts.push_back({KeyPath(key), &*it, place});
-      continue;
-    }
+    if (IsFlat(dict)) dicts.push_back({KeyPath(key), &dict, place});
     std::size_t entries = 0;
-    for (const auto& [name, entry] : it->items()) {
+    for (const auto& [name, entry] : dict.items()) {
       if (!entry.is_object() || ++entries > kMaxDicts) continue;
-      dicts.push_back(
-          {absl::StrCat(KeyPath(key), ".", name), &entry, place / name});
+      dicts.push_back({KeyPath(key) + "." + name, &entry, place / name});
     }
   }
   return dicts;
@@ -253,21 +234,13 @@ std::vector<NamedDict> ConfigCase::Dicts() const {
 
 const json* ConfigCase::FlatDict(std::string* key) const {
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
-    const auto it = part_->find(name);
-    if (it == part_->end() || !it->is_object() || it->empty()) continue;
-    if (IsNested(*it)) return nullptr;
+    const json& dict = ValueAt(*part_, name);
+    if (!dict.is_object() || dict.empty()) continue;
+    if (!IsFlat(dict)) return nullptr;
     if (key != nullptr) *key = KeyPath(name);
-    return &*it;
+    return &dict;
   }
   return nullptr;
-}
-
-std::optional<double> ConfigCase::Number(const json& from,
-                                         absl::string_view key) const {
-  if (!from.is_object()) return std::nullopt;
-  const auto it = from.find(std::string(key));
-  if (it == from.end() || !it->is_number()) return std::nullopt;
-  return it->get<double>();
 }
 
 std::optional<std::int64_t> ConfigCase::MaxPositions() const {
@@ -286,23 +259,19 @@ bool ConfigCase::HasOtherBase() const {
 }
 
 std::optional<double> ConfigCase::Original(const json& dict) const {
-  const auto own = Number(dict, "original_max_position_embeddings");
+  const auto own = NumberAt(dict, "original_max_position_embeddings");
   // A class with a dict for each layer type reads no length beside the dicts.
   if (own || !family_.kinds[0].type.empty()) return own;
   return Number("original_max_position_embeddings");
 }
 
 std::string ConfigCase::TypeOf(const json& dict) {
-  for (const char* key : {"rope_type", "type"}) {
-    const auto it = dict.find(key);
-    if (it == dict.end() || !it->is_string()) continue;
-    const auto type = it->get<std::string>();
-    if (type == "mrope") return "default";
-    if (type == "su") return "longrope";
-    if (type == "deepseek_yarn" || type == "telechat3-yarn") return "yarn";
-    return type;
-  }
-  return "";
+  std::string type = TextAt(dict, "rope_type");
+  if (type.empty()) type = TextAt(dict, "type");
+  if (type == "mrope") return "default";
+  if (type == "su") return "longrope";
+  if (type == "deepseek_yarn" || type == "telechat3-yarn") return "yarn";
+  return type;
 }
 
 std::string ConfigCase::KeyPath(absl::string_view key) const {
@@ -317,8 +286,7 @@ json ConfigCase::Changed(const std::function<void(json*)>& change) const {
   return copy;
 }
 
-std::vector<Verdict> ConfigCase::Explain(
-    const std::function<bool(const Reading&)>& concerned) {
+std::vector<Verdict> ConfigCase::Explain(const Condition& concerned) {
   std::vector<Verdict> verdicts;
   for (const Reading& reading : readings_) {
     if (!reading.differs() || !concerned(reading)) continue;
@@ -328,12 +296,37 @@ std::vector<Verdict> ConfigCase::Explain(
   return verdicts;
 }
 
-Finding& ConfigCase::Add(absl::string_view id,
-                         const std::vector<std::string>& values,
-                         const std::vector<std::string>& keys) {
-  std::vector<std::string> all = {path_};
-  all.insert(all.end(), values.begin(), values.end());
-  return AddFinding(id, all, {path_}, keys, &findings_);
+std::vector<Verdict> ConfigCase::ExplainAll() {
+  return Explain([](const Reading&) { return true; });
+}
+
+void ConfigCase::MarkRefusals() {
+  for (const Reading& reading : readings_) {
+    if (!reading.status().ok()) MarkExplained(reading);
+  }
+}
+
+NamesByText ConfigCase::TakenForAbsent(const Taken& taken) {
+  const Reading* const reference = this->reference();
+  NamesByText all;
+  if (reference != nullptr && !taken(*reference).empty()) {
+    AddName(taken(*reference), reference->reader->title, &all);
+  }
+  for (const Reading& reading : readings_) {
+    const std::string own = taken(reading);
+    if (own == kRefuses) MarkExplained(reading);
+    if (own.empty() || (!all.empty() && own == all[0].first)) continue;
+    AddName(own, reading.reader->title, &all);
+  }
+  return all;
+}
+
+Finding& ConfigCase::Add(absl::string_view id, Values values,
+                         std::vector<std::string> keys,
+                         std::vector<Verdict> readers) {
+  values.insert(values.begin(), path_);
+  return AddFinding(id, values, {path_}, std::move(keys), &findings_,
+                    std::move(readers));
 }
 
 }  // namespace posenc::core::doctor

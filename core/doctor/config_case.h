@@ -22,28 +22,35 @@ namespace posenc::core::doctor {
 // in the language part.
 struct NamedDict {
   std::string path;
-  const nlohmann::json* dict;
-  nlohmann::json::json_pointer place;
+  const json* dict;
+  json::json_pointer place;
 };
 
 // True if a key of such a dict only tells how positions are scaled.
 bool IsScalingKey(absl::string_view key);
 
+// The ropes of groups of layers; nullopt for a group that cannot be read.
+using Ropes = std::vector<std::optional<ResolvedRope>>;
+
 // True if the content hashes are the same, group by group.
-bool SameRopes(const std::vector<std::optional<ResolvedRope>>& a,
-               const std::vector<std::optional<ResolvedRope>>& b);
+bool SameRopes(const Ropes& a, const Ropes& b);
 
 // One reader's answers, group by group of layers.
 struct Reading {
-  const interpretation::Reader* reader;
+  const Reader* reader;
+  const std::vector<LayerGroup>* groups;
   std::vector<absl::StatusOr<ResolvedRope>> ropes;
   std::vector<Comparison> comparisons;  // empty if the reader refuses
 
   // The first error; OK if every group resolves.
   absl::Status status() const;
+  // The first error as one line, with the layers that it is of.
+  std::string refusal() const;
   // The verdict on the worst group.
   Verdict verdict() const;
   bool differs() const;
+  // True if a group differs in that: &Comparison::axes.
+  bool differs(bool Comparison::*which) const;
 };
 
 class ConfigCase {
@@ -51,78 +58,83 @@ class ConfigCase {
   ConfigCase(const ConfigCase&) = delete;
   ConfigCase& operator=(const ConfigCase&) = delete;
   // `root` must be an object.
-  ConfigCase(std::string path, nlohmann::json root,
-             const std::vector<const interpretation::Reader*>& readers,
-             Reach reach);
+  ConfigCase(std::string path, json root,
+             const std::vector<const Reader*>& readers, Reach reach);
 
   const std::string& path() const { return path_; }
   const std::string& model_type() const { return model_type_; }
   std::string type() const { return interpretation::ModelKey(model_type_); }
-  const interpretation::Family& family() const { return family_; }
+  const Family& family() const { return family_; }
   bool known_family() const { return known_family_; }
-  const nlohmann::json& root() const { return root_; }
-  const nlohmann::json& part() const { return *part_; }
+  const json& root() const { return root_; }
+  const json& part() const { return *part_; }
   const Reach& reach() const { return reach_; }
 
   // transformers' reading, or else the first reading without an error.
   const Reading* reference() const;
+  // The reference's rope of the first group; there must be a reference.
+  const ResolvedRope& rope() const { return *reference()->ropes[0]; }
   const std::vector<Reading>& readings() const { return readings_; }
   // Returns the first group's indexer as one reader has it; an error unless the
   // class has an indexer.
-  absl::StatusOr<ResolvedRope> Indexer(
-      const interpretation::Reader& reader) const;
+  absl::StatusOr<ResolvedRope> Indexer(const Reader& reader) const;
   const std::vector<LayerGroup>& groups() const { return groups_; }
 
-  // Resolves another configuration as the reference does, group by group;
-  // nullopt for a group that it cannot read.
-  std::vector<std::optional<ResolvedRope>> ResolveOther(
-      const nlohmann::json& root,
-      const interpretation::Reader* reader = nullptr) const;
+  // Resolves another configuration, group by group.
+  Ropes ResolveOther(const json& root,
+                     const Reader& reader = *FindReader("hf")) const;
 
   // True if the reference takes the same encodings from another configuration,
   // scaling included.
-  bool ReadsTheSame(const nlohmann::json& root) const;
+  bool ReadsTheSame(const json& root) const;
   // True if the reference ignores the scaling in the dict.
   bool Drops(const NamedDict& named) const;
 
   // Dicts of the file: rope_scaling, rope_parameters, or their entries.
   std::vector<NamedDict> Dicts() const;
   // The dict that transformers reads; null if it is absent or nested.
-  const nlohmann::json* FlatDict(std::string* key) const;
-  std::optional<double> Number(const nlohmann::json& from,
-                               absl::string_view key) const;
+  const json* FlatDict(std::string* key) const;
   std::optional<double> Number(absl::string_view key) const {
-    return Number(part(), key);
+    return NumberAt(part(), key);
   }
   std::optional<std::int64_t> MaxPositions() const;
   // True if the file has a key for a base that the class does not read.
   bool HasOtherBase() const;
-  std::optional<double> Original(const nlohmann::json& dict) const;
+  std::optional<double> Original(const json& dict) const;
   // rope_type or type, with aliases resolved; "" if the dict has neither.
-  static std::string TypeOf(const nlohmann::json& dict);
+  static std::string TypeOf(const json& dict);
   std::string KeyPath(absl::string_view key) const;
 
   // Returns this configuration after `change` of its language part.
-  nlohmann::json Changed(
-      const std::function<void(nlohmann::json*)>& change) const;
+  json Changed(const std::function<void(json*)>& change) const;
 
+  using Condition = std::function<bool(const Reading&)>;
   // Returns verdicts of the differing readers for which `concerned` holds, and
   // marks these readers explained: readers.* do not report them again.
-  std::vector<Verdict> Explain(
-      const std::function<bool(const Reading&)>& concerned);
+  std::vector<Verdict> Explain(const Condition& concerned);
+  std::vector<Verdict> ExplainAll();
   bool IsExplained(const Reading& reading) const {
     return explained_.count(reading.reader) > 0;
   }
   void MarkExplained(const Reading& reading) {
     explained_.insert(reading.reader);
   }
+  // Marks the readers that refuse the file.
+  void MarkRefusals();
+  using Taken = std::function<std::string(const Reading&)>;
+  // Returns what the reference takes for an absent key, and the readers that
+  // take something else; those that refuse are marked. `taken` has a reader's
+  // value, kRefuses, or "" for neither.
+  NamesByText TakenForAbsent(const Taken& taken);
 
   // Rows of a k_proj.weight in the checkpoint, if the checkpoint has one.
   std::optional<std::int64_t> key_rows;
 
   std::vector<Finding>& findings() { return findings_; }
-  Finding& Add(absl::string_view id, const std::vector<std::string>& values,
-               const std::vector<std::string>& keys);
+  // `values` follow the file's path in the row's texts.
+  Finding& Add(absl::string_view id, Values values,
+               std::vector<std::string> keys,
+               std::vector<Verdict> readers = {});
 
  private:
   // The text, with the width or slices of heads and the scaling that
@@ -131,15 +143,15 @@ class ConfigCase {
   std::string WithClassKeys() const;
 
   std::string path_;
-  nlohmann::json root_;
+  json root_;
   std::string model_type_, part_path_;
-  const nlohmann::json* part_;
+  const json* part_;
   bool known_family_ = false;
-  const interpretation::Family& family_;
+  const Family& family_;
   Reach reach_;
   std::vector<LayerGroup> groups_;
   std::vector<Reading> readings_;
-  std::set<const interpretation::Reader*> explained_;
+  std::set<const Reader*> explained_;
   std::vector<Finding> findings_;
 };
 
@@ -150,6 +162,8 @@ struct PublishedHead {
   std::int64_t head_dim = 0;
 };
 std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config);
+// The bases of all presets of the same type.
+std::set<double> PublishedBases(const ConfigCase& config);
 
 // The checks of config.*, in the order of the table.
 void CheckConfig(ConfigCase* config);     // config_checks.cc: spellings

@@ -10,60 +10,28 @@
 #include "absl/strings/str_join.h"
 #include "core/doctor/config_case.h"
 #include "core/error.h"
-#include "core/interpretation/content_hash.h"
 #include "core/interpretation/families.h"
-#include "core/interpretation/presets.h"
 #include "core/interpretation/profile.h"
 
 namespace posenc::core::doctor {
 namespace {
 
-using nlohmann::json;
-
 // Upper bound on findings about one file's unread keys or warnings.
 constexpr std::size_t kMostTold = 64;
 
-// True for a dict without entries for layer types.
-bool IsFlat(const json& dict) {
-  return dict.is_object() && !dict.empty() &&
-         std::none_of(dict.begin(), dict.end(),
-                      [](const json& value) { return value.is_object(); });
-}
-
-bool IsGiven(const json& part, const char* key) {
-  const auto it = part.find(key);
-  return it != part.end() && !it->is_null() && *it != json::object();
-}
-
-// Returns verdict.says without its version.
-std::string Says(const Verdict& verdict) {
-  const std::size_t at = verdict.says.find(": ");
-  return at == std::string::npos ? verdict.says : verdict.says.substr(at + 2);
-}
-
-// Describes the reference's rope of the first group; "" without a reference.
-std::string ReferenceText(const ConfigCase& config) {
-  const Reading* const reference = config.reference();
-  return reference == nullptr ? "" : DescribeRope(*reference->ropes[0]);
-}
-
-// Returns the reader's rule for the two spellings.
-interpretation::ReadingRule Spelling(const Reading& reading,
-                                     const ConfigCase& config) {
-  const interpretation::Reader& reader = *reading.reader;
-  return interpretation::SpellingRow(
-             reader.profile, interpretation::VersionOf(reader), config.type())
-      .rule;
-}
-
-bool Drops(const Reading& reading, const ConfigCase& config) {
-  return Spelling(reading, config) ==
-         interpretation::ReadingRule::kParametersUnread;
+// True if that is the reader's rule for the two spellings.
+ConfigCase::Condition Spells(ReadingRule rule, const ConfigCase& config) {
+  return [rule, type = config.type()](const Reading& reading) {
+    const Reader& reader = *reading.reader;
+    return interpretation::SpellingRow(reader.profile,
+                                       interpretation::VersionOf(reader), type)
+               .rule == rule;
+  };
 }
 
 // Returns the keys that older classes had for a rope_parameters with an entry
 // for each layer type: those of full attention, and the sliding layers' base.
-json OlderKeys(const json& nested, const interpretation::Family& family) {
+json OlderKeys(const json& nested, const Family& family) {
   json keys = json::object();
   for (const interpretation::LayerKind& kind : family.kinds) {
     const auto entry = nested.find(std::string(kind.type));
@@ -83,8 +51,7 @@ json OlderKeys(const json& nested, const interpretation::Family& family) {
 }
 
 // Returns `parameters` in the old spelling, as text to paste.
-std::string OlderSpelling(const json& parameters,
-                          const interpretation::Family& family) {
+std::string OlderSpelling(const json& parameters, const Family& family) {
   json beside = json::object();
   json dict = parameters;
   for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
@@ -103,30 +70,6 @@ std::string OlderSpelling(const json& parameters,
   return text.substr(1, text.size() - 2);
 }
 
-// Returns "A, B take this; C takes that" for the readers' interpretations.
-std::string TakenText(const std::vector<Verdict>& verdicts) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> by_text;
-  for (const Verdict& verdict : verdicts) {
-    const std::string says = Says(verdict);
-    const auto at =
-        std::find_if(by_text.begin(), by_text.end(),
-                     [&](const auto& group) { return group.first == says; });
-    if (at == by_text.end()) {
-      by_text.push_back({says, {verdict.name}});
-    } else {
-      at->second.push_back(verdict.name);
-    }
-  }
-  std::vector<std::string> parts;
-  parts.reserve(by_text.size());
-  for (const auto& [says, names] : by_text) {
-    parts.push_back(absl::StrCat(absl::StrJoin(names, ", "),
-                                 names.size() == 1 ? " takes " : " take ",
-                                 says));
-  }
-  return absl::StrJoin(parts, "; ");
-}
-
 void CheckNewSpelling(ConfigCase* config) {
   const json& part = config->part();
   if (!IsGiven(part, "rope_parameters") || IsGiven(part, "rope_scaling")) {
@@ -140,23 +83,21 @@ void CheckNewSpelling(ConfigCase* config) {
       !IsFlat(part["rope_parameters"])) {
     return;
   }
-  const std::vector<Verdict> readers =
-      config->Explain([&](const Reading& reading) {
-        return Drops(reading, *config) && !config->IsExplained(reading);
-      });
+  const auto drops = Spells(ReadingRule::kParametersUnread, *config);
+  const auto readers = config->Explain([&](const Reading& reading) {
+    return drops(reading) && !config->IsExplained(reading);
+  });
   if (readers.empty()) return;
-  Finding& finding =
-      config->Add("config.new-spelling-only",
-                  {ReferenceText(*config), TakenText(readers),
-                   OlderSpelling(part["rope_parameters"], config->family())},
-                  {config->KeyPath("rope_parameters")});
-  finding.readers = readers;
-  JudgeBySize(&finding);
-}
-
-std::string TextOf(const std::vector<std::optional<ResolvedRope>>& ropes) {
-  return !ropes.empty() && ropes[0] ? DescribeRope(*ropes[0])
-                                    : "what cannot be read";
+  NamesByText taken;
+  for (const Verdict& verdict : readers) {
+    // Without the reader's version.
+    AddName(verdict.says.substr(verdict.says.find(": ") + 2), verdict.name,
+            &taken);
+  }
+  config->Add("config.new-spelling-only",
+              {DescribeRope(config->rope()), TakenText(taken, "; "),
+               OlderSpelling(part["rope_parameters"], config->family())},
+              {config->KeyPath("rope_parameters")}, readers);
 }
 
 void CheckBothSpellings(ConfigCase* config) {
@@ -164,24 +105,27 @@ void CheckBothSpellings(ConfigCase* config) {
   if (!IsGiven(part, "rope_parameters") || !IsGiven(part, "rope_scaling")) {
     return;
   }
-  const auto old_one = config->ResolveOther(config->Changed(
-      [](json* language) { language->erase("rope_parameters"); }));
-  const auto new_one = config->ResolveOther(
-      config->Changed([](json* language) { language->erase("rope_scaling"); }));
-  const bool alike = SameRopes(old_one, new_one);
+  const auto without = [&](const char* key) {
+    return config->ResolveOther(
+        config->Changed([key](json* language) { language->erase(key); }));
+  };
+  const auto text = [](const Ropes& ropes) {
+    return ropes[0] ? DescribeRope(*ropes[0]) : "what cannot be read";
+  };
+  const Ropes older = without("rope_parameters");
+  const Ropes newer = without("rope_scaling");
+  const bool alike = SameRopes(older, newer);
   Finding& finding = config->Add(
       "config.both-spellings",
-      {TextOf(old_one), TextOf(new_one),
+      {text(older), text(newer),
        alike ? "rope_scaling, or keep both: they say the same"
              : "the one that the model was not trained with"},
       {config->KeyPath("rope_scaling"), config->KeyPath("rope_parameters")});
   if (alike) {
     finding.severity = Severity::kNote;
   } else {
-    finding.readers = config->Explain([&](const Reading& reading) {
-      return Spelling(reading, *config) ==
-             interpretation::ReadingRule::kParametersReplace;
-    });
+    finding.readers =
+        config->Explain(Spells(ReadingRule::kParametersReplace, *config));
   }
 }
 
@@ -190,8 +134,11 @@ void CheckThetaConflict(ConfigCase* config) {
   const json* const dict = config->FlatDict(&key);
   if (dict == nullptr) return;
   const auto outer = config->Number("rope_theta");
-  const auto inner = config->Number(*dict, "rope_theta");
+  const auto inner = NumberAt(*dict, "rope_theta");
   if (!outer || !inner || *outer == *inner) return;
+  const auto base = [](const Reading& reading) {
+    return reading.ropes[0]->spec.rope_theta;
+  };
   // If the class reads neither key, the choice does not matter.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
@@ -202,36 +149,13 @@ void CheckThetaConflict(ConfigCase* config) {
                    })) {
     return;
   }
-  Finding& finding = config->Add(
-      "config.theta-conflict", {PlainNumber(*outer), key, PlainNumber(*inner)},
-      {config->KeyPath("rope_theta"), key + ".rope_theta"});
-  const auto base = [](const Reading& reading) {
-    return reading.ropes[0]->spec.rope_theta;
-  };
-  finding.readers = config->Explain([&](const Reading& reading) {
-    return Drops(reading, *config) ||
-           base(reading) != base(*config->reference());
-  });
-}
-
-// Returns the bases of published presets with the same model type.
-std::set<double> PublishedBases(const ConfigCase& config) {
-  std::set<double> bases;
-  const Reach reach = {4096, config.reach().stop};
-  for (const interpretation::Preset& preset : interpretation::Presets()) {
-    json root = json::parse(preset.config_json, nullptr, false);
-    std::string type;
-    LanguagePartOf(&root, &type, nullptr);
-    if (interpretation::ModelKey(type) != config.type()) continue;
-    const auto groups = GroupLayers(root, reach);
-    const auto rope =
-        ResolveText(std::string(preset.config_json),
-                    *interpretation::FindReader("hf"), groups[0], reach);
-    if (rope.ok() && rope->spec.rope_theta) {
-      bases.insert(*rope->spec.rope_theta);
-    }
-  }
-  return bases;
+  const auto drops = Spells(ReadingRule::kParametersUnread, *config);
+  config->Add("config.theta-conflict",
+              {PlainNumber(*outer), key, PlainNumber(*inner)},
+              {config->KeyPath("rope_theta"), key + ".rope_theta"},
+              config->Explain([&](const Reading& reading) {
+                return drops(reading) || base(reading) != base(*reference);
+              }));
 }
 
 // Returns the base of the frequencies, or else the assumed one.
@@ -247,78 +171,56 @@ std::optional<double> BaseOf(const ResolvedRope& rope) {
   return std::nullopt;
 }
 
-// True if the reader fails because the base is absent.
-bool MissesBase(const Reading& reading) {
-  const auto details = GetErrorDetails(reading.status());
-  if (!details) return false;
-  return std::any_of(
-      details->metadata.begin(), details->metadata.end(), [](const auto& item) {
-        return item.first == "key" && absl::EndsWith(item.second, "rope_theta");
-      });
+// True if the file gives a base, by any key.
+bool GivesBase(const ConfigCase& config) {
+  const std::vector<NamedDict> dicts = config.Dicts();
+  return config.Number("rope_theta") ||
+         config.Number(config.family().theta_key) || config.HasOtherBase() ||
+         NumberAt(ValueAt(config.part(), "attn_config"), "rope_theta") ||
+         std::any_of(dicts.begin(), dicts.end(), [](const NamedDict& named) {
+           return NumberAt(*named.dict, "rope_theta").has_value();
+         });
 }
 
 void CheckThetaAbsent(ConfigCase* config) {
   const Reading* const reference = config->reference();
-  if (reference == nullptr || !BaseOf(*reference->ropes[0])) return;
-  const interpretation::Family& family = config->family();
+  if (reference == nullptr || !BaseOf(config->rope())) return;
+  const Family& family = config->family();
   if (family.theta_key.empty() || !family.kinds[0].type.empty() ||
-      !family.rope_parameters.empty()) {
+      !family.rope_parameters.empty() || GivesBase(*config)) {
     return;
   }
-  for (const absl::string_view key :
-       {absl::string_view("rope_theta"), family.theta_key}) {
-    if (config->Number(key)) return;
-  }
-  for (const NamedDict& dict : config->Dicts()) {
-    if (config->Number(*dict.dict, "rope_theta")) return;
-  }
-  if (config->HasOtherBase()) return;
-  const auto attention = config->part().find("attn_config");
-  if (attention != config->part().end() &&
-      config->Number(*attention, "rope_theta")) {
-    return;
-  }
-  const double taken = *BaseOf(*reference->ropes[0]);
-  std::vector<std::string> facts;
-  facts.push_back(
-      absl::StrCat(reference->reader->title, " takes ", PlainNumber(taken)));
-  const auto other_base = [&](const Reading& reading) {
-    return reading.status().ok() &&
-           BaseOf(*reading.ropes[0]).value_or(taken) != taken;
+  const auto base = [](const Reading& reading) -> std::string {
+    if (IsAbout(reading.status(), "rope_theta")) return kRefuses;
+    const auto taken =
+        reading.status().ok() ? BaseOf(*reading.ropes[0]) : std::nullopt;
+    return taken ? PlainNumber(*taken) : "";
   };
-  for (const Reading& reading : config->readings()) {
-    if (other_base(reading)) {
-      facts.push_back(absl::StrCat(reading.reader->title, " ",
-                                   PlainNumber(*BaseOf(*reading.ropes[0]))));
-    }
-  }
-  for (const Reading& reading : config->readings()) {
-    if (!MissesBase(reading)) continue;
-    facts.push_back(absl::StrCat(reading.reader->title, " refuses"));
-    config->MarkExplained(reading);
-  }
+  const NamesByText taken = config->TakenForAbsent(base);
+  std::string facts = TakenText(taken);
+  const std::string& usual = taken[0].first;
+  std::string wanted = usual;
   const std::set<double> published = PublishedBases(*config);
-  double wanted = taken;
-  if (!published.empty() && published.count(taken) == 0) {
-    wanted = *published.begin();
-    facts.push_back(absl::StrCat(
-        "models of type ", config->type(), " were published with ",
-        absl::StrJoin(published, ", ", [](std::string* out, double base) {
-          absl::StrAppend(out, PlainNumber(base));
-        })));
+  if (!published.empty() && published.count(*BaseOf(config->rope())) == 0) {
+    wanted = PlainNumber(*published.begin());
+    facts +=
+        Say("theta.published",
+            {config->type(), ListText({published.begin(), published.end()})});
+  } else if (taken.size() < 2) {
+    return;
   }
-  if (facts.size() < 2) return;
-  Finding& finding = config->Add(
-      "config.theta-absent", {absl::StrJoin(facts, ", "), PlainNumber(wanted)},
-      {config->KeyPath(family.theta_key)});
-  finding.readers = config->Explain(other_base);
+  config->Add("config.theta-absent", {facts, wanted},
+              {config->KeyPath(family.theta_key)},
+              config->Explain([&](const Reading& reading) {
+                return base(reading) != usual;
+              }));
 }
 
 // Finds a flat rope_parameters that its class drops or refuses, because the
 // class has a dict for each layer type.
 void CheckDictDropped(ConfigCase* config) {
   const json& part = config->part();
-  const interpretation::Family& family = config->family();
+  const Family& family = config->family();
   const bool refuses = family.dicts != interpretation::DictRule::kMerged;
   if ((refuses && family.dicts != interpretation::DictRule::kTyped &&
        family.dicts != interpretation::DictRule::kNested) ||
@@ -335,72 +237,60 @@ void CheckDictDropped(ConfigCase* config) {
     if (!entry.contains("rope_type")) entry["rope_type"] = "default";
     if (!entry.contains("rope_theta")) entry["rope_theta"] = kind.theta;
   }
-  Finding& finding = config->Add(
-      "config.dict-dropped",
-      {config->KeyPath("rope_parameters"), config->model_type(),
-       refuses ? "refuses the file"
-               : absl::StrCat("drops it, and takes ", ReferenceText(*config)),
-       nested.dump()},
-      {config->KeyPath("rope_parameters")});
-  finding.readers = config->Explain([](const Reading&) { return true; });
+  const std::string taken =
+      config->reference() == nullptr ? "" : DescribeRope(config->rope());
+  config->Add("config.dict-dropped",
+              {config->KeyPath("rope_parameters"), config->model_type(),
+               refuses ? "refuses the file"
+                       : absl::StrCat("drops it, and takes ", taken),
+               nested.dump()},
+              {config->KeyPath("rope_parameters")}, config->ExplainAll());
 }
 
-std::string Canonical(const std::string& type) {
-  return ConfigCase::TypeOf(json{{"type", type}});
-}
-
-void CheckTypes(ConfigCase* config) {
-  for (const NamedDict& named : config->Dicts()) {
-    const json& dict = *named.dict;
-    const auto type = dict.find("type");
-    const auto rope_type = dict.find("rope_type");
-    const bool has_type = type != dict.end() && type->is_string();
-    const bool has_rope_type =
-        rope_type != dict.end() && rope_type->is_string();
-    if (has_type && has_rope_type &&
-        Canonical(type->get<std::string>()) !=
-            Canonical(rope_type->get<std::string>())) {
-      Finding& finding = config->Add(
-          "config.type-conflict",
-          {type->get<std::string>(), rope_type->get<std::string>(), named.path},
-          {named.path + ".type", named.path + ".rope_type"});
-      finding.readers = config->Explain([&](const Reading& reading) {
-        return reading.reader->profile == interpretation::Profile::kMlx;
-      });
-    }
-    if (has_type || has_rope_type) continue;
-    const auto factor = config->Number(dict, "factor");
-    const bool lists = dict.contains("long_factor");
-    if (!factor && !lists) continue;
-    const char* const guess = lists                              ? "longrope"
-                              : dict.contains("low_freq_factor") ? "llama3"
-                              : config->Original(dict)           ? "yarn"
-                                                                 : "linear";
-    if (config->ReadsTheSame(config->Changed(
-            [&](json* part) { (*part)[named.place]["rope_type"] = guess; }))) {
-      continue;  // the class drops the dict
-    }
-    Finding& finding = config->Add(
-        "config.type-missing",
-        {named.path,
-         factor ? absl::StrCat("factor ", PlainNumber(*factor)) : "long_factor",
-         guess},
-        {named.path + ".rope_type"});
-    finding.readers = config->Explain([](const Reading&) { return true; });
+void CheckTypeConflict(const NamedDict& named, ConfigCase* config) {
+  const std::string type = TextAt(*named.dict, "type");
+  const std::string rope_type = TextAt(*named.dict, "rope_type");
+  if (type.empty() || rope_type.empty() ||
+      ConfigCase::TypeOf({{"type", type}}) ==
+          ConfigCase::TypeOf({{"type", rope_type}})) {
+    return;
   }
+  config->Add("config.type-conflict", {type, rope_type, named.path},
+              {named.path + ".type", named.path + ".rope_type"},
+              config->Explain([](const Reading& reading) {
+                return reading.reader->profile == interpretation::Profile::kMlx;
+              }));
+}
+
+void CheckTypeMissing(const NamedDict& named, ConfigCase* config) {
+  const json& dict = *named.dict;
+  const auto factor = NumberAt(dict, "factor");
+  const bool lists = dict.contains("long_factor");
+  if (ValueAt(dict, "rope_type").is_string() ||
+      ValueAt(dict, "type").is_string() || (!factor && !lists)) {
+    return;
+  }
+  const char* const guess = lists                              ? "longrope"
+                            : dict.contains("low_freq_factor") ? "llama3"
+                            : config->Original(dict)           ? "yarn"
+                                                               : "linear";
+  if (config->ReadsTheSame(config->Changed(
+          [&](json* part) { (*part)[named.place]["rope_type"] = guess; }))) {
+    return;  // the class drops the dict
+  }
+  config->Add(
+      "config.type-missing",
+      {named.path,
+       factor ? absl::StrCat("factor ", PlainNumber(*factor)) : "long_factor",
+       guess},
+      {named.path + ".rope_type"}, config->ExplainAll());
 }
 
 // True if the reader refuses the type of scaling.
 bool RefusesType(const Reading& reading) {
-  const auto details = GetErrorDetails(reading.status());
-  if (!details) return false;
-  for (const auto& [name, value] : details->metadata) {
-    if (name == "key" && (absl::EndsWith(value, "rope_type") ||
-                          absl::EndsWith(value, ".type"))) {
-      return absl::StrContains(reading.status().message(), "known");
-    }
-  }
-  return false;
+  const absl::Status status = reading.status();
+  return (IsAbout(status, "rope_type") || IsAbout(status, ".type")) &&
+         absl::StrContains(status.message(), "known");
 }
 
 // Returns the type with the same letters and digits: llama3 for "Llama-3".
@@ -420,9 +310,11 @@ std::string SameLetters(absl::string_view text) {
 
 void CheckTypeUnknown(ConfigCase* config) {
   std::vector<std::string> refuse, know;
+  std::vector<Verdict> readers;
   for (const Reading& reading : config->readings()) {
     if (RefusesType(reading)) {
       refuse.emplace_back(reading.reader->title);
+      readers.push_back(reading.verdict());
       config->MarkExplained(reading);
     } else if (reading.status().ok()) {
       know.emplace_back(reading.reader->title);
@@ -430,25 +322,19 @@ void CheckTypeUnknown(ConfigCase* config) {
   }
   if (refuse.empty()) return;
   std::string type = "(absent)", path = config->KeyPath("rope_scaling");
-  std::string spelling =
-      "as one of the types that its readers know: linear, "
-      "dynamic, yarn, longrope, llama3";
   for (const NamedDict& named : config->Dicts()) {
     for (const char* key : {"type", "rope_type"}) {
-      const auto it = named.dict->find(key);
-      if (it == named.dict->end() || !it->is_string()) continue;
-      const auto text = it->get<std::string>();
-      if (text == "default") continue;
+      const std::string text = TextAt(*named.dict, key);
+      if (text.empty() || text == "default") continue;
       type = text;
       path = absl::StrCat(named.path, ".", key);
-      if (absl::StrContains(text, "yarn")) {
-        spelling =
-            "yarn, with the attention_factor that the model was trained "
-            "with";
-      } else if (const std::string near = SameLetters(text); !near.empty()) {
-        spelling = near;
-      }
     }
+  }
+  std::string spelling = SameLetters(type);
+  if (absl::StrContains(type, "yarn")) {
+    spelling = Say("type.yarn", {});
+  } else if (spelling.empty()) {
+    spelling = Say("type.known", {});
   }
   Finding& finding =
       config->Add("config.type-unknown",
@@ -456,13 +342,21 @@ void CheckTypeUnknown(ConfigCase* config) {
                    know.empty() ? "none of its readers"
                                 : absl::StrJoin(know, ", ") + " alone",
                    absl::StrJoin(refuse, ", "), spelling},
-                  {path});
+                  {path}, readers);
   if (type == spelling) {
     finding.fix = absl::StrCat("run it with a reader that knows ", type);
   }
-  for (const Reading& reading : config->readings()) {
-    if (RefusesType(reading)) finding.readers.push_back(reading.verdict());
+}
+
+// Returns the keys of findings so far.
+std::set<std::string> ToldKeys(ConfigCase* config) {
+  std::set<std::string> told;
+  for (const Finding& finding : config->findings()) {
+    // Other files' values say nothing of what this file's key does.
+    if (finding.id == "config.unlike-published") continue;
+    told.insert(finding.keys.begin(), finding.keys.end());
   }
+  return told;
 }
 
 // True if a finding names the key, or the type of its dict.
@@ -476,7 +370,10 @@ bool IsTold(const std::string& key, const std::set<std::string>& told) {
 
 void CheckConfig(ConfigCase* config) {
   CheckDictDropped(config);
-  CheckTypes(config);
+  for (const NamedDict& named : config->Dicts()) {
+    CheckTypeConflict(named, config);
+    CheckTypeMissing(named, config);
+  }
   CheckTypeUnknown(config);
   CheckThetaConflict(config);
   CheckThetaAbsent(config);
@@ -486,60 +383,41 @@ void CheckConfig(ConfigCase* config) {
 
 void CheckUnreadKeys(ConfigCase* config) {
   // These keys have findings that say more.
-  std::set<std::string> told_keys;
-  for (const Finding& finding : config->findings()) {
-    told_keys.insert(finding.keys.begin(), finding.keys.end());
-  }
-  std::map<std::string, std::vector<std::string>> by_key;
-  std::map<std::string, std::size_t> unread;  // number of readers, of all
-  constexpr char kMark[] = " is not read";
+  const std::set<std::string> told_keys = ToldKeys(config);
+  std::map<std::string, std::set<const Reading*>> unread;
   for (const Reading& reading : config->readings()) {
     if (!reading.status().ok()) continue;
-    std::set<std::string> keys;
     for (const auto& rope : reading.ropes) {
       for (const std::string& warning : rope->warnings) {
-        const std::size_t at = warning.find(kMark);
-        if (at == std::string::npos) continue;
-        const std::string key = warning.substr(0, at);
+        const std::string key = warning.substr(0, warning.find(" is not read"));
         if (key.find(' ') == std::string::npos &&
             !absl::EndsWith(key, "rope_parameters")) {
-          keys.insert(key);
+          unread[key].insert(&reading);
         }
       }
     }
-    for (const std::string& key : keys) {
-      ++unread[key];
-      if (!reading.differs()) by_key[key].emplace_back(reading.reader->title);
-    }
   }
   std::size_t told = 0;
-  for (const auto& [key, readers] : by_key) {
-    if (IsTold(key, told_keys)) continue;
+  for (const auto& [key, readings] : unread) {
+    std::vector<std::string> names;
+    for (const Reading* reading : readings) {
+      if (!reading->differs()) names.emplace_back(reading->reader->title);
+    }
+    if (names.empty() || IsTold(key, told_keys)) continue;
     if (++told > kMostTold) break;
     // A key that another reader reads must stay.
-    config->Add(
-        "config.key-unread",
-        {key, absl::StrJoin(readers, ", "),
-         unread[key] == config->readings().size()
-             ? absl::StrCat("remove ", key,
-                            ", or leave it: the numbers are the same without "
-                            "it")
-             : absl::StrCat("nothing is to be done: their numbers are the same "
-                            "without ",
-                            key, ", which others read")},
-        {key});
+    const bool none_reads = readings.size() == config->readings().size();
+    config->Add("config.key-unread",
+                {key, absl::StrJoin(names, ", "),
+                 Say(none_reads ? "unread.remove" : "unread.leave", {key})},
+                {key});
   }
 }
 
 void CheckWarnings(ConfigCase* config) {
   const Reading* const reference = config->reference();
   if (reference == nullptr) return;
-  std::set<std::string> told;
-  for (const Finding& finding : config->findings()) {
-    // Other files' values say nothing of what this file's key does.
-    if (finding.id == "config.unlike-published") continue;
-    told.insert(finding.keys.begin(), finding.keys.end());
-  }
+  const std::set<std::string> told = ToldKeys(config);
   std::set<std::string> warned;
   for (const auto& rope : reference->ropes) {
     for (const std::string& warning : rope->warnings) {

@@ -20,19 +20,9 @@
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/json_text.h"
 #include "core/interpretation/profile.h"
-#include "core/interpretation/reading_rules.h"
 
 namespace posenc::core::doctor {
 namespace {
-
-using nlohmann::json;
-
-// Contradictions inside one file, which are reported for any choice of readers.
-constexpr absl::string_view kAlwaysTold[] = {
-    "config.type-conflict",    "config.both-spellings",
-    "config.theta-conflict",   "config.type-missing",
-    "config.partial-conflict", "config.sections",
-    "config.longrope-lengths"};
 
 // Returns "vllm" and "0.20" for "vllm@0.20"; the version may begin with v.
 std::pair<absl::string_view, absl::string_view> PartsOf(
@@ -43,14 +33,32 @@ std::pair<absl::string_view, absl::string_view> PartsOf(
   return parts;
 }
 
+// Returns why that version of a reader cannot be asked; "" if it can.
+std::string VersionFault(const Reader& reader, absl::string_view version) {
+  // A reader may read as a project whose versions are not its own.
+  if (interpretation::RulesOf(reader.profile).project != reader.title) {
+    return Say("options.no-versions", {reader.title, reader.id});
+  }
+  const auto parsed = interpretation::ParseVersion(reader.profile, version);
+  if (parsed.ok()) return "";
+  return absl::StrCat(
+      absl::StripPrefix(parsed.status().message(), "profile_version: "),
+      " for ", reader.id);
+}
+
 // False for files that hold no model that rotates: an adapter has no shape,
 // and the pairing of an architecture that is not known may be none.
 bool Rotates(const interpretation::GgufRope& gguf) {
-  if (gguf.pairing == interpretation::GgufPairing::kNone) return false;
-  if (gguf.RotaryDim() > 0) return true;
-  return gguf.pairing != interpretation::GgufPairing::kUnknown &&
-         (gguf.embedding_length || gguf.head_count || gguf.key_length ||
-          gguf.dimension_count);
+  using interpretation::GgufPairing;
+  if (gguf.pairing == GgufPairing::kNone) return false;
+  return gguf.RotaryDim() > 0 || (gguf.pairing != GgufPairing::kUnknown &&
+                                  (gguf.embedding_length || gguf.head_count ||
+                                   gguf.key_length || gguf.dimension_count));
+}
+
+bool IsJson(InputKind kind) {
+  return kind == InputKind::kConfig || kind == InputKind::kParams ||
+         kind == InputKind::kTokenizer;
 }
 
 class Doctor {
@@ -64,24 +72,21 @@ class Doctor {
 
   absl::StatusOr<Diagnosis> Run() {
     ReadOptions();
-    CheckTexts();
+    for (DoctorInput& input : inputs_) {
+      if (IsJson(input.kind) && input.unreadable.empty()) {
+        input.unreadable = JsonFault(input.text);
+      }
+    }
     FindLength();
     ReadConfigs();
-    for (const DoctorInput& input : inputs_) {
-      if (!input.unreadable.empty() || !reach_.status().ok()) continue;
-      if (IsJson(input) && input.kind != InputKind::kTokenizer) {
-        TellKeysTwice(input);
-      }
-      CheckInput(input);
-    }
     std::optional<interpretation::GgufRope> served;
-    if (FirstGguf() != nullptr) {
-      served = *FirstGguf();
-      ApplyRuntime(runtime_, &*served);
+    for (const DoctorInput& input : inputs_) {
+      if (input.gguf && !served) served = input.gguf;
+      if (input.unreadable.empty() && reach_.status().ok()) CheckInput(input);
     }
-    CheckRuntime(runtime_, first_, served ? &*served : nullptr,
-                 &diagnosis_.findings);
-    Report();
+    if (served) ApplyRuntime(runtime_, &*served);
+    CheckRuntime(runtime_, first_, served ? &*served : nullptr, findings());
+    for (const DoctorInput& input : inputs_) Report(input);
     const absl::Status stopped = reach_.status();
     if (!stopped.ok()) return stopped;
     Filter();
@@ -90,15 +95,17 @@ class Doctor {
   }
 
  private:
+  std::vector<Finding>* findings() { return &diagnosis_.findings; }
+
   void ReadOptions() {
     for (const absl::string_view name : options_.readers) {
       const auto [id, version] = PartsOf(name);
-      const interpretation::Reader* const row = interpretation::FindReader(id);
+      const Reader* const row = FindReader(id);
       if (version.empty()) {
         readers_.push_back(row);
         continue;
       }
-      interpretation::Reader reader = *row;
+      Reader reader = *row;
       reader.title =
           titles_.emplace_back(absl::StrCat(row->title, " ", version));
       reader.version = reader.reads_as = version;
@@ -106,7 +113,7 @@ class Doctor {
       TellVersion(reader);
     }
     if (readers_.empty()) {
-      for (const interpretation::Reader& reader : interpretation::Readers()) {
+      for (const Reader& reader : interpretation::Readers()) {
         if (!reader.by_name) readers_.push_back(&reader);
       }
     }
@@ -114,262 +121,213 @@ class Doctor {
   }
 
   // A version outside of the known ones is read as the nearest of them.
-  void TellVersion(const interpretation::Reader& reader) {
-    const std::optional<absl::string_view> nearest =
-        interpretation::NearestVersion(reader.profile,
-                                       interpretation::VersionOf(reader));
+  void TellVersion(const Reader& reader) {
+    const auto nearest = interpretation::NearestVersion(
+        reader.profile, interpretation::VersionOf(reader));
     if (!nearest) return;
     const interpretation::ProfileRules& rules =
         interpretation::RulesOf(reader.profile);
     AddFinding("readers.version",
-               {std::string(reader.title), std::string(*nearest),
-                std::string(rules.oldest), std::string(rules.newest)},
-               {}, {}, &diagnosis_.findings);
-  }
-
-  static bool IsJson(const DoctorInput& input) {
-    return input.kind == InputKind::kConfig ||
-           input.kind == InputKind::kParams ||
-           input.kind == InputKind::kTokenizer;
-  }
-
-  void CheckTexts() {
-    for (DoctorInput& input : inputs_) {
-      if (IsJson(input) && input.unreadable.empty()) {
-        input.unreadable = JsonFault(input.text);
-      }
-    }
+               {reader.title, *nearest, rules.oldest, rules.newest}, {}, {},
+               findings());
   }
 
   void FindLength() {
     std::int64_t length = options_.length.value_or(RuntimeLength(runtime_));
-    for (const InputKind kind : {InputKind::kConfig, InputKind::kParams}) {
+    for (const InputKind kind :
+         {InputKind::kConfig, InputKind::kParams, InputKind::kGguf}) {
       for (const DoctorInput& input : inputs_) {
-        if (length > 0 || input.kind != kind || !input.unreadable.empty()) {
-          continue;
+        if (length > 0 || input.kind != kind) continue;
+        if (input.gguf) {
+          length = input.gguf->context_length.value_or(0);
+        } else if (IsJson(kind) && input.unreadable.empty()) {
+          length = interpretation::ClaimedLength(interpretation::RopeSource{
+              interpretation::ConfigJson{input.text}});
         }
-        length = interpretation::ClaimedLength(
-            interpretation::RopeSource{interpretation::ConfigJson{input.text}});
       }
     }
-    for (const DoctorInput& input : inputs_) {
-      if (length <= 0 && input.gguf) {
-        length = input.gguf->context_length.value_or(0);
-      }
-    }
-    diagnosis_.length =
+    reach_.length = diagnosis_.length =
         length > 0 ? length : interpretation::kDefaultComparedLength;
-    reach_.length = diagnosis_.length;
   }
 
   // Reads configurations; the first is the reference, or else params.json.
   void ReadConfigs() {
-    bool has_config = false;
-    for (const DoctorInput& input : inputs_) {
-      has_config |= input.kind == InputKind::kConfig;
-    }
+    const bool has_config = std::any_of(
+        inputs_.begin(), inputs_.end(),
+        [](const auto& one) { return one.kind == InputKind::kConfig; });
     for (DoctorInput& input : inputs_) {
+      const bool params = input.kind == InputKind::kParams;
       const bool is_reference = input.kind == InputKind::kConfig ||
-                                (input.kind == InputKind::kParams &&
-                                 !has_config && first_ == nullptr);
+                                (params && !has_config && first_ == nullptr);
       if (!is_reference || !input.unreadable.empty()) continue;
       // All readers of params.json agree on it.
-      const bool params = input.kind == InputKind::kParams;
       auto config = std::make_unique<ConfigCase>(
           input.path, interpretation::ParseConfig(input.text),
-          params ? std::vector<const interpretation::Reader*>() : readers_,
-          reach_);
+          params ? std::vector<const Reader*>() : readers_, reach_);
       for (const DoctorInput& other : inputs_) {
         if (other.key_rows) config->key_rows = other.key_rows;
       }
-      if (!params) {
-        CheckConfig(config.get());
-        CheckScaling(config.get());
-        CheckShape(config.get());
-        CheckPublished(config.get());
-        CheckReaders(config.get());
-        CheckUnreadKeys(config.get());
-        CheckWarnings(config.get());
-        if (!options_.readers.empty()) TellLacking(config.get());
+      if (!params) CheckOne(config.get());
+      // A configuration is malformed if no reader can read it and no check says
+      // why.
+      const auto& told = config->findings();
+      if (config->reference() == nullptr &&
+          std::none_of(told.begin(), told.end(), [](const Finding& finding) {
+            return finding.severity == Severity::kError;
+          })) {
+        const Reading& first = config->readings()[0];
+        input.unreadable = first.refusal();
+        if (!config->groups()[0].Name().empty()) {
+          input.unreadable = Say("readers.refuses-layer",
+                                 {first.reader->title, first.refusal()});
+        }
       }
-      Finish(&input, config.get());
+      findings()->insert(findings()->end(), told.begin(), told.end());
       if (first_ == nullptr) {
         first_ = config.get();
         reference_ = &input;
       } else {
-        CompareConfigs(*first_, *config, &diagnosis_.findings);
+        CompareConfigs(*first_, *config, findings());
       }
       configs_.emplace(&input, std::move(config));
     }
   }
 
-  // Readers that the caller named, and that have no class for the model.
-  void TellLacking(ConfigCase* config) const {
-    for (const interpretation::Reader* reader : readers_) {
+  void CheckOne(ConfigCase* config) const {
+    CheckConfig(config);
+    CheckScaling(config);
+    CheckShape(config);
+    CheckPublished(config);
+    CheckReaders(config);
+    CheckUnreadKeys(config);
+    CheckWarnings(config);
+    if (options_.readers.empty()) return;
+    // Readers that the caller named, and that have no class for the model.
+    for (const Reader* reader : readers_) {
       if (!interpretation::LacksClass(reader->profile,
                                       interpretation::VersionOf(*reader),
                                       config->type())) {
         continue;
       }
-      Finding& finding =
-          config->Add("readers.refuses",
-                      {std::string(reader->title),
-                       absl::StrCat("it has no class for model_type ",
-                                    config->model_type())},
-                      {});
-      finding.fix = "use another reader, or another version of it";
+      const std::string fact = Say("readers.no-class", {config->model_type()});
+      config->Add("readers.refuses", {reader->title, fact}, {}).fix =
+          Say("readers.no-class-fix", {});
     }
-  }
-
-  // A configuration is malformed if no reader can read it and no check says
-  // why.
-  void Finish(DoctorInput* input, ConfigCase* config) {
-    auto& findings = diagnosis_.findings;
-    const bool told = std::any_of(
-        config->findings().begin(), config->findings().end(),
-        [](const Finding& f) { return f.severity == Severity::kError; });
-    if (config->reference() == nullptr && !told) {
-      input->unreadable = FactOf(config->readings()[0].status());
-    }
-    findings.insert(findings.end(), config->findings().begin(),
-                    config->findings().end());
   }
 
   void CheckInput(const DoctorInput& input) {
-    auto* const findings = &diagnosis_.findings;
     switch (input.kind) {
+      case InputKind::kConfig:
+        TellKeysTwice(input);
+        break;
       case InputKind::kParams:
+        TellKeysTwice(input);
         if (first_ != nullptr && reference_ != &input) {
-          CheckParams(input, *first_, findings);
+          CheckParams(input, *first_, findings());
         }
         break;
       case InputKind::kTokenizer:
-        if (first_ != nullptr) CheckTokenizer(input, *first_, findings);
+        if (first_ != nullptr) CheckTokenizer(input, *first_, findings());
         break;
       case InputKind::kGguf:
-        if (input.gguf) {
-          CheckGguf(input, inputs_, first_, runtime_, reach_, findings);
-          for (const DoctorInput& other : inputs_) {
-            if (first_ != nullptr && other.kind == InputKind::kSafetensors) {
-              CheckPairing(input, other, *first_, findings);
-            }
+        if (!input.gguf) break;
+        CheckGguf(input, inputs_, first_, runtime_, reach_, findings());
+        for (const DoctorInput& other : inputs_) {
+          if (first_ != nullptr && other.kind == InputKind::kSafetensors) {
+            CheckPairing(input, other, *first_, findings());
           }
         }
         break;
       case InputKind::kSafetensors:
-        CheckTables(input, first_, findings);
-        break;
-      case InputKind::kConfig:
+        CheckTables(input, first_, findings());
         break;
     }
   }
 
   void TellKeysTwice(const DoctorInput& input) {
-    for (const interpretation::JsonText::Twice& twice :
-         interpretation::ReadJsonText(input.text).twice) {
+    for (const auto& twice : interpretation::ReadJsonText(input.text).twice) {
       AddFinding("config.key-twice",
                  {input.path, twice.path, twice.first, twice.last},
-                 {input.path}, {twice.path}, &diagnosis_.findings);
+                 {input.path}, {twice.path}, findings());
     }
   }
 
-  const interpretation::GgufRope* FirstGguf() const {
-    for (const DoctorInput& input : inputs_) {
-      if (input.gguf) return &*input.gguf;
+  void Report(const DoctorInput& input) {
+    InputReport& report = diagnosis_.inputs.emplace_back();
+    report.path = input.path;
+    report.kind = input.kind;
+    report.unreadable = input.unreadable;
+    // Takes the hash of a rope that is read.
+    const auto take = [&report](const absl::StatusOr<ResolvedRope>& rope) {
+      if (rope.ok()) report.content_hash = interpretation::ContentHash(*rope);
+      return rope.ok();
+    };
+    if (const auto it = configs_.find(&input); it != configs_.end()) {
+      ReportConfig(*it->second, &report);
     }
-    return nullptr;
-  }
-
-  void Report() {
-    for (const DoctorInput& input : inputs_) {
-      InputReport report;
-      report.path = input.path;
-      report.kind = input.kind;
-      report.unreadable = input.unreadable;
-      if (const auto it = configs_.find(&input); it != configs_.end()) {
-        ReportConfig(*it->second, &report);
+    if (input.kind == InputKind::kParams && report.spec.empty() &&
+        input.unreadable.empty()) {
+      const auto rope =
+          ResolveText(input.text, *FindReader("mistral"), {}, reach_);
+      if (take(rope)) {
+        report.spec = DescribeRope(*rope);
+      } else {
+        report.unreadable = FactOf(rope.status());
       }
-      if (input.kind == InputKind::kParams && report.spec.empty() &&
-          input.unreadable.empty()) {
-        const auto rope = ResolveText(
-            input.text, *interpretation::FindReader("mistral"), {}, reach_);
-        if (rope.ok()) {
-          report.content_hash = interpretation::ContentHash(*rope);
-          report.spec = DescribeRope(*rope);
-        } else {
-          report.unreadable = FactOf(rope.status());
-        }
+    }
+    if (input.gguf) {
+      report.model_type = input.gguf->architecture;
+      report.spec = input.gguf->Describe();
+      const auto rope =
+          interpretation::ResolveGguf(*input.gguf, diagnosis_.length, false);
+      if (!take(rope) && Rotates(*input.gguf)) {
+        report.unreadable = FactOf(rope.status());
       }
-      if (input.gguf) {
-        report.model_type = input.gguf->architecture;
-        report.spec = input.gguf->Describe();
-        const auto rope =
-            interpretation::ResolveGguf(*input.gguf, diagnosis_.length, false);
-        if (rope.ok()) {
-          report.content_hash = interpretation::ContentHash(*rope);
-        } else if (Rotates(*input.gguf)) {
-          report.unreadable = FactOf(rope.status());
-        }
-      }
-      if (input.kind == InputKind::kSafetensors && input.unreadable.empty()) {
-        report.spec =
-            input.tables.empty()
-                ? "no tables of frequencies"
-                : absl::StrCat(input.tables.size(), " tables of frequencies");
-      }
-      diagnosis_.inputs.push_back(std::move(report));
+    }
+    if (input.kind == InputKind::kSafetensors && input.unreadable.empty()) {
+      const std::size_t tables = input.tables.size();
+      report.spec = absl::StrCat(tables == 0 ? "no" : absl::StrCat(tables),
+                                 " tables of frequencies");
     }
   }
 
   static void ReportConfig(const ConfigCase& config, InputReport* report) {
     report->model_type = config.model_type();
-    const Reading* const reference = config.reference();
-    if (reference == nullptr) return;
-    report->content_hash = interpretation::ContentHash(*reference->ropes[0]);
-    report->spec = DescribeRope(*reference->ropes[0]);
-    if (config.groups().size() > 1) {
-      absl::StrAppend(&report->spec, "; layers differ");
-    }
-    if (!config.family().learned.empty()) {
-      absl::StrAppend(&report->spec, "; without what the checkpoint learned");
-    }
+    if (config.reference() == nullptr) return;
+    report->content_hash = interpretation::ContentHash(config.rope());
+    report->spec =
+        absl::StrCat(DescribeRope(config.rope()),
+                     config.groups().size() > 1 ? "; layers differ" : "",
+                     config.family().learned.empty()
+                         ? ""
+                         : "; without what the checkpoint learned");
     if (config.family().indexer == Pairing::kUnspecified) return;
-    const auto indexer = config.Indexer(*reference->reader);
+    const auto indexer = config.Indexer(*config.reference()->reader);
     if (!indexer.ok() || indexer->spec.nope) return;
     const bool leads = indexer->spec.slice != RotarySlice::kTrailing;
     const bool has_halves = indexer->spec.pairing == Pairing::kHalfSplit;
-    absl::StrAppend(&report->spec, "; indexer: the ",
-                    leads ? "leading " : "trailing ", indexer->spec.rotary_dim,
-                    " of ", indexer->head_dim, " channels, ",
-                    has_halves ? "half-split" : "interleaved");
+    report->spec +=
+        Say("report.indexer",
+            {leads ? "leading" : "trailing", indexer->spec.rotary_dim,
+             indexer->head_dim, has_halves ? "half-split" : "interleaved"});
   }
 
   // Leaves out findings about readers that the options do not name.
   void Filter() {
     if (options_.readers.empty()) return;
     std::set<std::string> titles = {"the saved table"};
-    for (const interpretation::Reader* reader : readers_)
-      titles.emplace(reader->title);
-    std::vector<Finding> kept;
-    for (Finding& finding : diagnosis_.findings) {
-      const bool always =
-          std::find(std::begin(kAlwaysTold), std::end(kAlwaysTold),
-                    finding.id) != std::end(kAlwaysTold) ||
-          finding.id.rfind("runtime.", 0) == 0;
-      std::vector<Verdict> readers;
-      for (const Verdict& verdict : finding.readers) {
-        if (titles.count(verdict.name) > 0) readers.push_back(verdict);
+    for (const Reader* reader : readers_) titles.emplace(reader->title);
+    std::erase_if(diagnosis_.findings, [&titles](Finding& finding) {
+      const bool of_readers = !finding.readers.empty();
+      std::erase_if(finding.readers, [&titles](const Verdict& verdict) {
+        return titles.count(verdict.name) == 0;
+      });
+      if (finding.id == "gguf.other-loaders") {
+        return titles.count("transformers' GGUF loader") == 0;
       }
-      const bool others_only = !finding.readers.empty() && readers.empty();
-      if (others_only && !always) continue;
-      if (finding.id == "gguf.other-loaders" &&
-          titles.count("transformers' GGUF loader") == 0) {
-        continue;
-      }
-      finding.readers = std::move(readers);
-      kept.push_back(std::move(finding));
-    }
-    diagnosis_.findings = std::move(kept);
+      return of_readers && finding.readers.empty() &&
+             !FindCheck(finding.id)->always;
+    });
   }
 
   void Rank() {
@@ -378,22 +336,18 @@ class Doctor {
       for (const Verdict& verdict : finding.readers) {
         least = std::min(least, verdict.kept_at_length);
       }
-      return least;
+      return std::pair(finding.severity, least);
     };
-    std::stable_sort(diagnosis_.findings.begin(), diagnosis_.findings.end(),
-                     [&](const Finding& a, const Finding& b) {
-                       if (a.severity != b.severity) {
-                         return a.severity < b.severity;
-                       }
-                       return kept(a) < kept(b);
-                     });
+    std::stable_sort(
+        diagnosis_.findings.begin(), diagnosis_.findings.end(),
+        [&](const Finding& a, const Finding& b) { return kept(a) < kept(b); });
   }
 
   std::vector<DoctorInput> inputs_;
   const DoctorOptions& options_;
-  std::vector<const interpretation::Reader*> readers_;
+  std::vector<const Reader*> readers_;
   // Readers in other versions than their rows', and the names of these.
-  std::deque<interpretation::Reader> versions_;
+  std::deque<Reader> versions_;
   std::deque<std::string> titles_;
   Runtime runtime_;
   Reach reach_;
@@ -404,31 +358,15 @@ class Doctor {
   Diagnosis diagnosis_;
 };
 
-nlohmann::ordered_json VerdictJson(const Verdict& verdict) {
-  return {{"name", verdict.name},
-          {"says", verdict.says},
-          {"first_distance", verdict.first_distance},
-          {"kept_at_length", verdict.kept_at_length},
-          {"first_angle", verdict.first_angle},
-          {"amplitude_ratio", verdict.amplitude_ratio},
-          {"worst_pair", verdict.worst_pair}};
-}
-
 }  // namespace
 
 absl::string_view InputKindName(InputKind kind) {
-  switch (kind) {
-    case InputKind::kParams:
-      return "params";
-    case InputKind::kTokenizer:
-      return "config";  // what it tells belongs to the configuration
-    case InputKind::kGguf:
-      return "gguf";
-    case InputKind::kSafetensors:
-      return "safetensors";
-    default:
-      return "config";
-  }
+  return kind == InputKind::kParams ? "params"
+         : kind == InputKind::kGguf ? "gguf"
+         : kind == InputKind::kSafetensors
+             ? "safetensors"
+             // What a tokenizer's file tells belongs to the configuration.
+             : "config";
 }
 
 int Diagnosis::Count(Severity severity) const {
@@ -462,41 +400,22 @@ std::string JsonFault(absl::string_view text) {
       newline == absl::string_view::npos ? at : at - newline - 1);
 }
 
-namespace {
-
-// Returns why that version of a reader cannot be asked; "" if it can.
-std::string VersionFault(const interpretation::Reader& reader,
-                         absl::string_view version) {
-  // A reader may read as a project whose versions are not its own.
-  if (interpretation::RulesOf(reader.profile).project != reader.title) {
-    return absl::StrCat("no versions of ", reader.title,
-                        " are told apart; write ", reader.id, " alone");
-  }
-  const auto parsed = interpretation::ParseVersion(reader.profile, version);
-  if (parsed.ok()) return "";
-  return absl::StrCat(
-      absl::StripPrefix(parsed.status().message(), "profile_version: "),
-      " for ", reader.id);
-}
-
-}  // namespace
-
 absl::Status CheckOptions(const DoctorOptions& options) {
   Faults faults;
   std::string known;
-  for (const interpretation::Reader& one : interpretation::Readers())
+  for (const Reader& one : interpretation::Readers()) {
     absl::StrAppend(&known, " ", one.id);
+  }
   // A caller may name any number of readers that do not exist. The answer has
   // an error for each of the first 64.
   int left = 64;
   for (std::size_t i = 0; i < options.readers.size() && left > 0; ++i) {
     const absl::string_view name = options.readers[i];
     const auto [id, version] = PartsOf(name);
-    const interpretation::Reader* const reader = interpretation::FindReader(id);
+    const Reader* const reader = FindReader(id);
     std::string fact;
     if (reader == nullptr) {
-      fact = absl::StrCat("\"", id.substr(0, 40), "\" is not known; known are",
-                          known);
+      fact = Say("options.reader", {id.substr(0, 40), known});
     } else if (absl::StrContains(name, '@')) {
       fact = VersionFault(*reader, version);
     }
@@ -504,11 +423,10 @@ absl::Status CheckOptions(const DoctorOptions& options) {
     --left;
     faults.Note(FieldInvalid(absl::StrCat("readers[", i, "]"), fact));
   }
-  if (options.length &&
-      (*options.length < 1 ||
-       *options.length > interpretation::kMaxComparedLength)) {
+  const std::int64_t length = options.length.value_or(1);
+  if (length < 1 || length > interpretation::kMaxComparedLength) {
     faults.Note(FieldInvalid(
-        "length", absl::StrCat(*options.length, "; it must be in [1, 2^31]")));
+        "length", absl::StrCat(length, "; it must be in [1, 2^31]")));
   }
   faults.Note(ParseRuntime(options.runtime).status());
   return faults.status();
@@ -538,7 +456,13 @@ std::string DiagnosisJson(const Diagnosis& diagnosis) {
   for (const Finding& finding : diagnosis.findings) {
     Ordered readers = Ordered::array();
     for (const Verdict& verdict : finding.readers) {
-      readers.push_back(VerdictJson(verdict));
+      readers.push_back({{"name", verdict.name},
+                         {"says", verdict.says},
+                         {"first_distance", verdict.first_distance},
+                         {"kept_at_length", verdict.kept_at_length},
+                         {"first_angle", verdict.first_angle},
+                         {"amplitude_ratio", verdict.amplitude_ratio},
+                         {"worst_pair", verdict.worst_pair}});
     }
     root["findings"].push_back(
         {{"id", finding.id},

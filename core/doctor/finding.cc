@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/text.h"
 
@@ -19,16 +20,32 @@ constexpr CheckRow kRows[] = {
 #include "checks.inc"
 };
 
-std::string Fill(absl::string_view text,
-                 const std::vector<std::string>& values) {
+struct SayRow {
+  absl::string_view id, text;
+};
+constexpr SayRow kSays[] = {
+#include "says.inc"
+};
+
+// Returns the row of that id; null if there is none.
+template <typename Rows>
+const auto* RowOf(absl::string_view id, const Rows& rows) {
+  const auto* const row =
+      std::find_if(std::begin(rows), std::end(rows),
+                   [id](const auto& one) { return one.id == id; });
+  return row == std::end(rows) ? nullptr : row;
+}
+
+// Replaces $0 to $9 by values; one that is not given is left out.
+std::string Fill(absl::string_view text, const Values& values) {
   std::string filled;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '$' && i + 1 < text.size() && text[i + 1] >= '0' &&
-        text[i + 1] <= '9') {
-      const auto index = static_cast<std::size_t>(text[++i] - '0');
-      if (index < values.size()) filled += values[index];
-    } else {
+    const bool marks = text[i] == '$' && i + 1 < text.size() &&
+                       absl::ascii_isdigit(text[i + 1]);
+    if (!marks) {
       filled.push_back(text[i]);
+    } else if (const std::size_t n = text[++i] - '0'; n < values.size()) {
+      filled += values[n].text;
     }
   }
   return filled;
@@ -37,14 +54,9 @@ std::string Fill(absl::string_view text,
 }  // namespace
 
 absl::string_view SeverityName(Severity severity) {
-  switch (severity) {
-    case Severity::kError:
-      return "error";
-    case Severity::kWarning:
-      return "warning";
-    default:
-      return "note";
-  }
+  return severity == Severity::kError     ? "error"
+         : severity == Severity::kWarning ? "warning"
+                                          : "note";
 }
 
 bool Refuses(const Verdict& verdict) {
@@ -53,15 +65,15 @@ bool Refuses(const Verdict& verdict) {
 
 absl::Span<const CheckRow> CheckRows() { return kRows; }
 
-const CheckRow* FindCheck(absl::string_view id) {
-  for (const CheckRow& row : CheckRows()) {
-    if (row.id == id) return &row;
-  }
-  return nullptr;
+const CheckRow* FindCheck(absl::string_view id) { return RowOf(id, kRows); }
+
+std::string Say(absl::string_view id, const Values& values) {
+  const SayRow* const row = RowOf(id, kSays);
+  if (row == nullptr) std::abort();  // a misspelt id in our own code
+  return Fill(row->text, values);
 }
 
-Finding MakeFinding(absl::string_view id,
-                    const std::vector<std::string>& values) {
+Finding MakeFinding(absl::string_view id, const Values& values) {
   const CheckRow* const row = FindCheck(id);
   if (row == nullptr) std::abort();  // a misspelt id in our own code
   Finding finding;
@@ -73,33 +85,34 @@ Finding MakeFinding(absl::string_view id,
   return finding;
 }
 
-Finding& AddFinding(absl::string_view id,
-                    const std::vector<std::string>& values,
+Finding& AddFinding(absl::string_view id, const Values& values,
                     std::vector<std::string> inputs,
                     std::vector<std::string> keys,
-                    std::vector<Finding>* findings) {
+                    std::vector<Finding>* findings,
+                    std::vector<Verdict> readers) {
   Finding& finding = findings->emplace_back(MakeFinding(id, values));
   finding.inputs = std::move(inputs);
   finding.keys = std::move(keys);
+  finding.readers = std::move(readers);
+  if (!FindCheck(id)->by_size) return finding;
+  for (const Verdict& verdict : finding.readers) {
+    finding.severity = std::min(finding.severity, SeverityOf(verdict));
+  }
   return finding;
 }
 
 Severity SeverityOf(const Verdict& verdict) {
-  const double logits =
-      std::abs(verdict.amplitude_ratio * verdict.amplitude_ratio - 1);
-  // NaN counts as an error, too.
-  if (verdict.first_distance >= 0 || !(logits <= 0.05)) {
-    return Severity::kError;
-  }
-  if (verdict.least_kept < 0.99 || logits > 0.005) return Severity::kWarning;
-  return Severity::kNote;
+  if (verdict.first_distance >= 0) return Severity::kError;
+  return std::min(SeverityOf(verdict.amplitude_ratio), verdict.least_kept < 0.99
+                                                           ? Severity::kWarning
+                                                           : Severity::kNote);
 }
 
-void JudgeBySize(Finding* finding) {
-  finding->severity = Severity::kNote;
-  for (const Verdict& verdict : finding->readers) {
-    finding->severity = std::min(finding->severity, SeverityOf(verdict));
-  }
+Severity SeverityOf(double amplitude_ratio) {
+  const double logits = std::abs(amplitude_ratio * amplitude_ratio - 1);
+  // NaN counts as an error, too.
+  if (!(logits <= 0.05)) return Severity::kError;
+  return logits > 0.005 ? Severity::kWarning : Severity::kNote;
 }
 
 }  // namespace posenc::core::doctor

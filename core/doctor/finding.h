@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/text.h"
@@ -50,12 +52,27 @@ struct Finding {
   std::vector<std::string> see;
 };
 
+// A value of a text. Numbers are as PlainNumber() writes them.
+struct Value {
+  template <typename T>
+  Value(const T& value) {  // NOLINT(google-explicit-constructor)
+    if constexpr (std::is_floating_point_v<T>) {
+      text = PlainNumber(value);
+    } else {
+      text = absl::StrCat(value);
+    }
+  }
+  std::string text;
+};
+using Values = std::vector<Value>;
+
 // One row of data for each check (rows/checks.json). $0, $1, ... in the texts
 // stand for values.
 struct CheckRow {
   absl::string_view id;
   Severity severity;
-  bool by_size = false;     // the readers decide (SeverityOf)
+  bool by_size = false;     // the worst reader decides (SeverityOf)
+  bool always = false;      // told whichever readers are asked for
   absl::string_view finds;  // what it looks for, in a few words
   absl::string_view message;
   absl::string_view fix;
@@ -66,24 +83,27 @@ struct CheckRow {
 const CheckRow* FindCheck(absl::string_view id);
 absl::Span<const CheckRow> CheckRows();
 
+// Returns the text of a row of rows/says.json with `values` filled in: what the
+// checks of several causes find, and their fixes. The row must exist.
+std::string Say(absl::string_view id, const Values& values);
+
 // Returns the finding of a row with `values` filled in. The row must exist.
 // Control characters of values are escaped, and long messages are cut.
-Finding MakeFinding(absl::string_view id,
-                    const std::vector<std::string>& values);
+Finding MakeFinding(absl::string_view id, const Values& values);
 
-// Appends such a finding to `findings`.
-Finding& AddFinding(absl::string_view id,
-                    const std::vector<std::string>& values,
+// Appends such a finding to `findings`. If its row is by_size, its severity is
+// that of its worst reader.
+Finding& AddFinding(absl::string_view id, const Values& values,
                     std::vector<std::string> inputs,
                     std::vector<std::string> keys,
-                    std::vector<Finding>* findings);
+                    std::vector<Finding>* findings,
+                    std::vector<Verdict> readers = {});
 
 // Returns the severity by size: an error if less than 90 % of a score is left
 // somewhere within the length, or logits are off by more than 5 %; a warning
 // below 99 % or above 0.5 %; else a note.
 Severity SeverityOf(const Verdict& verdict);
-
-// Sets the severity of a finding whose row is by_size: its worst reader's.
-void JudgeBySize(Finding* finding);
+// The same of an amplitude alone: the reader's over the reference's.
+Severity SeverityOf(double amplitude_ratio);
 
 }  // namespace posenc::core::doctor

@@ -1,110 +1,218 @@
-// gguf.*: compares a GGUF with the configuration that it was converted from,
-// and its keys with each other.
+// gguf.*: compares a GGUF, after the command line's changes, with the
+// configuration that it was converted from, and its keys with each other.
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "core/doctor/gguf_case.h"
-#include "core/error.h"
+#include "core/doctor/input_checks.h"
 #include "core/interpretation/compare.h"
-#include "core/text.h"
 
 namespace posenc::core::doctor {
 namespace {
 
-std::string NumbersText(const std::vector<double>& values) {
-  return absl::StrCat("[",
-                      absl::StrJoin(values, ", ",
-                                    [](std::string* out, double value) {
-                                      absl::StrAppend(out, PlainNumber(value));
-                                    }),
-                      "]");
+using interpretation::GgufPairing;
+using interpretation::GgufRope;
+
+// Allows for float32 keys and the converter's float32 arithmetic.
+constexpr double kTolerance = 1e-6;
+// Relative tolerance of factors, which converters compute in float32.
+constexpr double kFactors = 1e-5;
+
+// True unless a and b agree within a relative tolerance.
+bool DiffersBy(double a, double b, double tolerance = kTolerance) {
+  return std::abs(a - b) > tolerance * std::max(std::abs(a), std::abs(b));
+}
+
+// Returns a key's value, or what stands for an absent one.
+template <typename Number>
+std::string GivenOr(const char* otherwise, const std::optional<Number>& given,
+                    double taken) {
+  return absl::StrCat(given ? "" : otherwise, PlainNumber(taken));
 }
 
 class GgufChecks {
  public:
-  GgufChecks(GgufCase* of, const std::vector<DoctorInput>& all,
-             const Runtime& runtime)
-      : of_(*of), all_(all), runtime_(runtime) {}
+  GgufChecks(const DoctorInput& input, const std::vector<DoctorInput>& all,
+             const ConfigCase* config, const Runtime& runtime,
+             const Reach& reach, std::vector<Finding>* findings)
+      : path_(input.path),
+        file_(*input.gguf),
+        gguf_(file_),
+        all_(all),
+        config_(config),
+        config_path_(config == nullptr ? "" : config->path()),
+        runtime_(runtime),
+        reach_(reach),
+        findings_(findings) {
+    ApplyRuntime(runtime, &gguf_);
+    FindReference();
+  }
 
   void Run() {
     CheckAlone();
     CheckSections();
-    if (of_.reference) {
+    if (reference_) {
       CheckBase();
       CheckDimension();
       CheckScaling();
       CheckSliding();
     }
-    CheckFactorTensors(&of_);
+    CheckFactors();
     CheckOriginalLength();
-    if (of_.reference) {
+    if (reference_) {
       CheckAmplitude();
       CheckRest();
     }
   }
 
  private:
+  void FindReference() {
+    if (config_ == nullptr || config_->reference() == nullptr) return;
+    const auto& groups = config_->groups();
+    const auto resolve = [&](const char* reader, const LayerGroup& group) {
+      auto rope = ResolveText(config_->root().dump(), *FindReader(reader),
+                              group, config_->reach());
+      return rope.ok() ? std::optional(*std::move(rope)) : std::nullopt;
+    };
+    LayerGroup full, local;
+    full.type = "full_attention";
+    local.type = "sliding_attention";
+    if (groups.size() > 1) {
+      reference_ = resolve("hf", full);
+      sliding_ = resolve("hf", local);
+    }
+    if (!reference_ || !sliding_ || reference_->spec.nope ||
+        sliding_->spec.nope) {
+      sliding_.reset();
+      const auto& ropes = config_->reference()->ropes;
+      const auto turns =
+          std::find_if(ropes.begin(), ropes.end(),
+                       [](const auto& rope) { return !rope->spec.nope; });
+      reference_.reset();
+      if (turns == ropes.end()) return;
+      reference_ = **turns;
+      full = groups[static_cast<std::size_t>(turns - ropes.begin())];
+    }
+    converted_ = resolve("llama_cpp", full);
+    if (!converted_) converted_ = reference_;
+  }
+
+  // `values` follow the file's path in the row's texts.
+  Finding& Add(absl::string_view id, Values values,
+               std::vector<std::string> keys) {
+    values.insert(values.begin(), path_);
+    std::vector<std::string> inputs = {path_};
+    if (config_ != nullptr) inputs.push_back(config_path_);
+    std::vector<Verdict> readers;
+    if (reference_) readers.push_back(FileVerdict());
+    return AddFinding(id, values, std::move(inputs), std::move(keys), findings_,
+                      std::move(readers));
+  }
+
+  // Adds a finding about frequencies, after which others need no finding.
+  Finding& Explain(absl::string_view id, const Values& values,
+                   std::vector<std::string> keys) {
+    explained_ = true;
+    return Add(id, values, std::move(keys));
+  }
+
+  // Resolves the file with the pairing and slice of `like`: these are not
+  // compared, because conversion permutes rows.
+  std::optional<ResolvedRope> Resolve(const ResolvedRope& like) const {
+    auto rope = interpretation::ResolveGguf(gguf_, reach_.length, false);
+    if (!rope.ok()) return std::nullopt;
+    rope->spec.pairing = like.spec.pairing;
+    rope->spec.slice = like.spec.slice;
+    rope->head_dim = like.head_dim;
+    return *std::move(rope);
+  }
+
+  // Compares the file with the reference.
+  Verdict FileVerdict() const {
+    Verdict verdict;
+    if (const auto rope = Resolve(*reference_)) {
+      verdict = Compare(*reference_, *rope, reach_).verdict;
+    } else {
+      verdict.first_distance = 1;
+      verdict.kept_at_length = 0;
+    }
+    verdict.name = "llama.cpp";
+    verdict.says = absl::StrCat("2026: ", gguf_.Describe());
+    return verdict;
+  }
+
+  template <typename Scaling>
+  const Scaling* ReferenceScaling() const {
+    return reference_ ? std::get_if<Scaling>(&reference_->spec.scaling)
+                      : nullptr;
+  }
+  const YarnScaling* Yarn() const { return ReferenceScaling<YarnScaling>(); }
+  double ReferenceFactor() const {
+    return FactorOf(reference_->spec).value_or(1);
+  }
+  // "yarn by 4 from 32768"
+  std::string ReferenceText() const {
+    const std::string text = interpretation::ScalingText(reference_->spec);
+    return text.substr(0, text.find(','));
+  }
+
+  bool HasTensors() const {
+    return !gguf_.rope_freqs.empty() || !gguf_.factors_long.empty() ||
+           !gguf_.factors_short.empty();
+  }
+
   void CheckAlone() {
-    if (of_.gguf.pairing == interpretation::GgufPairing::kUnknown) {
-      of_.Add("gguf.unknown-architecture", {of_.gguf.architecture},
-              {"general.architecture"})
+    if (gguf_.pairing == GgufPairing::kUnknown) {
+      Add("gguf.unknown-architecture", {gguf_.architecture},
+          {"general.architecture"})
           .readers.clear();
     }
-    if (of_.gguf.yarn_ext_factor) {
-      const double ext = *of_.gguf.yarn_ext_factor;
-      if (ext > 0 && ext != 1) {
-        const std::string key = of_.gguf.Key("rope.scaling.yarn_ext_factor");
-        of_.Add("gguf.yarn-ext-factor", {key, PlainNumber(ext)}, {key});
-        of_.explained = true;
-      }
+    const double ext = gguf_.yarn_ext_factor.value_or(0);
+    if (ext > 0 && ext != 1) {
+      const std::string key = gguf_.Key("rope.scaling.yarn_ext_factor");
+      Explain("gguf.yarn-ext-factor", {key, ext}, {key});
     }
     std::vector<std::string> has;
-    if (of_.file.factor && *of_.file.factor != 1) {
+    if (file_.factor.value_or(1) != 1) {
       has.push_back(
-          absl::StrCat("scaling.factor ", PlainNumber(*of_.file.factor)));
+          absl::StrCat("scaling.factor ", PlainNumber(*file_.factor)));
     }
-    if (!of_.file.rope_freqs.empty()) has.emplace_back("rope_freqs.weight");
-    if (!of_.file.factors_long.empty()) {
+    if (!file_.rope_freqs.empty()) has.emplace_back("rope_freqs.weight");
+    if (!file_.factors_long.empty()) {
       has.emplace_back("rope_factors_long.weight");
     }
-    if (!has.empty() && of_.gguf.architecture != "gpt-oss") {
-      Finding& finding =
-          of_.Add("gguf.other-loaders", {absl::StrJoin(has, " and ")},
-                  {of_.gguf.Key("rope.freq_base")});
-      finding.readers.clear();
+    if (!has.empty() && gguf_.architecture != "gpt-oss") {
+      Add("gguf.other-loaders", {absl::StrJoin(has, " and ")},
+          {gguf_.Key("rope.freq_base")})
+          .readers.clear();
     }
   }
 
   void CheckBase() {
-    if (!of_.reference->spec.rope_theta) return;
-    const double base = *of_.reference->spec.rope_theta;
-    if (!DiffersBy(of_.gguf.Base(), base, kGgufTolerance)) return;
-    const std::string key = of_.gguf.Key("rope.freq_base");
+    if (!reference_->spec.rope_theta) return;
+    const double base = *reference_->spec.rope_theta;
+    if (!DiffersBy(gguf_.Base(), base)) return;
+    const std::string key = gguf_.Key("rope.freq_base");
     const bool by_flag = runtime_.Find("--rope-freq-base") != nullptr;
     const std::string is =
-        of_.gguf.freq_base ? absl::StrCat(PlainNumber(*of_.gguf.freq_base),
-                                          by_flag ? " by --rope-freq-base" : "")
-                           : "absent";
-    Finding& finding = of_.Add(
-        "gguf.freq-base",
-        {key, is, PlainNumber(of_.gguf.Base()), PlainNumber(base)}, {key});
-    of_.explained = true;
+        gguf_.freq_base ? absl::StrCat(PlainNumber(*gguf_.freq_base),
+                                       by_flag ? " by --rope-freq-base" : "")
+                        : "absent";
+    Finding& finding =
+        Explain("gguf.freq-base", {key, is, gguf_.Base(), base}, {key});
     if (by_flag) {
-      finding.fix =
-          absl::StrCat("give --rope-freq-base ", PlainNumber(base),
-                       DiffersBy(of_.file.Base(), base, kGgufTolerance)
-                           ? ""
-                           : ", or leave it out");
-    } else if (const std::string table = TableWithBase(of_.gguf.Base());
-               of_.gguf.freq_base && !table.empty()) {
       finding.fix = absl::StrCat(
-          "set \"rope_theta\": ", PlainNumber(of_.gguf.Base()), " in ",
-          of_.config->path(), ": ", table, " has it, too; or ", finding.fix);
+          "give --rope-freq-base ", PlainNumber(base),
+          DiffersBy(file_.Base(), base) ? "" : ", or leave it out");
+    } else if (const std::string table = TableWithBase(gguf_.Base());
+               gguf_.freq_base && !table.empty()) {
+      finding.fix = Say("gguf.table-has-base",
+                        {gguf_.Base(), config_path_, table, finding.fix});
     }
   }
 
@@ -123,32 +231,28 @@ class GgufChecks {
   }
 
   void CheckDimension() {
-    const std::int64_t width = of_.gguf.RotaryDim();
-    if (width == of_.reference->spec.rotary_dim || width == 0) return;
-    const std::string key = of_.gguf.Key("rope.dimension_count");
-    of_.Add(
-        "gguf.dimension-count",
-        {key,
-         of_.gguf.dimension_count ? absl::StrCat(width)
-                                  : absl::StrCat("absent: the head's ", width),
-         of_.config->path(), absl::StrCat(of_.reference->spec.rotary_dim)},
-        {key});
-    of_.explained = true;
-  }
-
-  // Returns the reference's scaling as llama.cpp's flags.
-  std::string ScalingFlags() const {
-    std::string flags =
-        absl::StrCat("--rope-scaling ", of_.IsYarn() ? "yarn" : "linear",
-                     " --rope-scale ", PlainNumber(of_.ReferenceFactor()));
-    if (of_.IsYarn()) absl::StrAppend(&flags, OriginalFlag());
-    return flags;
+    const std::int64_t width = gguf_.RotaryDim();
+    if (width == reference_->spec.rotary_dim || width == 0) return;
+    const std::string key = gguf_.Key("rope.dimension_count");
+    Explain("gguf.dimension-count",
+            {key,
+             GivenOr("absent: the head's ", gguf_.dimension_count,
+                     static_cast<double>(width)),
+             config_path_, reference_->spec.rotary_dim},
+            {key});
   }
 
   std::string OriginalFlag() const {
     return absl::StrCat(" --yarn-orig-ctx ",
-                        std::get<YarnScaling>(of_.reference->spec.scaling)
-                            .original_max_position_embeddings);
+                        Yarn()->original_max_position_embeddings);
+  }
+
+  // Returns the reference's scaling as llama.cpp's flags.
+  std::string ScalingFlags() const {
+    const bool yarn = Yarn() != nullptr;
+    return absl::StrCat("--rope-scaling ", yarn ? "yarn" : "linear",
+                        " --rope-scale ", PlainNumber(ReferenceFactor()),
+                        yarn ? OriginalFlag() : "");
   }
 
   // Returns the command line's flags that scale; "" without any.
@@ -164,331 +268,424 @@ class GgufChecks {
   }
 
   void CheckScaling() {
-    const bool is_scaled = of_.IsLinear() || of_.IsYarn();
-    if (!is_scaled || of_.ReferenceFactor() == 1) {
-      if (of_.reference->spec.scaling.index() == 0 || is_scaled)
+    const bool linear = ReferenceScaling<LinearScaling>() != nullptr;
+    const bool yarn = Yarn() != nullptr;
+    if (!(linear || yarn) || ReferenceFactor() == 1) {
+      if (reference_->spec.scaling.index() == 0 || linear || yarn) {
         CheckUnscaled();
+      }
       return;
     }
-    const std::string key = of_.gguf.Key("rope.scaling.type");
-    const std::string type = of_.IsYarn() ? "yarn" : "linear";
-    const bool none = of_.gguf.scaling_type && *of_.gguf.scaling_type == "none";
-    if (none ||
-        (!of_.gguf.scaling_type && !of_.gguf.factor && !of_.HasTensors())) {
-      Finding& finding = of_.Add(
+    const std::string key = gguf_.Key("rope.scaling.type");
+    const char* const type = yarn ? "yarn" : "linear";
+    const bool none = gguf_.scaling_type == "none";
+    const bool by_flag = none && file_.ScalingType() != "none";
+    if (none || (!gguf_.scaling_type && !gguf_.factor && !HasTensors())) {
+      Finding& finding = Explain(
           "gguf.scaling-missing",
-          {key, of_.config->path(), of_.ReferenceText(), ScalingFlags()},
+          {key, none ? "none" : "absent", by_flag ? " by --rope-scaling" : "",
+           config_path_, ReferenceText(), ScalingFlags()},
           {key});
-      if (none) {
-        const bool by_flag = of_.file.ScalingType() != "none";
-        finding.message = OneLine(
-            absl::StrCat(of_.path, ": ", key, " is none",
-                         by_flag ? " by --rope-scaling" : "", ", ",
-                         of_.config->path(), " has ", of_.ReferenceText()));
-        if (by_flag) finding.fix = "leave out --rope-scaling none";
-      }
-      of_.explained = of_.explained_amplitude = true;
-    } else if (!of_.gguf.scaling_type && of_.gguf.factor && !of_.IsLinear()) {
-      of_.Add(
-          "gguf.scaling-type-missing",
-          {key, PlainNumber(*of_.gguf.factor), of_.config->path(),
-           of_.ReferenceText(), type,
-           of_.IsYarn() && !of_.gguf.original_context_length ? OriginalFlag()
-                                                             : ""},
-          {key});
-      of_.explained = of_.explained_amplitude = true;
+      if (by_flag) finding.fix = "leave out --rope-scaling none";
+    } else if (!gguf_.scaling_type && gguf_.factor && yarn) {
+      Explain("gguf.scaling-type-missing",
+              {key, *gguf_.factor, config_path_, ReferenceText(), type,
+               gguf_.original_context_length ? "" : OriginalFlag()},
+              {key});
     } else {
-      CheckOtherScaling(type);
+      return CheckOtherScaling(type);
     }
+    explained_amplitude_ = true;
   }
 
   // Finds a file, or flags, that scale although the reference does not.
   void CheckUnscaled() {
-    const double factor = of_.gguf.factor.value_or(1);
-    if (of_.gguf.ScalingType() == "none" || factor == 1 || of_.HasTensors())
-      return;
+    const double factor = gguf_.factor.value_or(1);
+    if (gguf_.ScalingType() == "none" || factor == 1 || HasTensors()) return;
+    explained_ = explained_amplitude_ = true;
     const std::string flags = FlagsThatScale();
     // Flags that serve more positions than the model has are intentional.
-    if (!flags.empty() && !of_.file.factor &&
-        RuntimeLength(runtime_) > of_.config->MaxPositions().value_or(0)) {
-      of_.explained = of_.explained_amplitude = true;
+    if (!flags.empty() && !file_.factor &&
+        RuntimeLength(runtime_) > config_->MaxPositions().value_or(0)) {
       return;
     }
-    Finding& finding = of_.Add(
-        "readers.frequencies",
+    const std::string key = gguf_.Key("rope.scaling.factor");
+    Add("readers.frequencies",
         {"llama.cpp",
-         absl::StrCat(flags.empty() ? of_.gguf.Key("rope.scaling.factor")
-                                    : absl::StrCat(flags, ": the factor"),
-                      " is ", PlainNumber(factor), " (", of_.gguf.ScalingType(),
-                      "), and ", of_.config->path(), " has no scaling"),
-         flags.empty()
-             ? absl::StrCat(
-                   "--rope-scaling none, or convert it anew; if the model "
-                   "was trained so, add the scaling to ",
-                   of_.config->path())
-             : absl::StrCat("leave out ", flags)},
-        {of_.gguf.Key("rope.scaling.factor")});
-    JudgeBySize(&finding);
-    of_.explained = of_.explained_amplitude = true;
+         Say("gguf.scales", {flags.empty() ? key : flags + ": the factor",
+                             factor, gguf_.ScalingType(), config_path_}),
+         flags.empty() ? Say("gguf.scales-fix", {config_path_})
+                       : absl::StrCat("leave out ", flags)},
+        {key});
   }
 
   // Finds a type, factor or original length that differs from the reference's.
-  void CheckOtherScaling(const std::string& type) {
+  void CheckOtherScaling(const char* type) {
     std::vector<std::string> facts, keys;
-    const auto tell = [&](const char* name, const std::string& is,
-                          const std::string& wanted) {
-      keys.push_back(of_.gguf.Key(name));
-      facts.push_back(absl::StrCat(keys.back(), " is ", is, " for ", wanted));
+    const auto tell = [&](const char* name, const Value& is,
+                          const Value& wanted) {
+      keys.push_back(gguf_.Key(name));
+      facts.push_back(
+          absl::StrCat(keys.back(), " is ", is.text, " for ", wanted.text));
     };
-    const double factor = of_.gguf.factor.value_or(1);
-    if (of_.gguf.ScalingType() != type) {
-      tell("rope.scaling.type", of_.gguf.ScalingType(), type);
+    if (gguf_.ScalingType() != type) {
+      tell("rope.scaling.type", gguf_.ScalingType(), type);
     }
-    if (DiffersBy(factor, of_.ReferenceFactor(), kGgufTolerance)) {
-      tell("rope.scaling.factor",
-           of_.gguf.factor ? PlainNumber(factor) : "absent: 1",
-           PlainNumber(of_.ReferenceFactor()));
+    const double factor = gguf_.factor.value_or(1);
+    if (DiffersBy(factor, ReferenceFactor())) {
+      tell("rope.scaling.factor", GivenOr("absent: ", gguf_.factor, factor),
+           ReferenceFactor());
     }
-    const bool other_amplitude = !facts.empty();
-    if (const auto* yarn =
-            std::get_if<YarnScaling>(&of_.reference->spec.scaling);
-        yarn != nullptr && of_.gguf.ScalingType() == "yarn" &&
-        of_.gguf.original_context_length &&
-        *of_.gguf.original_context_length !=
-            yarn->original_max_position_embeddings) {
-      tell("rope.scaling.original_context_length",
-           absl::StrCat(*of_.gguf.original_context_length),
-           absl::StrCat(yarn->original_max_position_embeddings));
+    explained_amplitude_ |= !facts.empty();
+    const auto& original = gguf_.original_context_length;
+    if (Yarn() != nullptr && gguf_.ScalingType() == "yarn" && original &&
+        *original != Yarn()->original_max_position_embeddings) {
+      tell("rope.scaling.original_context_length", *original,
+           Yarn()->original_max_position_embeddings);
     }
     if (facts.empty()) return;
-    Finding& finding = of_.Add(
-        "readers.frequencies",
-        {"llama.cpp",
-         absl::StrCat(absl::StrJoin(facts, ", "), "; ", of_.config->path(),
-                      " has ", of_.ReferenceText()),
-         absl::StrCat(
-             FlagsThatScale().empty()
-                 ? "convert it anew, or "
-                 : absl::StrCat("instead of ", FlagsThatScale(), " give "),
-             ScalingFlags())},
-        keys);
-    JudgeBySize(&finding);
-    of_.explained = true;
-    of_.explained_amplitude |= other_amplitude;
+    const std::string flags = FlagsThatScale();
+    Explain("readers.frequencies",
+            {"llama.cpp",
+             absl::StrCat(absl::StrJoin(facts, ", "), "; ", config_path_,
+                          " has ", ReferenceText()),
+             absl::StrCat(flags.empty()
+                              ? "convert it anew, or "
+                              : absl::StrCat("instead of ", flags, " give "),
+                          ScalingFlags())},
+            keys);
   }
 
   void CheckOriginalLength() {
-    const std::string type = of_.gguf.ScalingType();
+    const std::string type = gguf_.ScalingType();
     // The converter writes longrope's factors without a type.
     const bool has_lists =
-        !of_.gguf.factors_long.empty() || !of_.gguf.factors_short.empty();
+        !gguf_.factors_long.empty() || !gguf_.factors_short.empty();
     if (!(type == "yarn" || type == "longrope" || has_lists) ||
-        of_.gguf.original_context_length) {
+        gguf_.original_context_length) {
       return;
     }
-    const std::string key =
-        of_.gguf.Key("rope.scaling.original_context_length");
-    const std::string taken = of_.gguf.context_length
-                                  ? absl::StrCat(*of_.gguf.context_length)
-                                  : "nothing";
-    std::int64_t original = 0;
-    if (of_.reference) {
-      original = of_.reference->original_max_position_embeddings;
-      if (const auto* yarn =
-              std::get_if<YarnScaling>(&of_.reference->spec.scaling)) {
-        original = yarn->original_max_position_embeddings;
-      }
-    }
+    const std::int64_t original =
+        Yarn() != nullptr ? Yarn()->original_max_position_embeddings
+        : reference_      ? reference_->original_max_position_embeddings
+                          : 0;
+    if (gguf_.context_length == original) return;
+    const std::string key = gguf_.Key("rope.scaling.original_context_length");
+    const std::string taken =
+        gguf_.context_length ? absl::StrCat(*gguf_.context_length) : "nothing";
     std::string wanted = absl::StrCat(original), given = wanted;
     if (original == 0) {
       wanted = "the original length, which nothing tells";
-      given = of_.gguf.context_length
+      given = gguf_.context_length
                   ? absl::StrCat(taken, " if the model was trained with that")
                   : "the original length";
     }
-    if (of_.gguf.context_length && *of_.gguf.context_length == original) return;
     // The flag is for YaRN alone: between two lists the file's key chooses.
     const std::string flag =
         type == "yarn" ? absl::StrCat("--yarn-orig-ctx ", given)
                        : absl::StrCat("--override-kv ", key, "=int:", given);
-    Finding& finding = of_.Add("gguf.original-length",
-                               {key, taken, wanted, flag, given}, {key});
-    if (!finding.readers.empty()) JudgeBySize(&finding);
-    of_.explained = true;
+    Explain("gguf.original-length", {key, taken, wanted, flag, given}, {key});
     // longrope's amplitude does not depend on that length.
-    if (type == "yarn") of_.explained_amplitude = true;
+    if (type == "yarn") explained_amplitude_ = true;
   }
 
   // Returns the configuration's mrope_section.
   std::vector<double> ConfigSections() const {
-    if (of_.config == nullptr) return {};
-    for (const NamedDict& named : of_.config->Dicts()) {
-      const auto it = named.dict->find("mrope_section");
-      if (it == named.dict->end() || !it->is_array()) continue;
-      std::vector<double> sections;
-      for (const auto& value : *it) {
-        if (value.is_number()) sections.push_back(value.get<double>());
+    if (config_ == nullptr) return {};
+    for (const NamedDict& named : config_->Dicts()) {
+      if (ValueAt(*named.dict, "mrope_section").is_array()) {
+        return NumbersAt(*named.dict, "mrope_section");
       }
-      return sections;
     }
     return {};
   }
 
   void CheckSections() {
     constexpr std::size_t kSections = 4;
-    std::vector<double> ours = of_.gguf.sections;
-    std::vector<double> wanted = ConfigSections();
-    const bool has_axes =
-        of_.gguf.pairing == interpretation::GgufPairing::kSections ||
-        of_.gguf.pairing == interpretation::GgufPairing::kInterleavedSections;
-    const bool refused = has_axes && ours.size() != kSections;
-    const std::string fault = refused ? "" : SectionsFault();
-    if (wanted.empty() && !refused && fault.empty()) return;
-    std::string fact = ours.empty() ? "absent" : NumbersText(ours);
-    if (refused) {
-      absl::StrAppend(&fact, ", and llama.cpp refuses all but 4 elements");
-    }
-    absl::StrAppend(&fact, fault);
+    std::vector<double> ours = gguf_.sections, wanted = ConfigSections();
+    const bool refused = (gguf_.pairing == GgufPairing::kSections ||
+                          gguf_.pairing == GgufPairing::kInterleavedSections) &&
+                         ours.size() != kSections;
+    const std::string fault = refused
+                                  ? ", and llama.cpp refuses all but 4 elements"
+                                  : SectionsFault();
+    std::string fact =
+        absl::StrCat(ours.empty() ? "absent" : ListText(ours), fault);
     if (!wanted.empty()) {
-      absl::StrAppend(&fact, ", and ", of_.config->path(),
-                      " has mrope_section ", NumbersText(wanted));
+      absl::StrAppend(&fact, ", and ", config_path_, " has mrope_section ",
+                      ListText(wanted));
+    } else if (fault.empty()) {
+      return;
     }
     const bool known = !wanted.empty() || (refused && !ours.empty());
     if (wanted.empty()) wanted = ours;
     wanted.resize(kSections);
     ours.resize(kSections);
-    if (ours == wanted && !refused && fault.empty()) return;
-    const std::string key = of_.gguf.Key("rope.dimension_sections");
-    of_.Add("gguf.sections",
-            {key, fact,
-             known ? NumbersText(wanted) : "the model's mrope_section, and 0"},
-            {key});
+    if (ours == wanted && fault.empty()) return;
+    const std::string key = gguf_.Key("rope.dimension_sections");
+    Add("gguf.sections",
+        {key, fact,
+         known ? ListText(wanted) : "the model's mrope_section, and 0"},
+        {key});
   }
 
   // Says why four sections are wrong: they must give every pair an axis.
   std::string SectionsFault() const {
     absl::StatusOr<ResolvedRope> rope =
-        interpretation::ResolveGguf(of_.gguf, 1, false);
+        interpretation::ResolveGguf(gguf_, 1, false);
     if (!rope.ok()) return "";
-    const absl::Status axes = interpretation::SetGgufAxes(of_.gguf, &*rope);
+    const absl::Status axes = interpretation::SetGgufAxes(gguf_, &*rope);
     if (axes.ok()) return "";
-    absl::string_view fact = axes.message();
-    absl::ConsumePrefix(
-        &fact,
-        absl::StrCat("key ", of_.gguf.Key("rope.dimension_sections"), " "));
-    return absl::StrCat(", which ", fact);
+    const std::string key = gguf_.Key("rope.dimension_sections");
+    return absl::StrCat(
+        ", which ",
+        absl::StripPrefix(axes.message(), absl::StrCat("key ", key, " ")));
   }
 
   void CheckSliding() {
-    if (!of_.sliding) return;
+    if (!sliding_) return;
     const auto tell = [&](const char* name, const std::string& is,
-                          const std::string& wanted, const char* type) {
-      const std::string key = of_.gguf.Key(name);
-      of_.Add("gguf.swa", {key, is, of_.config->path(), wanted, type}, {key});
+                          const Value& wanted, const char* type) {
+      const std::string key = gguf_.Key(name);
+      Add("gguf.swa", {key, is, config_path_, wanted.text, type}, {key});
     };
     // llama.cpp's code sets Gemma 3's local base.
-    const double otherwise =
-        of_.gguf.architecture == "gemma3" || of_.gguf.architecture == "gemma3n"
-            ? 10000
-            : of_.gguf.Base();
-    const double base = of_.gguf.freq_base_swa.value_or(otherwise);
-    if (of_.sliding->spec.rope_theta &&
-        DiffersBy(base, *of_.sliding->spec.rope_theta, kGgufTolerance)) {
-      tell("rope.freq_base_swa",
-           of_.gguf.freq_base_swa ? PlainNumber(base)
-                                  : absl::StrCat("absent: ", PlainNumber(base)),
-           absl::StrCat("", PlainNumber(*of_.sliding->spec.rope_theta)),
-           "float");
+    const bool gemma =
+        gguf_.architecture == "gemma3" || gguf_.architecture == "gemma3n";
+    const double base =
+        gguf_.freq_base_swa.value_or(gemma ? 10000 : gguf_.Base());
+    const double wanted = sliding_->spec.rope_theta.value_or(base);
+    if (DiffersBy(base, wanted)) {
+      tell("rope.freq_base_swa", GivenOr("absent: ", gguf_.freq_base_swa, base),
+           wanted, "float");
     }
     const std::int64_t width =
-        of_.gguf.dimension_count_swa.value_or(of_.gguf.RotaryDim());
-    if (width != 0 && width != of_.sliding->spec.rotary_dim) {
+        gguf_.dimension_count_swa.value_or(gguf_.RotaryDim());
+    if (width != 0 && width != sliding_->spec.rotary_dim) {
       tell("rope.dimension_count_swa",
-           of_.gguf.dimension_count_swa ? absl::StrCat(width)
-                                        : absl::StrCat("absent: ", width),
-           absl::StrCat(of_.sliding->spec.rotary_dim), "int");
+           GivenOr("absent: ", gguf_.dimension_count_swa,
+                   static_cast<double>(width)),
+           sliding_->spec.rotary_dim, "int");
     }
+  }
+
+  // gguf.factor-tensors: rope_freqs, and longrope's two lists.
+  void CheckFactors() {
+    bool right_length = CheckLength("rope_freqs.weight", gguf_.rope_freqs);
+    right_length &= CheckLength("rope_factors_long.weight", gguf_.factors_long);
+    right_length &=
+        CheckLength("rope_factors_short.weight", gguf_.factors_short);
+    if (!gguf_.rope_freqs.empty() && gguf_.factor.value_or(1) != 1 &&
+        gguf_.ScalingType() != "none") {
+      return BadFactors(Say("factors.twice",
+                            {gguf_.Key("rope.scaling.factor"), *gguf_.factor}),
+                        ", or --rope-scaling none");
+    }
+    if (gguf_.factors_long.empty() != gguf_.factors_short.empty()) {
+      return BadFactors(Say("factors.one-list",
+                            {gguf_.factors_long.empty() ? "long" : "short"}));
+    }
+    if (!reference_ || !right_length) return;
+    if (ReferenceScaling<LongRopeScaling>() != nullptr) return CheckLists();
+    // Factor 1 scales nothing.
+    const bool llama3 = ReferenceScaling<Llama3Scaling>() != nullptr;
+    const bool needs_factors =
+        llama3 || ReferenceScaling<ProportionalScaling>() != nullptr;
+    if (!gguf_.rope_freqs.empty()) {
+      CheckFreqs(needs_factors);
+    } else if (needs_factors && !(llama3 && ReferenceFactor() == 1)) {
+      BadFactors(Say("factors.absent",
+                     {"rope_freqs.weight is", config_path_, ReferenceText()}));
+    }
+  }
+
+  void BadFactors(const std::string& fact, const std::string& more = "") {
+    Explain("gguf.factor-tensors", {fact, more}, {"rope_freqs.weight"});
+  }
+
+  // True if the list is absent or has one value for each pair.
+  bool CheckLength(const char* name, const std::vector<double>& list) {
+    const auto pairs = static_cast<std::size_t>(
+        (reference_ ? reference_->spec.rotary_dim : gguf_.RotaryDim()) / 2);
+    if (list.empty() || pairs == 0 || list.size() == pairs) return true;
+    BadFactors(Say("factors.length", {name, list.size(), pairs}));
+    return false;
+  }
+
+  void CheckLists() {
+    const auto& lists = *ReferenceScaling<LongRopeScaling>();
+    if (gguf_.factors_long.empty()) {
+      return BadFactors(
+          Say("factors.absent",
+              {"rope_factors_long.weight and rope_factors_short.weight are",
+               config_path_, "longrope"}));
+    }
+    const auto check = [&](const char* name, const std::vector<double>& ours,
+                           const std::vector<double>& theirs) {
+      for (std::size_t i = 0; i < std::min(ours.size(), theirs.size()); ++i) {
+        if (!DiffersBy(ours[i], theirs[i], kFactors)) continue;
+        return BadFactors(
+            Say("factors.pair", {name, ours[i], i, config_path_, theirs[i]}));
+      }
+    };
+    check("rope_factors_long.weight", gguf_.factors_long, lists.long_factor);
+    check("rope_factors_short.weight", gguf_.factors_short, lists.short_factor);
+  }
+
+  // rope_freqs are geometric frequencies divided by scaled frequencies.
+  void CheckFreqs(bool needs_factors) {
+    const std::vector<double>& freqs = gguf_.rope_freqs;
+    const auto n = static_cast<double>(freqs.size());
+    if (!reference_->spec.rope_theta ||
+        reference_->inv_freq.size() != freqs.size()) {
+      return;
+    }
+    bool differs = false;
+    for (std::size_t i = 0; i < freqs.size(); ++i) {
+      const double scaled = reference_->inv_freq[i];
+      const double w =
+          std::pow(*reference_->spec.rope_theta, -static_cast<double>(i) / n);
+      // The factor of a pair that stands still is infinite.
+      differs |= scaled == 0 ? freqs[i] < 1e20
+                             : DiffersBy(freqs[i], w / scaled, kFactors);
+    }
+    if (!differs) return;
+    const double fits = *std::max_element(freqs.begin(), freqs.end());
+    const double factor = ReferenceFactor();
+    if (needs_factors && factor != 1 && DiffersBy(fits, factor, kFactors)) {
+      return BadFactors(Say("factors.factor", {fits, config_path_, factor}));
+    }
+    BadFactors(Say("factors.other", {fits, config_path_, ReferenceText()}),
+               Say("factors.other-fix", {config_path_}));
   }
 
   // Returns a tenth of mscale_all_dim, which deepseek2 stores.
   double LogMultiplier() const {
-    for (const NamedDict& named : of_.config->Dicts()) {
-      const auto own = of_.config->Number(*named.dict, "mscale_all_dim");
+    for (const NamedDict& named : config_->Dicts()) {
+      const auto own = NumberAt(*named.dict, "mscale_all_dim");
       if (own) return 0.1 * *own;
     }
     return 0.1;
   }
 
   void CheckAmplitude() {
-    if (of_.explained_amplitude) return;
-    const auto rope = of_.Resolve(*of_.reference);
-    if (!rope || !DiffersBy(rope->attention_factor,
-                            of_.reference->attention_factor, kGgufTolerance)) {
-      return;
-    }
+    if (explained_amplitude_) return;
+    const auto rope = Resolve(*reference_);
+    const double wanted = reference_->attention_factor;
+    if (!rope || !DiffersBy(rope->attention_factor, wanted)) return;
+    const auto& given = gguf_.attn_factor;
+    const bool no_log = !gguf_.yarn_log_multiplier;
     // deepseek2 has no amplitude if the file has its multiplier.
-    const bool by_log = absl::StartsWith(of_.gguf.architecture, "deepseek") &&
-                        !of_.gguf.attn_factor &&
-                        !of_.gguf.yarn_log_multiplier &&
-                        of_.reference->attention_factor == 1;
-    const bool multiplier = !by_log && (of_.gguf.attn_factor.has_value() ||
-                                        !of_.gguf.yarn_log_multiplier);
-    const std::string key =
-        of_.gguf.Key(multiplier ? "rope.scaling.attn_factor"
-                                : "rope.scaling.yarn_log_multiplier");
-    const bool absent = by_log || (multiplier && !of_.gguf.attn_factor);
-    const std::string attn_factor = absl::StrCat(
-        of_.gguf.Key("rope.scaling.attn_factor"), "=float:",
-        PlainNumber(of_.gguf.attn_factor.value_or(1) *
-                    of_.reference->attention_factor / rope->attention_factor));
-    Finding& finding = of_.Add(
-        "gguf.amplitude",
-        {PlainNumber(rope->attention_factor),
-         absent ? absl::StrCat(key, " (absent)") : key,
-         PlainNumber(of_.reference->attention_factor), of_.config->path(),
-         by_log ? absl::StrCat(key, "=float:", PlainNumber(LogMultiplier()))
-                : attn_factor},
-        {key});
-    Verdict amplitude = finding.readers[0];
-    amplitude.first_distance = -1;
-    amplitude.least_kept = 1;
-    finding.severity = SeverityOf(amplitude);
+    const bool by_log = absl::StartsWith(gguf_.architecture, "deepseek") &&
+                        !given && no_log && wanted == 1;
+    const bool by_factor = !by_log && (given || no_log);
+    const std::string factor_key = gguf_.Key("rope.scaling.attn_factor");
+    const std::string log_key = gguf_.Key("rope.scaling.yarn_log_multiplier");
+    const std::string& key = by_factor ? factor_key : log_key;
+    const bool absent = by_log || (by_factor && !given);
+    const double number =
+        by_log ? LogMultiplier()
+               : given.value_or(1) * wanted / rope->attention_factor;
+    Finding& finding =
+        Add("gguf.amplitude",
+            {rope->attention_factor, key + (absent ? " (absent)" : ""), wanted,
+             config_path_,
+             absl::StrCat(by_log ? log_key : factor_key,
+                          "=float:", PlainNumber(number))},
+            {key});
+    finding.severity = SeverityOf(finding.readers[0].amplitude_ratio);
   }
 
   // Finds differing frequencies that no check above explains.
   void CheckRest() {
-    if (of_.explained) return;
-    const auto rope = of_.Resolve(*of_.converted);
-    if (!rope || rope->inv_freq.size() != of_.converted->inv_freq.size()) {
-      return;
-    }
+    if (explained_) return;
+    const auto rope = Resolve(*converted_);
+    if (!rope || rope->inv_freq.size() != converted_->inv_freq.size()) return;
     const interpretation::RopeDifference difference =
-        interpretation::CompareRopes(*of_.converted, *rope);
-    if (difference.max_relative_frequency_difference <= 4 * kGgufTolerance) {
-      return;
-    }
-    Finding& finding = of_.Add(
-        "readers.frequencies",
+        interpretation::CompareRopes(*converted_, *rope);
+    if (difference.max_relative_frequency_difference <= 4 * kTolerance) return;
+    Add("readers.frequencies",
         {"llama.cpp",
-         absl::StrCat("the file has ", of_.gguf.Describe(), ", and ",
-                      of_.config->path(), " ", DescribeRope(*of_.reference)),
+         absl::StrCat("the file has ", gguf_.Describe(), ", and ", config_path_,
+                      " ", DescribeRope(*reference_)),
          "convert it anew from this configuration"},
-        {of_.gguf.Key("rope.scaling.factor")});
-    JudgeBySize(&finding);
+        {gguf_.Key("rope.scaling.factor")});
   }
 
-  GgufCase& of_;
+  const std::string& path_;
+  const GgufRope& file_;
+  GgufRope gguf_;  // after the command line's changes
   const std::vector<DoctorInput>& all_;
+  const ConfigCase* const config_;  // may be null
+  const std::string config_path_;
   const Runtime& runtime_;
+  const Reach& reach_;
+  // transformers' reading of layers with full attention and of layers with a
+  // sliding window, and llama.cpp's reading of the former. Absent without a
+  // configuration that rotates.
+  std::optional<ResolvedRope> reference_, sliding_, converted_;
+  // True once a finding says that the frequencies, or the amplitude, differ.
+  bool explained_ = false, explained_amplitude_ = false;
+  std::vector<Finding>* const findings_;
 };
+
+bool AreAlike(const std::vector<double>& a, const std::vector<double>& b,
+              double tolerance) {
+  const std::size_t n = std::min(a.size(), b.size());
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!(std::abs(a[i] - b[i]) <= tolerance)) return false;
+  }
+  return n > 0;
+}
 
 }  // namespace
 
 void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
                const ConfigCase* config, const Runtime& runtime,
                const Reach& reach, std::vector<Finding>* findings) {
-  GgufCase of(input, config, runtime, reach, findings);
-  GgufChecks(&of, all, runtime).Run();
+  GgufChecks(input, all, config, runtime, reach, findings).Run();
+}
+
+void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
+                  const ConfigCase& config, std::vector<Finding>* findings) {
+  if (!gguf.gguf || !gguf.query || !checkpoint.query ||
+      config.reference() == nullptr) {
+    return;
+  }
+  const ResolvedRope& rope = *config.reference()->ropes[0];
+  const auto& ours = gguf.query->rows;
+  const auto& theirs = checkpoint.query->rows;
+  const auto d = static_cast<std::size_t>(rope.spec.rotary_dim);
+  // Rows of a partial or trailing slice follow other rules.
+  if (rope.spec.nope || rope.spec.rotary_dim != rope.head_dim || d < 4 ||
+      ours.size() < d || theirs.size() < d) {
+    return;
+  }
+  double most = 0;
+  for (const auto& row : theirs) {
+    for (const double value : row) most = std::max(most, std::abs(value));
+  }
+  // A conversion to another 16-bit format keeps 8 significant bits.
+  const double tolerance = 0x1p-7 * most;
+  bool as_it_was = true, permuted = true;
+  for (std::size_t i = 0; i < d / 2; ++i) {
+    as_it_was &= AreAlike(ours[i], theirs[i], tolerance) &&
+                 AreAlike(ours[i + d / 2], theirs[i + d / 2], tolerance);
+    permuted &= AreAlike(ours[2 * i], theirs[i], tolerance) &&
+                AreAlike(ours[2 * i + 1], theirs[i + d / 2], tolerance);
+  }
+  if (as_it_was == permuted) return;  // other weights, or too alike to tell
+  const GgufPairing pairing = gguf.gguf->pairing;
+  const bool right = permuted ? pairing != GgufPairing::kHalfSplit
+                              : pairing != GgufPairing::kInterleaved ||
+                                    rope.spec.pairing != Pairing::kHalfSplit;
+  if (right) return;
+  AddFinding(
+      "gguf.pairing",
+      {gguf.path, Say(permuted ? "pairing.permuted" : "pairing.not-permuted",
+                      {gguf.query->name, gguf.gguf->architecture})},
+      {gguf.path, checkpoint.path, config.path()},
+      {gguf.query->name, checkpoint.query->name}, findings);
 }
 
 }  // namespace posenc::core::doctor

@@ -53,8 +53,17 @@ struct Runtime {
   // The known flags with their values, in order.
   std::vector<std::pair<std::string, std::string>> flags;
 
+  // The value of the last such flag; null without one.
   const std::string* Find(absl::string_view flag) const;
+  std::optional<double> Number(absl::string_view flag) const;
 };
+
+// The flags that set the longest sequence.
+inline constexpr const char* kLengthFlags[] = {"--max-model-len",
+                                               "--context-length", "-c"};
+
+// Parses a flag's JSON; discarded if it is none, or too long.
+json ParseSmall(const std::string& text);
 
 // Splits words as the shell does: quotes, and backslashes outside of single
 // quotes. Returns INVALID_ARGUMENT (field "runtime") for an open quote, or a

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,7 +12,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/doctor/config_case.h"
-#include "core/error.h"
 
 namespace posenc::core::doctor {
 namespace {
@@ -26,26 +24,15 @@ std::optional<std::vector<std::int32_t>> LayersWhere(const ConfigCase& config,
   std::vector<std::int32_t> layers;
   bool all = true;
   for (std::size_t g = 0; g < reading.comparisons.size(); ++g) {
-    if (!(reading.comparisons[g].*which)) {
+    const auto& own = config.groups()[g].layers;
+    if (reading.comparisons[g].*which) {
+      layers.insert(layers.end(), own.begin(), own.end());
+    } else {
       all = false;
-      continue;
     }
-    const auto& of_group = config.groups()[g].layers;
-    layers.insert(layers.end(), of_group.begin(), of_group.end());
   }
   if (all || layers.empty()) return std::nullopt;
   return layers;
-}
-
-// Returns the comparison of the first group for which `which` holds, or null.
-const Comparison* First(const Reading& reading, bool Comparison::*which,
-                        std::size_t* group) {
-  for (std::size_t g = 0; g < reading.comparisons.size(); ++g) {
-    if (!(reading.comparisons[g].*which)) continue;
-    *group = g;
-    return &reading.comparisons[g];
-  }
-  return nullptr;
 }
 
 std::string Digits(double value) { return absl::StrFormat("%.6g", value); }
@@ -61,43 +48,31 @@ std::string Explanations(const Comparison& comparison) {
   return shown.empty() ? "by the last bits" : absl::StrJoin(shown, "; ");
 }
 
-// The fix if a reader ignores a scaling that no other check criticises.
-constexpr absl::string_view kNeverScales =
-    "run it with another reader: this one does not scale such a model as the "
-    "file says";
+bool IsScaled(const ResolvedRope& rope) {
+  return rope.spec.scaling.index() != 0;
+}
 
-// The fix if the file leaves its scaling to transformers' class, which other
-// readers ignore.
-std::string ClassScaling(const ConfigCase& config, const ResolvedRope& ours) {
-  const nlohmann::json dict =
-      nlohmann::json::parse(config.family().rope_parameters, nullptr, false);
+// The fix if a reader ignores the scaling: to write into the file what it
+// leaves to transformers' class, or else another reader.
+std::string ScalingFix(const ConfigCase& config, const ResolvedRope& ours) {
+  const json dict =
+      json::parse(config.family().rope_parameters, nullptr, false);
   if (!config.Dicts().empty() || !dict.is_object() || !ours.spec.rope_theta) {
-    return std::string(kNeverScales);
+    return Say("readers.never-scales", {});
   }
-  return absl::StrCat("write what transformers' class takes into the file: ",
-                      "\"rope_theta\": ", PlainNumber(*ours.spec.rope_theta),
-                      ", \"rope_scaling\": ", dict.dump());
+  return Say("readers.class-scales", {*ours.spec.rope_theta, dict.dump()});
 }
 
 // Returns the fix for other frequencies: a key, or else another reader.
 std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
                          const ResolvedRope& theirs) {
-  if (ours.spec.scaling.index() != 0 && theirs.spec.scaling.index() == 0) {
-    return ClassScaling(config, ours);
+  const auto base = ours.spec.rope_theta, other = theirs.spec.rope_theta;
+  if (IsScaled(ours) && !IsScaled(theirs)) return ScalingFix(config, ours);
+  if (config.HasOtherBase()) return Say("readers.other-base", {});
+  if (base && other && *base != *other && !config.Number("rope_theta")) {
+    return Say("readers.base-beside", {*base});
   }
-  if (config.HasOtherBase()) {
-    return "write the base that the model was trained with as rope_theta, "
-           "which every reader looks for";
-  }
-  if (ours.spec.rope_theta && theirs.spec.rope_theta &&
-      *ours.spec.rope_theta != *theirs.spec.rope_theta &&
-      !config.Number("rope_theta")) {
-    return absl::StrCat(
-        "write \"rope_theta\": ", PlainNumber(*ours.spec.rope_theta),
-        " beside the dict, where every reader looks for it");
-  }
-  return "run it with the reference's reader where these distances matter, or "
-         "spell the scaling with keys that both read";
+  return Say("readers.other-frequencies", {});
 }
 
 // transformers reads attention_factor; SGLang and vLLM before 0.30 read
@@ -106,162 +81,150 @@ constexpr absl::string_view kAmplitudeKeys[] = {"attention_factor",
                                                 "attn_factor"};
 
 // Returns the dict of YaRN with such a key, or null.
-const nlohmann::json* AmplitudeDict(const ConfigCase& config,
-                                    const ResolvedRope& rope,
-                                    std::string* path) {
-  const nlohmann::json* const dict = config.FlatDict(path);
-  if (dict == nullptr ||
-      !std::holds_alternative<YarnScaling>(rope.spec.scaling)) {
-    return nullptr;
-  }
-  for (const absl::string_view key : kAmplitudeKeys) {
-    if (config.Number(*dict, key)) return dict;
-  }
-  return nullptr;
+const json* AmplitudeDict(const ConfigCase& config, const ResolvedRope& rope,
+                          std::string* path) {
+  const json* const dict = config.FlatDict(path);
+  const bool has_key =
+      dict != nullptr &&
+      std::any_of(std::begin(kAmplitudeKeys), std::end(kAmplitudeKeys),
+                  [dict](absl::string_view key) {
+                    return NumberAt(*dict, key).has_value();
+                  });
+  return has_key && std::holds_alternative<YarnScaling>(rope.spec.scaling)
+             ? dict
+             : nullptr;
 }
 
 std::string AmplitudeFix(const ConfigCase& config, const ResolvedRope& ours,
                          const ResolvedRope& theirs) {
   std::string path;
-  const nlohmann::json* const dict = AmplitudeDict(config, ours, &path);
+  const json* const dict = AmplitudeDict(config, ours, &path);
   const double wanted = ours.attention_factor;
-  if (ours.spec.scaling.index() != 0 && theirs.spec.scaling.index() == 0) {
-    return ClassScaling(config, ours);
+  if (IsScaled(ours) && !IsScaled(theirs)) return ScalingFix(config, ours);
+  if (dict == nullptr) return Say("amplitude.write", {wanted});
+  if (!NumberAt(*dict, "attention_factor")) {
+    return Say("amplitude.remove", {path, theirs.attention_factor});
   }
-  if (dict == nullptr) {
-    return absl::StrCat("write \"attention_factor\": ", PlainNumber(wanted),
-                        ", or use another reader");
-  }
-  if (!config.Number(*dict, "attention_factor")) {
-    return absl::StrCat("remove \"attn_factor\" from ", path,
-                        "; or, if the model was trained with it, add "
-                        "\"attention_factor\": ",
-                        PlainNumber(theirs.attention_factor), " beside it");
-  }
-  const std::string flag =
-      "; for llama.cpp --override-kv "
-      "ARCHITECTURE.rope.scaling.attn_factor=float:";
   const double factor = std::get<YarnScaling>(ours.spec.scaling).factor;
-  const double implied = factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
-  const std::string multiplier = PlainNumber(wanted / implied);
+  const double multiplier =
+      wanted / (factor > 1 ? 0.1 * std::log(factor) + 1 : 1);
   // SGLang would multiply the mscale pair's factor by attn_factor.
-  if (wanted == 1 && !config.family().softmax_mscale) {
-    return absl::StrCat("write \"mscale\": 1 and \"mscale_all_dim\": 1 in ",
-                        path, ", without \"attn_factor\"", flag, multiplier);
-  }
-  return absl::StrCat("write both in ", path,
-                      ": \"attention_factor\": ", PlainNumber(wanted),
-                      " and \"attn_factor\": ", multiplier, flag, multiplier);
+  return wanted == 1 && !config.family().softmax_mscale
+             ? Say("amplitude.mscale", {path, multiplier})
+             : Say("amplitude.both", {path, multiplier, wanted});
 }
 
-// Reports differences, reader by reader; readers that differ alike share a
+// True for transformers, which reads every file.
+bool IsReference(const Reading& reading, const ConfigCase& config) {
+  return &reading == &config.readings()[0];
+}
+
+// A difference that readers share.
+struct Difference {
+  absl::string_view id;
+  std::vector<std::string> values;  // they follow the readers' names
+  Severity severity;                // of the worst reader
+  std::vector<std::string> keys;
+  std::optional<std::vector<std::int32_t>> layers;
+  std::vector<Verdict> readers;
+};
+
+// Collects differences, reader by reader; readers that differ alike share a
 // finding.
 class ReaderChecks {
  public:
-  explicit ReaderChecks(ConfigCase* config)
-      : config_(config), reference_(*config->reference()) {}
+  explicit ReaderChecks(ConfigCase* config) : config_(config) {}
 
   void Check(const Reading& reading) {
-    if (const absl::Status status = reading.status(); !status.ok()) {
-      Add("readers.refuses", {FactOf(status)}, reading, std::nullopt,
-          Severity::kWarning);
+    if (!reading.status().ok()) {
+      Add({"readers.refuses",
+           {reading.refusal()},
+           IsReference(reading, *config_) ? Severity::kError
+                                          : Severity::kWarning},
+          reading, nullptr);
       return;
     }
-    std::size_t g = 0;
-    if (const auto* c = First(reading, &Comparison::pairing, &g)) {
-      Add("readers.pairing", {Explanations(*c)}, reading,
-          LayersWhere(*config_, reading, &Comparison::pairing),
-          Severity::kError);
-    }
-    if (const auto* c = First(reading, &Comparison::frequencies, &g)) {
-      Add("readers.frequencies",
-          {Explanations(*c),
-           FrequencyFix(*config_, *reference_.ropes[g], *reading.ropes[g])},
-          reading, LayersWhere(*config_, reading, &Comparison::frequencies),
-          SeverityOf(reading.verdict()));
-    }
-    if (First(reading, &Comparison::amplitude, &g) != nullptr) {
-      // Frequencies have their own finding.
-      Verdict amplitude = reading.verdict();
-      amplitude.first_distance = -1;
-      amplitude.least_kept = 1;
-      const ResolvedRope& ours = *reference_.ropes[g];
+    const Verdict verdict = reading.verdict();
+    for (std::size_t g = 0; g < reading.comparisons.size(); ++g) {
+      const Comparison& comparison = reading.comparisons[g];
+      const ResolvedRope& ours = *config_->reference()->ropes[g];
       const ResolvedRope& theirs = *reading.ropes[g];
+      const std::string difference = absl::StrCat(
+          reading.comparisons.size() == 1 ? ""
+                                          : config_->groups()[g].Name() + ": ",
+          Explanations(comparison));
+      // Takes the first group that differs so.
+      const auto tell = [&](bool Comparison::*which, Difference one) {
+        const auto first =
+            std::find_if(reading.comparisons.begin(), reading.comparisons.end(),
+                         [which](const Comparison& c) { return c.*which; });
+        if (first == reading.comparisons.begin() + g) {
+          Add(std::move(one), reading, which);
+        }
+      };
+      tell(&Comparison::pairing,
+           {"readers.pairing", {difference}, Severity::kError});
+      tell(&Comparison::frequencies,
+           {"readers.frequencies",
+            {difference, FrequencyFix(*config_, ours, theirs)},
+            SeverityOf(verdict)});
       std::string path;
-      const bool by_keys = AmplitudeDict(*config_, ours, &path) != nullptr;
-      Finding& finding =
-          Add("readers.amplitude",
-              {Digits(theirs.attention_factor), Digits(ours.attention_factor),
-               by_keys ? "; transformers reads attention_factor, SGLang and "
-                         "vLLM before 0.30 attn_factor"
-                       : "",
-               AmplitudeFix(*config_, ours, theirs)},
-              reading, LayersWhere(*config_, reading, &Comparison::amplitude),
-              SeverityOf(amplitude));
-      if (by_keys && finding.keys.empty()) {
+      std::vector<std::string> keys;
+      if (AmplitudeDict(*config_, ours, &path) != nullptr) {
         for (const absl::string_view key : kAmplitudeKeys) {
-          finding.keys.push_back(absl::StrCat(path, ".", key));
+          keys.push_back(absl::StrCat(path, ".", key));
         }
       }
-    }
-    if (First(reading, &Comparison::softmax, &g) != nullptr) {
-      const double ours = reference_.ropes[g]->softmax_scale_multiplier;
-      const double theirs = reading.ropes[g]->softmax_scale_multiplier;
+      tell(&Comparison::amplitude,
+           {"readers.amplitude",
+            {Digits(theirs.attention_factor), Digits(ours.attention_factor),
+             keys.empty() ? "" : Say("amplitude.keys", {}),
+             AmplitudeFix(*config_, ours, theirs)},
+            SeverityOf(verdict.amplitude_ratio),
+            keys});
+      const double own = ours.softmax_scale_multiplier;
+      const double other = theirs.softmax_scale_multiplier;
       // Like the square of an amplitude, it multiplies logits.
-      Verdict softmax;
-      softmax.amplitude_ratio = std::sqrt(theirs / ours);
-      Add("readers.softmax", {Digits(theirs), Digits(ours)}, reading,
-          LayersWhere(*config_, reading, &Comparison::softmax),
-          SeverityOf(softmax));
+      tell(&Comparison::softmax, {"readers.softmax",
+                                  {Digits(other), Digits(own)},
+                                  SeverityOf(std::sqrt(other / own))});
+      tell(&Comparison::axes,
+           {"readers.axes", {difference}, Severity::kWarning});
     }
-    if (const auto* c = First(reading, &Comparison::axes, &g)) {
-      Add("readers.axes", {Explanations(*c)}, reading,
-          LayersWhere(*config_, reading, &Comparison::axes),
-          Severity::kWarning);
+  }
+
+  void Tell() {
+    for (Difference& one : all_) {
+      std::vector<std::string> names;
+      for (const Verdict& verdict : one.readers) names.push_back(verdict.name);
+      Values values = {absl::StrJoin(names, ", ")};
+      values.insert(values.end(), one.values.begin(), one.values.end());
+      Finding& finding = config_->Add(one.id, values, one.keys, one.readers);
+      finding.layers = one.layers;
+      finding.severity = one.severity;
     }
   }
 
  private:
-  // `values` follow the reader's name in the row's text. The reference is valid
-  // until the next call.
-  Finding& Add(absl::string_view id, std::vector<std::string> values,
-               const Reading& reading,
-               std::optional<std::vector<std::int32_t>> layers,
-               Severity severity) {
-    Shared& shared =
-        shared_[absl::StrCat(id, "\n", absl::StrJoin(values, "\n"))];
-    shared.titles.emplace_back(reading.reader->title);
-    values.insert(values.begin(), absl::StrJoin(shared.titles, ", "));
-    if (shared.titles.size() == 1) {
-      shared.index = config_->findings().size();
-      Finding& finding = config_->Add(id, values, {});
-      finding.readers = {reading.verdict()};
-      finding.layers = std::move(layers);
-      finding.severity = severity;
-      return finding;
+  void Add(Difference one, const Reading& reading, bool Comparison::*which) {
+    auto same = std::find_if(all_.begin(), all_.end(), [&](const auto& other) {
+      return other.id == one.id && other.values == one.values;
+    });
+    if (same == all_.end()) {
+      if (which != nullptr) one.layers = LayersWhere(*config_, reading, which);
+      same = all_.insert(same, one);
     }
-    Finding& finding = config_->findings()[shared.index];
-    values.insert(values.begin(), config_->path());
-    const Finding renamed = MakeFinding(id, values);
-    finding.message = renamed.message;
-    finding.fix = renamed.fix;
-    finding.readers.push_back(reading.verdict());
-    finding.severity = std::min(finding.severity, severity);
-    return finding;
+    same->readers.push_back(reading.verdict());
+    same->severity = std::min(same->severity, one.severity);
   }
 
-  struct Shared {
-    std::size_t index = 0;
-    std::vector<std::string> titles;
-  };
   ConfigCase* config_;
-  const Reading& reference_;
-  std::map<std::string, Shared> shared_;
+  std::vector<Difference> all_;
 };
 
 // readers.indexer: an indexer has its layer's frequencies, but its own pairs.
 void CheckIndexer(ConfigCase* config) {
-  const interpretation::Family& family = config->family();
+  const Family& family = config->family();
   if (family.indexer == Pairing::kUnspecified) return;
   // A class without a width of its own has an indexer if the file gives one.
   if (family.indexer_head_dim == 0 &&
@@ -296,10 +259,8 @@ void CheckIndexer(ConfigCase* config) {
     verdicts.push_back(VerdictOf(comparison, *reading.reader, *theirs));
   }
   if (verdicts.empty()) return;
-  Finding& finding =
-      config->Add("readers.indexer", {absl::StrJoin(titles, ", "), difference},
-                  {config->KeyPath("indexer_rope_interleave")});
-  finding.readers = std::move(verdicts);
+  config->Add("readers.indexer", {absl::StrJoin(titles, ", "), difference},
+              {config->KeyPath("indexer_rope_interleave")}, verdicts);
 }
 
 }  // namespace
@@ -308,12 +269,21 @@ void CheckReaders(ConfigCase* config) {
   if (config->reference() == nullptr) return;
   CheckIndexer(config);
   ReaderChecks checks(config);
+  const auto& told = config->findings();
+  const bool has_error =
+      std::any_of(told.begin(), told.end(), [](const Finding& finding) {
+        return finding.severity == Severity::kError;
+      });
   for (const Reading& reading : config->readings()) {
-    if (!config->IsExplained(reading) &&
-        (!reading.status().ok() || reading.differs())) {
+    const bool refuses = !reading.status().ok();
+    // What transformers refuses is an error, by whichever check.
+    const bool untold = refuses && !has_error && IsReference(reading, *config);
+    if (untold ||
+        (!config->IsExplained(reading) && (refuses || reading.differs()))) {
       checks.Check(reading);
     }
   }
+  checks.Tell();
 }
 
 }  // namespace posenc::core::doctor

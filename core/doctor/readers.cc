@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/angle/quarter_turns.h"
 #include "core/error.h"
 #include "core/interpretation/composite.h"
 #include "core/interpretation/content_hash.h"
-#include "core/interpretation/families.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/report.h"
@@ -19,8 +20,6 @@
 
 namespace posenc::core::doctor {
 namespace {
-
-using nlohmann::json;
 
 // Upper bounds on layers and on different ropes; known models have at most four
 // ropes. More of either is left out.
@@ -38,24 +37,20 @@ std::vector<std::string> KnownTypes(const json& part,
       types.emplace_back(type);
     }
   };
-  const auto add_entries = [&add](const json& dict) {
-    if (!dict.is_object()) return;
-    for (const auto& [name, entry] : dict.items()) {
-      if (entry.is_object()) add(name);
-    }
-  };
   bool known = false;
-  const interpretation::Family& family =
-      interpretation::FindFamily(model_type, &known);
+  const Family& family = interpretation::FindFamily(model_type, &known);
   for (const interpretation::LayerKind& kind : family.kinds) add(kind.type);
-  add_entries(json::parse(family.rope_parameters, nullptr, false));
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto dict = part.find(key);
-    if (dict != part.end()) add_entries(*dict);
+  for (const json& dict :
+       {json::parse(family.rope_parameters, nullptr, false),
+        ValueAt(part, "rope_scaling"), ValueAt(part, "rope_parameters")}) {
+    for (const auto& [name, entry] : dict.items()) {
+      if (dict.is_object() && entry.is_object()) add(name);
+    }
   }
-  add("full_attention");
-  add("sliding_attention");
-  add("chunked_attention");
+  for (const char* type :
+       {"full_attention", "sliding_attention", "chunked_attention"}) {
+    add(type);
+  }
   return types;
 }
 
@@ -78,8 +73,75 @@ json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
   return found;
 }
 
+const json& ValueAt(const json& object, absl::string_view key) {
+  static const json& null = *new json();
+  const auto it = object.find(std::string(key));
+  return it == object.end() ? null : *it;
+}
+
+bool IsGiven(const json& object, absl::string_view key) {
+  return !ValueAt(object, key).is_null() &&
+         ValueAt(object, key) != json::object();
+}
+
+bool IsFlat(const json& dict) {
+  return dict.is_object() && !dict.empty() &&
+         std::none_of(dict.begin(), dict.end(),
+                      [](const json& value) { return value.is_object(); });
+}
+
+std::optional<double> NumberAt(const json& object, absl::string_view key) {
+  const json& value = ValueAt(object, key);
+  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+}
+
+std::string TextAt(const json& object, absl::string_view key) {
+  const json& value = ValueAt(object, key);
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+std::vector<double> NumbersAt(const json& object, absl::string_view key) {
+  std::vector<double> numbers;
+  const json& list = ValueAt(object, key);
+  for (std::size_t i = 0; list.is_array() && i < list.size(); ++i) {
+    if (list[i].is_number()) numbers.push_back(list[i].get<double>());
+  }
+  return numbers;
+}
+
+std::string ListText(const std::vector<double>& values) {
+  const auto add = [](std::string* out, double value) {
+    absl::StrAppend(out, PlainNumber(value));
+  };
+  return absl::StrCat("[", absl::StrJoin(values, ", ", add), "]");
+}
+
+void AddName(const std::string& text, absl::string_view name,
+             NamesByText* all) {
+  const auto same = [&](const auto& one) { return one.first == text; };
+  auto at = std::find_if(all->begin(), all->end(), same);
+  if (at == all->end()) at = all->insert(at, {text, {}});
+  at->second.emplace_back(name);
+}
+
+std::string TakenText(const NamesByText& all, const char* separator) {
+  std::vector<std::string> facts;
+  bool has_verb = false;
+  for (const auto& [text, names] : all) {
+    const char* verb = names.size() == 1 ? " takes " : " take ";
+    if (text == kRefuses) {
+      verb = names.size() == 1 ? " refuses" : " refuse";
+    } else if (std::exchange(has_verb, true)) {
+      verb = " ";
+    }
+    facts.push_back(absl::StrCat(absl::StrJoin(names, ", "), verb,
+                                 text == kRefuses ? "" : text));
+  }
+  return absl::StrJoin(facts, separator);
+}
+
 absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
-                                         const interpretation::Reader& reader,
+                                         const Reader& reader,
                                          const LayerGroup& group,
                                          const Reach& reach,
                                          interpretation::ModelPart part) {
@@ -108,8 +170,29 @@ absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
   return rope;
 }
 
+std::string LayerGroup::Name() const {
+  if (type) return absl::StrCat("layers of type ", *type);
+  if (layers.empty()) return "";
+  std::vector<std::string> runs;
+  for (std::size_t i = 0; i < layers.size();) {
+    std::size_t end = i;
+    while (end + 1 < layers.size() && layers[end + 1] == layers[end] + 1) ++end;
+    runs.push_back(end == i ? absl::StrCat(layers[i])
+                            : absl::StrCat(layers[i], "-", layers[end]));
+    i = end + 1;
+  }
+  constexpr std::size_t kShown = 6;
+  if (runs.size() > kShown) {
+    runs.resize(kShown);
+    runs.emplace_back("...");
+  }
+  return absl::StrCat(layers.size() == 1 ? "layer " : "layers ",
+                      absl::StrJoin(runs, ", "),
+                      layer_type.empty() ? "" : " (" + layer_type + ")");
+}
+
 std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
-  const interpretation::Reader& reader = *interpretation::FindReader("hf");
+  const Reader& reader = *FindReader("hf");
   const std::string text = root.dump();
   const auto whole = ResolveText(text, reader, {}, reach);
   const auto details = GetErrorDetails(whole.status());
@@ -122,25 +205,40 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   const json& part = *LanguagePartOf(&copy, &model_type, nullptr);
   std::int64_t layers = 0;
   for (const char* key : {"num_hidden_layers", "n_layer", "num_layers"}) {
-    const auto it = part.find(key);
-    if (it != part.end() && it->is_number_integer()) layers = it->get<int>();
+    const json& given = ValueAt(part, key);
+    if (given.is_number_integer()) layers = given.get<int>();
   }
-  const auto types = part.find("layer_types");
-  if (layers == 0 && types != part.end() && types->is_array()) {
-    layers = static_cast<std::int64_t>(types->size());
+  const json& types = ValueAt(part, "layer_types");
+  const auto type_of = [&types](std::size_t layer) {
+    return types.is_array() && layer < types.size() && types[layer].is_string()
+               ? types[layer].get<std::string>()
+               : "";
+  };
+  if (layers == 0 && types.is_array()) {
+    layers = static_cast<std::int64_t>(types.size());
   }
   std::vector<LayerGroup> groups;
   std::map<std::string, std::size_t> by_hash;
   for (std::int32_t i = 0; i < std::min(layers, kMaxLayers); ++i) {
     LayerGroup group;
     group.index = i;
+    group.layer_type = type_of(i);
     const auto rope = ResolveText(text, reader, group, reach);
-    if (!rope.ok()) break;
-    const auto [it, is_new] =
-        by_hash.emplace(interpretation::ContentHash(*rope), groups.size());
+    const auto fault = GetErrorDetails(rope.status());
+    // A list that ends early has a warning. If the first layer is refused,
+    // types of layers may still be read.
+    if (!rope.ok() &&
+        (groups.empty() || (fault && fault->field == "layer_index"))) {
+      break;
+    }
+    const auto [it, is_new] = by_hash.emplace(
+        rope.ok() ? interpretation::ContentHash(*rope) : "", groups.size());
     if (is_new && groups.size() == kMaxGroups) break;
     if (is_new) groups.push_back(group);
-    groups[it->second].layers.push_back(i);
+    LayerGroup& own = groups[it->second];
+    own.layers.push_back(i);
+    if (own.layer_type != group.layer_type) own.layer_type.clear();
+    if (!rope.ok()) break;
   }
   if (!groups.empty()) return groups;
   for (const std::string& type : KnownTypes(part, model_type)) {
@@ -151,7 +249,9 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   // The error of a layer says more than that a layer must be chosen.
   if (groups.empty()) {
     groups.emplace_back();
-    if (layers > 0 && details->field == "layer_index") groups[0].index = 0;
+    if (layers > 0 && details->field == "layer_index") {
+      groups[0] = {0, std::nullopt, {0}, type_of(0)};
+    }
   }
   return groups;
 }
@@ -171,6 +271,14 @@ std::string DescribeRope(const ResolvedRope& rope) {
                     PlainNumber(std::round(rope.attention_factor * 1e6) / 1e6));
   }
   return text;
+}
+
+std::optional<double> FactorOf(const RopeSpec& spec) {
+  const auto& scaling = spec.scaling;
+  if (const auto* s = std::get_if<LinearScaling>(&scaling)) return s->factor;
+  if (const auto* s = std::get_if<YarnScaling>(&scaling)) return s->factor;
+  if (const auto* s = std::get_if<Llama3Scaling>(&scaling)) return s->factor;
+  return std::nullopt;
 }
 
 Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
@@ -209,8 +317,7 @@ Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
   return result;
 }
 
-Verdict VerdictOf(const Comparison& comparison,
-                  const interpretation::Reader& reader,
+Verdict VerdictOf(const Comparison& comparison, const Reader& reader,
                   const ResolvedRope& rope) {
   Verdict verdict = comparison.verdict;
   verdict.name = std::string(reader.title);
@@ -222,6 +329,16 @@ bool IsWorse(const Verdict& a, const Verdict& b) {
   const Severity of_a = SeverityOf(a), of_b = SeverityOf(b);
   if (of_a != of_b) return of_a < of_b;
   return a.least_kept < b.least_kept;
+}
+
+bool IsAbout(const absl::Status& status, absl::string_view key) {
+  const auto details = GetErrorDetails(status);
+  return details &&
+         std::any_of(details->metadata.begin(), details->metadata.end(),
+                     [key](const auto& item) {
+                       return item.first == "key" &&
+                              absl::EndsWith(item.second, key);
+                     });
 }
 
 std::string FactOf(const absl::Status& status) {

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/doctor/finding.h"
 #include "core/interpretation/compare.h"
+#include "core/interpretation/families.h"
 #include "core/interpretation/reading_rules.h"
 #include "core/interpretation/source.h"
 #include "core/rope/frequencies.h"
@@ -19,9 +21,37 @@
 
 namespace posenc::core::doctor {
 
+using interpretation::Family;
+using interpretation::FindReader;
+using interpretation::Reader;
+using interpretation::ReadingRule;
+using nlohmann::json;
+
 // Returns the language model's part of a configuration, which may be nested.
-nlohmann::json* LanguagePartOf(nlohmann::json* root, std::string* model_type,
-                               std::string* path);
+json* LanguagePartOf(json* root, std::string* model_type, std::string* path);
+
+// Returns a value; null if it is absent, or `object` is none.
+const json& ValueAt(const json& object, absl::string_view key);
+// True for a value other than null and {}.
+bool IsGiven(const json& object, absl::string_view key);
+// True for a dict with keys, none of which has a dict: not one by layer type.
+bool IsFlat(const json& dict);
+// Returns a value; nullopt or nothing if it is absent or of another type.
+std::optional<double> NumberAt(const json& object, absl::string_view key);
+std::string TextAt(const json& object, absl::string_view key);
+std::vector<double> NumbersAt(const json& object, absl::string_view key);
+
+// "[16, 24, 24]"
+std::string ListText(const std::vector<double>& values);
+
+// Texts, each with the names of the readers that it holds for.
+using NamesByText =
+    std::vector<std::pair<std::string, std::vector<std::string>>>;
+void AddName(const std::string& text, absl::string_view name, NamesByText* all);
+// "vLLM, mlx-lm take 131072, transformers 4096, llama.cpp refuses"
+std::string TakenText(const NamesByText& all, const char* separator = ", ");
+// What a reader takes that does not take the file.
+inline constexpr char kRefuses[] = "refuses";
 
 // Largest distance of a diagnosis, and a function that can end it. After an
 // error of `stop` all results are invalid: nothing resolves, nothing differs.
@@ -37,19 +67,26 @@ struct LayerGroup {
   std::optional<std::int32_t> index;
   std::optional<std::string> type;
   std::vector<std::int32_t> layers;  // empty: all, or not known
+  std::string layer_type;            // of all `layers`; empty: not known
+
+  // "layers 1-3 (sliding_attention)"; empty if all layers are alike.
+  std::string Name() const;
 };
 
 // Returns transformers' groups of layers; one group if all layers are alike.
-std::vector<LayerGroup> GroupLayers(const nlohmann::json& root,
-                                    const Reach& reach);
+// The last group may be a layer that transformers refuses.
+std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach);
 
 absl::StatusOr<ResolvedRope> ResolveText(
-    const std::string& text, const interpretation::Reader& reader,
-    const LayerGroup& group, const Reach& reach,
+    const std::string& text, const Reader& reader, const LayerGroup& group,
+    const Reach& reach,
     interpretation::ModelPart part = interpretation::ModelPart::kUnspecified);
 
 // Describes a rope: "128 channels, base 10000, YaRN by 4, amplitude 1.14".
 std::string DescribeRope(const ResolvedRope& rope);
+
+// Returns the factor of linear scaling, YaRN or Llama 3's; nullopt for others.
+std::optional<double> FactorOf(const RopeSpec& spec);
 
 // Differences between two encodings of one layer.
 struct Comparison {
@@ -69,12 +106,14 @@ Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
                    const Reach& reach);
 
 // Returns the comparison's verdict, for `rope`, one layer's rope by `reader`.
-Verdict VerdictOf(const Comparison& comparison,
-                  const interpretation::Reader& reader,
+Verdict VerdictOf(const Comparison& comparison, const Reader& reader,
                   const ResolvedRope& rope);
 
 // True if a is more severe than b, or equally severe and keeps less of a score.
 bool IsWorse(const Verdict& a, const Verdict& b);
+
+// True if the error is about a key whose path ends so.
+bool IsAbout(const absl::Status& status, absl::string_view key);
 
 // Returns one line of a status' message, without the field at its beginning.
 std::string FactOf(const absl::Status& status);

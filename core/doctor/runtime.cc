@@ -1,7 +1,9 @@
-// runtime.*: what an engine's command line says about rotary encodings.
+// The command line of an engine: its flags, what they change in a GGUF, and
+// runtime.*, what they say about rotary encodings.
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -10,8 +12,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "core/doctor/input_checks.h"
-#include "core/doctor/merged_override.h"
 #include "core/error.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
@@ -19,26 +21,66 @@
 namespace posenc::core::doctor {
 namespace {
 
-using nlohmann::json;
+using interpretation::GgufRope;
+using Engine = Runtime::Engine;
 
-// The known flags. All take a value; other words are skipped.
-constexpr absl::string_view kFlags[] = {"--hf-overrides",
-                                        "--json-model-override-args",
-                                        "--rope-scaling",
-                                        "--rope-theta",
-                                        "--max-model-len",
-                                        "--context-length",
-                                        "--rope-scale",
-                                        "--rope-freq-base",
-                                        "--rope-freq-scale",
-                                        "--yarn-orig-ctx",
-                                        "--yarn-ext-factor",
-                                        "--yarn-attn-factor",
-                                        "--yarn-beta-slow",
-                                        "--yarn-beta-fast",
-                                        "--override-kv",
-                                        "--ctx-size",
-                                        "-c"};
+// A known flag. All take a value; other words are skipped.
+struct Flag {
+  absl::string_view name;
+  // llama.cpp's variable after LLAMA_ARG_, as in "LLAMA_ARG_ROPE_SCALE=4
+  // llama-server ..."; empty: none. A flag overrides it.
+  absl::string_view variable = {};
+  bool takes_json = false;
+};
+constexpr Flag kFlags[] = {
+    {"--hf-overrides", "", true},
+    {"--json-model-override-args", "", true},
+    {"--rope-scaling", "ROPE_SCALING_TYPE"},
+    {"--rope-theta"},
+    {"--max-model-len"},
+    {"--context-length"},
+    {"--rope-scale", "ROPE_SCALE"},
+    {"--rope-freq-base", "ROPE_FREQ_BASE"},
+    {"--rope-freq-scale", "ROPE_FREQ_SCALE"},
+    {"--yarn-orig-ctx", "YARN_ORIG_CTX"},
+    {"--yarn-ext-factor", "YARN_EXT_FACTOR"},
+    {"--yarn-attn-factor", "YARN_ATTN_FACTOR"},
+    {"--yarn-beta-slow", "YARN_BETA_SLOW"},
+    {"--yarn-beta-fast", "YARN_BETA_FAST"},
+    {"--override-kv"},
+    {"-c", "CTX_SIZE"},
+};
+
+// A number of a GGUF that --override-kv replaces by its key, and some by a flag
+// of their own. Numbers that are not larger than `above` are not taken.
+struct KeyFlag {
+  absl::string_view key;
+  absl::string_view flag;
+  double above;
+  std::optional<double> GgufRope::*number;
+};
+constexpr double kAny = -std::numeric_limits<double>::infinity();
+constexpr KeyFlag kNumbers[] = {
+    {"rope.freq_base", "--rope-freq-base", 1, &GgufRope::freq_base},
+    {"rope.freq_base_swa", "", 1, &GgufRope::freq_base_swa},
+    {"rope.scaling.factor", "--rope-scale", 0, &GgufRope::factor},
+    {"rope.scaling.attn_factor", "", kAny, &GgufRope::attn_factor},
+    {"rope.scaling.yarn_log_multiplier", "", kAny,
+     &GgufRope::yarn_log_multiplier},
+    {"rope.scaling.yarn_ext_factor", "--yarn-ext-factor", kAny,
+     &GgufRope::yarn_ext_factor},
+    {"rope.scaling.yarn_beta_fast", "--yarn-beta-fast", 0,
+     &GgufRope::yarn_beta_fast},
+    {"rope.scaling.yarn_beta_slow", "--yarn-beta-slow", 0,
+     &GgufRope::yarn_beta_slow},
+};
+constexpr std::pair<absl::string_view, std::optional<std::int64_t> GgufRope::*>
+    kWholeNumbers[] = {
+        {"rope.dimension_count", &GgufRope::dimension_count},
+        {"rope.dimension_count_swa", &GgufRope::dimension_count_swa},
+        {"rope.scaling.original_context_length",
+         &GgufRope::original_context_length},
+};
 
 absl::Status UsageFault(absl::string_view fact) {
   return FieldInvalid("runtime", fact);
@@ -51,30 +93,24 @@ absl::StatusOr<std::vector<std::string>> Words(absl::string_view command) {
   char quote = 0;
   for (std::size_t i = 0; i < command.size(); ++i) {
     const char c = command[i];
-    if (quote != 0) {
-      if (c == quote) {
-        quote = 0;
-      } else if (c == '\\' && quote == '"' && i + 1 < command.size() &&
-                 (command[i + 1] == '"' || command[i + 1] == '\\')) {
-        word.push_back(command[++i]);
-      } else {
-        word.push_back(c);
-      }
-    } else if (c == '\'' || c == '"') {
-      quote = c;
-      in_word = true;
-    } else if (c == '\\') {
+    const bool escapes =
+        quote == 0 ? c == '\\'
+                   : quote == '"' && c == '\\' && i + 1 < command.size() &&
+                         (command[i + 1] == '"' || command[i + 1] == '\\');
+    if (escapes) {
       if (i + 1 >= command.size()) return UsageFault("ends with a backslash");
       if (command[++i] != '\n') word.push_back(command[i]);
-      in_word = true;
-    } else if (c == ' ' || c == '\t' || c == '\n') {
+    } else if (quote != 0 ? c == quote : c == '\'' || c == '"') {
+      quote = quote == 0 ? c : 0;
+    } else if (quote == 0 && (c == ' ' || c == '\t' || c == '\n')) {
       if (in_word) words.push_back(word);
       word.clear();
       in_word = false;
+      continue;
     } else {
       word.push_back(c);
-      in_word = true;
     }
+    in_word = true;
   }
   if (quote != 0) {
     return UsageFault(
@@ -95,9 +131,7 @@ absl::Status SetKey(absl::string_view path, const std::string& value,
   if (keys.size() > kDeepest) {
     return UsageFault(absl::StrCat(kDotted, path, " is nested too deep"));
   }
-  json parsed = interpretation::CheckJsonSize(value).ok()
-                    ? json::parse(value, nullptr, false)
-                    : json(value);
+  json parsed = ParseSmall(value);
   if (parsed.is_discarded()) parsed = value;
   for (std::size_t i = keys.size(); i-- > 0;) {
     json outer = json::object();
@@ -111,28 +145,25 @@ absl::Status SetKey(absl::string_view path, const std::string& value,
   return absl::OkStatus();
 }
 
-// llama.cpp's variables: "LLAMA_ARG_ROPE_SCALE=4 llama-server ...".
-constexpr absl::string_view kEnvironment = "LLAMA_ARG_";
-constexpr std::pair<absl::string_view, absl::string_view> kVariables[] = {
-    {"ROPE_SCALING_TYPE", "--rope-scaling"},
-    {"ROPE_SCALE", "--rope-scale"},
-    {"ROPE_FREQ_BASE", "--rope-freq-base"},
-    {"ROPE_FREQ_SCALE", "--rope-freq-scale"},
-    {"YARN_ORIG_CTX", "--yarn-orig-ctx"},
-    {"YARN_EXT_FACTOR", "--yarn-ext-factor"},
-    {"YARN_ATTN_FACTOR", "--yarn-attn-factor"},
-    {"YARN_BETA_SLOW", "--yarn-beta-slow"},
-    {"YARN_BETA_FAST", "--yarn-beta-fast"},
-    {"CTX_SIZE", "-c"}};
-
-// Stores a variable as its flag; a later flag overrides it.
 void SetFromEnvironment(absl::string_view assignment, Runtime* runtime) {
-  for (const auto& [name, flag] : kVariables) {
-    if (!absl::StartsWith(assignment, absl::StrCat(name, "="))) continue;
-    runtime->engine = Runtime::Engine::kLlamaCpp;
-    runtime->flags.emplace_back(
-        std::string(flag), std::string(assignment.substr(name.size() + 1)));
+  for (const Flag& flag : kFlags) {
+    absl::string_view value = assignment;
+    if (flag.variable.empty() ||
+        !absl::ConsumePrefix(&value, absl::StrCat(flag.variable, "="))) {
+      continue;
+    }
+    runtime->engine = Engine::kLlamaCpp;
+    runtime->flags.emplace_back(std::string(flag.name), std::string(value));
   }
+}
+
+Engine EngineOf(absl::string_view word) {
+  if (absl::StrContains(word, "vllm")) return Engine::kVllm;
+  if (absl::StrContains(word, "sglang")) return Engine::kSglang;
+  return absl::StrContains(word, "llama-") ||
+                 absl::StrContains(word, "llama.cpp")
+             ? Engine::kLlamaCpp
+             : Engine::kUnknown;
 }
 
 // Parses a number of tokens with vLLM's suffixes (32k = 32000, 32K = 32768, 1M,
@@ -156,27 +187,217 @@ std::int64_t LengthOf(absl::string_view text) {
                                          : 0;
 }
 
-bool WantsJson(absl::string_view flag) {
-  return flag == "--hf-overrides" || flag == "--json-model-override-args";
+// Replaces one key: "llama.rope.freq_base=float:500000".
+void OverrideKey(absl::string_view text, GgufRope* gguf) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits('=', 1));
+  const absl::string_view value =
+      parts.second.substr(parts.second.find(':') + 1);
+  const auto is = [&](absl::string_view name) {
+    return parts.first == gguf->Key(name);
+  };
+  if (is("rope.scaling.type")) gguf->scaling_type = std::string(value);
+  double number = 0;
+  if (!absl::SimpleAtod(value, &number)) return;
+  for (const KeyFlag& row : kNumbers) {
+    if (is(row.key) && number > row.above) gguf->*row.number = number;
+  }
+  if (!(number >= 1 && number < 0x1p31)) return;
+  for (const auto& [key, member] : kWholeNumbers) {
+    if (is(key)) gguf->*member = static_cast<std::int64_t>(number);
+  }
 }
 
-std::optional<double> NumberOf(const Runtime& runtime, absl::string_view flag) {
-  const std::string* const text = runtime.Find(flag);
+}  // namespace
+
+json ParseSmall(const std::string& text) {
+  return interpretation::CheckJsonSize(text).ok()
+             ? json::parse(text, nullptr, false)
+             : json(json::value_t::discarded);
+}
+
+const std::string* Runtime::Find(absl::string_view flag) const {
+  const auto found =
+      std::find_if(flags.rbegin(), flags.rend(),
+                   [flag](const auto& one) { return one.first == flag; });
+  return found == flags.rend() ? nullptr : &found->second;
+}
+
+std::optional<double> Runtime::Number(absl::string_view flag) const {
+  const std::string* const text = Find(flag);
   double number = 0;
   if (text == nullptr || !absl::SimpleAtod(*text, &number)) return std::nullopt;
   return number;
 }
 
-bool IsVllm(const Runtime& runtime) {
-  return runtime.engine == Runtime::Engine::kVllm;
+absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
+  constexpr std::size_t kMaxCommand = std::size_t{1} << 20;
+  if (command.size() > kMaxCommand) {
+    return UsageFault(absl::StrCat("has ", command.size(), " bytes; at most ",
+                                   kMaxCommand, " are read"));
+  }
+  const absl::StatusOr<std::vector<std::string>> words = Words(command);
+  if (!words.ok()) return words.status();
+  Runtime runtime;
+  for (std::size_t i = 0; i < words->size(); ++i) {
+    absl::string_view word = (*words)[i];
+    if (absl::ConsumePrefix(&word, "LLAMA_ARG_")) {
+      SetFromEnvironment(word, &runtime);
+      continue;
+    }
+    if (!absl::StartsWith(word, "-")) {
+      if (runtime.engine == Engine::kUnknown) {
+        runtime.engine = EngineOf(word);
+      }
+      continue;
+    }
+    const std::size_t equals = word.find('=');
+    std::string name(word.substr(0, equals));
+    // vLLM also takes single keys: --hf-overrides.rope_parameters.factor 4
+    std::string path;
+    // vLLM and SGLang take both spellings.
+    std::replace(name.begin() + (name.size() > 2 ? 2 : 0), name.end(), '_',
+                 '-');
+    if (absl::StartsWith(name, kDotted)) {
+      path = std::string(word.substr(0, equals)).substr(kDotted.size());
+      name = "--hf-overrides";
+    }
+    if (name == "--ctx-size") name = "-c";
+    const Flag* const flag =
+        std::find_if(std::begin(kFlags), std::end(kFlags),
+                     [&name](const Flag& one) { return one.name == name; });
+    if (flag == std::end(kFlags)) continue;
+    std::string value;
+    if (equals != absl::string_view::npos) {
+      value = std::string(word.substr(equals + 1));
+    } else if (i + 1 < words->size()) {
+      value = (*words)[++i];
+    } else {
+      return UsageFault(absl::StrCat(name, " has no value"));
+    }
+    if (!path.empty()) {
+      const absl::Status set = SetKey(path, value, &runtime);
+      if (!set.ok()) return set;
+      continue;
+    }
+    // vLLM's --rope-scaling took JSON, llama.cpp's takes a word.
+    if ((flag->takes_json ||
+         (name == "--rope-scaling" && absl::StartsWith(value, "{"))) &&
+        !ParseSmall(value).is_object()) {
+      return UsageFault(absl::StrCat(name, " is no JSON object"));
+    }
+    if (name == "--override-kv") {
+      // llama.cpp also takes several values with commas between them.
+      for (const absl::string_view one : absl::StrSplit(value, ',')) {
+        runtime.flags.emplace_back(name, std::string(one));
+      }
+      continue;
+    }
+    runtime.flags.emplace_back(std::move(name), std::move(value));
+  }
+  return runtime;
 }
 
-Finding& Add(absl::string_view id, const std::vector<std::string>& values,
-             std::vector<std::string> keys, const ConfigCase* config,
-             std::vector<Finding>* findings) {
-  Finding& finding = AddFinding(id, values, {}, std::move(keys), findings);
-  if (config != nullptr) finding.inputs = {config->path()};
-  return finding;
+std::int64_t RuntimeLength(const Runtime& runtime) {
+  for (const char* flag : kLengthFlags) {
+    const std::string* const text = runtime.Find(flag);
+    if (text == nullptr) continue;
+    if (const std::int64_t length = LengthOf(*text); length > 0) return length;
+  }
+  return 0;
+}
+
+void ApplyRuntime(const Runtime& runtime, GgufRope* gguf) {
+  for (const auto& [flag, text] : runtime.flags) {
+    if (flag == "--override-kv" && absl::StrContains(text, '=')) {
+      OverrideKey(text, gguf);
+    }
+  }
+  if (runtime.engine == Engine::kVllm) return;
+  const std::string* const scaling = runtime.Find("--rope-scaling");
+  if (scaling != nullptr &&
+      interpretation::IsAmong(*scaling, "none linear yarn")) {
+    gguf->scaling_type = *scaling;
+  }
+  const double scale = runtime.Number("--rope-freq-scale").value_or(0);
+  if (scale > 0) gguf->factor = 1 / scale;
+  for (const KeyFlag& row : kNumbers) {
+    const auto number = runtime.Number(row.flag);
+    if (number && *number > row.above) gguf->*row.number = number;
+  }
+  // The flag is for YaRN; longrope's length can only be in the file.
+  const double original = runtime.Number("--yarn-orig-ctx").value_or(0);
+  if (original > 0 && original < 0x1p31 && gguf->scaling_type == "yarn") {
+    gguf->original_context_length = static_cast<std::int64_t>(original);
+  }
+}
+
+namespace {
+
+// Returns the model's rotary keys other than scaling: base, share, sections.
+json OwnKeys(const ConfigCase& config) {
+  const ResolvedRope& rope = config.rope();
+  json own = json::object();
+  for (const char* name : {"rope_parameters", "rope_scaling"}) {
+    const json& dict = ValueAt(config.part(), name);
+    for (const auto& [key, value] : dict.items()) {
+      if (dict.is_object() && !IsScalingKey(key)) own[key] = value;
+    }
+  }
+  if (rope.spec.rope_theta) own["rope_theta"] = *rope.spec.rope_theta;
+  const interpretation::Family& family = config.family();
+  const bool has_share =
+      family.width == interpretation::RotaryWidth::kPartial ||
+      family.width == interpretation::RotaryWidth::kRotaryDimElsewhere;
+  if (has_share && rope.spec.rotary_dim < rope.head_dim &&
+      !own.contains("partial_rotary_factor")) {
+    own["partial_rotary_factor"] =
+        config.Number(family.partial_key)
+            .value_or(static_cast<double>(rope.spec.rotary_dim) /
+                      static_cast<double>(rope.head_dim));
+  }
+  return own;
+}
+
+// Engines replace the whole dict. Returns the model's own dict with the keys of
+// `scaling`, as an override of its configuration. Nullopt if one dict cannot
+// express it, for example because each layer type has its own dict.
+std::optional<json> MergedOverride(const ConfigCase& config,
+                                   const json& scaling) {
+  if (config.reference() == nullptr || config.groups().size() != 1) {
+    return std::nullopt;
+  }
+  const RopeSpec& spec = config.rope().spec;
+  json override = OwnKeys(config);
+  override.update(scaling);
+  // The configuration that an engine then has: it no longer reads the keys
+  // beside the dict.
+  const auto taken = config.ResolveOther(config.Changed([&](json* part) {
+    for (const absl::string_view key :
+         {absl::string_view("rope_scaling"), absl::string_view("rope_theta"),
+          absl::string_view("partial_rotary_factor"), config.family().theta_key,
+          config.family().partial_key}) {
+      part->erase(std::string(key));
+    }
+    (*part)["rope_parameters"] = override;
+  }))[0];
+  const auto sections = [](const RopeSpec& of) {
+    return of.axes ? std::optional(of.axes->sections) : std::nullopt;
+  };
+  if (!taken || taken->spec.rotary_dim != spec.rotary_dim ||
+      sections(taken->spec) != sections(spec) ||
+      // Some classes do not scale.
+      (scaling.contains("factor") && taken->spec.scaling.index() == 0) ||
+      (!scaling.contains("rope_theta") &&
+       taken->spec.rope_theta != spec.rope_theta)) {
+    return std::nullopt;
+  }
+  const std::vector<std::string> steps =
+      absl::StrSplit(config.KeyPath("rope_parameters"), '.');
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    override = json{{*step, std::move(override)}};
+  }
+  return override;
 }
 
 // Returns the dicts of rotary parameters in an override, or in its parts.
@@ -197,393 +418,240 @@ std::vector<std::pair<std::string, json>> OverridingDicts(
 }
 
 bool GivesTheta(const json& dict) {
-  if (dict.contains("rope_theta")) return true;
-  for (const auto& [key, value] : dict.items()) {
-    if (value.is_object() && value.contains("rope_theta")) return true;
-  }
-  return false;
+  return dict.contains("rope_theta") ||
+         std::any_of(dict.begin(), dict.end(), [](const json& value) {
+           return value.is_object() && value.contains("rope_theta");
+         });
 }
 
-// After loading, engines keep the base in rope_parameters: an override that
-// replaces the whole dict loses the base.
-void CheckOverrides(const Runtime& runtime, const ConfigCase& config,
-                    std::vector<Finding>* findings) {
-  const Reading* const reference = config.reference();
-  if (reference == nullptr || !reference->ropes[0]->spec.rope_theta) return;
-  const double theta = *reference->ropes[0]->spec.rope_theta;
-  for (const auto& [flag, text] : runtime.flags) {
-    // The last of several equal flags counts.
-    if (!WantsJson(flag) || &text != runtime.Find(flag)) continue;
-    const json override = json::parse(text, nullptr, false);
-    if (override.contains("rope_theta")) continue;
-    for (const auto& [path, dict] : OverridingDicts(override)) {
-      if (GivesTheta(dict)) continue;
-      const auto with = [&, &dict = dict](bool keeps_theta) {
-        return config.Changed([&](json* part) {
-          part->erase("rope_scaling");
-          part->erase("rope_theta");
-          part->erase(std::string(config.family().theta_key));
-          (*part)["rope_parameters"] = dict;
-          if (keeps_theta) (*part)["rope_parameters"]["rope_theta"] = theta;
-        });
-      };
-      const interpretation::Reader& reader = *interpretation::FindReader(
-          runtime.engine == Runtime::Engine::kSglang ? "sglang" : "vllm");
-      const auto meant = config.ResolveOther(with(true), &reader);
-      const auto taken = config.ResolveOther(with(false), &reader);
-      if (meant.empty() || !meant[0] || !taken[0]) continue;
-      const Comparison comparison =
-          Compare(*meant[0], *taken[0], config.reach());
-      if (!comparison.any()) continue;
-      Finding& finding =
-          Add("runtime.override-drops-theta",
-              {absl::StrCat(flag, " ", path), std::string(reader.title),
-               PlainNumber(taken[0]->spec.rope_theta.value_or(0)),
-               PlainNumber(theta)},
-              {absl::StrCat(path, ".rope_theta")}, &config, findings);
-      finding.readers = {VerdictOf(comparison, reader, *taken[0])};
-      JudgeBySize(&finding);
-    }
-  }
-}
+class RuntimeChecks {
+ public:
+  RuntimeChecks(const Runtime& runtime, const ConfigCase* config,
+                const GgufRope* gguf, std::vector<Finding>* findings)
+      : runtime_(runtime),
+        config_(config),
+        reference_(config == nullptr ? nullptr : config->reference()),
+        gguf_(gguf),
+        findings_(findings) {}
 
-// Replaces vLLM's removed flags by one override.
-void CheckGoneFlags(const Runtime& runtime, const ConfigCase* config,
-                    std::vector<Finding>* findings) {
-  const std::string* const scaling = runtime.Find("--rope-scaling");
-  const std::string* const theta = runtime.Find("--rope-theta");
-  const json dict =
-      scaling == nullptr || !interpretation::CheckJsonSize(*scaling).ok()
-          ? json()
-          : json::parse(*scaling, nullptr, false);
-  // llama.cpp's flag of the same name takes a word, not JSON.
-  const bool is_vllm =
-      IsVllm(runtime) || (runtime.engine == Runtime::Engine::kUnknown &&
-                          (dict.is_object() || theta != nullptr));
-  if (!is_vllm || (scaling == nullptr && theta == nullptr)) return;
-  json parameters = dict.is_object() ? dict : json::object();
-  if (parameters.contains("type") && !parameters.contains("rope_type")) {
-    parameters["rope_type"] = parameters["type"];
-    parameters.erase("type");
+  void Run() {
+    CheckOverrides();
+    CheckGoneFlags();
+    CheckUnreadFlags();
+    CheckServedLength();
   }
-  double base = 0;
-  if (theta != nullptr && absl::SimpleAtod(*theta, &base)) {
-    parameters["rope_theta"] = base;
-  }
-  std::optional<json> override = json{{"rope_parameters", parameters}};
-  if (config != nullptr) override = MergedOverride(*config, parameters);
-  const std::string fix =
-      override ? absl::StrCat("--hf-overrides '", override->dump(), "'")
-               : "write what it says into each rope_parameters of config.json";
-  for (const auto& [flag, text] : {std::pair("--rope-scaling", scaling),
-                                   std::pair("--rope-theta", theta)}) {
-    if (text == nullptr) continue;
-    Add("runtime.flag-gone", {flag, fix}, {flag}, config, findings);
-  }
-}
 
-// True if --override-kv sets that key.
-bool Overrides(const Runtime& runtime, const std::string& key) {
-  return std::any_of(
-      runtime.flags.begin(), runtime.flags.end(), [&](const auto& flag) {
-        return flag.first == "--override-kv" &&
-               absl::StartsWith(flag.second, absl::StrCat(key, "="));
-      });
-}
+ private:
+  void Add(absl::string_view id, const Values& values, const std::string& key,
+           std::vector<Verdict> readers = {}) {
+    std::vector<std::string> inputs;
+    if (config_ != nullptr) inputs.push_back(config_->path());
+    AddFinding(id, values, std::move(inputs), {key}, findings_,
+               std::move(readers));
+  }
 
-void CheckUnreadFlags(const Runtime& runtime, const ConfigCase* config,
-                      const interpretation::GgufRope* gguf,
-                      std::vector<Finding>* findings) {
-  const std::string* const scaling = runtime.Find("--rope-scaling");
-  const bool yarn_in_files =
-      (gguf != nullptr && gguf->ScalingType() == "yarn") ||
-      (gguf == nullptr && config != nullptr && config->reference() != nullptr &&
-       std::holds_alternative<YarnScaling>(
-           config->reference()->ropes[0]->spec.scaling));
-  const bool yarn = scaling != nullptr ? *scaling == "yarn" : yarn_in_files;
-  const auto tell = [&](const char* flag, const std::string& why,
-                        const std::string& fix) {
-    Add("runtime.flag-unread", {flag, why, fix}, {flag}, config, findings);
-  };
-  if (runtime.Find("--yarn-attn-factor") != nullptr && yarn) {
-    tell(
-        "--yarn-attn-factor", "llama.cpp overwrites it while YaRN is on",
-        "remove it; write rope.scaling.attn_factor with --override-kv instead");
-  }
-  if (scaling != nullptr && *scaling == "none") {
-    for (const char* flag : {"--rope-scale", "--rope-freq-scale"}) {
-      if (runtime.Find(flag) == nullptr) continue;
-      tell(flag, "--rope-scaling none sets the scale to 1",
-           absl::StrCat("remove ", flag, ", or give --rope-scaling linear"));
-    }
-  }
-  const std::string* const base = runtime.Find("--rope-freq-base");
-  if (base != nullptr && gguf != nullptr && gguf->freq_base_swa &&
-      !Overrides(runtime, gguf->Key("rope.freq_base_swa"))) {
-    tell("--rope-freq-base",
-         "it does not reach the sliding layers, which keep rope.freq_base_swa",
-         absl::StrCat("give --override-kv ", gguf->Key("rope.freq_base_swa"),
-                      "=float:", *base, " beside it if they are meant, too"));
-  }
-}
-
-// True if the command line changes the rope, or the model's length.
-bool ChangesRope(const Runtime& runtime) {
-  for (const char* flag : {"--hf-overrides", "--json-model-override-args"}) {
-    const std::string* const text = runtime.Find(flag);
-    if (text != nullptr && (absl::StrContains(*text, "rope") ||
-                            absl::StrContains(*text, "position"))) {
-      return true;
-    }
-  }
-  for (const char* flag : {"--rope-scaling", "--rope-scale", "--rope-theta",
-                           "--rope-freq-base", "--rope-freq-scale"}) {
-    if (runtime.Find(flag) != nullptr) return true;
-  }
-  return runtime.Find("--override-kv") != nullptr;
-}
-
-// Returns the flag that sets the longest sequence, or null.
-const char* LengthFlag(const Runtime& runtime) {
-  for (const char* flag : {"--max-model-len", "--context-length", "-c"}) {
-    if (runtime.Find(flag) != nullptr) return flag;
-  }
-  return nullptr;
-}
-
-// Returns flags that apply YaRN to a model of `claimed` positions. Returns ""
-// if one flag cannot express it: layers differ and must not all be scaled, or
-// the model has several position axes.
-std::string YarnFlags(const Runtime& runtime, const ConfigCase* config,
-                      const interpretation::GgufRope* gguf, double factor,
-                      std::int64_t claimed) {
-  if (config != nullptr) {
-    if (config->reference() == nullptr || config->groups().size() > 1) {
-      return "";
-    }
-    const RopeSpec& spec = config->reference()->ropes[0]->spec;
-    if (spec.axes || spec.nope || !spec.rope_theta) return "";
-  } else if (IsVllm(runtime) || runtime.engine == Runtime::Engine::kSglang ||
-             gguf->freq_base_swa || !gguf->sections.empty()) {
-    return "";
-  }
-  if (runtime.engine == Runtime::Engine::kLlamaCpp || config == nullptr) {
-    return absl::StrCat("--rope-scaling yarn --rope-scale ",
-                        PlainNumber(factor), " --yarn-orig-ctx ", claimed);
-  }
-  const auto override =
-      MergedOverride(*config, {{"rope_type", "yarn"},
-                               {"factor", factor},
-                               {"original_max_position_embeddings", claimed}});
-  if (!override) return "";
-  return absl::StrCat(runtime.engine == Runtime::Engine::kSglang
-                          ? "--json-model-override-args"
-                          : "--hf-overrides",
-                      " '", override->dump(), "'");
-}
-
-// Finds a served length beyond the model's length, without a scaling.
-void CheckServedLength(const Runtime& runtime, const ConfigCase* config,
-                       const interpretation::GgufRope* gguf,
-                       std::vector<Finding>* findings) {
-  const std::int64_t served = RuntimeLength(runtime);
-  if (served == 0 || ChangesRope(runtime)) return;
-  std::int64_t claimed = 0;
-  std::string by;
-  if (config != nullptr) {
-    claimed = config->MaxPositions().value_or(0);
-    by = absl::StrCat("max_position_embeddings of ", config->path());
-    // Some scaled files still state the length before scaling.
-    if (config->reference() != nullptr) {
-      for (const auto& rope : config->reference()->ropes) {
-        if (rope->spec.scaling.index() != 0) return;
+  // After loading, engines keep the base in rope_parameters: an override that
+  // replaces the whole dict loses the base.
+  void CheckOverrides() {
+    if (reference_ == nullptr || !config_->rope().spec.rope_theta) return;
+    const double theta = *config_->rope().spec.rope_theta;
+    const Reader& reader =
+        *FindReader(runtime_.engine == Engine::kSglang ? "sglang" : "vllm");
+    for (const auto& [flag, text] : runtime_.flags) {
+      // The last of several equal flags counts.
+      if (&text != runtime_.Find(flag) ||
+          (flag != "--hf-overrides" && flag != "--json-model-override-args")) {
+        continue;
+      }
+      const json override = json::parse(text, nullptr, false);
+      if (override.contains("rope_theta")) continue;
+      for (const auto& [path, dict] : OverridingDicts(override)) {
+        if (GivesTheta(dict)) continue;
+        const auto taken_from = [&](json parameters) {
+          return config_->ResolveOther(config_->Changed([&](json* part) {
+            part->erase("rope_scaling");
+            part->erase("rope_theta");
+            part->erase(std::string(config_->family().theta_key));
+            (*part)["rope_parameters"] = std::move(parameters);
+          }),
+                                       reader)[0];
+        };
+        const auto taken = taken_from(dict);
+        json with_base = dict;
+        with_base["rope_theta"] = theta;
+        const auto meant = taken_from(with_base);
+        if (!meant || !taken) continue;
+        const Comparison comparison = Compare(*meant, *taken, config_->reach());
+        if (!comparison.any()) continue;
+        Add("runtime.override-drops-theta",
+            {absl::StrCat(flag, " ", path), std::string(reader.title),
+             PlainNumber(taken->spec.rope_theta.value_or(0)),
+             PlainNumber(theta)},
+            absl::StrCat(path, ".rope_theta"),
+            {VerdictOf(comparison, reader, *taken)});
       }
     }
-  } else if (gguf != nullptr && gguf->context_length) {
-    claimed = *gguf->context_length;
-    by = gguf->Key("context_length");
-    if (gguf->factor || !gguf->rope_freqs.empty() ||
-        !gguf->factors_long.empty()) {
+  }
+
+  // Replaces vLLM's removed flags by one override.
+  void CheckGoneFlags() {
+    const std::string* const scaling = runtime_.Find("--rope-scaling");
+    const std::string* const theta = runtime_.Find("--rope-theta");
+    json parameters = scaling == nullptr ? json() : ParseSmall(*scaling);
+    // llama.cpp's flag of the same name takes a word, not JSON.
+    if (runtime_.engine != Engine::kVllm &&
+        (runtime_.engine != Engine::kUnknown ||
+         (!parameters.is_object() && theta == nullptr))) {
       return;
     }
+    if (!parameters.is_object()) parameters = json::object();
+    if (parameters.contains("type") && !parameters.contains("rope_type")) {
+      parameters["rope_type"] = parameters["type"];
+      parameters.erase("type");
+    }
+    if (const auto base = runtime_.Number("--rope-theta")) {
+      parameters["rope_theta"] = *base;
+    }
+    const auto override =
+        config_ == nullptr
+            ? std::optional(json{{"rope_parameters", parameters}})
+            : MergedOverride(*config_, parameters);
+    const std::string fix =
+        override ? absl::StrCat("--hf-overrides '", override->dump(), "'")
+                 : Say("runtime.into-each", {});
+    for (const char* flag : {"--rope-scaling", "--rope-theta"}) {
+      if (runtime_.Find(flag) != nullptr) {
+        Add("runtime.flag-gone", {flag, fix}, flag);
+      }
+    }
   }
-  if (claimed == 0 || served <= claimed) return;
-  const double factor =
-      std::ceil(static_cast<double>(served) / static_cast<double>(claimed));
-  const std::string flag = LengthFlag(runtime);
-  const std::string yarn = YarnFlags(runtime, config, gguf, factor, claimed);
-  Add("runtime.length-beyond",
-      {flag, absl::StrCat(served), by, absl::StrCat(claimed),
-       yarn.empty() ? "" : absl::StrCat(", or scale: ", yarn)},
-      {flag}, config, findings);
-}
+
+  bool HasYarnInFiles() const {
+    if (gguf_ != nullptr) return gguf_->ScalingType() == "yarn";
+    return reference_ != nullptr &&
+           std::holds_alternative<YarnScaling>(config_->rope().spec.scaling);
+  }
+
+  void CheckUnreadFlags() {
+    const auto tell = [&](const char* flag, const std::string& why,
+                          const std::string& fix) {
+      if (runtime_.Find(flag) == nullptr) return;
+      Add("runtime.flag-unread", {flag, why, fix}, flag);
+    };
+    const std::string* const scaling = runtime_.Find("--rope-scaling");
+    if (scaling != nullptr ? *scaling == "yarn" : HasYarnInFiles()) {
+      tell("--yarn-attn-factor", Say("runtime.attn-factor", {}),
+           Say("runtime.attn-factor-fix", {}));
+    }
+    for (const char* flag : {"--rope-scale", "--rope-freq-scale"}) {
+      if (scaling == nullptr || *scaling != "none") continue;
+      tell(flag, Say("runtime.none", {}), Say("runtime.none-fix", {flag}));
+    }
+    const std::string* const base = runtime_.Find("--rope-freq-base");
+    if (base == nullptr || gguf_ == nullptr || !gguf_->freq_base_swa) return;
+    const std::string key = gguf_->Key("rope.freq_base_swa");
+    for (const auto& [flag, value] : runtime_.flags) {
+      if (flag == "--override-kv" &&
+          absl::StartsWith(value, absl::StrCat(key, "="))) {
+        return;
+      }
+    }
+    tell("--rope-freq-base", Say("runtime.sliding", {}),
+         Say("runtime.sliding-fix", {key, *base}));
+  }
+
+  // True if the command line changes the rope, or the model's length.
+  bool ChangesRope() const {
+    for (const auto& [flag, text] : runtime_.flags) {
+      const bool overrides =
+          flag == "--hf-overrides" || flag == "--json-model-override-args";
+      if (overrides
+              ? &text == runtime_.Find(flag) &&
+                    (absl::StrContains(text, "rope") ||
+                     absl::StrContains(text, "position"))
+              : absl::StartsWith(flag, "--rope-") || flag == "--override-kv") {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Returns flags that apply YaRN to a model of `claimed` positions. Returns ""
+  // if one flag cannot express it: layers differ and must not all be scaled, or
+  // the model has several position axes.
+  std::string YarnFlags(double factor, std::int64_t claimed) const {
+    const bool vllm = runtime_.engine == Engine::kVllm;
+    const bool sglang = runtime_.engine == Engine::kSglang;
+    if (config_ != nullptr) {
+      if (reference_ == nullptr || config_->groups().size() > 1) return "";
+      const RopeSpec& spec = config_->rope().spec;
+      if (spec.axes || spec.nope || !spec.rope_theta) return "";
+    } else if (vllm || sglang || gguf_->freq_base_swa ||
+               !gguf_->sections.empty()) {
+      return "";
+    }
+    if (runtime_.engine == Engine::kLlamaCpp || config_ == nullptr) {
+      return absl::StrCat("--rope-scaling yarn --rope-scale ",
+                          PlainNumber(factor), " --yarn-orig-ctx ", claimed);
+    }
+    const auto override = MergedOverride(
+        *config_, {{"rope_type", "yarn"},
+                   {"factor", factor},
+                   {"original_max_position_embeddings", claimed}});
+    if (!override) return "";
+    return absl::StrCat(
+        sglang ? "--json-model-override-args" : "--hf-overrides", " '",
+        override->dump(), "'");
+  }
+
+  // Finds a served length beyond the model's length, without a scaling.
+  void CheckServedLength() {
+    const std::int64_t served = RuntimeLength(runtime_);
+    if (served == 0 || ChangesRope()) return;
+    std::int64_t claimed = 0;
+    std::string by;
+    bool scaled = false;
+    if (config_ != nullptr) {
+      claimed = config_->MaxPositions().value_or(0);
+      by = absl::StrCat("max_position_embeddings of ", config_->path());
+      // Some scaled files still state the length before scaling.
+      scaled = reference_ != nullptr &&
+               std::any_of(reference_->ropes.begin(), reference_->ropes.end(),
+                           [](const auto& rope) {
+                             return rope->spec.scaling.index() != 0;
+                           });
+    } else if (gguf_ != nullptr) {
+      claimed = gguf_->context_length.value_or(0);
+      by = gguf_->Key("context_length");
+      scaled = gguf_->factor || !gguf_->rope_freqs.empty() ||
+               !gguf_->factors_long.empty();
+    }
+    if (claimed == 0 || served <= claimed || scaled) return;
+    const double factor =
+        std::ceil(static_cast<double>(served) / static_cast<double>(claimed));
+    const std::string flag = *std::find_if(
+        std::begin(kLengthFlags), std::end(kLengthFlags),
+        [&](const char* one) { return runtime_.Find(one) != nullptr; });
+    const std::string yarn = YarnFlags(factor, claimed);
+    Add("runtime.length-beyond",
+        {flag, absl::StrCat(served), by, absl::StrCat(claimed),
+         yarn.empty() ? "" : absl::StrCat(", or scale: ", yarn)},
+        flag);
+  }
+
+  const Runtime& runtime_;
+  const ConfigCase* const config_;
+  const Reading* const reference_;  // null without a configuration
+  const GgufRope* const gguf_;
+  std::vector<Finding>* const findings_;
+};
 
 }  // namespace
-
-const std::string* Runtime::Find(absl::string_view flag) const {
-  const std::string* found = nullptr;
-  for (const auto& [name, value] : flags) {
-    if (name == flag) found = &value;  // the last flag counts
-  }
-  return found;
-}
-
-absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
-  constexpr std::size_t kMaxCommand = std::size_t{1} << 20;
-  if (command.size() > kMaxCommand) {
-    return UsageFault(absl::StrCat("has ", command.size(), " bytes; at most ",
-                                   kMaxCommand, " are read"));
-  }
-  const absl::StatusOr<std::vector<std::string>> words = Words(command);
-  if (!words.ok()) return words.status();
-  Runtime runtime;
-  for (std::size_t i = 0; i < words->size(); ++i) {
-    const absl::string_view word = (*words)[i];
-    if (absl::StartsWith(word, kEnvironment)) {
-      SetFromEnvironment(word.substr(kEnvironment.size()), &runtime);
-      continue;
-    }
-    if (!absl::StartsWith(word, "-")) {
-      if (runtime.engine != Runtime::Engine::kUnknown) continue;
-      if (absl::StrContains(word, "vllm")) {
-        runtime.engine = Runtime::Engine::kVllm;
-      } else if (absl::StrContains(word, "sglang")) {
-        runtime.engine = Runtime::Engine::kSglang;
-      } else if (absl::StrContains(word, "llama-") ||
-                 absl::StrContains(word, "llama.cpp")) {
-        runtime.engine = Runtime::Engine::kLlamaCpp;
-      }
-      continue;
-    }
-    const std::size_t equals = word.find('=');
-    std::string flag(word.substr(0, equals));
-    // vLLM and SGLang take both spellings.
-    std::replace(flag.begin() + (flag.size() > 2 ? 2 : 0), flag.end(), '_',
-                 '-');
-    // vLLM also takes single keys: --hf-overrides.rope_parameters.factor 4
-    std::string path;
-    if (absl::StartsWith(flag, kDotted)) {
-      path = std::string(word.substr(0, equals)).substr(kDotted.size());
-      flag = "--hf-overrides";
-    }
-    if (std::find(std::begin(kFlags), std::end(kFlags), flag) ==
-        std::end(kFlags)) {
-      continue;
-    }
-    std::string value;
-    if (equals != absl::string_view::npos) {
-      value = std::string(word.substr(equals + 1));
-    } else if (i + 1 < words->size()) {
-      value = (*words)[++i];
-    } else {
-      return UsageFault(absl::StrCat(flag, " has no value"));
-    }
-    if (flag == "--ctx-size") flag = "-c";
-    if (!path.empty()) {
-      const absl::Status set = SetKey(path, value, &runtime);
-      if (!set.ok()) return set;
-      continue;
-    }
-    if (WantsJson(flag) && (!interpretation::CheckJsonSize(value).ok() ||
-                            !json::parse(value, nullptr, false).is_object())) {
-      return UsageFault(absl::StrCat(flag, " is no JSON object"));
-    }
-    if (flag == "--rope-scaling" && absl::StartsWith(value, "{") &&
-        (!interpretation::CheckJsonSize(value).ok() ||
-         !json::parse(value, nullptr, false).is_object())) {
-      return UsageFault(absl::StrCat(flag, " is no JSON object"));
-    }
-    if (flag == "--override-kv") {
-      // llama.cpp also takes several values with commas between them.
-      for (const absl::string_view one : absl::StrSplit(value, ',')) {
-        runtime.flags.emplace_back(flag, std::string(one));
-      }
-      continue;
-    }
-    runtime.flags.emplace_back(std::move(flag), std::move(value));
-  }
-  return runtime;
-}
-
-std::int64_t RuntimeLength(const Runtime& runtime) {
-  for (const char* flag : {"--max-model-len", "--context-length", "-c"}) {
-    const std::string* const text = runtime.Find(flag);
-    if (text == nullptr || text->empty()) continue;
-    if (const std::int64_t length = LengthOf(*text); length > 0) return length;
-  }
-  return 0;
-}
-
-void ApplyRuntime(const Runtime& runtime, interpretation::GgufRope* gguf) {
-  for (const auto& [flag, text] : runtime.flags) {
-    if (flag != "--override-kv") continue;
-    const std::size_t equals = text.find('=');
-    if (equals == std::string::npos) continue;
-    const std::string key = text.substr(0, equals);
-    const std::string value = text.substr(text.find(':', equals) + 1);
-    double number = 0;
-    const bool is_number = absl::SimpleAtod(value, &number);
-    const auto is = [&](absl::string_view name) {
-      return key == gguf->Key(name);
-    };
-    if (is("rope.scaling.type")) gguf->scaling_type = value;
-    if (!is_number) continue;
-    if (is("rope.freq_base") && number > 1) gguf->freq_base = number;
-    if (is("rope.freq_base_swa") && number > 1) gguf->freq_base_swa = number;
-    if (is("rope.scaling.factor") && number > 0) gguf->factor = number;
-    if (is("rope.scaling.attn_factor")) gguf->attn_factor = number;
-    if (is("rope.scaling.yarn_ext_factor")) gguf->yarn_ext_factor = number;
-    if (is("rope.scaling.yarn_log_multiplier")) {
-      gguf->yarn_log_multiplier = number;
-    }
-    if (!(number >= 1 && number < 0x1p31)) continue;
-    const auto whole = static_cast<std::int64_t>(number);
-    if (is("rope.dimension_count")) gguf->dimension_count = whole;
-    if (is("rope.dimension_count_swa")) gguf->dimension_count_swa = whole;
-    if (is("rope.scaling.original_context_length")) {
-      gguf->original_context_length = whole;
-    }
-  }
-  if (IsVllm(runtime)) return;
-  const std::string* const scaling = runtime.Find("--rope-scaling");
-  if (scaling != nullptr &&
-      interpretation::IsAmong(*scaling, "none linear yarn")) {
-    gguf->scaling_type = *scaling;
-  }
-  const auto positive = [&](const char* flag) {
-    const auto number = NumberOf(runtime, flag);
-    return number && *number > 0 ? number : std::nullopt;
-  };
-  if (const auto base = positive("--rope-freq-base"); base && *base > 1) {
-    gguf->freq_base = base;
-  }
-  if (const auto scale = positive("--rope-freq-scale")) {
-    gguf->factor = 1 / *scale;
-  }
-  if (const auto factor = positive("--rope-scale")) gguf->factor = factor;
-  // The flag is for YaRN; longrope's length can only be in the file.
-  if (const auto original = positive("--yarn-orig-ctx");
-      original && *original < 0x1p31 && gguf->scaling_type == "yarn") {
-    gguf->original_context_length = static_cast<std::int64_t>(*original);
-  }
-  if (const auto ext = NumberOf(runtime, "--yarn-ext-factor")) {
-    gguf->yarn_ext_factor = ext;
-  }
-  if (const auto beta = positive("--yarn-beta-fast")) {
-    gguf->yarn_beta_fast = beta;
-  }
-  if (const auto beta = positive("--yarn-beta-slow")) {
-    gguf->yarn_beta_slow = beta;
-  }
-}
 
 void CheckRuntime(const Runtime& runtime, const ConfigCase* config,
                   const interpretation::GgufRope* gguf,
                   std::vector<Finding>* findings) {
-  if (config != nullptr) CheckOverrides(runtime, *config, findings);
-  CheckGoneFlags(runtime, config, findings);
-  CheckUnreadFlags(runtime, config, gguf, findings);
-  CheckServedLength(runtime, config, gguf, findings);
+  RuntimeChecks(runtime, config, gguf, findings).Run();
 }
 
 }  // namespace posenc::core::doctor

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <map>
 #include <numbers>
+#include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -14,7 +16,6 @@
 #include "absl/strings/str_split.h"
 #include "core/angle/quarter_turns.h"
 #include "core/doctor/input_checks.h"
-#include "core/error.h"
 #include "core/interpretation/compare.h"
 #include "core/tensor.h"
 
@@ -79,20 +80,13 @@ std::optional<Dtype> CastOf(const std::vector<double>& table,
 // Returns common frequencies of n pairs: those of base 10000, and those of
 // pixels in diffusion transformers, n numbers evenly spaced from pi to 128 pi.
 std::vector<std::vector<double>> UsualTables(std::size_t n) {
-  std::vector<double> geometric, pixels;
-  geometric.reserve(n);
-  pixels.reserve(n);
+  std::vector<std::vector<double>> tables(2);
   const auto pairs = static_cast<double>(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    const auto pair = static_cast<double>(i);
-    geometric.push_back(std::pow(1e4, -pair / pairs));
-    pixels.push_back(std::numbers::pi * (1 + 127 * pair / (pairs - 1)));
+  for (double pair = 0; pair < pairs; ++pair) {
+    tables[0].push_back(std::pow(1e4, -pair / pairs));
+    tables[1].push_back(std::numbers::pi * (1 + 127 * pair / (pairs - 1)));
   }
-  return {geometric, pixels};
-}
-
-bool IsOfPixels(const std::vector<double>& table) {
-  return table.size() > 1 && Apart(table, UsualTables(table.size())[1]) <= 5e-3;
+  return tables;
 }
 
 // Returns "15 of 64 frequencies are 0, the others up to 95 % off".
@@ -107,10 +101,8 @@ std::string LossText(const std::vector<double>& table,
       most = std::max(most, std::abs(table[i] / wanted[i] - 1));
     }
   }
-  return absl::StrFormat(
-      "%d of %d frequencies are 0, the others up to %.2g %% "
-      "off",
-      zeros, table.size(), 100 * most);
+  return Say("tables.loss",
+             {zeros, table.size(), absl::StrFormat("%.2g", 100 * most)});
 }
 
 // The base and factor of a table base^(-i/n) / factor.
@@ -159,38 +151,42 @@ class TableChecks {
   }
 
  private:
-  Finding& Add(absl::string_view id, std::vector<std::string> values,
-               const SavedTable& table) {
+  Finding& Add(absl::string_view id, Values values, const SavedTable& table,
+               std::vector<Verdict> readers = {}) {
     values.insert(values.begin(), input_.path);
-    Finding& finding =
-        AddFinding(id, values, {input_.path}, {table.name}, findings_);
-    if (config_ != nullptr) finding.inputs.push_back(config_->path());
+    std::vector<std::string> inputs = {input_.path};
+    if (config_ != nullptr) inputs.push_back(config_->path());
+    Finding& finding = AddFinding(id, values, std::move(inputs), {table.name},
+                                  findings_, std::move(readers));
     const std::int32_t layer = LayerOf(table.name);
     if (layer >= 0) finding.layers = std::vector<std::int32_t>{layer};
     return finding;
+  }
+
+  // Returns the group that has the layer, or `otherwise`.
+  std::size_t GroupOf(std::int32_t layer, std::size_t otherwise) const {
+    if (config_ == nullptr || layer < 0) return otherwise;
+    for (std::size_t g = 0; g < config_->groups().size(); ++g) {
+      const auto& layers = config_->groups()[g].layers;
+      if (std::find(layers.begin(), layers.end(), layer) != layers.end()) {
+        return g;
+      }
+    }
+    return otherwise;
   }
 
   // Returns the encoding of the table's layer, or of the nearest layer group if
   // the name has no layer. Null without a configuration.
   const ResolvedRope* Reference(const SavedTable& table) const {
     if (config_ == nullptr || config_->reference() == nullptr) return nullptr;
-    const Reading& reference = *config_->reference();
-    const std::int32_t layer = LayerOf(table.name);
-    const ResolvedRope* nearest = &*reference.ropes[0];
-    double least = 2;
-    for (std::size_t g = 0; g < config_->groups().size(); ++g) {
-      const auto& layers = config_->groups()[g].layers;
-      if (layer >= 0 &&
-          std::find(layers.begin(), layers.end(), layer) != layers.end()) {
-        return &*reference.ropes[g];
-      }
-      const double apart = Apart(table.values, reference.ropes[g]->inv_freq);
-      if (apart < least) {
-        least = apart;
-        nearest = &*reference.ropes[g];
-      }
-    }
-    return nearest;
+    const auto& ropes = config_->reference()->ropes;
+    const auto nearest = std::min_element(
+        ropes.begin(), ropes.end(), [&table](const auto& a, const auto& b) {
+          return Apart(table.values, a->inv_freq) <
+                 Apart(table.values, b->inv_freq);
+        });
+    return &*ropes[GroupOf(LayerOf(table.name),
+                           static_cast<std::size_t>(nearest - ropes.begin()))];
   }
 
   // True for a right table that was cast to few bits. Equal tables of several
@@ -223,19 +219,15 @@ class TableChecks {
     std::vector<Verdict> readers;
     if (reference != nullptr) {
       readers = {VerdictOf(table, *reference)};
-      losses.push_back(absl::StrCat("angles off by 0.01 rad from position ",
-                                    readers[0].first_angle, " on"));
+      losses.push_back(Say("tables.angles", {readers[0].first_angle}));
     }
     if (IsFloat8(dtype)) losses.push_back(LossText(table.values, wanted));
-    Finding& finding = Add("tables.inv-freq-rounded",
-                           {table.name, std::string(DtypeName(dtype)),
-                            absl::StrJoin(losses, "; ")},
-                           table);
-    finding.readers = std::move(readers);
-    for (const Verdict& verdict : finding.readers) {
-      if (IsFloat8(dtype)) {
-        finding.severity = std::min(finding.severity, SeverityOf(verdict));
-      }
+    Finding& finding =
+        Add("tables.inv-freq-rounded",
+            {table.name, DtypeName(dtype), absl::StrJoin(losses, "; ")}, table,
+            readers);
+    if (IsFloat8(dtype) && reference != nullptr) {
+      finding.severity = std::min(finding.severity, SeverityOf(readers[0]));
     }
   }
 
@@ -252,103 +244,84 @@ class TableChecks {
 
   // Returns false if the values cannot be a table of frequencies.
   bool CheckValues(const SavedTable& table, const ResolvedRope* reference) {
+    if (table.values.empty()) return false;
+    const auto wanted = [&](std::size_t pair, double otherwise) {
+      return reference != nullptr && pair < reference->inv_freq.size()
+                 ? reference->inv_freq[pair]
+                 : otherwise;
+    };
     for (std::size_t i = 0; i < table.values.size(); ++i) {
       const double w = table.values[i];
       // In 8 bits, small frequencies become 0.
       const bool stands =
-          IsFloat8(table.dtype) ||
-          (reference != nullptr && i < reference->inv_freq.size() &&
-           reference->inv_freq[i] == 0);
-      const bool out = std::isnan(w) || std::isinf(w) || w < 0 ||
-                       (w == 0 && !stands) || w > kMaxFrequency;
-      // Uninitialised memory holds such numbers; no base gives them.
-      const bool tiny = w > 0 && w < 1e-15;
-      if (!out && !tiny) continue;
-      Unusable(table, i);
-      return false;
+          w == 0 && (IsFloat8(table.dtype) || wanted(i, 1) == 0);
+      // Uninitialised memory holds tiny numbers; no base gives them.
+      if (!stands && !(w >= 1e-15 && w <= kMaxFrequency)) {
+        return Unusable(table, i);
+      }
     }
-    if (table.values.empty()) return false;
     // Before scaling, the first pair rotates by 1 radian a position.
     const double first = table.values[0];
-    const double wanted = reference != nullptr && !reference->inv_freq.empty()
-                              ? reference->inv_freq[0]
-                              : 1;
-    if (RelativeDifference(first, wanted) > 5e-3 && first != 1 &&
-        !FitOf(table.values) && !IsOfPixels(table.values)) {
-      Unusable(table, 0);
-      return false;
-    }
-    return true;
+    return RelativeDifference(first, wanted(0, 1)) <= 5e-3 || first == 1 ||
+           FitOf(table.values) ||
+           (table.values.size() > 1 &&
+            Apart(table.values, UsualTables(table.values.size())[1]) <= 5e-3) ||
+           Unusable(table, 0);
   }
 
-  void Unusable(const SavedTable& table, std::size_t pair) {
+  // Returns false.
+  bool Unusable(const SavedTable& table, std::size_t pair) {
     Add("tables.inv-freq-layers",
-        {absl::StrCat(table.name, ": ",
-                      absl::StrFormat("%.2g", table.values[pair]), " for pair ",
-                      pair)},
+        {Say("tables.unusable",
+             {table.name, absl::StrFormat("%.2g", table.values[pair]), pair})},
         table);
-    bad_.push_back(table.name);
-  }
-
-  bool IsBad(const SavedTable& table) const {
-    return std::find(bad_.begin(), bad_.end(), table.name) != bad_.end();
+    bad_.insert(table.name);
+    return false;
   }
 
   void CheckAgainst(const SavedTable& table, const ResolvedRope& reference) {
     const std::vector<double>& wanted = reference.inv_freq;
     if (reference.spec.nope || wanted.empty() ||
-        Apart(table.values, wanted) <= kTolerance) {
+        Apart(table.values, wanted) <= kTolerance ||
+        !told_.insert(table.values).second) {  // as another layer's
       return;
     }
-    if (!told_.insert(table.values).second) return;  // as another layer's
-    Finding& finding = Differs(table, reference);
-    // For another number of pairs, no kept share is defined.
-    if (table.values.size() == wanted.size()) {
-      finding.readers = {VerdictOf(table, reference)};
-    }
-  }
-
-  Finding& Differs(const SavedTable& table, const ResolvedRope& reference) {
-    const std::vector<double>& wanted = reference.inv_freq;
     std::string is, says, set;
-    const double base = reference.spec.rope_theta.value_or(0);
-    const std::optional<Fit> ours = FitOf(table.values);
-    if (table.values.size() != wanted.size()) {
+    // For another number of pairs, no kept share is defined.
+    std::vector<Verdict> readers;
+    if (table.values.size() == wanted.size()) {
+      readers = {VerdictOf(table, reference)};
+    }
+    if (readers.empty()) {
       is = absl::StrCat(table.values.size(), " pairs");
       says = absl::StrCat(wanted.size());
       set = "the rotated width";
-    } else if (ours) {
+    } else if (const std::optional<Fit> ours = FitOf(table.values)) {
+      const double base = reference.spec.rope_theta.value_or(0);
       const bool scaled = RelativeDifference(ours->factor, 1) > 1e-3;
       const bool other_base = RelativeDifference(ours->base, base) > 2e-4;
-      is = absl::StrCat(
-          "base ", Round(ours->base),
-          scaled ? absl::StrCat(" and factor ", Round(ours->factor)) : "");
+      const std::string factor = Round(ours->factor);
+      is = absl::StrCat("base ", Round(ours->base),
+                        scaled ? " and factor " + factor : "");
       const std::string scaling = interpretation::ScalingText(reference.spec);
-      says = absl::StrCat(
-          PlainNumber(base),
-          scaling == "no scaling" && !scaled
-              ? ""
-              : absl::StrCat(", ", scaling.substr(0, scaling.find(", ramp"))));
-      set = other_base ? absl::StrCat("\"rope_theta\": ", Round(ours->base))
-            : scaled   ? absl::StrCat(
-                             "\"rope_scaling\": {\"rope_type\": \"linear\", "
-                               "\"factor\": ",
-                             Round(ours->factor), "}")
-                     : "\"rope_scaling\": null";
-      if (other_base && scaled) {
-        absl::StrAppend(&set,
-                        ", \"rope_scaling\": {\"rope_type\": \"linear\", "
-                        "\"factor\": ",
-                        Round(ours->factor), "}");
+      says = PlainNumber(base);
+      if (scaling != "no scaling" || scaled) {
+        absl::StrAppend(&says, ", ", scaling.substr(0, scaling.find(", ramp")));
       }
+      std::vector<std::string> keys;
+      if (other_base) {
+        keys.push_back(absl::StrCat("\"rope_theta\": ", Round(ours->base)));
+      }
+      if (scaled) keys.push_back(Say("tables.linear", {factor}));
+      set = keys.empty() ? "\"rope_scaling\": null" : absl::StrJoin(keys, ", ");
     } else {
-      is = absl::StrFormat("frequencies that are off by up to %.3g %%",
-                           100 * Apart(table.values, wanted));
+      is = Say("tables.off",
+               {absl::StrFormat("%.3g", 100 * Apart(table.values, wanted))});
       says = DescribeRope(reference);
       set = "the base and scaling that give this table";
     }
-    return Add("tables.inv-freq-differs",
-               {table.name, is, config_->path(), says, set}, table);
+    Add("tables.inv-freq-differs", {table.name, is, config_->path(), says, set},
+        table, readers);
   }
 
   // Layers with one rope must have equal tables.
@@ -356,17 +329,8 @@ class TableChecks {
     std::map<std::size_t, std::vector<const SavedTable*>> by_group;
     for (const SavedTable& table : input_.tables) {
       const std::int32_t layer = LayerOf(table.name);
-      if (layer < 0 || IsBad(table)) continue;
-      std::size_t group = 0;
-      if (config_ != nullptr) {
-        for (std::size_t g = 0; g < config_->groups().size(); ++g) {
-          const auto& layers = config_->groups()[g].layers;
-          if (std::find(layers.begin(), layers.end(), layer) != layers.end()) {
-            group = g;
-          }
-        }
-      }
-      by_group[group].push_back(&table);
+      if (layer < 0 || bad_.count(table.name) > 0) continue;
+      by_group[GroupOf(layer, 0)].push_back(&table);
     }
     for (const auto& [group, tables] : by_group) {
       std::map<std::vector<double>, int> counts;
@@ -378,9 +342,8 @@ class TableChecks {
         const double apart = Apart(table->values, usual->first);
         if (apart <= kTolerance) continue;
         Add("tables.inv-freq-layers",
-            {absl::StrCat(table->name,
-                          " differs from the other layers' tables by up to ",
-                          absl::StrFormat("%.3g", 100 * apart), " %")},
+            {Say("tables.unlike-others",
+                 {table->name, absl::StrFormat("%.3g", 100 * apart)})},
             *table);
         break;  // one finding is enough
       }
@@ -390,8 +353,8 @@ class TableChecks {
   const DoctorInput& input_;
   const ConfigCase* config_;
   std::vector<Finding>* findings_;
-  std::vector<std::string> bad_;
-  std::set<std::vector<double>> told_;
+  std::set<std::string> bad_;           // names of unusable tables
+  std::set<std::vector<double>> told_;  // tables that have a finding
 };
 
 }  // namespace

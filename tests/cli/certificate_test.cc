@@ -105,6 +105,17 @@ class CertificateTest : public PosencTest {
     return keys;
   }
 
+  // Keys of one layer, as a quantised cache has them.
+  void WriteIntegers(const std::string& name) const {
+    const std::string bytes(kHeads * kTokens * kDim * 4, '\1');
+    Safetensors file;
+    file.entries.push_back({"layers.0.k",
+                            "I32",
+                            {1, kHeads, kTokens, kDim},
+                            absl::MakeConstSpan(bytes)});
+    ASSERT_TRUE(WriteSafetensors(Path(name), file).ok());
+  }
+
   void WriteKeys(const std::string& name, v1::Dtype dtype,
                  const std::map<int, std::vector<double>>& layers,
                  const std::string& prefix = "layers.") const {
@@ -410,6 +421,11 @@ TEST_F(CertificateTest, WhatCannotBeCertifiedIsNamed) {
               HasSubstr("layer 0 holds NaN or infinity"));
   WriteKeys("after.safetensors", v1::DTYPE_BFLOAT16, {{0, Keys({}, 0, 105)}});
   EXPECT_THAT(Message("cache.not-certifiable", 5), HasSubstr("bfloat16"));
+  WriteIntegers("before.safetensors");
+  WriteIntegers("after.safetensors");
+  EXPECT_THAT(Message("cache.not-certifiable", 5),
+              HasSubstr("layer 0 is int32"));
+  WriteKeys("before.safetensors", v1::DTYPE_FLOAT32, {{0, Keys({}, 0, 100)}});
   WriteKeys("after.safetensors", v1::DTYPE_FLOAT32, {{1, Keys({}, 1, 105)}});
   const Outcome outcome = Posenc(Flags(5));
   EXPECT_EQ(outcome.exit_code, 1);

@@ -267,9 +267,9 @@ def readers():
     )
     pair("readers.softmax", latent,
          with_keys(latent, rope_scaling=with_keys(latent["rope_scaling"], mscale_all_dim=None)))
-    pair("readers.refuses",
-         with_keys(PLAIN, rope_scaling=with_keys(LLAMA3, low_freq_factor=None)),
-         with_keys(PLAIN, rope_scaling=LLAMA3))
+    # mlx-lm's class of MiniCPM 3 has no value for an absent slice.
+    small = with_keys(PLAIN, model_type="minicpm3", head_dim=None, qk_rope_head_dim=32, qk_nope_head_dim=64)
+    pair("readers.refuses", with_keys(small, qk_rope_head_dim=None), small)
     images = with_keys(
         PLAIN,
         model_type="qwen2_vl",
