@@ -80,8 +80,6 @@ struct ServerOptions {
 
   // Time for which new calls are accepted once readiness is off, so that
   // clients and load balancers that watch readiness can choose another server.
-  // When gRPC closes the listener after it, a call in that moment ends with
-  // CANCELLED.
   absl::Duration lame_duck = absl::ZeroDuration();
 
   // Time that calls in progress have to finish after that.

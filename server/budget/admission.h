@@ -5,9 +5,9 @@
 // Two queues wait for the budget, each in the order of arrival:
 //   inside_   calls that hold a claim and need more, for their response
 //   outside_  calls that hold nothing yet, or next to nothing (IsSmall)
-// Small calls pass the calls outside, and small responses pass calls inside
-// that have not waited for long; both may exceed the budget by up to a
-// sixteenth. Calls inside go first, because only they can give bytes back. If
+// Small calls pass all that wait, and small responses pass calls inside that
+// have not waited for long; both may exceed the budget by up to a sixteenth.
+// Calls inside go first, because only they can give bytes back. If
 // all calls that hold a claim wait for more, none would ever go on. Then the
 // newest of them is refused, and the claim that it releases lets the others go
 // on.

@@ -43,8 +43,7 @@ class Places {
     int method = 0;
     std::uint64_t peer = 0;  // the party that shares with others
     double deadline = 0;     // seconds on the clock
-    // False: most of the call's work is done, so it is not refused for its
-    // wait.
+    // False: the call is never refused. A stream's messages are already read.
     bool refusable = true;
   };
 

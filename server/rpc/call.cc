@@ -425,8 +425,11 @@ void Call::Tick(absl::Time now) {
     allowed += absl::Seconds(static_cast<double>(bytes) / kLeastBytesPerSecond);
   }
   if (begun && !writes) {
-    // The stream waits for its client's next message.
-    if (messages_in_ == answered_ && now - since > kSlowAfter) memory_->Lend();
+    // The stream waits for its client's next message, of which gRPC may hold a
+    // part.
+    if (messages_in_ != answered_ || now - since <= kSlowAfter) return;
+    if (over) return CutOff(OverBudget("no memory for a waiting stream"));
+    memory_->Lend();
   } else if (now - since > allowed) {
     CutOff(OverBudget(
         over && !announced_

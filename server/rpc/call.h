@@ -10,8 +10,10 @@
 //   ReadAll -- received_ --> ComputeAll -- computed_ --> WriteAll
 //
 // All code of a call runs on its loop's thread; only Step::Advance() may run on
-// the pool. The call has no lock; objects that calls share have their own. Each
-// wait of a call ends when its Stop is requested.
+// the pool. The call has no lock; objects that calls share have their own. When
+// the call's Stop is requested, its waits for a place, memory, a message or
+// another coroutine end. A computation ends before its next tile. A write ends
+// when gRPC has taken it, or has cancelled the call.
 
 #pragma once
 
@@ -119,7 +121,7 @@ class Call final : private Loop::Ticked {
   // Returns the received message after checking limits and claim.
   absl::StatusOr<RequestMessage> TakeMessage();
   Step::With StepWith();
-  // Gives up the place while the call waits for its peer or for memory.
+  // Gives up the place, for good, if the call waits for its peer or for memory.
   void LeavePlace();
   bool HoldsTooMuch(absl::Time now) const;
   absl::Duration DefaultDeadline() const;
@@ -139,7 +141,7 @@ class Call final : private Loop::Ticked {
   CallSpec spec_;
   std::unique_ptr<CallHandler> handler_;
   std::optional<std::int64_t> announced_;
-  bool sized_ = false;  // the claim covers the largest possible message
+  bool sized_ = false;  // the claim is for a whole message, as far as known
   std::optional<CallerBudgets::Share> caller_;
   std::optional<CallMemory> memory_;
   OpenCalls::Place open_;

@@ -13,7 +13,8 @@
 // message is above 5 MiB.
 //
 // Threads: the loop's thread; also one thread of the pool for ClaimMade(),
-// AddCopied(), ClaimFinished(), and ClaimResponse() without a waiter.
+// AddCopied(), ClaimFinished(), ReleaseResponse(), and ClaimResponse() without
+// a waiter.
 
 #pragma once
 

@@ -38,7 +38,7 @@ struct CallRecord {
   absl::string_view traceparent;  // metadata traceparent (W3C); "" if none
 };
 
-// Safe for many threads. gRPC's threads call it: functions must return in
+// Safe for many threads. Threads of loops call it: functions must return in
 // microseconds and must not hold a lock for longer.
 class CallObserver {
  public:

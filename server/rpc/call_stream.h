@@ -130,7 +130,7 @@ class CallStream {
   // Cancels the call in gRPC: all pending operations fail.
   void Cancel() { context_.TryCancel(); }
 
-  // Waits until gRPC has forgotten the call. Must be awaited last, after
+  // Waits for gRPC's event that the call is over. Must be awaited last, after
   // Finish(). Returns whether the call was cancelled.
   auto& Closes() { return closed_; }
 

@@ -75,7 +75,8 @@ Step::Need Step::AdvanceTimed(bool on_pool) {
   return Need::kNothing;
 }
 
-// Lack of memory always ends the call, because that frees memory.
+// A refused claim does not come here: it ends the call, because that frees
+// memory.
 absl::Status Step::Tell() {
   const std::optional<std::string> told = with_.handler->Tell(status_);
   if (!told) return status_;
