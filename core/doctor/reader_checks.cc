@@ -196,6 +196,7 @@ class ReaderChecks {
   void Tell() {
     for (Difference& one : all_) {
       std::vector<std::string> names;
+      names.reserve(one.readers.size());
       for (const Verdict& verdict : one.readers) names.push_back(verdict.name);
       Values values = {absl::StrJoin(names, ", ")};
       values.insert(values.end(), one.values.begin(), one.values.end());

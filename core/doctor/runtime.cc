@@ -392,10 +392,11 @@ std::optional<json> MergedOverride(const ConfigCase& config,
        taken->spec.rope_theta != spec.rope_theta)) {
     return std::nullopt;
   }
-  const std::vector<std::string> steps =
+  std::vector<std::string> steps =
       absl::StrSplit(config.KeyPath("rope_parameters"), '.');
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    override = json{{*step, std::move(override)}};
+  std::reverse(steps.begin(), steps.end());
+  for (const std::string& step : steps) {
+    override = json{{step, std::move(override)}};
   }
   return override;
 }

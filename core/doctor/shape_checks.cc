@@ -195,6 +195,7 @@ void CheckLayers(ConfigCase* config) {
   const Reading* const reference = config->reference();
   if (reference == nullptr || config->groups().size() < 2) return;
   std::vector<std::string> facts;
+  facts.reserve(config->groups().size());
   for (std::size_t g = 0; g < config->groups().size(); ++g) {
     facts.push_back(absl::StrCat(config->groups()[g].Name(), ": ",
                                  DescribeRope(*reference->ropes[g])));
