@@ -1,4 +1,5 @@
-// What posenc and posenc-load do with a command line beyond CLI11.
+// Help, checks of arguments and gRPC's log, for posenc and posenc-load: CLI11
+// lacks these.
 
 #pragma once
 
@@ -23,8 +24,8 @@ class HelpFormatter : public CLI::Formatter {
 // gRPC.
 void SilenceGrpc();
 
-// Refuses what CLI11 would misread; must be called after all flags have been
-// added, and before CLI11 parses.
+// Refuses arguments that CLI11 would misread. Must be called after all flags
+// have been added, and before CLI11 parses.
 //
 // Flags for whole numbers (N, DIM, HEADS, ..), also of the commands of `app`,
 // then accept only signed decimal numbers of 64 bits without leading zeros:

@@ -365,7 +365,7 @@ absl::string_view InputKindName(InputKind kind) {
          : kind == InputKind::kGguf ? "gguf"
          : kind == InputKind::kSafetensors
              ? "safetensors"
-             // What a tokenizer's file tells belongs to the configuration.
+             // A tokenizer's file counts as part of the configuration.
              : "config";
 }
 

@@ -82,8 +82,8 @@ struct Shape {
   double HeadDim() const { return head_dim != 0 ? head_dim : width / heads; }
 };
 
-// True unless a number of one contradicts the other's, but for head_dim. Both
-// must have a width and heads.
+// Returns whether no number of one contradicts the other's; head_dim is not
+// compared. Both must have a width and heads.
 bool MayBeSame(const Shape& a, const Shape& b) {
   const auto agree = [](double x, double y) {
     return x == 0 || y == 0 || x == y;

@@ -237,7 +237,7 @@ void CheckIndexer(ConfigCase* config) {
     config->Add("config.warned", {FactOf(ours.status())}, {});
     return;
   }
-  // What is said of the layers is not said again.
+  // Warnings of the layers are not repeated.
   std::set<std::string> said;
   for (const auto& rope : config->reference()->ropes) {
     said.insert(rope->warnings.begin(), rope->warnings.end());
@@ -277,7 +277,7 @@ void CheckReaders(ConfigCase* config) {
       });
   for (const Reading& reading : config->readings()) {
     const bool refuses = !reading.status().ok();
-    // What transformers refuses is an error, by whichever check.
+    // A file that transformers refuses gets an error here, if it has none yet.
     const bool untold = refuses && !has_error && IsReference(reading, *config);
     if (untold ||
         (!config->IsExplained(reading) && (refuses || reading.differs()))) {

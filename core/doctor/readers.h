@@ -50,7 +50,7 @@ using NamesByText =
 void AddName(const std::string& text, absl::string_view name, NamesByText* all);
 // "vLLM, mlx-lm take 131072, transformers 4096, llama.cpp refuses"
 std::string TakenText(const NamesByText& all, const char* separator = ", ");
-// What a reader takes that does not take the file.
+// The text for a reader that refuses the file.
 inline constexpr char kRefuses[] = "refuses";
 
 // Largest distance of a diagnosis, and a function that can end it. After an

@@ -35,7 +35,7 @@ constexpr char kService[] = "posenc.v1.PositionalEncodingService";
 // grpc.health.v1.HealthCheckResponse.
 const std::string kServing = "\x08\x01";
 const std::string kNotServing = "\x08\x02";
-// Of a table of 64 MiB: more than any window.
+// Rows of a table of 64 MiB, which is more than any window.
 constexpr std::int64_t kManyRows = 1 << 17;
 
 // grpc.health.v1.HealthCheckRequest.

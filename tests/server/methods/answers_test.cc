@@ -1,5 +1,5 @@
-// What the conformance vectors (e2e/conformance_test) do not say about answers:
-// their form, extents of 0, settings that are filled in, and many blocks.
+// Properties of answers that the conformance vectors (e2e/conformance_test) do
+// not show: form, extents of 0, settings that are filled in, and many blocks.
 
 #include <cmath>
 #include <cstdint>
