@@ -46,7 +46,7 @@ constexpr std::size_t kColdBytes = 1 << 20;
 // An output of this size leaves the third-level cache before it is read, so
 // writing it past the caches pays; a smaller output that is read next would be
 // slower. The reported size of the cache is no guide: virtual machines report
-// far more than their share (docs/speed.md).
+// far more than their share (docs/measurements/kernels.md).
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
 // Upper bounds on the bytes of all tokens' cosines and sines, in float32 and in
