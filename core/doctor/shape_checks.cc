@@ -47,7 +47,8 @@ void CheckPartialConflict(ConfigCase* config) {
   const Reading* const reference = config->reference();
   std::int64_t head = reference == nullptr ? 0 : config->rope().head_dim;
   if (head == 0) {
-    head = static_cast<std::int64_t>(config->Number("head_dim").value_or(0));
+    head = static_cast<std::int64_t>(
+        std::min(config->Number("head_dim").value_or(0), 0x1p31));
   }
   if (head <= 0) return;
   std::vector<std::string> facts, keys, dropped;

@@ -1,5 +1,6 @@
 #include "core/interpretation/json_object.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/match.h"
@@ -155,6 +156,11 @@ std::optional<double> JsonObject::Number(absl::string_view key) const {
     return std::nullopt;
   }
   return value->get<double>();
+}
+
+std::int64_t WholePart(double number) {
+  if (std::isnan(number)) return 0;
+  return static_cast<std::int64_t>(std::clamp(number, -0x1p53, 0x1p53));
 }
 
 std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {

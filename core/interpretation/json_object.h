@@ -39,6 +39,10 @@ std::string WithNotFiniteQuoted(absl::string_view text);
 // JSON as one line, cut if it is long: for errors and warnings.
 std::string Shortened(const nlohmann::json& value);
 
+// Returns the number without its fraction: 0 for NaN, and at most 2^53 in
+// absolute value.
+std::int64_t WholePart(double number);
+
 // The file's keys, in full, for those that another project's format has in
 // their place: "rope_ntk_beta" for "rope_scaling.beta_fast".
 using GivenKeys = std::map<std::string, std::string>;

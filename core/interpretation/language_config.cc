@@ -90,7 +90,7 @@ class ConfigReader {
     if (!ok()) return rope;
     const bool is_unscaled = IsUnscaledLayer(config_, layer_index);
     const Value head = HeadDim(config_, family_, type);
-    rope.head_dim = static_cast<std::int64_t>(head.value);
+    rope.head_dim = WholePart(head.value);
     ReadQueryTemperature(nope, &rope);
     WarnOfModel();
     if (!family_.learned.empty()) {
@@ -198,8 +198,7 @@ class ConfigReader {
     const auto number = value.get<double>();
     if (key == "rotary_emb_base") return number == rope.spec.rope_theta;
     return IsAmong(key, "rotary_pct rope_percent rotary_emb_fraction") &&
-           static_cast<std::int64_t>(number *
-                                     static_cast<double>(rope.head_dim)) ==
+           WholePart(number * static_cast<double>(rope.head_dim)) ==
                rope.spec.rotary_dim;
   }
 
@@ -210,7 +209,7 @@ class ConfigReader {
     const auto share = config_.Peek().Number(kKey);
     if (!share) return;
     const auto channels =
-        static_cast<std::int64_t>(*share * static_cast<double>(rope.head_dim));
+        WholePart(*share * static_cast<double>(rope.head_dim));
     if (channels == rope.spec.rotary_dim) return;
     config_.Warn(kKey, " is not read: it gives ", channels, " of the ",
                  rope.head_dim, " channels, and ", rules_.project, " rotates ",

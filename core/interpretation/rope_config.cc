@@ -1,5 +1,6 @@
 #include "core/interpretation/rope_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -71,9 +72,10 @@ void ReadProportional(const RopeDict& from, RopeSpec* spec) {
                    " is not read: SGLang's proportional rotation has none");
     factor.reset();
   }
-  spec->scaling = ProportionalScaling{
-      factor, static_cast<std::int32_t>(std::floor(
-                  share * static_cast<double>(spec->rotary_dim) / 2))};
+  // A share that makes no sense becomes a number that is refused later.
+  const auto pairs = WholePart(
+      std::clamp(std::floor(share * spec->rotary_dim / 2), -1.0, 0x1p30));
+  spec->scaling = ProportionalScaling{factor, static_cast<std::int32_t>(pairs)};
 }
 
 // ggml rotates a pair that no axis claims by a fourth position, which llama.cpp
@@ -238,7 +240,7 @@ bool IsOddShare(const RopeDict& from, std::int64_t width) {
 // The number of channels that turn; 0 if none can.
 std::int64_t CheckedWidth(const RopeDict& from) {
   const Value rotated = ReadWidth(from);
-  const auto width = static_cast<std::int64_t>(rotated.value);
+  const auto width = WholePart(rotated.value);
   const ReadingRow* const row =
       ClassRow(from.model_type, ReadingRule::kWidthMultiple);
   if (row != nullptr && from.by_class() &&

@@ -278,8 +278,8 @@ class TowerReader {
     if (!partial_) partial_ = config_.Number("partial_rotary_factor");
     // The class's default, which fits its own width and heads.
     constexpr double kPartial = 4;
-    const auto width = static_cast<std::int64_t>(static_cast<double>(head_dim) *
-                                                 partial_.value_or(kPartial));
+    const auto width =
+        WholePart(static_cast<double>(head_dim) * partial_.value_or(kPartial));
     if (2 * width != width_ || width_ % 4 != 0) {
       config_.Fail("partial_rotary_factor", "gives ", width,
                    " channels for each axis; they must be half "

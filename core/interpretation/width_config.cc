@@ -220,7 +220,7 @@ double DefaultShare(const RopeDict& from) {
 }
 
 void FailWidth(const RopeDict& from, const Value& width) {
-  const auto channels = static_cast<std::int64_t>(width.value);
+  const auto channels = WholePart(width.value);
   from.report().Refuse(ConfigError(
       width.key,
       absl::StrCat(

@@ -97,6 +97,7 @@ Real FromBits8(std::uint8_t bits, int dtype) {
 template <typename T>
 std::vector<T> Elements(const std::string& data) {
   std::vector<T> elements(data.size() / sizeof(T));
+  if (elements.empty()) return elements;
   std::memcpy(elements.data(), data.data(), elements.size() * sizeof(T));
   return elements;
 }

@@ -49,6 +49,7 @@ std::vector<float> Unpacked(const std::string& base64) {
   std::string bytes;
   absl::Base64Unescape(base64, &bytes);
   std::vector<float> values(bytes.size() / sizeof(float));
+  if (values.empty()) return values;
   std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
   return values;
 }
@@ -67,7 +68,9 @@ Case CaseOf(const json& line, const std::vector<std::vector<float>>& known) {
     answer.attention_factor = given.at("scale").get<double>();
     answer.sections = given.value("sections", std::vector<std::int32_t>());
     answer.pairing = given.value("pairing", "");
-    answer.length = given.value("length", std::int64_t{0});
+    // A damaged configuration may have a length of 1e30.
+    answer.length =
+        static_cast<std::int64_t>(std::min(given.value("length", 0.0), 0x1p62));
     one.answers.push_back(std::move(answer));
   }
   return one;

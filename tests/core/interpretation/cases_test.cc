@@ -115,7 +115,8 @@ void ExpectFields(const json& actual, const json& expected) {
 }
 
 void ExpectFrequencies(const ResolvedRope& rope, const json& formulas) {
-  for (const json& of : formulas.is_array() ? formulas : json({formulas})) {
+  for (const json& of :
+       formulas.is_array() ? formulas : json::array({formulas})) {
     const int size = static_cast<int>(rope.inv_freq.size());
     const int first = of.value("first", 0), last = of.value("last", size - 1);
     ASSERT_LE(first, last) << of;
@@ -196,7 +197,7 @@ void ExpectRefusal(const absl::Status& status, const json& read) {
   }
   const std::string message(status.message());
   const json& texts = read["refused"];
-  for (const json& text : texts.is_array() ? texts : json({texts})) {
+  for (const json& text : texts.is_array() ? texts : json::array({texts})) {
     EXPECT_THAT(message, HasSubstr(text.get<std::string>()));
   }
   for (const json& text : read.value("unsaid", json::array())) {
