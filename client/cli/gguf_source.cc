@@ -1,13 +1,14 @@
 #include "client/cli/gguf_source.h"
 
-#include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/doctor_files.h"
 #include "client/cli/status.h"
 #include "core/interpretation/gguf_rope.h"
+#include "core/text.h"
 #include "server/convert/rope.h"
 
 namespace posenc::cli {
@@ -46,21 +47,6 @@ absl::Status CheckFlags(const SourceFlags& flags,
 }
 
 using core::interpretation::GgufRope;
-
-// Refuses factors that are not one for each pair, as llama.cpp does.
-absl::Status CheckFactors(const GgufRope& gguf) {
-  const auto pairs = static_cast<std::size_t>(gguf.RotaryDim() / 2);
-  for (const auto& [name, factors] :
-       {std::pair("rope_freqs.weight", &gguf.rope_freqs),
-        std::pair("rope_factors_long.weight", &gguf.factors_long),
-        std::pair("rope_factors_short.weight", &gguf.factors_short)}) {
-    if (factors->empty() || factors->size() == pairs) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", name, " has ", factors->size(), " values, and ",
-                     pairs, " pairs turn; llama.cpp refuses the file"));
-  }
-  return absl::OkStatus();
-}
 
 // An error if layers with a sliding window rotate otherwise than `rope`, which
 // those of full attention have.
@@ -102,8 +88,6 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
   absl::StatusOr<core::ResolvedRope> rope = core::interpretation::ResolveGguf(
       *gguf, length, details.layer_type() == kSliding);
   if (!rope.ok()) return fail(rope.status());
-  const absl::Status factors = CheckFactors(*gguf);
-  if (!factors.ok()) return fail(factors);
   if (!details.has_layer_type()) {
     const absl::Status alike = CheckLayersAlike(*gguf, length, *rope, flags);
     if (!alike.ok()) return alike;
@@ -118,6 +102,13 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
 absl::StatusOr<v1::RopeSource> GgufSource(const SourceFlags& flags) {
   const absl::StatusOr<core::ResolvedRope> rope = ResolvedGguf(flags);
   if (!rope.ok()) return rope.status();
+  // A spec has no place for them.
+  for (const core::Assumption& one : rope->assumptions) {
+    std::fprintf(stderr, "posenc: %s: assumed %s = %s (%s)\n",
+                 core::OneLine(flags.config).c_str(),
+                 core::OneLine(one.field).c_str(), one.value.c_str(),
+                 core::OneLine(one.reason).c_str());
+  }
   v1::ResolveRopeResponse resolved;
   server::WriteRope(*rope, /*content_hash=*/"", &resolved);
   v1::RopeSource source;

@@ -281,7 +281,12 @@ class Doctor {
       const auto rope =
           interpretation::ResolveGguf(*input.gguf, diagnosis_.length, false);
       if (!take(rope) && Rotates(*input.gguf)) {
-        report.unreadable = FactOf(rope.status());
+        // Factors of another length are a finding, gguf.factor-tensors.
+        interpretation::GgufRope bare = *input.gguf;
+        bare.rope_freqs = bare.factors_long = bare.factors_short = {};
+        if (!interpretation::ResolveGguf(bare, diagnosis_.length, false).ok()) {
+          report.unreadable = FactOf(rope.status());
+        }
       }
     }
     if (input.kind == InputKind::kSafetensors && input.unreadable.empty()) {

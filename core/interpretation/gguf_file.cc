@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -24,7 +25,7 @@ constexpr std::uint64_t kMaxElements = 65536;  // of a list that is kept
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMaxTensorElements = std::uint64_t{1} << 24;
 // Names and values that are kept, together. A model's take less than 1 MiB; a
-// list of bytes takes eight times its place in the file.
+// list of bools takes eight times its place in the file.
 constexpr std::uint64_t kMaxKept = std::uint64_t{64} << 20;
 constexpr std::uint64_t kHeaderBytes = 24;
 // The least that one takes: a key of one letter... has 8 + 0 + 4 + 1 bytes, a
@@ -51,6 +52,12 @@ enum ValueType : std::uint32_t {
 // Bytes of a value; 0 if it has no fixed size.
 constexpr std::uint64_t kSizes[kTypes] = {1, 1, 2, 2, 4, 4, 4,
                                           1, 0, 0, 8, 8, 8};
+
+// The elements of arrays that llama.cpp reads as numbers, and those of
+// WriteGgufKeys().
+bool IsOfNumbers(std::uint32_t type) {
+  return type == kU32 || type == kI32 || type == kBool || type == kF64;
+}
 
 absl::Status Malformed(absl::string_view fact) {
   return absl::InvalidArgumentError(fact);
@@ -212,8 +219,8 @@ double AsNumber(const GgufValue& value) {
   return std::get<double>(value);
 }
 
-// The elements if they are wanted and numbers, else none; they are passed over
-// in every case.
+// The elements if they are wanted, else none; they are passed over in every
+// case. NaN alone stands for elements that llama.cpp takes for no numbers.
 std::vector<double> ReadArray(const std::string& key, bool wanted,
                               Reader* reader) {
   const auto type = reader->Scalar<std::uint32_t>("an array's type");
@@ -234,12 +241,13 @@ std::vector<double> ReadArray(const std::string& key, bool wanted,
   }
   if (type == kString) {
     for (std::uint64_t i = 0; i < count && reader->ok(); ++i) reader->Text(0);
-    return {};
-  }
-  if (!wanted || count > kMaxElements) {
+  } else if (!wanted || count > kMaxElements || !IsOfNumbers(type)) {
     reader->Skip(count * least);
-    return {};
   }
+  if (!IsOfNumbers(type) && count > 0) {
+    return {std::numeric_limits<double>::quiet_NaN()};
+  }
+  if (!wanted || count > kMaxElements) return {};
   std::vector<double> numbers;
   for (std::uint64_t i = 0; i < count && reader->ok(); ++i) {
     numbers.push_back(AsNumber(ReadScalar(type, reader)));
@@ -440,6 +448,13 @@ std::vector<double> GgufFile::Numbers(absl::string_view key,
   const auto it = keys.find(std::string(key));
   if (it == keys.end()) return {};
   if (const auto* list = std::get_if<std::vector<double>>(&it->second)) {
+    for (const double number : *list) {
+      if (std::isfinite(number)) continue;
+      status->Update(Malformed(
+          absl::StrCat("key ", Shown(key),
+                       " is an array of other elements than integers of 32 "
+                       "bits, which llama.cpp refuses")));
+    }
     return *list;
   }
   absl::Status no_number;

@@ -80,7 +80,8 @@ struct GgufFile {
                                       absl::Status* status) const;
   std::optional<std::string> Text(absl::string_view key,
                                   absl::Status* status) const;
-  // A number stands for a list of one.
+  // A number stands for a list of one. An array of other elements than integers
+  // of 32 bits is an error.
   std::vector<double> Numbers(absl::string_view key,
                               absl::Status* status) const;
 };

@@ -24,6 +24,12 @@ constexpr std::size_t kSections = 4;
 constexpr absl::string_view kLocalBase =
     "gemma3 gemma3n gemma4 gemma-embedding";
 
+// Architectures whose sliding layers have no factors, and those of them whose
+// tensor of factors has a value for each pair of the widest layer, of which a
+// narrower one takes the first.
+constexpr absl::string_view kFullFactors = "gemma4 laguna step35";
+constexpr absl::string_view kWidestFactors = "laguna step35";
+
 constexpr const char* kFactors[] = {"rope_freqs.weight",
                                     "rope_factors_long.weight",
                                     "rope_factors_short.weight"};
@@ -87,6 +93,13 @@ void ReadShape(Reads* reads, GgufRope* rope) {
   rope->sliding_window = reads->Extent("attention.sliding_window");
   rope->dimension_count = reads->Extent("rope.dimension_count");
   rope->dimension_count_swa = reads->Extent("rope.dimension_count_swa");
+  if (rope->architecture == "step35" && rope->dimension_count) {
+    // Its layers of full attention rotate half of what the key says.
+    if (!rope->dimension_count_swa) {
+      rope->dimension_count_swa = rope->dimension_count;
+    }
+    *rope->dimension_count /= 2;
+  }
 }
 
 void ReadScaling(Reads* reads, GgufRope* rope) {
@@ -153,6 +166,43 @@ long double RampPair(double turns, double base, std::int64_t d,
   return static_cast<long double>(d) *
          std::log(static_cast<long double>(original) / (turns * 2 * pi)) /
          (2 * std::log(static_cast<long double>(base)));
+}
+
+// Refuses factors that llama.cpp refuses, or that do not reach the n pairs of a
+// layer.
+absl::Status CheckFactors(const GgufRope& gguf, std::size_t n) {
+  const std::int64_t full = gguf.RotaryDim();
+  const bool widest = IsAmong(gguf.architecture, kWidestFactors);
+  const auto pairs = static_cast<std::size_t>(
+      (widest ? std::max(full, gguf.dimension_count_swa.value_or(0)) : full) /
+      2);
+  for (const auto& [name, factors] :
+       {std::pair(kFactors[0], &gguf.rope_freqs),
+        std::pair(kFactors[1], &gguf.factors_long),
+        std::pair(kFactors[2], &gguf.factors_short)}) {
+    if (factors->empty() || (factors->size() == pairs && pairs >= n)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", name, " has ", factors->size(), " values, and ",
+                     std::max(pairs, n),
+                     " pairs turn; llama.cpp refuses the "
+                     "file"));
+  }
+  return absl::OkStatus();
+}
+
+// What llama.cpp takes for keys that are absent.
+void AddAssumptions(const GgufRope& gguf, bool sliding, ResolvedRope* rope) {
+  if (gguf.pairing == GgufPairing::kUnknown) {
+    rope->assumptions.push_back(
+        {"pairing", "half_split",
+         absl::StrCat("architecture ", gguf.architecture, " is not known")});
+  }
+  const bool is_local = sliding && IsAmong(gguf.architecture, kLocalBase);
+  if (!(sliding && gguf.freq_base_swa) && (is_local || !gguf.freq_base)) {
+    rope->assumptions.push_back(
+        {gguf.Key(sliding ? "rope.freq_base_swa" : "rope.freq_base"), "10000",
+         "absent; llama.cpp's default"});
+  }
 }
 
 // The axis of pair i, the fourth being 3, as ggml has it.
@@ -310,14 +360,14 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
   const double factor = type == "none" ? 1 : gguf.factor.value_or(1);
   const std::int64_t original =
       gguf.original_context_length.value_or(gguf.context_length.value_or(0));
-  const std::vector<double>* f = nullptr;
-  if (gguf.rope_freqs.size() == n) {
-    f = &gguf.rope_freqs;
-  } else if (gguf.rope_freqs.empty()) {
-    const auto& list = original > 0 && length > original ? gguf.factors_long
-                                                         : gguf.factors_short;
-    if (list.size() == n) f = &list;
-  }
+  const bool has_factors =
+      !(sliding && IsAmong(gguf.architecture, kFullFactors));
+  const absl::Status good = CheckFactors(gguf, has_factors ? n : 0);
+  if (!good.ok()) return good;
+  const std::vector<double>& f = !gguf.rope_freqs.empty() ? gguf.rope_freqs
+                                 : original > 0 && length > original
+                                     ? gguf.factors_long
+                                     : gguf.factors_short;
   const bool yarn = type == "yarn" && factor != 1;
   const double ext =
       gguf.yarn_ext_factor.value_or(-1) < 0 ? 1 : *gguf.yarn_ext_factor;
@@ -335,7 +385,7 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
     const long double w = std::pow(static_cast<long double>(base),
                                    -2 * static_cast<long double>(i) /
                                        static_cast<long double>(d)) /
-                          (f != nullptr ? (*f)[i] : 1);
+                          (has_factors && !f.empty() ? f[i] : 1);
     long double scaled_w = w / factor;
     if (yarn && original > 0) {
       const long double ramp =
@@ -354,8 +404,10 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
                      : Pairing::kHalfSplit;
   spec.scaling = frequencies;
   spec.attention_factor = scaled ? Amplitude(gguf, factor) : 1;
-  return ResolveSpec(spec, std::max(head, d), std::nullopt,
-                     MissingLength::kAssumeOriginal);
+  absl::StatusOr<ResolvedRope> rope = ResolveSpec(
+      spec, std::max(head, d), std::nullopt, MissingLength::kAssumeOriginal);
+  if (rope.ok()) AddAssumptions(gguf, sliding, &*rope);
+  return rope;
 }
 
 absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {

@@ -81,8 +81,9 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
                                       const ByteSource& source);
 
 // Frequencies and amplitude of the full-attention layers, or of those with a
-// sliding window, for a context of `length` tokens. A list of factors of the
-// wrong length is left out.
+// sliding window, for a context of `length` tokens. Defaults of absent keys are
+// assumptions. An error that names the tensor for factors of a length that
+// llama.cpp refuses.
 absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
                                          std::int64_t length, bool sliding);
 

@@ -221,6 +221,80 @@ TEST(GgufTest, FactorTensorsDivideFrequencies) {
   EXPECT_DOUBLE_EQ(rope->inv_freq[8], std::pow(500000, -0.25));
 }
 
+// "" or the error of resolving a layer.
+std::string ErrorOfLayer(const GgufRope& gguf, bool sliding) {
+  return std::string(ResolveGguf(gguf, 8192, sliding).status().message());
+}
+
+TEST(GgufTest, FactorsHaveTheLengthThatLlamaCppWants) {
+  struct Row {
+    const char* architecture;
+    int full, sliding, factors;  // channels, channels, values
+    const char* full_error;
+    const char* sliding_error;
+  };
+  const Row rows[] = {
+      {"llama", 64, 64, 32, "", ""},
+      {"llama", 64, 64, 31, "has 31 values, and 32 pairs", "has 31 values"},
+      {"llama", 64, 128, 32, "", "has 32 values, and 64 pairs turn"},
+      {"llama", 64, 32, 32, "", ""},
+      {"gemma4", 128, 64, 64, "", ""},
+      // The widest layers decide, and those of full attention take the first.
+      {"laguna", 64, 128, 64, "", ""},
+      {"laguna", 64, 128, 32, "has 32 values, and 64 pairs", "has 32 values"}};
+  for (const Row& row : rows) {
+    SCOPED_TRACE(absl::StrCat(row.architecture, " ", row.factors));
+    GgufRope gguf;
+    gguf.architecture = row.architecture;
+    gguf.key_length = 128;
+    gguf.dimension_count = row.full;
+    gguf.dimension_count_swa = row.sliding;
+    gguf.rope_freqs.assign(row.factors, 2);
+    EXPECT_THAT(ErrorOfLayer(gguf, false), HasSubstr(row.full_error));
+    EXPECT_THAT(ErrorOfLayer(gguf, true), HasSubstr(row.sliding_error));
+    EXPECT_EQ(ErrorOfLayer(gguf, false).empty(), *row.full_error == '\0');
+    EXPECT_EQ(ErrorOfLayer(gguf, true).empty(), *row.sliding_error == '\0');
+  }
+}
+
+TEST(GgufTest, FullLayersOfStep35RotateHalfAndAloneHaveFactors) {
+  std::vector<std::string> keys = {Str("general.architecture", "step35"),
+                                   U32("step35.attention.key_length", 128),
+                                   U32("step35.rope.dimension_count", 128),
+                                   U32("step35.attention.sliding_window", 512),
+                                   F32("step35.rope.freq_base", 5000000),
+                                   F32("step35.rope.freq_base_swa", 10000)};
+  GgufRope gguf = Read(File(keys));
+  gguf.rope_freqs.assign(64, 2);
+  const auto full = ResolveGguf(gguf, 8192, false);
+  const auto sliding = ResolveGguf(gguf, 8192, true);
+  ASSERT_TRUE(full.ok() && sliding.ok()) << full.status() << sliding.status();
+  ASSERT_EQ(full->inv_freq.size(), 32);
+  ASSERT_EQ(sliding->inv_freq.size(), 64);
+  EXPECT_EQ(full->inv_freq[0], 0.5);
+  EXPECT_EQ(sliding->inv_freq[0], 1);
+}
+
+TEST(GgufTest, DefaultsOfAbsentKeysAreSaid) {
+  GgufRope gguf = Read(File({Str("general.architecture", "not-known"),
+                             U32("not-known.attention.key_length", 64)}));
+  const auto fields = [&gguf](bool sliding) {
+    std::vector<std::string> said;
+    const auto rope = ResolveGguf(gguf, 8192, sliding);
+    for (const Assumption& one : rope->assumptions) said.push_back(one.field);
+    return said;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(fields(false),
+              ElementsAre("pairing", "not-known.rope.freq_base"));
+  gguf.architecture = "gemma3";
+  gguf.pairing = GgufPairing::kHalfSplit;
+  gguf.freq_base = 1e6;
+  gguf.sliding_window = 1024;
+  EXPECT_THAT(fields(false), ElementsAre());
+  EXPECT_THAT(fields(true), ElementsAre("gemma3.rope.freq_base_swa"));
+}
+
 // Returns an encoding of `pairs` pairs.
 GgufRope WithSections(const std::string& architecture, int pairs,
                       std::vector<double> sections) {
@@ -386,8 +460,8 @@ TEST(GgufBadInputTest, CountsAreHeldAgainstTheBytesThatAreLeft) {
 }
 
 TEST(GgufBadInputTest, WhatIsKeptIsBoundedWhateverTheFileHas) {
-  // 13 MB of bytes in lists would become 104 MB of numbers.
-  const std::string list = Bytes<std::uint32_t>(0) +
+  // 13 MB of bools in lists would become 104 MB of numbers.
+  const std::string list = Bytes<std::uint32_t>(7) +
                            Bytes<std::uint64_t>(65536) + std::string(65536, 1);
   std::vector<std::string> keys = Llama();
   for (int i = 0; i < 200; ++i) {
@@ -507,6 +581,33 @@ TEST(GgufBadInputTest, FactorsAreFiniteAndAboveZero) {
         ErrorOf(file),
         testing::AllOf(HasSubstr("tensor rope_freqs.weight has a value"),
                        HasSubstr("factors are finite and > 0")));
+  }
+}
+
+TEST(GgufBadInputTest, ElementsOfArraysAreIntegersOf32Bits) {
+  const auto array = [](std::uint32_t type, const std::string& element) {
+    return Bytes(type) + Bytes<std::uint64_t>(1) + element;
+  };
+  for (const std::string& refused :
+       {array(0, "a"), array(3, "ab"), array(6, Bytes(16.0F)),
+        array(8, Text("16")), array(10, Bytes<std::uint64_t>(16)),
+        array(12, Bytes(std::nan("")))}) {
+    for (const char* key :
+         {"llama.rope.dimension_sections", "llama.attention.head_count"}) {
+      std::vector<std::string> keys = Llama();
+      keys.erase(keys.begin() + 2);
+      keys.push_back(Key(key, 9, refused));
+      EXPECT_THAT(ErrorOf(File(keys)),
+                  HasSubstr(absl::StrCat("key ", key,
+                                         " is an array of other elements "
+                                         "than integers of 32 bits")));
+    }
+  }
+  for (const std::uint32_t type : {4, 5}) {
+    std::vector<std::string> keys = Llama();
+    keys[2] = Key("llama.attention.head_count", 9,
+                  array(type, Bytes<std::int32_t>(8)));
+    EXPECT_EQ(Read(File(keys)).head_count, 8);
   }
 }
 
