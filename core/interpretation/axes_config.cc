@@ -1,5 +1,6 @@
 #include "core/interpretation/axes_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <optional>
@@ -46,23 +47,39 @@ std::optional<RotaryAxes> GivenAxes(const RopeDict& from) {
   return std::nullopt;
 }
 
-// Classes with three axes, of which section i turns by axis i mod 3.
-void WarnOfCount(const RopeDict& from, const RotaryAxes& axes) {
+// Classes with three axes. A sectioned one turns section i by axis i mod 3, so
+// that fewer than three sections are three of which the last are empty; an
+// interleaved one reads the first three.
+void TakeThree(const RopeDict& from, RotaryAxes* axes) {
   constexpr std::size_t kAxes = 3;
-  const std::size_t count = axes.sections.size();
-  if (count == kAxes || from.family.sections[0] == 0 ||
+  std::vector<std::int32_t>& sections = axes->sections;
+  const std::size_t count = sections.size();
+  if (count == 0 || count == kAxes || from.family.sections[0] == 0 ||
       from.rules.profile == Profile::kLlamaCpp) {
     return;
   }
-  const bool is_interleaved = axes.assignment == AxisAssignment::kInterleaved;
-  from.dict.Warn("mrope_section", " has ", count,
-                 " elements, and the class of model_type ", from.model_type,
-                 " three axes: ",
-                 is_interleaved && count < kAxes ? "transformers fails"
-                 : is_interleaved
-                     ? "transformers reads the first three elements"
-                     : "transformers turns section i by axis i mod 3",
-                 "; it is read here as ", count, " axes");
+  const std::string fact =
+      absl::StrCat("has ", count, " elements, and the class of model_type ",
+                   from.model_type, " three axes: transformers ");
+  const bool is_interleaved = axes->assignment == AxisAssignment::kInterleaved;
+  if (is_interleaved && count < kAxes) {
+    from.dict.Fail("mrope_section", fact, "fails");
+    return;
+  }
+  const bool has_more = std::any_of(
+      sections.begin() + static_cast<std::ptrdiff_t>(std::min(count, kAxes)),
+      sections.end(), [](std::int32_t section) { return section > 0; });
+  if (!is_interleaved && has_more) {
+    from.dict.Fail("mrope_section", fact,
+                   "turns section i by axis i mod 3, which no three sections "
+                   "say");
+    return;
+  }
+  from.dict.Warn("mrope_section", " ", fact,
+                 is_interleaved ? "reads the first three elements"
+                                : "turns section i by axis i mod 3",
+                 "; so it is read here");
+  sections.resize(kAxes);
 }
 
 // The sections that the class takes for absent ones.
@@ -129,7 +146,7 @@ void FitSections(const RopeDict& from, RopeSpec* spec) {
 
 void ReadAxes(const RopeDict& from, RopeSpec* spec) {
   spec->axes = GivenAxes(from);
-  if (spec->axes) WarnOfCount(from, *spec->axes);
+  if (spec->axes) TakeThree(from, &*spec->axes);
   if (!spec->axes) spec->axes = DefaultAxes(from, spec);
   FitSections(from, spec);
 }
