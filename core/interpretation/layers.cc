@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// The types of layers that transformers 5.23 knows.
+// The types of layers that transformers 5.24 knows.
 constexpr char kLayerTypes[] =
     "full_attention sliding_attention chunked_attention window_attention "
     "indexed_attention compressed_sparse_attention "
@@ -122,17 +122,21 @@ bool IsLayerType(const ModelLayers& model, absl::string_view key) {
 }
 
 void CheckLayerIndex(const JsonObject& config, std::int32_t index) {
+  const auto listed = static_cast<std::int64_t>(LayerTypes(config).size());
   std::optional<std::int64_t> layers = config.FirstInteger(
       {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
-  if (!layers && !LayerTypes(config).empty()) {
-    layers = static_cast<std::int64_t>(LayerTypes(config).size());
+  if (!layers && listed > 0) layers = listed;
+  std::string fact;
+  if (index < 0 || (layers && index >= *layers)) {
+    fact = layers ? absl::StrCat("the model has ", *layers, " layers, from 0")
+                  : "layers count from 0";
+  } else if (listed > 0 && index >= listed) {
+    fact = absl::StrCat("layer_types has ", listed, " layers");
+  } else {
+    return;
   }
-  if (index >= 0 && (!layers || index < *layers)) return;
-  config.report().Refuse(FieldInvalid(
-      "layer_index",
-      absl::StrCat(index, layers ? absl::StrCat("; the model has ", *layers,
-                                                " layers, from 0")
-                                 : "; layers count from 0")));
+  config.report().Refuse(
+      FieldInvalid("layer_index", absl::StrCat(index, "; ", fact)));
 }
 
 // Projects mark the type of a layer in four ways: a list of types, a list of
@@ -161,9 +165,9 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
   for (const absl::string_view key :
        {"hybrid_layer_pattern", "compress_ratios"}) {
     const std::vector<double> marks = config.Numbers(key);
-    if (index < static_cast<std::int64_t>(marks.size())) {
-      return marks[index] == 0 ? full : other;
-    }
+    if (marks.empty()) continue;
+    if (index >= static_cast<std::int64_t>(marks.size())) return "";
+    return marks[index] == 0 ? full : other;
   }
   if (!family.layer_pattern.empty()) {
     return PatternType(family.layer_pattern, index, full, other);
@@ -301,22 +305,27 @@ bool IsNopeByList(const ModelLayers& model,
                   const std::optional<std::int32_t>& index) {
   const auto& [config, model_type, family] = model;
   const std::vector<double> has_rope = config.Numbers("no_rope_layers");
-  if (!has_rope.empty() &&
-      std::count(has_rope.begin(), has_rope.end(), 0) == 0) {
+  // An empty list is an absent one for one class alone; others fail at it.
+  const bool has_list =
+      !has_rope.empty() ||
+      (family.nope == NopeRule::kLayerList && config.Has("no_rope_layers"));
+  if (has_list && index) {
+    return MarkOfLayer(config, "no_rope_layers", has_rope, *index) == 0;
+  }
+  if (has_list && std::count(has_rope.begin(), has_rope.end(), 0) == 0) {
     return false;
   }
-  if (layer_type && *layer_type == "chunked_attention") return false;
-  if (layer_type && family.nope == NopeRule::kChunkedList &&
-      *layer_type == "full_attention") {
-    return true;
-  }
+  // The class makes types of the marks only where the file has no types, and
+  // layers attend in chunks.
+  const bool says_type = layer_type && family.nope == NopeRule::kChunkedList &&
+                         !config.Has("layer_types") &&
+                         !config.HasNull("attention_chunk_size");
+  if (says_type && *layer_type == "chunked_attention") return false;
+  if (says_type && *layer_type == "full_attention") return true;
   if (!index) {
     return NeedsLayer(config, "layer_index",
                       "some of the model's layers have no rope "
                       "(no_rope_layers); choose one by its index");
-  }
-  if (!has_rope.empty()) {
-    return MarkOfLayer(config, "no_rope_layers", has_rope, *index) == 0;
   }
   const std::int64_t every =
       config.Integer("no_rope_layer_interval").value_or(family.full_every);
@@ -380,16 +389,16 @@ bool IsNopeWithoutWindow(const ModelLayers& model,
 // layer_rope_theta, where 0 marks a layer without rope.
 bool IsNopeByBase(const JsonObject& config, const std::vector<double>& thetas,
                   const std::optional<std::int32_t>& index) {
+  if (index) {
+    return MarkOfLayer(config, "layer_rope_theta", thetas, *index) == 0;
+  }
   if (std::count(thetas.begin(), thetas.end(), thetas[0]) ==
       static_cast<std::ptrdiff_t>(thetas.size())) {
     return thetas[0] == 0;
   }
-  if (!index) {
-    return NeedsLayer(config, "layer_index",
-                      "the model's layers differ by their base "
-                      "(layer_rope_theta); choose one by its index");
-  }
-  return MarkOfLayer(config, "layer_rope_theta", thetas, *index) == 0;
+  return NeedsLayer(config, "layer_index",
+                    "the model's layers differ by their base "
+                    "(layer_rope_theta); choose one by its index");
 }
 
 }  // namespace

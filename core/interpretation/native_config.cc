@@ -201,6 +201,15 @@ Respelled StepAsTransformers(const JsonObject& config) {
   const std::vector<double> shares = config.Numbers("partial_rotary_factors");
   const std::optional<double> theta =
       has_list ? std::nullopt : config.Number("rope_theta");
+  const auto layers = config.Peek().Integer("num_hidden_layers");
+  for (const auto& [key, list] :
+       {std::pair("rope_theta", &thetas),
+        std::pair("partial_rotary_factors", &shares)}) {
+    const auto size = static_cast<std::int64_t>(list->size());
+    if (!layers || size == 0 || size >= *layers) continue;
+    config.Warn(key, " has ", size, " elements, and num_hidden_layers is ",
+                *layers, "; its class fails at the layers past them");
+  }
   nlohmann::json types = same.value("layer_types", nlohmann::json::array());
   if (!types.is_array()) types = nlohmann::json::array();
   nlohmann::json& parameters = same["rope_parameters"];
