@@ -247,6 +247,10 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
     } else {
       dict.Warn("factor", " is not used: alpha sets the base");
     }
+    if (dict.HasNull("alpha")) {
+      dict.Fail("alpha", "is null, and ", from.rules.project,
+                " multiplies the base by a power of it: remove the key");
+    }
     spec->scaling = NtkScaling{dict.Number("alpha").value_or(0)};
     from.report().given_by["factor"] = dict.Path("alpha");
     return;
@@ -304,7 +308,7 @@ void ReadStaticNtk(const RopeDict& from, RopeSpec* spec) {
 }  // namespace
 
 bool TurnsByAlpha(const RopeDict& from) {
-  if (from.rules.vllm_modules) return from.dict.Has("alpha");
+  if (from.rules.vllm_modules) return from.dict.Find("alpha") != nullptr;
   return from.family.alpha && from.dict.Number("alpha").value_or(0) != 0;
 }
 
