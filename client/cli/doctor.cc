@@ -266,7 +266,7 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
       app, "--reader", &flags->readers, "NAME",
       "Only these readers: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
       "deepseek, mistral, gguf_hf, exllamav3, tensorrt_llm, onnxruntime_genai, "
-      "candle, openvino; a version: vllm@0.20 (repeatable)")
+      "candle, mistral_rs, ollama, openvino; a version: vllm@0.20 (repeatable)")
       ->allow_extra_args(false);  // the next argument is a PATH
   AddValue(app, "--length", &flags->length, "N",
            "Longest distance that counts (default: the model's length)");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -34,10 +35,18 @@ constexpr ReadingRow kOtherSpelling = {
     ReadingRule::kScalingReplaces,
     "reads rope_scaling before rope_parameters"};
 
+// "v0.33.0" and llama.cpp's "b1234" without their letter.
+absl::string_view WithoutLetter(absl::string_view text) {
+  return absl::StartsWith(text, "v") || absl::StartsWith(text, "b")
+             ? text.substr(1)
+             : text;
+}
+
 // The numbers of a version of our own rows.
 Version Numbers(absl::string_view text) {
   Version numbers;
-  for (const absl::string_view part : absl::StrSplit(text, '.')) {
+  for (const absl::string_view part :
+       absl::StrSplit(WithoutLetter(text), '.')) {
     int number = 0;
     (void)absl::SimpleAtoi(part, &number);
     numbers.push_back(number);
@@ -74,13 +83,7 @@ absl::StatusOr<Version> ParseVersion(Profile reader, absl::string_view text) {
   constexpr char kField[] = "profile_version";
   const ProfileRules& rules = RulesOf(reader);
   const std::string shown(text.substr(0, 32));
-  if (rules.newest.empty()) {
-    return FieldInvalid(
-        kField, absl::StrCat("is \"", shown, "\"; no versions of ",
-                             rules.project, " are told apart; leave it unset"));
-  }
-  absl::string_view numbers = text;
-  if (!numbers.empty() && numbers[0] == 'v') numbers.remove_prefix(1);
+  const absl::string_view numbers = WithoutLetter(text);
   Version version;
   bool valid = text.size() <= 32;
   for (const absl::string_view part : absl::StrSplit(numbers, '.')) {
@@ -92,10 +95,11 @@ absl::StatusOr<Version> ParseVersion(Profile reader, absl::string_view text) {
   }
   if (!valid) {
     return FieldInvalid(
-        kField, absl::StrCat("is \"", shown,
-                             "\"; a version is numbers with dots between "
-                             "them, as ",
-                             rules.newest));
+        kField,
+        absl::StrCat("is \"", shown,
+                     "\"; a version is numbers with dots between "
+                     "them",
+                     rules.newest.empty() ? "" : ", as ", rules.newest));
   }
   return version;
 }
@@ -117,7 +121,13 @@ bool IsSince(const Version& version, const Version& other) {
 std::optional<absl::string_view> NearestVersion(Profile reader,
                                                 const Version& version) {
   const ProfileRules& rules = RulesOf(reader);
-  if (version.empty() || rules.newest.empty()) return std::nullopt;
+  if (version.empty()) return std::nullopt;
+  if (rules.newest.empty()) {
+    const auto* const one =
+        std::find_if(std::begin(kReaders), std::end(kReaders),
+                     [reader](const Reader& r) { return r.profile == reader; });
+    return one->version;
+  }
   if (!IsSince(version, rules.oldest)) return rules.oldest;
   if (!IsSince(Numbers(rules.newest), version)) return rules.newest;
   return std::nullopt;

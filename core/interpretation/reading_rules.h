@@ -60,6 +60,8 @@ enum class ReadingRule {
   // them.
   kFailsAtType,       // fails at the rope types in `what`
   kFailsAtNullEntry,  // fails at null for a type of layer
+  kFailsAtEntries,    // has one dict, and knows types of layers: fails at
+                      // entries for them
   kFailsAtSections,   // fails at sections that do not fill the pairs
   kWidthMultiple,     // refuses a rotated width that `number` does not divide
   kNullShare,         // takes a null share for an absent one
@@ -102,8 +104,8 @@ const Reader* FindReader(absl::string_view id);
 // The version that it reads as.
 Version VersionOf(const Reader& reader);
 
-// The numbers of "0.33.0" or "v5.2". INVALID_ARGUMENT of field profile_version
-// for anything else, and for projects whose versions are not told apart.
+// The numbers of "0.33.0", "v5.2" or "b1234". INVALID_ARGUMENT of field
+// profile_version for anything else.
 absl::StatusOr<Version> ParseVersion(Profile reader, absl::string_view text);
 
 // A project, in one of its versions.
@@ -117,7 +119,8 @@ bool IsSince(const Version& version, absl::string_view other);
 bool IsSince(const Version& version, const Version& other);
 
 // The oldest or newest version that is known, for a version beyond; nullopt for
-// those between.
+// those between. For a project whose versions are not told apart, the one that
+// was read.
 std::optional<absl::string_view> NearestVersion(Profile reader,
                                                 const Version& version);
 

@@ -235,10 +235,19 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
   FindFamily(model.model_type, &known);
   if (!known) FindFamily(absl::StrCat(model.model_type, "_text"), &known);
   if (known && dicts->nested && !dicts->has_kinds && rule == DictRule::kOne) {
-    config.Warn(key, " has entries for types of layers, and ",
-                ClassOf(model.model_type),
-                " reads one dict for all layers: it fails, or takes its "
-                "default base unscaled; the entry is used here");
+    const std::string fact =
+        absl::StrCat("has entries for types of layers, and ",
+                     ClassOf(model.model_type), " reads one dict for all");
+    if (ClassRow(model.model_type, ReadingRule::kFailsAtEntries) != nullptr &&
+        !dicts->dict.Has("rope_type")) {
+      config.Fail(key, fact, ": it fails");
+      return;
+    }
+    config.Warn(key, " ", fact, ": the entries are not read");
+    for (const std::string& type : dicts->dict.Keys()) {
+      if (IsLayerType(model, type)) dicts->dict.MarkRead(type);
+    }
+    dicts->nested = false;
   }
   if (dicts->nested && rule != DictRule::kMerged && rule != DictRule::kTyped) {
     WarnOfMissingTypes(model, class_dict, dicts->dict);

@@ -30,6 +30,8 @@ enum class Profile {
   kTensorrtLlm = -3,
   kOnnxruntimeGenai = -4,
   kCandle = -5,
+  kMistralRs = -6,
+  kOllama = -7,
 };
 
 // Numbered as posenc.v1.ModelPart. kUnspecified: text, or the tower if the

@@ -204,6 +204,7 @@ TEST(DoctorBadInputTest, OfThousandsOfKeysTheFirstAreTold) {
 
 TEST(DoctorBadInputTest, OfThousandsOfRopesTheFirstAreCompared) {
   json config = Plain();
+  config["model_type"] = "not_known_here";
   config["num_hidden_layers"] = 1024;
   for (int i = 0; i < 1024; ++i) {
     const std::string type = absl::StrCat("type_", i);
