@@ -127,8 +127,15 @@ class Doctor {
     if (!nearest) return;
     const interpretation::ProfileRules& rules =
         interpretation::RulesOf(reader.profile);
-    AddFinding("readers.version",
-               {reader.title, *nearest, rules.oldest, rules.newest}, {}, {},
+    std::string known =
+        absl::StrCat("no versions of ", rules.project, " are told apart");
+    std::string ask = "leave the version out";
+    if (!rules.newest.empty()) {
+      known = absl::StrCat("known are ", rules.oldest, " to ", rules.newest);
+      ask = absl::StrCat("ask for a version from ", rules.oldest, " to ",
+                         rules.newest);
+    }
+    AddFinding("readers.version", {reader.title, *nearest, known, ask}, {}, {},
                findings());
   }
 

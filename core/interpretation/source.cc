@@ -85,20 +85,31 @@ absl::StatusOr<ProfileVersion> ReaderOf(const RopeSource& source) {
   return reader;
 }
 
-// A version past those that were read is taken for the nearest of them.
+// How a version was taken, unless it is the newest.
 void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
                    Report* report) {
+  const ProfileRules& rules = RulesOf(reader.profile);
   const std::optional<absl::string_view> nearest =
       NearestVersion(reader.profile, reader.version);
-  if (!nearest) return;
-  const ProfileRules& rules = RulesOf(reader.profile);
+  const std::string& version = source.profile_version;
+  if (!nearest) {
+    if (IsSince(reader.version, rules.newest)) return;
+    report->Assume("profile_version", version,
+                   absl::StrCat("read as ", rules.project, " ", rules.newest,
+                                ", but for what is known to differ"));
+    return;
+  }
   report->Assume(
       "profile_version", std::string(*nearest),
-      absl::StrCat(source.profile_version,
-                   *nearest == rules.newest ? " is newer" : " is older",
-                   " than the versions of ", rules.project,
-                   " that are known here, ", rules.oldest, " to ",
-                   rules.newest));
+      rules.newest.empty()
+          ? absl::StrCat("no versions of ", rules.project, " are told apart: ",
+                         version, " is read as the one that is known here")
+          : absl::StrCat(version,
+                         IsSince(reader.version, rules.oldest) ? " is newer"
+                                                               : " is older",
+                         " than the versions of ", rules.project,
+                         " that are known here, ", rules.oldest, " to ",
+                         rules.newest));
 }
 
 // Heads that are wider than they should be are mostly several in one row.
@@ -112,6 +123,13 @@ absl::Status CheckWidth(std::int64_t widest, absl::string_view whose,
                    widest, "; set it to ", head_dim,
                    " if one head holds more than the model's, as keys beside "
                    "values or latent rows do"));
+}
+
+// The error of a given head_dim in which the rotated channels have no room.
+absl::Status CheckRoom(std::int64_t said, std::int64_t rotary_dim) {
+  if (said == 0 || said >= rotary_dim) return absl::OkStatus();
+  return FieldInvalid("head_dim", absl::StrCat(said, "; ", rotary_dim,
+                                               " channels of a head rotate"));
 }
 
 absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
@@ -131,6 +149,8 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
           ? CheckWidth(source.head_dim, "and it is", head_dim)
           : CheckWidth(model->head_dim, "the model's", head_dim);
   if (!wide.ok()) return wide;
+  const absl::Status room = CheckRoom(source.head_dim, rotary_dim);
+  if (!room.ok()) return room;
   if (head_dim == 0) head_dim = source.head_dim;
   // A tensor's heads may be narrower than the model's: MLA's shared key is the
   // rotated part alone.
@@ -196,12 +216,23 @@ absl::StatusOr<ResolvedRope> ResolveGivenSpec(const RopeSource& source,
   }
   const absl::Status wide = CheckWidth(source.head_dim, "and it is", head_dim);
   if (!wide.ok()) return wide;
+  const absl::Status room = CheckRoom(source.head_dim, spec.rotary_dim);
+  if (!room.ok()) return room;
   absl::StatusOr<ResolvedRope> resolved =
       ResolveSpec(spec, head_dim != 0 ? head_dim : source.head_dim,
                   source.sequence_length, missing_length);
   if (resolved.ok()) return resolved;
   const std::optional<ErrorDetails> details =
       GetErrorDetails(resolved.status());
+  if (details && details->field == "rotary_dim" && spec.rotary_dim == 0 &&
+      head_dim == 0 && source.head_dim != 0) {
+    return FieldInvalid(
+        "head_dim",
+        absl::StrCat(source.head_dim,
+                     "; the spec has no rotary_dim, and a whole head that "
+                     "rotates has an even number of channels in [2, ",
+                     kMaxRotaryDim, "]"));
+  }
   // sequence_length is a field beside the spec, not in it.
   if (details && details->field == "sequence_length") return resolved;
   return Prefixed("spec", resolved.status());

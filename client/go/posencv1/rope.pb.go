@@ -446,9 +446,9 @@ type RopeSource struct {
 	// (_class_name).
 	Part ModelPart `protobuf:"varint,8,opt,name=part,proto3,enum=posenc.v1.ModelPart" json:"part,omitempty"`
 	// A version of the profile's project, such as "0.21.0" with PROFILE_VLLM: readers changed. Unset: the newest known
-	// version. A version outside of the known range is read as the nearest known one, and an assumption says so.
-	// INVALID_ARGUMENT if it is not numbers with dots between them, if the project's versions are not distinguished
-	// (PROFILE_LLAMA_CPP and the reference implementations), and together with a spec.
+	// version. An older one is read as the newest, but for what is known to differ; one outside of the known range, or of a
+	// project whose versions are not told apart (PROFILE_LLAMA_CPP), as the nearest known one. An assumption says so.
+	// INVALID_ARGUMENT if it is not numbers with dots between them, and together with a spec.
 	ProfileVersion string `protobuf:"bytes,9,opt,name=profile_version,json=profileVersion,proto3" json:"profile_version,omitempty"`
 	// Channels of the widest heads that are rotated. Unset (0): the model's own for a preset or config_json, any for a
 	// spec. Wider heads are INVALID_ARGUMENT (field `head_dim`): a tensor [1, 16, 1, 4096] of a model whose heads have

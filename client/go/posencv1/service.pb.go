@@ -3158,9 +3158,9 @@ type DiagnoseRopeRequest struct {
 	// saved tables.
 	Inputs []*ModelDescription `protobuf:"bytes,1,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	// Readers to report on, of "hf", "hf4", "vllm", "sglang", "llama_cpp", "mlx", "gpt_oss", "deepseek", "mistral",
-	// "gguf_hf", "exllamav3", "tensorrt_llm", "onnxruntime_genai", "candle", "openvino"; each also in another version:
-	// "vllm@0.20". Findings that concern only other readers are left out. Empty: all readers that can run the model,
-	// except the last five.
+	// "gguf_hf", "exllamav3", "tensorrt_llm", "onnxruntime_genai", "candle", "mistral_rs", "ollama", "openvino"; each also in
+	// another version: "vllm@0.20". Findings that concern only other readers are left out. Empty: all readers that can run
+	// the model, except the last seven.
 	Readers []string `protobuf:"bytes,2,rep,name=readers,proto3" json:"readers,omitempty"`
 	// Largest distance that counts, > 0. Unset (0): the length in the reference (max_position_embeddings,
 	// context_length), or 8192.
