@@ -35,6 +35,12 @@ bool Admission::Fits(std::int64_t bytes) const {
   return claimed_ == 0 || claimed_ + bytes <= budget_;
 }
 
+// Almost the whole budget may be claimed beside others that hold a sixteenth:
+// small calls hold some of it all the time.
+bool Admission::FitsFirst(std::int64_t bytes) const {
+  return Fits(std::min(bytes, budget_ - budget_ / kSmallsPart));
+}
+
 // A small call does not wait behind large ones that wait for memory or for a
 // peer that stalls. Only such calls may claim beyond the budget.
 bool Admission::PassesAsSmall(std::int64_t bytes) const {
@@ -55,7 +61,7 @@ Admission::Entry Admission::Enter(std::int64_t bytes, Ticket* ticket,
   std::int64_t left = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if ((!outside_.empty() || !inside_.empty() || !Fits(bytes)) &&
+    if ((!outside_.empty() || !inside_.empty() || !FitsFirst(bytes)) &&
         !PassesAsSmall(bytes)) {
       if (outside_.size() >= max_waiting_) return Entry::kFull;
       ticket->bytes_ = bytes;
@@ -161,8 +167,12 @@ void Admission::Release(std::int64_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     claimed_ -= bytes;
     for (std::list<Ticket*>* const queue : {&inside_, &outside_}) {
-      while (!queue->empty() && Fits(queue->front()->bytes_)) {
+      while (!queue->empty()) {
         Ticket* const ticket = queue->front();
+        if (ticket->held_ > 0 ? !Fits(ticket->bytes_)
+                              : !FitsFirst(ticket->bytes_)) {
+          break;
+        }
         StopWaiting(ticket);
         Claim(ticket->bytes_);
         admitted.push_back(ticket->waiter_);

@@ -134,6 +134,7 @@ class Admission {
   Ticket* NewestHolder() const;
   void Grow(std::int64_t bytes, Ticket* ticket);
   bool Fits(std::int64_t bytes) const;
+  bool FitsFirst(std::int64_t bytes) const;
   bool PassesAsSmall(std::int64_t bytes) const;
   bool ResponsePassesAsSmall(std::int64_t bytes) const;
 

@@ -187,6 +187,18 @@ TEST(Admission, SmallCallsPassThoseThatWaitUpToASixteenth) {
       << "1700";
 }
 
+TEST(Admission, ACallOfTheWholeBudgetEntersBesideSmallCallsOfASixteenth) {
+  Admission admission(1600, 2);
+  std::vector<int> admitted;
+  Call small, whole(&admitted, 1);
+  for (int i = 0; i < 21; ++i) {
+    EXPECT_EQ(admission.Enter(5, &small.ticket, &small), Entry::kAdmitted);
+  }
+  EXPECT_EQ(admission.Enter(1600, &whole.ticket, &whole), Entry::kWaiting);
+  admission.Release(5);
+  EXPECT_EQ(admitted, (std::vector<int>{1}));
+}
+
 TEST(Admission, SmallResponsesPassThoseThatWaitUpToASixteenth) {
   Admission admission(1600, 2);
   Call full, unread, small;
