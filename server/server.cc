@@ -326,7 +326,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
     return absl::UnavailableError("gRPC could not start a server");
   }
   for (const auto& loop : loops_) {
-    for (int i = 0; i < kWaitingCalls; ++i) Serve(&service_, loop.get());
+    for (int i = 0; i < kWaitingCalls; ++i) ServeCalls(&service_, loop.get());
     loop->Start();
   }
   health_.Set(kLiveness, true);

@@ -140,14 +140,14 @@ void RpcService::ReturnUnneededMemory() {
 }
 
 // Clients in this process have no connection, and may have any number of calls.
-absl::Status RpcService::EnterConnection(const CallHeaders& headers,
-                                         OpenCalls::Place* place) {
+absl::Status RpcService::OpenCall(const CallHeaders& headers,
+                                  OpenCalls::Slot* slot) {
   const absl::string_view peer = headers.peer();
   const bool is_unix = absl::StartsWith(peer, "unix:");
   if (!is_unix && !absl::StartsWith(peer, "ipv")) return absl::OkStatus();
   bool far = false;
-  *place = open_calls_.Enter(headers.peer_id(), is_unix, &far);
-  if (!place->empty()) return absl::OkStatus();
+  *slot = open_calls_.Open(headers.peer_id(), is_unix, &far);
+  if (!slot->empty()) return absl::OkStatus();
   if (far && end_connection_) end_connection_(peer);
   return TooManyCalls();
 }
@@ -179,9 +179,9 @@ CallSharing RpcService::SharingOf(const CallHeaders& headers) const {
 }
 
 absl::Status RpcService::Accept(const CallHeaders& headers, CallSpec* spec,
-                                OpenCalls::Place* place,
+                                OpenCalls::Slot* slot,
                                 std::unique_ptr<CallHandler>* handler) {
-  absl::Status status = EnterConnection(headers, place);
+  absl::Status status = OpenCall(headers, slot);
   if (!status.ok()) return status;
   // gRPC 1.51 announces this limit to peers and does not always enforce it.
   status = CheckMetadata(headers, max_metadata_bytes_);
@@ -193,7 +193,7 @@ absl::Status RpcService::Accept(const CallHeaders& headers, CallSpec* spec,
   spec->method = found->second;
   if (method.needs_token) status = Identify(headers, spec);
   if (!status.ok()) return status;
-  if (!method.small && draining_.load()) {
+  if (!method.exempt && draining_.load()) {
     return core::MakeError(absl::StatusCode::kUnavailable,
                            core::ErrorReason::kDraining, "",
                            "the server is draining; retry elsewhere");

@@ -86,13 +86,12 @@ class RpcService final : public CallService {
   grpc::AsyncGenericService* generic() override { return &generic_; }
   const CallResources& resources() const override { return resources_; }
   absl::Status Accept(const CallHeaders& headers, CallSpec* spec,
-                      OpenCalls::Place* place,
+                      OpenCalls::Slot* slot,
                       std::unique_ptr<CallHandler>* handler) override;
 
  private:
-  // Takes a place among the open calls of the connection.
-  absl::Status EnterConnection(const CallHeaders& headers,
-                               OpenCalls::Place* place);
+  // Takes a slot among the open calls of the connection.
+  absl::Status OpenCall(const CallHeaders& headers, OpenCalls::Slot* slot);
   // Finds the caller by its token, and the caller's limits.
   absl::Status Identify(const CallHeaders& headers, CallSpec* spec) const;
   CallSharing SharingOf(const CallHeaders& headers) const;

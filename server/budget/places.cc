@@ -46,12 +46,6 @@ Places::Places(int threads, std::size_t max_waiting, int methods,
       limit_(2.0 * threads + 1),
       methods_(static_cast<std::size_t>(methods)) {}
 
-bool Places::IsCheap(int method) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const Method& known = methods_[method];
-  return known.known && known.computing < kCheapSeconds;
-}
-
 double Places::SecondsOf(int method) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return Expected(method);
@@ -81,8 +75,12 @@ std::optional<absl::Status> Places::Enter(const Request& request,
   const double now = now_();
   const std::lock_guard<std::mutex> lock(mutex_);
   ticket->request_ = request;
+  const Method& method = methods_[request.method];
+  if (!request.large && method.known && method.computing < kCheapSeconds) {
+    return absl::OkStatus();
+  }
   if (!IsFull() && waiting_ == 0) {
-    Serve(ticket, now);
+    Grant(ticket, now);
     return absl::OkStatus();
   }
   was_full_ = true;
@@ -98,7 +96,7 @@ std::optional<absl::Status> Places::Enter(const Request& request,
   return std::nullopt;
 }
 
-void Places::Serve(Ticket* ticket, double now) {
+void Places::Grant(Ticket* ticket, double now) {
   ticket->held_ = true;
   ticket->since_ = now;
   ++at_work_;
@@ -135,18 +133,19 @@ bool Places::StopWaiting(Ticket* ticket) {
   return true;
 }
 
-void Places::Leave(Ticket* ticket, bool served) {
+void Places::Leave(Ticket* ticket, std::optional<absl::Duration> computed) {
   Told told;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    Method* const method = &methods_[ticket->request_.method];
+    if (computed) Learn(method, absl::ToDoubleSeconds(*computed));
     if (!ticket->held_) return;
     const double now = now_();
     ticket->held_ = false;
     if (IsCrowded()) crowded_at_ = now;
     --at_work_;
-    if (served) {
-      Adapt(&methods_[ticket->request_.method], now - ticket->since_,
-            ticket->since_ > crowded_at_);
+    if (computed) {
+      Adapt(method, now - ticket->since_, ticket->since_ > crowded_at_);
     }
     told = Fill(now);
   }
@@ -186,18 +185,16 @@ Places::Told Places::Fill(double now) {
     const bool lost =
         request.refusable && now + Expected(request.method) > request.deadline;
     Remove(ticket);
-    if (!lost) Serve(ticket, now);
+    if (!lost) Grant(ticket, now);
     told.emplace_back(waiter, lost ? TooLate() : absl::OkStatus());
   }
   return told;
 }
 
-void Places::Learn(int method, double computing) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Method& learned = methods_[method];
-  learned.computing =
-      learned.known ? Mean(learned.computing, computing) : computing;
-  learned.known = true;
+void Places::Learn(Method* method, double computing) {
+  method->computing =
+      method->known ? Mean(method->computing, computing) : computing;
+  method->known = true;
 }
 
 void Places::SetMaxWaiting(std::size_t max_waiting) {

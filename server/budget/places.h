@@ -32,6 +32,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "server/budget/waiter.h"
 
 namespace posenc::server {
@@ -43,8 +44,9 @@ class Places {
     int method = 0;
     std::uint64_t peer = 0;  // the party that shares with others
     double deadline = 0;     // seconds on the clock
-    // False: the call is never refused. A stream's messages are already read.
+    // False: the call is never refused, because its message is already read.
     bool refusable = true;
+    bool large = false;  // needs a place even if the method's calls are cheap
   };
 
   // A call's place. Lives until Leave(), or until the call was refused.
@@ -69,27 +71,22 @@ class Places {
 
   double Now() const { return now_(); }
 
-  // Returns whether calls of the method are so short that refusing one costs
-  // about as much. They need no place.
-  bool IsCheap(int method) const;
-
   // Returns the mean time that calls of the method have had a place lately.
   double SecondsOf(int method) const;
 
-  // Returns OK if the call has a place, an error if it is refused, nullopt if
-  // it waits; then waiter->Resume() follows, unless StopWaiting() returns true.
+  // Returns OK if the call has a place, or needs none because calls of its
+  // method are cheap: refusing one costs about as much. Returns an error if the
+  // call is refused, nullopt if it waits; then waiter->Resume() follows, unless
+  // StopWaiting() returns true.
   std::optional<absl::Status> Enter(const Request& request, Ticket* ticket,
                                     Waiter* waiter);
 
   // Returns false if Resume() was called, or is being called.
   bool StopWaiting(Ticket* ticket);
 
-  // Gives the place back, if the call has one. served: the call's time counts
-  // for the estimate of its method.
-  void Leave(Ticket* ticket, bool served);
-
-  // Records that a call of the method was computed for so long.
-  void Learn(int method, double computing);
+  // Gives the place back, if the call has one. computed: how long the call was
+  // computed, if it was served; its times then count for its method.
+  void Leave(Ticket* ticket, std::optional<absl::Duration> computed);
 
   void SetMaxWaiting(std::size_t max_waiting);
 
@@ -115,9 +112,10 @@ class Places {
   // These expect the lock.
   double Expected(int method) const { return methods_[method].seconds; }
   double WaitBefore(const Request& request) const;
-  void Serve(Ticket* ticket, double now);
+  void Grant(Ticket* ticket, double now);
   void Add(Ticket* ticket);
   void Remove(Ticket* ticket);
+  static void Learn(Method* method, double computing);
   // alone: while the call ran, at most least_limit_ calls were at work.
   void Adapt(Method* method, double seconds, bool alone);
   Told Fill(double now);

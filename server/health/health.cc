@@ -156,7 +156,7 @@ std::vector<Method> Health::Methods() {
   method.start = [check](const MethodContext& /*context*/) {
     return std::make_unique<SmallAnswer>(check);
   };
-  method.small = true;
+  method.exempt = true;
   method.needs_token = method.observed = false;
   Method watch = method;
   watch.name = "Watch";

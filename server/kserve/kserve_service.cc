@@ -262,7 +262,7 @@ class InferenceService final : public ExtraService {
     Method method;
     method.service = kService;
     method.name = question.name;
-    method.small = true;
+    method.exempt = true;
     method.needs_token = question.needs_token;
     method.observed = question.ask != nullptr;
     method.start = [this, &question](const MethodContext& context)

@@ -85,7 +85,7 @@ std::vector<Method> Reflection::Methods() {
     method.start = [answer](const MethodContext& /*context*/) {
       return std::make_unique<SmallAnswer>(answer);
     };
-    method.small = true;
+    method.exempt = true;
     method.needs_token = method.observed = false;
     methods.push_back(std::move(method));
   }

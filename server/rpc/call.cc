@@ -5,13 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/error.h"
 #include "server/budget/errors.h"
 #include "server/convert/status.h"
-#include "server/rpc/wait.h"
 
 namespace posenc::server {
 namespace {
@@ -21,9 +21,9 @@ namespace {
 // reader is too slow.
 constexpr std::size_t kFinishWithBytes = 64 << 10;
 
-// Largest message of a small method: it has a name, and a host that reflection
-// repeats.
-constexpr std::int64_t kSmallBytes = 4 << 10;
+// Largest message of an exempt method: it has a name, and a host that
+// reflection repeats.
+constexpr std::int64_t kExemptBytes = 4 << 10;
 
 // In the order of waiting calls, a call without a deadline has the server's
 // default, but at most this one.
@@ -57,9 +57,13 @@ bool IsSocket(const std::string& peer) {
          absl::StartsWith(peer, "ipv6:");
 }
 
+absl::Status NoMessage() {
+  return core::FieldRequired("", "no message was sent");
+}
+
 }  // namespace
 
-Detached Serve(CallService* service, Loop* loop) {
+Detached ServeCalls(CallService* service, Loop* loop) {
   loop->Begin();
   {
     Stop stop;
@@ -67,217 +71,81 @@ Detached Serve(CallService* service, Loop* loop) {
     auto arrives = stream.Arrives(service->generic());
     const bool came = co_await arrives;
     if (came) {
-      Serve(service, loop);  // waits for the next call
+      ServeCalls(service, loop);  // waits for the next call
       Call call(service, loop, &stream, &stop);
-      Task<absl::Status> answered = call.Answer();
-      (co_await answered).IgnoreError();
+      absl::Status status = call.Begin();
+      if (status.ok()) {
+        Task answered = call.Answer();
+        status = co_await answered;
+      }
+      if (!call.finished()) {
+        auto finish = stream.Finish(call.Finish(status));
+        co_await finish;
+      }
+      auto& closes = stream.Closes();
+      const bool cancelled = co_await closes;
+      call.End(std::move(status), cancelled);
     }
   }
   loop->End();
 }
 
-Task<absl::Status> Call::Answer() {
+Call::Call(CallService* service, Loop* loop, CallStream* stream, Stop* stop)
+    : service_(service),
+      resources_(service->resources()),
+      loop_(loop),
+      stream_(stream),
+      stop_(stop),
+      headers_(&stream->context()),
+      wait_(loop, stop),
+      received_(loop, stop),
+      computed_(loop, stop) {
+  spec_.peer = headers_.peer_id();
+  loop_->Add(this);
+}
+
+Call::~Call() { loop_->Remove(this); }
+
+absl::Status Call::Begin() {
   // Counts the call before Accept() checks for a drain, so that a drain that
   // begins after the check waits for it.
   resources_.calls->Add(1);
-  absl::Status status = OrOutOfMemory(
-      [this] { return service_->Accept(headers_, &spec_, &open_, &handler_); });
+  absl::Status status = OrOutOfMemory([this] { return Accept(); });
+  counted_ = status.ok() && !spec_.exempt;
+  if (!counted_) resources_.calls->Add(-1);
+  return status;
+}
+
+absl::Status Call::Accept() {
+  const absl::Status status = OrOutOfMemory(
+      [this] { return service_->Accept(headers_, &spec_, &slot_, &handler_); });
   if (resources_.observer != nullptr && spec_.observed) {
     resources_.observer->Started(spec_.name, spec_.stream);
   }
-  if (spec_.small) resources_.calls->Add(-1);
-  if (status.ok()) {
-    const absl::StatusOr<std::optional<std::int64_t>> announced =
-        AnnouncedBytes(headers_, resources_.limits->max_request_bytes);
-    status = announced.status();
-    if (status.ok()) announced_ = *announced;
-  }
-  if (status.ok()) {
-    caller_.emplace(resources_.callers, spec_.caller, spec_.caller_bytes);
-    memory_.emplace(resources_.admission, &*caller_,
-                    resources_.limits->max_request_bytes, spec_.stream);
-    Task<absl::Status> answered = spec_.stream ? AnswerStream() : AnswerUnary();
-    status = co_await answered;
-  }
-  if (!finished_) {
-    Task<absl::Status> finished = Finish(status);
-    (co_await finished).IgnoreError();
-  }
-  auto& closes = stream_->Closes();
-  const bool cancelled = co_await closes;
-  if (cancelled && status.ok()) status = absl::CancelledError("cancelled");
-  memory_.reset();
-  resources_.places->Leave(&place_, status.ok());
-  Observe(AsTold(spec_, status));
-  if (!spec_.small) resources_.calls->Add(-1);
-  co_return status;
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::optional<std::int64_t>> announced =
+      AnnouncedBytes(headers_, resources_.limits->max_request_bytes);
+  if (!announced.ok()) return announced.status();
+  announced_ = *announced;
+  caller_.emplace(resources_.callers, spec_.caller, spec_.caller_bytes);
+  memory_.emplace(resources_.admission, &*caller_,
+                  resources_.limits->max_request_bytes, spec_.stream);
+  return absl::OkStatus();
 }
 
-Task<absl::Status> Call::AnswerUnary() {
-  // A place at work, and memory for the message.
-  Task<absl::Status> place = EnterPlace(true);
-  absl::Status status = co_await place;
-  if (!status.ok()) co_return status;
-  Task<absl::Status> memory = EnterMemory();
-  status = co_await memory;
-  if (!status.ok()) co_return status;
+// The four operations on messages. They stand before the coroutines, which need
+// their types.
 
-  // The message.
-  Task<absl::StatusOr<RequestMessage>> reading = Read();
-  absl::StatusOr<RequestMessage> message = co_await reading;
-  if (!message.ok()) co_return message.status();
-
-  // The response.
-  Step step(StepWith(), *std::move(message));
-  Task<absl::Status> computed = Run(&step);
-  status = co_await computed;
-  if (!status.ok()) co_return status;
-
-  // The answer.
-  const bool last = step.output()->Length() <= kFinishWithBytes;
-  Task<absl::Status> written = Write(step.output(), last);
-  status = co_await written;
-  co_return status;
-}
-
-Task<absl::Status> Call::AnswerStream() {
-  Task<absl::Status> memory = EnterMemory();
-  absl::Status status = co_await memory;
-  if (!status.ok()) co_return status;
-  Task<absl::Status> reading = ReadAll();
-  Task<absl::Status> writing = WriteAll();
-  Task<absl::Status> computing = ComputeAll();
-  status = co_await computing;
-  received_.Close();
-  computed_.Close();
-  (co_await writing).IgnoreError();
-  if (stop_->requested()) status = stop_->why();
-  // A pending read ends with the call.
-  Task<absl::Status> finished = Finish(status);
-  (co_await finished).IgnoreError();
-  (co_await reading).IgnoreError();
-  co_return status;
-}
-
-Task<absl::Status> Call::ReadAll() {
-  while (true) {
-    auto room = received_.Room();
-    const bool wanted = co_await room;
-    if (!wanted || handler_->WaitsForNews()) break;
-    Task<absl::StatusOr<RequestMessage>> reading = Read();
-    absl::StatusOr<RequestMessage> message = co_await reading;
-    if (!message.ok()) {
-      // The end of the messages is an error only if none has come.
-      if (!absl::IsOutOfRange(message.status())) read_ = message.status();
-      break;
-    }
-    received_.Put(*std::move(message));
-  }
-  received_.Close();
-  co_return absl::OkStatus();
-}
-
-Task<absl::Status> Call::ComputeAll() {
-  bool more = false;  // the handler has another response without a message
-  std::int64_t index = -1;
-  while (true) {
-    std::optional<RequestMessage> message;
-    if (!more && handler_->WaitsForNews()) {
-      Wait news(loop_, stop_, [this] { return handler_->StopWaiting(); });
-      news.For(handler_->AwaitNews(&news));
-      const absl::Status status = co_await news;
-      if (!status.ok()) co_return status;
-    } else if (!more) {
-      auto value = received_.Value();
-      const bool came = co_await value;
-      if (!came) co_return read_;
-      message = received_.Take();
-      ++index;
-    }
-    Task<absl::Status> place = EnterPlace(false);
-    absl::Status status = co_await place;
-    if (!status.ok()) co_return status;
-    Step step(StepWith(), std::move(message));
-    Task<absl::Status> computed = Run(&step);
-    status = co_await computed;
-    resources_.places->Leave(&place_, status.ok());
-    if (!status.ok()) {
-      co_return core::WithMetadata(status, "messageIndex", absl::StrCat(index));
-    }
-    more = handler_->HasNext();
-    if (!more) answered_ = index + 1;
-    if (!step.has_response()) continue;
-    auto room = computed_.Room();
-    const bool wanted = co_await room;
-    if (!wanted) co_return stop_->why();
-    computed_.Put(*step.output());
-  }
-}
-
-Task<absl::Status> Call::WriteAll() {
-  while (true) {
-    auto value = computed_.Value();
-    const bool came = co_await value;
-    if (!came) co_return absl::OkStatus();
-    grpc::ByteBuffer message = computed_.Take();
-    Task<absl::Status> written = Write(&message, false);
-    const absl::Status status = co_await written;
-    if (!status.ok()) stop_->Request(status);
-  }
-}
-
-Task<absl::Status> Call::EnterPlace(bool refusable) {
-  Places* const places = resources_.places;
-  const bool large = announced_.value_or(0) > CallMemory::kUncountedBytes;
-  if (spec_.small || (!large && places->IsCheap(spec_.method))) {
-    co_return absl::OkStatus();
-  }
-  const absl::Time start = SteadyNow();
-  // gRPC counts deadlines from reading the headers, after their wait (Lag).
-  const absl::Duration own = headers_.has_deadline()
-                                 ? headers_.TimeLeft() - loop_->Lag()
-                                 : std::min(DefaultDeadline(), kNoDeadline);
-  Wait turn(loop_, stop_,
-            [this, places] { return places->StopWaiting(&place_); });
-  turn.For(
-      places->Enter({spec_.method, spec_.peer,
-                     places->Now() + absl::ToDoubleSeconds(own), refusable},
-                    &place_, &turn));
-  absl::Status status = co_await turn;
-  waited_ += SteadyNow() - start;
-  co_return status;
-}
-
-Task<absl::Status> Call::EnterMemory() {
-  if (spec_.small) co_return absl::OkStatus();
-  const absl::Time start = SteadyNow();
-  Wait room(loop_, stop_, [this] { return memory_->StopWaiting(); });
-  sized_ = announced_ || spec_.stream || HoldsTooMuch(start);
-  room.For(memory_->Enter(announced_, sized_, &room));
-  if (!room.await_ready()) LeavePlace();
-  absl::Status status = co_await room;
-  const absl::Duration waited = SteadyNow() - start;
-  waited_ += waited;
-  // If less time is left than the call has waited, it will hardly be answered
-  // in time.
-  if (status.ok() && headers_.TimeLeft() < waited) {
-    status = OverBudget("the server could not answer before the deadline");
-  }
-  co_return status;
-}
-
-Task<absl::StatusOr<RequestMessage>> Call::Read() {
+auto Call::Read() {
   reading_ = {SteadyNow(), memory_->expected()};
-  auto read = stream_->Read();
-  const bool came = co_await read;
-  reading_ = {};
-  if (stop_->requested()) co_return stop_->why();
-  if (came) co_return TakeMessage();
-  if (messages_in_ > 0) co_return absl::OutOfRangeError("no more");
-  co_return core::FieldRequired("", "no message was sent");
+  return stream_->Read();
 }
 
-absl::StatusOr<RequestMessage> Call::TakeMessage() {
+absl::StatusOr<RequestMessage> Call::TakeMessage(bool came) {
+  reading_ = {};
+  if (stop_->requested()) return stop_->why();
+  if (!came && messages_in_ > 0) return absl::OutOfRangeError("no more");
+  if (!came) return NoMessage();
   std::vector<grpc::Slice> slices = stream_->TakeMessage();
   std::int64_t bytes = 0;
   for (const grpc::Slice& slice : slices) {
@@ -286,9 +154,9 @@ absl::StatusOr<RequestMessage> Call::TakeMessage() {
   bytes_in_ += bytes;
   ++messages_in_;
   absl::Status status;
-  if (!spec_.small) {
+  if (!spec_.exempt) {
     status = memory_->Received(bytes);
-  } else if (bytes > kSmallBytes) {
+  } else if (bytes > kExemptBytes) {
     status = absl::ResourceExhaustedError("a message over 4 KiB");
   }
   if (status.ok()) {
@@ -300,28 +168,157 @@ absl::StatusOr<RequestMessage> Call::TakeMessage() {
                             absl::StrCat(messages_in_ - 1));
 }
 
-Step::With Call::StepWith() {
-  return {handler_.get(),     &*memory_, resources_.pool,
-          resources_.buffers, stop_,     waited_};
+auto Call::Write(grpc::ByteBuffer* message, bool finish) {
+  const auto bytes = static_cast<std::int64_t>(message->Length());
+  ++messages_out_;
+  bytes_out_ += bytes;
+  writing_ = {SteadyNow(), bytes};
+  finished_ = finish;
+  return stream_->Write(message, finish);
 }
 
-void Call::LeavePlace() { resources_.places->Leave(&place_, false); }
-
-absl::Duration Call::DefaultDeadline() const {
-  return absl::Nanoseconds(resources_.default_deadline_ns->load());
+absl::Status Call::Written(bool taken) {
+  writing_ = {};
+  if (stop_->requested()) return stop_->why();
+  if (!taken) return absl::CancelledError("the client is gone");
+  return absl::OkStatus();
 }
 
-Task<absl::Status> Call::Run(Step* step) {
+Task Call::AnswerUnary() {
+  // A place at work, and memory for the message.
+  EnterPlace(true);
+  absl::Status status = co_await wait_;
+  if (!status.ok()) co_return status;
+  EnterMemory();
+  status = co_await wait_;
+  status = Entered(status);
+  if (!status.ok()) co_return status;
+
+  // The message.
+  auto reading = Read();
+  const bool came = co_await reading;
+  absl::StatusOr<RequestMessage> message = TakeMessage(came);
+  if (!message.ok()) co_return message.status();
+
+  // The response.
+  Step step(StepWith(), *std::move(message));
+  Task computed = Run(&step);
+  status = co_await computed;
+  if (!status.ok()) co_return status;
+
+  // The answer.
+  const bool finish = step.output()->Length() <= kFinishWithBytes;
+  auto writing = Write(step.output(), finish);
+  const bool taken = co_await writing;
+  co_return Written(taken);
+}
+
+// If there is no memory for the frame of one of the three coroutines, an
+// earlier one cannot end, and ~Task() ends the process.
+Task Call::AnswerStream() {
+  EnterMemory();
+  absl::Status status = co_await wait_;
+  status = Entered(status);
+  if (!status.ok()) co_return status;
+  Task reading = ReadAll();
+  Task writing = WriteAll();
+  Task computing = ComputeAll();
+  status = co_await computing;
+  received_.Close();
+  computed_.Close();
+  (co_await writing).IgnoreError();
+  if (stop_->requested()) status = stop_->why();
+  // Ends the wait for a message. gRPC's own read ends with the call.
+  stop_->Request(absl::CancelledError("the call is answered"));
+  const absl::Status read = co_await reading;
+  co_return status.ok() ? read : status;
+}
+
+// Returns the error that ended reading, if any.
+Task Call::ReadAll() {
+  const absl::Cleanup close = [this] { received_.Close(); };
+  while (true) {
+    auto room = received_.Room();
+    const bool wanted = co_await room;
+    if (!wanted || handler_->WaitsForNews()) co_return absl::OkStatus();
+    auto reading = Read();
+    const bool came = co_await reading;
+    absl::StatusOr<RequestMessage> message = TakeMessage(came);
+    // The end of the messages is an error only if none has come.
+    if (absl::IsOutOfRange(message.status())) co_return absl::OkStatus();
+    if (!message.ok()) co_return message.status();
+    received_.Put(*std::move(message));
+  }
+}
+
+Task Call::ComputeAll() {
+  bool more = false;  // the handler has another response without a message
+  std::int64_t index = -1;
+  while (true) {
+    std::optional<RequestMessage> message;
+    if (!more && handler_->WaitsForNews()) {
+      wait_.For(handler_->AwaitNews(&wait_),
+                [this] { return handler_->StopWaiting(); });
+      const absl::Status status = co_await wait_;
+      if (!status.ok()) co_return status;
+    } else if (!more) {
+      auto value = received_.Value();
+      const bool came = co_await value;
+      if (!came) co_return absl::OkStatus();
+      message = received_.Take();
+      ++index;
+    }
+    Step step(StepWith(), std::move(message));
+    Task computed = Run(&step);
+    const absl::Status status = co_await computed;
+    if (!status.ok()) {
+      co_return core::WithMetadata(status, "messageIndex", absl::StrCat(index));
+    }
+    LeavePlace(step.computing());
+    more = handler_->HasNext();
+    if (!more) answered_ = index + 1;
+    if (!step.has_response()) continue;
+    auto room = computed_.Room();
+    const bool wanted = co_await room;
+    if (!wanted) co_return stop_->why();
+    computed_.Put(*step.output());
+  }
+}
+
+Task Call::WriteAll() {
+  while (true) {
+    auto value = computed_.Value();
+    const bool came = co_await value;
+    if (!came) co_return absl::OkStatus();
+    grpc::ByteBuffer message = computed_.Take();
+    auto writing = Write(&message, false);
+    const bool taken = co_await writing;
+    const absl::Status status = Written(taken);
+    if (!status.ok()) stop_->Request(status);
+  }
+}
+
+Task Call::Run(Step* step) {
+  // A unary call has its place already, unless it has waited for long.
+  if (needs_place_) {
+    EnterPlace(false);
+    const absl::Status status = co_await wait_;
+    if (!status.ok()) co_return status;
+  }
   Step::Need need = step->Advance(false);
   while (need != Step::Need::kNothing) {
     if (need == Step::Need::kMemory) {
-      const absl::Time start = SteadyNow();
-      Wait room(loop_, stop_, [this] { return memory_->StopWaiting(); });
-      room.For(memory_->ClaimResponse(step->bytes_to_claim(), &room));
-      if (!room.await_ready()) LeavePlace();
-      const absl::Status status = co_await room;
-      waited_ += SteadyNow() - start;
+      wait_.For(memory_->ClaimResponse(step->bytes_to_claim(), &wait_),
+                [this] { return memory_->StopWaiting(); });
+      if (!wait_.await_ready()) LeavePlace(std::nullopt);
+      const absl::Status status = co_await wait_;
       step->Claimed(status);
+      if (status.ok() && needs_place_) {
+        // A stop does not end the step here, because the step has to give back
+        // its claim. It sees the stop before its first tile.
+        EnterPlace(false);
+        (co_await wait_).IgnoreError();
+      }
       need = step->Advance(false);
     } else {
       const auto advance = [step, &need] { need = step->Advance(true); };
@@ -330,61 +327,75 @@ Task<absl::Status> Call::Run(Step* step) {
     }
   }
   computing_ += step->computing();
-  if (step->status().ok() && !spec_.small) {
-    resources_.places->Learn(spec_.method,
-                             absl::ToDoubleSeconds(step->computing()));
-  }
   co_return stop_->requested() ? stop_->why() : step->status();
 }
 
-Task<absl::Status> Call::Write(grpc::ByteBuffer* message, bool last) {
-  const auto bytes = static_cast<std::int64_t>(message->Length());
-  ++messages_out_;
-  bytes_out_ += bytes;
-  writing_ = {SteadyNow(), bytes};
-  bool taken = false;
-  if (last) {
-    finished_ = true;
-    auto write = stream_->WriteAndFinish(message);
-    taken = co_await write;
-  } else {
-    auto write = stream_->Write(message);
-    taken = co_await write;
-  }
-  writing_ = {};
-  if (stop_->requested()) co_return stop_->why();
-  if (!taken) co_return absl::CancelledError("the client is gone");
-  co_return absl::OkStatus();
+void Call::EnterPlace(bool refusable) {
+  if (spec_.exempt) return wait_.For(absl::OkStatus());
+  needs_place_ = false;
+  // gRPC counts deadlines from reading the headers, after their wait (Lag).
+  const absl::Duration own = headers_.has_deadline()
+                                 ? headers_.TimeLeft() - loop_->Lag()
+                                 : std::min(DefaultDeadline(), kNoDeadline);
+  Places* const places = resources_.places;
+  wait_.For(places->Enter(
+                {.method = spec_.method,
+                 .peer = spec_.peer,
+                 .deadline = places->Now() + absl::ToDoubleSeconds(own),
+                 .refusable = refusable,
+                 .large = announced_.value_or(0) > CallMemory::kUncountedBytes},
+                &place_, &wait_),
+            [this] { return resources_.places->StopWaiting(&place_); });
 }
 
-Task<absl::Status> Call::Finish(const absl::Status& status) {
-  finished_ = true;
-  // The call holds no messages any more, and the peer may not read the status.
+void Call::LeavePlace(std::optional<absl::Duration> computed) {
+  if (needs_place_) return;
+  needs_place_ = true;
+  resources_.places->Leave(&place_, computed);
+}
+
+void Call::EnterMemory() {
+  if (spec_.exempt) return wait_.For(absl::OkStatus());
+  sized_ = announced_ || spec_.stream || HoldsTooMuch(SteadyNow());
+  wait_.For(memory_->ClaimRequest(announced_, sized_, &wait_),
+            [this] { return memory_->StopWaiting(); });
+  if (!wait_.await_ready()) LeavePlace(std::nullopt);
+}
+
+// If less time is left than the call has waited for memory, it will hardly be
+// answered in time.
+absl::Status Call::Entered(const absl::Status& status) const {
+  if (!status.ok() || headers_.TimeLeft() >= wait_.last()) return status;
+  return OverBudget("the server could not answer before the deadline");
+}
+
+Step::With Call::StepWith() {
+  return {handler_.get(),     &*memory_, resources_.pool,
+          resources_.buffers, stop_,     &wait_};
+}
+
+grpc::Status Call::Finish(const absl::Status& status) {
   if (memory_) memory_->Release();
   const absl::Status told = AsTold(spec_, status);
   if (IsOverload(told)) stream_->AddTrailer(kPushback, kPushbackMs);
-  const grpc::Status sent = ToGrpcStatus(told);
   writing_ = {SteadyNow(), 0};
-  auto finish = stream_->Finish(sent);
-  co_await finish;
-  writing_ = {};
-  co_return absl::OkStatus();
+  return ToGrpcStatus(told);
 }
 
-Call::Call(CallService* service, Loop* loop, CallStream* stream, Stop* stop)
-    : service_(service),
-      resources_(service->resources()),
-      loop_(loop),
-      stream_(stream),
-      stop_(stop),
-      loop_place_(loop->Add(this)),
-      headers_(&stream->context()),
-      received_(loop, stop),
-      computed_(loop, stop) {
-  spec_.peer = headers_.peer_id();
+void Call::End(absl::Status status, bool cancelled) {
+  // A client that has gone could not send its message.
+  if (cancelled && (status.ok() || status == NoMessage())) {
+    status = absl::CancelledError("cancelled");
+  }
+  memory_.reset();
+  LeavePlace(status.ok() ? std::optional(computing_) : std::nullopt);
+  Observe(AsTold(spec_, status));
+  if (counted_) resources_.calls->Add(-1);
 }
 
-Call::~Call() { loop_->Remove(loop_place_); }
+absl::Duration Call::DefaultDeadline() const {
+  return absl::Nanoseconds(resources_.default_deadline_ns->load());
+}
 
 // Messages that announced nothing, or too little, may hold more than was
 // claimed.
@@ -397,25 +408,32 @@ bool Call::HoldsTooMuch(absl::Time now) const {
 void Call::Tick(absl::Time now) {
   const bool writes = writing_.since != absl::InfiniteFuture();
   const auto& [since, bytes] = writes ? writing_ : reading_;
-  const absl::Duration deadline = DefaultDeadline();
-  // A small method's call has no deadline; each message has the server's.
-  if (spec_.small && now - since > deadline) {
-    return CutOff(absl::DeadlineExceededError(
-        "a message took longer than the server's own deadline"));
+  // The status may report the server's deadline, so it has time after it. It
+  // holds no memory.
+  const bool status = writes && bytes == 0;
+  absl::Time due = absl::InfiniteFuture();
+  if (spec_.exempt) {
+    due = since + DefaultDeadline();  // for each message
+  } else if (!headers_.has_deadline()) {
+    due = started_ + DefaultDeadline();
   }
-  if (!spec_.small && !headers_.has_deadline() && now - started_ > deadline) {
+  if (status) due = std::max(due, since + kSlowAfter);
+  if (now > due) {
     return CutOff(absl::DeadlineExceededError(
-        "the client set no deadline, and the server's own has passed"));
+        spec_.exempt
+            ? "a message took longer than the server's own deadline"
+            : "the client set no deadline, and the server's own has passed"));
   }
-  if (spec_.small || since > now) return;
+  if (spec_.exempt || since > now) return;
   // Only unary calls: a stream has a place only while it computes.
-  if (!spec_.stream && now - since > kPlaceLease &&
+  if (!spec_.stream && place_.held() && now - since > kPlaceLease &&
       absl::ToDoubleSeconds(now - since) >
           kPlaceLeaseTimes * resources_.places->SecondsOf(spec_.method)) {
-    LeavePlace();
+    LeavePlace(std::nullopt);
   }
   // If too much is held, messages count as slow after a tick, and end first.
-  const bool over = now - since > Loop::kTick / 2 && HoldsTooMuch(now);
+  const bool over =
+      !status && now - since > Loop::kTick / 2 && HoldsTooMuch(now);
   if (!over && resources_.admission->waiting() == 0) return;
   const bool begun = spec_.stream && messages_in_ > 0;
   absl::Duration allowed = over    ? Loop::kTick
@@ -451,7 +469,7 @@ void Call::Observe(const absl::Status& told) const {
   CallRecord record = RecordOf(headers_, spec_, told, reason);
   record.handling = SteadyNow() - started_;
   record.started = absl::Now() - record.handling;
-  record.waited = waited_;
+  record.waited = wait_.all();
   record.computing = computing_;
   record.messages_received = messages_in_;
   record.messages_sent = messages_out_;

@@ -1,5 +1,5 @@
-// A call, from its headers to its end, as one coroutine. Serve() and Answer()
-// in call.cc are the whole policy:
+// A call, from its headers to its end, as one coroutine. ServeCalls() and
+// AnswerUnary() in call.cc are the whole policy:
 //
 //   headers -> caller and method -> a place at work -> memory -> the message
 //   -> the response, on this thread or on the pool -> the answer -> the status
@@ -49,6 +49,7 @@
 #include "server/rpc/step.h"
 #include "server/rpc/stop.h"
 #include "server/rpc/task.h"
+#include "server/rpc/wait.h"
 
 namespace posenc::server {
 
@@ -72,19 +73,20 @@ class CallService {
   virtual grpc::AsyncGenericService* generic() = 0;
   virtual const CallResources& resources() const = 0;
   // Finds the method and the caller. Fills in the handler, and `spec` as far as
-  // it gets. An error refuses the call. place: the call's place on its
+  // it gets. An error refuses the call. slot: the call's slot on its
   // connection; empty, with an error, if the connection has too many calls.
   virtual absl::Status Accept(const CallHeaders& headers, CallSpec* spec,
-                              OpenCalls::Place* place,
+                              OpenCalls::Slot* slot,
                               std::unique_ptr<CallHandler>* handler) = 0;
 
  protected:
   ~CallService() = default;
 };
 
-// Waits for a call and serves it. Each arriving call starts another Serve(), so
-// that as many wait as before. On the loop's thread, or before it runs.
-Detached Serve(CallService* service, Loop* loop);
+// Waits for a call and serves it. Each arriving call starts another
+// ServeCalls(), so that as many wait as before. On the loop's thread, or before
+// it runs.
+Detached ServeCalls(CallService* service, Loop* loop);
 
 // The state of one call.
 class Call final : private Loop::Ticked {
@@ -94,8 +96,18 @@ class Call final : private Loop::Ticked {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Answers the call and ends it. Returns the final status.
-  Task<absl::Status> Answer();
+  // Checks the headers. An error refuses the call.
+  absl::Status Begin();
+  // Answers an accepted call. An error is the call's status; OK was sent with
+  // the last message, or is still to be sent.
+  Task Answer() { return spec_.stream ? AnswerStream() : AnswerUnary(); }
+  // Returns whether the status was sent with the last message.
+  bool finished() const { return finished_; }
+  // Returns the status that the client gets, and releases the call's memory:
+  // the peer may not read the status.
+  grpc::Status Finish(const absl::Status& status);
+  // Reports the call, which gRPC has released.
+  void End(absl::Status status, bool cancelled);
 
  private:
   // A message that is being read or written.
@@ -104,25 +116,30 @@ class Call final : private Loop::Ticked {
     std::int64_t bytes = 0;
   };
 
-  Task<absl::Status> AnswerUnary();
-  Task<absl::Status> AnswerStream();
-  Task<absl::Status> ReadAll();
-  Task<absl::Status> ComputeAll();
-  Task<absl::Status> WriteAll();
+  absl::Status Accept();
+  Task AnswerUnary();
+  Task AnswerStream();
+  Task ReadAll();
+  Task ComputeAll();
+  Task WriteAll();
+  // Runs the step, on this thread or on the pool, with a place.
+  Task Run(Step* step);
 
-  // Each of these functions does one operation.
-  Task<absl::Status> EnterPlace(bool refusable);
-  Task<absl::Status> EnterMemory();
-  Task<absl::StatusOr<RequestMessage>> Read();
-  Task<absl::Status> Run(Step* step);
-  Task<absl::Status> Write(grpc::ByteBuffer* message, bool last);
-  Task<absl::Status> Finish(const absl::Status& status);
+  // These begin an operation, which the coroutine awaits: a wait_, for a place
+  // or for memory, or gRPC's.
+  void EnterPlace(bool refusable);
+  void EnterMemory();
+  auto Read();
+  auto Write(grpc::ByteBuffer* message, bool finish);
+  // These return the operation's result.
+  absl::Status Entered(const absl::Status& status) const;
+  absl::StatusOr<RequestMessage> TakeMessage(bool came);
+  absl::Status Written(bool taken);
 
-  // Returns the received message after checking limits and claim.
-  absl::StatusOr<RequestMessage> TakeMessage();
   Step::With StepWith();
-  // Gives up the place, for good, if the call waits for its peer or for memory.
-  void LeavePlace();
+  // Gives up the place. computed: how long the served call was computed;
+  // nullopt: it is not served yet, and Run() takes a place again.
+  void LeavePlace(std::optional<absl::Duration> computed);
   bool HoldsTooMuch(absl::Time now) const;
   absl::Duration DefaultDeadline() const;
   void Tick(absl::Time now) override;
@@ -135,7 +152,6 @@ class Call final : private Loop::Ticked {
   Loop* const loop_;
   CallStream* const stream_;
   Stop* const stop_;
-  const Loop::Place loop_place_;
   const CallHeaders headers_;
   const absl::Time started_ = SteadyNow();
   CallSpec spec_;
@@ -144,19 +160,21 @@ class Call final : private Loop::Ticked {
   bool sized_ = false;  // the claim is for a whole message, as far as known
   std::optional<CallerBudgets::Share> caller_;
   std::optional<CallMemory> memory_;
-  OpenCalls::Place open_;
+  OpenCalls::Slot slot_;
   Places::Ticket place_;
+  bool needs_place_ = true;  // it has not entered, or has left
+  Wait wait_;
+  bool counted_ = false;  // by CallsInProgress
   bool finished_ = false;
   UnderWay reading_, writing_;
 
   // These are used by streams only.
   Handover<RequestMessage> received_;
   Handover<grpc::ByteBuffer> computed_;
-  absl::Status read_;          // the error that ended reading, if any
   std::int64_t answered_ = 0;  // messages with computed responses
 
   // These are reported to the observer.
-  absl::Duration waited_, computing_;
+  absl::Duration computing_;
   std::int64_t messages_in_ = 0, messages_out_ = 0;
   std::int64_t bytes_in_ = 0, bytes_out_ = 0;
 };

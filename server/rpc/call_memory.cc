@@ -30,7 +30,7 @@ void CallMemory::Hold(std::int64_t bytes) {
   held_ += bytes;
 }
 
-std::optional<absl::Status> CallMemory::Enter(
+std::optional<absl::Status> CallMemory::ClaimRequest(
     std::optional<std::int64_t> announced, bool largest, Waiter* waiter) {
   announced_ = announced;
   const std::int64_t share =

@@ -56,8 +56,8 @@ class CallMemory final : public RequestMessage::Claimer {
   // possible message. nullopt: the call waits, and `waiter` is resumed.
   // RESOURCE_EXHAUSTED, kOverloaded: too many wait already, or the caller's
   // limit is reached.
-  std::optional<absl::Status> Enter(std::optional<std::int64_t> announced,
-                                    bool largest, Waiter* waiter);
+  std::optional<absl::Status> ClaimRequest(
+      std::optional<std::int64_t> announced, bool largest, Waiter* waiter);
   // Returns the assumed limit for the next message's size.
   std::int64_t expected() const { return expected_; }
 

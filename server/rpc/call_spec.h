@@ -24,7 +24,7 @@ struct MethodTraits {
   bool full_is_unavailable = false;
   // Whether messages have at most 4 KiB: then calls need no place and no claim,
   // and are answered during a drain, too.
-  bool small = false;
+  bool exempt = false;
   bool observed = true;  // by metrics, log and traces
 };
 

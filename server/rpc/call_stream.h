@@ -45,7 +45,7 @@ class Operation final : private Loop::Event {
 class CallStream {
  public:
   // Waits for a message, or for the stop.
-  class Reading final : private Stop::Wait {
+  class Reading final : private Stop::Pending {
    public:
     explicit Reading(CallStream* stream) : stream_(stream) {}
 
@@ -77,13 +77,13 @@ class CallStream {
 
   // stop: requested when the peer is gone or its deadline has passed.
   CallStream(Loop* loop, Stop* stop)
-      : loop_(loop), stop_(stop), stream_(&context_), closed_(this) {}
+      : loop_(loop), stop_(stop), stream_(&context_), end_(this) {}
   CallStream(const CallStream&) = delete;
   CallStream& operator=(const CallStream&) = delete;
 
   // Waits for a call. False: the server shuts down; call nothing else.
   auto Arrives(grpc::AsyncGenericService* service) {
-    context_.AsyncNotifyWhenDone(static_cast<Loop::Event*>(&closed_));
+    context_.AsyncNotifyWhenDone(static_cast<Loop::Event*>(&end_));
     return Operation([this, service](Loop::Event* event) {
       service->RequestCall(&context_, &stream_, loop_->queue(), loop_->queue(),
                            event);
@@ -104,25 +104,23 @@ class CallStream {
     return slices;
   }
 
-  // Write operations; only one at a time. They clear the message. False: the
-  // peer is gone.
-  auto Write(grpc::ByteBuffer* message) {
-    return Operation([this, message](Loop::Event* event) {
-      stream_.Write(*message, event);
+  // Writes a message, and clears it; only one write at a time. finish: writes
+  // the status OK after it. False: the peer is gone.
+  auto Write(grpc::ByteBuffer* message, bool finish) {
+    return Operation([this, message, finish](Loop::Event* event) {
+      if (finish) {
+        stream_.WriteAndFinish(*message, grpc::WriteOptions(), grpc::Status::OK,
+                               event);
+      } else {
+        stream_.Write(*message, event);
+      }
       message->Clear();
     });
   }
-  // Writes the last message, and the status OK.
-  auto WriteAndFinish(grpc::ByteBuffer* message) {
-    return Operation([this, message](Loop::Event* event) {
-      stream_.WriteAndFinish(*message, grpc::WriteOptions(), grpc::Status::OK,
-                             event);
-      message->Clear();
+  auto Finish(grpc::Status status) {
+    return Operation([this, status = std::move(status)](Loop::Event* event) {
+      stream_.Finish(status, event);
     });
-  }
-  auto Finish(const grpc::Status& status) {
-    return Operation(
-        [this, &status](Loop::Event* event) { stream_.Finish(status, event); });
   }
   void AddTrailer(const char* name, const char* value) {
     context_.AddTrailingMetadata(name, value);
@@ -131,8 +129,8 @@ class CallStream {
   void Cancel() { context_.TryCancel(); }
 
   // Waits for gRPC's event that the call is over. Must be awaited last, after
-  // Finish(). Returns whether the call was cancelled.
-  auto& Closes() { return closed_; }
+  // the status was written. Returns whether the call was cancelled.
+  auto& Closes() { return end_; }
 
  private:
   // gRPC's read, which may go on after Reading has stopped waiting for it.
@@ -150,7 +148,7 @@ class CallStream {
     void Happen(bool ok) override {
       under_way_ = false;
       Reading* const reading = std::exchange(stream_->reading_, nullptr);
-      if (reading == nullptr) return stream_->closed_.ResumeIfOver();
+      if (reading == nullptr) return stream_->end_.ResumeIfOver();
       reading->ok_ = ok;
       reading->coroutine_.resume();
     }
@@ -160,11 +158,13 @@ class CallStream {
   };
 
   // gRPC's event for the end of a call.
-  class Closed final : private Loop::Event {
+  class End final : private Loop::Event {
    public:
-    explicit Closed(CallStream* stream) : stream_(stream) {}
+    explicit End(CallStream* stream) : stream_(stream) {}
 
-    bool await_ready() const { return closed_ && !stream_->read_.under_way(); }
+    bool await_ready() const {
+      return happened_ && !stream_->read_.under_way();
+    }
     void await_suspend(std::coroutine_handle<> coroutine) {
       coroutine_ = coroutine;
     }
@@ -178,7 +178,7 @@ class CallStream {
     friend class CallStream;
 
     void Happen(bool /*ok*/) override {
-      closed_ = true;
+      happened_ = true;
       cancelled_ = stream_->context_.IsCancelled();
       if (coroutine_) return ResumeIfOver();
       if (cancelled_) {
@@ -187,7 +187,7 @@ class CallStream {
     }
 
     CallStream* const stream_;
-    bool closed_ = false, cancelled_ = false;
+    bool happened_ = false, cancelled_ = false;
     std::coroutine_handle<> coroutine_;  // null: not awaited yet
   };
 
@@ -198,7 +198,7 @@ class CallStream {
   grpc::ByteBuffer incoming_;
   ReadOperation read_{this};
   Reading* reading_ = nullptr;  // the one that waits for read_
-  Closed closed_;
+  End end_;
 };
 
 }  // namespace posenc::server

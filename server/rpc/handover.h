@@ -19,7 +19,7 @@ template <typename T>
 class Handover {
  public:
   // Waits for room or for a value. Returns false if there will be none.
-  class Side final : private Stop::Wait {
+  class Side final : private Stop::Pending {
    public:
     Side(Handover* place, bool wants_value)
         : place_(place), wants_value_(wants_value) {}

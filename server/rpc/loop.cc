@@ -64,9 +64,16 @@ void Loop::Run() {
   } while (coroutines_ > 0);
 }
 
-Loop::Place Loop::Add(Ticked* ticked) {
+void Loop::Add(Ticked* ticked) {
   if (ticked_.empty()) next_tick_ = SteadyNow() + kTick;
-  return ticked_.insert(ticked_.end(), ticked);
+  ticked->at_ = ticked_.size();
+  ticked_.push_back(ticked);
+}
+
+void Loop::Remove(Ticked* ticked) {
+  ticked_.back()->at_ = ticked->at_;
+  ticked_[ticked->at_] = ticked_.back();
+  ticked_.pop_back();
 }
 
 void Loop::TickIfDue() {
@@ -77,7 +84,7 @@ void Loop::TickIfDue() {
   for (Ticked* const ticked : ticked_) ticked->Tick(now);
 }
 
-void Loop::Post(Event* event) {
+void Loop::Post(Event* event) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   posted_.push_back(event);
   if (posted_.size() > 1) return;

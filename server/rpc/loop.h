@@ -10,7 +10,7 @@
 
 #pragma once
 
-#include <list>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -43,8 +43,11 @@ class Loop {
 
    protected:
     ~Ticked() = default;
+
+   private:
+    friend class Loop;
+    std::size_t at_ = 0;  // in ticked_
   };
-  using Place = std::list<Ticked*>::iterator;
 
   // Interval between two ticks.
   static constexpr absl::Duration kTick = absl::Milliseconds(20);
@@ -68,12 +71,13 @@ class Loop {
 
   // Makes `event` happen soon on the loop's thread. Any thread may call it
   // while a call waits. When this returns, the event may have happened and been
-  // destroyed.
-  void Post(Event* event);
+  // destroyed. If there is no memory for it, the process ends: the call would
+  // wait for ever.
+  void Post(Event* event) noexcept;
 
   // The functions below are for the loop's thread.
-  Place Add(Ticked* ticked);
-  void Remove(Place place) { ticked_.erase(place); }
+  void Add(Ticked* ticked);
+  void Remove(Ticked* ticked);
   // Returns the time since the loop was last idle. A call that comes now may
   // have waited in its socket for so long.
   absl::Duration Lag() const { return SteadyNow() - idle_at_; }
@@ -99,7 +103,7 @@ class Loop {
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::thread thread_;
   int coroutines_ = 0;
-  std::list<Ticked*> ticked_;
+  std::vector<Ticked*> ticked_;
   absl::Time next_tick_ = absl::InfinitePast();
   absl::Time idle_at_ = SteadyNow();
 

@@ -4,9 +4,9 @@
 
 namespace posenc::server {
 
-OpenCalls::Place OpenCalls::Enter(std::uint64_t connection, bool shared,
-                                  bool* far) {
-  Place place;
+OpenCalls::Slot OpenCalls::Open(std::uint64_t connection, bool shared,
+                                bool* far) {
+  Slot slot;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto at = by_connection_.try_emplace(connection, 0).first;
   const int fixed = shared ? kMostInAll : most_;
@@ -16,15 +16,15 @@ OpenCalls::Place OpenCalls::Enter(std::uint64_t connection, bool shared,
     most = std::clamp(kMostInAll / connections, 1, fixed);
   }
   *far = !shared && at->second >= fixed;
-  if (at->second >= most) return place;
+  if (at->second >= most) return slot;
   ++at->second;
   ++in_all_;
-  place.calls_ = this;
-  place.connection_ = connection;
-  return place;
+  slot.calls_ = this;
+  slot.connection_ = connection;
+  return slot;
 }
 
-void OpenCalls::Leave(std::uint64_t connection) {
+void OpenCalls::Close(std::uint64_t connection) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto at = by_connection_.find(connection);
   --in_all_;

@@ -17,21 +17,21 @@
 
 namespace posenc::server {
 
-// Safe for any number of threads. Outlives its places.
+// Safe for any number of threads. Outlives its slots.
 class OpenCalls {
  public:
-  // A call's place among those of its connection. May be empty.
-  class Place {
+  // A call's slot among those of its connection. May be empty.
+  class Slot {
    public:
-    Place() = default;
-    Place(Place&& other) noexcept { *this = std::move(other); }
-    Place& operator=(Place&& other) noexcept {
+    Slot() = default;
+    Slot(Slot&& other) noexcept { *this = std::move(other); }
+    Slot& operator=(Slot&& other) noexcept {
       std::swap(calls_, other.calls_);
       std::swap(connection_, other.connection_);
       return *this;
     }
-    ~Place() {
-      if (calls_ != nullptr) calls_->Leave(connection_);
+    ~Slot() {
+      if (calls_ != nullptr) calls_->Close(connection_);
     }
 
     bool empty() const { return calls_ == nullptr; }
@@ -47,18 +47,18 @@ class OpenCalls {
   explicit OpenCalls(int max_concurrent_streams)
       : most_(2 * max_concurrent_streams + 64) {}
 
-  // Returns an empty place if the connection has as many calls as it may: a
+  // Returns an empty slot if the connection has as many calls as it may: a
   // fixed number, or its equal part of kMostInAll once that many are open. Sets
   // `far` if the fixed number is reached, which a client that respects its
   // limit never does. shared: several connections have this number, as on a
   // unix socket; the fixed number is then kMostInAll, and `far` is never set.
-  Place Enter(std::uint64_t connection, bool shared, bool* far);
+  Slot Open(std::uint64_t connection, bool shared, bool* far);
 
   // With 25 kB each, this is 400 MB.
   static constexpr int kMostInAll = 16384;
 
  private:
-  void Leave(std::uint64_t connection);
+  void Close(std::uint64_t connection);
 
   const int most_;
   std::mutex mutex_;

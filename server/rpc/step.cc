@@ -57,7 +57,7 @@ Step::Need Step::AdvanceTimed(bool on_pool) {
         if (!on_pool && response_->work_bytes() > kInlineBytes) {
           return Need::kPool;
         }
-        status_ = Compute();
+        status_ = Compute(on_pool);
         if (!status_.ok()) break;
         has_response_ = true;
         stage_ = Stage::kOver;
@@ -87,7 +87,7 @@ absl::Status Step::Tell() {
 }
 
 absl::Status Step::Receive() {
-  with_.handler->Waited(with_.waited);
+  with_.handler->Waited(with_.wait->all());
   if (!message_) return absl::OkStatus();
   absl::Status status = with_.handler->Receive(*std::move(message_));
   message_.reset();
@@ -109,14 +109,14 @@ void Step::Claimed(const absl::Status& result) {
   stage_ = result.ok() ? Stage::kCompute : Stage::kOver;
 }
 
-absl::Status Step::Compute() {
+absl::Status Step::Compute(bool on_pool) {
   absl::Status status =
       OrOutOfMemory([this] { return response_->Allocate(with_.buffers); });
   if (!status.ok()) {
     with_.memory->ReleaseResponse(bytes_to_claim());
     return status;
   }
-  status = RunTiles();
+  status = RunTiles(on_pool);
   if (!status.ok()) return status;
   return OrOutOfMemory([this] {
     absl::Status finished = response_->Finish(&output_);
@@ -126,12 +126,12 @@ absl::Status Step::Compute() {
 }
 
 // Runs all tiles. Returns the first error; later tiles do nothing.
-absl::Status Step::RunTiles() {
+absl::Status Step::RunTiles(bool on_pool) {
   const auto stop = [this] { return with_.stop->Check(); };
   std::mutex mutex;
   absl::Status first;
   std::atomic<bool> failed{false};
-  with_.pool->ForEach(response_->tiles(), [&](std::int64_t tile) {
+  const auto compute = [&](std::int64_t tile) {
     if (failed.load(std::memory_order_relaxed)) return;
     absl::Status status = stop();
     if (status.ok()) {
@@ -141,7 +141,14 @@ absl::Status Step::RunTiles() {
     failed.store(true);
     const std::lock_guard<std::mutex> lock(mutex);
     if (first.ok()) first = std::move(status);
-  });
+  };
+  if (on_pool) {
+    with_.pool->ForEach(response_->tiles(), compute);
+  } else {
+    // A loop must not wait for a thread of the pool, which may have to wait for
+    // the processor.
+    for (std::int64_t i = 0; i < response_->tiles(); ++i) compute(i);
+  }
   return first;
 }
 

@@ -2,7 +2,8 @@
 // response, claims and allocates its memory, computes its tiles, finishes it.
 //
 // Small steps run on the loop's thread; larger ones run on the pool, because
-// the loop serves other calls. Idle threads of the pool compute tiles.
+// the loop serves other calls. Idle threads of the pool compute the tiles of
+// larger steps.
 
 #pragma once
 
@@ -20,6 +21,7 @@
 #include "server/rpc/call_memory.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/stop.h"
+#include "server/rpc/wait.h"
 
 namespace posenc::server {
 
@@ -33,7 +35,7 @@ class Step {
     core::ComputePool* pool;
     ResponseBuffers* buffers;
     const Stop* stop;
-    absl::Duration waited;  // by the call, for places and memory
+    const Wait* wait;  // knows how long the call has waited
   };
 
   // message: nullopt if the handler may have another response without one.
@@ -67,8 +69,8 @@ class Step {
   Need AdvanceTimed(bool on_pool);
   absl::Status Receive();
   absl::Status Respond();
-  absl::Status Compute();
-  absl::Status RunTiles();
+  absl::Status Compute(bool on_pool);
+  absl::Status RunTiles(bool on_pool);
   absl::Status Tell();
 
   const With with_;

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "server/rpc/loop.h"
 
@@ -16,13 +16,13 @@ namespace posenc::server {
 class Stop {
  public:
   // A wait of the call that can be given up.
-  class Wait : public Loop::Event {
+  class Pending : public Loop::Event {
    public:
     // Gives the wait up: if that is still possible, the event happens soon.
     virtual void GiveUp() = 0;
 
    protected:
-    ~Wait() = default;
+    ~Pending() = default;
   };
 
   // Requests the stop; only the first request counts. Tick() and the call's
@@ -31,7 +31,7 @@ class Stop {
     if (requested()) return;
     why_ = why;
     requested_.store(true);
-    for (Wait* const wait : waits_) wait->GiveUp();
+    for (Pending* const wait : waits_) wait->GiveUp();
   }
   bool requested() const { return requested_.load(std::memory_order_relaxed); }
   // Returns OK before a request.
@@ -44,15 +44,17 @@ class Stop {
     return absl::CancelledError("the call has ended");
   }
 
-  void Add(Wait* wait) { waits_.push_back(wait); }
-  void Remove(Wait* wait) {
+  void Add(Pending* wait) { waits_.push_back(wait); }
+  void Remove(Pending* wait) {
     waits_.erase(std::find(waits_.begin(), waits_.end(), wait));
   }
 
  private:
   std::atomic<bool> requested_{false};
   absl::Status why_;
-  std::vector<Wait*> waits_;
+  // One for each coroutine that may wait: a stream has three. So a wait needs
+  // no memory, and cannot fail when it has begun.
+  absl::InlinedVector<Pending*, 3> waits_;
 };
 
 }  // namespace posenc::server

@@ -4,7 +4,6 @@
 
 #include <coroutine>
 #include <exception>
-#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -12,11 +11,11 @@
 
 namespace posenc::server {
 
-// A coroutine with a result for another one: a status, or a StatusOr. It starts
-// at once. It may be awaited once, on the thread on which it runs, and must
-// have ended when it is destroyed. If an allocation inside it fails, its result
-// is OutOfMemory().
-template <typename T>
+// A coroutine that returns a status to another one. It starts at once. It may
+// be awaited once, on the thread on which it runs, and must have ended when it
+// is destroyed: gRPC or another thread would resume it later, so the process
+// ends instead. If an allocation inside it fails, its status is OutOfMemory();
+// if the allocation of its frame fails, the caller's is.
 class [[nodiscard]] Task {
  public:
   // The language requires these names.
@@ -36,12 +35,12 @@ class [[nodiscard]] Task {
     }
     std::suspend_never initial_suspend() noexcept { return {}; }
     Final final_suspend() noexcept { return {}; }
-    void return_value(T value) { result.emplace(std::move(value)); }
+    void return_value(absl::Status value) { result = std::move(value); }
     void unhandled_exception() {
-      result.emplace(OrOutOfMemory([]() -> absl::Status { throw; }));
+      result = OrOutOfMemory([]() -> absl::Status { throw; });
     }
 
-    std::optional<T> result;
+    absl::Status result;
     std::coroutine_handle<> waiter;  // null: not awaited yet
   };
 
@@ -49,7 +48,7 @@ class [[nodiscard]] Task {
   Task& operator=(Task&&) = delete;
   ~Task() {
     if (!task_) return;
-    if (!task_.done()) std::terminate();  // it would be resumed later
+    if (!task_.done()) std::terminate();
     task_.destroy();
   }
 
@@ -57,7 +56,7 @@ class [[nodiscard]] Task {
   void await_suspend(std::coroutine_handle<> waiter) {
     task_.promise().waiter = waiter;
   }
-  T await_resume() { return *std::move(task_.promise().result); }
+  absl::Status await_resume() { return std::move(task_.promise().result); }
 
  private:
   explicit Task(std::coroutine_handle<promise_type> task) : task_(task) {}
@@ -65,7 +64,10 @@ class [[nodiscard]] Task {
   std::coroutine_handle<promise_type> task_;
 };
 
-// A coroutine without an awaiting one. It destroys itself when it ends.
+// A coroutine without an awaiting one. It destroys itself when it ends. If an
+// allocation fails in it, outside of its tasks, the process ends: gRPC would
+// use the memory of a call whose coroutine is gone. Clients call again, and the
+// server keeps nothing that a restart loses.
 struct Detached {
   struct promise_type {
     Detached get_return_object() { return {}; }

@@ -1,4 +1,4 @@
-// Waits for a call's coroutine (`co_await`), beside gRPC's operations.
+// Waits of a call's coroutine (`co_await`), beside gRPC's operations.
 
 #pragma once
 
@@ -9,30 +9,35 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "core/runtime/pool.h"
+#include "server/base/steady_time.h"
 #include "server/budget/waiter.h"
 #include "server/rpc/loop.h"
 #include "server/rpc/stop.h"
 
 namespace posenc::server {
 
-// Waits for a place, for memory, or for news. Returns OK, the reason why the
-// wait failed, or the reason to stop. If the grant came before the stop, the
-// status is OK, and the call must give back the granted place or memory.
+// Waits for a place, for memory, or for news, one after the other. Returns OK,
+// the reason why the wait failed, or the reason to stop. If the grant came
+// before the stop, the status is OK, and the call must give back the granted
+// place or memory.
 //
-//   Wait wait(loop, stop, [&] { return places->StopWaiting(&ticket); });
-//   wait.For(places->Enter(request, &ticket, &wait));
+//   wait.For(places->Enter(request, &ticket, &wait),
+//            [&] { return places->StopWaiting(&ticket); });
 //   const absl::Status status = co_await wait;
-class Wait final : public Waiter, private Stop::Wait {
+class Wait final : public Waiter, private Stop::Pending {
  public:
-  // leave: stops waiting; false if Resume() was called, or is being called.
-  Wait(Loop* loop, Stop* stop, std::function<bool()> leave)
-      : loop_(loop), stop_(stop), leave_(std::move(leave)) {}
+  Wait(Loop* loop, Stop* stop) : loop_(loop), stop_(stop) {}
 
-  // result: nullopt if Resume() follows.
-  void For(std::optional<absl::Status> result) {
+  // result: nullopt if Resume() follows, or was called already. leave: stops
+  // waiting; false if Resume() was called, or is being called.
+  void For(std::optional<absl::Status> result,
+           std::function<bool()> leave = nullptr) {
     waits_ = !result.has_value();
     if (result) result_ = *std::move(result);
+    leave_ = std::move(leave);
+    last_ = absl::ZeroDuration();
   }
 
   void Resume(const absl::Status& result) override {
@@ -43,13 +48,21 @@ class Wait final : public Waiter, private Stop::Wait {
   bool await_ready() const { return !waits_; }
   void await_suspend(std::coroutine_handle<> coroutine) {
     coroutine_ = coroutine;
+    since_ = SteadyNow();
     stop_->Add(this);
     if (stop_->requested()) GiveUp();
   }
   absl::Status await_resume() {
-    if (waits_) stop_->Remove(this);
+    if (!std::exchange(waits_, false)) return result_;
+    stop_->Remove(this);
+    last_ = SteadyNow() - since_;
+    all_ += last_;
     return result_;
   }
+
+  // These return the times of the last wait and of all waits.
+  absl::Duration last() const { return last_; }
+  absl::Duration all() const { return all_; }
 
  private:
   void GiveUp() override {
@@ -59,9 +72,11 @@ class Wait final : public Waiter, private Stop::Wait {
 
   Loop* const loop_;
   Stop* const stop_;
-  const std::function<bool()> leave_;
+  std::function<bool()> leave_;
   bool waits_ = false;
   absl::Status result_;
+  absl::Time since_;
+  absl::Duration last_, all_;
   std::coroutine_handle<> coroutine_;
 };
 

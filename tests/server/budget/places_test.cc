@@ -4,6 +4,7 @@
 #include "server/budget/places.h"
 
 #include <list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,7 @@ class PlacesTest : public testing::Test {
   char Enter(Call* call, std::uint64_t peer = 1, double in = 100,
              int method = 0) {
     const auto result =
-        places_.Enter({method, peer, now_ + in, true}, &call->ticket, call);
+        places_.Enter({method, peer, now_ + in}, &call->ticket, call);
     return !result ? 'w' : result->ok() ? 's' : 'r';
   }
   // Serves a single call of the method for this time.
@@ -43,14 +44,14 @@ class PlacesTest : public testing::Test {
     Call call(this, '?');
     EXPECT_EQ(Enter(&call, 1, 100, method), 's');
     now_ += seconds;
-    places_.Leave(&call.ticket, true);
+    places_.Leave(&call.ticket, absl::Seconds(seconds));
   }
   // Occupies every place, and returns their number.
-  std::size_t Fill() {
+  std::size_t Fill(int method = 0) {
     std::size_t filled = 0;
     while (true) {
       busy_.emplace_back(this, '?');
-      if (Enter(&busy_.back(), 99) != 's') break;
+      if (Enter(&busy_.back(), 99, 100, method) != 's') break;
       ++filled;
     }
     EXPECT_TRUE(places_.StopWaiting(&busy_.back().ticket));
@@ -58,7 +59,8 @@ class PlacesTest : public testing::Test {
     return filled;
   }
   void LeaveOne(bool served = false) {
-    places_.Leave(&busy_.front().ticket, served);
+    places_.Leave(&busy_.front().ticket,
+                  served ? std::optional(absl::Seconds(1)) : std::nullopt);
     busy_.pop_front();
   }
 
@@ -183,13 +185,24 @@ TEST_F(PlacesTest, ThereAreFewerWhileCallsSlowEachOtherDown) {
   EXPECT_LE(Fill(), 5u);
 }
 
-TEST_F(PlacesTest, CallsThatTakeLittleAreCheap) {
-  EXPECT_FALSE(places_.IsCheap(0)) << "not known";
-  places_.Learn(0, 5e-6);
-  EXPECT_TRUE(places_.IsCheap(0));
-  EXPECT_FALSE(places_.IsCheap(1));
-  for (int i = 0; i < 100; ++i) places_.Learn(0, 1e-3);
-  EXPECT_FALSE(places_.IsCheap(0));
+TEST_F(PlacesTest, CallsThatTakeLittleNeedNoPlace) {
+  Serve(5e-6);
+  Fill(1);
+  Call cheap(this, 'c'), other(this, 'o'), large(this, 'l');
+  EXPECT_EQ(Enter(&cheap), 's');
+  EXPECT_FALSE(cheap.ticket.held());
+  EXPECT_EQ(Enter(&other, 1, 100, 1), 'w') << "not known";
+  EXPECT_EQ(places_.Enter({.deadline = now_ + 100, .large = true},
+                          &large.ticket, &large),
+            std::nullopt);
+  for (Call* const call : {&other, &large}) {
+    EXPECT_TRUE(places_.StopWaiting(&call->ticket));
+  }
+  for (int i = 0; i < 100; ++i) {
+    places_.Leave(&cheap.ticket, absl::Milliseconds(1));
+  }
+  EXPECT_EQ(Enter(&cheap), 'w') << "not cheap any more";
+  EXPECT_TRUE(places_.StopWaiting(&cheap.ticket));
 }
 
 }  // namespace

@@ -11,24 +11,24 @@
 namespace posenc::server {
 namespace {
 
-// Returns the places that a connection gets, up to `most`.
-std::vector<OpenCalls::Place> Fill(OpenCalls* calls, std::uint64_t connection,
-                                   int most, bool* far = nullptr) {
+// Returns the slots that a connection gets, up to `most`.
+std::vector<OpenCalls::Slot> Fill(OpenCalls* calls, std::uint64_t connection,
+                                  int most, bool* far = nullptr) {
   bool unused = false;
   if (far == nullptr) far = &unused;
-  std::vector<OpenCalls::Place> places;
-  while (static_cast<int>(places.size()) < most) {
-    OpenCalls::Place place = calls->Enter(connection, false, far);
-    if (place.empty()) break;
-    places.push_back(std::move(place));
+  std::vector<OpenCalls::Slot> slots;
+  while (static_cast<int>(slots.size()) < most) {
+    OpenCalls::Slot slot = calls->Open(connection, false, far);
+    if (slot.empty()) break;
+    slots.push_back(std::move(slot));
   }
-  return places;
+  return slots;
 }
 
 TEST(OpenCallsTest, AConnectionHasItsLimitAndOthersTheirs) {
   OpenCalls calls(100);
   bool far = false;
-  std::vector<OpenCalls::Place> first = Fill(&calls, 1, 1000, &far);
+  std::vector<OpenCalls::Slot> first = Fill(&calls, 1, 1000, &far);
   EXPECT_EQ(first.size(), 264u);
   EXPECT_TRUE(far);
   EXPECT_EQ(Fill(&calls, 2, 1000).size(), 264u);
@@ -36,23 +36,23 @@ TEST(OpenCallsTest, AConnectionHasItsLimitAndOthersTheirs) {
   EXPECT_EQ(Fill(&calls, 1, 1000).size(), 1u);
 }
 
-TEST(OpenCallsTest, APlaceIsGivenBackOnce) {
+TEST(OpenCallsTest, ASlotIsGivenBackOnce) {
   OpenCalls calls(1);
   {
     bool far = false;
-    OpenCalls::Place place = calls.Enter(1, false, &far);
-    OpenCalls::Place moved = std::move(place);
+    OpenCalls::Slot slot = calls.Open(1, false, &far);
+    OpenCalls::Slot moved = std::move(slot);
     EXPECT_FALSE(moved.empty());
   }
   EXPECT_EQ(Fill(&calls, 1, 1000).size(), 66u);
 }
 
 // Past the total limit, a connection with less than its share still gets a
-// place.
+// slot.
 TEST(OpenCallsTest, PastTheLimitOfAllConnectionsHaveShares) {
   constexpr int kGreedy = 4;
   OpenCalls calls(OpenCalls::kMostInAll / kGreedy / 2 - 32);
-  std::vector<std::vector<OpenCalls::Place>> greedy;
+  std::vector<std::vector<OpenCalls::Slot>> greedy;
   for (int i = 0; i < kGreedy; ++i) {
     greedy.push_back(Fill(&calls, i, OpenCalls::kMostInAll));
     EXPECT_EQ(greedy.back().size(), OpenCalls::kMostInAll / kGreedy);
@@ -61,9 +61,9 @@ TEST(OpenCallsTest, PastTheLimitOfAllConnectionsHaveShares) {
   const auto late = Fill(&calls, 100, OpenCalls::kMostInAll, &far);
   EXPECT_EQ(late.size(), OpenCalls::kMostInAll / (kGreedy + 1));
   EXPECT_FALSE(far) << "it kept to its limit";
-  EXPECT_TRUE(calls.Enter(0, false, &far).empty());
+  EXPECT_TRUE(calls.Open(0, false, &far).empty());
   greedy.clear();
-  EXPECT_FALSE(calls.Enter(0, false, &far).empty());
+  EXPECT_FALSE(calls.Open(0, false, &far).empty());
 }
 
 TEST(OpenCallsTest, ManyThreadsEnterAndLeave) {
@@ -75,8 +75,8 @@ TEST(OpenCallsTest, ManyThreadsEnterAndLeave) {
     threads.emplace_back([&calls, i] {
       for (int round = 0; round < kRounds; ++round) {
         bool far = false;
-        const OpenCalls::Place own = calls.Enter(i + 1, false, &far);
-        const OpenCalls::Place common = calls.Enter(0, false, &far);
+        const OpenCalls::Slot own = calls.Open(i + 1, false, &far);
+        const OpenCalls::Slot common = calls.Open(0, false, &far);
         EXPECT_FALSE(own.empty());
         EXPECT_FALSE(common.empty());
       }
