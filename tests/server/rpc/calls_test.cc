@@ -443,6 +443,85 @@ TEST_F(CallsTest, ACallWithoutMemoryIsRefusedAndOthersGoOn) {
   ExpectNothingInFlight();
 }
 
+// Keeps what the server reports of its calls.
+class Observer final : public CallObserver {
+ public:
+  void Started(absl::string_view method, bool /*stream*/) override {
+    if (method == no_memory_for) throw std::bad_alloc();
+  }
+  void Finished(const CallRecord& record) override {
+    in_progress.store(server == nullptr ? -1
+                                        : server->Status().calls_in_progress);
+    code.store(record.code);
+  }
+
+  std::string no_memory_for = "no method";
+  Server* server = nullptr;
+  std::atomic<std::int64_t> in_progress{-1};
+  std::atomic<int> code{-1};  // of the last call that is over
+};
+
+TEST_F(CallsTest, ACallWithoutMemoryForItsStateIsRefusedAndOthersGoOn) {
+  Observer observer;
+  observer.no_memory_for = "ResolveRope";
+  Start({.observer = &observer});
+  v1::ResolveRopeResponse response;
+  const grpc::Status status =
+      Call(&Stub::ResolveRope, v1::ResolveRopeRequest(), &response);
+  EXPECT_EQ(status.error_code(), kExhausted);
+  EXPECT_THAT(status.error_message(), StartsWith("out of memory"));
+  v1::GetServerInfoResponse info;
+  EXPECT_TRUE(
+      Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
+  server_.reset();
+}
+
+TEST_F(CallsTest, AClientThatGoesBeforeItsFirstMessageIsRecordedAsCancelled) {
+  for (const std::string& method : Methods()) {
+    SCOPED_TRACE(method);
+    Observer observer;
+    Start({.observer = &observer});
+    {
+      const RawCall call(channel_, method);
+      ASSERT_TRUE(Eventually(
+          [this] { return server_->Status().calls_in_progress == 1; }));
+    }
+    EXPECT_TRUE(Eventually([&observer] { return observer.code.load() >= 0; }));
+    EXPECT_EQ(observer.code.load(), grpc::StatusCode::CANCELLED);
+    server_.reset();
+  }
+}
+
+TEST_F(CallsTest, ARefusedCallDoesNotCountAsOneInProgress) {
+  Observer observer;
+  Start({.observer = &observer});
+  observer.server = server_.get();
+  std::string response;
+  EXPECT_EQ(RawUnary(channel_, "/none/Such", "", &response).error_code(),
+            kUnimplemented);
+  EXPECT_TRUE(Eventually([&observer] { return observer.code.load() >= 0; }));
+  EXPECT_EQ(observer.in_progress.load(), 0);
+  server_.reset();
+}
+
+TEST_F(CallsTest, ASlowMessageLosesItsPlaceAndIsComputedInAnother) {
+  // 2^31 cosines: many seconds.
+  v1::AnalyzeRopeRequest request;
+  v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
+  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
+  spec->set_rotary_dim(65536);
+  request.set_max_distance(65535);
+  const auto at_work = [this](std::int64_t calls) {
+    return Eventually(
+        [this, calls] { return server_->Status().calls_in_service == calls; });
+  };
+  RawCall call(channel_, "/posenc.v1.PositionalEncodingService/AnalyzeRope");
+  EXPECT_TRUE(at_work(1));
+  EXPECT_TRUE(at_work(0)) << "its message has not come";
+  call.WriteLast(request.SerializeAsString());
+  EXPECT_TRUE(at_work(1)) << "it is computed";
+}
+
 TEST_F(CallsTest, NoSuchMethodIsUnimplemented) {
   for (const char* method : {"/posenc.v1.PositionalEncodingService/Other",
                              "/posenc.v1.PositionalEncodingService/",
