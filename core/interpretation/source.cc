@@ -216,8 +216,6 @@ absl::StatusOr<ResolvedRope> ResolveGivenSpec(const RopeSource& source,
   }
   const absl::Status wide = CheckWidth(source.head_dim, "and it is", head_dim);
   if (!wide.ok()) return wide;
-  const absl::Status room = CheckRoom(source.head_dim, spec.rotary_dim);
-  if (!room.ok()) return room;
   absl::StatusOr<ResolvedRope> resolved =
       ResolveSpec(spec, head_dim != 0 ? head_dim : source.head_dim,
                   source.sequence_length, missing_length);
