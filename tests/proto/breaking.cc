@@ -139,7 +139,16 @@ class Comparison {
 
 std::vector<std::string> Breaks(const pb::FileDescriptorSet& old_set,
                                 const pb::FileDescriptorSet& now_set) {
-  const Names old(old_set), now(now_set);
+  Names old(old_set);
+  const Names now(now_set);
+  for (const auto& [name, service] : old.services) {
+    for (const pb::MethodDescriptorProto& method : service->method()) {
+      if (!method.client_streaming()) continue;
+      // Types are written with a dot in front.
+      old.messages.erase(method.input_type().substr(1));
+      old.messages.erase(method.output_type().substr(1));
+    }
+  }
   Comparison comparison;
   const auto compare = [&comparison](const auto& from, const auto& to,
                                      auto each) {

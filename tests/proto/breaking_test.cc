@@ -14,6 +14,7 @@ namespace pb = google::protobuf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 pb::FileDescriptorSet Released() {
   pb::FileDescriptorSet set;
@@ -83,6 +84,18 @@ TEST(BreakingTest, AdditionsAndOptionsOfLanguagesBreakNobody) {
                          value->set_number(7);
                        }),
               IsEmpty());
+}
+
+TEST(BreakingTest, OnlyMessagesOfStreamsFromClientsMayChange) {
+  const auto change = [](const std::string& message) {
+    return BreaksOf("service.proto", [&](pb::FileDescriptorProto* file) {
+      Message(file, message)->clear_field();
+    });
+  };
+  EXPECT_THAT(change("ApplyRopeStreamRequest"), IsEmpty());
+  EXPECT_THAT(change("ApplyRopeStreamResponse"), IsEmpty());
+  EXPECT_THAT(change("ApplyRopeRequest"), Not(IsEmpty()));
+  EXPECT_THAT(change("BuildTableStreamRequest"), Not(IsEmpty()));
 }
 
 TEST(BreakingTest, AFieldThatIsGoneRenumberedRenamedOrRetypedBreaksClients) {
