@@ -53,6 +53,11 @@ void AppendRun(std::int64_t start, std::int64_t count,
   }
 }
 
+absl::Status Reserve(const TokenExtents& extents, std::int64_t values) {
+  if (!extents.reserve) return absl::OkStatus();
+  return extents.reserve(values * static_cast<std::int64_t>(sizeof(double)));
+}
+
 // Positions that are the same on every axis.
 TokenPositions OnEveryAxis(std::vector<double> values, int axes,
                            std::int64_t batch, std::int64_t tokens) {
@@ -68,6 +73,7 @@ absl::StatusOr<TokenPositions> Expand(const StartPosition& positions,
                                       const TokenExtents& extents, int axes) {
   const std::int64_t tokens = extents.batch == 0 ? 0 : extents.tokens;
   absl::Status status = CheckRun("start", positions.start, tokens, 0);
+  if (status.ok()) status = Reserve(extents, tokens * axes);
   if (!status.ok()) return status;
   std::vector<double> values;
   values.reserve(tokens * axes);
@@ -92,6 +98,8 @@ absl::StatusOr<TokenPositions> Expand(const SequenceStarts& positions,
                                    positions.values[b], extents.tokens, b);
     if (!status.ok()) return status;
   }
+  const absl::Status room = Reserve(extents, count * extents.tokens * axes);
+  if (!room.ok()) return room;
   std::vector<double> values;
   values.reserve(count * extents.tokens * axes);
   for (const std::int64_t start : positions.values) {
@@ -125,6 +133,8 @@ absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
                       ShapeToString(ids.shape));
   }
   const std::int64_t batch = per_sequence ? extents.batch : 1;
+  const absl::Status room = Reserve(extents, axes * batch * extents.tokens);
+  if (!room.ok()) return room;
   std::vector<double> values(axes * batch * extents.tokens);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = ElementAsDouble(ids, static_cast<std::int64_t>(i));
@@ -179,6 +189,8 @@ absl::StatusOr<TokenPositions> Expand(const PackedSequences& positions,
         start(i), ends[i + 1] - ends[i], static_cast<std::int64_t>(i));
     if (!status.ok()) return status;
   }
+  const absl::Status room = Reserve(extents, extents.tokens * axes);
+  if (!room.ok()) return room;
   std::vector<double> values;
   values.reserve(extents.tokens * axes);
   for (std::size_t i = 0; i < sequences; ++i) {

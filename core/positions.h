@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -47,11 +48,16 @@ absl::string_view FieldOf(const Positions& positions);
 // Formats a position for a message: 400000, where NumberText gives 4e+05.
 std::string PositionText(double position);
 
+// A function that claims so many bytes before they are taken. Its error is the
+// caller's; it names no field.
+using ReserveFunction = std::function<absl::Status(std::int64_t bytes)>;
+
 // The extents of the tokens that get positions.
 struct TokenExtents {
   std::int64_t batch = 1;   // 1 for a packed batch
   std::int64_t tokens = 0;  // per sequence; all tokens of a packed batch
   bool packed = false;      // layout THD
+  ReserveFunction reserve;  // for the expanded positions; may be empty
 };
 
 // Positions in float64, which holds every kind exactly. If shared(), all

@@ -195,6 +195,7 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
     extents.batch = any->batch;
     extents.tokens = any->tokens;
     extents.packed = args.layout == Layout::kThd;
+    extents.reserve = args.reserve;
     const std::optional<RotatedTensor>& rotated =
         tensors[0].has_value() ? tensors[0] : tensors[1];
     if (rotated.has_value()) {
@@ -224,9 +225,12 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
     auto source = std::make_unique<const PositionCosSin>(
         args, *tensors[i]->prepared,
         i == 0 ? TensorRole::kQuery : TensorRole::kKey, positions);
-    (i == 0 ? rotations.q : rotations.k) = std::make_unique<RotationMap>(
+    auto map = std::make_unique<RotationMap>(
         tensors[i]->rotation, args.layout, tensors[i]->layout,
         positions == nullptr || positions->shared(), std::move(source));
+    const absl::Status room = map->Reserve(args.reserve);
+    if (!room.ok()) return room;
+    (i == 0 ? rotations.q : rotations.k) = std::move(map);
   }
   return rotations;
 }

@@ -37,6 +37,8 @@ struct ApplyRopeArgs {
   Direction direction = Direction::kForward;
   std::optional<QueryScale> query_scale;
   Saturation saturation = Saturation::kUnspecified;  // required for FP8
+  // For the memory that the rotations keep for all tokens; may be empty.
+  ReserveFunction reserve;
 };
 
 // Rotations of the rows of q and k (one head of one token each), in the order

@@ -236,6 +236,7 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
   extents.batch = layout->batch;
   extents.tokens = layout->tokens;
   extents.packed = args.layout == Layout::kThd;
+  extents.reserve = args.reserve;
   auto change = std::make_shared<PositionChange>();
   // A tensor without elements may claim any number of tokens, so its positions
   // must not be expanded.
@@ -254,8 +255,11 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
       k.dtype, args.saturation, layout->head_dim, new_rope.spec,
       *std::move(segments), old_rope.spec.output_pairing,
       new_rope.spec.output_pairing);
-  return std::make_unique<RotationMap>(rotation, args.layout, *layout,
-                                       change->shared(), std::move(source));
+  auto map = std::make_unique<RotationMap>(rotation, args.layout, *layout,
+                                           change->shared(), std::move(source));
+  status = map->Reserve(args.reserve);
+  if (!status.ok()) return status;
+  return map;
 }
 
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,

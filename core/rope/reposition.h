@@ -72,6 +72,7 @@ struct RepositionArgs {
   Movement movement;
   Layout layout = Layout::kBshd;
   Saturation saturation = Saturation::kUnspecified;  // required for FP8
+  ReserveFunction reserve;                           // as in ApplyRopeArgs
 };
 
 // Returns the rotation of k's rows (one head of one token each), in the order

@@ -87,17 +87,21 @@ RotationMap::RotationMap(const HeadRotation& rotation, Layout layout,
     }
   }
   head_major_ = layout == Layout::kBhsd && heads_ > 1;
-  const std::int64_t rows_of_all = (shared_ ? 1 : batch_) * tokens_;
   has_all_ = head_major_ && !uniform_ &&
-             static_cast<std::size_t>(rows_of_all) * table_bytes() <=
+             static_cast<std::size_t>(rows_of_all()) * table_bytes() <=
                  kMaxBytesOfAll[wide() ? 1 : 0];
+}
+
+absl::Status RotationMap::Reserve(const ReserveFunction& reserve) const {
+  if (!reserve || !has_all_) return absl::OkStatus();
+  return reserve(rows_of_all() * static_cast<std::int64_t>(table_bytes()));
 }
 
 const CosSinTable& RotationMap::All() const {
   std::call_once(all_once_, [this] {
     const std::int64_t sequences = shared_ ? 1 : batch_;
-    all_ = std::make_unique<CosSinTable>(wide(), values(), sequences * tokens_,
-                                         scaled_);
+    all_ =
+        std::make_unique<CosSinTable>(wide(), values(), rows_of_all(), scaled_);
     const std::unique_ptr<CosSinSource> source = source_->Clone();
     for (std::int64_t b = 0; b < sequences; ++b) {
       all_->Fill(source.get(), b, 0, tokens_, b * tokens_);

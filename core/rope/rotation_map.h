@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 
+#include "absl/status/status.h"
+#include "core/positions.h"
 #include "core/rope/cos_sin_source.h"
 #include "core/rope/cos_sin_table.h"
 #include "core/rope/head_layout.h"
@@ -24,6 +26,9 @@ class RotationMap final : public RowMap {
               const HeadLayout& extents, bool shared,
               std::unique_ptr<const CosSinSource> source);
 
+  // Claims the memory of the cosines and sines of all tokens, if they are kept.
+  absl::Status Reserve(const ReserveFunction& reserve) const;
+
   std::unique_ptr<Worker> StartWorker(std::int64_t first,
                                       std::int64_t rows) const override;
 
@@ -33,6 +38,7 @@ class RotationMap final : public RowMap {
   // Returns the cosines and sines of all tokens, [batch, or 1 if
   // shared_][tokens], evaluated at first use.
   const CosSinTable& All() const;
+  std::int64_t rows_of_all() const { return (shared_ ? 1 : batch_) * tokens_; }
   bool wide() const { return rotation_.dtype == Dtype::kFloat64; }
   std::size_t values() const { return frequency_sets_ * 2 * pairs_; }
   // Bytes of a token's cosines and sines.

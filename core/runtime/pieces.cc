@@ -64,4 +64,14 @@ ConstPieces::ConstPieces(List pieces) : PieceArray(std::move(pieces)) {}
 ConstPieces::ConstPieces(const Pieces& pieces)
     : PieceArray(List(pieces.pieces().begin(), pieces.pieces().end())) {}
 
+ConstPieces ConstPieces::Part(std::size_t offset, std::size_t bytes) const {
+  List part;
+  while (bytes > 0) {
+    part.push_back(From(offset).subspan(0, bytes));
+    offset += part.back().size();
+    bytes -= part.back().size();
+  }
+  return ConstPieces(std::move(part));
+}
+
 }  // namespace posenc::core

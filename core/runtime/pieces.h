@@ -66,6 +66,9 @@ class ConstPieces : public PieceArray<const char> {
   explicit ConstPieces(List pieces);
   // Implicit, like the conversion from T* to const T*.
   ConstPieces(const Pieces& pieces);  // NOLINT(google-explicit-constructor)
+
+  // Returns the part of these pieces, which must have all of it.
+  ConstPieces Part(std::size_t offset, std::size_t bytes) const;
 };
 
 }  // namespace posenc::core

@@ -5,6 +5,26 @@
 
 namespace posenc::core {
 
+std::unique_ptr<RowMap::Worker> RowRange::StartWorker(std::int64_t first,
+                                                      std::int64_t rows) const {
+  class RangeWorker final : public Worker {
+   public:
+    RangeWorker(std::unique_ptr<Worker> worker, std::int64_t first)
+        : worker_(std::move(worker)), first_(first) {}
+
+    void Run(std::int64_t first, std::int64_t rows, const void* in,
+             void* out) override {
+      worker_->Run(first_ + first, rows, in, out);
+    }
+
+   private:
+    const std::unique_ptr<Worker> worker_;
+    const std::int64_t first_;
+  };
+  return std::make_unique<RangeWorker>(map_->StartWorker(first_ + first, rows),
+                                       first_);
+}
+
 // Runs of whole rows go to the worker without a copy. A row is cut if a piece
 // of the input or of the output ends inside it. Each edge of a piece cuts at
 // most one row, so these copies cost little if pieces hold many KiB.

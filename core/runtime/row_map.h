@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "core/runtime/pieces.h"
 
@@ -51,6 +52,24 @@ class RowMap {
   const std::size_t in_bytes_;
   const std::size_t out_bytes_;
   const bool in_place_;
+};
+
+// Rows [first, first + rows) of another map, as a map of their own: a part of a
+// tensor whose other rows are elsewhere.
+class RowRange final : public RowMap {
+ public:
+  RowRange(std::shared_ptr<const RowMap> map, std::int64_t first,
+           std::int64_t rows)
+      : RowMap(rows, map->in_bytes(), map->out_bytes(), map->in_place()),
+        map_(std::move(map)),
+        first_(first) {}
+
+  std::unique_ptr<Worker> StartWorker(std::int64_t first,
+                                      std::int64_t rows) const override;
+
+ private:
+  const std::shared_ptr<const RowMap> map_;
+  const std::int64_t first_;
 };
 
 // Maps rows [first, first + rows). `in` and `out` hold all rows; they are the

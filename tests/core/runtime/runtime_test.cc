@@ -181,6 +181,22 @@ TEST(MapRows, GivesTheSameBytesHoweverTheMemoryIsCut) {
   }
 }
 
+TEST(MapRows, MapsPartsOfATensorAsItMapsTheWhole) {
+  const auto map = std::make_shared<AddRow>(13, 5);
+  std::string in(65, '\0'), whole(65, '\0'), parts(65, '\0');
+  std::iota(in.begin(), in.end(), 'a');
+  MapAll(*map, in.data(), whole.data());
+  const ConstPieces pieces = Pieces(Cut(&in, 7));
+  std::int64_t first = 0;
+  for (const std::int64_t rows : {1, 4, 8}) {
+    const RowRange range(map, first, rows);
+    MapRows(range, pieces.Part(first * 5, rows * 5),
+            Pieces(parts.data() + first * 5, rows * 5), 0, rows);
+    first += rows;
+  }
+  EXPECT_EQ(parts, whole);
+}
+
 TEST(Pieces, ReadAndWriteAcrossThem) {
   std::string text = "abcdefghij";
   const Pieces pieces(Cut(&text, 3));
