@@ -167,6 +167,10 @@ bool SplitTensors(absl::Span<const absl::Span<const char>> slices,
   out->rest.clear();
   out->tensors.assign(tensor_fields.size(), {});
   Cursor cursor(slices);
+  if (tensor_fields.size() == 1 && tensor_fields[0] == kOwnData) {
+    return SplitTensor(&cursor, cursor.left(), most_rest, &out->rest,
+                       &out->tensors[0]);
+  }
   std::string tensor;
   while (cursor.left() > 0) {
     std::uint8_t tag = 0;

@@ -43,9 +43,14 @@ struct SplitMessage {
   absl::InlinedVector<BorrowedBytes, 2> tensors;
 };
 
+// One of `tensor_fields` that stands for the message's own field `data`, which
+// has Tensor.data's number: the message is then itself a tensor.
+inline constexpr int kOwnData = 0;
+
 // Splits the message in `slices`; `out` then points into them. `tensor_fields`
-// are numbers below 16 of fields of type posenc.v1.Tensor. If the `data` of a
-// tensor occurs more than once, the last one counts, as in protobuf.
+// are numbers below 16 of fields of type posenc.v1.Tensor, or kOwnData alone.
+// If the `data` of a tensor occurs more than once, the last one counts, as in
+// protobuf.
 //
 // Returns false if the message is malformed, or has legal framing that no
 // writer uses (groups, padded varints). The generated parser must then decide

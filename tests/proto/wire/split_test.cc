@@ -59,6 +59,29 @@ TEST(SplitTensors, BorrowsTensorBytesAndLeavesTheRest) {
   EXPECT_LT(split.rest.size(), 120u);
 }
 
+TEST(SplitTensors, BorrowsTheMessagesOwnDataWhereverTheSlicesEnd) {
+  v1::ApplyRopeStreamRequest request;
+  *request.mutable_call() = Request();
+  request.set_data(std::string(300, 'd'));
+  // The last one counts, wherever it stands.
+  const std::string message =
+      Record(15, "first") + request.SerializeAsString() + Record(9, "new");
+  for (std::size_t cut = 0; cut <= message.size(); ++cut) {
+    const std::vector<absl::Span<const char>> slices = {
+        absl::MakeConstSpan(message.data(), cut),
+        absl::MakeConstSpan(message.data() + cut, message.size() - cut)};
+    SplitMessage split;
+    ASSERT_TRUE(SplitTensors(slices, {kOwnData}, &split)) << cut;
+    ASSERT_EQ(Text(split.tensors[0]), request.data()) << cut;
+    v1::ApplyRopeStreamRequest rest, whole;
+    ASSERT_TRUE(rest.ParseFromString(split.rest));
+    ASSERT_EQ(rest.data(), "");
+    rest.set_data(request.data());
+    ASSERT_TRUE(whole.ParseFromString(message));
+    ASSERT_EQ(rest.SerializeAsString(), whole.SerializeAsString());
+  }
+}
+
 TEST(SplitTensors, CopiesNoMoreThanItMay) {
   const std::string message = Request().SerializeAsString();
   const std::vector<absl::Span<const char>> slices = {message};
