@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "core/error.h"
 #include "core/rope/apply.h"
 #include "posenc/v1/service.pb.h"
@@ -12,6 +13,7 @@
 #include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
+#include "server/methods/rotation.h"
 #include "server/methods/stream.h"
 #include "server/methods/unary.h"
 
@@ -40,7 +42,7 @@ absl::Status ReadTensorIfGiven(absl::string_view field, bool given,
 
 // Returns whether a tensor is given and readable, but empty.
 bool IsEmpty(const std::optional<InputTensor>& tensor) {
-  return tensor.has_value() && tensor->pieces.size() == 0;
+  return tensor.has_value() && absl::c_linear_search(tensor->view.shape, 0);
 }
 
 absl::StatusOr<core::Rotations> Prepare(const core::ApplyRopeArgs& args,
@@ -68,11 +70,10 @@ void NoteMore(const Request& request, bool positions_read,
   }
 }
 
-}  // namespace
-
-absl::StatusOr<TensorAnswer> AnswerApplyRope(const Request& request,
-                                             const BorrowedTensors& borrowed,
-                                             const MethodContext& context) {
+// Checks a request, and prepares the rotation of its tensors.
+absl::StatusOr<Rotation> Rotate(const Request& request,
+                                const BorrowedTensors& borrowed,
+                                const MethodContext& context) {
   core::Faults faults;
   core::ApplyRopeArgs args;
   if (faults.Note(CheckGiven("rope", request.has_rope(), request.rope()))) {
@@ -92,34 +93,52 @@ absl::StatusOr<TensorAnswer> AnswerApplyRope(const Request& request,
     args.query_scale = ReadQueryScale(request.query_scale());
   }
   args.saturation = static_cast<core::Saturation>(request.saturation());
-  auto inputs = std::make_shared<Inputs>();
+  args.reserve = context.reserve;
+  Inputs inputs;
   faults.Note(ReadTensorIfGiven("q", request.has_q(), request.q(),
                                 borrowed.Find(Request::kQFieldNumber),
-                                &inputs->q));
+                                &inputs.q));
   faults.Note(ReadTensorIfGiven("k", request.has_k(), request.k(),
                                 borrowed.Find(Request::kKFieldNumber),
-                                &inputs->k));
+                                &inputs.k));
   if (!faults.none()) {
-    NoteMore(request, positions.ok(), std::move(args), *inputs, &faults);
+    NoteMore(request, positions.ok(), std::move(args), inputs, &faults);
     return faults.status();
   }
-  absl::StatusOr<core::Rotations> rotations = Prepare(args, *inputs);
+  absl::StatusOr<core::Rotations> rotations = Prepare(args, inputs);
   if (!rotations.ok()) return rotations.status();
 
-  TensorAnswer answer;
-  absl::InlinedVector<RowMapComputation::Output, 2> maps;
-  const auto add = [&](int field, const std::optional<InputTensor>& tensor,
-                       std::unique_ptr<core::RowMap> map) {
-    if (!tensor) return;
-    answer.outputs.push_back(
-        {field, tensor->view.dtype, tensor->view.shape, tensor->form});
-    maps.push_back({std::move(map), tensor->pieces});
-  };
-  add(Response::kQFieldNumber, inputs->q, std::move(rotations->q));
-  add(Response::kKFieldNumber, inputs->k, std::move(rotations->k));
-  answer.computation = std::make_unique<RowMapComputation>(
-      std::move(maps), std::move(inputs), borrowed.tile_bytes());
-  return answer;
+  Rotation rotation;
+  if (inputs.q) {
+    rotation.push_back({Response::kQFieldNumber, *std::move(inputs.q),
+                        std::move(rotations->q)});
+  }
+  if (inputs.k) {
+    rotation.push_back({Response::kKFieldNumber, *std::move(inputs.k),
+                        std::move(rotations->k)});
+  }
+  return rotation;
+}
+
+absl::Status Describe(Request* call, StreamedBytes* bytes) {
+  absl::Status status;
+  if (call->positions().has_ids()) {
+    status = bytes->AddIds("positions.ids",
+                           call->mutable_positions()->mutable_ids());
+  }
+  if (status.ok()) status = bytes->AddTensor("q", call->has_q(), call->q());
+  if (status.ok()) status = bytes->AddTensor("k", call->has_k(), call->k());
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<TensorAnswer> AnswerApplyRope(const Request& request,
+                                             const BorrowedTensors& borrowed,
+                                             const MethodContext& context) {
+  absl::StatusOr<Rotation> rotation = Rotate(request, borrowed, context);
+  if (!rotation.ok()) return rotation.status();
+  return AnswerRotation(*std::move(rotation), borrowed.tile_bytes());
 }
 
 std::unique_ptr<CallHandler> StartApplyRope(const MethodContext& context) {
@@ -130,21 +149,11 @@ std::unique_ptr<CallHandler> StartApplyRope(const MethodContext& context) {
 
 std::unique_ptr<CallHandler> StartApplyRopeStream(
     const MethodContext& context) {
-  static constexpr int kSettings[] = {
-      Request::kRopeFieldNumber, Request::kLayoutFieldNumber,
-      Request::kDirectionFieldNumber, Request::kQueryScaleFieldNumber,
-      Request::kSaturationFieldNumber};
   static constexpr int kTensors[] = {Request::kQFieldNumber,
                                      Request::kKFieldNumber};
-  const auto check = [](const Request& request) {
-    core::Faults faults;
-    faults.Note(CheckResolves("rope", request.has_rope(), request.rope()));
-    faults.Note(CheckLayout(request.layout()));
-    return faults.status();
-  };
-  return std::make_unique<StreamHandler<Request>>(
-      context, kSettings, kTensors,
-      StreamHandler<Request>::Functions{check, AnswerApplyRope});
+  return std::make_unique<RotationStream<v1::ApplyRopeStreamRequest>>(
+      context, kTensors,
+      RotationStream<v1::ApplyRopeStreamRequest>::Functions{Describe, Rotate});
 }
 
 }  // namespace posenc::server

@@ -31,8 +31,8 @@ namespace {
 constexpr std::int64_t kTileElements = 65536;
 
 // Bytes of a response beside the bias tile: two varints with tags for its
-// start.
-constexpr std::size_t kStartBytes = 22;
+// start, and the three of the whole matrix' shape.
+constexpr std::size_t kStartBytes = 22 + 32;
 
 struct Extents {
   std::int64_t queries = 0, keys = 0;
@@ -161,6 +161,9 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
 
   // Returns the range of the whole matrix.
   const core::BiasRange& range() const { return input_.args.range; }
+  core::Shape WholeShape() const {
+    return {bias_.heads(), range().query_length, range().key_length};
+  }
 
   // Returns an answer that computes one bias tile.
   TensorAnswer Answer(const core::BiasRange& whole) const {
@@ -273,9 +276,14 @@ class BuildBiasHandler final : public CallHandler {
   }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (bias_ == nullptr) return nullptr;
+    const bool first = cursor_.query == 0 && cursor_.key == 0;
     const std::optional<core::BiasRange> bias_tile = bias_->Next(&cursor_);
     if (!bias_tile) return nullptr;
     v1::BuildBiasResponse response;
+    if (first) {
+      const core::Shape whole = bias_->WholeShape();
+      response.mutable_whole_shape()->Add(whole.begin(), whole.end());
+    }
     response.set_query_start(bias_tile->query_start);
     response.set_key_start(bias_tile->key_start);
     return MakeResponse(bias_->Answer(*bias_tile), request_, nullptr,

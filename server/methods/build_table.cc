@@ -101,6 +101,10 @@ class BuildTableStreamHandler final : public CallHandler {
     v1::BuildTableStreamResponse response;
     if (table_->rotary()) response.set_amplitude(table_->attention_factor());
     response.set_first_row(first_row_);
+    if (first_row_ == 0) {
+      const core::Shape whole = table_->WholeShape();
+      response.mutable_whole_shape()->Add(whole.begin(), whole.end());
+    }
     absl::StatusOr<std::unique_ptr<PendingResponse>> pending =
         MakeResponse(table_->Answer(first_row_, n), request_, nullptr,
                      response.SerializeAsString(), max_response_bytes_);

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/positions.h"
 #include "server/budget/limits.h"
 #include "server/convert/unknown_fields.h"
 #include "server/methods/rope_cache.h"
@@ -41,6 +42,8 @@ struct MethodContext {
   const CallHeaders* call = nullptr;
   // Encodings of the request; null if it is no message of the contract.
   const RopeBytes* ropes = nullptr;
+  // Claims memory that a stream's rotation keeps; empty in other calls.
+  core::ReserveFunction reserve;
 };
 
 struct Method : MethodTraits {

@@ -12,6 +12,7 @@
 #include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
+#include "server/methods/rotation.h"
 #include "server/methods/stream.h"
 #include "server/methods/unary.h"
 
@@ -20,18 +21,13 @@ namespace {
 
 using Request = v1::RepositionRequest;
 
-// Notes faults of the encodings.
-void NoteRopes(const Request& request, core::Faults* faults) {
+// Notes faults of a request beyond those that were found while reading it.
+void NoteMore(const Request& request, core::Faults* faults) {
   faults->Note(
       CheckResolves("old_rope", request.has_old_rope(), request.old_rope()));
   if (request.has_new_rope()) {
     faults->Note(CheckResolves("new_rope", true, request.new_rope()));
   }
-}
-
-// Notes faults of a request beyond those that were found while reading it.
-void NoteMore(const Request& request, core::Faults* faults) {
-  NoteRopes(request, faults);
   if (request.movement().target_case() == v1::Movement::TARGET_NOT_SET) {
     faults->Note(core::FieldRequired(
         "movement",
@@ -39,11 +35,10 @@ void NoteMore(const Request& request, core::Faults* faults) {
   }
 }
 
-}  // namespace
-
-absl::StatusOr<TensorAnswer> AnswerReposition(const Request& request,
-                                              const BorrowedTensors& borrowed,
-                                              const MethodContext& context) {
+// Checks a request, and prepares the rotation of its tensor.
+absl::StatusOr<Rotation> Rotate(const Request& request,
+                                const BorrowedTensors& borrowed,
+                                const MethodContext& context) {
   core::Faults faults;
   core::RepositionArgs args;
   if (faults.Note(
@@ -57,6 +52,7 @@ absl::StatusOr<TensorAnswer> AnswerReposition(const Request& request,
   faults.Note(CheckLayout(request.layout()));
   args.layout = static_cast<core::Layout>(request.layout());
   args.saturation = static_cast<core::Saturation>(request.saturation());
+  args.reserve = context.reserve;
   absl::StatusOr<InputMovement> movement = ReadMovement(request.movement());
   if (faults.Note(core::Prefixed("movement", movement.status()))) {
     args.movement = std::move(movement->movement);
@@ -72,15 +68,40 @@ absl::StatusOr<TensorAnswer> AnswerReposition(const Request& request,
       core::PrepareReposition(args, k->view);
   if (!map.ok()) return map.status();
 
-  TensorAnswer answer;
-  answer.outputs.push_back({v1::RepositionResponse::kKFieldNumber,
-                            k->view.dtype, k->view.shape, k->form});
-  absl::InlinedVector<RowMapComputation::Output, 2> maps;
-  maps.push_back({*std::move(map), k->pieces});
-  answer.computation = std::make_unique<RowMapComputation>(
-      std::move(maps), std::make_shared<InputTensor>(*std::move(k)),
-      borrowed.tile_bytes());
-  return answer;
+  Rotation rotation;
+  rotation.push_back(
+      {v1::RepositionResponse::kKFieldNumber, *std::move(k), *std::move(map)});
+  return rotation;
+}
+
+absl::Status Describe(Request* call, StreamedBytes* bytes) {
+  absl::Status status;
+  if (call->movement().old_positions().has_ids()) {
+    status = bytes->AddIds(
+        "movement.old_positions.ids",
+        call->mutable_movement()->mutable_old_positions()->mutable_ids());
+  }
+  if (status.ok() && call->movement().new_positions().has_ids()) {
+    status = bytes->AddIds(
+        "movement.new_positions.ids",
+        call->mutable_movement()->mutable_new_positions()->mutable_ids());
+  }
+  if (status.ok() && call->movement().has_shifts()) {
+    status = bytes->AddIds("movement.shifts",
+                           call->mutable_movement()->mutable_shifts());
+  }
+  if (status.ok()) status = bytes->AddTensor("k", call->has_k(), call->k());
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<TensorAnswer> AnswerReposition(const Request& request,
+                                              const BorrowedTensors& borrowed,
+                                              const MethodContext& context) {
+  absl::StatusOr<Rotation> rotation = Rotate(request, borrowed, context);
+  if (!rotation.ok()) return rotation.status();
+  return AnswerRotation(*std::move(rotation), borrowed.tile_bytes());
 }
 
 std::unique_ptr<CallHandler> StartReposition(const MethodContext& context) {
@@ -90,19 +111,10 @@ std::unique_ptr<CallHandler> StartReposition(const MethodContext& context) {
 
 std::unique_ptr<CallHandler> StartRepositionStream(
     const MethodContext& context) {
-  static constexpr int kSettings[] = {
-      Request::kOldRopeFieldNumber, Request::kNewRopeFieldNumber,
-      Request::kLayoutFieldNumber, Request::kSaturationFieldNumber};
   static constexpr int kTensors[] = {Request::kKFieldNumber};
-  const auto check = [](const Request& request) {
-    core::Faults faults;
-    NoteRopes(request, &faults);
-    faults.Note(CheckLayout(request.layout()));
-    return faults.status();
-  };
-  return std::make_unique<StreamHandler<Request>>(
-      context, kSettings, kTensors,
-      StreamHandler<Request>::Functions{check, AnswerReposition});
+  return std::make_unique<RotationStream<v1::RepositionStreamRequest>>(
+      context, kTensors,
+      RotationStream<v1::RepositionStreamRequest>::Functions{Describe, Rotate});
 }
 
 }  // namespace posenc::server

@@ -1,24 +1,25 @@
-// Handlers of streams of requests.
+// Handlers of streams.
 
 #pragma once
 
-#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/error.h"
-#include "google/protobuf/descriptor.h"
+#include "core/runtime/pieces.h"
+#include "posenc/wire/split.h"
 #include "server/convert/shared_parts.h"
-#include "server/convert/unknown_fields.h"
+#include "server/convert/tensor.h"
 #include "server/methods/methods.h"
-#include "server/methods/rope_source.h"
-#include "server/rpc/computation.h"
+#include "server/methods/rotation.h"
+#include "server/methods/row_stream.h"
+#include "server/methods/streamed_bytes.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/request.h"
 
@@ -27,107 +28,134 @@ namespace posenc::server {
 // Parses a message of a stream, which must not name shared memory.
 template <typename Request>
 absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> ParseOfStream(
-    RequestMessage message, absl::Span<const int> tensor_fields = {}) {
-  auto parsed = Parse<Request>(std::move(message), tensor_fields);
+    RequestMessage message) {
+  auto parsed = Parse<Request>(std::move(message), {});
   if (!parsed.ok() || !(*parsed)->may_share) return parsed;
   const absl::Status none = FindSharedParts(&(*parsed)->request).CheckNone();
   if (!none.ok()) return none;
   return parsed;
 }
 
-// Handles a stream of requests with one response for each.
-//
-// The first message carries the settings. Every message, the first included,
-// may carry tensors. A message without tensors checks the settings, and its
-// response is empty. The messages of a stream have the fields of the unary
-// call, so each is handled as that call would be, with the settings of the
-// first message copied into it.
+// Handles a stream that carries the bytes of one unary call's tensors. Request:
+// has the fields `call`, in its first message, and `data`.
 template <typename Request>
-class StreamHandler final : public CallHandler {
+class RotationStream final : public CallHandler {
  public:
+  using UnaryCall = std::decay_t<decltype(std::declval<Request>().call())>;
+
   struct Functions {
-    // Checks the settings without a tensor.
-    absl::Status (*check)(const Request& request);
-    absl::StatusOr<TensorAnswer> (*answer)(const Request& request,
-                                           const BorrowedTensors& borrowed,
-                                           const MethodContext& context);
+    // Adds the parts of the stream's bytes.
+    absl::Status (*describe)(UnaryCall* call, StreamedBytes* bytes);
+    // Checks the call as its unary form does.
+    absl::StatusOr<Rotation> (*prepare)(const UnaryCall& call,
+                                        const BorrowedTensors& borrowed,
+                                        const MethodContext& context);
   };
 
-  // settings, tensors: numbers of the request's fields.
-  StreamHandler(const MethodContext& context, absl::Span<const int> settings,
-                absl::Span<const int> tensors, const Functions& functions)
-      : context_(context),
-        setting_fields_(Fields(settings)),
-        tensor_fields_(Fields(tensors)),
-        tensors_(tensors),
-        functions_(functions) {}
+  // tensors: the call's fields that describe() adds as tensors, in that order.
+  RotationStream(const MethodContext& context, absl::Span<const int> tensors,
+                 const Functions& functions)
+      : context_(context), tensors_(tensors), functions_(functions) {}
 
   absl::Status Receive(RequestMessage message) override {
-    auto parsed = ParseOfStream<Request>(std::move(message), tensors_);
+    auto parsed = Parse<Request>(std::move(message), kData);
     if (!parsed.ok()) return parsed.status();
-    Request* const request = &(*parsed)->request;
-    const google::protobuf::Reflection& fields = *request->GetReflection();
-    if (!settings_) {
-      fields.SwapFields(request, &settings_.emplace(), setting_fields_);
-      ropes_ = std::move((*parsed)->ropes);
-      context_.ropes = &ropes_;
+    message_ = *std::move(parsed);
+    claimed_ = 0;
+    if (message_->request.has_call()) {
+      if (begun_) {
+        return core::FieldInvalid(
+            "call", "given again; the first message describes the whole call");
+      }
+      const absl::Status described = Describe();
+      if (!described.ok()) return described;
+    } else if (!begun_) {
+      return core::FieldRequired("call", "not in the first message");
     }
-    for (const auto* const field : setting_fields_) {
-      if (!fields.HasField(*request, field)) continue;
-      return core::FieldInvalid(field->name(),
-                                "given again; the settings of a stream are in "
-                                "its first message only");
-    }
-    request->MergeFrom(*settings_);
-    parsed_ = *std::move(parsed);
+    begun_ = true;
+    const std::string& whole = message_->request.data();
+    const wire::BorrowedBytes* const borrowed =
+        message_->Borrowed(kData).Find(wire::kOwnData);
+    absl::StatusOr<core::ConstPieces> rows = bytes_.Take(
+        borrowed == nullptr ? core::ConstPieces(whole.data(), whole.size())
+                            : core::ConstPieces(borrowed->pieces));
+    if (!rows.ok()) return rows.status();
+    data_ = *std::move(rows);
     return absl::OkStatus();
   }
-  bool TakesLong() const override {
-    return parsed_ != nullptr && !resolved_ && ResolvesLong(parsed_->request);
-  }
-  bool HasNext() const override { return parsed_ != nullptr; }
+  absl::Status HalfClosed() override { return bytes_.CheckComplete(); }
+
+  // The first answer resolves encodings and expands all positions.
+  bool TakesLong() const override { return call_ != nullptr; }
+
+  bool HasNext() const override { return rows_ && rows_->HasNext(); }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
-    if (parsed_ == nullptr) return nullptr;
-    auto parsed = std::exchange(parsed_, nullptr);
-    resolved_ = true;
-    if (!HasTensor(parsed->request)) {
-      const absl::Status good = functions_.check(parsed->request);
-      if (!good.ok()) return good;
-      return std::make_unique<PendingResponse>("");
+    if (!rows_ && bytes_.ids_complete()) {
+      const absl::Status prepared = Prepare();
+      if (!prepared.ok()) return prepared;
     }
-    absl::StatusOr<TensorAnswer> answer = functions_.answer(
-        parsed->request, parsed->Borrowed(tensors_), context_);
-    return Respond(std::move(answer), std::move(parsed), "",
-                   context_.limits->max_response_bytes);
+    // All bytes before this message's have been answered.
+    if (const auto message = std::exchange(message_, nullptr);
+        message && rows_) {
+      rows_->Add(std::move(data_),
+                 message->borrows ? &message->message : nullptr, message);
+    }
+    if (!HasNext()) return nullptr;
+    return rows_->Next(context_.limits->max_response_bytes);
   }
 
  private:
-  using FieldList = std::vector<const google::protobuf::FieldDescriptor*>;
+  static constexpr int kData[] = {wire::kOwnData};
 
-  static FieldList Fields(absl::Span<const int> numbers) {
-    FieldList fields;
-    fields.reserve(numbers.size());
-    for (const int number : numbers) {
-      fields.push_back(Request::descriptor()->FindFieldByNumber(number));
-    }
-    return fields;
-  }
-  bool HasTensor(const Request& request) const {
-    return std::any_of(
-        tensor_fields_.begin(), tensor_fields_.end(), [&](const auto* field) {
-          return request.GetReflection()->HasField(request, field);
-        });
+  absl::Status Describe() {
+    call_ = message_;
+    UnaryCall* const call = call_->request.mutable_call();
+    absl::Status status;
+    if (call_->may_share) status = FindSharedParts(call).CheckNone();
+    if (status.ok()) status = functions_.describe(call, &bytes_);
+    // Growing them may take them twice.
+    if (status.ok()) status = Keep(2 * bytes_.ids_bytes());
+    return status;
   }
 
-  MethodContext context_;
-  const FieldList setting_fields_, tensor_fields_;
+  absl::Status Prepare() {
+    MethodContext with = context_;
+    with.ropes = &call_->ropes;
+    with.reserve = [this](std::int64_t bytes) { return Keep(bytes); };
+    absl::StatusOr<Rotation> rotation = functions_.prepare(
+        call_->request.call(),
+        BorrowedTensors(tensors_, bytes_.tensors(), false), with);
+    if (!rotation.ok()) return rotation.status();
+    rows_.emplace(*std::move(rotation));
+    call_ = nullptr;
+    return Keep(static_cast<std::int64_t>(rows_->cut_bytes()));
+  }
+
+  // Claims memory until the end of the call. A stream's claim for data made
+  // from messages has room for two copies of each message, which come and go:
+  // this memory is claimed beside them.
+  absl::Status Keep(std::int64_t bytes) {
+    RequestMessage& message = message_->message;
+    kept_ += bytes;
+    const std::int64_t more =
+        kept_ + 2 * static_cast<std::int64_t>(message.bytes()) - claimed_;
+    claimed_ += more;
+    return message.ClaimMore(more);
+  }
+
+  const MethodContext context_;
   const absl::Span<const int> tensors_;
   const Functions functions_;
-  std::optional<Request> settings_;
-  RopeBytes ropes_;  // encodings among the settings
-  // The request that Next() answers.
-  std::shared_ptr<const ParsedRequest<Request>> parsed_;
-  bool resolved_ = false;  // the cache has the stream's encodings
+  bool begun_ = false;
+  StreamedBytes bytes_;
+  // The first message, until the rotation is prepared; bytes_ points into it.
+  std::shared_ptr<ParsedRequest<Request>> call_;
+  std::optional<RowStream> rows_;  // nullopt before that
+  // The message that Next() answers, and its bytes of tensors.
+  std::shared_ptr<ParsedRequest<Request>> message_;
+  core::ConstPieces data_;
+  std::int64_t kept_ = 0;     // bytes
+  std::int64_t claimed_ = 0;  // with message_, by Keep()
 };
 
 }  // namespace posenc::server

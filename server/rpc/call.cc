@@ -231,7 +231,10 @@ Task Call::AnswerStream() {
   // Ends the wait for a message. gRPC's own read ends with the call.
   stop_->Request(absl::CancelledError("the call is answered"));
   const absl::Status read = co_await reading;
-  co_return status.ok() ? read : status;
+  if (!status.ok()) co_return status;
+  if (!read.ok()) co_return read;
+  co_return core::WithMetadata(handler_->HalfClosed(), "messageIndex",
+                               absl::StrCat(messages_in_ - 1));
 }
 
 // Returns the error that ended reading, if any.

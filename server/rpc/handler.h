@@ -43,6 +43,10 @@ class CallHandler {
   // after Receive(), to decide whether Next() may run on the loop's thread.
   virtual bool TakesLong() const { return false; }
 
+  // Called after the client's last message, if there was one and all went well.
+  // The result is the call's.
+  virtual absl::Status HalfClosed() { return absl::OkStatus(); }
+
   // Returns whether there is a response without another message.
   virtual bool HasNext() const = 0;
   // Returns the next response; null if there is none.

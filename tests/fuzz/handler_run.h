@@ -28,6 +28,17 @@ inline constexpr std::size_t kCacheBytes = std::size_t{1} << 20;
 // Responses of one call that are computed.
 inline constexpr int kMaxResponses = 4;
 
+// Refuses memory that a call may not have.
+class SmallClaimer final : public RequestMessage::Claimer {
+ public:
+  absl::Status ClaimMade(std::int64_t bytes,
+                         std::int64_t /*message*/) override {
+    return bytes <= 8 * kMaxBytes
+               ? absl::OkStatus()
+               : absl::ResourceExhaustedError("more than the budget");
+  }
+};
+
 inline RequestMessage Message(absl::string_view bytes,
                               std::size_t slice_bytes) {
   std::vector<grpc::Slice> slices;
@@ -36,7 +47,8 @@ inline RequestMessage Message(absl::string_view bytes,
     const std::size_t n = std::min(step, bytes.size() - i);
     slices.emplace_back(bytes.data() + i, n);  // a copy
   }
-  return RequestMessage(std::move(slices), true);
+  static SmallClaimer claimer;
+  return RequestMessage(std::move(slices), true, &claimer);
 }
 
 inline void Judge(const absl::Status& status) {
@@ -87,6 +99,7 @@ inline void RunHandler(CallHandler* handler,
       if (!Compute(pending->get(), admission.get(), &buffers)) return;
     }
   }
+  Judge(handler->HalfClosed());
 }
 
 // Returns limits so small that the server refuses large requests, instead of

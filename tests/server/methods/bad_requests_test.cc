@@ -15,16 +15,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "google/protobuf/message.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
+#include "tests/fixtures/byte_stream.h"
 #include "tests/fixtures/claims.h"
 #include "tests/fixtures/server_errors.h"
 
 namespace posenc::server {
 namespace {
 
-using google::protobuf::Message;
 using nlohmann::json;
 
 constexpr char kTables[] = POSENC_TEST_DATA "/bad_requests";
@@ -118,16 +117,16 @@ grpc::StatusCode CodeOf(const std::string& name) {
 class BadRequestsTest : public ServerTest,
                         public testing::WithParamInterface<std::string> {
  protected:
-  using Ask = std::function<grpc::Status(const Message&)>;
+  // Sends a request in JSON.
+  using Ask = std::function<grpc::Status(const json&)>;
 
   template <typename Request, typename Response>
   void Replay(const json& table,
               grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                            Response*)) {
-    Request request;
-    ExpectTable(table, &request, [this, method](const Message& message) {
+    ExpectTable(table, [this, method](const json& content) {
       Response response;
-      return Call(method, static_cast<const Request&>(message), &response);
+      return Call(method, Parsed<Request>(content), &response);
     });
   }
 
@@ -136,12 +135,11 @@ class BadRequestsTest : public ServerTest,
   void ReplayStream(const json& table,
                     std::unique_ptr<grpc::ClientReader<Response>> (
                         Stub::*method)(grpc::ClientContext*, const Request&)) {
-    Request request;
-    ExpectTable(table, &request, [this, method](const Message& message) {
+    ExpectTable(table, [this, method](const json& content) {
       grpc::ClientContext context;
       context.set_deadline(Deadline());
-      const auto reader = (stub_.get()->*method)(
-          &context, static_cast<const Request&>(message));
+      const auto reader =
+          (stub_.get()->*method)(&context, Parsed<Request>(content));
       Response response;
       while (reader->Read(&response)) {
       }
@@ -149,33 +147,51 @@ class BadRequestsTest : public ServerTest,
     });
   }
 
- private:
-  static void Parse(const json& content, Message* request) {
-    request->Clear();
-    const auto parsed =
-        google::protobuf::util::JsonStringToMessage(content.dump(), request);
-    EXPECT_TRUE(parsed.ok()) << parsed.ToString() << content.dump();
+  // Sends a list of messages.
+  template <typename Request, typename Response>
+  void ReplayStream(
+      const json& table,
+      std::unique_ptr<grpc::ClientReaderWriter<Request, Response>> (
+          Stub::*method)(grpc::ClientContext*)) {
+    ExpectTable(table, [this, method](const json& content) {
+      std::vector<Request> messages;
+      for (const json& message : content) {
+        messages.push_back(Parsed<Request>(message));
+      }
+      grpc::ClientContext context;
+      context.set_deadline(Deadline());
+      std::string bytes;
+      return Exchange((stub_.get()->*method)(&context).get(), messages, &bytes);
+    });
   }
 
-  void ExpectTable(const json& table, Message* request, const Ask& ask) {
+ private:
+  template <typename Request>
+  static Request Parsed(const json& content) {
+    Request request;
+    const auto parsed =
+        google::protobuf::util::JsonStringToMessage(content.dump(), &request);
+    EXPECT_TRUE(parsed.ok()) << parsed.ToString() << content.dump();
+    return request;
+  }
+
+  void ExpectTable(const json& table, const Ask& ask) {
     ASSERT_FALSE(table["cases"].empty());
-    ExpectGoods(table, request, ask);
+    ExpectGoods(table, ask);
     std::set<std::string> names;
     for (const json& bad : table["cases"]) {
       const auto name = bad["name"].get<std::string>();
       SCOPED_TRACE(name);
       EXPECT_TRUE(names.insert(name).second);
       CheckKeys(bad);
-      Parse(RequestOf(table, bad), request);
-      ExpectRefused(bad, ask(*request));
+      ExpectRefused(bad, ask(RequestOf(table, bad)));
     }
-    ExpectGoods(table, request, ask);
+    ExpectGoods(table, ask);
   }
 
-  void ExpectGoods(const json& table, Message* request, const Ask& ask) {
+  void ExpectGoods(const json& table, const Ask& ask) {
     for (const auto& [name, good] : table["goods"].items()) {
-      Parse(Expanded(good), request);
-      const grpc::Status status = ask(*request);
+      const grpc::Status status = ask(Expanded(good));
       EXPECT_TRUE(status.ok()) << name << ": " << status.error_message();
     }
   }
@@ -224,6 +240,12 @@ TEST_P(BadRequestsTest, AreRefusedWithFieldNumbersAndReason) {
   if (rpc == "BuildBias") return ReplayStream(table, &Stub::BuildBias);
   if (rpc == "BuildTableStream") {
     return ReplayStream(table, &Stub::BuildTableStream);
+  }
+  if (rpc == "ApplyRopeStream") {
+    return ReplayStream(table, &Stub::ApplyRopeStream);
+  }
+  if (rpc == "RepositionStream") {
+    return ReplayStream(table, &Stub::RepositionStream);
   }
   FAIL() << "unknown rpc " << rpc;
 }

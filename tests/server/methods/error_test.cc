@@ -38,20 +38,6 @@ TEST_F(ErrorTest, FieldsOfNewerClientsAreRefusedWhereverTheyStand) {
   EXPECT_THAT(status.error_message(), HasSubstr("900"));
 }
 
-TEST_F(ErrorTest, StreamsSayWhichMessageHasFaults) {
-  grpc::ClientContext context;
-  context.set_deadline(Deadline());
-  const auto stream = stub_->ApplyRopeStream(&context);
-  v1::ApplyRopeStreamRequest empty;
-  ASSERT_TRUE(stream->Write(empty));
-  stream->WritesDone();
-  v1::ApplyRopeStreamResponse response;
-  EXPECT_FALSE(stream->Read(&response));
-  const grpc::Status status = stream->Finish();
-  ExpectError(status, {kInvalid, "FIELD_REQUIRED", "rope", {}, {"layout"}});
-  EXPECT_EQ(ReadDetails(status).metadata.at("messageIndex"), "0");
-}
-
 TEST_F(ErrorTest, AMessageOfAStreamedTableIsTooLargeByItsRowsOrByNoField) {
   Start({.limits = {.max_response_bytes = 1 << 20}});
   v1::BuildTableStreamRequest request;

@@ -1,5 +1,4 @@
-// Streams of the bulk RPCs, and unusual messages that the generated parser does
-// not get whole.
+// Streams, and unusual messages that the generated parser does not get whole.
 
 #include <algorithm>
 #include <atomic>
@@ -12,12 +11,14 @@
 
 #include "absl/base/config.h"
 #include "gmock/gmock.h"
+#include "tests/fixtures/byte_stream.h"
 #include "tests/fixtures/server.h"
 
 namespace posenc::server {
 namespace {
 
 using test::Eventually;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using Status = grpc::StatusCode;
 
@@ -54,45 +55,7 @@ v1::ApplyRopeRequest Unary(std::int64_t start, std::int64_t tokens) {
   return request;
 }
 
-v1::ApplyRopeStreamRequest Chunk(const v1::ApplyRopeRequest& unary,
-                                 bool settings) {
-  v1::ApplyRopeStreamRequest chunk;
-  if (settings) {
-    *chunk.mutable_rope() = unary.rope();
-    chunk.set_layout(unary.layout());
-  }
-  *chunk.mutable_positions() = unary.positions();
-  *chunk.mutable_q() = unary.q();
-  return chunk;
-}
-
-class StreamTest : public ServerTest {
- protected:
-  // Sends all, half-closes, and returns the answers.
-  template <typename Stream, typename Request, typename Response>
-  static grpc::Status Exchange(Stream stream,
-                               const std::vector<Request>& requests,
-                               std::vector<Response>* responses) {
-    std::thread writer([&] {
-      for (const Request& request : requests) {
-        if (!stream->Write(request)) break;
-      }
-      stream->WritesDone();
-    });
-    for (Response response; stream->Read(&response);) {
-      responses->push_back(response);
-    }
-    writer.join();
-    return stream->Finish();
-  }
-
-  grpc::Status ApplyAll(const std::vector<v1::ApplyRopeStreamRequest>& requests,
-                        std::vector<v1::ApplyRopeStreamResponse>* responses) {
-    grpc::ClientContext context;
-    context.set_deadline(Deadline());
-    return Exchange(stub_->ApplyRopeStream(&context), requests, responses);
-  }
-};
+class StreamTest : public ServerTest {};
 
 TEST_F(StreamTest, AnswersOfTheRecommendedSizeFitClientsThatRaisedNoLimit) {
   const auto channel = grpc::CreateChannel(server_->addresses()[0],
@@ -103,14 +66,6 @@ TEST_F(StreamTest, AnswersOfTheRecommendedSizeFitClientsThatRaisedNoLimit) {
       Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
   const std::int64_t chunk = info.limits().stream_chunk_bytes();
   EXPECT_EQ(chunk, (4 << 20) - (64 << 10));
-
-  // [1, tokens, 4, 64] float32: 1 KiB a token.
-  std::vector<v1::ApplyRopeStreamRequest> requests = {
-      Chunk(Unary(0, chunk / 1024), true)};
-  ASSERT_EQ(requests[0].q().data().size(), static_cast<std::size_t>(chunk));
-  std::vector<v1::ApplyRopeStreamResponse> rotated;
-  const grpc::Status applied = ApplyAll(requests, &rotated);
-  EXPECT_TRUE(applied.ok()) << applied.error_message();
 
   v1::BuildTableStreamRequest table;
   *table.mutable_table()->mutable_rope() = Rope(64);
@@ -145,127 +100,6 @@ TEST_F(StreamTest, AnswersOfTheRecommendedSizeFitClientsThatRaisedNoLimit) {
   EXPECT_LE(largest, kDefaultLimit);
 }
 
-TEST_F(StreamTest, ApplyRopeStreamAnswersEachChunkInOrderAsTheUnaryCall) {
-  std::vector<v1::ApplyRopeStreamRequest> requests;
-  std::vector<std::string> expected;
-  for (int i = 0; i < 24; ++i) {
-    const v1::ApplyRopeRequest unary = Unary(100 * i, 1 + i % 5 * 300);
-    v1::ApplyRopeResponse response;
-    ASSERT_TRUE(Apply(unary, &response).ok());
-    expected.push_back(response.q().data());
-    requests.push_back(Chunk(unary, i == 0));
-  }
-  std::vector<v1::ApplyRopeStreamResponse> responses;
-  const grpc::Status status = ApplyAll(requests, &responses);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  ASSERT_EQ(responses.size(), requests.size());
-  for (std::size_t i = 0; i < responses.size(); ++i) {
-    EXPECT_EQ(responses[i].q().data(), expected[i]) << i;
-  }
-  ExpectNothingInFlight();
-}
-
-TEST_F(StreamTest, TheFirstMessageMayComeWithoutTensors) {
-  const v1::ApplyRopeRequest unary = Unary(7, 3);
-  v1::ApplyRopeStreamRequest settings = Chunk(unary, true);
-  settings.clear_q();
-  settings.clear_positions();
-  std::vector<v1::ApplyRopeStreamResponse> responses;
-  const grpc::Status status =
-      ApplyAll({settings, Chunk(unary, false)}, &responses);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  ASSERT_EQ(responses.size(), 2u);
-  EXPECT_FALSE(responses[0].has_q());
-  EXPECT_EQ(responses[1].q().shape_size(), 4);
-}
-
-TEST_F(StreamTest, BadSettingsAreToldBeforeAnyTensor) {
-  v1::ApplyRopeStreamRequest settings;
-  settings.mutable_rope()->set_preset("no-such-model");
-  settings.set_layout(v1::LAYOUT_BSHD);
-  std::vector<v1::ApplyRopeStreamResponse> responses;
-  const grpc::Status status = ApplyAll({settings}, &responses);
-  EXPECT_EQ(status.error_code(), Status::NOT_FOUND);
-  EXPECT_EQ(ReadDetails(status).metadata.at("messageIndex"), "0");
-}
-
-TEST_F(StreamTest, SettingsInALaterMessageAreRefusedWithItsIndex) {
-  const v1::ApplyRopeRequest unary = Unary(0, 2);
-  std::vector<v1::ApplyRopeStreamResponse> responses;
-  const grpc::Status status =
-      ApplyAll({Chunk(unary, true), Chunk(unary, false), Chunk(unary, true)},
-               &responses);
-  EXPECT_EQ(status.error_code(), Status::INVALID_ARGUMENT);
-  const Details details = ReadDetails(status);
-  EXPECT_EQ(details.metadata.at("field"), "rope");
-  EXPECT_EQ(details.metadata.at("messageIndex"), "2");
-  EXPECT_EQ(responses.size(), 2u) << "responses before the error hold";
-}
-
-TEST_F(StreamTest, AStreamWithoutSettingsIsRefused) {
-  std::vector<v1::ApplyRopeStreamResponse> responses;
-  grpc::Status status = ApplyAll({Chunk(Unary(0, 2), false)}, &responses);
-  EXPECT_EQ(status.error_code(), Status::INVALID_ARGUMENT);
-  EXPECT_EQ(ReadDetails(status).reason, "ERROR_REASON_FIELD_REQUIRED");
-  status = ApplyAll({}, &responses);
-  EXPECT_EQ(status.error_code(), Status::INVALID_ARGUMENT);
-  EXPECT_TRUE(responses.empty());
-}
-
-TEST_F(StreamTest, AnErrorMidStreamNamesTheMessageAndTheField) {
-  v1::ApplyRopeRequest bad = Unary(0, 2);
-  bad.mutable_q()->mutable_data()->pop_back();
-  std::vector<v1::ApplyRopeStreamResponse> responses;
-  const grpc::Status status =
-      ApplyAll({Chunk(Unary(0, 2), true), Chunk(bad, false)}, &responses);
-  EXPECT_EQ(status.error_code(), Status::INVALID_ARGUMENT);
-  const Details details = ReadDetails(status);
-  EXPECT_EQ(details.reason, "ERROR_REASON_TENSOR_SIZE_MISMATCH");
-  EXPECT_EQ(details.metadata.at("field"), "q.data");
-  EXPECT_EQ(details.metadata.at("messageIndex"), "1");
-  EXPECT_EQ(responses.size(), 1u);
-  ExpectNothingInFlight();
-}
-
-TEST_F(StreamTest, AChunkOfNoTokensIsAnsweredEmpty) {
-  std::vector<v1::ApplyRopeStreamResponse> responses;
-  const grpc::Status status = ApplyAll(
-      {Chunk(Unary(0, 0), true), Chunk(Unary(0, 1), false)}, &responses);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  ASSERT_EQ(responses.size(), 2u);
-  EXPECT_EQ(responses[0].q().shape(1), 0);
-}
-
-TEST_F(StreamTest, RepositionStreamMovesAsTheUnaryCall) {
-  v1::RepositionRequest unary;
-  *unary.mutable_old_rope() = Rope(64);
-  unary.set_layout(v1::LAYOUT_BSHD);
-  unary.mutable_movement()->set_shift(-17);
-  SetTensor(v1::DTYPE_FLOAT32, {1, 500, 4, 64}, Ramp(500 * 256),
-            unary.mutable_k());
-  v1::RepositionResponse expected;
-  ASSERT_TRUE(Call(&Stub::Reposition, unary, &expected).ok());
-  std::vector<v1::RepositionStreamRequest> requests(3);
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (i == 0) {
-      *requests[i].mutable_old_rope() = unary.old_rope();
-      requests[i].set_layout(unary.layout());
-    }
-    *requests[i].mutable_movement() = unary.movement();
-    *requests[i].mutable_k() = unary.k();
-  }
-  grpc::ClientContext context;
-  context.set_deadline(Deadline());
-  std::vector<v1::RepositionStreamResponse> responses;
-  const grpc::Status status =
-      Exchange(stub_->RepositionStream(&context), requests, &responses);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  ASSERT_EQ(responses.size(), 3u);
-  for (const auto& response : responses) {
-    EXPECT_EQ(response.k().data(), expected.k().data());
-  }
-}
-
 TEST_F(StreamTest, BuildTableStreamHasTheRowsOfTheUnaryCall) {
   v1::BuildTableRequest unary;
   *unary.mutable_rope() = Rope(64);
@@ -285,6 +119,8 @@ TEST_F(StreamTest, BuildTableStreamHasTheRowsOfTheUnaryCall) {
     for (v1::BuildTableStreamResponse response; reader->Read(&response);) {
       EXPECT_EQ(response.first_row(), next);
       EXPECT_EQ(response.amplitude(), 1);
+      if (next == 0) EXPECT_THAT(response.whole_shape(), ElementsAre(1000, 32));
+      EXPECT_EQ(response.whole_shape().empty(), next > 0);
       next += response.cos().shape(0);
       cos += response.cos().data();
       sin += response.sin().data();
@@ -386,16 +222,22 @@ TEST_F(StreamTest, AResponseFitsBesideItsRequestWhateverTheStreamHasClaimed) {
     v1::ApplyRopeRequest unary = Unary(0, kBudget / part / 1024 - 1);
     unary.mutable_rope()->mutable_spec()->set_output_pairing(
         v1::PAIRING_INTERLEAVED);
-    std::vector<v1::ApplyRopeStreamRequest> requests(6, Chunk(unary, false));
-    requests[0] = Chunk(unary, true);
+    // Several of its requests, one after the other.
+    std::string bytes = TakeData(&unary);
+    const std::size_t size = bytes.size();
+    unary.mutable_q()->set_shape(0, 6);
+    for (int i = 0; i < 5; ++i) bytes += bytes.substr(0, size);
+    std::vector<std::size_t> ends;
+    for (int i = 1; i <= 6; ++i) ends.push_back(i * size);
     grpc::ClientContext context;
     context.set_deadline(Deadline());
     context.AddMetadata("posenc-message-bytes", std::to_string(kBudget / part));
-    std::vector<v1::ApplyRopeStreamResponse> responses;
-    const grpc::Status status =
-        Exchange(stub_->ApplyRopeStream(&context), requests, &responses);
+    std::string rotated;
+    const grpc::Status status = Exchange(
+        stub_->ApplyRopeStream(&context).get(),
+        StreamOf<v1::ApplyRopeStreamRequest>(unary, bytes, ends), &rotated);
     EXPECT_TRUE(status.ok()) << status.error_message();
-    EXPECT_EQ(responses.size(), requests.size());
+    EXPECT_EQ(rotated.size(), bytes.size());
     ExpectNothingInFlight();
   }
 }
@@ -507,8 +349,10 @@ TEST_F(HurriedTest, ACallWithoutADeadlineGetsTheServersOwn) {
     grpc::ClientContext context;  // no deadline
     const auto stream = stub_->ApplyRopeStream(&context);
     v1::ApplyRopeStreamResponse response;
-    answered =
-        stream->Write(Chunk(Unary(0, 1), true)) && stream->Read(&response);
+    answered = stream->Write(
+                   StreamInPieces<v1::ApplyRopeStreamRequest>(Unary(0, 1), 1024)
+                       .front()) &&
+               stream->Read(&response);
     // Never half-closed.
     EXPECT_FALSE(stream->Read(&response));
     EXPECT_EQ(stream->Finish().error_code(), Status::DEADLINE_EXCEEDED);

@@ -1,0 +1,70 @@
+// The rows of a stream's tensors, found in bytes that were cut anywhere.
+//
+//   messages   |......q......|......q......|..q....k...|
+//   rows       |--0--|--1--|-:-2--|--3--|...            : a cut row
+//   responses  |  0, 1     |  2   |  3 ...
+//
+// Whole rows of a message are rotated where they lie. The bytes of a cut row
+// are collected; it becomes a response of its own when it is whole.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "core/runtime/pieces.h"
+#include "core/runtime/row_map.h"
+#include "core/tensor.h"
+#include "server/memory/request_message.h"
+#include "server/methods/rotation.h"
+#include "server/rpc/pending_response.h"
+
+namespace posenc::server {
+
+class RowStream {
+ public:
+  explicit RowStream(Rotation rotation);
+
+  // Returns the most bytes of a cut row that are kept.
+  std::size_t cut_bytes() const;
+
+  // Adds the next bytes, at most as many as the tensors have. The bytes before
+  // must have been answered. message: holds them, if they may be overwritten;
+  // else null. owner: keeps them and the message.
+  void Add(core::ConstPieces bytes, const RequestMessage* message,
+           std::shared_ptr<const void> owner);
+
+  // Returns whether there are whole rows without an answer.
+  bool HasNext() const { return left() > 0; }
+  // Returns the response with the next rows, whose `data` has at most
+  // kStreamChunkBytes or one row. Requires HasNext().
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      std::int64_t max_response_bytes);
+
+ private:
+  struct Tensor {
+    core::Dtype dtype;
+    std::shared_ptr<const core::RowMap> map;
+    std::int64_t done = 0;  // rows that are answered
+  };
+
+  std::size_t left() const { return bytes_.size() - used_; }
+  // The tensor of the next byte.
+  Tensor& Current();
+  // Moves what is left to cut_, unless that makes a row whole.
+  void KeepCut();
+
+  absl::InlinedVector<Tensor, 2> tensors_;
+  std::size_t current_ = 0;
+  std::string cut_;  // the first bytes of the next row
+  core::ConstPieces bytes_;
+  std::size_t used_ = 0;
+  const RequestMessage* message_ = nullptr;
+  std::shared_ptr<const void> owner_;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,61 @@
+// The sequence of bytes that a stream carries, as its call describes it: ids
+// and shifts without elements, then the tensors to rotate.
+
+#pragma once
+
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/runtime/pieces.h"
+#include "posenc/v1/tensor.pb.h"
+#include "posenc/wire/split.h"
+
+namespace posenc::server {
+
+class StreamedBytes {
+ public:
+  // Adds ids or shifts, if they have no elements: they get those that come.
+  // path: their field in the call. `ids` must outlive this object.
+  absl::Status AddIds(absl::string_view path, v1::Tensor* ids);
+  // Adds the next tensor to rotate, which must have no elements. Call it also
+  // for one that is not given.
+  absl::Status AddTensor(absl::string_view path, bool given,
+                         const v1::Tensor& tensor);
+
+  // Returns the bytes of ids and shifts.
+  std::int64_t ids_bytes() const { return ids_bytes_; }
+  // Returns the sizes of the tensors to rotate. They have no pieces.
+  absl::Span<const wire::BorrowedBytes> tensors() const { return tensors_; }
+
+  // Takes the next bytes. Stores those of ids, and returns those of tensors. An
+  // error names `data`.
+  absl::StatusOr<core::ConstPieces> Take(core::ConstPieces bytes);
+  bool ids_complete() const { return received_ >= ids_bytes_; }
+  // Returns an error if bytes are missing.
+  absl::Status CheckComplete() const;
+
+ private:
+  struct Part {
+    std::int64_t end;      // offset past its bytes
+    std::int64_t element;  // bytes
+    v1::Tensor* ids;       // null: a tensor to rotate
+  };
+
+  // Returns the tensor's bytes.
+  absl::StatusOr<std::int64_t> AddPart(absl::string_view path,
+                                       const v1::Tensor& tensor,
+                                       v1::Tensor* ids);
+  std::int64_t total() const { return parts_.empty() ? 0 : parts_.back().end; }
+  absl::Status Mismatch(std::int64_t bytes) const;
+
+  absl::InlinedVector<Part, 4> parts_;
+  absl::InlinedVector<wire::BorrowedBytes, 2> tensors_;
+  std::int64_t ids_bytes_ = 0;
+  std::int64_t received_ = 0;
+};
+
+}  // namespace posenc::server
