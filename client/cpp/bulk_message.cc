@@ -18,6 +18,9 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
+// The number of `data` in streams of bytes.
+constexpr int kData = v1::ApplyRopeStreamRequest::kDataFieldNumber;
+
 // Smaller tensors are copied: that costs less than a slice that must be
 // returned. Only bulk connections (calls.cc), which take messages from this
 // size on, therefore hold the caller's memory.
@@ -51,7 +54,6 @@ std::int64_t MessageBytes(const Message& message,
 //       copied                   lent    copied     lent
 grpc::ByteBuffer FrameMessage(const Message& message,
                               absl::Span<const TensorField> tensors,
-                              const std::shared_ptr<const void>& owner,
                               Loans* loans) {
   std::vector<grpc::Slice> slices;
   std::string small = message.SerializeAsString();
@@ -65,11 +67,21 @@ grpc::ByteBuffer FrameMessage(const Message& message,
       continue;
     }
     slices.emplace_back(small);
-    slices.push_back(loans->Lend(view.bytes, owner));
+    slices.push_back(loans->Lend(view.bytes));
     small.clear();
   }
   if (!small.empty() || slices.empty()) slices.emplace_back(small);
   return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+grpc::ByteBuffer FrameData(absl::Span<const char> data, Loans* loans) {
+  std::string header;
+  wire::AppendFieldHeader(kData, data.size(), &header);
+  const grpc::Slice slices[] = {grpc::Slice(header),
+                                loans == nullptr
+                                    ? grpc::Slice(data.data(), data.size())
+                                    : loans->Lend(data)};
+  return grpc::ByteBuffer(slices, 2);
 }
 
 void SetTensors(absl::Span<const TensorField> tensors, Message* message) {
@@ -141,11 +153,17 @@ ReceivedMessage ReceivedMessage::Of(std::vector<int> numbers,
 void ReceivedMessage::BorrowFromMessage() {
   bytes_.assign(numbers_.size(), {});
   for (std::size_t i = 0; i < numbers_.size(); ++i) {
-    const v1::Tensor* const found = tensor(i);
-    if (found == nullptr || found->data().empty()) continue;
-    bytes_[i].pieces = {
-        absl::MakeConstSpan(found->data().data(), found->data().size())};
-    bytes_[i].size = found->data().size();
+    std::string unused;
+    const std::string* data = nullptr;
+    if (numbers_[i] == wire::kOwnData) {
+      data = &message_->GetReflection()->GetStringReference(
+          *message_, FieldOf(*message_, kData), &unused);
+    } else if (const v1::Tensor* const found = tensor(i)) {
+      data = &found->data();
+    }
+    if (data == nullptr || data->empty()) continue;
+    bytes_[i].pieces = {absl::MakeConstSpan(data->data(), data->size())};
+    bytes_[i].size = data->size();
   }
 }
 

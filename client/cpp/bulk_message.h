@@ -40,11 +40,14 @@ std::int64_t MessageBytes(const google::protobuf::Message& message,
 
 // Writes `message` with these tensors as protobuf would. The bytes of tensors
 // of 64 KiB and more are lent, not copied: they must not change until `loans`
-// has them back. `owner`, if set, is kept alive until then.
+// has them back.
 grpc::ByteBuffer FrameMessage(const google::protobuf::Message& message,
                               absl::Span<const TensorField> tensors,
-                              const std::shared_ptr<const void>& owner,
                               Loans* loans);
+
+// Writes a message of a stream of bytes, which has only `data`. loans: null if
+// the bytes are to be copied.
+grpc::ByteBuffer FrameData(absl::Span<const char> data, Loans* loans);
 
 // Copies the tensors into `message`, for calls over the generated stub.
 void SetTensors(absl::Span<const TensorField> tensors,
@@ -71,7 +74,8 @@ class TensorReader {
 class ReceivedMessage {
  public:
   // Parses the buffer into `message`, except the bytes of the tensor fields
-  // `numbers`. INTERNAL if the buffer holds no such message.
+  // `numbers`, or of its own field `data` (wire::kOwnData). INTERNAL if the
+  // buffer holds no such message.
   static absl::StatusOr<ReceivedMessage> Parse(
       const grpc::ByteBuffer& buffer, std::vector<int> numbers,
       google::protobuf::Message* message);

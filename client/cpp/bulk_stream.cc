@@ -63,8 +63,7 @@ grpc::Status BulkStream::Run(const std::shared_ptr<grpc::Channel>& channel,
 BulkStream::Event BulkStream::Await() {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto may_write = [this] {
-    return !stopped_ && !writing_ && !write_failed_ && !no_more_ &&
-           sent_ - answered_ < window_;
+    return !stopped_ && !writing_ && !write_failed_ && !no_more_;
   };
   const auto something = [&] {
     return response_ready_ || no_more_ || may_write();
@@ -89,7 +88,6 @@ absl::Status BulkStream::Write(const Next& next) {
     writing_ = true;
   }
   if (*more) {
-    ++sent_;
     StartWrite(&outgoing_);
   } else {
     stopped_ = true;

@@ -46,11 +46,9 @@ class BulkStream final
   // Takes the next response.
   using Take = std::function<absl::Status(const grpc::ByteBuffer&)>;
 
-  // At most `window` messages are sent ahead of their responses. If nothing
-  // happens for `patience`, the stream is cancelled; infinity waits for the
-  // call's deadline.
-  BulkStream(std::int64_t window, absl::Duration patience)
-      : window_(window), patience_(patience) {}
+  // If nothing happens for `patience`, the stream is cancelled; infinity waits
+  // for the call's deadline.
+  explicit BulkStream(absl::Duration patience) : patience_(patience) {}
 
   // Runs the call to its end, once. `next` and `take` are called in this
   // thread. The first error of either function, or the end of `patience`,
@@ -59,10 +57,6 @@ class BulkStream final
   grpc::Status Run(const std::shared_ptr<grpc::Channel>& channel,
                    const std::string& method, grpc::ClientContext* context,
                    const Next& next, const Take& take, absl::Status* local);
-
-  // Messages sent and responses taken so far.
-  std::int64_t sent() const { return sent_; }
-  std::int64_t answered() const { return answered_; }
 
   // True if `patience` ended the call; `local` then says so.
   bool silent() const { return silent_; }
@@ -74,7 +68,7 @@ class BulkStream final
   void OnDone(const grpc::Status& status) override;
 
   enum class Event {
-    kMayWrite,  // nothing is being written, and the window is open
+    kMayWrite,  // nothing is being written
     kResponse,  // incoming_ has one
     kNoMore,    // the server has ended the stream, and everything is read
     kSilence    // none of these within `patience_`
@@ -85,12 +79,10 @@ class BulkStream final
   // Gives a response to `take`; drops it if `take` is null.
   absl::Status Read(const Take* take);
 
-  const std::int64_t window_;
   const absl::Duration patience_;
 
   // Used only by the caller's thread.
-  std::int64_t sent_ = 0;
-  std::int64_t answered_ = 0;
+  std::int64_t answered_ = 0;  // responses taken so far
   bool silent_ = false;
   bool stopped_ = false;       // nothing more is to be written
   grpc::ByteBuffer outgoing_;  // gRPC's while writing_

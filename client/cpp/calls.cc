@@ -27,17 +27,13 @@ constexpr std::int64_t kMaxProtoBytes = std::numeric_limits<int>::max();
 // Smaller messages gain nothing from bulk connections.
 constexpr std::int64_t kBulkBytes = 64 << 10;
 
-// Size of a chunk if the server recommends none. About 4 MiB were the best in
-// measurements: requests, computation and responses overlap, and a chunk stays
-// in the cache while it is worked on. With 64 KiB less its message fits into
-// the 4 MiB that gRPC accepts by default.
-constexpr std::int64_t kChunkBytes = (4 << 20) - (64 << 10);
-// Messages that are sent ahead of their responses: one each is being sent,
-// computed, received and taken.
-constexpr std::int64_t kWindow = 4;
+// Bytes of a stream's message: the contract's recommendation. About 4 MiB were
+// the best in measurements: requests, computation and responses overlap, and a
+// message stays in the cache while it is worked on.
+constexpr std::int64_t kStreamedBytes = (4 << 20) - (64 << 10);
 
-// Bytes of a message beside its chunk: settings, positions, framing.
-constexpr std::int64_t kMessageOverhead = 64 << 10;
+// The most bytes of the framing of such a message.
+constexpr std::int64_t kFramingBytes = 6;
 
 // Deadline of a stream without a timeout of its own. Without any, the server
 // would apply its default, which is meant for calls that forgot theirs.
@@ -49,11 +45,6 @@ constexpr absl::Duration kGrace = absl::Milliseconds(200);
 // How long a request for the server's version, for the text of an error, may
 // take.
 constexpr absl::Duration kVersionTimeout = absl::Seconds(2);
-
-bool HasSeveralAxes(const v1::RopeSpec& spec) {
-  return spec.axes().sections_size() > 1 ||
-         spec.explicit_frequencies().axes() > 1;
-}
 
 }  // namespace
 
@@ -243,36 +234,6 @@ std::string Client::Calls::VersionsText(
                       ", this client is ", POSENC_VERSION);
 }
 
-absl::StatusOr<std::int64_t> Client::Calls::ChunkBytes(
-    const CallOptions& options) {
-  const std::int64_t known = chunk_bytes_.load(std::memory_order_relaxed);
-  if (known > 0) return known;
-  const absl::StatusOr<v1::GetServerInfoResponse> info =
-      Answer(&Stub::GetServerInfo, v1::GetServerInfoRequest(), options);
-  if (absl::IsDeadlineExceeded(info.status())) return info.status();
-  std::int64_t bytes = kChunkBytes;
-  if (info.ok() && info->limits().stream_chunk_bytes() > 0) {
-    bytes = info->limits().stream_chunk_bytes();
-  }
-  bytes = std::clamp<std::int64_t>(
-      bytes, 1,
-      std::max<std::int64_t>(max_message_bytes_ - kMessageOverhead, 1));
-  // Without an answer, the next call asks again.
-  if (info.ok()) chunk_bytes_.store(bytes, std::memory_order_relaxed);
-  return bytes;
-}
-
-absl::StatusOr<bool> Client::Calls::SeveralAxes(const v1::RopeSource& rope,
-                                                const CallOptions& options) {
-  if (rope.has_spec()) return HasSeveralAxes(rope.spec());
-  v1::ResolveRopeRequest question;
-  *question.mutable_rope() = rope;
-  const absl::StatusOr<v1::ResolveRopeResponse> answer =
-      Answer(&Stub::ResolveRope, question, options);
-  if (!answer.ok()) return answer.status();
-  return HasSeveralAxes(answer->spec());
-}
-
 absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
     const char* name, const google::protobuf::Message& request,
     const SentTensors& sent, google::protobuf::Message* response,
@@ -331,8 +292,7 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
     // response, and no other thread must wake up.
     grpc::CompletionQueue queue;
     grpc::GenericStub stub(lease.channel());
-    grpc::ByteBuffer outgoing =
-        FrameMessage(request, sent.fields, nullptr, &loans);
+    grpc::ByteBuffer outgoing = FrameMessage(request, sent.fields, &loans);
     const auto call = stub.PrepareUnaryCall(
         context.get(), absl::StrCat(kService, name), outgoing, &queue);
     outgoing.Clear();
@@ -366,8 +326,52 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
   return result;
 }
 
+absl::Status Client::Calls::StreamBytes(const char* name,
+                                        const google::protobuf::Message& first,
+                                        const NextBytes& next, bool lend,
+                                        const TakeBytes& take,
+                                        const CallOptions& options) {
+  const std::int64_t first_bytes = MessageBytes(first, {});
+  const absl::Status status = CheckBytes(first_bytes);
+  if (!status.ok()) return status;
+  const std::int64_t most = std::clamp<std::int64_t>(
+      max_message_bytes_ - kFramingBytes, 1, kStreamedBytes);
+  bool begun = false;
+  absl::Span<const char> left;
+  return RunStream(
+      name, std::max(first_bytes, most + kFramingBytes),
+      [&](grpc::ByteBuffer* message, Loans* loans) -> absl::StatusOr<bool> {
+        if (!std::exchange(begun, true)) {
+          *message = FrameMessage(first, {}, loans);
+          return true;
+        }
+        if (left.empty()) {
+          const absl::StatusOr<absl::Span<const char>> more = next();
+          if (!more.ok()) return more.status();
+          left = *more;
+          if (left.empty()) return false;
+        }
+        const auto piece = left.subspan(0, static_cast<std::size_t>(most));
+        left.remove_prefix(piece.size());
+        *message = FrameData(piece, lend ? loans : nullptr);
+        return true;
+      },
+      [&](const grpc::ByteBuffer& buffer) -> absl::Status {
+        v1::ApplyRopeStreamResponse response;  // all of them have only `data`
+        const absl::StatusOr<ReceivedMessage> received =
+            ReceivedMessage::Parse(buffer, {wire::kOwnData}, &response);
+        if (!received.ok()) return received.status();
+        for (const absl::Span<const char> piece : received->bytes(0).pieces) {
+          const absl::Status taken = take(piece);
+          if (!taken.ok()) return taken;
+        }
+        return absl::OkStatus();
+      },
+      options);
+}
+
 absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
-                                      bool one_to_one, const NextMessage& next,
+                                      const NextMessage& next,
                                       const TakeResponse& take,
                                       const CallOptions& options) {
   if (channels_ == nullptr) {
@@ -385,50 +389,20 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
     patience = timeout_;
     context->set_deadline(absl::ToChronoTime(absl::Now() + kLongestStream));
   }
-  if (announced > 0) {
-    context->AddMetadata(wire::kMessageBytes, absl::StrCat(announced));
-  }
+  context->AddMetadata(wire::kMessageBytes, absl::StrCat(announced));
   Channels::Lease lease = channels_->Bulk();
   Loans loans;
   {
-    // A server stream has one request and many responses: with a window of 1
-    // the end of requests could not be written before the first response.
-    BulkStream stream(one_to_one ? kWindow : 2, patience);
-    const std::int64_t most = announced > 0 ? announced : max_message_bytes_;
-    const auto frame = [&](grpc::ByteBuffer* buffer) -> absl::StatusOr<bool> {
-      StreamMessage message;
-      const absl::StatusOr<bool> more = next(&message);
-      if (!more.ok() || !*more) return more;
-      const std::int64_t bytes =
-          MessageBytes(*message.message, message.tensors);
-      if (bytes > most) {
-        return absl::ResourceExhaustedError(absl::StrCat(
-            "message ", stream.sent(), ": ", bytes, " bytes; at most ", most,
-            announced > 0 ? ", as announced" : ", send smaller parts"));
-      }
-      *buffer = FrameMessage(*message.message, message.tensors, message.owner,
-                             &loans);
-      return true;
-    };
+    BulkStream stream(patience);
     absl::Status local;
     const grpc::Status outcome = stream.Run(
-        lease.channel(), absl::StrCat(kService, name), context.get(), frame,
-        [&](const grpc::ByteBuffer& response) -> absl::Status {
-          if (one_to_one && stream.answered() > stream.sent()) {
-            return absl::InternalError("more responses than requests");
-          }
-          return take(response);
-        },
+        lease.channel(), absl::StrCat(kService, name), context.get(),
+        [&](grpc::ByteBuffer* message) { return next(message, &loans); }, take,
         &local);
     status = local;
     if (local.ok() || stream.silent()) {
       status =
           Ended(local.ok() ? ToAbsl(outcome) : local, *id, context->deadline());
-    }
-    if (status.ok() && one_to_one && stream.answered() != stream.sent()) {
-      status = absl::InternalError(absl::StrCat("the stream ended after ",
-                                                stream.answered(), " of ",
-                                                stream.sent(), " responses"));
     }
     status = WithRequestId(std::move(status), *id);
     context.reset();

@@ -5,7 +5,7 @@
 // - Call(): a small unary call over the generated stub.
 // - Bulk(): a unary call with tensors. It goes over a generic stub, so that the
 //   tensors' bytes are sent without a copy, and copied once when they come.
-// - Stream(): a bidirectional stream of bulk messages.
+// - StreamBytes(): a bidirectional stream that carries the bytes of tensors.
 // - Receive(): one small request, a stream of bulk responses.
 // A client made of a stub has only the first two, and copies tensors as the
 // generated code does.
@@ -16,7 +16,6 @@
 
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -95,15 +94,6 @@ struct WantedTensors {
   std::vector<absl::optional<TensorView>> like;
 };
 
-// A message of a stream. Its parts are borrowed until it has been written.
-struct StreamMessage {
-  const google::protobuf::Message* message = nullptr;
-  std::vector<TensorField> tensors;
-  // Keeps the tensors' bytes alive until gRPC has released them; if it is
-  // unset, they must stay valid until the call returns.
-  std::shared_ptr<const void> owner;
-};
-
 class Client::Calls {
  public:
   explicit Calls(const ClientOptions& options);
@@ -120,17 +110,6 @@ class Client::Calls {
   absl::Duration timeout(const CallOptions& options) const {
     return options.timeout.value_or(timeout_);
   }
-
-  // Returns the size of a stream's chunks: the server's recommendation, within
-  // the limit of a message. Asks the server if it is not known yet. Concurrent
-  // threads each ask, so that none waits for another's timeout. Fails only if
-  // the deadline passes: the stream would wait for as long again.
-  absl::StatusOr<std::int64_t> ChunkBytes(const CallOptions& options);
-
-  // Returns true if an encoding has several position axes. The server resolves
-  // presets and configurations.
-  absl::StatusOr<bool> SeveralAxes(const v1::RopeSource& rope,
-                                   const CallOptions& options);
 
   // Sets the deadline, request id and traceparent of a context. Returns the
   // request id. Fails if the timeout is not positive, or if the client's
@@ -194,20 +173,15 @@ class Client::Calls {
                        wanted.into, wanted.like);
   }
 
-  // Fills in the next message of a stream; false if there is none.
-  using NextMessage = std::function<absl::StatusOr<bool>(StreamMessage*)>;
-  // Takes the next response.
-  using TakeResponse = std::function<absl::Status(const grpc::ByteBuffer&)>;
-
-  // Runs a bidirectional stream, which answers every message with one response.
-  // `announced` bounds the size of its messages and is announced to the server;
-  // 0 announces nothing. Both functions are called in this thread; their first
-  // error ends the call and is returned.
-  absl::Status Stream(const char* name, std::int64_t announced,
-                      const NextMessage& next, const TakeResponse& take,
-                      const CallOptions& options) {
-    return RunStream(name, announced, /*one_to_one=*/true, next, take, options);
-  }
+  // Runs a stream of bytes: sends `first`, then the bytes of `next` in messages
+  // of a few MiB, until it returns none. lend: the bytes are not copied, and
+  // must stay valid until the call returns; else until `next` is called again.
+  // `take` gets the bytes of all responses, piece by piece. Both functions are
+  // called in this thread; their first error ends the call and is returned.
+  absl::Status StreamBytes(const char* name,
+                           const google::protobuf::Message& first,
+                           const NextBytes& next, bool lend,
+                           const TakeBytes& take, const CallOptions& options);
 
   // Sends `request` and gives every response to `take`, in this thread. The
   // tensors of its fields `numbers` are still in gRPC's memory. The first error
@@ -222,10 +196,11 @@ class Client::Calls {
     if (!status.ok()) return status;
     bool asked = false;
     return RunStream(
-        name, bytes, /*one_to_one=*/false,
-        [&](StreamMessage* next) -> absl::StatusOr<bool> {
-          next->message = &request;
-          return !std::exchange(asked, true);
+        name, bytes,
+        [&](grpc::ByteBuffer* next, Loans* loans) -> absl::StatusOr<bool> {
+          if (std::exchange(asked, true)) return false;
+          *next = FrameMessage(request, {}, loans);
+          return true;
         },
         [&](const grpc::ByteBuffer& buffer) -> absl::Status {
           Response response;
@@ -250,9 +225,16 @@ class Client::Calls {
       const SentTensors& sent, google::protobuf::Message* response,
       const WantedTensors& wanted, bool once, const CallOptions& options);
 
+  // Makes the next message of a stream; false if there is none.
+  using NextMessage =
+      std::function<absl::StatusOr<bool>(grpc::ByteBuffer* next, Loans* loans)>;
+  // Takes the next response.
+  using TakeResponse = std::function<absl::Status(const grpc::ByteBuffer&)>;
+
+  // announced: the bytes of the largest message.
   absl::Status RunStream(const char* name, std::int64_t announced,
-                         bool one_to_one, const NextMessage& next,
-                         const TakeResponse& take, const CallOptions& options);
+                         const NextMessage& next, const TakeResponse& take,
+                         const CallOptions& options);
 
   // Returns "; the server is posencd 0.1.0, this client 0.2.0". Asks the
   // server, until `deadline` at most. Empty if both versions are the same.
@@ -269,8 +251,6 @@ class Client::Calls {
   const std::int64_t max_message_bytes_;
   const std::int64_t stream_above_bytes_;
   Regions regions_;
-
-  std::atomic<std::int64_t> chunk_bytes_{0};  // 0: not known yet
 };
 
 }  // namespace posenc

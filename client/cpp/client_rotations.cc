@@ -1,50 +1,59 @@
 // ApplyRope and Reposition: rotate tensors of heads in one message or, if the
-// tensors are too large, in chunks through a stream.
+// tensors are too large, through a stream.
 //
 // The two RPCs differ only in their messages. So each has a description
 // (rotation_rpcs.h), and the ways to make the call are templates:
 //
-//   SendChunks()      a stream of chunks that the caller gives
-//   InChunks()        cuts the tensors, positions with them, and streams them
+//   StreamBytes()     a stream of bytes that the caller gives
+//   InStream()        a stream of the bytes of tensors in memory
 //   InOneMessage()    one unary call
-//   Rotate()          in one message if it may be so large, else in chunks
-//   RotateInStream()  in chunks unless there is nothing to cut
+//   Rotate()          in one message if it may be so large, else in a stream
+//   RotateInStream()  in a stream unless there are no bytes
 //
 // Each function calls only functions above it, so a call makes at most two
 // attempts.
 
 #include <algorithm>
-#include <deque>
+#include <cstring>
 #include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "calls.h"
-#include "cut.h"
+#include "error_fields.h"
 #include "posenc/client.h"
+#include "posenc/wire/frame.h"
 #include "rotation_rpcs.h"
 
 namespace posenc {
 namespace {
 
-// Bytes of a message beside a chunk's tensors, positions and the settings:
-// tags, lengths, shapes.
-constexpr std::int64_t kFramingBytes = 256;
+// Ids of fewer bytes are part of a stream's first message.
+constexpr std::size_t kSmallIds = 64 << 10;
+
+// Returns whether the bytes of a tensor are those of its dtype and shape. False
+// also for a dtype or shape that the server must refuse.
+bool IsWhole(v1::Dtype dtype, absl::Span<const std::int64_t> shape,
+             std::size_t bytes) {
+  const std::size_t element = wire::ElementBytes(dtype);
+  return element > 0 &&
+         std::all_of(shape.begin(), shape.end(),
+                     [](std::int64_t n) { return n >= 0; }) &&
+         wire::DataBytes(element, shape) == bytes;
+}
 
 template <typename Rpc>
 std::vector<int> Fields() {
-  constexpr int kNumber = Rpc::Request::kKFieldNumber;
-  static_assert(kNumber == int{Rpc::Response::kKFieldNumber} &&
-                    kNumber == int{Rpc::StreamRequest::kKFieldNumber} &&
-                    kNumber == int{Rpc::StreamResponse::kKFieldNumber},
-                "a tensor has one number in all messages");
+  static_assert(
+      int{Rpc::Request::kKFieldNumber} == int{Rpc::Response::kKFieldNumber},
+      "a tensor has one number in all messages");
   std::vector<int> fields;
   for (const auto& tensor : Rpc::kTensors) fields.push_back(tensor.field);
   return fields;
 }
 
-// Returns true if there is a tensor to cut. Positions and settings alone cannot
-// be cut: if they are too large for a message, a stream would not help.
 template <typename Rpc>
 bool HasTensorBytes(const typename Rpc::Args& args) {
   return std::any_of(std::begin(Rpc::kTensors), std::end(Rpc::kTensors),
@@ -54,219 +63,118 @@ bool HasTensorBytes(const typename Rpc::Args& args) {
                      });
 }
 
-// Runs a stream. `calls` is a Client::Calls, here and below. The settings go
-// with the first chunk; `take` gets the tensors of every response.
-template <typename Rpc, typename Calls, typename Take>
-absl::Status SendChunks(
-    Calls* calls, const typename Rpc::Settings& settings,
-    const std::function<absl::StatusOr<bool>(typename Rpc::Chunk*)>& next,
-    const Take& take, const CallOptions& options) {
-  typename Rpc::StreamRequest request;
-  Rpc::SetSettings(settings, &request);
-  bool first = true;
-  typename Rpc::Chunk chunk;  // its views are borrowed until it is written
-  // For each chunk without an answer: the memory of its results, and its
-  // tensors, whose shapes and dtypes the results must have.
-  std::deque<std::vector<Output>> outputs;
-  std::deque<std::vector<absl::optional<TensorView>>> sent;
-  return calls->Stream(
-      Rpc::kStreamName, settings.max_message_bytes,
-      [&](StreamMessage* message) -> absl::StatusOr<bool> {
-        chunk = typename Rpc::Chunk();
-        const absl::StatusOr<bool> more = next(&chunk);
-        if (!more.ok() || !*more) return more;
-        if (!std::exchange(first, false)) request.Clear();
-        Rpc::SetPlaces(std::move(chunk.*Rpc::kChunkPlaces), &request);
-        message->message = &request;
-        std::vector<Output>& into = outputs.emplace_back();
-        std::vector<absl::optional<TensorView>>& like = sent.emplace_back();
-        for (const auto& tensor : Rpc::kTensors) {
-          const auto& view = chunk.*tensor.chunk_view;
-          const absl::Status status =
-              CheckOutput(tensor.output_name, view, chunk.*tensor.chunk_output);
-          if (!status.ok()) return status;
-          if (view) message->tensors.push_back({tensor.field, &*view});
-          into.push_back(chunk.*tensor.chunk_output);
-          like.push_back(view);
-        }
-        message->owner = std::move(chunk.owner);
-        return true;
+// Runs a stream. `calls` is a Client::Calls, here and below. Large ids go
+// before the bytes of `next`; `lend` is that of Calls::StreamBytes().
+template <typename Rpc, typename Calls>
+absl::Status StreamBytes(Calls* calls, const typename Rpc::Args& args,
+                         const NextBytes& next, bool lend,
+                         const TakeBytes& take, const CallOptions& options) {
+  typename Rpc::StreamRequest first;
+  typename Rpc::Request* const call = first.mutable_call();
+  *call = Rpc::RequestOf(args);
+  for (const auto& tensor : Rpc::kTensors) {
+    const auto& view = args.*tensor.view;
+    if (!view) continue;
+    const TensorView described = {view->dtype, view->shape, {}};
+    SetTensors({{tensor.field, &described}}, call);
+  }
+  std::vector<std::string> ids;
+  for (v1::Tensor* const tensor : Rpc::IdsOf(call)) {
+    std::string* const data = tensor->mutable_data();
+    if (data->size() < kSmallIds ||
+        !IsWhole(tensor->dtype(), tensor->shape(), data->size())) {
+      continue;
+    }
+    ids.push_back(std::move(*data));
+    data->clear();
+  }
+  std::size_t index = 0;
+  return calls->StreamBytes(
+      Rpc::kStreamName, first,
+      [&]() -> absl::StatusOr<absl::Span<const char>> {
+        if (index == ids.size()) return next();
+        const std::string& bytes = ids[index++];
+        return absl::MakeConstSpan(bytes.data(), bytes.size());
       },
-      [&](const grpc::ByteBuffer& buffer) -> absl::Status {
-        typename Rpc::StreamResponse response;
-        const absl::StatusOr<ReceivedMessage> received =
-            ReceivedMessage::Parse(buffer, Fields<Rpc>(), &response);
-        if (!received.ok()) return received.status();
-        absl::StatusOr<ReceivedTensors> tensors =
-            TakeTensors(*received, outputs.front(), sent.front());
-        if (!tensors.ok()) return tensors.status();
-        outputs.pop_front();
-        sent.pop_front();
-        return take(*std::move(tensors));
-      },
-      options);
+      lend, take, options);
 }
 
-// One tensor of heads that goes through a stream, chunk by chunk.
-struct TensorInParts {
-  TensorView view;
+// A tensor of a stream, and the memory for its result.
+struct StreamedTensor {
+  absl::Span<const char> bytes;
   absl::Span<char> output;
-  HeadExtents extents;
-  std::vector<Part> parts;
 };
 
-// Cuts tensor number `index`. Errors name it; RESOURCE_EXHAUSTED if a part is
-// larger than a message may be.
-template <typename Rpc>
-absl::Status Cut(const typename Rpc::Args& args, std::size_t index,
-                 std::int64_t chunk_bytes, std::int64_t max_bytes,
-                 TensorInParts* cut) {
-  const auto& tensor = Rpc::kTensors[index];
-  const bool whole_heads = Rpc::HeadsDiffer(args);
-  cut->view = *(args.*tensor.view);
-  const absl::StatusOr<HeadExtents> extents = ExtentsOf(cut->view, args.layout);
-  absl::StatusOr<std::vector<Part>> parts =
-      CutTensor(cut->view, args.layout, whole_heads, chunk_bytes);
-  if (!parts.ok()) {
-    return absl::Status(
-        parts.status().code(),
-        absl::StrCat(tensor.name, ".", parts.status().message()));
-  }
-  for (const Part& part : *parts) {
-    if (part.bytes <= max_bytes) continue;
-    return absl::ResourceExhaustedError(absl::StrCat(
-        tensor.name, ": ", part.bytes,
-        " bytes cannot be cut into smaller messages; the limit is ", max_bytes,
-        whole_heads ? ", and frequencies by head need all heads together"
-                    : ""));
-  }
-  cut->extents = *extents;
-  cut->parts = *std::move(parts);
-  return absl::OkStatus();
-}
-
-// Cuts and sends one tensor after the other: q and k may differ in heads, so
-// that chunks of one size hold different tokens. The outputs must fit the
-// tensors.
+// Streams all tensors. The outputs must fit the tensors.
 template <typename Rpc, typename Calls>
-absl::StatusOr<typename Rpc::Result> InChunks(Calls* calls,
+absl::StatusOr<typename Rpc::Result> InStream(Calls* calls,
                                               const typename Rpc::Args& args,
                                               const CallOptions& options) {
-  constexpr std::size_t kCount = std::size(Rpc::kTensors);
-  const auto& places = args.*Rpc::kArgsPlaces;
-  const WholeCall call(options);
-  const absl::StatusOr<std::int64_t> chunk_bytes =
-      calls->ChunkBytes(call.Rest());
-  if (!chunk_bytes.ok()) return chunk_bytes.status();
-
-  TensorInParts cuts[kCount];  // without parts if not given
   auto owners = std::make_shared<std::vector<std::shared_ptr<char>>>();
-  bool need_axes = false;
-  std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < kCount; ++i) {
-    const auto& tensor = Rpc::kTensors[i];
-    const auto& view = args.*tensor.view;
-    const Output& output = args.*tensor.output;
-    if (!view) continue;
-    TensorInParts* const cut = &cuts[i];
-    const absl::Status status =
-        Cut<Rpc>(args, i, *chunk_bytes, calls->max_message_bytes(), cut);
-    if (!status.ok()) return status;
-    if (output) {
-      cut->output = *output;
-    } else {
-      owners->push_back(AlignedMemory(view->bytes.size()));
-      cut->output = absl::MakeSpan(owners->back().get(), view->bytes.size());
-    }
-    need_axes = need_axes || NeedAxes(places, args.layout, cut->extents);
-    bytes += static_cast<std::int64_t>(view->bytes.size());
-  }
-  absl::StatusOr<bool> several_axes = false;
-  if (need_axes) {
-    several_axes = calls->SeveralAxes(Rpc::RopeOf(args), call.Rest());
-  }
-  if (!several_axes.ok()) return several_axes.status();
-  const auto places_of = [&](const TensorInParts& cut, const Part& part) {
-    return Rpc::kCutPlaces(places, args.layout, cut.extents, *several_axes,
-                           part);
-  };
-
-  // Positions are small and are cut twice. This first time computes the size of
-  // the largest message, which is announced, and checks that positions fit the
-  // tensors before anything is sent.
-  typename Rpc::Settings settings = Rpc::SettingsOf(args);
-  for (const TensorInParts& cut : cuts) {
-    for (const Part& part : cut.parts) {
-      const auto part_places = places_of(cut, part);
-      if (!part_places.ok()) return part_places.status();
-      settings.max_message_bytes = std::max<std::int64_t>(
-          settings.max_message_bytes,
-          part.bytes + static_cast<std::int64_t>(part_places->ByteSizeLong()));
-    }
-  }
-  settings.max_message_bytes +=
-      static_cast<std::int64_t>(Rpc::SettingsBytes(args)) + kFramingBytes;
-
-  struct Sent {
-    std::size_t tensor;
-    std::int64_t bytes;
-  };
-  std::deque<Sent> sent;  // not answered yet
-  std::size_t index = 0, next_part = 0;
-  std::int64_t bytes_done = 0;
-  const absl::Status status = SendChunks<Rpc>(
-      calls, settings,
-      [&](typename Rpc::Chunk* chunk) -> absl::StatusOr<bool> {
-        while (index < kCount && next_part == cuts[index].parts.size()) {
-          ++index;
-          next_part = 0;
-        }
-        if (index == kCount) return false;
-        const auto& tensor = Rpc::kTensors[index];
-        const TensorInParts& cut = cuts[index];
-        const Part& part = cut.parts[next_part++];
-        auto part_places = places_of(cut, part);
-        if (!part_places.ok()) return part_places.status();
-        const auto offset = static_cast<std::size_t>(part.offset);
-        const auto size = static_cast<std::size_t>(part.bytes);
-        chunk->*Rpc::kChunkPlaces = *std::move(part_places);
-        chunk->*tensor.chunk_view = TensorView{
-            cut.view.dtype, part.shape, cut.view.bytes.subspan(offset, size)};
-        chunk->*tensor.chunk_output = cut.output.subspan(offset, size);
-        sent.push_back({index, part.bytes});
-        return true;
-      },
-      [&](ReceivedTensors tensors) -> absl::Status {
-        const Sent part = sent.front();
-        sent.pop_front();
-        const auto& got = tensors.views[part.tensor];
-        if (!got ||
-            static_cast<std::int64_t>(got->bytes.size()) != part.bytes) {
-          return absl::InternalError("a response without its tensor");
-        }
-        bytes_done += part.bytes;
-        if (options.on_progress) options.on_progress(bytes_done, bytes);
-        return absl::OkStatus();
-      },
-      call.Rest());
-  if (!status.ok()) return status;
+  std::vector<StreamedTensor> tensors;  // those with bytes
   ReceivedTensors whole;
-  for (std::size_t i = 0; i < kCount; ++i) {
+  std::int64_t bytes = 0;
+  for (const auto& tensor : Rpc::kTensors) {
     whole.views.emplace_back();
-    if (!(args.*Rpc::kTensors[i].view)) continue;
-    whole.views.back() =
-        TensorView{cuts[i].view.dtype, cuts[i].view.shape, cuts[i].output};
+    const auto& view = args.*tensor.view;
+    if (!view) continue;
+    const std::size_t size = view->bytes.size();
+    if (!IsWhole(view->dtype, view->shape, size)) {
+      return WrongArgument(
+          tensor.name, absl::StrCat("has ", size,
+                                    " bytes, which its dtype and shape do not "
+                                    "take"));
+    }
+    Output output = args.*tensor.output;
+    if (!output) {
+      owners->push_back(AlignedMemory(size));
+      output = absl::MakeSpan(owners->back().get(), size);
+    }
+    whole.views.back() = TensorView{view->dtype, view->shape, *output};
+    if (size > 0) tensors.push_back({view->bytes, *output});
+    bytes += static_cast<std::int64_t>(size);
   }
   whole.owner = std::move(owners);
+
+  std::size_t sent = 0, received = 0;  // whole tensors
+  std::int64_t done = 0;
+  const absl::Status status = StreamBytes<Rpc>(
+      calls, args,
+      [&]() -> absl::StatusOr<absl::Span<const char>> {
+        if (sent == tensors.size()) return absl::Span<const char>();
+        return tensors[sent++].bytes;
+      },
+      true,
+      [&](absl::Span<const char> piece) -> absl::Status {
+        done += static_cast<std::int64_t>(piece.size());
+        while (!piece.empty()) {
+          if (received == tensors.size()) {
+            return absl::InternalError("more bytes came than were sent");
+          }
+          absl::Span<char>& to = tensors[received].output;
+          const absl::Span<const char> from = piece.subspan(0, to.size());
+          std::memmove(to.data(), from.data(), from.size());  // may overlap
+          piece.remove_prefix(from.size());
+          to.remove_prefix(from.size());
+          if (to.empty()) ++received;
+        }
+        if (options.on_progress) options.on_progress(done, bytes);
+        return absl::OkStatus();
+      },
+      options);
+  if (!status.ok()) return status;
+  if (done != bytes) {
+    return absl::InternalError(
+        absl::StrCat("the stream ended after ", done, " of ", bytes, " bytes"));
+  }
   return Rpc::ResultOf(std::move(whole));
 }
 
 // A unary call with the size of its message.
 template <typename Rpc>
 struct OneMessage {
-  explicit OneMessage(const typename Rpc::Args& args) {
-    Rpc::SetSettings(args, &request);
-    Rpc::SetPlaces(args.*Rpc::kArgsPlaces, &request);
+  explicit OneMessage(const typename Rpc::Args& args)
+      : request(Rpc::RequestOf(args)) {
     for (const auto& tensor : Rpc::kTensors) {
       const auto& view = args.*tensor.view;
       if (view) sent.fields.push_back({tensor.field, &*view});
@@ -317,32 +225,30 @@ absl::StatusOr<typename Rpc::Result> Rotate(Calls* calls,
   if (!status.ok()) return status;
   OneMessage<Rpc> message(args);
   const std::int64_t bytes = message.sent.message_bytes;
-  const bool can_cut = calls->can_stream() && HasTensorBytes<Rpc>(args);
+  const bool can_stream = calls->can_stream() && HasTensorBytes<Rpc>(args);
   // Tensors in shared memory are not sent.
   const std::int64_t sent =
       bytes - calls->regions().SharedBytes(message.sent.fields);
-  if (can_cut && sent > calls->stream_above_bytes()) {
-    return InChunks<Rpc>(calls, args, options);
+  if (can_stream && sent > calls->stream_above_bytes()) {
+    return InStream<Rpc>(calls, args, options);
   }
   const WholeCall call(options);
   absl::StatusOr<typename Rpc::Result> result =
       InOneMessage<Rpc>(calls, args, &message, call.Rest());
-  // The server's limit may be lower than the client's. A message that is no
-  // larger than a chunk would only be refused again.
-  if (!result.ok() && can_cut && TooLarge(result.status()) &&
-      bytes > calls->ChunkBytes(call.Rest()).value_or(bytes)) {
-    return InChunks<Rpc>(calls, args, call.Rest());
+  // The server's limit may be lower than the client's.
+  if (!result.ok() && can_stream && TooLarge(result.status())) {
+    return InStream<Rpc>(calls, args, call.Rest());
   }
   return result;
 }
 
-// Rotates in a stream, whatever the size, unless there is nothing to cut.
+// Rotates in a stream, whatever the size, unless there are no bytes.
 template <typename Rpc, typename Calls>
 absl::StatusOr<typename Rpc::Result> RotateInStream(
     Calls* calls, const typename Rpc::Args& args, const CallOptions& options) {
   const absl::Status status = CheckOutputs<Rpc>(args);
   if (!status.ok()) return status;
-  if (HasTensorBytes<Rpc>(args)) return InChunks<Rpc>(calls, args, options);
+  if (HasTensorBytes<Rpc>(args)) return InStream<Rpc>(calls, args, options);
   OneMessage<Rpc> message(args);
   return InOneMessage<Rpc>(calls, args, &message, options);
 }
@@ -359,17 +265,12 @@ absl::StatusOr<ApplyRopeResult> Client::ApplyRopeStream(
   return RotateInStream<ApplyRopeRpc>(calls_.get(), args, options);
 }
 
-absl::Status Client::ApplyRopeStream(
-    const ApplyRopeStreamSettings& settings,
-    const std::function<absl::StatusOr<bool>(ApplyRopeChunk*)>& next,
-    const std::function<absl::Status(const ApplyRopeResult&)>& done,
-    const CallOptions& options) const {
-  return SendChunks<ApplyRopeRpc>(
-      calls_.get(), settings, next,
-      [&](ReceivedTensors tensors) {
-        return done(ApplyRopeRpc::ResultOf(std::move(tensors)));
-      },
-      options);
+absl::Status Client::ApplyRopeStream(const ApplyRopeArgs& args,
+                                     const NextBytes& next,
+                                     const TakeBytes& take,
+                                     const CallOptions& options) const {
+  return StreamBytes<ApplyRopeRpc>(calls_.get(), args, next, false, take,
+                                   options);
 }
 
 absl::StatusOr<TensorResult> Client::Reposition(
@@ -382,17 +283,12 @@ absl::StatusOr<TensorResult> Client::RepositionStream(
   return RotateInStream<RepositionRpc>(calls_.get(), args, options);
 }
 
-absl::Status Client::RepositionStream(
-    const RepositionStreamSettings& settings,
-    const std::function<absl::StatusOr<bool>(RepositionChunk*)>& next,
-    const std::function<absl::Status(const TensorResult&)>& done,
-    const CallOptions& options) const {
-  return SendChunks<RepositionRpc>(
-      calls_.get(), settings, next,
-      [&](ReceivedTensors tensors) {
-        return done(RepositionRpc::ResultOf(std::move(tensors)));
-      },
-      options);
+absl::Status Client::RepositionStream(const RepositionArgs& args,
+                                      const NextBytes& next,
+                                      const TakeBytes& take,
+                                      const CallOptions& options) const {
+  return StreamBytes<RepositionRpc>(calls_.get(), args, next, false, take,
+                                    options);
 }
 
 }  // namespace posenc

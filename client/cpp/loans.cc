@@ -15,20 +15,18 @@ struct Loans::State {
 
 struct Loans::Loan {
   std::shared_ptr<State> state;
-  std::shared_ptr<const void> owner;
 };
 
 Loans::Loans() : state_(std::make_shared<State>()) {}
 
-grpc::Slice Loans::Lend(absl::Span<const char> bytes,
-                        std::shared_ptr<const void> owner) {
+grpc::Slice Loans::Lend(absl::Span<const char> bytes) {
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     ++state_->out;
   }
   // grpc::Slice takes no const, but gRPC does not write to bytes that it sends.
   return grpc::Slice(const_cast<char*>(bytes.data()), bytes.size(),
-                     &Loans::Return, new Loan{state_, std::move(owner)});
+                     &Loans::Return, new Loan{state_});
 }
 
 void Loans::Return(void* loan) {
@@ -36,8 +34,6 @@ void Loans::Return(void* loan) {
   // may return and destroy its Loans, while this thread still has the lock.
   std::shared_ptr<State> state;
   {
-    // The owner is dropped before the count changes: once AwaitReturn() returns
-    // true, every owner has been dropped.
     const std::unique_ptr<Loan> returned(static_cast<Loan*>(loan));
     state = std::move(returned->state);
   }

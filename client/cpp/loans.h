@@ -30,9 +30,8 @@ class Loans {
   Loans();
 
   // Makes a slice over `bytes`, which must not change until the slice has come
-  // back. `owner`, if set, is dropped only then.
-  grpc::Slice Lend(absl::Span<const char> bytes,
-                   std::shared_ptr<const void> owner = nullptr);
+  // back.
+  grpc::Slice Lend(absl::Span<const char> bytes);
 
   // Waits until all slices have come back. Returns false if one is still out
   // after `timeout`, which may be infinite.

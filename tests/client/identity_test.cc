@@ -221,11 +221,11 @@ TEST_F(IdentityTest, ErrorsThatAStreamEndsWithOnThisSideTellTheIdToo) {
   options.request_id = "r-18";
   const Client client = Client::Connect(options_);
   const absl::Status status = client.ApplyRopeStream(
-      {},
-      [](ApplyRopeChunk*) -> absl::StatusOr<bool> {
+      ApplyRopeArgs(),
+      []() -> absl::StatusOr<absl::Span<const char>> {
         return absl::AbortedError("no more");
       },
-      [](const ApplyRopeResult&) { return absl::OkStatus(); }, options);
+      [](absl::Span<const char>) { return absl::OkStatus(); }, options);
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_EQ(status.message(), "no more");
   EXPECT_EQ(ErrorFact(status, "requestId"), "r-18");

@@ -39,8 +39,7 @@
 // (reasons are written here without "ERROR_REASON_"). A method's comment names
 // the errors that it adds. With a RopeSource, NOT_FOUND is PRESET_UNKNOWN and
 // INVALID_ARGUMENT may be MODEL_CONFIG_INVALID; OUT_OF_RANGE is
-// POSITION_OUT_OF_RANGE. The client checks nothing that the server checks,
-// except what it must know to cut a tensor into chunks.
+// POSITION_OUT_OF_RANGE. The client checks nothing that the server checks.
 
 #pragma once
 
@@ -135,8 +134,9 @@ struct CallOptions {
   // 0 or less: the call ends at once.
   absl::optional<absl::Duration> timeout;
 
-  // Called after every chunk while ApplyRope, Reposition or BuildTable moves a
-  // tensor through a stream. `bytes` is the size of all tensors together.
+  // Called whenever bytes of a result have come while ApplyRope, Reposition or
+  // BuildTable moves a tensor through a stream. `bytes` is the size of all
+  // tensors together.
   std::function<void(std::int64_t bytes_done, std::int64_t bytes)> on_progress;
 
   // The call's id in the server's log (metadata "x-request-id") and in its
@@ -264,32 +264,25 @@ class Client {
   // Rotates q, k or both, [B, S, H, D] in the order of args.layout or [T, H,
   // D]; results have their shapes and dtypes. An output may be its input's own
   // memory. Tensors over stream_above_bytes, or over the server's limit, go as
-  // a stream. Also NOT_FOUND and OUT_OF_RANGE; INVALID_ARGUMENT without a
-  // reason if an output is not as large as its tensor, or if a tensor is to be
-  // cut but does not fit its layout or positions.
+  // a stream. Also NOT_FOUND and OUT_OF_RANGE; INVALID_ARGUMENT also if an
+  // output is not as large as its tensor.
   absl::StatusOr<ApplyRopeResult> ApplyRope(
       const ApplyRopeArgs& args, const CallOptions& options = {}) const;
 
-  // Rotates through a stream, whatever the size. Tensors and their positions
-  // are cut along the outermost dimensions into chunks of the size that the
-  // server recommends (4 MiB - 64 KiB); a few chunks are under way at a time.
-  // Arguments without tensor bytes go as one message. The timeout is the
-  // longest time without a chunk. RESOURCE_EXHAUSTED also if a chunk cannot be
-  // made small enough, as with LAYOUT_BHSD and frequencies that differ by head.
+  // Rotates through a stream, whatever the size; messages have at most 4 MiB,
+  // and results come while tensors are sent. Arguments without tensor bytes go
+  // as one message. The timeout is the longest time without any progress.
   absl::StatusOr<ApplyRopeResult> ApplyRopeStream(
       const ApplyRopeArgs& args, const CallOptions& options = {}) const;
 
-  // Rotates tensors that are larger than memory: `next` fills in the next
-  // chunk, or returns false at the end; `done` gets each result, in order. Up
-  // to four chunks are sent ahead of their results. The first error of either
-  // function ends the call and is returned. An error of the server has the
-  // chunk's number as ErrorFact(status, "messageIndex"); results before that
-  // chunk are valid.
-  absl::Status ApplyRopeStream(
-      const ApplyRopeStreamSettings& settings,
-      const std::function<absl::StatusOr<bool>(ApplyRopeChunk*)>& next,
-      const std::function<absl::Status(const ApplyRopeResult&)>& done,
-      const CallOptions& options = {}) const;
+  // Rotates tensors that are larger than memory: args.q and args.k have no
+  // bytes and no outputs. `next` returns the bytes of q, then of k, cut where
+  // it likes, but not inside an element; `take` gets those of the results in
+  // the same order. The first error of either function ends the call and is
+  // returned. Bytes that came before an error are valid.
+  absl::Status ApplyRopeStream(const ApplyRopeArgs& args, const NextBytes& next,
+                               const TakeBytes& take,
+                               const CallOptions& options = {}) const;
 
   // Moves rotated keys to other positions, or from one rotary encoding to
   // another, in one rotation. Shapes, aliasing, streams and errors are those of
@@ -303,11 +296,9 @@ class Client {
       const RepositionArgs& args, const CallOptions& options = {}) const;
 
   // Repositions caches that are larger than memory; see ApplyRopeStream.
-  absl::Status RepositionStream(
-      const RepositionStreamSettings& settings,
-      const std::function<absl::StatusOr<bool>(RepositionChunk*)>& next,
-      const std::function<absl::Status(const TensorResult&)>& done,
-      const CallOptions& options = {}) const;
+  absl::Status RepositionStream(const RepositionArgs& args,
+                                const NextBytes& next, const TakeBytes& take,
+                                const CallOptions& options = {}) const;
 
   // Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute
   // encoding. `out` may be x's own memory. x must fit into one message

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,9 +48,8 @@ struct TensorView {
 //
 // The server, not the client, checks that the number of elements fits the
 // shape. If it does not, the call ends as INVALID_ARGUMENT
-// (ERROR_REASON_TENSOR_SIZE_MISMATCH, or without a reason if the tensor was to
-// be cut for a stream) with both sizes in its message. No byte outside of the
-// span is ever read.
+// (ERROR_REASON_TENSOR_SIZE_MISMATCH) with both sizes in its message. No byte
+// outside of the span is ever read.
 TensorView ViewOf(absl::Span<const float> elements,
                   std::vector<std::int64_t> shape);
 TensorView ViewOf(absl::Span<const double> elements,
@@ -144,35 +144,11 @@ struct ApplyRopeResult {
   std::shared_ptr<const void> owner;
 };
 
-// Settings of all chunks of a stream; fields as in ApplyRopeArgs.
-struct ApplyRopeStreamSettings {
-  v1::RopeSource rope;
-  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
-  v1::Direction direction = v1::DIRECTION_UNSPECIFIED;
-  absl::optional<v1::QueryScale> query_scale;
-  v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
-
-  // An upper bound of the bytes of a message: tensors, positions and, in the
-  // first message, these settings. The server claims that much memory for a
-  // message; a larger chunk ends the stream. 0: the client announces no bound,
-  // and the server claims 5 MiB a message.
-  std::int64_t max_message_bytes = 0;
-};
-
-// One message of a stream; fields as in ApplyRopeArgs. Chunks of 2 to
-// 4 MiB are fastest.
-struct ApplyRopeChunk {
-  // Positions of this chunk's tokens.
-  v1::Positions positions;
-  absl::optional<TensorView> q;
-  absl::optional<TensorView> k;
-  Output q_out;
-  Output k_out;
-
-  // Keeps the bytes of q and k alive; gRPC drops it when it has sent them. If
-  // it is unset, the bytes must stay valid until the call returns.
-  std::shared_ptr<const void> owner;
-};
+// Returns the next bytes of tensors that are larger than memory; none: the end.
+// They must stay valid until the next call.
+using NextBytes = std::function<absl::StatusOr<absl::Span<const char>>()>;
+// Takes the next bytes of the result, which are valid only during the call.
+using TakeBytes = std::function<absl::Status(absl::Span<const char>)>;
 
 // Arguments of Reposition.
 struct RepositionArgs {
@@ -199,26 +175,6 @@ struct RepositionArgs {
 
   // Memory for the result, which has the dtype and shape of k.
   Output out;
-};
-
-// Settings of all chunks of a stream; fields as in RepositionArgs, and
-// max_message_bytes as in ApplyRopeStreamSettings.
-struct RepositionStreamSettings {
-  v1::RopeSource old_rope;
-  absl::optional<v1::RopeSource> new_rope;
-  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
-  v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
-  std::int64_t max_message_bytes = 0;
-};
-
-// One message of a stream; fields as in RepositionArgs, and `owner` as in
-// ApplyRopeChunk.
-struct RepositionChunk {
-  // Movement of this chunk's tokens.
-  v1::Movement movement;
-  absl::optional<TensorView> k;
-  Output out;
-  std::shared_ptr<const void> owner;
 };
 
 // ---- Tables and biases -----------------------------------------------------
