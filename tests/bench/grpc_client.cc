@@ -16,8 +16,6 @@
 #include "core/interpretation/source.h"
 #include "core/rope/apply.h"
 #include "core/tensor.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -67,39 +65,43 @@ struct Message {
   std::size_t size;
 };
 
-Message MakeMessage(const float* elements, std::int64_t bytes,
-                    std::int64_t heads, std::int64_t start, bool settings,
-                    Answer answer) {
-  using google::protobuf::internal::WireFormatLite;
-  v1::ApplyRopeRequest request;  // numbered as the stream's message
-  if (settings) {
-    v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
-    spec->set_pairing(static_cast<v1::Pairing>(Spec(answer).pairing));
-    spec->set_output_pairing(
-        static_cast<v1::Pairing>(Spec(answer).output_pairing));
-    request.set_layout(v1::LAYOUT_BSHD);
-  }
-  request.mutable_positions()->set_start(start);
-  v1::Tensor tensor;
-  tensor.set_dtype(v1::DTYPE_FLOAT32);
+// Returns a call for q of so many bytes, which it does not have.
+v1::ApplyRopeRequest CallOf(std::int64_t bytes, Answer answer) {
+  v1::ApplyRopeRequest call;
+  v1::RopeSpec* const spec = call.mutable_rope()->mutable_spec();
+  spec->set_pairing(static_cast<v1::Pairing>(Spec(answer).pairing));
+  spec->set_output_pairing(
+      static_cast<v1::Pairing>(Spec(answer).output_pairing));
+  call.set_layout(v1::LAYOUT_BSHD);
+  call.mutable_positions()->set_start(0);
+  call.mutable_q()->set_dtype(v1::DTYPE_FLOAT32);
+  const std::int64_t heads = Heads(bytes);
   const std::int64_t row = heads * kDim * static_cast<int>(sizeof(float));
   for (const std::int64_t extent : {std::int64_t{1}, bytes / row, heads, kDim})
-    tensor.add_shape(extent);
-  const std::string small = tensor.SerializeAsString();
+    call.mutable_q()->add_shape(extent);
+  return call;
+}
 
+Message MakeMessage(const float* elements, std::int64_t bytes, Answer answer) {
+  v1::ApplyRopeRequest request = CallOf(bytes, answer);
+  const std::vector<std::int64_t> shape(request.q().shape().begin(),
+                                        request.q().shape().end());
+  request.clear_q();
   std::string prefix = request.SerializeAsString();
-  constexpr auto kBytes = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
-  std::string data_header;
-  const auto append = [](int field, std::uint64_t length, std::string* to) {
-    google::protobuf::io::StringOutputStream stream(to);
-    google::protobuf::io::CodedOutputStream out(&stream);
-    out.WriteTag(WireFormatLite::MakeTag(field, kBytes));
-    out.WriteVarint64(length);
-  };
-  append(v1::Tensor::kDataFieldNumber, bytes, &data_header);
-  append(v1::ApplyRopeRequest::kQFieldNumber,
-         small.size() + data_header.size() + bytes, &prefix);
-  prefix += small + data_header;
+  wire::AppendTensorFieldHeader(v1::ApplyRopeRequest::kQFieldNumber,
+                                v1::DTYPE_FLOAT32, shape,
+                                static_cast<std::uint64_t>(bytes), &prefix);
+  const grpc::Slice slices[] = {
+      grpc::Slice(prefix),
+      grpc::Slice(elements, bytes, grpc::Slice::STATIC_SLICE)};
+  return {grpc::ByteBuffer(slices, 2), prefix.size() + bytes};
+}
+
+// A message of a stream, which has only bytes.
+Message MakeBytes(const float* elements, std::int64_t bytes) {
+  std::string prefix;
+  wire::AppendFieldHeader(v1::ApplyRopeStreamRequest::kDataFieldNumber,
+                          static_cast<std::uint64_t>(bytes), &prefix);
   const grpc::Slice slices[] = {
       grpc::Slice(prefix),
       grpc::Slice(elements, bytes, grpc::Slice::STATIC_SLICE)};
@@ -319,7 +321,7 @@ class Unary final : public Client {
       return MakeShared(region_ == nullptr ? "" : region_->name(), bytes,
                         Heads(bytes));
     }
-    return MakeMessage(elements_.data(), bytes, Heads(bytes), 0, true, answer);
+    return MakeMessage(elements_.data(), bytes, answer);
   }
 
   void Start(std::size_t index) {
@@ -363,17 +365,17 @@ class Stream final : public Client {
   Stream(const std::string& address, std::int64_t bytes, std::int64_t chunk,
          Answer answer)
       : elements_(Elements(chunk)),
-        chunks_(bytes / chunk),
         answer_(answer),
         stubs_(Connect(address, 1)) {
-    const std::int64_t heads = Heads(bytes);
-    const std::int64_t tokens =
-        chunk / (heads * kDim * static_cast<int>(sizeof(float)));
-    for (std::int64_t i = 0; i < chunks_; ++i) {
-      messages_.push_back(MakeMessage(elements_.data(), chunk, heads,
-                                      i * tokens, i == 0, answer));
+    v1::ApplyRopeStreamRequest first;
+    *first.mutable_call() = CallOf(bytes, answer);
+    const grpc::Slice slice(first.SerializeAsString());
+    messages_.push_back({grpc::ByteBuffer(&slice, 1), slice.size()});
+    for (std::int64_t i = 0; i < bytes / chunk; ++i) {
+      messages_.push_back(MakeBytes(elements_.data(), chunk));
     }
-    last_start_ = (chunks_ - 1) * tokens;
+    last_start_ = (bytes - chunk) /
+                  (Heads(bytes) * kDim * static_cast<int>(sizeof(float)));
   }
 
   ~Stream() override {
@@ -385,13 +387,19 @@ class Stream final : public Client {
   }
 
   std::string Check() override {
-    const grpc::Status status = Call();
+    std::string answer;
+    const grpc::Status status = Call(&answer);
     if (!status.ok()) return Describe(status);
-    if (answers_ != chunks_) return "chunks are missing";
     if (answer_ == Answer::kEcho) {
-      return last_.Length() == messages_.back().size ? "" : "not an echo";
+      std::size_t sent = 0;
+      for (const Message& message : messages_) sent += message.size;
+      return answer.size() == sent ? "" : "not an echo";
     }
-    return CheckRotated(TensorBytes(last_, answer_, nullptr), elements_,
+    const std::size_t chunk = elements_.size() * sizeof(float);
+    if (answer.size() != (messages_.size() - 1) * chunk) {
+      return "the answer's size is wrong";
+    }
+    return CheckRotated(answer.substr(answer.size() - chunk), elements_,
                         last_start_, answer_);
   }
 
@@ -401,7 +409,7 @@ class Stream final : public Client {
     while (Since(start) < seconds ||
            static_cast<int>(sample.latencies.size()) < at_least) {
       const Clock::time_point before = Clock::now();
-      if (!Call().ok() || answers_ != chunks_) return {};
+      if (!Call(nullptr).ok()) return {};
       sample.latencies.push_back(Since(before));
     }
     sample.seconds = Since(start);
@@ -412,19 +420,19 @@ class Stream final : public Client {
   enum Tag : std::intptr_t { kBegun, kWritten, kWritesDone, kRead, kFinished };
   static void* ToTag(Tag tag) { return reinterpret_cast<void*>(tag); }
 
-  grpc::Status Call() {
+  // Joins the answers in `answer`, if it is not null.
+  grpc::Status Call(std::string* answer) {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
     const auto stream = stubs_[0].PrepareCall(&context, kStream, &queue_);
     stream->StartCall(ToTag(kBegun));
     grpc::ByteBuffer response;
     grpc::Status status;
-    std::int64_t written = 0;
-    answers_ = 0;
+    std::size_t written = 0;
     // Writing and reading end independently; Finish comes after both.
     int open = 2;
     const auto write = [&] {
-      if (written < chunks_) {
+      if (written < messages_.size()) {
         stream->Write(messages_[written++].buffer, ToTag(kWritten));
       } else {
         stream->WritesDone(ToTag(kWritesDone));
@@ -448,7 +456,7 @@ class Stream final : public Client {
           break;
         case kRead:
           if (ok) {
-            if (++answers_ == chunks_) last_ = response;
+            if (answer != nullptr) Join(response, answer);
             stream->Read(&response, ToTag(kRead));
           } else {
             --open;
@@ -465,13 +473,25 @@ class Stream final : public Client {
     return status;
   }
 
+  void Join(const grpc::ByteBuffer& response, std::string* answer) const {
+    std::vector<grpc::Slice> slices;
+    (void)response.Dump(&slices);
+    std::string bytes;
+    for (const grpc::Slice& slice : slices) {
+      bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    }
+    v1::ApplyRopeStreamResponse parsed;
+    if (answer_ == Answer::kEcho) {
+      *answer += bytes;
+    } else if (parsed.ParseFromString(bytes)) {
+      *answer += parsed.data();
+    }
+  }
+
   const std::vector<float> elements_;
-  const std::int64_t chunks_;
   const Answer answer_;
   std::vector<Message> messages_;
-  std::int64_t last_start_ = 0;
-  std::int64_t answers_ = 0;
-  grpc::ByteBuffer last_;
+  std::int64_t last_start_ = 0;  // position of the last message's first token
   grpc::CompletionQueue queue_;
   std::vector<grpc::GenericStub> stubs_;
 };

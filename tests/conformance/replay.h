@@ -3,13 +3,18 @@
 
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "grpcpp/channel.h"
 #include "posenc/client.h"
 #include "tests/conformance/sent.h"
@@ -118,6 +123,51 @@ class Replay {
         vector, [&](auto& request) { return (client.*call)(request, {}); });
   }
 
+  using Bytes = absl::Span<const char>;
+
+  // Streams `tensors`, which are those of `args`, in random pieces. DATA_LOSS
+  // unless the same bytes come as in one message. The client of 0.1.0 cannot.
+  template <typename AnyClient, typename Args>
+  absl::Status CheckStream(const AnyClient& client, Args* args,
+                           const std::vector<TensorView*>& tensors,
+                           const std::string& expected) {
+    std::vector<std::string> pieces;
+    for (TensorView* const tensor : tensors) {
+      if (tensor == nullptr) continue;
+      std::size_t elements = 1;
+      for (const std::int64_t extent : tensor->shape) elements *= extent;
+      const std::size_t element =
+          elements == 0 ? 1 : tensor->bytes.size() / elements;
+      for (Bytes left = std::exchange(tensor->bytes, {}); !left.empty();) {
+        const Bytes piece =
+            left.subspan(0, element * (1 + random_() % (1 + elements / 3)));
+        pieces.emplace_back(piece.data(), piece.size());
+        left.remove_prefix(piece.size());
+      }
+    }
+    std::size_t sent = 0;
+    std::string got;
+    const auto next = [&]() -> absl::StatusOr<Bytes> {
+      return sent == pieces.size() ? Bytes() : Bytes(pieces[sent++]);
+    };
+    const auto take = [&](Bytes bytes) {
+      got.append(bytes.data(), bytes.size());
+      return absl::OkStatus();
+    };
+    absl::Status status;
+    if constexpr (requires { client.ApplyRopeStream(*args, next, take); }) {
+      status = client.ApplyRopeStream(*args, next, take);
+    } else if constexpr (requires {
+                           client.RepositionStream(*args, next, take);
+                         }) {
+      status = client.RepositionStream(*args, next, take);
+    } else {
+      return absl::OkStatus();
+    }
+    if (!status.ok() || got == expected) return status;
+    return absl::DataLossError("the stream's bytes are others");
+  }
+
   // Makes the generated call, for requests that no view can express.
   template <typename Response, typename Request>
   absl::StatusOr<Response> Generated(
@@ -188,6 +238,11 @@ class Replay {
     v1::ApplyRopeResponse response;
     if (result->q) *response.mutable_q() = ToTensor(*result->q);
     if (result->k) *response.mutable_k() = ToTensor(*result->k);
+    const absl::Status same =
+        CheckStream(client_, &args,
+                    {args.q ? &*args.q : nullptr, args.k ? &*args.k : nullptr},
+                    response.q().data() + response.k().data());
+    if (!same.ok()) return same;
     return response;
   }
 
@@ -207,6 +262,9 @@ class Replay {
     if (!result.ok()) return result.status();
     v1::RepositionResponse response;
     *response.mutable_k() = ToTensor(result->tensor);
+    const absl::Status same = CheckStream(
+        client_, &args, {args.k ? &*args.k : nullptr}, response.k().data());
+    if (!same.ok()) return same;
     return response;
   }
 
@@ -270,6 +328,7 @@ class Replay {
 
   const Client client_;
   const std::unique_ptr<Stub> stub_;
+  std::mt19937 random_{45};
 };
 
 }  // namespace posenc::conformance
