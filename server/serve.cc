@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -54,6 +55,77 @@ void AwaitStop(Server* server, const std::function<void()>& reload) {
   }
 }
 
+// The configuration in force, as the admin port shows it.
+class ConfigPage {
+ public:
+  explicit ConfigPage(std::string text) : text_(std::move(text)) {}
+  void Set(std::string text) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    text_ = std::move(text);
+  }
+  std::string text() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return text_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;  // guarded by mutex_
+};
+
+// Silences gRPC's page-long bind errors, unless GRPC_VERBOSITY asks for its
+// log: our own error is one line.
+absl::StatusOr<std::unique_ptr<Server>> StartServer(
+    const ServerOptions& options, const std::shared_ptr<Log>& log) {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) {
+    SilenceGrpcLog();
+  } else {
+    SendGrpcLogTo(log);
+  }
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
+  if (server.ok()) SendGrpcLogTo(log);
+  return server;
+}
+
+// Returns null if the configuration has no admin port.
+absl::StatusOr<std::unique_ptr<AdminServer>> StartAdmin(const Config& config,
+                                                        AdminPages pages) {
+  if (config.admin.empty()) return nullptr;
+  return AdminServer::Start(
+      {.address = config.admin, .hosts = config.admin_hosts}, std::move(pages));
+}
+
+// admin: null if there is none.
+void LogStart(const LoadedConfig& running,
+              const std::vector<std::string>& addresses,
+              const AdminServer* admin, const char* instruction_set, Log* log) {
+  for (const std::string& warning : running.warnings) {
+    log->Write(LogLevel::kWarning, warning);
+  }
+  for (const std::string& doubt : Doubts(running.config)) {
+    log->Write(LogLevel::kWarning, doubt);
+  }
+  log->Write(LogLevel::kInfo,
+             absl::StrCat("posencd ", kVersion, " listening on ",
+                          absl::StrJoin(addresses, ", "), "; instruction set ",
+                          instruction_set));
+  if (admin == nullptr) return;
+  log->Write(LogLevel::kInfo, absl::StrCat("admin port on ", admin->address()));
+}
+
+// From now on a signal ends the process at once, and so does a drain that takes
+// too long.
+void LimitDrain(const Config& config, const std::shared_ptr<Log>& log) {
+  ExitAtSignal(config.ready_file);
+  ExitAfter(config.server.lame_duck + config.server.drain_timeout + kAfterDrain,
+            config.ready_file, [log] {
+              log->Write(
+                  LogLevel::kWarning,
+                  "the drain is over, but the server has not ended: exiting");
+              log->Flush(kForcedFlush);
+            });
+}
+
 }  // namespace
 
 sigset_t ServeSignals() {
@@ -91,75 +163,34 @@ absl::Status Serve(
                line);
   };
 
-  // Silences gRPC's page-long bind errors, unless GRPC_VERBOSITY asks for its
-  // log: our own error is one line.
-  if (std::getenv("GRPC_VERBOSITY") == nullptr) {
-    SilenceGrpcLog();
-  } else {
-    SendGrpcLogTo(log);
-  }
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config.server);
+  absl::StatusOr<std::unique_ptr<Server>> server =
+      StartServer(config.server, log);
   if (!server.ok()) return WithSource(server.status(), running);
-  SendGrpcLogTo(log);
-  std::mutex config_mutex;
-  std::string config_text = ConfigText(running);
-  std::unique_ptr<AdminServer> admin;
-  if (!config.admin.empty()) {
-    auto started = AdminServer::Start(
-        {.address = config.admin, .hosts = config.admin_hosts},
-        {.metrics =
-             [&, instruction_set] {
-               ServerStatus status = (*server)->Status();
-               status.log_lines_dropped = log->dropped();
-               return MetricsText(metrics, status, instruction_set);
-             },
-         .config =
-             [&] {
-               const std::lock_guard<std::mutex> lock(config_mutex);
-               return config_text;
-             },
-         .ready = [&server] { return (*server)->Status().ready; }});
-    if (!started.ok()) return WithSource(started.status(), running);
-    admin = *std::move(started);
-  }
-
-  for (const std::string& warning : running.warnings) {
-    log->Write(LogLevel::kWarning, warning);
-  }
-  for (const std::string& doubt : Doubts(config)) {
-    log->Write(LogLevel::kWarning, doubt);
-  }
-  log->Write(LogLevel::kInfo,
-             absl::StrCat("posencd ", kVersion, " listening on ",
-                          absl::StrJoin((*server)->addresses(), ", "),
-                          "; instruction set ", instruction_set));
-  if (admin != nullptr) {
-    log->Write(LogLevel::kInfo,
-               absl::StrCat("admin port on ", admin->address()));
-  }
+  ConfigPage config_page(ConfigText(running));
+  absl::StatusOr<std::unique_ptr<AdminServer>> admin = StartAdmin(
+      config, {.metrics =
+                   [&, instruction_set] {
+                     ServerStatus status = (*server)->Status();
+                     status.log_lines_dropped = log->dropped();
+                     return MetricsText(metrics, status, instruction_set);
+                   },
+               .config = [&config_page] { return config_page.text(); },
+               .ready = [&server] { return (*server)->Status().ready; }});
+  if (!admin.ok()) return WithSource(admin.status(), running);
+  LogStart(running, (*server)->addresses(), admin->get(), instruction_set,
+           log.get());
   const ReadyFile ready_file(config.ready_file);
-  if (const absl::Status written = ready_file.Write((*server)->addresses());
-      !written.ok()) {
-    return written;
-  }
+  const absl::Status ready = ready_file.Write((*server)->addresses());
+  if (!ready.ok()) return ready;
 
   AwaitStop(server->get(), [&] {
     Reload(load_again(), &running, {server->get(), log.get(), &calls});
-    std::string text = ConfigText(running);
-    const std::lock_guard<std::mutex> lock(config_mutex);
-    config_text.swap(text);
+    config_page.Set(ConfigText(running));
   });
-  ExitAtSignal(config.ready_file);
-  ExitAfter(config.server.lame_duck + config.server.drain_timeout + kAfterDrain,
-            config.ready_file, [log] {
-              log->Write(
-                  LogLevel::kWarning,
-                  "the drain is over, but the server has not ended: exiting");
-              log->Flush(kForcedFlush);
-            });
+  LimitDrain(config, log);
   log->Write(LogLevel::kInfo, "draining");
   (*server)->Drain();
-  admin.reset();  // its pages use the server
+  admin->reset();  // its pages use the server
   server->reset();
   log->Write(LogLevel::kInfo, "drained");
   return absl::OkStatus();

@@ -105,66 +105,71 @@ absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text,
   return tokens;
 }
 
+// Sets the hash from a secret, or from "sha256:" and the secret's hash.
+absl::Status Tokens::ParseSecret(absl::string_view secret, Token* token) {
+  if (!absl::ConsumePrefix(&secret, kHashed)) {
+    if (!IsToken(secret)) {
+      return Wrong("the token must be letters, digits and -._~+/=");
+    }
+    token->hash = HashOf(secret);
+    return absl::OkStatus();
+  }
+  if (secret.size() != 2 * token->hash.size() ||
+      !std::all_of(secret.begin(), secret.end(), absl::ascii_isxdigit)) {
+    return Wrong("sha256: must be followed by 64 hexadecimal digits");
+  }
+  const std::string bytes = absl::HexStringToBytes(secret);
+  std::copy(bytes.begin(), bytes.end(), token->hash.begin());
+  // sha256sum prints this hash for empty input, such as an unset variable.
+  // Accepting it would accept an empty token.
+  if (token->hash == HashOf("")) {
+    return Wrong("sha256: is the hash of nothing; hash the token");
+  }
+  return absl::OkStatus();
+}
+
+// Sets one "key=value". position: of the word in its line, for errors.
+absl::Status Tokens::ParseOption(absl::string_view word, std::size_t position,
+                                 const ServiceDescriptors& more, Token* token) {
+  if (absl::ConsumePrefix(&word, "methods=")) {
+    for (const absl::string_view method : absl::StrSplit(word, ',')) {
+      if (!IsRpc(method, more)) {
+        return Wrong(absl::StrCat("methods: there is no RPC '", method, "'"));
+      }
+      token->methods.emplace(method);
+    }
+  } else if (absl::ConsumePrefix(&word, "expires=")) {
+    if (!absl::ParseTime(absl::RFC3339_full, word, &token->expires, nullptr)) {
+      return Wrong("expires: must be a time as in 2027-01-31T00:00:00Z");
+    }
+  } else if (absl::ConsumePrefix(&word, "in-flight-bytes=")) {
+    if (!ParseSize(word, &token->caller.in_flight_bytes)) {
+      return Wrong("in-flight-bytes: must be a size as in 64MiB");
+    }
+  } else {
+    // The word may be part of a broken token, so the error omits it.
+    return Wrong(absl::StrCat("word ", position,
+                              " is none of methods=, expires=, "
+                              "in-flight-bytes="));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Tokens::Token> Tokens::ParseLine(
     absl::string_view line, const ServiceDescriptors& more) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
   if (words.size() < 2) return Wrong("must be NAME TOKEN, then options");
-  Token token;
   if (!IsName(words[0])) {
     return Wrong("the name must be up to 64 letters, digits, '.', '_', '-'");
   }
+  Token token;
   token.caller.name = std::string(words[0]);
-  absl::string_view secret = words[1];
-  if (absl::ConsumePrefix(&secret, kHashed)) {
-    constexpr char kForm[] =
-        "sha256: must be followed by 64 hexadecimal digits";
-    if (secret.size() != 2 * token.hash.size() ||
-        !std::all_of(secret.begin(), secret.end(), absl::ascii_isxdigit)) {
-      return Wrong(kForm);
-    }
-    for (std::size_t i = 0; i < token.hash.size(); ++i) {
-      std::uint32_t byte = 0;
-      if (!absl::SimpleHexAtoi(secret.substr(2 * i, 2), &byte)) {
-        return Wrong(kForm);
-      }
-      token.hash[i] = static_cast<char>(byte);
-    }
-    // sha256sum prints this hash for empty input, such as an unset variable.
-    // Accepting it would accept an empty token.
-    if (token.hash == HashOf("")) {
-      return Wrong("sha256: is the hash of nothing; hash the token");
-    }
-  } else if (IsToken(secret)) {
-    token.hash = HashOf(secret);
-  } else {
-    return Wrong("the token must be letters, digits and -._~+/=");
+  absl::Status status = ParseSecret(words[1], &token);
+  for (std::size_t i = 2; status.ok() && i < words.size(); ++i) {
+    status = ParseOption(words[i], i + 1, more, &token);
   }
-  for (std::size_t i = 2; i < words.size(); ++i) {
-    absl::string_view value = words[i];
-    if (absl::ConsumePrefix(&value, "methods=")) {
-      for (const absl::string_view method : absl::StrSplit(value, ',')) {
-        if (!IsRpc(method, more)) {
-          return Wrong(absl::StrCat("methods: there is no RPC '", method, "'"));
-        }
-        token.methods.emplace(method);
-      }
-    } else if (absl::ConsumePrefix(&value, "expires=")) {
-      if (!absl::ParseTime(absl::RFC3339_full, value, &token.expires,
-                           nullptr)) {
-        return Wrong("expires: must be a time as in 2027-01-31T00:00:00Z");
-      }
-    } else if (absl::ConsumePrefix(&value, "in-flight-bytes=")) {
-      if (!ParseSize(value, &token.caller.in_flight_bytes)) {
-        return Wrong("in-flight-bytes: must be a size as in 64MiB");
-      }
-    } else {
-      // The word may be part of a broken token, so the error omits it.
-      return Wrong(absl::StrCat("word ", i + 1,
-                                " is none of methods=, expires=, "
-                                "in-flight-bytes="));
-    }
-  }
+  if (!status.ok()) return status;
   return token;
 }
 

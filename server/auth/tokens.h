@@ -73,6 +73,9 @@ class Tokens {
 
   static absl::StatusOr<Token> ParseLine(absl::string_view line,
                                          const ServiceDescriptors& more);
+  static absl::Status ParseSecret(absl::string_view secret, Token* token);
+  static absl::Status ParseOption(absl::string_view word, std::size_t position,
+                                  const ServiceDescriptors& more, Token* token);
   absl::Status Add(Token token);
   const Token* Find(const Hash& hash) const;
 

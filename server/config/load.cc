@@ -102,13 +102,10 @@ void Show(std::string text, LoadedConfig* loaded) {
   loaded->text = std::move(text);
 }
 
-// Shows the text that --help, --version or --print-keys asks for, or sets the
-// keys that the flags name.
-absl::Status ReadFlags(int argc, const char* const* argv, Commands* commands,
-                       LoadedConfig* loaded) {
-  // CLI11 would take the next flag as the value, and "" as a switch's "on". An
-  // empty path, such as "$TOKENS" of an unset variable, would count as none and
-  // leave the server open.
+// CLI11 would take the next flag as the value, and "" as a switch's "on". An
+// empty path, such as "$TOKENS" of an unset variable, would count as none and
+// leave the server open.
+absl::Status CheckValuesGiven(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const absl::string_view flag = argv[i];
     if (flag.empty()) {
@@ -122,6 +119,36 @@ absl::Status ReadFlags(int argc, const char* const* argv, Commands* commands,
                        OneLine(flag), "' has no value (", kCommandLine, ")"));
     }
   }
+  return absl::OkStatus();
+}
+
+// Sets the keys that the parsed flags name.
+absl::Status SetKeysOf(const CLI::App& app, LoadedConfig* loaded) {
+  for (const char* const key : kFormerKeys) {
+    if (app.count(absl::StrCat("--", key)) == 0) continue;
+    loaded->warnings.push_back(WarningOfFormer(key, kCommandLine));
+  }
+  for (const Key& key : Keys()) {
+    const CLI::Option* const option =
+        app.get_option(absl::StrCat("--", key.name));
+    if (option->empty()) continue;
+    std::vector<std::string> values = option->results();
+    if (key.kind == KeyKind::kSwitch && values[0].empty()) values[0] = "on";
+    if (key.kind != KeyKind::kList && values.size() > 1) {
+      return Bad(key.name, "was given more than once", kCommandLine);
+    }
+    const absl::Status status = Set(key, values, kCommandLine, loaded);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// Shows the text that --help, --version or --print-keys asks for, or sets the
+// keys that the flags name.
+absl::Status ReadFlags(int argc, const char* const* argv, Commands* commands,
+                       LoadedConfig* loaded) {
+  const absl::Status given = CheckValuesGiven(argc, argv);
+  if (!given.ok()) return given;
   CLI::App app("Positional encodings over gRPC", "posencd");
   app.allow_extras();
   AddOptions(&app, commands);
@@ -144,26 +171,8 @@ absl::Status ReadFlags(int argc, const char* const* argv, Commands* commands,
                      absl::StartsWith(extras[0], "-") ? "flag" : "argument",
                      "; see --help (", kCommandLine, ")"));
   }
-  if (!commands->print_keys.empty()) {
-    Show(KeysTable(), loaded);
-    return absl::OkStatus();
-  }
-  for (const char* const key : kFormerKeys) {
-    if (app.count(absl::StrCat("--", key)) == 0) continue;
-    loaded->warnings.push_back(WarningOfFormer(key, kCommandLine));
-  }
-  for (const Key& key : Keys()) {
-    const CLI::Option* const option =
-        app.get_option(absl::StrCat("--", key.name));
-    if (option->empty()) continue;
-    std::vector<std::string> values = option->results();
-    if (key.kind == KeyKind::kSwitch && values[0].empty()) values[0] = "on";
-    if (key.kind != KeyKind::kList && values.size() > 1) {
-      return Bad(key.name, "was given more than once", kCommandLine);
-    }
-    const absl::Status status = Set(key, values, kCommandLine, loaded);
-    if (!status.ok()) return status;
-  }
+  if (commands->print_keys.empty()) return SetKeysOf(app, loaded);
+  Show(KeysTable(), loaded);
   return absl::OkStatus();
 }
 

@@ -62,66 +62,74 @@ core::RelativeIndex ReadRelativeIndex(const v1::RelativeIndex& in) {
   return out;
 }
 
+absl::Status ReadT5(const v1::T5Buckets& in, InputTensors* tensors,
+                    core::Bias* out) {
+  core::T5Bias bias;
+  bias.buckets = {in.num_buckets(), in.max_distance(), in.bidirectional()};
+  const absl::Status read =
+      TensorFields("bias.t5", tensors)
+          .Read("weights", in.has_weights(), in.weights(), &bias.weights)
+          .status();
+  *out = bias;
+  return read;
+}
+
+absl::Status ReadFire(const v1::Fire& in, InputTensors* tensors,
+                      core::Bias* out) {
+  core::Fire bias;
+  bias.c = in.c();
+  bias.threshold = in.threshold();
+  bias.epsilon = in.epsilon();
+  const absl::Status read = TensorFields("bias.fire", tensors)
+                                .Read("w1", in.has_w1(), in.w1(), &bias.w1)
+                                .Read("b1", in.has_b1(), in.b1(), &bias.b1)
+                                .Read("w2", in.has_w2(), in.w2(), &bias.w2)
+                                .Read("b2", in.has_b2(), in.b2(), &bias.b2)
+                                .status();
+  *out = bias;
+  return read;
+}
+
+absl::Status ReadUntied(const v1::UntiedPositions& in, InputTensors* tensors,
+                        core::Bias* out) {
+  core::UntiedPositions bias;
+  bias.scale = Optional(in.has_scale(), in.scale());
+  const absl::Status read =
+      TensorFields("bias.untied_positions", tensors)
+          .Read("position_queries", in.has_position_queries(),
+                in.position_queries(), &bias.position_queries)
+          .Read("position_keys", in.has_position_keys(), in.position_keys(),
+                &bias.position_keys)
+          .status();
+  *out = bias;
+  return read;
+}
+
 absl::Status ReadBiasRule(const v1::Bias& in, InputTensors* tensors,
                           core::Bias* out) {
   switch (in.bias_case()) {
     case v1::Bias::BIAS_NOT_SET:
-      return absl::OkStatus();
+      break;
     case v1::Bias::kAlibi:
       *out = ReadAlibi(in.alibi());
-      return absl::OkStatus();
-    case v1::Bias::kT5: {
-      const v1::T5Buckets& t5 = in.t5();
-      core::T5Bias bias;
-      bias.buckets = {t5.num_buckets(), t5.max_distance(), t5.bidirectional()};
-      const absl::Status read =
-          TensorFields("bias.t5", tensors)
-              .Read("weights", t5.has_weights(), t5.weights(), &bias.weights)
-              .status();
-      *out = bias;
-      return read;
-    }
+      break;
+    case v1::Bias::kT5:
+      return ReadT5(in.t5(), tensors, out);
     case v1::Bias::kKerple:
       *out =
           core::Kerple{static_cast<core::KerpleKernel>(in.kerple().kernel()),
                        ToVector(in.kerple().r1()), ToVector(in.kerple().r2())};
-      return absl::OkStatus();
-    case v1::Bias::kFire: {
-      const v1::Fire& fire = in.fire();
-      core::Fire bias;
-      bias.c = fire.c();
-      bias.threshold = fire.threshold();
-      bias.epsilon = fire.epsilon();
-      const absl::Status read =
-          TensorFields("bias.fire", tensors)
-              .Read("w1", fire.has_w1(), fire.w1(), &bias.w1)
-              .Read("b1", fire.has_b1(), fire.b1(), &bias.b1)
-              .Read("w2", fire.has_w2(), fire.w2(), &bias.w2)
-              .Read("b2", fire.has_b2(), fire.b2(), &bias.b2)
-              .status();
-      *out = bias;
-      return read;
-    }
+      break;
+    case v1::Bias::kFire:
+      return ReadFire(in.fire(), tensors, out);
     case v1::Bias::kSandwich:
       *out = core::Sandwich{in.sandwich().heads(), in.sandwich().dim()};
-      return absl::OkStatus();
+      break;
     case v1::Bias::kRelativeIndex:
       *out = ReadRelativeIndex(in.relative_index());
-      return absl::OkStatus();
-    case v1::Bias::kUntiedPositions: {
-      const v1::UntiedPositions& untied = in.untied_positions();
-      core::UntiedPositions bias;
-      bias.scale = Optional(untied.has_scale(), untied.scale());
-      const absl::Status read =
-          TensorFields("bias.untied_positions", tensors)
-              .Read("position_queries", untied.has_position_queries(),
-                    untied.position_queries(), &bias.position_queries)
-              .Read("position_keys", untied.has_position_keys(),
-                    untied.position_keys(), &bias.position_keys)
-              .status();
-      *out = bias;
-      return read;
-    }
+      break;
+    case v1::Bias::kUntiedPositions:
+      return ReadUntied(in.untied_positions(), tensors, out);
   }
   return absl::OkStatus();
 }

@@ -82,6 +82,47 @@ absl::Status SizeMismatch(absl::string_view field, core::Dtype dtype,
        {"actualBytes", ToString(actual)}});
 }
 
+// Checks that the elements come in one form, if there are any. count: their
+// number in the shape.
+absl::Status CheckForm(int values, std::size_t data_bytes, std::int64_t count,
+                       const core::Shape& shape) {
+  if (values > 0 && data_bytes > 0) {
+    return core::FieldInvalid(
+        "values", absl::StrCat(values, " elements beside ", data_bytes,
+                               " bytes of data; give one of the two"));
+  }
+  if (values > kMaxValues) {
+    return core::FieldInvalid(
+        "values", absl::StrCat(values, " elements; at most ", kMaxValues,
+                               " may be written out, send data"));
+  }
+  if (values == 0 && data_bytes == 0 && count > 0) {
+    return core::FieldRequired(
+        "data", absl::StrCat("neither data, values nor shared; shape ",
+                             core::ShapeToString(shape), " holds ", count,
+                             " elements"));
+  }
+  return absl::OkStatus();
+}
+
+// Stores the elements that are written out as numbers.
+absl::Status StoreValues(const v1::Tensor& tensor, InputTensor* out) {
+  const int values = tensor.values_size();
+  const std::size_t bytes = values * core::DtypeSize(out->view.dtype);
+  out->form = TensorForm::kValues;
+  out->own = std::make_unique<char[]>(bytes);
+  out->view.data = out->own.get();
+  out->pieces = core::ConstPieces(out->own.get(), bytes);
+  const core::TensorView elements = {out->view.dtype, out->view.shape,
+                                     out->own.get()};
+  for (int i = 0; i < values; ++i) {
+    const absl::Status fits = CheckValue(tensor.values(i), elements.dtype, i);
+    if (!fits.ok()) return fits;
+    core::StoreDouble(tensor.values(i), elements, i);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 const wire::BorrowedBytes* BorrowedTensors::Find(int field) const {
@@ -138,39 +179,16 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
     return SizeMismatch(field, out.view.dtype, out.view.shape, expected, actual,
                         fact);
   };
-  if (values > 0 && data_bytes > 0) {
-    return core::FieldInvalid(
-        "values", absl::StrCat(values, " elements beside ", data_bytes,
-                               " bytes of data; give one of the two"));
-  }
-  if (values > kMaxValues) {
-    return core::FieldInvalid(
-        "values", absl::StrCat(values, " elements; at most ", kMaxValues,
-                               " may be written out, send data"));
-  }
-  if (values == 0 && data_bytes == 0 && *count > 0) {
-    return core::FieldRequired(
-        "data", absl::StrCat("neither data, values nor shared; shape ",
-                             core::ShapeToString(out.view.shape), " holds ",
-                             *count, " elements"));
-  }
+  absl::Status status = CheckForm(values, data_bytes, *count, out.view.shape);
+  if (!status.ok()) return status;
   if (values > 0) {
     if (*count != values) {
       return mismatch(
           "values", values * size,
           absl::StrCat(values, " elements (", values * size, " bytes)"));
     }
-    out.form = TensorForm::kValues;
-    out.own = std::make_unique<char[]>(values * size);
-    out.view.data = out.own.get();
-    const core::TensorView elements = {out.view.dtype, out.view.shape,
-                                       out.own.get()};
-    for (int i = 0; i < values; ++i) {
-      const absl::Status fits = CheckValue(tensor.values(i), elements.dtype, i);
-      if (!fits.ok()) return fits;
-      core::StoreDouble(tensor.values(i), elements, i);
-    }
-    out.pieces = core::ConstPieces(out.own.get(), values * size);
+    status = StoreValues(tensor, &out);
+    if (!status.ok()) return status;
     return out;
   }
   if (expected != data_bytes) {

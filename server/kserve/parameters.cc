@@ -81,65 +81,84 @@ absl::Status SetEnum(const InferParameter& value, const FieldDescriptor& field,
   return absl::OkStatus();
 }
 
-absl::Status SetScalar(const InferParameter& value,
-                       const FieldDescriptor& field, pb::Message* message) {
-  const pb::Reflection& to = *message->GetReflection();
+absl::Status SetBool(const InferParameter& value, const FieldDescriptor& field,
+                     pb::Message* message) {
   const bool is_text = value.has_string_param();
   const std::string& text = value.string_param();
+  if (!is_text && !value.has_bool_param()) {
+    return WrongKind(value, "bool_param, or its text");
+  }
+  if (is_text && text != "true" && text != "false") {
+    return Invalid("'", text, "'; must be true or false");
+  }
+  message->GetReflection()->SetBool(message, &field,
+                                    value.bool_param() || text == "true");
+  return absl::OkStatus();
+}
+
+absl::Status SetDouble(const InferParameter& value,
+                       const FieldDescriptor& field, pb::Message* message) {
+  const std::string& text = value.string_param();
+  double number = value.double_param();
+  if (IsInteger(value)) {
+    number = static_cast<double>(WholeOf(value));
+    if (static_cast<absl::int128>(number) != WholeOf(value)) {
+      return Invalid("has no exact double; send double_param");
+    }
+  } else if (value.has_string_param()) {
+    if (!IsTight(text) || !absl::SimpleAtod(text, &number)) {
+      return Invalid("'", text, "'; must be a number");
+    }
+  } else if (!value.has_double_param()) {
+    return WrongKind(value, "double_param or an integer, or its text");
+  }
+  message->GetReflection()->SetDouble(message, &field, number);
+  return absl::OkStatus();
+}
+
+absl::Status SetWhole(const InferParameter& value, const FieldDescriptor& field,
+                      pb::Message* message) {
+  const bool is_text = value.has_string_param();
+  const std::string& text = value.string_param();
+  absl::int128 number = WholeOf(value);
+  if (!is_text && !IsInteger(value)) {
+    return WrongKind(value, "int64_param or uint64_param, or its text");
+  }
+  if (is_text && !ReadWhole(text, &number)) {
+    return Invalid("'", text, "'; must be a whole number of 64 bits");
+  }
+  const bool is_long = field.cpp_type() == FieldDescriptor::CPPTYPE_INT64;
+  const absl::int128 limit = absl::int128(1) << (is_long ? 63 : 31);
+  if (number < -limit || number >= limit) {
+    return Invalid("does not fit ", is_long ? 64 : 32, " bits");
+  }
+  const auto fits = static_cast<std::int64_t>(number);
+  const pb::Reflection& to = *message->GetReflection();
+  if (is_long) {
+    to.SetInt64(message, &field, fits);
+  } else {
+    to.SetInt32(message, &field, static_cast<std::int32_t>(fits));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetScalar(const InferParameter& value,
+                       const FieldDescriptor& field, pb::Message* message) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_ENUM:
       return SetEnum(value, field, message);
     case FieldDescriptor::CPPTYPE_STRING:
-      if (!is_text) return WrongKind(value, "string_param");
-      to.SetString(message, &field, text);
+      if (!value.has_string_param()) return WrongKind(value, "string_param");
+      message->GetReflection()->SetString(message, &field,
+                                          value.string_param());
       return absl::OkStatus();
     case FieldDescriptor::CPPTYPE_BOOL:
-      if (!is_text && !value.has_bool_param()) {
-        return WrongKind(value, "bool_param, or its text");
-      }
-      if (is_text && text != "true" && text != "false") {
-        return Invalid("'", text, "'; must be true or false");
-      }
-      to.SetBool(message, &field, value.bool_param() || text == "true");
-      return absl::OkStatus();
-    case FieldDescriptor::CPPTYPE_DOUBLE: {
-      double number = IsInteger(value) ? static_cast<double>(WholeOf(value))
-                                       : value.double_param();
-      if (!is_text && !value.has_double_param() && !IsInteger(value)) {
-        return WrongKind(value, "double_param or an integer, or its text");
-      }
-      if (is_text && !(IsTight(text) && absl::SimpleAtod(text, &number))) {
-        return Invalid("'", text, "'; must be a number");
-      }
-      if (IsInteger(value) &&
-          static_cast<absl::int128>(number) != WholeOf(value)) {
-        return Invalid("has no exact double; send double_param");
-      }
-      to.SetDouble(message, &field, number);
-      return absl::OkStatus();
-    }
+      return SetBool(value, field, message);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return SetDouble(value, field, message);
     case FieldDescriptor::CPPTYPE_INT32:
-    case FieldDescriptor::CPPTYPE_INT64: {
-      absl::int128 number = WholeOf(value);
-      if (!is_text && !IsInteger(value)) {
-        return WrongKind(value, "int64_param or uint64_param, or its text");
-      }
-      if (is_text && !ReadWhole(text, &number)) {
-        return Invalid("'", text, "'; must be a whole number of 64 bits");
-      }
-      const bool is_long = field.cpp_type() == FieldDescriptor::CPPTYPE_INT64;
-      const absl::int128 limit = absl::int128(1) << (is_long ? 63 : 31);
-      if (number < -limit || number >= limit) {
-        return Invalid("does not fit ", is_long ? 64 : 32, " bits");
-      }
-      const auto fits = static_cast<std::int64_t>(number);
-      if (is_long) {
-        to.SetInt64(message, &field, fits);
-      } else {
-        to.SetInt32(message, &field, static_cast<std::int32_t>(fits));
-      }
-      return absl::OkStatus();
-    }
+    case FieldDescriptor::CPPTYPE_INT64:
+      return SetWhole(value, field, message);
     default:  // the contract has no other types
       return WrongKind(value, "of another kind");
   }

@@ -76,77 +76,93 @@ const char* RefusedFor(const CallRecord& record) {
   }
 }
 
+using Counters = prometheus::Family<prometheus::Counter>;
+using Histograms = prometheus::Family<prometheus::Histogram>;
+
+Counters& MakeCounters(prometheus::Registry* registry, const char* name,
+                       const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry);
+}
+
+Histograms& MakeHistograms(prometheus::Registry* registry, const char* name,
+                           const char* help) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry);
+}
+
 }  // namespace
+
+struct CallMetrics::Families {
+  Counters &started, &handled, &received, &sent;
+  Histograms& handling;
+};
+
+CallMetrics::Method CallMetrics::Add(const Families& families,
+                                     const std::string& type,
+                                     const std::string& service,
+                                     const std::string& name) {
+  const prometheus::Labels labels = {
+      {"grpc_type", type}, {"grpc_service", service}, {"grpc_method", name}};
+  Method method;
+  method.started = &families.started.Add(labels);
+  for (std::size_t code = 0; code < kCodes; ++code) {
+    prometheus::Labels with_code = labels;
+    with_code.emplace("grpc_code", kCodeNames[code]);
+    method.handled[code] = &families.handled.Add(with_code);
+  }
+  method.received = &families.received.Add(labels);
+  method.sent = &families.sent.Add(labels);
+  method.handling = &families.handling.Add(labels, Buckets());
+  return method;
+}
+
+void CallMetrics::AddAll(const Families& families,
+                         const google::protobuf::ServiceDescriptor& service) {
+  for (int i = 0; i < service.method_count(); ++i) {
+    const google::protobuf::MethodDescriptor& method = *service.method(i);
+    methods_.emplace(method.name(), Add(families, TypeOf(method),
+                                        std::string(service.full_name()),
+                                        std::string(method.name())));
+  }
+}
 
 CallMetrics::CallMetrics(
     const std::vector<const google::protobuf::ServiceDescriptor*>& more)
     : registry_(std::make_unique<prometheus::Registry>()) {
-  const auto counters =
-      [this](const char* name,
-             const char* help) -> prometheus::Family<prometheus::Counter>& {
-    return prometheus::BuildCounter().Name(name).Help(help).Register(
-        *registry_);
-  };
-  const auto histograms =
-      [this](const char* name,
-             const char* help) -> prometheus::Family<prometheus::Histogram>& {
-    return prometheus::BuildHistogram().Name(name).Help(help).Register(
-        *registry_);
-  };
-  auto& started =
-      counters("grpc_server_started_total", "Calls that were received.");
-  auto& handled = counters("grpc_server_handled_total",
-                           "Calls that are over, whatever their code.");
-  auto& received = counters("grpc_server_msg_received_total",
-                            "Messages received in calls that are over.");
-  auto& sent = counters("grpc_server_msg_sent_total",
-                        "Messages sent in calls that are over.");
-  auto& handling = histograms("grpc_server_handling_seconds",
-                              "From a call's headers to its end.");
-  const auto make = [&](const std::string& type, absl::string_view service,
-                        absl::string_view name) {
-    const prometheus::Labels labels = {{"grpc_type", type},
-                                       {"grpc_service", std::string(service)},
-                                       {"grpc_method", std::string(name)}};
-    Method method;
-    method.started = &started.Add(labels);
-    for (std::size_t code = 0; code < kCodes; ++code) {
-      prometheus::Labels with_code = labels;
-      with_code.emplace("grpc_code", kCodeNames[code]);
-      method.handled[code] = &handled.Add(with_code);
-    }
-    method.received = &received.Add(labels);
-    method.sent = &sent.Add(labels);
-    method.handling = &handling.Add(labels, Buckets());
-    return method;
-  };
-  const auto add = [&](const google::protobuf::ServiceDescriptor& service) {
-    for (int i = 0; i < service.method_count(); ++i) {
-      const google::protobuf::MethodDescriptor& method = *service.method(i);
-      methods_.emplace(method.name(), make(TypeOf(method), service.full_name(),
-                                           method.name()));
-    }
-  };
+  prometheus::Registry* const registry = registry_.get();
+  const Families families = {
+      MakeCounters(registry, "grpc_server_started_total",
+                   "Calls that were received."),
+      MakeCounters(registry, "grpc_server_handled_total",
+                   "Calls that are over, whatever their code."),
+      MakeCounters(registry, "grpc_server_msg_received_total",
+                   "Messages received in calls that are over."),
+      MakeCounters(registry, "grpc_server_msg_sent_total",
+                   "Messages sent in calls that are over."),
+      MakeHistograms(registry, "grpc_server_handling_seconds",
+                     "From a call's headers to its end.")};
   const google::protobuf::ServiceDescriptor& contract =
       *v1::GetServerInfoRequest::descriptor()->file()->service(0);
-  add(contract);
+  AddAll(families, contract);
   for (const google::protobuf::ServiceDescriptor* const service : more) {
-    add(*service);
+    AddAll(families, *service);
   }
-  unknown_ = make("unary", contract.full_name(), kUnknown);
+  unknown_ =
+      Add(families, "unary", std::string(contract.full_name()), kUnknown);
 
-  waited_ = &histograms("posenc_waited_seconds",
-                        "How long calls waited for their turn and for memory.")
-                 .Add({}, Buckets());
-  computing_ =
-      &histograms("posenc_compute_seconds",
-                  "How long calls computed, streams' messages summed up.")
+  waited_ =
+      &MakeHistograms(registry, "posenc_waited_seconds",
+                      "How long calls waited for their turn and for memory.")
            .Add({}, Buckets());
-  auto& bytes = counters("posenc_bytes_total",
-                         "Bytes of messages in calls that are over.");
+  computing_ =
+      &MakeHistograms(registry, "posenc_compute_seconds",
+                      "How long calls computed, streams' messages summed up.")
+           .Add({}, Buckets());
+  Counters& bytes = MakeCounters(registry, "posenc_bytes_total",
+                                 "Bytes of messages in calls that are over.");
   bytes_received_ = &bytes.Add({{"direction", "received"}});
   bytes_sent_ = &bytes.Add({{"direction", "sent"}});
-  auto& refused = counters("posenc_refused_total", "Calls that were refused.");
+  Counters& refused = MakeCounters(registry, "posenc_refused_total",
+                                   "Calls that were refused.");
   for (const char* reason : kReasons) {
     refused_.emplace(reason, &refused.Add({{"reason", reason}}));
   }

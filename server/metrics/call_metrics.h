@@ -10,6 +10,7 @@
 
 #include <array>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -52,6 +53,12 @@ class CallMetrics final : public CallObserver {
     prometheus::Histogram* handling = nullptr;
   };
 
+  struct Families;  // with one series for each method
+
+  static Method Add(const Families& families, const std::string& type,
+                    const std::string& service, const std::string& name);
+  void AddAll(const Families& families,
+              const google::protobuf::ServiceDescriptor& service);
   const Method& Find(absl::string_view name) const;
 
   const std::unique_ptr<prometheus::Registry> registry_;
