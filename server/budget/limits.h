@@ -23,12 +23,14 @@ struct Limits {
   std::int64_t max_response_bytes = std::int64_t{512} << 20;
 
   // The budget: bytes of requests and responses in flight at any time. Calls
-  // that do not fit wait before they are read. 0: half of the memory that the
+  // that do not fit wait before they are read; small calls may exceed it by a
+  // sixteenth (Admission). 0: half of the memory that the
   // process may use, but at least one message each way.
   std::int64_t in_flight_bytes = 0;
 
-  // Calls that may wait for the budget, and calls that may wait for a place;
-  // further calls are refused.
+  // Calls that may wait for the budget, and unary calls that may wait for a
+  // place; further calls are refused. Calls whose message is already read wait
+  // for a place in any number: those of streams, and those that lost a place.
   std::int64_t max_waiting = 1024;
 
   // Bytes of the budget that all callers with one token may claim together. 0:

@@ -60,7 +60,7 @@ void AddMemory(const ServerStatus& status, Families* all) {
 }
 
 void AddCalls(const ServerStatus& status, Families* all) {
-  all->Gauge("posenc_calls_in_progress", "Calls that are not over.",
+  all->Gauge("posenc_calls_in_progress", "Accepted calls that are not over.",
              status.calls_in_progress);
   all->Gauge("posenc_calls_in_service", "Calls that have a place at work.",
              status.calls_in_service);

@@ -16,9 +16,10 @@
 namespace posenc::server {
 namespace {
 
-// A response up to this size is sent together with the status, in one write. A
-// larger one is written alone, because it must be possible to end it if its
-// reader is too slow.
+// A unary call's response up to this size is sent together with the status, in
+// one write: that saves an event, which matters for small calls only. A larger
+// one is written alone, so that the call's claim is released while the status
+// waits for the peer. Tick() can cut off both.
 constexpr std::size_t kFinishWithBytes = 64 << 10;
 
 // Largest message of an exempt method: it has a name, and a host that
