@@ -104,7 +104,7 @@ void Credentials::WarnOfExpiry() {
            "; clients refuse it"));
 }
 
-void Credentials::Tell(ServerStatus* status) const {
+void Credentials::FillIn(ServerStatus* status) const {
   if (tls_ != nullptr) status->tls_not_after = tls_->not_after();
   status->tls_reload_errors = tls_errors_.load();
   status->token_reload_errors = token_errors_.load();

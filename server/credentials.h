@@ -33,7 +33,7 @@ class Credentials {
   // its last good contents stay in force, and the result is false.
   bool Reload();
 
-  void Tell(ServerStatus* status) const;
+  void FillIn(ServerStatus* status) const;
 
  private:
   explicit Credentials(const ServerOptions& options);

@@ -210,7 +210,7 @@ class RunningServer final : public Server {
 
 ServerStatus RunningServer::Status() const {
   ServerStatus status;
-  service_.Tell(&status);
+  service_.FillIn(&status);
   status.ready = ready_.load();
   const ConnectionCounts counts =
       listener_ == nullptr ? ConnectionCounts() : listener_->counts();
@@ -218,7 +218,7 @@ ServerStatus RunningServer::Status() const {
   for (int i = 0; i < kEndings; ++i) {
     status.connections_refused.emplace_back(kEndingNames[i], counts.ended[i]);
   }
-  credentials_->Tell(&status);
+  credentials_->FillIn(&status);
   return status;
 }
 

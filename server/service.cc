@@ -159,9 +159,9 @@ absl::Status RpcService::Identify(const CallHeaders& headers,
       tokens_->Check(spec->name, Authorization(headers));
   if (!caller.ok()) return caller.status();
   spec->caller = std::move(caller->name);
-  // Behind an edge, callers share connections, so the token is the peer.
+  // Behind an edge, callers share connections, so the token is the party.
   if (!spec->caller.empty()) {
-    spec->peer = absl::HashOf(spec->caller);
+    spec->party = absl::HashOf(spec->caller);
     spec->caller_bytes = caller->in_flight_bytes > 0 ? caller->in_flight_bytes
                                                      : bytes_per_token_.load();
   }
@@ -205,7 +205,7 @@ absl::Status RpcService::Accept(const CallHeaders& headers, CallSpec* spec,
   return absl::OkStatus();
 }
 
-void RpcService::Tell(ServerStatus* status) const {
+void RpcService::FillIn(ServerStatus* status) const {
   const Places::State places = places_.state();
   const RopeCache::State cache = cache_.state();
   status->budget_bytes = admission_->budget();

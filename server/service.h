@@ -75,7 +75,7 @@ class RpcService final : public CallService {
   std::int64_t calls() const { return calls_.count(); }
 
   // Fills in the fields that this service knows.
-  void Tell(ServerStatus* status) const;
+  void FillIn(ServerStatus* status) const;
 
   // Call it about once a second, on one thread. Every tenth time it returns to
   // the kernel the memory that RPCs have not needed since the last time: if it

@@ -51,21 +51,21 @@ double Places::SecondsOf(int method) const {
   return Expected(method);
 }
 
-// Peers are served in turn. Before this call are its peer's calls with earlier
-// deadlines, and calls of each other peer with the same total time.
+// Parties are served in turn. Before this call are its party's calls with
+// earlier deadlines, and calls of each other party with the same total time.
 double Places::WaitBefore(const Request& request) const {
   double own = 0;
-  const auto mine = peers_.find(request.peer);
-  if (mine != peers_.end()) {
+  const auto mine = parties_.find(request.party);
+  if (mine != parties_.end()) {
     for (const auto& [deadline, ticket] : mine->second.calls) {
       if (deadline > request.deadline) break;
       own += Expected(ticket->request_.method);
     }
   }
   double all = own + Expected(request.method) / 2;  // of calls at work
-  for (const auto& [id, peer] : peers_) {
-    if (id == request.peer) continue;
-    all += std::min(peer.seconds, own + Expected(request.method));
+  for (const auto& [id, party] : parties_) {
+    if (id == request.party) continue;
+    all += std::min(party.seconds, own + Expected(request.method));
   }
   return all / limit_;
 }
@@ -104,26 +104,26 @@ void Places::Grant(Ticket* ticket, double now) {
 }
 
 void Places::Add(Ticket* ticket) {
-  const auto [at, first] = peers_.try_emplace(ticket->request_.peer);
-  if (first) turns_.push_back(ticket->request_.peer);
-  Peer& peer = at->second;
-  ticket->position_ = peer.calls.emplace(ticket->request_.deadline, ticket);
-  peer.seconds += Expected(ticket->request_.method);
+  const auto [at, first] = parties_.try_emplace(ticket->request_.party);
+  if (first) turns_.push_back(ticket->request_.party);
+  Party& party = at->second;
+  ticket->position_ = party.calls.emplace(ticket->request_.deadline, ticket);
+  party.seconds += Expected(ticket->request_.method);
   ++waiting_;
 }
 
 void Places::Remove(Ticket* ticket) {
-  const auto at = peers_.find(ticket->request_.peer);
-  Peer& peer = at->second;
-  peer.calls.erase(ticket->position_);
+  const auto at = parties_.find(ticket->request_.party);
+  Party& party = at->second;
+  party.calls.erase(ticket->position_);
   // The expected time may have changed since it was added.
-  peer.seconds =
-      std::max(0.0, peer.seconds - Expected(ticket->request_.method));
+  party.seconds =
+      std::max(0.0, party.seconds - Expected(ticket->request_.method));
   ticket->waiter_ = nullptr;
   --waiting_;
-  if (!peer.calls.empty()) return;
+  if (!party.calls.empty()) return;
   turns_.erase(std::find(turns_.begin(), turns_.end(), at->first));
-  peers_.erase(at);
+  parties_.erase(at);
 }
 
 bool Places::StopWaiting(Ticket* ticket) {
@@ -179,7 +179,7 @@ Places::Told Places::Fill(double now) {
     const std::uint64_t next = turns_.front();
     turns_.pop_front();
     turns_.push_back(next);
-    Ticket* const ticket = peers_[next].calls.begin()->second;
+    Ticket* const ticket = parties_[next].calls.begin()->second;
     Waiter* const waiter = ticket->waiter_;
     const Request& request = ticket->request_;
     const bool lost =

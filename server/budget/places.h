@@ -3,8 +3,8 @@
 //
 // Calls that run at the same time share the processor and the links, and become
 // late together. So only a limited number of calls is at work. The others wait:
-// the server takes one call of each peer (connection, or token) in turn, and
-// from each peer the call with the earliest deadline first.
+// the server takes one call of each party (connection, or token) in turn, and
+// from each party the call with the earliest deadline first.
 //
 //   Enter --a place is free--> at work --Leave--> the next one's turn
 //     |---waits---------------'  |
@@ -42,8 +42,8 @@ class Places {
  public:
   struct Request {
     int method = 0;
-    std::uint64_t peer = 0;  // the party that shares with others
-    double deadline = 0;     // seconds on the clock
+    std::uint64_t party = 0;  // the party that shares with others
+    double deadline = 0;      // seconds on the clock
     // False: the call is never refused, because its message is already read.
     bool refusable = true;
     bool large = false;  // needs a place even if the method's calls are cheap
@@ -103,7 +103,7 @@ class Places {
     double seconds = 0;  // mean time with a place
     double least = 0;    // the same on a server that is nearly idle
   };
-  struct Peer {
+  struct Party {
     std::multimap<double, Ticket*> calls;  // by deadline
     double seconds = 0;                    // expected, of all its calls
   };
@@ -132,8 +132,9 @@ class Places {
   std::size_t at_work_ = 0, waiting_ = 0;
   double crowded_at_ = -1;  // last time more than least_limit_ were at work
   std::vector<Method> methods_;
-  absl::flat_hash_map<std::uint64_t, Peer> peers_;  // peers whose calls wait
-  std::deque<std::uint64_t> turns_;  // the same peers, next one first
+  absl::flat_hash_map<std::uint64_t, Party>
+      parties_;                      // parties whose calls wait
+  std::deque<std::uint64_t> turns_;  // the same parties, next one first
   // These count the calls that have ended since the limit was changed.
   double slowdowns_ = 0;
   std::size_t ended_ = 0;

@@ -101,7 +101,7 @@ Call::Call(CallService* service, Loop* loop, CallStream* stream, Stop* stop)
       wait_(loop, stop),
       received_(loop, stop),
       computed_(loop, stop) {
-  spec_.peer = headers_.peer_id();
+  spec_.party = headers_.peer_id();
   loop_->Add(this);
 }
 
@@ -344,7 +344,7 @@ void Call::EnterPlace(bool refusable) {
   Places* const places = resources_.places;
   wait_.For(places->Enter(
                 {.method = spec_.method,
-                 .peer = spec_.peer,
+                 .party = spec_.party,
                  .deadline = places->Now() + absl::ToDoubleSeconds(own),
                  .refusable = refusable,
                  .large = announced_.value_or(0) > CallMemory::kUncountedBytes},

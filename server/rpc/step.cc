@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "grpcpp/support/slice.h"
 #include "server/base/steady_time.h"
 #include "server/budget/errors.h"
@@ -21,13 +22,9 @@ constexpr std::size_t kInlineBytes = 128 << 10;
 }  // namespace
 
 Step::Need Step::Advance(bool on_pool) {
-  const absl::Time start = SteadyNow();
-  const Need need = AdvanceTimed(on_pool);
-  computing_ += SteadyNow() - start;
-  return need;
-}
-
-Step::Need Step::AdvanceTimed(bool on_pool) {
+  const absl::Cleanup timed = [this, start = SteadyNow()] {
+    computing_ += SteadyNow() - start;
+  };
   while (status_.ok()) {
     switch (stage_) {
       case Stage::kReceive:

@@ -66,7 +66,6 @@ class Step {
  private:
   enum class Stage { kReceive, kRespond, kClaim, kCompute, kOver };
 
-  Need AdvanceTimed(bool on_pool);
   absl::Status Receive();
   absl::Status Respond();
   absl::Status Compute(bool on_pool);

@@ -33,10 +33,10 @@ class PlacesTest : public testing::Test {
   };
 
   // Returns 's' (served), 'w' (waiting) or 'r' (refused).
-  char Enter(Call* call, std::uint64_t peer = 1, double in = 100,
+  char Enter(Call* call, std::uint64_t party = 1, double in = 100,
              int method = 0) {
     const auto result =
-        places_.Enter({method, peer, now_ + in}, &call->ticket, call);
+        places_.Enter({method, party, now_ + in}, &call->ticket, call);
     return !result ? 'w' : result->ok() ? 's' : 'r';
   }
   // Serves a single call of the method for this time.
@@ -83,7 +83,7 @@ TEST_F(PlacesTest, ServesAsManyAsThereArePlacesAndTheOthersWait) {
   EXPECT_TRUE(a.ticket.held());
 }
 
-TEST_F(PlacesTest, PeersAreServedInTurn) {
+TEST_F(PlacesTest, PartiesAreServedInTurn) {
   Fill();
   Call a(this, 'a'), b(this, 'b'), c(this, 'c'), other(this, 'x');
   for (Call* const call : {&a, &b, &c}) EXPECT_EQ(Enter(call, 1), 'w');
@@ -93,7 +93,7 @@ TEST_F(PlacesTest, PeersAreServedInTurn) {
   EXPECT_TRUE(places_.StopWaiting(&c.ticket));
 }
 
-TEST_F(PlacesTest, OfOnePeerTheEarliestDeadlineGoesFirst) {
+TEST_F(PlacesTest, OfOnePartyTheEarliestDeadlineGoesFirst) {
   Fill();
   Call late(this, 'l'), early(this, 'e');
   EXPECT_EQ(Enter(&late, 1, 50), 'w');

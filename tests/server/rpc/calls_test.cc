@@ -30,6 +30,7 @@ class CallsTest : public ServerTest {
     const auto* const service =
         google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
             "posenc.v1.PositionalEncodingService");
+    methods.reserve(service->method_count());
     for (int i = 0; i < service->method_count(); ++i) {
       methods.push_back(absl::StrCat("/posenc.v1.PositionalEncodingService/",
                                      std::string(service->method(i)->name())));
@@ -277,6 +278,7 @@ TEST_F(CallsTest, CallsThatWaitForMemoryHoldNoPlace) {
                     .threads = 1}});
   // One call has all of the memory, without a time limit; others wait.
   std::vector<std::unique_ptr<RawCall>> waiting;
+  waiting.reserve(6);
   for (int i = 0; i < 6; ++i) {
     waiting.push_back(std::make_unique<RawCall>(
         channel_, "/posenc.v1.PositionalEncodingService/ApplyRope",
@@ -300,6 +302,7 @@ TEST_F(CallsTest, MessagesOverTheBudgetAreEndedAndSmallCallsGoOn) {
   const std::string message(kLarge, '\x12');
   std::atomic<bool> stop{false};
   std::vector<std::thread> liars;
+  liars.reserve(12);
   for (int i = 0; i < 12; ++i) {
     liars.emplace_back([this, &message, &stop] {
       const auto channel = Connect(server_->addresses()[0]);
