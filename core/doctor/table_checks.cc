@@ -260,13 +260,21 @@ class TableChecks {
         return Unusable(table, i);
       }
     }
+    if (FitOf(table.values) ||
+        (table.values.size() > 1 &&
+         Apart(table.values, UsualTables(table.values.size())[1]) <= 5e-3)) {
+      return true;
+    }
     // Before scaling, the first pair rotates by 1 radian a position.
     const double first = table.values[0];
-    return RelativeDifference(first, wanted(0, 1)) <= 5e-3 || first == 1 ||
-           FitOf(table.values) ||
-           (table.values.size() > 1 &&
-            Apart(table.values, UsualTables(table.values.size())[1]) <= 5e-3) ||
-           Unusable(table, 0);
+    if (reference != nullptr) {
+      return RelativeDifference(first, wanted(0, 1)) <= 5e-3 || first == 1 ||
+             Unusable(table, 0);
+    }
+    if (told_.insert(table.values).second) {
+      Add("tables.inv-freq-alone", {table.name, table.values.size()}, table);
+    }
+    return true;
   }
 
   // Returns false.
