@@ -505,8 +505,12 @@ class GgufChecks {
 
   // True if the list is absent or has one value for each pair.
   bool CheckLength(const char* name, const std::vector<double>& list) {
-    const auto pairs = static_cast<std::size_t>(
-        (reference_ ? reference_->spec.rotary_dim : gguf_.RotaryDim()) / 2);
+    auto pairs = static_cast<std::size_t>(gguf_.RotaryDim() / 2);
+    if (const std::size_t wanted = gguf_.FactorCount(); wanted != pairs) {
+      pairs = wanted;
+    } else if (reference_) {
+      pairs = static_cast<std::size_t>(reference_->spec.rotary_dim / 2);
+    }
     if (list.empty() || pairs == 0 || list.size() == pairs) return true;
     BadFactors(Say("factors.length", {name, list.size(), pairs}));
     return false;

@@ -171,11 +171,7 @@ long double RampPair(double turns, double base, std::int64_t d,
 // Refuses factors that llama.cpp refuses, or that do not reach the n pairs of a
 // layer.
 absl::Status CheckFactors(const GgufRope& gguf, std::size_t n) {
-  const std::int64_t full = gguf.RotaryDim();
-  const bool widest = IsAmong(gguf.architecture, kWidestFactors);
-  const auto pairs = static_cast<std::size_t>(
-      (widest ? std::max(full, gguf.dimension_count_swa.value_or(0)) : full) /
-      2);
+  const std::size_t pairs = gguf.FactorCount();
   for (const auto& [name, factors] :
        {std::pair(kFactors[0], &gguf.rope_freqs),
         std::pair(kFactors[1], &gguf.factors_long),
@@ -243,13 +239,22 @@ std::int64_t GgufRope::RotaryDim() const {
   return dimension_count ? *dimension_count : HeadDim();
 }
 
+std::size_t GgufRope::FactorCount() const {
+  const std::int64_t full = RotaryDim();
+  const bool widest = IsAmong(architecture, kWidestFactors);
+  return static_cast<std::size_t>(
+             widest ? std::max(full, dimension_count_swa.value_or(0)) : full) /
+         2;
+}
+
 std::string GgufRope::Key(absl::string_view name) const {
   return absl::StrCat(architecture, ".", name);
 }
 
 std::string GgufRope::Describe() const {
-  std::string text = absl::StrCat("base ", PlainNumber(Base()), ", ",
-                                  RotaryDim(), " channels");
+  std::string text =
+      absl::StrCat("base ", PlainNumber(Base()), freq_base ? "" : " (absent)",
+                   ", ", RotaryDim(), " channels");
   if (factor || scaling_type) {
     absl::StrAppend(&text, ", ", ScalingType());
     if (factor) absl::StrAppend(&text, " by ", PlainNumber(*factor));

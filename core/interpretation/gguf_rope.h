@@ -59,6 +59,8 @@ struct GgufRope {
   // Widths of a head and of its rotated part.
   std::int64_t HeadDim() const;
   std::int64_t RotaryDim() const;
+  // The values that llama.cpp wants in a tensor of factors.
+  std::size_t FactorCount() const;
   double Base() const { return freq_base.value_or(10000); }
   // "none", "linear", "yarn" or "longrope"; linear if the key is absent.
   std::string ScalingType() const { return scaling_type.value_or("linear"); }
