@@ -188,34 +188,6 @@ bool IsMet(const Refusal& row, const JsonObject& config,
   return value != nullptr && IsRefused(*value, row.when);
 }
 
-// Lists with an element for each layer that classes read.
-void WarnOfListLengths(const ModelLayers& model,
-                       const std::optional<std::int64_t>& layers) {
-  const NopeRule nope = model.family.nope;
-  const std::pair<absl::string_view, bool> lists[] = {
-      {"no_rope_layers", HasLayerList(model.family)},
-      {"layer_rope_theta",
-       model.family.layer_bases || nope == NopeRule::kFromLast},
-      {"hybrid_layer_pattern", true},
-      {"compress_ratios", true}};
-  for (const auto& [key, is_read] : lists) {
-    const json* list = model.config.Find(key);
-    if (!layers || !is_read || list == nullptr || !list->is_array()) continue;
-    const auto size = static_cast<std::int64_t>(list->size());
-    // Lists of other marks may go on with layers that predict more tokens.
-    if (size == *layers || (size == 0 && nope == NopeRule::kChunkedList) ||
-        (size > *layers && !IsAmong(key, "no_rope_layers layer_rope_theta"))) {
-      continue;
-    }
-    model.config.Warn(
-        key, " has ", size, " elements, and num_hidden_layers is ", *layers,
-        size < *layers ? "; transformers' class fails at the layers past them"
-        : nope == NopeRule::kChunkedList
-            ? "; transformers' class refuses that"
-            : "; those past the layers are not read");
-  }
-}
-
 // A list that says which layers have no rope.
 void WarnOfNopeList(const ModelLayers& model) {
   const JsonObject& config = model.config;
@@ -292,6 +264,37 @@ void CheckRopeKeys(const JsonObject& dict) {
   }
 }
 
+void WarnOfListLengths(const ModelLayers& model) {
+  const std::optional<std::int64_t> layers = LayerCount(model);
+  if (!layers) return;
+  const bool is_chunked = model.family.nope == NopeRule::kChunkedList;
+  const std::pair<absl::string_view, bool> lists[] = {
+      {"layer_types", true},
+      {"no_rope_layers", HasLayerList(model.family)},
+      {"layer_rope_theta",
+       model.family.layer_bases || model.family.nope == NopeRule::kFromLast},
+      {"hybrid_layer_pattern", true},
+      {"compress_ratios", true}};
+  for (const auto& [key, is_read] : lists) {
+    const json* list = model.config.Find(key);
+    if (!is_read || list == nullptr || !list->is_array()) continue;
+    const auto size = static_cast<std::int64_t>(list->size());
+    const bool is_types = key == "layer_types";
+    // Lists of other marks may go on with layers that predict more tokens.
+    if (size == *layers || (size == 0 && is_chunked && !is_types) ||
+        (size > *layers &&
+         IsAmong(key, "hybrid_layer_pattern compress_ratios"))) {
+      continue;
+    }
+    model.config.Warn(
+        key, " has ", size, " elements, and num_hidden_layers is ", *layers,
+        is_types         ? "; transformers refuses that"
+        : size < *layers ? "; transformers' class fails at the layers past them"
+        : is_chunked     ? "; transformers' class refuses that"
+                         : "; those past the layers are not read");
+  }
+}
+
 void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
   const JsonObject& config = model.config;
   for (const std::string& key : config.Keys()) {
@@ -322,20 +325,8 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
         "beside its checkpoints; it is read as that code does");
   }
   const std::vector<std::string> types = LayerTypes(config);
-  auto layers = config.Peek().Integer("num_hidden_layers");
-  if (!layers && defaults != nullptr && defaults->num_hidden_layers > 0) {
-    layers = defaults->num_hidden_layers;
-  }
-  WarnOfLayerEntries(model, layers);
-  WarnOfListLengths(model, layers);
+  WarnOfLayerEntries(model, LayerCount(model));
   WarnOfNopeList(model);
-  const json* list = config.Find("layer_types");
-  if (list != nullptr && list->is_array() && layers &&
-      *layers != static_cast<std::int64_t>(types.size())) {
-    config.Warn("layer_types", " has ", types.size(),
-                " elements, and num_hidden_layers is ", *layers,
-                "; transformers refuses that");
-  }
   const json* const is_long = config.Find(model.family.long_switch);
   const auto maximum = config.Peek().Integer("max_position_embeddings");
   if (!model.family.long_switch.empty() && is_long != nullptr &&

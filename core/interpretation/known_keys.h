@@ -21,6 +21,9 @@ void CheckRopeKeys(const JsonObject& dict);
 // null.
 void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults);
 
+// Warns of lists with an element for each layer that have another length.
+void WarnOfListLengths(const ModelLayers& model);
+
 // Errors and, if `warns`, warnings of the rows of rows/refusals.json for that
 // type, about keys that begin with `part`.
 void CheckRefusals(const JsonObject& config, absl::string_view model_type,

@@ -83,6 +83,7 @@ class ConfigReader {
     CheckKnownKeys(config_);
     CheckRefusals(config_, model_type_, "", is_hf());
     if (!known_family_) CheckUnknown();
+    if (ReadsByClass(rules_)) WarnOfListLengths(layers());
     if (is_hf()) WarnOfRefusals(layers(), FindClassDefaults(model_type_));
     const bool nope = IsNope(layer_type, layer_index);
     if (!ok()) return rope;

@@ -42,18 +42,6 @@ constexpr std::int64_t kMostLayers = 1024;
 constexpr absl::string_view kDensePattern =
     "prefix_dense_sliding_window_pattern";
 
-// The number of layers that the file or its class says; nullopt if none does.
-std::optional<std::int64_t> LayerCount(const ModelLayers& model) {
-  const auto layers = model.config.FirstInteger(
-      {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
-  if (layers) return layers;
-  const ClassDefaults* defaults = FindClassDefaults(ModelKey(model.model_type));
-  if (defaults == nullptr || defaults->num_hidden_layers == 0) {
-    return std::nullopt;
-  }
-  return defaults->num_hidden_layers;
-}
-
 // The type of a layer by Family::layer_pattern.
 std::string PatternType(absl::string_view pattern, std::int64_t index,
                         const std::string& full, const std::string& other) {
@@ -119,6 +107,17 @@ bool IsLayerType(const ModelLayers& model, absl::string_view key) {
   }
   const std::vector<std::string> types = LayerTypes(model.config);
   return std::count(types.begin(), types.end(), key) > 0;
+}
+
+std::optional<std::int64_t> LayerCount(const ModelLayers& model) {
+  const auto layers = model.config.FirstInteger(
+      {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
+  if (layers) return layers;
+  const ClassDefaults* defaults = FindClassDefaults(ModelKey(model.model_type));
+  if (defaults == nullptr || defaults->num_hidden_layers == 0) {
+    return std::nullopt;
+  }
+  return defaults->num_hidden_layers;
 }
 
 void CheckLayerIndex(const JsonObject& config, std::int32_t index) {

@@ -34,6 +34,9 @@ bool IsLayerType(const ModelLayers& model, absl::string_view key);
 // True if no_rope_layers marks the layers without rope.
 bool HasLayerList(const Family& family);
 
+// The number of layers that the file or its class says; nullopt if none does.
+std::optional<std::int64_t> LayerCount(const ModelLayers& model);
+
 // Error if the model has no layer of that index.
 void CheckLayerIndex(const JsonObject& config, std::int32_t index);
 

@@ -332,7 +332,9 @@ std::string RopeType(const RopeDict& from) {
       alias_first ? (alias ? alias : first) : (first ? first : alias);
   // M-RoPE is no scaling: its sections tell it.
   if (!type || *type == "mrope") return "default";
-  if (*type == "xdrope") return dict.Has("alpha") ? "dynamic" : "default";
+  if (*type == "xdrope") {
+    return dict.Has("alpha") || from.rules.vllm_modules ? "dynamic" : "default";
+  }
   // LongRoPE's name before. mlx-lm knows it only in the classes that published
   // it.
   if (*type == "su" &&
