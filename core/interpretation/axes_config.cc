@@ -1,4 +1,5 @@
-#include "core/interpretation/axes_config.h"
+// The position axes of a rope dict, M-RoPE's sections: ReadAxes() of
+// rope_config.h.
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "core/error.h"
 #include "core/interpretation/provenance.h"
+#include "core/interpretation/rope_config.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -13,6 +13,10 @@ namespace {
 
 using nlohmann::json;
 
+constexpr ClassDefaults kRows[] = {
+#include "class_defaults.inc"
+};
+
 // Names that one class or another has for a key.
 struct OtherNames {
   absl::string_view key;
@@ -63,6 +67,13 @@ void FillSlices(const ClassDefaults* row, const ProfileRules& rules,
 }
 
 }  // namespace
+
+const ClassDefaults* FindClassDefaults(absl::string_view model_type) {
+  for (const ClassDefaults& row : kRows) {
+    if (IsAmong(model_type, row.model_types)) return &row;
+  }
+  return nullptr;
+}
 
 ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
                       const Family& family, const ProfileRules& rules,

@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/interpretation/profile.h"
-#include "core/interpretation/yarn_config.h"
+#include "core/interpretation/scaling_config.h"
 #include "core/text.h"
 
 namespace posenc::core::interpretation {

@@ -12,7 +12,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "core/error.h"
-#include "core/interpretation/axes_config.h"
 #include "core/interpretation/known_keys.h"
 #include "core/interpretation/layers.h"
 #include "core/interpretation/scaling_config.h"

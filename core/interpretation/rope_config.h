@@ -77,4 +77,8 @@ double DefaultShare(const RopeDict& from);
 // Base of the frequencies.
 double ReadTheta(const RopeDict& from);
 
+// Sets spec->axes: the dict's sections, or else the class's. rotary_dim is read
+// before. Sections that cannot be are an error.
+void ReadAxes(const RopeDict& from, RopeSpec* spec);
+
 }  // namespace posenc::core::interpretation

@@ -8,7 +8,6 @@
 #include "absl/strings/str_replace.h"
 #include "core/error.h"
 #include "core/interpretation/provenance.h"
-#include "core/interpretation/yarn_config.h"
 
 namespace posenc::core::interpretation {
 namespace {

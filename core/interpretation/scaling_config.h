@@ -33,6 +33,14 @@ bool TurnsByAlpha(const RopeDict& from);
 // before.
 void ReadScaling(const RopeDict& from, ModelRope* rope);
 
+// Sets spec.scaling and the softmax multiplier by YaRN's parameters, about
+// whose attention factor and ramp the projects disagree most.
+void ReadYarn(const RopeDict& from, ModelRope* rope);
+
+// g(s, m) of the YaRN paper (arXiv:2309.00071): 0.1 m ln s + 1, or 1 for s
+// <= 1. Factor on cos and sin, and squared on scores.
+long double YarnMscale(double factor, double mscale);
+
 // max_position_embeddings under one of its names.
 std::optional<std::int64_t> MaxPositions(const RopeDict& from);
 

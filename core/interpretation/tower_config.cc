@@ -14,6 +14,30 @@
 namespace posenc::core::interpretation {
 namespace {
 
+constexpr Tower kTowers[] = {
+#include "towers.inc"
+};
+
+// The tower of that model type; null if none is known.
+const Tower* FindTower(absl::string_view model_type) {
+  if (model_type.empty()) return nullptr;
+  for (const Tower& tower : kTowers) {
+    if (IsAmong(model_type, tower.model_types)) return &tower;
+  }
+  return nullptr;
+}
+
+// The tower that configurations of `parent` nest, if the nested one names a
+// type that is not known (`typed`), or none.
+const Tower* FindTowerOfParent(absl::string_view parent, bool typed) {
+  if (parent.empty()) return nullptr;
+  for (const Tower& tower : kTowers) {
+    if (IsAmong(parent, tower.parents)) return &tower;
+    if (!typed && IsAmong(parent, tower.default_of)) return &tower;
+  }
+  return nullptr;
+}
+
 // Keys that lead from a whole model to its parts, at any depth.
 const std::vector<absl::string_view>& KeysOf(ModelPart part) {
   static const auto* const vision = new std::vector<absl::string_view>{

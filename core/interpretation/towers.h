@@ -76,10 +76,4 @@ struct Tower {
   absl::string_view no_rotation = {};
 };
 
-// The tower of that model type; null if none is known.
-const Tower* FindTower(absl::string_view model_type);
-// The tower that configurations of `parent` nest, if the nested one names a
-// type that is not known (`typed`), or none.
-const Tower* FindTowerOfParent(absl::string_view parent, bool typed);
-
 }  // namespace posenc::core::interpretation

@@ -1,4 +1,4 @@
-#include "core/interpretation/yarn_config.h"
+// YaRN: ReadYarn() of scaling_config.h.
 
 #include <algorithm>
 #include <cmath>
