@@ -134,6 +134,17 @@ Respelled InTransformersSpelling(const JsonObject& config,
     return GptOssAsTransformers(config);
   }
   if (IsStepConfig(config)) return StepAsTransformers(config);
+  if (IsMegatronArgs(config)) {
+    if (reader->profile != Profile::kHf) {
+      config.report().Assume("profile", "PROFILE_HF",
+                             "rotary_base and rotary_percent are Megatron's, "
+                             "and mean the same to every reader");
+    }
+    *reader = {};
+    Respelled respelled = MegatronAsTransformers(config);
+    *model_type = respelled.config["model_type"].get<std::string>();
+    return respelled;
+  }
   if (!model_type->empty() || !IsMistralParams(config)) return {};
   if (reader->profile != Profile::kMistral) {
     config.report().Assume("profile", "PROFILE_MISTRAL",

@@ -5,8 +5,8 @@
 // what the model means. The old spelling (rope_theta, rope_scaling) is read,
 // the new one (rope_parameters, also nested by layer type), text_config
 // nesting, and per-family keys (rotary_pct, rotary_emb_base, rotary_dim,
-// qk_rope_head_dim, ...). The formats of Mistral's params.json and gpt-oss's
-// own config.json are recognised (native_config.h).
+// qk_rope_head_dim, ...). The formats of Mistral's params.json, gpt-oss's own
+// config.json and Megatron-LM's arguments are recognised (native_config.h).
 
 #pragma once
 

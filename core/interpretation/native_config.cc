@@ -26,6 +26,9 @@ constexpr Foreign kForeign[] = {{"inter_dim", "DeepSeek's inference code"},
 // The types of rows/remote_families.json that params.json is read as.
 constexpr char kParams[] = "mistral_params";
 constexpr char kLatentParams[] = "mistral_params_latent";
+// And those that Megatron's arguments are read as.
+constexpr char kMegatron[] = "megatron";
+constexpr char kMegatronInterleaved[] = "megatron_interleaved";
 
 // Mistral's alpha and beta are beta_slow and beta_fast elsewhere. apply_scale
 // false leaves the attention factor at 1.
@@ -164,6 +167,72 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
         std::pair("beta_fast", "rope_ntk_beta"),
         std::pair("beta_slow", "rope_ntk_alpha")}) {
     given[config.Path(absl::StrCat("rope_scaling.", key))] = config.Path(own);
+  }
+  return {std::move(same), std::move(given)};
+}
+
+bool IsMegatronArgs(const JsonObject& config) {
+  return config.Find("model_type") == nullptr &&
+         config.Find("num_attention_heads") != nullptr &&
+         (config.Find("rotary_base") != nullptr ||
+          config.Find("rotary_percent") != nullptr);
+}
+
+Respelled MegatronAsTransformers(const JsonObject& args) {
+  const bool interleaved = args.Flag("rotary_interleaved").value_or(false);
+  nlohmann::json same = {
+      {"model_type", interleaved ? kMegatronInterleaved : kMegatron}};
+  GivenKeys given;
+  for (const auto& [key, name] :
+       {std::pair("hidden_size", "hidden_size"),
+        std::pair("num_attention_heads", "num_attention_heads"),
+        std::pair("num_layers", "num_hidden_layers"),
+        std::pair("max_position_embeddings", "max_position_embeddings"),
+        std::pair("kv_channels", "head_dim"),
+        std::pair("rotary_base", "rope_theta"),
+        std::pair("rotary_percent", "partial_rotary_factor")}) {
+    if (!args.Number(key)) continue;
+    same[name] = *args.Find(key);
+    given[name] = args.Path(key);
+  }
+  std::string type =
+      args.Text("position_embedding_type").value_or("learned_absolute");
+  if (args.Flag("use_rotary_position_embeddings").value_or(false)) {
+    type = "rope";
+  }
+  constexpr char kUnread[] =
+      ", which is not read here; give the config.json of the converted "
+      "checkpoint";
+  if (IsAmong(type, "yarn mrope")) {
+    args.Fail("position_embedding_type", "is \"", type, "\"", kUnread);
+  }
+  if (args.Flag("multi_latent_attention").value_or(false)) {
+    args.Fail("multi_latent_attention", "is true", kUnread);
+  }
+  if (args.Has("no_rope_freq")) {
+    args.Fail("no_rope_freq", "is ", Shortened(*args.Find("no_rope_freq")),
+              kUnread);
+  }
+  if (type != "rope") same["position_embedding_type"] = "nope";
+  const auto linear = args.Number("rotary_seq_len_interpolation_factor");
+  const bool llama3 = args.Flag("use_rope_scaling").value_or(false);
+  if (linear && *linear != 1 && llama3) {
+    args.Fail("use_rope_scaling",
+              "is true, and rotary_seq_len_interpolation_factor ",
+              NumberText(*linear), ": both scale, which is not read here");
+  }
+  if (llama3) {
+    same["rope_scaling"] = {
+        {"rope_type", "llama3"},
+        {"factor", args.Number("rope_scaling_factor").value_or(8)},
+        {"low_freq_factor", 1},
+        {"high_freq_factor", 4},
+        {"original_max_position_embeddings", 8192}};
+    given["rope_scaling.factor"] = args.Path("rope_scaling_factor");
+  } else if (linear) {
+    same["rope_scaling"] = {{"rope_type", "linear"}, {"factor", *linear}};
+    given["rope_scaling.factor"] =
+        args.Path("rotary_seq_len_interpolation_factor");
   }
   return {std::move(same), std::move(given)};
 }

@@ -27,6 +27,12 @@ bool IsGptOssConfig(const JsonObject& config);
 
 Respelled GptOssAsTransformers(const JsonObject& config);
 
+// True for the arguments of Megatron-LM, as its checkpoints hold them: with
+// rotary_base or rotary_percent, and no model_type.
+bool IsMegatronArgs(const JsonObject& config);
+
+Respelled MegatronAsTransformers(const JsonObject& args);
+
 // True for Step 3.5's own, whose rope_theta and partial_rotary_factors are
 // lists with an element for each layer.
 bool IsStepConfig(const JsonObject& config);
