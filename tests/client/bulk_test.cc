@@ -55,18 +55,6 @@ TEST(LoansTest, WaitUntilTheLastReferenceIsGone) {
   elsewhere.join();
 }
 
-TEST(LoansTest, KeepTheOwnerOfWhatIsOut) {
-  auto owner = std::make_shared<std::string>(Bytes(1000));
-  const std::weak_ptr<std::string> watch = owner;
-  Loans loans;
-  auto slice = std::make_unique<grpc::Slice>(loans.Lend(*owner, owner));
-
-  owner.reset();
-  EXPECT_FALSE(watch.expired());
-  slice.reset();
-  EXPECT_TRUE(watch.expired());
-}
-
 v1::ApplyRopeRequest RequestWith(const TensorView* q, const TensorView* k) {
   v1::ApplyRopeRequest request;
   request.mutable_rope()->set_preset("llama-3.1-8b");
