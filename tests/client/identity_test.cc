@@ -46,6 +46,16 @@ class NotingService : public v1::PositionalEncodingService::Service {
                          v1::ApplyRopeResponse*) override {
     return Note(context);
   }
+  grpc::Status ApplyRopeStream(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::ApplyRopeStreamResponse,
+                               v1::ApplyRopeStreamRequest>*) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      stream_timeout_ = absl::FromChrono(context->deadline()) - absl::Now();
+    }
+    return Note(context);
+  }
   grpc::Status BuildBias(grpc::ServerContext* context,
                          const v1::BuildBiasRequest*,
                          grpc::ServerWriter<v1::BuildBiasResponse>*) override {
@@ -61,6 +71,12 @@ class NotingService : public v1::PositionalEncodingService::Service {
   absl::Duration info_timeout() {
     absl::MutexLock lock(&mutex_);
     return info_timeout_;
+  }
+
+  // The timeout of the last ApplyRopeStream.
+  absl::Duration stream_timeout() {
+    absl::MutexLock lock(&mutex_);
+    return stream_timeout_;
   }
 
   // Set before the first call.
@@ -83,7 +99,7 @@ class NotingService : public v1::PositionalEncodingService::Service {
   }
 
   absl::Mutex mutex_;
-  absl::Duration info_timeout_;
+  absl::Duration info_timeout_, stream_timeout_;
   std::map<std::string, std::vector<std::string>> noted_;
 };
 
@@ -200,20 +216,21 @@ TEST_F(IdentityTest, TheServersVersionIsNotAwaitedBeyondTheCallsOwnDeadline) {
 }
 
 TEST_F(IdentityTest, ATimeoutIsThatOfAllRequestsOfACall) {
-  // Too large for one message: the second request asks how large chunks are.
+  // Too large for one message: the second request is a stream.
   service_.end = {grpc::StatusCode::RESOURCE_EXHAUSTED, "scripted"};
   service_.late = absl::Seconds(1);
   CallOptions options;
   options.timeout = absl::Seconds(8);
   ApplyRopeArgs apply;
-  apply.q = TensorView{v1::DTYPE_FLOAT32, {1, 1, 1, 2}, "12345678"};
+  const std::vector<float> q(2);
+  apply.q = ViewOf(q, {1, 1, 1, 2});
 
   const absl::Status status =
       Client::Connect(options_).ApplyRope(apply, options).status();
 
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-  EXPECT_GT(service_.info_timeout(), absl::ZeroDuration());
-  EXPECT_LE(service_.info_timeout(), absl::Milliseconds(7500));
+  EXPECT_GT(service_.stream_timeout(), absl::ZeroDuration());
+  EXPECT_LE(service_.stream_timeout(), absl::Milliseconds(7500));
 }
 
 TEST_F(IdentityTest, ErrorsThatAStreamEndsWithOnThisSideTellTheIdToo) {
