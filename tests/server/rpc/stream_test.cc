@@ -324,7 +324,11 @@ TEST_F(StreamTest, AWaitingStreamEndsWhileMemoryIsOverTheBudget) {
   context.set_deadline(Deadline());
   const auto stream = stub_->ApplyRopeStream(&context);
   v1::ApplyRopeStreamResponse response;
-  ASSERT_TRUE(stream->Write(Chunk(Unary(0, 1), true)));
+  v1::ApplyRopeRequest call = Unary(0, 2);
+  const std::string data = TakeData(&call);
+  // The first message has the first of two tokens.
+  ASSERT_TRUE(stream->Write(
+      StreamOf<v1::ApplyRopeStreamRequest>(call, data, {data.size() / 2})[0]));
   ASSERT_TRUE(stream->Read(&response));
   // The server measures the heap of this process.
   const std::string much(128 << 20, 'x');
