@@ -1,9 +1,17 @@
 """A server in the test's own process, which records what it is sent."""
 
+import io
+import math
 from concurrent import futures
 from contextlib import contextmanager
 
 import grpc
+import numpy
+from posenc import PosencError, messages
+from posenc.status import _Any, _Entry, _ErrorInfo, _Status
+from posenc.steps import ask
+from posenc.tensor import ELEMENT_BYTES
+from posenc.wire import Message, decode, encode, fields_of
 
 SERVICE = "posenc.v1.PositionalEncodingService"
 
@@ -51,3 +59,44 @@ def serving(answers, credentials=None):
 
 def info(version=b"9.9.9"):
     return lambda request, context: b"\x0a" + bytes([len(version)]) + version
+
+
+def bytes_of(message):
+    return b"".join(encode(message))
+
+
+def rejoining(client, method, request_type):
+    """A stream's method that joins what comes, makes the unary call, and cuts the answer at random places."""
+    random = numpy.random.default_rng(45)
+
+    def answer(requests, context):
+        first, *rest = [decode(request_type, request) for request in requests]
+        call, data = first.call, b"".join(bytes(message.data) for message in (first, *rest))
+        filled = io.BytesIO(data)
+        for tensor in described(call):
+            tensor.data = filled.read(math.prod(tensor.shape) * ELEMENT_BYTES[tensor.dtype])
+        assert filled.tell() == len(data) and filled.read() == b""
+        try:
+            answer = client._run(ask(method, call, getattr(messages, method + "Response")), {})
+        except PosencError as error:
+            info = bytes_of(_ErrorInfo(f"ERROR_REASON_{error.reason}", [_Entry("field", error.field)]))
+            details = bytes_of(_Status([_Any("type.googleapis.com/google.rpc.ErrorInfo", info)]))
+            context.set_trailing_metadata([("grpc-status-details-bin", details)])
+            context.abort(getattr(grpc.StatusCode, error.code), str(error))
+        rotated = b"".join(bytes(t.data) for t in (getattr(answer, "q", None), answer.k) if t is not None)
+        cuts = sorted(random.integers(0, len(rotated) + 1, 9))
+        for begin, end in zip([0, *cuts], [*cuts, len(rotated)]):
+            yield bytes_of(messages.ApplyRopeStreamResponse(data=rotated[begin:end]))
+
+    return answer
+
+
+def described(message):
+    """Yields the tensors of a description that have no elements, in the order of their bytes."""
+    for f in fields_of(type(message)).values():
+        value = getattr(message, f.name)
+        if isinstance(value, messages.Tensor):
+            if not len(value.data) and not value.values:
+                yield value
+        elif isinstance(value, Message):
+            yield from described(value)

@@ -12,7 +12,7 @@ import grpc.aio
 from . import messages as m
 from . import methods
 from .blocking import closed, error_of_call, stuck, too_long
-from .channels import LONGEST_STREAM, VERSION, WINDOW, Call, Connections
+from .channels import LONGEST_STREAM, VERSION, Call, Connections
 from .client import CallOptions
 from .errors import PosencError
 from .options import Options, from_environment
@@ -80,54 +80,48 @@ class _Runner:
         if connections.closed:
             raise closed(call)
         with connections.of(connections.limits.max_message_bytes) as connection:
-            answers = await self._exchange(connection.method("stream_stream", step.method), step, call)
-        if step.answers >= 0 and answers != step.answers:
-            raise PosencError("INTERNAL", f"the stream ended after {answers} of {step.answers} answers")
+            await self._exchange(connection.method("stream_stream", step.method), step, call)
 
-    async def _exchange(self, method: Any, step: Stream, call: Call) -> int:
-        """Sends and receives all messages, and counts the answers."""
+    async def _exchange(self, method: Any, step: Stream, call: Call) -> None:
+        """Sends and receives all messages."""
         stream = method(
             timeout=LONGEST_STREAM if call.timeout is None else call.rest(),
             metadata=self._connections.metadata(call, step.announced),
         )
-        window = asyncio.Semaphore(WINDOW)
-        sent = 0
+        moved = 0
 
         async def write() -> None:
-            nonlocal sent
-            for pieces in step.messages():
-                await window.acquire()
-                await stream.write(b"".join(pieces))
-                sent += 1
-            await stream.done_writing()
+            nonlocal moved
+            try:
+                for pieces in step.messages():
+                    await stream.write(b"".join(pieces))
+                    moved += 1
+                await stream.done_writing()
+            except asyncio.InvalidStateError:
+                return  # the call has ended, and read() tells how
 
-        async def read() -> Any:
-            return await stream.read()
+        async def read() -> None:
+            nonlocal moved
+            async for answer in stream:
+                step.take(answer)
+                moved += 1
 
-        writer = asyncio.ensure_future(write())
+        both = asyncio.gather(write(), read())
         patience = self._connections.timeout(call) if call.timeout is None else None
-        answers = 0
         try:
             while True:
-                reader, sent_before = asyncio.ensure_future(read()), -1
-                while not (await asyncio.wait({reader}, timeout=patience))[0]:
-                    if sent == sent_before or sent == answers:
-                        raise stuck(self._target, patience or 0, call)
-                    sent_before = sent
-                answer = await reader
-                if answer is grpc.aio.EOF:
+                before = moved
+                if (await asyncio.wait({both}, timeout=patience))[0]:
                     break
-                step.take(answer)
-                answers += 1
-                window.release()
-            await writer
+                if moved == before:
+                    raise stuck(self._target, patience or 0, call)
+            both.result()
         except grpc.RpcError as failed:
             raise error_of_call(failed, self._target, call) from None
         finally:
-            writer.cancel()
+            both.cancel()
             stream.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
-        return answers
+            await asyncio.gather(both, return_exceptions=True)
 
 
 class AsyncClient:

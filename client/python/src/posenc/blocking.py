@@ -8,7 +8,7 @@ from typing import Any, Optional, TypeVar, Union
 
 import grpc
 
-from .channels import BULK_BYTES, LONGEST_STREAM, VERSION, WINDOW, Call, Connections
+from .channels import BULK_BYTES, LONGEST_STREAM, VERSION, Call, Connections
 from .errors import PosencError
 from .status import error_of
 from .steps import Steps, Stream, Unary, explained, joined
@@ -109,21 +109,14 @@ class Runner:
         if connections.closed:
             raise closed(call)
         with connections.of(connections.limits.max_message_bytes) as connection:
-            answers = self._exchange(connection.method("stream_stream", step.method), step, call)
-        if step.answers >= 0 and answers != step.answers:
-            raise PosencError("INTERNAL", f"the stream ended after {answers} of {step.answers} answers")
+            self._exchange(connection.method("stream_stream", step.method), step, call)
 
-    def _exchange(self, method: Any, step: Stream, call: Call) -> int:
-        """Sends and receives all messages, and counts the answers."""
-        window = threading.Semaphore(WINDOW)
-        ended = threading.Event()
+    def _exchange(self, method: Any, step: Stream, call: Call) -> None:
+        """Sends and receives all messages."""
         patience = _Patience(self._connections.timeout(call) if call.timeout is None else None)
 
         def requests() -> Iterator[bytes]:  # in a thread of grpcio's
             for pieces in step.messages():
-                window.acquire()
-                if ended.is_set():
-                    return
                 patience.moved()
                 yield b"".join(pieces)
 
@@ -133,24 +126,18 @@ class Runner:
             metadata=self._connections.metadata(call, step.announced),
         )
         patience.watch(stream.cancel)
-        answers = 0
         try:
             for answer in stream:
                 step.take(answer)
                 del answer  # before the next one is received
-                answers += 1
-                window.release()
                 patience.moved()
         except grpc.RpcError as failed:
             if patience.over:
                 raise stuck(self._target, patience.seconds or 0, call) from None
             raise error_of_call(failed, self._target, call) from None
         finally:
-            ended.set()
-            window.release()
             patience.end()
             stream.cancel()
-        return answers
 
 
 class _Patience:

@@ -28,9 +28,6 @@ DEFAULT_TIMEOUT = 60.0
 LONGEST_STREAM = 24 * 3600.0
 # Smaller messages gain nothing from a separate connection.
 BULK_BYTES = 64 << 10
-# Messages sent ahead of their answers: at a time, one is sent, one is computed,
-# one is received and one is processed.
-WINDOW = 4
 # grpcio moves a message in one piece, and copies it twice on each way. Above
 # this size chunks are faster, because they are sent, computed and received at
 # the same time, and need less memory (README.md, "Memory").

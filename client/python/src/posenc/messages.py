@@ -696,6 +696,7 @@ class BuildTableStreamRequest(Message):
 class BuildTableStreamResponse(Message):
     amplitude: float = _field(1, "double")
     first_row: int = _field(2, "int64")
+    whole_shape: list[int] = _field(3, "int64", REPEATED)
     cos: Optional[Tensor] = _field(13, Tensor)
     sin: Optional[Tensor] = _field(14, Tensor)
     table: Optional[Tensor] = _field(15, Tensor)
@@ -720,6 +721,7 @@ class BuildBiasResponse(Message):
 
     query_start: int = _field(1, "int64")
     key_start: int = _field(2, "int64")
+    whole_shape: list[int] = _field(3, "int64", REPEATED)
     tile: Optional[Tensor] = _field(15, Tensor)
 
 
@@ -855,23 +857,15 @@ class ApplyRopeResponse(Message):
 
 @dataclass
 class ApplyRopeStreamRequest(Message):
-    """The first message alone has the settings: rope, layout, direction, query_scale, saturation.
-    Every message has its own positions and tensors."""
+    """Bytes of the tensors of `call`: see the service."""
 
-    rope: Optional[RopeSource] = _field(1, RopeSource)
-    positions: Optional[Positions] = _field(2, Positions)
-    layout: Layout = _field(3, Layout)
-    direction: Direction = _field(4, Direction)
-    query_scale: Optional[QueryScale] = _field(5, QueryScale)
-    saturation: Saturation = _field(6, Saturation)
-    q: Optional[Tensor] = _field(14, Tensor)
-    k: Optional[Tensor] = _field(15, Tensor)
+    call: Optional[ApplyRopeRequest] = _field(1, ApplyRopeRequest)
+    data: bytes = _field(15, "bytes")
 
 
 @dataclass
 class ApplyRopeStreamResponse(Message):
-    q: Optional[Tensor] = _field(14, Tensor)
-    k: Optional[Tensor] = _field(15, Tensor)
+    data: bytes = _field(15, "bytes")
 
 
 @dataclass
@@ -902,20 +896,15 @@ class RepositionResponse(Message):
 
 @dataclass
 class RepositionStreamRequest(Message):
-    """The first message alone has the settings: old_rope, new_rope, layout, saturation. Every
-    message has its own movement and tensor."""
+    """Bytes of the tensors of `call`: see the service."""
 
-    old_rope: Optional[RopeSource] = _field(1, RopeSource)
-    new_rope: Optional[RopeSource] = _field(2, RopeSource)
-    movement: Optional[Movement] = _field(3, Movement)
-    layout: Layout = _field(4, Layout)
-    saturation: Saturation = _field(5, Saturation)
-    k: Optional[Tensor] = _field(15, Tensor)
+    call: Optional[RepositionRequest] = _field(1, RepositionRequest)
+    data: bytes = _field(15, "bytes")
 
 
 @dataclass
 class RepositionStreamResponse(Message):
-    k: Optional[Tensor] = _field(15, Tensor)
+    data: bytes = _field(15, "bytes")
 
 
 @dataclass

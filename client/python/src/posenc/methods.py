@@ -78,8 +78,6 @@ def apply_rope(
         encode(request),
         2,
         positions_of(positions),
-        request.layout,
-        [source],
         tensors,
     )
     results = dict(zip((t.name for t in tensors), (yield from rotate(call, limits, regions))))
@@ -126,8 +124,6 @@ def reposition(
         encode(request),
         3,
         movement_of(old_positions, new_positions, shift),
-        request.layout,
-        [old] if new is None else [old, new],
         [Rotated.of(15, "k", k, out, 6)] if k is not None else [],
     )
     results = yield from rotate(call, limits, regions)

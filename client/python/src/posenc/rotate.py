@@ -1,23 +1,35 @@
-"""Rotations, in one message or, if it would be too large, in chunks through a stream."""
+"""Rotations, in one message or, if it would be too large, as the bytes of a stream."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
-from . import cut
 from .arrays import Borrowed, Output, array_of, borrow, output
 from .errors import PosencError
-from .messages import Layout, Movement, Positions, RopeSource, RopeSpec
+from .messages import Movement, Positions
 from .shared import Regions
 from .sharing import SharedCall
-from .steps import Limits, Steps, Stream, Unary, answered, chunk_bytes, resolve_source, too_large
+from .steps import Limits, Steps, Stream, Unary, answered, too_large
 from .tensor import Tensor
-from .wire import Buffer, decode, put, size
+from .wire import Buffer, Message, decode, encode, field, fields_of, header, put, size
 
-# Bytes of a message beside a chunk's bytes, positions and settings: tags, lengths, shapes.
-_FRAMING_BYTES = 256
+# Bytes of a stream's message, without framing: Limits.stream_chunk_bytes. Messages fit into 4 MiB, and the server
+# rotates in place, as this is a multiple of nearly every head.
+CHUNK_BYTES = (4 << 20) - (64 << 10)
+# Bytes beside the chunk in a message: a tag and a length.
+FRAMING_BYTES = 16
+# Ids of at most this size stay in the description.
+SMALL_BYTES = 64 << 10
+
+
+@dataclass
+class _Data(Message):
+    """All messages of a stream but the first request."""
+
+    data: Buffer = field(15, "bytes")
 
 
 @dataclass
@@ -46,22 +58,15 @@ class Rotation:
     settings: list[Buffer]
     place_number: int
     places: Union[Positions, Movement, None]
-    layout: Layout
-    ropes: list[RopeSource]
     tensors: list[Rotated]
 
-    def message(self, settings: list[Buffer], places: Any, tensors: list[tuple[int, Tensor]]) -> list[Buffer]:
-        pieces = list(settings)
+    def message(self, places: Any, tensors: list[tuple[int, Tensor]]) -> list[Buffer]:
+        pieces = list(self.settings)
         if places is not None:
             pieces += put(self.place_number, places)
         for number, tensor in tensors:
             pieces += put(number, tensor)
         return pieces
-
-    def cut_places(self, extents: dict[str, int], several_axes: bool, part: cut.Part) -> Any:
-        if isinstance(self.places, Movement):
-            return cut.cut_movement(self.places, self.layout, extents, several_axes, part)
-        return cut.cut_positions(self.places, self.layout, extents, several_axes, part)
 
 
 def rotate(call: Rotation, limits: Limits, regions: Regions) -> Steps[list[Any]]:
@@ -73,32 +78,18 @@ def rotate(call: Rotation, limits: Limits, regions: Regions) -> Steps[list[Any]]
         results = yield from _shared(call, shared, limits)
         if results is not None:
             return results
-    pieces = call.message(call.settings, call.places, [(t.number, t.array.tensor) for t in call.tensors])
+    pieces = call.message(call.places, [(t.number, t.array.tensor) for t in call.tensors])
     total = size(pieces)
     has_bytes = any(len(t.array.bytes) for t in call.tensors)
     if has_bytes and total > limits.stream_above_bytes:
-        try:
-            return (yield from _in_chunks(call, limits))
-        except cut.Misfit:
-            # The tensor does not fit its layout or positions; the server
-            # explains it better.
-            if total > limits.max_message_bytes:
-                raise
+        return (yield from _stream(call, limits.max_message_bytes))
     try:
         answer = yield Unary(call.method, pieces, total)
     except PosencError as error:
-        # The server's limit may be lower than ours. A message no larger than a
-        # chunk would only be refused again. If the server does not tell the size
-        # of chunks, the first error says more.
         if not has_bytes or not too_large(error):
             raise
-        try:
-            most = yield from chunk_bytes(limits)
-        except PosencError:
-            raise error from None
-        if total <= most:
-            raise
-        return (yield from _in_chunks(call, limits))
+        # The server's limit is lower than ours.
+        return (yield from _stream(call, min(int(error.metadata.get("limitBytes", 4 << 20)), limits.max_message_bytes)))
     message = decode(call.answer, answer)
     return [array_of(rotated(message, t), t.array, t.out, t.name + "_output") for t in call.tensors]
 
@@ -110,7 +101,7 @@ def rotated(message: Any, of: Rotated, placed: bool = False) -> Tensor:
 
 def _shared(call: Rotation, shared: SharedCall, limits: Limits) -> Steps[Optional[list[Any]]]:
     """Returns None if bytes must be sent instead."""
-    pieces = call.message(call.settings, call.places, [(t.number, shared.tensors[t.name]) for t in call.tensors])
+    pieces = call.message(call.places, [(t.number, shared.tensors[t.name]) for t in call.tensors])
     for t in call.tensors:
         place = shared.places[t.name]
         if place is not None:
@@ -125,68 +116,53 @@ def _shared(call: Rotation, shared: SharedCall, limits: Limits) -> Steps[Optiona
     ]
 
 
-def _in_chunks(call: Rotation, limits: Limits) -> Steps[list[Any]]:
-    most = yield from chunk_bytes(limits)
-    whole_heads = any(_heads_differ(rope) for rope in call.ropes)
-    chunks: list[tuple[Rotated, dict[str, int], cut.Part]] = []
-    ambiguous = False
-    for rotated in call.tensors:
-        tensor = rotated.array.tensor
-        if not len(tensor.data):
-            continue
-        extents = cut.extents_of(tensor, call.layout, rotated.name)
-        ambiguous = ambiguous or cut.needs_axes(call.places, call.layout, extents)
-        for part in cut.cut_tensor(tensor, call.layout, whole_heads, most, rotated.name):
-            if part.bytes > limits.max_message_bytes:
-                raise PosencError(
-                    "RESOURCE_EXHAUSTED",
-                    f"{rotated.name}: {part.bytes} bytes cannot be cut into smaller messages; the limit is "
-                    f"{limits.max_message_bytes}" + (", and frequencies by head need all heads together" * whole_heads),
-                )
-            chunks.append((rotated, extents, part))
-    several_axes = False
-    if ambiguous:
-        several_axes = _has_several_axes((yield from resolve_source(call.ropes[0])))
+def described(message: Any) -> tuple[Any, list[memoryview]]:
+    """Returns a copy whose tensors have only dtype and shape, except small ones, and their bytes in order."""
+    changed: dict[str, Any] = {}
+    data = []
+    for f in fields_of(type(message)).values():
+        value = getattr(message, f.name)
+        if isinstance(value, Tensor) and len(value.data) > SMALL_BYTES:
+            changed[f.name] = Tensor(value.dtype, value.shape)
+            data.append(memoryview(value.data))
+        elif isinstance(value, Message) and not isinstance(value, Tensor):
+            changed[f.name], inner = described(value)
+            data += inner
+    return dataclasses.replace(message, **changed), data
 
-    # Positions are cut twice, which is cheap. The first time gives the size of
-    # the largest message, to announce it, and checks that positions fit the
-    # tensors before anything is sent.
-    def places_of(extents: dict[str, int], part: cut.Part) -> Any:
-        return call.cut_places(extents, several_axes, part)
 
-    largest = max(
-        part.bytes + size(call.message([], places_of(extents, part), [])) for _, extents, part in chunks
-    )
-    outputs = {t.name: t.out or t.array.fresh(t.array.tensor.shape, t.array.tensor.dtype, t.name) for t in call.tensors}
+def _stream(call: Rotation, most: int) -> Steps[list[Any]]:
+    places, sent = (None, []) if call.places is None else described(call.places)
+    tensors = [(t.number, Tensor(t.array.tensor.dtype, t.array.tensor.shape)) for t in call.tensors]
+    sent += [t.array.bytes for t in call.tensors]
+    first = call.message(places, tensors)
+    first = [*header(1, size(first)), *first]
+    # A multiple of every element.
+    chunk = max(min(CHUNK_BYTES, most - FRAMING_BYTES) // 64, 1) * 64
+    outputs = [t.out or t.array.fresh(t.array.tensor.shape, t.array.tensor.dtype, t.name) for t in call.tensors]
 
     def messages() -> Iterator[list[Buffer]]:
-        settings = call.settings
-        for of, extents, part in chunks:
-            data = of.array.bytes[part.offset : part.offset + part.bytes]
-            tensor = Tensor(of.array.tensor.dtype, part.shape, [], data)
-            yield call.message(settings, places_of(extents, part), [(of.number, tensor)])
-            settings = []
+        yield first
+        for data in sent:
+            for begin in range(0, len(data), chunk):
+                yield encode(_Data(data[begin : begin + chunk]))
 
-    unanswered = iter(chunks)
+    missing = [output.bytes for output in outputs]
 
     def take(answer: Buffer) -> None:
-        of, _, part = next(unanswered, (None, None, None))
-        if of is None or part is None:
-            raise PosencError("INTERNAL", f"the stream has more than {len(chunks)} answers")
-        tensor = answered(decode(call.answer, answer), of.name, of.array.tensor.dtype, part.shape)
-        outputs[of.name].bytes[part.offset : part.offset + part.bytes] = tensor.data
+        data = memoryview(decode(_Data, answer).data)
+        while len(data):
+            while missing and not len(missing[0]):
+                del missing[0]
+            if not missing:
+                raise PosencError("INTERNAL", "the server's answer does not fit: it has more bytes than the tensors")
+            count = min(len(data), len(missing[0]))
+            missing[0][:count] = data[:count]
+            missing[0], data = missing[0][count:], data[count:]
 
-    announced = largest + size(call.settings) + _FRAMING_BYTES
-    yield Stream(call.method + "Stream", messages, take, announced, answers=len(chunks))
-    return [outputs[t.name].result() for t in call.tensors]
-
-
-def _heads_differ(rope: RopeSource) -> bool:
-    explicit = rope.spec.explicit_frequencies if rope.spec else None
-    return explicit is not None and explicit.heads > 0
-
-
-def _has_several_axes(spec: RopeSpec) -> bool:
-    if spec.axes is not None and len(spec.axes.sections) > 1:
-        return True
-    return spec.explicit_frequencies is not None and spec.explicit_frequencies.axes > 1
+    announced = max(size(first), min(chunk, max(map(len, sent))) + FRAMING_BYTES)
+    yield Stream(call.method + "Stream", messages, take, announced)
+    lacking = size(missing)
+    if lacking:
+        raise PosencError("INTERNAL", f"the server's answer does not fit: {lacking} bytes of the tensors are missing")
+    return [output.result() for output in outputs]

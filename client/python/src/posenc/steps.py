@@ -13,17 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Optional, TypeVar, Union
 
 from .errors import PosencError
-from .messages import GetServerInfoResponse, ResolveRopeRequest, ResolveRopeResponse, RopeSource, RopeSpec
+from .messages import GetServerInfoResponse
 from .tensor import ELEMENT_BYTES, Tensor
 from .wire import Buffer, decode, encode, size
 
 T = TypeVar("T")
 
-# Default size of a stream's chunks: with framing they fit into 4 MiB, the limit
-# of most gRPC clients.
-_CHUNK_BYTES = (4 << 20) - (64 << 10)
-# Bytes that a message may have beside a chunk: settings, positions, framing.
-_MESSAGE_OVERHEAD = 64 << 10
 # Seconds that a server may take to report its version, for the text of an
 # error.
 _VERSION_TIMEOUT = 2
@@ -56,7 +51,6 @@ class Stream:
     messages: Callable[[], Iterator[list[Buffer]]]
     take: Callable[[Buffer], None]
     announced: int = 0
-    answers: int = -1  # expected number; -1: any number
 
 
 Steps = Generator[Union[Unary, Stream], Any, T]
@@ -66,39 +60,12 @@ Steps = Generator[Union[Unary, Stream], Any, T]
 class Limits:
     max_message_bytes: int
     stream_above_bytes: int
-    chunk_bytes: int = 0  # 0: not known yet
 
 
 def ask(method: str, request: Any, answer: Any, expected_bytes: int = 0) -> Steps[Any]:
     """Makes a unary call with ordinary messages."""
     data = yield Unary(method, encode(request), expected_bytes)
     return decode(answer, data)
-
-
-def chunk_bytes(limits: Limits) -> Steps[int]:
-    """Returns the size of chunks that the server recommends, and keeps it. Fails only
-    if the deadline passes: the stream would wait for as long again."""
-    if limits.chunk_bytes:
-        return limits.chunk_bytes
-    most = max(limits.max_message_bytes - _MESSAGE_OVERHEAD, 1)
-    try:
-        answer = yield Unary("GetServerInfo", [])
-    except PosencError as error:
-        if error.code == "DEADLINE_EXCEEDED":
-            raise
-        # A server that does not answer now may answer the next call.
-        return min(_CHUNK_BYTES, most)
-    server = decode(GetServerInfoResponse, answer).limits
-    recommended = server.stream_chunk_bytes if server else 0
-    limits.chunk_bytes = min(recommended if recommended > 0 else _CHUNK_BYTES, most)
-    return limits.chunk_bytes
-
-
-def resolve_source(rope: RopeSource) -> Steps[RopeSpec]:
-    if rope.spec is not None:
-        return rope.spec
-    answer = yield from ask("ResolveRope", ResolveRopeRequest(rope=rope), ResolveRopeResponse)
-    return answer.spec or RopeSpec()
 
 
 def too_large(error: PosencError) -> bool:

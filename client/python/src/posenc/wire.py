@@ -92,7 +92,12 @@ def size(pieces: Sequence[Buffer]) -> int:
 def put(number: int, message: Message) -> list[Buffer]:
     """Returns the pieces of a field that holds `message`."""
     inner = encode(message)
-    return [_varint(number << 3 | _BYTES) + _varint(size(inner)), *inner]
+    return [*header(number, size(inner)), *inner]
+
+
+def header(number: int, length: int) -> list[Buffer]:
+    """Returns what precedes the bytes of a message or of `bytes` in field `number`."""
+    return [_varint(number << 3 | _BYTES) + _varint(length)]
 
 
 def _varint(value: int) -> bytes:
