@@ -4,14 +4,14 @@ import io
 import math
 from concurrent import futures
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import grpc
 import numpy
 from posenc import PosencError, messages
-from posenc.status import _Any, _Entry, _ErrorInfo, _Status
-from posenc.steps import ask
+from posenc.channels import Call
 from posenc.tensor import ELEMENT_BYTES
-from posenc.wire import Message, decode, encode, fields_of
+from posenc.wire import REPEATED, Message, decode, encode, field, fields_of
 
 SERVICE = "posenc.v1.PositionalEncodingService"
 
@@ -65,6 +65,28 @@ def bytes_of(message):
     return b"".join(encode(message))
 
 
+@dataclass
+class Pair(Message):
+    """google.protobuf.Any, and an entry of a map."""
+
+    key: str = field(1, "string")
+    value: bytes = field(2, "bytes")
+
+
+@dataclass
+class Pairs(Message):
+    """google.rpc.Status, and ErrorInfo."""
+
+    reason: str = field(1, "string")
+    pairs: list[Pair] = field(3, Pair, REPEATED)
+
+
+def details(reason, name):
+    """The trailer of an error with a reason and a field."""
+    info = bytes_of(Pairs(reason, [Pair("field", name.encode())]))
+    return bytes_of(Pairs("", [Pair("type.googleapis.com/google.rpc.ErrorInfo", info)]))
+
+
 def rejoining(client, method, request_type):
     """A stream's method that joins what comes, makes the unary call, and cuts the answer at random places."""
     random = numpy.random.default_rng(45)
@@ -77,11 +99,10 @@ def rejoining(client, method, request_type):
             tensor.data = filled.read(math.prod(tensor.shape) * ELEMENT_BYTES[tensor.dtype])
         assert filled.tell() == len(data) and filled.read() == b""
         try:
-            answer = client._run(ask(method, call, getattr(messages, method + "Response")), {})
+            answer = client._ask(call, getattr(messages, method + "Response"), Call())
         except PosencError as error:
-            info = bytes_of(_ErrorInfo(f"ERROR_REASON_{error.reason}", [_Entry("field", error.field)]))
-            details = bytes_of(_Status([_Any("type.googleapis.com/google.rpc.ErrorInfo", info)]))
-            context.set_trailing_metadata([("grpc-status-details-bin", details)])
+            trailer = details(f"ERROR_REASON_{error.reason}", error.field)
+            context.set_trailing_metadata([("grpc-status-details-bin", trailer)])
             context.abort(getattr(grpc.StatusCode, error.code), str(error))
         rotated = b"".join(bytes(t.data) for t in (getattr(answer, "q", None), answer.k) if t is not None)
         cuts = sorted(random.integers(0, len(rotated) + 1, 9))

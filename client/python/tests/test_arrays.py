@@ -156,7 +156,7 @@ def test_no_memory_for_a_tensor_is_an_error_that_names_it(client):
 def test_a_contiguous_array_is_sent_from_its_own_memory(x):
     from posenc.arrays import borrow
 
-    sent = numpy.frombuffer(borrow(x, "q").bytes, numpy.float64)
+    sent = numpy.frombuffer(borrow(x, "q").tensor.data, numpy.float64)
     assert numpy.shares_memory(sent, x)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy
 import pytest
 from conftest import ROOT
-from posenc import messages, wire
+from posenc import coerce, messages, wire
 
 HERE = Path(__file__).resolve().parents[1]
 PROTO = ROOT / "proto"
@@ -43,7 +43,7 @@ def test_every_request_of_the_vectors_is_written_as_protobuf_writes_it(protobuf)
     for case in vectors():
         name = case["rpc"] + "Request"
         expected = json_format.ParseDict(case["request"], protobuf(name)())
-        ours = wire.message_of(getattr(messages, name), case["request"], "request")
+        ours = coerce.message_of(getattr(messages, name), case["request"], "request")
         actual = protobuf(name).FromString(b"".join(wire.encode(ours)))
         assert actual == expected, case["name"]
         again = wire.decode(type(ours), expected.SerializeToString())
@@ -75,7 +75,7 @@ def test_what_is_no_message_is_an_error(broken):
 
 def test_large_bytes_are_borrowed_both_ways():
     data = numpy.arange(1000, dtype=numpy.float32)
-    tensor = messages.Tensor(1, [1000], [], data.view(numpy.uint8).data)
+    tensor = messages.Tensor(1, [1000], data=data.view(numpy.uint8).data)
     pieces = wire.encode(messages.ApplyRopeResponse(q=tensor))
     assert any(isinstance(p, memoryview) and numpy.shares_memory(numpy.asarray(p), data) for p in pieces)
     received = b"".join(pieces)
@@ -87,6 +87,12 @@ def test_the_messages_are_those_of_the_contract(protobuf, tmp_path):
     out = tmp_path / "messages.py"
     subprocess.run([sys.executable, HERE / "tools/generate_messages.py", PROTO, out], check=True)
     assert out.read_text() == (HERE / "src/posenc/messages.py").read_text(), "client/python/run generate"
+
+
+def test_the_blocking_client_is_made_from_the_one_for_asyncio(tmp_path):
+    out = tmp_path / "client.py"
+    subprocess.run([sys.executable, HERE / "tools/generate_client.py", HERE / "src/posenc/aio.py", out], check=True)
+    assert out.read_text() == (HERE / "src/posenc/client.py").read_text(), "client/python/run generate"
 
 
 def test_dtypes_are_those_of_the_contract(protobuf):

@@ -11,7 +11,7 @@ import numpy
 import oracle
 import posenc
 import pytest
-from posenc import messages, status, wire
+from posenc import messages, wire
 
 SPEC = {"pairing": "half_split"}
 SHAPE = (2, 7, 3, 16)
@@ -38,17 +38,19 @@ class Sent:
     """Notes the messages that a client sends."""
 
     def __init__(self, client, monkeypatch):
-        self.steps = []
-        runner, run = type(client._runner), type(client._runner)._unary
+        self.calls = []  # (message, whether it is sent once)
+        run = posenc.Client._unary
 
-        def noted(this, step, call):
-            self.steps.append(step)
-            return run(this, step, call)
+        def noted(this, method, pieces, call, once=False):
+            self.calls.append((b"".join(pieces), once))
+            return run(this, method, pieces, call, once)
 
-        monkeypatch.setattr(runner, "_unary", noted)
+        monkeypatch.setattr(posenc.Client, "_unary", noted)
 
     def last(self, cls):
-        return wire.decode(cls, b"".join(self.steps[-1].pieces)), self.steps[-1]
+        """Returns the last message, its size, and whether it was sent once."""
+        message, once = self.calls[-1]
+        return wire.decode(cls, message), len(message), once
 
 
 def test_rotates_in_place_without_sending_the_tensor(client, q, monkeypatch):
@@ -57,11 +59,11 @@ def test_rotates_in_place_without_sending_the_tensor(client, q, monkeypatch):
         view[:], keys[:] = q, q
         sent = Sent(client, monkeypatch)
         rotated = client.apply_rope(view, keys, rope=SPEC, positions=5, layout="bshd", out=(view, keys))
-        message, step = sent.last(messages.ApplyRopeRequest)
+        message, size, once = sent.last(messages.ApplyRopeRequest)
         assert rotated[0] is view and rotated[1] is keys
         assert message.q.shared == message.q_output == messages.SharedMemory(region.name, 0)
         assert message.k.shared == message.k_output == messages.SharedMemory(region.name, BYTES)
-        assert wire.size(step.pieces) < 300 and step.once
+        assert size < 300 and once
         oracle.assert_near(view, oracle.rotate(q, numpy.arange(5, 12)))
         assert (view == client.apply_rope(q, rope=SPEC, positions=5, layout="bshd")[0]).all() and (view == keys).all()
 
@@ -75,9 +77,9 @@ def test_inputs_and_results_may_lie_in_different_memory(client, q, monkeypatch):
         for x, out in ((view, other), (view, own), (q, other), (view, None)):
             other[:] = 0
             result, _ = client.apply_rope(x, rope=SPEC, positions=5, layout="bshd", out=out)
-            message, step = sent.last(messages.ApplyRopeRequest)
+            message, _, once = sent.last(messages.ApplyRopeRequest)
             assert (result == expected).all() and (view == q).all() and (out is None or result is out)
-            assert (message.q.shared is not None) == (x is view) and not step.once
+            assert (message.q.shared is not None) == (x is view) and not once
             assert (message.q_output is not None) == (out is other)
 
 
@@ -166,9 +168,7 @@ def info_response(**shared):
 
 def failing(code, reason, text="no"):
     """Refuses calls that name shared memory; gives others back."""
-    info = b"".join(wire.encode(status._ErrorInfo(reason=reason)))
-    detail = status._Any("type.googleapis.com/google.rpc.ErrorInfo", info)
-    trailer = b"".join(wire.encode(status._Status(details=[detail])))
+    trailer = fake.details(reason, "")
 
     def apply(request, context):
         message = wire.decode(messages.ApplyRopeRequest, request)
@@ -277,16 +277,16 @@ def test_files_are_removed_when_python_ends_but_not_by_its_children(shared_serve
 @pytest.mark.parametrize(
     "arguments, text",
     [
-        ({"bytes": 0}, "bytes: is 0; must be above 0"),
-        ({"bytes": -1}, "bytes: is -1"),
-        ({"bytes": "many"}, "bytes: is 'many'; must be a int64"),
-        ({"bytes": 2**62}, "bytes: .* the server maps at most"),
-        ({"bytes": 8, "name": "x"}, "name: is 'x'; must begin with"),
-        ({"bytes": 8, "name": ""}, "name: is ''; must be 1 to 255 letters"),
-        ({"bytes": 8, "name": PREFIX + "/../x"}, "name: is .*; must be 1 to 255 letters"),
-        ({"bytes": 8, "name": PREFIX + "x" * 255}, "name: is .*; must be 1 to 255 letters"),
-        ({"bytes": 8, "name": 3}, "name: is 3; must be"),
-        ({"bytes": 8, "directory": "/nowhere"}, "directory: /nowhere/.*: No such file"),
+        ({"size": 0}, "size: is 0; must be above 0"),
+        ({"size": -1}, "size: is -1"),
+        ({"size": "many"}, "size: is 'many'; must be a int64"),
+        ({"size": 2**62}, "size: .* the server maps at most"),
+        ({"size": 8, "name": "x"}, "name: is 'x'; must begin with"),
+        ({"size": 8, "name": ""}, "name: is ''; must be 1 to 255 letters"),
+        ({"size": 8, "name": PREFIX + "/../x"}, "name: is .*; must be 1 to 255 letters"),
+        ({"size": 8, "name": PREFIX + "x" * 255}, "name: is .*; must be 1 to 255 letters"),
+        ({"size": 8, "name": 3}, "name: is 3; must be"),
+        ({"size": 8, "directory": "/nowhere"}, "directory: /nowhere/.*: No such file"),
     ],
 )
 def test_regions_that_cannot_be_are_one_clear_error(client, arguments, text):

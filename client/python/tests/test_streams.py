@@ -10,8 +10,9 @@ import pytest
 from conftest import start
 from fake import bytes_of, rejoining, serving
 from posenc import messages as m
-from posenc import rotate
-from posenc.wire import decode, encode
+from posenc import streams
+from posenc.channels import Call
+from posenc.wire import decode
 
 SPEC = {"pairing": "half_split"}
 AXES = {**SPEC, "rotary_dim": 16, "axes": {"assignment": "sectioned", "sections": [3, 5]}}
@@ -30,8 +31,8 @@ def cutting(target):
 @pytest.fixture(params=["posencd", "cutting"])
 def streaming(request, target, cutting, random, monkeypatch):
     """A client that sends everything as streams, of messages of random sizes."""
-    monkeypatch.setattr(rotate, "CHUNK_BYTES", 64 * int(random.integers(1, 40)))
-    monkeypatch.setattr(rotate, "SMALL_BYTES", int(random.integers(0, 200)))
+    monkeypatch.setattr(streams, "CHUNK_BYTES", 64 * int(random.integers(1, 40)))
+    monkeypatch.setattr(streams, "SMALL_BYTES", int(random.integers(0, 200)))
     with posenc.Client(target if request.param == "posencd" else cutting, stream_above_bytes=0) as client:
         yield client
 
@@ -164,15 +165,9 @@ FIRST, REST = {"call": CALL, "data": bytes(16)}, {"data": bytes(16)}
     ],
 )
 def test_a_faulty_stream_is_refused_by_its_field(client, sent, reason, field, facts):
-    answers = []
-
-    def steps():
-        yield posenc.steps.Stream(
-            "ApplyRopeStream", lambda: (encode(m.ApplyRopeStreamRequest(**each)) for each in sent), answers.append
-        )
-
-    with pytest.raises(posenc.PosencError) as caught:
-        client._run(steps(), {})
+    requests = [bytes_of(m.ApplyRopeStreamRequest(**each)) for each in sent]
+    with pytest.raises(posenc.InvalidArgumentError) as caught:
+        client._stream("ApplyRopeStream", requests, [].append, Call())
     error = caught.value
     assert (error.code, error.reason, error.field) == ("INVALID_ARGUMENT", reason, field)
     assert facts.items() <= error.metadata.items()

@@ -7,7 +7,7 @@ import numpy
 import posenc
 import pytest
 from conftest import start
-from posenc import blocking, messages
+from posenc import messages
 from posenc.wire import decode
 
 SPEC = {"pairing": "half_split", "rotary_dim": 8}
@@ -47,14 +47,16 @@ def sharing(shared_server):
 @pytest.fixture
 def sent(monkeypatch):
     """The methods and messages of the calls, in their order."""
-    steps, answer = [], blocking.Runner._answer
+    calls = []
+    for kind in ("_unary", "_stream"):
+        run = getattr(posenc.Client, kind)
 
-    def noted(runner, step, call):
-        steps.append((step.method, b"".join(step.pieces) if hasattr(step, "pieces") else b""))
-        return answer(runner, step, call)
+        def noted(client, method, pieces, *rest, run=run):
+            calls.append((method, b"".join(pieces)))
+            return run(client, method, pieces, *rest)
 
-    monkeypatch.setattr(blocking.Runner, "_answer", noted)
-    return steps
+        monkeypatch.setattr(posenc.Client, kind, noted)
+    return calls
 
 
 def views(region, like):
@@ -161,5 +163,5 @@ def test_memory_that_does_not_fit_is_named(client, arguments, text):
 def test_a_table_that_the_server_cannot_place_comes_as_bytes(shared_server, sharing):
     with posenc.Client(shared_server.address) as remote, sharing.shared_region(8192) as region:
         wire = remote.build_table(rope=SPEC, rows=3)
-        remote._connections.regions.add(region)  # which this server does not take from there
+        remote._regions.append(region)  # which this server does not take from there
         assert same(remote.build_table(rope=SPEC, rows=3, out=views(region, wire)), wire)

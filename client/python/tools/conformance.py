@@ -10,16 +10,18 @@ import sys
 
 import numpy
 import posenc
-from posenc import messages, steps
+from posenc import messages
+from posenc.channels import Call
+from posenc.coerce import message_of
 from posenc.errors import PosencError
-from posenc.wire import encode, message_of
+from posenc.wire import encode
 from vectors import load, misfit, snake
 
 
 def array(json):
     """Returns a tensor of a request as a caller's array; None if it is malformed."""
     tensor = message_of(messages.Tensor, json, "tensor")
-    if tensor.dtype not in range(1, 7) or tensor.elements != len(tensor.values) or tensor.data:
+    if tensor.dtype not in range(1, 7) or math.prod(tensor.shape) != len(tensor.values) or tensor.data:
         return None
     # numpy multiplies the other extents even if one is 0.
     if math.prod(max(extent, 1) for extent in tensor.shape) >= 2**60:
@@ -114,6 +116,8 @@ def arguments(rpc, request):
             return None
         given["old_positions"], given["new_positions"] = movement.old_positions, movement.new_positions
         given["shift"] = movement.shift if movement.shift is not None else movement.shifts
+    if "slice" in given:
+        given["rotary_slice"] = given.pop("slice")
     if rpc == "ApplyRope":
         given.setdefault("q", None)
     first = [given.pop(name) for name in POSITIONAL.get(METHODS[rpc], []) if name in given]
@@ -149,20 +153,16 @@ def run(client, rpc, request):
     given = arguments(rpc, request)
     if given is None:
         # No caller of a method can leave this out, so send messages.
-        return client._run(raw(rpc, request), {}), True
+        return raw(client, rpc, request), True
     return getattr(client, METHODS[rpc])(*given[0], **given[1]), False
 
 
-def raw(rpc, request):
+def raw(client, rpc, request):
     message = message_of(getattr(messages, rpc + "Request"), request, "request")
     if rpc != "BuildBias":
-        return steps.ask(rpc, message, getattr(messages, rpc + "Response"))
-    return bias_tiles(message)
-
-
-def bias_tiles(message):
+        return client._ask(message, getattr(messages, rpc + "Response"), Call())
     tiles = []
-    yield steps.Stream("BuildBias", lambda: iter([encode(message)]), tiles.append)
+    client._stream(rpc, [b"".join(encode(message))], tiles.append, Call())
     return tiles
 
 

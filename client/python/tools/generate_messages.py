@@ -26,14 +26,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Optional
+from typing import Literal, Optional, Union
 
 from .tensor import Dtype, SharedMemory, Tensor
-from .wire import OPTIONAL, REPEATED, Message
+from .wire import OPTIONAL, REPEATED, Buffer, Message
 from .wire import field as _field
 '''
 SCALARS = {1: ("double", "float"), 3: ("int64", "int"), 5: ("int32", "int"), 8: ("bool", "bool"),
-           9: ("string", "str"), 12: ("bytes", "bytes")}
+           9: ("string", "str"), 12: ("bytes", "Buffer")}
 MESSAGE, ENUM, REPEATED = 11, 14, 3
 INDENT = "    "
 
@@ -54,7 +54,12 @@ def enum_text(name, enum):
     for value in enum.value:
         assert value.name.startswith(prefix), value.name
         lines.append(f"    {value.name[len(prefix):]} = {value.number}")
-    return "\n".join(lines)
+    names = [f'"{line.split()[0].lower()}"' for line in lines[1:] if not line.endswith(" = 0")]
+    text = f"{name}Like = Union[{name}, Literal[{', '.join(names)}]]"
+    if len(text) > 120:
+        names = textwrap.fill(", ".join(names), 112, initial_indent=INDENT * 2, subsequent_indent=INDENT * 2)
+        text = f"{name}Like = Union[\n{INDENT}{name},\n{INDENT}Literal[\n{names}\n{INDENT}],\n]"
+    return "\n".join(lines) + "\n\n\n# A value, or its name.\n" + text
 
 
 def field_line(item):

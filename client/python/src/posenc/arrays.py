@@ -7,19 +7,33 @@ also those on a GPU, are copied once.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Literal, Optional, Protocol, Union
 
 import numpy
 
-from .errors import PosencError
-from .tensor import ELEMENT_BYTES, ML_DTYPES, Dtype, Tensor, numpy_dtype
-from .wire import Buffer, invalid
+from .errors import ResourceExhaustedError, internal, invalid
+from .tensor import ELEMENT_BYTES, Dtype, Tensor, numpy_dtype
+from .wire import Message
 
 Array = numpy.ndarray[Any, Any]
+# Makes an array of some library from bytes, a shape and a Dtype.
+Wrap = Callable[[Array, Sequence[int], int], Any]
+
+
+class TorchDtype(Protocol):
+    """torch.dtype, for those who do not have torch."""
+
+    @property
+    def is_floating_point(self) -> bool: ...
+
+
+DtypeName = Literal["float32", "float16", "bfloat16", "float64", "int32", "int64", "float8_e4m3fn", "float8_e5m2"]
+DtypeLike = Union[Dtype, DtypeName, "numpy.dtype[Any]", "type[Any]", TorchDtype]
 
 _DTYPES = {d.name.lower(): d for d in Dtype if d}
 _ACCEPTED = (
@@ -29,41 +43,91 @@ _ACCEPTED = (
 
 @dataclass(frozen=True)
 class Borrowed:
-    """A caller's array as a message's tensor, and a way to make another of its kind."""
+    """A caller's array as a message's tensor, and the way to make another of its kind."""
 
     tensor: Tensor
-    # From numpy's array; torch's dtypes that numpy lacks come as unsigned integers
-    # of their size.
-    wrap: Callable[[Array], Any]
-
-    @property
-    def bytes(self) -> memoryview:
-        return memoryview(self.tensor.data)
-
-    def fresh(self, shape: Sequence[int], dtype: int, name: str) -> Output:
-        """Returns memory for a result of this array's kind."""
-        size = _product(shape) * ELEMENT_BYTES.get(dtype, 0)
-        check_memory(size)
-        with _memory_for(name, "the result", size):
-            memory = numpy.empty(size, numpy.uint8)
-        return Output(memory.data, lambda: self.wrap(_shaped(memory, shape, dtype, self.wrap is not _as_numpy)))
+    wrap: Wrap
 
 
 @dataclass(frozen=True)
-class Output:
-    """The memory for a result, and the array that the caller gets."""
+class Memory:
+    """The memory of a result, and the array that the caller gets."""
 
     bytes: memoryview
-    result: Callable[[], Any]
-
-    def fill(self, data: Buffer, name: str) -> Any:
-        if len(data) != len(self.bytes):
-            raise invalid(name, f"has {len(self.bytes)} bytes; the result has {len(data)}")
-        self.bytes[:] = data
-        return self.result()
+    array: Callable[[], Any]
 
 
-def check_memory(size: int) -> None:
+@dataclass(frozen=True)
+class Result:
+    """A tensor of an answer: what is known of it before, and the caller's memory for it, if any."""
+
+    name: str  # of the field; "_output" is appended for the caller's memory
+    wrap: Wrap
+    dtype: Optional[int]
+    shape: Optional[Sequence[int]]  # None: only the server knows it
+    out: Any = None
+    beside: int = 1  # number of results of this size
+
+    @property
+    def output(self) -> str:
+        return self.name + "_output"
+
+    @property
+    def size(self) -> int:
+        """Bytes; -1 if they are not known."""
+        return -1 if self.shape is None else math.prod(self.shape) * ELEMENT_BYTES.get(self.dtype or 0, 0)
+
+    def given(self) -> Optional[Memory]:
+        """Returns the caller's memory, which must fit."""
+        if self.out is None:
+            return None
+        memory = _writable(self.out, self.dtype, self.output)
+        if self.shape is not None and list(self.out.shape) != list(self.shape):
+            raise invalid(self.output, f"has shape {list(self.out.shape)}; must be {list(self.shape)}")
+        return memory
+
+    def memory(self, dtype: int, shape: Sequence[int]) -> Memory:
+        """Returns the caller's memory, or new memory, for what the server sends."""
+        size = math.prod(shape) * ELEMENT_BYTES.get(dtype, 0)
+        memory = self.given()
+        if memory is None:
+            _check_memory(size * self.beside)
+            with _memory_for(self.name, "the result", size):
+                new = numpy.empty(size, numpy.uint8)
+            return Memory(new.data, lambda: self.wrap(new, shape, dtype))
+        if len(memory.bytes) != size:
+            raise invalid(self.output, f"has {len(memory.bytes)} bytes; the result has {size}")
+        return memory
+
+    def tensor(self, answer: Message, placed: bool = False) -> Tensor:
+        """Returns the tensor of an answer. placed: the server wrote its bytes to shared memory."""
+        tensor: Optional[Tensor] = getattr(answer, self.name)
+        if tensor is None:
+            raise internal(f"the answer has no {self.name}")
+        element = ELEMENT_BYTES.get(tensor.dtype, 0)
+        held = element * len(tensor.values) or len(tensor.data)
+        fits = element > 0 and min(tensor.shape, default=0) >= 0
+        fits = fits and (placed or held == math.prod(tensor.shape) * element) and self.dtype in (None, tensor.dtype)
+        if fits and (self.shape is None or tensor.shape == list(self.shape)):
+            return tensor
+        wanted = "" if self.shape is None else f"; must be {_told(self.dtype, self.shape)}"
+        told = _told(tensor.dtype, tensor.shape)
+        raise internal(f"the answer's {self.name} is {told} with {held} bytes{wanted}")
+
+    def array(self, answer: Message) -> Any:
+        """Returns the tensor of an answer as the caller's array, with its own memory."""
+        tensor = self.tensor(answer)
+        memory = self.memory(tensor.dtype, tensor.shape)
+        values = numpy.asarray(tensor).reshape(-1).view(numpy.uint8).data if tensor.values else None
+        memory.bytes[:] = tensor.data if values is None else values
+        return memory.array()
+
+
+def _told(dtype: Any, shape: Sequence[int]) -> str:
+    return f"{getattr(dtype, 'name', dtype)} {list(shape)}"
+
+
+def _check_memory(size: int) -> None:
     """Refuses a result larger than the machine's memory: a kernel that overcommits
     would kill the process while the result is written."""
     try:
@@ -72,7 +136,7 @@ def check_memory(size: int) -> None:
         return  # the size of memory is unknown
     if 0 < memory < size:
         text = f"the result has {size} bytes, and this machine {memory} of memory; ask for less, or take it in parts"
-        raise PosencError("RESOURCE_EXHAUSTED", text)
+        raise ResourceExhaustedError("RESOURCE_EXHAUSTED", text)
 
 
 @contextlib.contextmanager
@@ -81,28 +145,13 @@ def _memory_for(name: str, what: str, size: int) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        # torch has no error type for this: "DefaultCPUAllocator: can't allocate
-        # memory".
+        # torch has no error type for this: "DefaultCPUAllocator: can't allocate memory".
         if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
             raise
         raise MemoryError(f"{name}: no memory for {what}, {size} bytes") from None
 
 
-def _product(shape: Sequence[int]) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count
-
-
-def _as_numpy(array: Array) -> Any:
-    return array
-
-
-def _shaped(memory: Array, shape: Sequence[int], dtype: int, bits: bool) -> Array:
-    if bits and dtype in ML_DTYPES:
-        return memory.view(f"u{ELEMENT_BYTES[dtype]}").reshape(shape)
-    return memory.view(numpy_dtype(dtype)).reshape(shape)
+# ---- What a caller gives ------------------------------------------------------
 
 
 def torch_of(array: Any) -> Any:
@@ -116,12 +165,9 @@ def borrow(array: Any, name: str) -> Borrowed:
     torch = torch_of(array)
     if torch is not None:
         return _borrow_torch(torch, array, name)
-    if isinstance(array, numpy.ndarray):
-        return Borrowed(_tensor(array, name), _as_numpy)
-    if isinstance(array, Tensor):
-        return Borrowed(_tensor(numpy.asarray(array), name), _as_numpy)
-    values = _to_numpy(array, name)
-    return Borrowed(_tensor(values, name), _way_back(array))
+    if isinstance(array, (numpy.ndarray, Tensor)):
+        return Borrowed(_tensor(numpy.asarray(array), name), as_numpy)
+    return Borrowed(_tensor(_to_numpy(array, name), name), _way_back(array))
 
 
 def _to_numpy(array: Any, name: str) -> Array:
@@ -134,20 +180,6 @@ def _to_numpy(array: Any, name: str) -> Array:
     if values.dtype == object:
         raise invalid(name, f"is a {type(array).__name__}; must be an array of numbers")
     return values
-
-
-def _way_back(array: Any) -> Callable[[Array], Any]:
-    """Returns the function that makes an array of the same kind: the array API's, or the library's
-    from_dlpack."""
-    if isinstance(array, memoryview):
-        return lambda result: memoryview(result.data)
-    namespace = getattr(array, "__array_namespace__", None)
-    if namespace is not None:
-        return namespace().asarray  # type: ignore[no-any-return]
-    library = sys.modules.get(type(array).__module__.partition(".")[0])
-    if hasattr(array, "__dlpack__") and hasattr(library, "from_dlpack"):
-        return library.from_dlpack  # type: ignore[union-attr, no-any-return]
-    return _as_numpy
 
 
 def _tensor(array: Array, name: str) -> Tensor:
@@ -172,16 +204,9 @@ def _borrow_torch(torch: Any, array: Any, name: str) -> Borrowed:
     dtype = _DTYPES.get(str(array.dtype).rpartition(".")[2])
     if dtype is None:
         raise invalid(name, f"dtype {array.dtype} is not supported; must be {_ACCEPTED}")
-    device = array.device
     with _memory_for(name, "a contiguous copy in host memory", array.numel() * array.element_size()):
         data = _torch_bytes(torch, array.detach().to("cpu").contiguous())
-
-    def wrap(result: Array) -> Any:
-        if result.dtype == numpy.uint8:
-            return torch.from_numpy(result).view(array.dtype).to(device)
-        return _torch_wrap(torch)(result).to(device)
-
-    return Borrowed(Tensor(dtype=dtype, shape=list(array.shape), data=data), wrap)
+    return Borrowed(Tensor(dtype=dtype, shape=list(array.shape), data=data), _as_torch(torch, array.device))
 
 
 def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
@@ -195,21 +220,8 @@ def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
     return array.view(numpy.uint8).data
 
 
-def output(out: Any, like: Borrowed, name: str) -> Output:
-    """Returns the caller's memory for a result with the shape and dtype of `like`."""
-    return shaped_output(out, like.tensor.shape, like.tensor.dtype, name)
-
-
-def shaped_output(out: Any, shape: Optional[Sequence[int]], dtype: int, name: str) -> Output:
-    """Returns the caller's memory for a result. No shape: only the server knows it."""
-    memory = writable(out, dtype, name)
-    if shape is not None and list(out.shape) != list(shape):
-        raise invalid(name, f"has shape {list(out.shape)}; must be {list(shape)}")
-    return memory
-
-
-def writable(out: Any, dtype: Optional[int], name: str) -> Output:
-    """Returns the memory of an array for results."""
+def _writable(out: Any, dtype: Optional[int], name: str) -> Memory:
+    """Returns the memory of a caller's array for a result."""
     torch = torch_of(out)
     if torch is not None:
         if out.device.type != "cpu" or not out.is_contiguous() or out.requires_grad:
@@ -227,55 +239,55 @@ def writable(out: Any, dtype: Optional[int], name: str) -> Output:
     if found is None or (dtype is not None and found != dtype):
         wanted = Dtype(dtype).name.lower() if dtype else _ACCEPTED
         raise invalid(name, f"has dtype {out.dtype}; must be {wanted}")
-    return Output(memory, lambda: out)
+    return Memory(memory, lambda: out)
 
 
-def array_of(tensor: Tensor, like: Optional[Borrowed], out: Optional[Output], name: str) -> Any:
-    """Returns a received tensor as an array of the caller's kind, with its own memory."""
-    if tensor.values:
-        tensor = Tensor(tensor.dtype, tensor.shape, [], numpy.asarray(tensor).reshape(-1).view(numpy.uint8).data)
-    if out is None:
-        out = (like or NUMPY).fresh(tensor.shape, tensor.dtype, name)
-    return out.fill(tensor.data, name)
+# ---- What a caller gets -------------------------------------------------------
 
 
-NUMPY = Borrowed(Tensor(), _as_numpy)
+def as_numpy(memory: Array, shape: Sequence[int], dtype: int) -> Any:
+    return memory.view(numpy_dtype(dtype)).reshape(shape)
 
 
-def dtype_of(dtype: Any) -> tuple[Dtype, Borrowed]:
-    """Returns a Dtype from its name or from numpy's or torch's dtype, and the library that it belongs to."""
-    if dtype is None:
-        return Dtype.UNSPECIFIED, NUMPY
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(dtype, torch.dtype):
-        return _named(str(dtype).rpartition(".")[2]), Borrowed(Tensor(), _torch_wrap(torch))
-    if isinstance(dtype, (Dtype, str)):
-        name = dtype.name if isinstance(dtype, Dtype) else dtype
-        return _named(name.lower().replace("dtype_", "")), NUMPY
-    try:
-        return _named(numpy.dtype(dtype).name), NUMPY
-    except TypeError:
-        raise invalid("dtype", f"is {dtype!r}; must be a dtype or its name: {', '.join(_DTYPES)}") from None
-
-
-def _torch_wrap(torch: Any) -> Callable[[Array], Any]:
-    def wrap(result: Array) -> Any:
-        if result.dtype == numpy.uint16:
-            return torch.from_numpy(result.view(numpy.int16)).view(torch.bfloat16)
-        return torch.from_numpy(result)
+def _as_torch(torch: Any, device: Any) -> Wrap:
+    def wrap(memory: Array, shape: Sequence[int], dtype: int) -> Any:
+        tensor = torch.from_numpy(memory).view(getattr(torch, Dtype(dtype).name.lower())).reshape(shape)
+        return tensor if device is None else tensor.to(device)
 
     return wrap
 
 
-def reinterpreted(memory: Array, shape: Sequence[int], dtype: Dtype, like: Borrowed) -> Any:
-    """Views bytes as an array of numpy, or of torch if `like` is dtype_of() a torch dtype."""
-    if like is NUMPY:
-        return _shaped(memory, shape, dtype, False)
-    torch = sys.modules["torch"]
-    return torch.from_numpy(memory).view(getattr(torch, dtype.name.lower())).reshape(shape)
+def _way_back(array: Any) -> Wrap:
+    """Returns what makes an array of the same kind: the array API, or the library's from_dlpack."""
+    namespace = getattr(array, "__array_namespace__", None)
+    library: Any = sys.modules.get(type(array).__module__.partition(".")[0])
+    back: Any
+    if isinstance(array, memoryview):
+        back = memoryview
+    elif namespace is not None:
+        back = namespace().asarray
+    elif hasattr(array, "__dlpack__") and hasattr(library, "from_dlpack"):
+        back = library.from_dlpack
+    else:
+        return as_numpy
+    return lambda memory, shape, dtype: back(as_numpy(memory, shape, dtype))
 
 
-def _named(name: str) -> Dtype:
+def dtype_of(dtype: Any) -> tuple[Dtype, Wrap]:
+    """Returns a Dtype from its name or from numpy's or torch's dtype, and the library that it belongs to."""
+    if dtype is None:
+        return Dtype.UNSPECIFIED, as_numpy
+    torch = sys.modules.get("torch")
+    wrap: Wrap = as_numpy
+    if torch is not None and isinstance(dtype, torch.dtype):
+        name, wrap = str(dtype).rpartition(".")[2], _as_torch(torch, None)
+    elif isinstance(dtype, (Dtype, str)):
+        name = (dtype.name if isinstance(dtype, Dtype) else dtype).lower().replace("dtype_", "")
+    else:
+        try:
+            name = numpy.dtype(dtype).name
+        except TypeError:
+            raise invalid("dtype", f"is {dtype!r}; must be a dtype or its name: {', '.join(_DTYPES)}") from None
     if name not in _DTYPES:
         raise invalid("dtype", f"{name} is not supported; must be one of {', '.join(_DTYPES)}")
-    return _DTYPES[name]
+    return _DTYPES[name], wrap

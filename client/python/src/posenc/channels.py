@@ -1,4 +1,4 @@
-"""Connections to the server, and the options and metadata of every call."""
+"""The channels to a server, and the options and metadata of every call."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import importlib.resources
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Optional, TypedDict
 
-from .errors import PosencError
+from .errors import CancelledError, DeadlineExceededError, PosencError, ResourceExhaustedError, invalid
 from .options import Bearer, Options, check_seconds, credentials_of
-from .shared import Regions
-from .steps import Limits, Unary
-from .wire import invalid
+from .status import error_of
+from .wire import Buffer, size
 
 SERVICE = "/posenc.v1.PositionalEncodingService/"
 VERSION = importlib.metadata.version("posenc")
@@ -26,23 +25,28 @@ DEFAULT_TIMEOUT = 60.0
 # Deadline of a stream whose only limit is progress. Without a deadline the
 # server would set its default.
 LONGEST_STREAM = 24 * 3600.0
-# Smaller messages gain nothing from a separate connection.
-BULK_BYTES = 64 << 10
-# grpcio moves a message in one piece, and copies it twice on each way. Above
-# this size chunks are faster, because they are sent, computed and received at
-# the same time, and need less memory (README.md, "Memory").
-STREAM_ABOVE_BYTES = 4 << 20
 # A year in seconds: grpcio treats a time beyond its clock as a deadline in the past.
 _LONGEST_TIMEOUT = 365 * 24 * 3600.0
 # The largest message of protobuf.
 _MAX_PROTO_BYTES = (1 << 31) - 1
 
 
+class CallOptions(TypedDict, total=False):
+    """Every method takes these by keyword.
+
+    timeout: seconds for the whole call or stream, instead of the client's.
+    request_id: appears in the server's log; random by default.
+    traceparent: of W3C Trace Context.
+    """
+
+    timeout: Optional[float]
+    request_id: Optional[str]
+    traceparent: Optional[str]
+
+
 @dataclass
 class Call:
-    """A caller's options for one call. timeout: for the whole call, also of a
-    stream. It starts now, and each request of the call gets the remaining
-    time."""
+    """CallOptions of one call. Its timeout starts now, and each request of the call gets the remaining time."""
 
     timeout: Optional[float] = None
     request_id: Optional[str] = None
@@ -56,102 +60,75 @@ class Call:
                 raise invalid(name, f"is {value!r}; must be text of visible ASCII characters")
         check_seconds(self.timeout)
         if self.timeout is not None:
+            if not self.timeout > 0:  # grpcio would let a quick call succeed
+                raise DeadlineExceededError("DEADLINE_EXCEEDED", f"timeout: {self.timeout} s; must be above 0")
             self.timeout = min(self.timeout, _LONGEST_TIMEOUT)
             self._end = time.monotonic() + self.timeout
 
-    def rest(self) -> Optional[float]:
+    def rest(self, otherwise: float) -> float:
         """Returns the remaining seconds of the call's own timeout; never 0,
         because 0 would be refused as the caller's mistake."""
-        if self.timeout is None or not self.timeout > 0:
-            return self.timeout
-        return max(self._end - time.monotonic(), 1e-6)
+        return otherwise if self.timeout is None else max(self._end - time.monotonic(), 1e-6)
 
 
-class Connection:
-    """A channel and its methods, made at the first use."""
-
-    def __init__(self, make: Any) -> None:
-        self._make = make
-        self._channel: Any = None
-        self._methods: dict[tuple[str, str], Any] = {}
-        self.calls = 0  # under way
-        self._lock = threading.Lock()
-
-    def method(self, kind: str, method: str) -> Any:
-        """`kind`: unary_unary or stream_stream. Messages are bytes both ways."""
-        found = self._methods.get((kind, method))
-        if found is None:
-            with self._lock:
-                if self._channel is None:
-                    self._channel = self._make()
-                found = getattr(self._channel, kind)(SERVICE + method)
-                self._methods[kind, method] = found
-        return found
-
-    def load(self) -> int:
-        """Returns twice the running calls, plus one without a channel: a new
-        channel comes after idle channels, and before busy ones."""
-        return 1 if self._channel is None else 2 * self.calls
-
-    def take(self) -> Any:
-        """Returns the channel to close, if any."""
-        with self._lock:
-            channel, self._channel, self._methods = self._channel, None, {}
-        return channel
-
-
-class Connections:
-    """Small messages share one connection. A larger one takes the connection
-    with the fewest running calls: a single connection would delay concurrent
-    calls, and a new one is slow until TCP has adapted. `grpc` is grpc or
-    grpc.aio."""
+class Channels:
+    """`grpc` is grpc or grpc.aio. A channel is made when it is first used."""
 
     def __init__(self, options: Options, grpc: Any) -> None:
         self._options = options
         self._grpc = grpc
         self._credentials, self._security = credentials_of(options)
         self._bearer = Bearer(options)
-        self._small = Connection(lambda: self._channel(False))
-        # In gRPC, retries are an option of the channel.
-        self._once = Connection(lambda: self._channel(False, retries=False))
-        self._bulk = [Connection(lambda: self._channel(True)) for _ in range(options.bulk_channels)]
+        self._channels: dict[int, Any] = {}
+        # Running calls of each channel. The last channel is for calls that must not
+        # be sent again: in gRPC, retries are an option of the channel.
+        self._calls = [0] * (options.connections + 1)
         self._lock = threading.Lock()
-        self.closed = False
-        self.regions = Regions()
-        most = min(options.max_message_bytes, _MAX_PROTO_BYTES)
-        above = STREAM_ABOVE_BYTES if options.stream_above_bytes is None else options.stream_above_bytes
-        self.limits = Limits(most, min(above, most))
+        self._closed = False
+        self.most = min(options.max_message_bytes, _MAX_PROTO_BYTES)
+        self.stream_above = min(options.stream_above_bytes, self.most)
+        # Seconds of a unary call, and of a stream without progress.
+        self.patience = min(DEFAULT_TIMEOUT if options.timeout is None else options.timeout, _LONGEST_TIMEOUT)
+        if not self.patience > 0:
+            raise invalid("timeout", f"is {options.timeout}; must be above 0")
 
     @contextmanager
-    def of(self, message_bytes: int, once: bool = False) -> Iterator[Connection]:
-        """Yields the connection for a call, and counts the call. once: the call
-        must not be sent again."""
-        if once:
-            yield self._once
-            return
-        if message_bytes < BULK_BYTES or not self._bulk:
-            yield self._small
-            return
+    def method(self, kind: str, name: str, once: bool = False) -> Iterator[Any]:
+        """Yields a method of the channel with the fewest running calls.
+
+        kind: unary_unary or stream_stream. once: the call must not be sent again.
+        """
         with self._lock:
-            connection = min(self._bulk, key=Connection.load)
-            # Equally busy connections are used in turn: a connection whose
-            # calls fail at once is often idle, and must not get all calls.
-            self._bulk.remove(connection)
-            self._bulk.append(connection)
-            connection.calls += 1
+            if self._closed:
+                raise CancelledError("CANCELLED", "the client is closed; make another one")
+            number = len(self._calls) - 1 if once else self._calls.index(min(self._calls[:-1]))
+            if number not in self._channels:
+                self._channels[number] = self._channel(number, once)
+            channel = self._channels[number]
+            self._calls[number] += 1
         try:
-            yield connection
+            yield getattr(channel, kind)(SERVICE + name)
         finally:
             with self._lock:
-                connection.calls -= 1
+                self._calls[number] -= 1
 
-    def timeout(self, call: Call, step: Optional[Unary] = None) -> float:
-        rest = call.rest()
-        seconds = self._options.timeout if rest is None else rest
-        seconds = DEFAULT_TIMEOUT if seconds is None else seconds
-        if not seconds > 0:  # grpcio would let a quick call succeed
-            raise PosencError("DEADLINE_EXCEEDED", f"timeout: {seconds} s; must be above 0")
-        return min(seconds, step.timeout if step else _LONGEST_TIMEOUT, _LONGEST_TIMEOUT)
+    def joined(self, pieces: Sequence[Buffer]) -> bytes:
+        """Returns a message in one piece, as grpcio needs it."""
+        sent = size(pieces)
+        if sent > self.most:
+            text = f"request: {sent} bytes; the limit is {self.most}, split the batch or raise max_message_bytes"
+            raise ResourceExhaustedError("RESOURCE_EXHAUSTED", text)
+        try:
+            return b"".join(pieces)
+        except MemoryError:
+            raise MemoryError(f"request: no memory for {sent} bytes") from None
+
+    def error_of(self, failed: Any, call: Call) -> PosencError:
+        return error_of(failed, self._options.target, call.request_id or "")
+
+    def stuck(self) -> PosencError:
+        text = f"{self._options.target}: no progress for {self.patience} s"
+        return DeadlineExceededError("DEADLINE_EXCEEDED", text)
 
     def metadata(self, call: Call, announced: int) -> list[tuple[str, str]]:
         headers = [("x-request-id", str(call.request_id))]
@@ -166,32 +143,32 @@ class Connections:
 
     def take_all(self) -> list[Any]:
         """Returns the channels to close."""
-        self.closed = True
-        self.regions.close()
-        channels = [connection.take() for connection in (self._small, self._once, *self._bulk)]
-        return [channel for channel in channels if channel is not None]
+        with self._lock:
+            self._closed = True
+            channels, self._channels = list(self._channels.values()), {}
+        return channels
 
-    def _channel(self, own_connection: bool, retries: bool = True) -> Any:
+    def _channel(self, number: int, once: bool) -> Any:
         options = self._options
         config = options.service_config
         if config is None:
             config = importlib.resources.files("posenc").joinpath("service_config.json").read_text()
         arguments = [
             *self._security,
-            ("grpc.max_receive_message_length", self.limits.max_message_bytes),
-            ("grpc.max_send_message_length", self.limits.max_message_bytes),
+            ("grpc.max_receive_message_length", self.most),
+            ("grpc.max_send_message_length", self.most),
             ("grpc.service_config", config),
-            ("grpc.enable_retries", int(retries)),
+            ("grpc.enable_retries", int(not once)),
             # A call that has sent more than this is not retried. gRPC's default
             # of 256 KiB would exclude most tensors.
-            ("grpc.per_rpc_retry_buffer_size", self.limits.max_message_bytes),
+            ("grpc.per_rpc_retry_buffer_size", self.most),
             # A retry helps only after the connection was tried again, so this
             # is the retries' first backoff, not gRPC's 1 s.
             ("grpc.initial_reconnect_backoff_ms", 100),
             # Kubernetes' names are valid for 5 s; gRPC's default is 30 s.
             ("grpc.dns_min_time_between_resolutions_ms", 5000),
             # Otherwise all channels with equal arguments share one connection.
-            ("grpc.use_local_subchannel_pool", int(own_connection)),
+            ("grpc.use_local_subchannel_pool", int(number > 0)),
             ("grpc.primary_user_agent", f"posenc-python/{VERSION}"),
         ]
         if self._credentials is None:

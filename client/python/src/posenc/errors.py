@@ -1,9 +1,9 @@
-"""PosencError, the error of a failed call."""
+"""PosencError, the error of a failed call, with a subclass for each code."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Optional
 
 
 class PosencError(Exception):
@@ -32,43 +32,107 @@ class PosencError(Exception):
         violations: tuple[tuple[str, str], ...] = (),
         request_id: str = "",
     ) -> None:
-        super().__init__(text)
+        super().__init__(code, text)  # what pickle makes a copy from
         self.code = code
+        self.text = text
         self.reason = reason
         self.field = field
         self.metadata = dict(metadata or {})
         self.violations = violations
         self.request_id = request_id
 
-    @property
-    def text(self) -> str:
-        return str(self.args[0])
+    def __str__(self) -> str:
+        return self.text
 
     def with_text(self, text: str) -> PosencError:
-        """Returns the same error with more text."""
-        self.args = (text,)
+        """Returns the same error with another text."""
+        self.text = text
         return self
 
-    def outside_of(self, path: str) -> PosencError:
-        """Returns the same error with fields relative to the message at `path`: `table.rows` becomes
-        `rows`."""
-        if not self.field.startswith(f"{path}."):
-            return self
 
-        def short(text: str) -> str:
-            return f" {text}".replace(f" {path}.", " ")[1:]
-
-        self.field = short(self.field)
-        self.metadata = {key: short(value) if key == "field" else value for key, value in self.metadata.items()}
-        self.violations = tuple((short(field), text) for field, text in self.violations)
-        return self.with_text(short(self.text))
-
-    def __reduce__(self) -> Any:
-        return _rebuild, (self.code, self.text, self.__dict__)
+class CancelledError(PosencError):
+    """The client was closed, or the server's side ended the call."""
 
 
-def _rebuild(code: str, text: str, state: dict[str, Any]) -> PosencError:
-    """Makes errors work with pickle, for example between Ray's or Spark's processes."""
-    error = PosencError(code, text)
-    error.__dict__.update(state)
-    return error
+class InvalidArgumentError(PosencError):
+    """A mistake of the caller, in the field that `field` names."""
+
+
+class DeadlineExceededError(PosencError):
+    """The timeout is over, or a stream made no progress for so long."""
+
+
+class NotFoundError(PosencError):
+    """No preset, or no file in shared memory, has this name."""
+
+
+class PermissionDeniedError(PosencError):
+    """The caller may not do this."""
+
+
+class UnauthenticatedError(PosencError):
+    """The token is missing, unknown or expired."""
+
+
+class ResourceExhaustedError(PosencError):
+    """A message or a result is too large."""
+
+
+class OverloadedError(ResourceExhaustedError):
+    """The server has no memory left for this call now: try again later."""
+
+
+class FailedPreconditionError(PosencError):
+    """A file in shared memory was cut short while the call used it."""
+
+
+class AbortedError(PosencError):
+    """A call in place would have been repeated: write its tensor anew."""
+
+
+class OutOfRangeError(PosencError):
+    """The encoding does not have this position."""
+
+
+class UnimplementedError(PosencError):
+    """The server does not know the method or the field."""
+
+
+class InternalError(PosencError):
+    """An answer that is not of the contract, or a fault of the server."""
+
+
+class UnavailableError(PosencError):
+    """No server answers."""
+
+
+_CLASSES: dict[str, type[PosencError]] = {
+    "CANCELLED": CancelledError,
+    "INVALID_ARGUMENT": InvalidArgumentError,
+    "DEADLINE_EXCEEDED": DeadlineExceededError,
+    "NOT_FOUND": NotFoundError,
+    "PERMISSION_DENIED": PermissionDeniedError,
+    "UNAUTHENTICATED": UnauthenticatedError,
+    "RESOURCE_EXHAUSTED": ResourceExhaustedError,
+    "FAILED_PRECONDITION": FailedPreconditionError,
+    "ABORTED": AbortedError,
+    "OUT_OF_RANGE": OutOfRangeError,
+    "UNIMPLEMENTED": UnimplementedError,
+    "INTERNAL": InternalError,
+    "UNAVAILABLE": UnavailableError,
+}
+
+
+def class_of(code: str, reason: str = "") -> type[PosencError]:
+    """Returns the class of errors with this code; PosencError itself for a code without one."""
+    return OverloadedError if reason == "OVERLOADED" else _CLASSES.get(code, PosencError)
+
+
+def invalid(path: str, fact: str) -> InvalidArgumentError:
+    """Returns the error for a mistake that is found before anything is sent."""
+    return InvalidArgumentError("INVALID_ARGUMENT", f"{path}: {fact}", field=path)
+
+
+def internal(text: str) -> InternalError:
+    """Returns the error for an answer that is not of the contract."""
+    return InternalError("INTERNAL", text)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Optional
+from typing import Literal, Optional, Union
 
 from .tensor import Dtype, SharedMemory, Tensor
-from .wire import OPTIONAL, REPEATED, Message
+from .wire import OPTIONAL, REPEATED, Buffer, Message
 from .wire import field as _field
 
 
@@ -21,12 +21,20 @@ class Saturation(IntEnum):
     NONE = 2
 
 
+# A value, or its name.
+SaturationLike = Union[Saturation, Literal["finite", "none"]]
+
+
 class Layout(IntEnum):
     UNSPECIFIED = 0
     BSHD = 1
     BHSD = 2
     SBHD = 3
     THD = 4
+
+
+# A value, or its name.
+LayoutLike = Union[Layout, Literal["bshd", "bhsd", "sbhd", "thd"]]
 
 
 @dataclass
@@ -61,6 +69,10 @@ class ModelPart(IntEnum):
     INDEXER = 4
 
 
+# A value, or its name.
+ModelPartLike = Union[ModelPart, Literal["text", "vision", "audio", "indexer"]]
+
+
 class Profile(IntEnum):
     UNSPECIFIED = 0
     HF = 1
@@ -72,10 +84,18 @@ class Profile(IntEnum):
     MLX = 7
 
 
+# A value, or its name.
+ProfileLike = Union[Profile, Literal["hf", "vllm", "llama_cpp", "gpt_oss", "deepseek", "mistral", "mlx"]]
+
+
 class Pairing(IntEnum):
     UNSPECIFIED = 0
     HALF_SPLIT = 1
     INTERLEAVED = 2
+
+
+# A value, or its name.
+PairingLike = Union[Pairing, Literal["half_split", "interleaved"]]
 
 
 class RotarySlice(IntEnum):
@@ -84,10 +104,18 @@ class RotarySlice(IntEnum):
     TRAILING = 2
 
 
+# A value, or its name.
+RotarySliceLike = Union[RotarySlice, Literal["leading", "trailing"]]
+
+
 class AnglePrecision(IntEnum):
     UNSPECIFIED = 0
     EXACT = 1
     FLOAT32 = 2
+
+
+# A value, or its name.
+AnglePrecisionLike = Union[AnglePrecision, Literal["exact", "float32"]]
 
 
 class Direction(IntEnum):
@@ -97,12 +125,25 @@ class Direction(IntEnum):
     ADJOINT = 3
 
 
+# A value, or its name.
+DirectionLike = Union[Direction, Literal["forward", "inverse", "adjoint"]]
+
+
 class RotaryAxesAssignment(IntEnum):
     UNSPECIFIED = 0
     SECTIONED = 1
     INTERLEAVED = 2
     ALTERNATING_TAIL = 3
     PER_AXIS = 4
+
+
+# A value, or its name.
+RotaryAxesAssignmentLike = Union[
+    RotaryAxesAssignment,
+    Literal[
+        "sectioned", "interleaved", "alternating_tail", "per_axis"
+    ],
+]
 
 
 @dataclass
@@ -274,11 +315,19 @@ class SinusoidalOrder(IntEnum):
     COS_SIN = 3
 
 
+# A value, or its name.
+SinusoidalOrderLike = Union[SinusoidalOrder, Literal["interleaved", "sin_cos", "cos_sin"]]
+
+
 class Combination(IntEnum):
     UNSPECIFIED = 0
     ADD = 1
     MULTIPLY = 2
     CONCATENATE = 3
+
+
+# A value, or its name.
+CombinationLike = Union[Combination, Literal["add", "multiply", "concatenate"]]
 
 
 @dataclass
@@ -368,6 +417,10 @@ class KerpleKernel(IntEnum):
     UNSPECIFIED = 0
     LOGARITHMIC = 1
     POWER = 2
+
+
+# A value, or its name.
+KerpleKernelLike = Union[KerpleKernel, Literal["logarithmic", "power"]]
 
 
 @dataclass
@@ -510,11 +563,19 @@ class DescriptionKind(IntEnum):
     SAFETENSORS = 5
 
 
+# A value, or its name.
+DescriptionKindLike = Union[DescriptionKind, Literal["config", "params", "tokenizer", "gguf", "safetensors"]]
+
+
 class Severity(IntEnum):
     UNSPECIFIED = 0
     ERROR = 1
     WARNING = 2
     NOTE = 3
+
+
+# A value, or its name.
+SeverityLike = Union[Severity, Literal["error", "warning", "note"]]
 
 
 @dataclass
@@ -530,7 +591,7 @@ class ModelDescription(Message):
     path: str = _field(1, "string")
     kind: DescriptionKind = _field(2, DescriptionKind)
     text: str = _field(3, "string")
-    gguf: bytes = _field(4, "bytes")
+    gguf: Buffer = _field(4, "bytes")
     tables: list[NamedTensor] = _field(5, NamedTensor, REPEATED)
     key_rows: int = _field(6, "int64")
     query_rows: Optional[NamedTensor] = _field(7, NamedTensor)
@@ -587,6 +648,10 @@ class TableLayout(IntEnum):
     DUPLICATED = 2
     PAIR_REPEATED = 3
     COMPLEX = 4
+
+
+# A value, or its name.
+TableLayoutLike = Union[TableLayout, Literal["half", "duplicated", "pair_repeated", "complex"]]
 
 
 @dataclass
@@ -860,12 +925,12 @@ class ApplyRopeStreamRequest(Message):
     """Bytes of the tensors of `call`: see the service."""
 
     call: Optional[ApplyRopeRequest] = _field(1, ApplyRopeRequest)
-    data: bytes = _field(15, "bytes")
+    data: Buffer = _field(15, "bytes")
 
 
 @dataclass
 class ApplyRopeStreamResponse(Message):
-    data: bytes = _field(15, "bytes")
+    data: Buffer = _field(15, "bytes")
 
 
 @dataclass
@@ -899,12 +964,12 @@ class RepositionStreamRequest(Message):
     """Bytes of the tensors of `call`: see the service."""
 
     call: Optional[RepositionRequest] = _field(1, RepositionRequest)
-    data: bytes = _field(15, "bytes")
+    data: Buffer = _field(15, "bytes")
 
 
 @dataclass
 class RepositionStreamResponse(Message):
-    data: bytes = _field(15, "bytes")
+    data: Buffer = _field(15, "bytes")
 
 
 @dataclass

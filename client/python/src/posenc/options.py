@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import ssl
@@ -10,62 +11,95 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Optional
+from typing import Any, Optional, TypedDict, Union
 
 import grpc
 
-from .errors import PosencError
-from .wire import invalid
+from .errors import PosencError, invalid
+
+Path = Union[str, "os.PathLike[str]"]
 
 DEFAULT_TARGET = "localhost:50051"
 # Shortest time in seconds between two checks of a token file.
 _LOOK = 1.0
 
 
+class ClientOptions(TypedDict, total=False):
+    """What Client() takes by keyword.
+
+    timeout: seconds that a call may take, by default 60; for streams the
+        longest time without progress.
+    max_message_bytes: larger messages are neither sent nor received.
+    stream_above_bytes: larger rotations and tables go as streams; by default 4 MiB.
+    connections: number of connections; a call takes the one with the fewest
+        running calls.
+    service_config: gRPC's, as JSON, instead of the published one.
+    tls, tls_ca, tls_cert, tls_key, tls_server_name: TLS, and PEM files. Any of
+        them switches TLS on; without tls_ca the system's authorities are trusted.
+    token, token_file: a bearer token. The file is read again when it changes.
+    """
+
+    timeout: Optional[float]
+    max_message_bytes: int
+    stream_above_bytes: int
+    connections: int
+    service_config: Optional[str]
+    tls: bool
+    tls_ca: Optional[Path]
+    tls_cert: Optional[Path]
+    tls_key: Optional[Path]
+    tls_server_name: Optional[str]
+    token: Optional[str]
+    token_file: Optional[Path]
+
+
 @dataclass(frozen=True)
 class Options:
-    """The keyword arguments of Client(), with their defaults."""
+    """ClientOptions with their defaults."""
 
-    target: str = DEFAULT_TARGET
+    target: str
     timeout: Optional[float] = None
     max_message_bytes: int = 512 << 20
-    stream_above_bytes: Optional[int] = None
-    bulk_channels: int = 4
+    # grpcio moves a message in one piece, and copies it twice on each way. Above
+    # this size a stream is faster, because its messages are sent, computed and
+    # received at the same time, and needs less memory (README.md, "Memory").
+    stream_above_bytes: int = 4 << 20
+    connections: int = 1
     service_config: Optional[str] = None
     tls: bool = False
-    tls_ca: Optional[str] = None
-    tls_cert: Optional[str] = None
-    tls_key: Optional[str] = None
+    tls_ca: Optional[Path] = None
+    tls_cert: Optional[Path] = None
+    tls_key: Optional[Path] = None
     tls_server_name: Optional[str] = None
     token: Optional[str] = None
-    token_file: Optional[str] = None
+    token_file: Optional[Path] = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.target, str) or not self.target:
             raise invalid("target", f"is {self.target!r}; must be a server's address, such as localhost:50051")
-        scheme, rest = re.fullmatch(r"(?s)(https?://|)(.*)", self.target).groups()  # type: ignore[union-attr]
+        scheme = re.match("https?://", self.target)
         if scheme:
-            raise invalid("target", f"is {self.target!r}; must be {rest!r}, without {scheme} (tls=True is TLS)")
+            rest = self.target[scheme.end() :]
+            raise invalid("target", f"is {self.target!r}; must be {rest!r}, without {scheme[0]} (tls=True is TLS)")
         for port in re.findall(r":(\d{5,})(?=,|$)", "" if self.target.startswith("unix") else self.target):
             # gRPC would truncate it to 16 bits, and call another port.
             if int(port) > 65535:
                 raise invalid("target", f"is {self.target!r}, with port {port}; must be 1 to 65535")
         check_seconds(self.timeout)
-        if not isinstance(self.tls, bool):
-            raise invalid("tls", f"is {self.tls!r}; must be True or False")
-        for option in ("tls_server_name", "token", "service_config"):
-            if not isinstance(getattr(self, option), (str, type(None))):
-                raise invalid(option, f"is {getattr(self, option)!r}; must be text")
-        for option in ("tls_ca", "tls_cert", "tls_key", "token_file"):
-            # open() accepts the descriptor of an open file, too, and would close
-            # it.
-            if not isinstance(getattr(self, option), (str, os.PathLike, type(None))):
-                raise invalid(option, f"is {getattr(self, option)!r}; must be a path")
-        for option in ("max_message_bytes", "stream_above_bytes", "bulk_channels"):
+        # open() accepts the descriptor of an open file, too, and would close it.
+        text, path = ((str, type(None)), "must be text"), ((str, os.PathLike, type(None)), "must be a path")
+        kinds: dict[str, tuple[tuple[type, ...], str]] = {
+            "tls": ((bool,), "must be True or False"),
+            **dict.fromkeys(("tls_server_name", "token", "service_config"), text),
+            **dict.fromkeys(("tls_ca", "tls_cert", "tls_key", "token_file"), path),
+        }
+        for option, (kind, remedy) in kinds.items():
+            if not isinstance(getattr(self, option), kind):
+                raise invalid(option, f"is {getattr(self, option)!r}; {remedy}")
+        for option, least in (("max_message_bytes", 0), ("stream_above_bytes", 0), ("connections", 1)):
             value = getattr(self, option)
-            unset = value is None and option == "stream_above_bytes"
-            if not unset and (not isinstance(value, Integral) or value < 0):
-                raise invalid(option, f"is {value!r}; must be a whole number, 0 or more")
+            if not isinstance(value, Integral) or value < least:
+                raise invalid(option, f"is {value!r}; must be a whole number, {least} or more")
 
 
 def check_seconds(timeout: Any) -> None:
@@ -75,23 +109,12 @@ def check_seconds(timeout: Any) -> None:
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Returns options from POSENC_SERVER, POSENC_TLS..., POSENC_TOKEN and POSENC_TOKEN_FILE."""
-    names = {
-        "POSENC_SERVER": "target",
-        "POSENC_TLS_CA": "tls_ca",
-        "POSENC_TLS_CERT": "tls_cert",
-        "POSENC_TLS_KEY": "tls_key",
-        "POSENC_TLS_SERVER_NAME": "tls_server_name",
-        "POSENC_TOKEN": "token",
-        "POSENC_TOKEN_FILE": "token_file",
-    }
-    options: dict[str, Any] = {option: environ[name] for name, option in names.items() if environ.get(name)}
-    options.setdefault("target", DEFAULT_TARGET)
+    names = ("tls_ca", "tls_cert", "tls_key", "tls_server_name", "token", "token_file")
+    options: dict[str, Any] = {name: environ.get(f"POSENC_{name.upper()}") or None for name in names}
     tls = environ.get("POSENC_TLS", "").lower()
     if tls not in ("", "0", "1", "false", "true", "off", "on"):
         raise invalid("POSENC_TLS", f"is {tls!r}; must be 1 or 0")
-    if tls in ("1", "true", "on"):
-        options["tls"] = True
-    return options
+    return {"target": environ.get("POSENC_SERVER") or DEFAULT_TARGET, "tls": tls in ("1", "true", "on"), **options}
 
 
 def credentials_of(options: Options) -> tuple[Optional[grpc.ChannelCredentials], list[tuple[str, Any]]]:
@@ -124,7 +147,7 @@ def _system_roots() -> Optional[bytes]:
     return _read(path, "tls") if path else None
 
 
-def _pem(path: Optional[str], option: str, kind: str) -> Optional[bytes]:
+def _pem(path: Optional[Path], option: str, kind: str) -> Optional[bytes]:
     if not path:
         return None
     data = _read(path, option)
@@ -133,7 +156,7 @@ def _pem(path: Optional[str], option: str, kind: str) -> Optional[bytes]:
     return data
 
 
-def _read(path: str, option: str) -> bytes:
+def _read(path: Path, option: str) -> bytes:
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -179,19 +202,16 @@ class Bearer:
                 now = time.monotonic()
                 if now - self._looked >= _LOOK:
                     self._looked = now
-                    self._look()
+                    self._look(self._path)
         return self._header
 
-    def _look(self) -> None:
+    def _look(self, path: Path) -> None:
         stamp = self._stamp_now()
-        if stamp == self._stamp or not self._path:
+        if stamp == self._stamp:
             return
         self._stamp = stamp
-        try:
-            with open(self._path, encoding="latin-1") as file:
-                self._header = _bearer(file.read(), "token_file")
-        except (OSError, PosencError):
-            return
+        with contextlib.suppress(PosencError):
+            self._header = _bearer(_read(path, "token_file").decode("latin-1"), "token_file")
 
     def _stamp_now(self) -> Any:
         try:

@@ -22,10 +22,9 @@ import matplotlib.pyplot
 import numpy
 
 from .client import Client
-from .errors import PosencError
-from .messages import AnalyzeRopeResponse, Pairing, ResolveRopeResponse, RopeSource, RopeSpec, RotarySlice
+from .errors import InvalidArgumentError, invalid
+from .messages import AnalyzeRopeResponse, Pairing, Profile, ResolveRopeResponse, RopeSource, RopeSpec, RotarySlice
 from .sources import rope_source
-from .wire import invalid
 
 __all__ = [
     "angles",
@@ -44,9 +43,6 @@ __all__ = [
 # own dash pattern.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#767676")
 _DASHES = ("-", "--", ":", "-.", (0, (3, 2)), (0, (7, 2)), (0, (7, 2, 1, 2)), (0, (1, 2)))
-
-# Readers that `compare` and `kept` show by default.
-_PROFILES = ("hf", "vllm", "llama_cpp", "mlx")
 
 # Default number of points of a curve over the distance.
 _DISTANCES = 1024
@@ -137,8 +133,12 @@ def table(
     """
     if values not in ("cos", "sin"):
         raise invalid("values", f"is {values!r}; must be 'cos' or 'sin'")
-    built = client.build_table(rope=rope, absolute=absolute, rows=rows, positions=None if rows is None else start)
-    matrix = numpy.asarray(built if absolute is not None else getattr(built, values), numpy.float64)
+    positions = None if rows is None else start
+    if absolute is not None:
+        matrix = numpy.asarray(client.build_table(absolute=absolute, rows=rows, positions=positions), numpy.float64)
+    else:
+        table = client.build_table(rope=rope, rows=rows, positions=positions)
+        matrix = numpy.asarray(getattr(table, values), numpy.float64)
     word = "channel" if absolute is not None else "pair of channels"
     if channels is None:
         most = max(1.0, numpy.abs(matrix).max(initial=0))
@@ -195,7 +195,8 @@ def rotation(
     turned, _ = client.apply_rope(head, rope=spec, positions=position, layout="bshd")
     after = turned[0, 0, 0, channels(spec.output_pairing or spec.pairing)]
     ax = _axes(ax, "first channel of the pair", "second channel")
-    for index, (name, (x, y)) in enumerate({"before": vector, "after": after}.items()):
+    ends: dict[str, Any] = {"before": vector, "after": after}
+    for index, (name, (x, y)) in enumerate(ends.items()):
         arrow = {"arrowstyle": "->", "color": _COLORS[index], "linestyle": _DASHES[index], "linewidth": 2}
         ax.annotate("", (x, y), (0, 0), arrowprops=arrow)
         _curve(ax, name, [0, x], [0, y])
@@ -267,12 +268,11 @@ def _others(client: Client, rope: Any, others: Optional[Mapping[str, Any]]) -> d
     if source.spec is not None:
         raise invalid("others", "is missing; a spec means the same to every reader")
     found: dict[str, Any] = {}
-    for profile in _PROFILES:
+    for profile in (Profile.HF, Profile.VLLM, Profile.LLAMA_CPP, Profile.MLX):
         try:
-            found[profile] = client.resolve(source, profile=profile).spec
-        except PosencError as error:
-            if error.code != "INVALID_ARGUMENT":
-                raise
+            found[profile.name.lower()] = client.resolve(source, profile=profile).spec
+        except InvalidArgumentError:
+            continue  # this reader refuses it
     return found
 
 

@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Any, Optional, Protocol, TypedDict, Union
 
 import numpy
+from numpy.typing import ArrayLike
 
 from .arrays import borrow, torch_of
-from .messages import Movement, PackedSequences, Positions, RopeSource, RopeSpec
+from .coerce import coerce, message_of, number
+from .errors import invalid
+from .messages import ModelPartLike, Movement, PackedSequences, Positions, ProfileLike, RopeSource, RopeSpec
 from .tensor import Tensor
-from .wire import coerce, fields_of, invalid, message_of, number
+from .wire import fields_of
+
+
+class Resolved(Protocol):
+    """What Client.rope() returns."""
+
+    source: RopeSource
+
+
+class Configuration(Protocol):
+    """A configuration of transformers."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+RopeLike = Union[str, "os.PathLike[str]", Mapping[str, object], RopeSource, RopeSpec, Resolved, Configuration]
+PositionsLike = Union[int, Positions, Mapping[str, object], ArrayLike]
+
+
+class SourceOptions(TypedDict, total=False):
+    """How a configuration is read: as which reader, in which version; which of its parts, or layers; for which
+    length of the sequence."""
+
+    profile: Optional[ProfileLike]
+    profile_version: Optional[str]
+    part: Optional[ModelPartLike]
+    layer_type: Optional[str]
+    layer_index: Optional[int]
+    sequence_length: Optional[int]
+
 
 _SPEC_FIELDS = {f.name for f in fields_of(RopeSpec).values()}
 _SOURCES = {"spec", "preset", "config_json", "configJson"}
@@ -23,19 +56,17 @@ def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
     """Returns a RopeSource from a preset's name, a path, a dict or a model's
     configuration.
 
-    options: profile, profile_version, part, layer_type, layer_index,
-    sequence_length; None is unset.
+    options: SourceOptions; None is unset.
     """
     source = _rope_source(rope, path)
-    fields = {f.name: f for f in fields_of(RopeSource).values()}
-    given = {name: value for name, value in options.items() if value is not None}
-    if not given:
-        return source
-    merged = {name: getattr(source, name) for name in fields}
-    for name, value in given.items():
-        kind = fields[name].kind
-        merged[name] = (number if kind in ("int32", "int64") else coerce)(kind, value, name)
-    return RopeSource(**merged)
+    given = {}
+    for name, value in options.items():
+        if name not in SourceOptions.__annotations__:
+            raise TypeError(f"unexpected keyword argument {name!r}")
+        kind = next(f.kind for f in fields_of(RopeSource).values() if f.name == name)
+        if value is not None:
+            given[name] = (number if kind in ("int32", "int64") else coerce)(kind, value, name)
+    return dataclasses.replace(source, **given)
 
 
 def _rope_source(rope: Any, path: str) -> RopeSource:

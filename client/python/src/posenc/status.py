@@ -2,88 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
-from .errors import PosencError
-from .wire import REPEATED, Message, decode
-from .wire import field as _field
+from .errors import PosencError, class_of
+from .wire import scan
 
-_DETAILS = "grpc-status-details-bin"
 _TYPE = "type.googleapis.com/google.rpc."
-_PREFIX = "ERROR_REASON_"
 
 
-@dataclass
-class _Any(Message):
-    type_url: str = _field(1, "string")
-    value: bytes = _field(2, "bytes")
-
-
-@dataclass
-class _Status(Message):
-    details: list[_Any] = _field(3, _Any, REPEATED)
-
-
-@dataclass
-class _Entry(Message):
-    key: str = _field(1, "string")
-    value: str = _field(2, "string")
-
-
-@dataclass
-class _ErrorInfo(Message):
-    reason: str = _field(1, "string")
-    metadata: list[_Entry] = _field(3, _Entry, REPEATED)
-
-
-@dataclass
-class _Violation(Message):
-    field: str = _field(1, "string")
-    description: str = _field(2, "string")
-
-
-@dataclass
-class _BadRequest(Message):
-    field_violations: list[_Violation] = _field(1, _Violation, REPEATED)
-
-
-def _read(cls: Any, data: Any) -> Any:
-    """Reads details, or ignores unreadable ones: the error itself says more."""
-    try:
-        return decode(cls, data)
-    except PosencError:
-        return cls()
-
-
-def error_of(code: Any, text: str, trailers: Sequence[Any], target: str, request_id: str) -> PosencError:
-    """Returns the error of a failed call. `code` is grpc's."""
-    reason = ""
+def error_of(failed: Any, target: str, request_id: str) -> PosencError:
+    """Returns the error of a failed call. `failed` is grpc's exception, or its future."""
+    code, text = failed.code(), failed.details() or ""
+    trailers = dict(failed.trailing_metadata() or ())
+    reason, field = "", ""
     metadata: dict[str, str] = {}
-    violations: tuple[tuple[str, str], ...] = ()
-    details = next((value for key, value in trailers or () if key == _DETAILS), b"")
-    for detail in _read(_Status, details).details:
-        if detail.type_url == _TYPE + "ErrorInfo":
-            info = _read(_ErrorInfo, detail.value)
-            reason = info.reason[len(_PREFIX) :] if info.reason.startswith(_PREFIX) else info.reason
-            metadata = {entry.key: entry.value for entry in info.metadata}
-        elif detail.type_url == _TYPE + "BadRequest":
-            found = _read(_BadRequest, detail.value).field_violations
-            violations = tuple((violation.field, violation.description) for violation in found)
-    if not reason:
-        text = _of_the_connection(code, text, target)
-    return PosencError(
+    violations: list[tuple[str, str]] = []
+    try:
+        for type_url, value in _details(trailers.get("grpc-status-details-bin", b"")):
+            if type_url == _TYPE + "ErrorInfo":
+                reason = _text(dict(scan(value)).get(1, b"")).replace("ERROR_REASON_", "", 1)
+                metadata = dict(map(_pair, _all(value, 3)))
+            elif type_url == _TYPE + "BadRequest":
+                violations = list(map(_pair, _all(value, 1)))
+                field = violations[0][0]
+    except (IndexError, TypeError, ValueError):
+        pass  # unreadable details: the error itself says more
+    return class_of(code.name, reason)(
         code.name,
-        text,
+        text if reason else _of_the_connection(code, text, target),
         reason=reason,
-        field=metadata.get("field") or (violations[0][0] if violations else ""),
+        field=metadata.get("field") or field,
         metadata=metadata,
-        violations=violations,
+        violations=tuple(violations),
         request_id=request_id,
     )
+
+
+def _details(status: bytes) -> list[tuple[str, memoryview]]:
+    """Returns type and bytes of each detail."""
+    found = [dict(scan(detail)) for detail in _all(status, 3)]
+    return [(_text(detail[1]), memoryview(detail.get(2, b""))) for detail in found]
+
+
+def _all(data: Any, number: int) -> list[Any]:
+    return [value for found, value in scan(data) if found == number]
+
+
+def _pair(data: Any) -> tuple[str, str]:
+    """Returns an entry of a map, or a violation: both are two texts."""
+    found = dict(scan(data))
+    return _text(found.get(1, b"")), _text(found.get(2, b""))
+
+
+def _text(value: Any) -> str:
+    return str(value, "utf-8")
 
 
 def _of_the_connection(code: Any, text: str, target: str) -> str:

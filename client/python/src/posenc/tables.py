@@ -1,27 +1,23 @@
-"""build_table as steps (steps.py): a table's tensors, and the memory for them."""
+"""Tables: their shape before they are built, and their rows as they come."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Optional
 
 from . import messages as m
-from .arrays import Borrowed, Output, array_of, dtype_of, shaped_output
-from .collect import TableRows, rows_of
-from .errors import PosencError
-from .shared import Regions
-from .sharing import SharedCall
-from .sources import positions_of, rope_source
-from .steps import Limits, Steps, Stream, Unary, answered, too_large
-from .tensor import ELEMENT_BYTES, Dtype
-from .wire import coerce, decode, encode, invalid, message_of, number, optional_enum
+from .arrays import Result, Wrap
+from .errors import PosencError, invalid
+from .streams import Boxes
+from .tensor import Dtype
+from .wire import Buffer, decode
 
-# Approximate bytes of a table's row: 128 channels, cosines and sines, in
-# float32.
-_ROW_BYTES = 1024
+# Approximate bytes of a table's row: 128 channels, cosines and sines, in float32.
+ROW_BYTES = 1024
 
 
-class RotaryTable(tuple):  # type: ignore[type-arg]
+class RotaryTable(tuple[Any, Any]):
     """A pair (cos, sin), and the attention factor, which their values already contain."""
 
     amplitude: float
@@ -40,115 +36,60 @@ class RotaryTable(tuple):  # type: ignore[type-arg]
         return self[1]
 
 
-def build_table(
-    limits: Limits,
-    regions: Regions,
-    rope: Any,
-    absolute: Any,
-    rows: Any,
-    positions: Any,
-    layout: Any,
-    dtype: Any,
-    for_keys: bool,
-    out: Any,
-) -> Steps[Any]:
-    element, like = dtype_of(dtype)
-    encoding = None if absolute is None else message_of(m.AbsoluteEncoding, absolute, "absolute")
-    if rope is not None and encoding is not None:
-        raise invalid("absolute", "excludes rope")
-    if positions is None and not (encoding and encoding.sincos_grid):
-        positions = 0
-    request = m.BuildTableRequest(
-        rope=None if rope is None else rope_source(rope),
-        absolute=encoding,
-        positions=positions_of(positions),
-        rows=0 if rows is None else number("int64", rows, "rows"),
-        layout=optional_enum(m.TableLayout, layout, "layout"),
-        dtype=element,
-        for_keys=coerce("bool", for_keys, "for_keys"),
-    )
-    outs = _outputs(request, out)
-    results = yield from _by_place(limits, regions, request, like, outs)
-    if results is not None:
-        return results
-    # Approximate size of the answer. Large answers are faster as a stream.
-    expected = rows_of(request) * _ROW_BYTES
-    if expected > limits.stream_above_bytes:
-        return (yield from _in_parts(request, like, outs))
-    try:
-        answer = yield Unary("BuildTable", encode(request), expected)
-    except PosencError as error:
-        if not too_large(error):
-            raise
-        return (yield from _in_parts(request, like, outs))
-    message = decode(m.BuildTableResponse, answer)
-    dtype, shape = request.dtype or Dtype.FLOAT32, _shape(request)
-    arrays = {
-        name: array_of(answered(message, name, dtype, shape), like, into, name + "_output")
-        for name, into in outs.items()
-    }
-    return _table(arrays, message.amplitude)
+class Rows:
+    """Collects a table from its stream."""
+
+    def __init__(self, results: Sequence[Result], rows_axis: int) -> None:
+        self._boxes = {result.name: Boxes(result) for result in results}
+        self._rows_axis = rows_axis  # from the end
+        self._last = m.BuildTableStreamResponse()
+        self._whole: list[int] = []
+
+    def take(self, answer: Buffer) -> None:
+        self._last = decode(m.BuildTableStreamResponse, answer)
+        self._whole = self._whole or self._last.whole_shape
+        before = len(self._whole) - self._rows_axis
+        begin = [0] * before + [self._last.first_row] + [0] * (self._rows_axis - 1)
+        for name, box in self._boxes.items():
+            box.put(self._last, name, self._whole, begin)
+
+    def read(self) -> tuple[Any, dict[str, Any]]:
+        """Returns the amplitude's message, and the arrays."""
+        return self._last, {name: box.array() for name, box in self._boxes.items()}
 
 
-def _table(arrays: dict[str, Any], amplitude: float) -> Any:
-    return arrays["table"] if "table" in arrays else RotaryTable(arrays["cos"], arrays["sin"], amplitude)
+def rows_axis(request: m.BuildTableRequest) -> int:
+    """Returns the place of the rows in a table's shape, from the end."""
+    return 3 if request.rope is not None and request.layout == m.TableLayout.COMPLEX else 2
 
 
-def _in_parts(request: m.BuildTableRequest, like: Borrowed, outs: dict[str, Optional[Output]]) -> Steps[Any]:
-    rows = TableRows(request, like, outs)
-    try:
-        yield Stream("BuildTableStream", lambda: iter([encode(m.BuildTableStreamRequest(table=request))]), rows.add)
-    except PosencError as error:
-        # Callers do not know the message `table`.
-        raise error.outside_of("table") from error.__cause__
-    return _table({name: rows.result(name) for name in outs}, rows.amplitude)
-
-
-def _by_place(
-    limits: Limits, regions: Regions, request: m.BuildTableRequest, like: Borrowed, outs: dict[str, Optional[Output]]
-) -> Steps[Any]:
-    """Returns None if no result goes to shared memory, or if the server accepts no place."""
-    shape = _shape(request)
-    size = -1 if shape is None else math.prod(shape) * ELEMENT_BYTES[request.dtype or Dtype.FLOAT32]
-    shared = SharedCall.of(regions, {}, outs, dict.fromkeys(outs, size))
-    if shared is None:
-        return None
-    for name, place in shared.places.items():
-        setattr(request, name + "_output", place)
-    answer = yield from shared.ask("BuildTable", encode(request), limits)
-    for name in outs:
-        setattr(request, name + "_output", None)
-    if answer is None:
-        return None
-    message = decode(m.BuildTableResponse, answer)
-    arrays = {
-        name: shared.result(
-            name, answered(message, name, placed=shared.places[name] is not None), like, name + "_output"
-        )
-        for name in outs
-    }
-    return _table(arrays, message.amplitude)
-
-
-def _outputs(request: m.BuildTableRequest, out: Any) -> dict[str, Optional[Output]]:
-    """Returns the tensors of the table, and the caller's memory for them."""
+def results_of(request: m.BuildTableRequest, wrap: Wrap, out: Any) -> tuple[Result, ...]:
+    """Returns the tensors of the table, with the caller's memory for them."""
     rotary = request.rope is not None and request.layout != m.TableLayout.COMPLEX
     names = ("cos", "sin") if rotary else ("table",)
-    if out is None:
-        return dict.fromkeys(names)
     pair = isinstance(out, (tuple, list))
-    if rotary and (not pair or len(out) != 2):
+    if out is not None and rotary and (not pair or len(out) != 2):
         raise invalid("out", "must be a pair (cos, sin)")
     if not rotary and pair:
         raise invalid("out", "is a pair; must be one array, as this table is")
-    shape = _shape(request)
-    outs: dict[str, Optional[Output]] = {}
-    for name, array in zip(names, out if rotary else (out,)):
-        outs[name] = None
-        if array is None:
-            continue
-        outs[name] = shaped_output(array, shape, request.dtype or Dtype.FLOAT32, name + "_output")
-    return outs
+    outs = (None, None) if out is None else out if rotary else (out,)
+    dtype, shape = request.dtype or Dtype.FLOAT32, _shape(request)
+    return tuple(Result(name, wrap, dtype, shape, each, len(names)) for name, each in zip(names, outs))
+
+
+def rows_of(request: m.BuildTableRequest) -> int:
+    """Returns a request's number of rows, 0 if it is unknown."""
+    positions = request.positions or m.Positions()
+    if positions.ids is not None and positions.ids.shape:
+        # The last extent of ids counts tokens; the others are axes or sequences.
+        return positions.ids.shape[-1]
+    if positions.packed is not None and positions.packed.cu_seqlens:
+        return positions.packed.cu_seqlens[-1]
+    grid = request.absolute.sincos_grid if request.absolute else None
+    if grid is None:
+        return request.rows
+    # A grid has a row for every cell, after the rows of special tokens.
+    return math.prod(grid.extents) + grid.leading_zero_rows
 
 
 def _shape(request: m.BuildTableRequest) -> Optional[list[int]]:
@@ -157,20 +98,17 @@ def _shape(request: m.BuildTableRequest) -> Optional[list[int]]:
     spec = request.rope.spec if request.rope else None
     shape = [rows_of(request)]
     if spec is not None:
-        if spec.explicit_frequencies and spec.explicit_frequencies.heads:
-            shape.insert(0, spec.explicit_frequencies.heads)
-        if request.layout == m.TableLayout.COMPLEX:
-            shape += [spec.rotary_dim // 2, 2]
-        elif request.layout in (m.TableLayout.DUPLICATED, m.TableLayout.PAIR_REPEATED):
-            shape.append(spec.rotary_dim)
-        else:
-            shape.append(spec.rotary_dim // 2)
+        heads = spec.explicit_frequencies.heads if spec.explicit_frequencies else 0
+        pairs = spec.rotary_dim // 2
+        twice = request.layout in (m.TableLayout.DUPLICATED, m.TableLayout.PAIR_REPEATED)
+        columns = [pairs, 2] if request.layout == m.TableLayout.COMPLEX else [2 * pairs if twice else pairs]
+        shape = [heads] * (heads > 0) + shape + columns
     elif request.absolute is not None:
-        shape.append(_absolute_dim(request.absolute))
+        shape.append(_width(request.absolute))
     return shape if len(shape) > 1 and min(shape) > 0 else None
 
 
-def _absolute_dim(encoding: m.AbsoluteEncoding) -> int:
+def _width(encoding: m.AbsoluteEncoding) -> int:
     sized = encoding.sinusoidal or encoding.sincos_grid or encoding.timestep
     if sized is not None:
         return sized.dim
@@ -179,3 +117,14 @@ def _absolute_dim(encoding: m.AbsoluteEncoding) -> int:
     if encoding.fourier_features is not None and encoding.fourier_features.frequencies is not None:
         return 2 * (encoding.fourier_features.frequencies.shape or [0])[-1]
     return 0
+
+
+def outside(error: PosencError) -> PosencError:
+    """Returns the same error with fields as callers know them, who do not know the message `table`: `table.rows`
+    becomes `rows`."""
+    if error.field.startswith("table."):
+        for name, value in (("field", error.field), ("text", error.text)):
+            setattr(error, name, f" {value}".replace(" table.", " ")[1:])
+        error.metadata["field"] = error.field
+        error.violations = tuple((field.replace("table.", "", 1), text) for field, text in error.violations)
+    return error

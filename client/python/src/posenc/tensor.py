@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Optional
 
 import numpy
 
-from .wire import REPEATED, Buffer, Message, invalid
+from .errors import invalid
+from .wire import REPEATED, Buffer, Message
 from .wire import field as _field
 
 
@@ -28,22 +28,18 @@ class Dtype(IntEnum):
 # Bytes of an element; 0 for a Dtype that this version does not know.
 ELEMENT_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8, 7: 1, 8: 1}
 
-# Types that numpy itself lacks.
-ML_DTYPES = (Dtype.BFLOAT16, Dtype.FLOAT8_E4M3FN, Dtype.FLOAT8_E5M2)
-
 
 def numpy_dtype(dtype: int) -> numpy.dtype[Any]:
     """Returns the numpy type of a Dtype."""
     name = Dtype(dtype).name.lower()
-    if dtype in ML_DTYPES:
-        try:
-            import ml_dtypes
-        except ImportError:
-            raise invalid("dtype", f"{name} arrays need ml_dtypes, or torch: dtype=torch.{name}") from None
-        other: numpy.dtype[Any] = numpy.dtype(getattr(ml_dtypes, name))
-        return other
-    found: numpy.dtype[Any] = numpy.dtype(name).newbyteorder("<")
-    return found
+    if dtype not in (Dtype.BFLOAT16, Dtype.FLOAT8_E4M3FN, Dtype.FLOAT8_E5M2):
+        return numpy.dtype(name).newbyteorder("<")
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise invalid("dtype", f"{name} arrays need ml_dtypes, or torch: dtype=torch.{name}") from None
+    other: numpy.dtype[Any] = numpy.dtype(getattr(ml_dtypes, name))
+    return other
 
 
 @dataclass
@@ -81,7 +77,3 @@ class Tensor(Message):
             array = numpy.frombuffer(self.data, numpy_dtype(self.dtype))
         array = array.reshape(self.shape)
         return array if dtype is None else array.astype(dtype, copy=False)
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.shape)

@@ -17,9 +17,9 @@ from typing import Any, Optional
 import torch
 
 from .client import Client
+from .errors import invalid
 from .messages import ResolveRopeResponse, RopeSource, RopeSpec
 from .sources import rope_source
-from .wire import invalid
 
 # Minimum number of a table's rows; doubled for positions beyond it.
 _ROWS = 4096

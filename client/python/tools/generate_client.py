@@ -1,0 +1,32 @@
+"""Writes src/posenc/client.py: the client that waits for its answers, made from aio.py.
+
+    python generate_client.py SOURCE OUTPUT
+
+The output is committed; a test makes it again and compares.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+# What asyncio calls differently, and what the other client has instead.
+CHANGES = [
+    (r"\A.*?\n", '"""Client, whose calls wait for their answers. Made from aio.py by tools/generate_client.py."""\n'),
+    (r"\basync (def|with)\b", r"\1"),
+    (r"\bawait ", ""),
+    (r"\bAsync(Client|Rope)\b", r"\1"),
+    (r"__a(enter|exit)__", r"__\1__"),
+    (r"\bexchange_aio\b", "exchange"),
+    (r"\bgrpc\.aio\b", "grpc"),
+]
+
+
+def main(source, output):
+    text = Path(source).read_text("utf-8")
+    for pattern, replacement in CHANGES:
+        text = re.sub(pattern, replacement, text, flags=re.DOTALL)
+    Path(output).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
