@@ -36,7 +36,7 @@ class Fake:
             self.calls.append((name, dict(context.invocation_metadata()), b""))
             yield from self.answers[name](requests, context)
 
-        if name.endswith("Stream"):
+        if name.endswith("Stream") or name == "BuildBias":
             return grpc.stream_stream_rpc_method_handler(stream)
         return grpc.unary_unary_rpc_method_handler(unary)
 

@@ -9,8 +9,8 @@ are PosencError; posenc.errors has a class for each code.
 """
 
 from .aio import AsyncClient, AsyncRope
+from .arguments import CallOptions
 from .channels import VERSION as __version__
-from .channels import CallOptions
 from .client import Client, Rope
 from .errors import (
     DeadlineExceededError,

@@ -123,6 +123,11 @@ class Result:
         return memory.array()
 
 
+def like(array: Borrowed, name: str, out: Any) -> Result:
+    """Returns a result of the array's shape and dtype."""
+    return Result(name, array.wrap, array.tensor.dtype, array.tensor.shape, out)
+
+
 def _told(dtype: Any, shape: Sequence[int]) -> str:
     return f"{getattr(dtype, 'name', dtype)} {list(shape)}"
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Optional, TypedDict
+from typing import Any, Optional
 
 from .errors import CancelledError, DeadlineExceededError, PosencError, ResourceExhaustedError, invalid
 from .options import Bearer, Options, check_seconds, credentials_of
@@ -29,19 +29,6 @@ LONGEST_STREAM = 24 * 3600.0
 _LONGEST_TIMEOUT = 365 * 24 * 3600.0
 # The largest message of protobuf.
 _MAX_PROTO_BYTES = (1 << 31) - 1
-
-
-class CallOptions(TypedDict, total=False):
-    """Every method takes these by keyword.
-
-    timeout: seconds for the whole call or stream, instead of the client's.
-    request_id: appears in the server's log; random by default.
-    traceparent: of W3C Trace Context.
-    """
-
-    timeout: Optional[float]
-    request_id: Optional[str]
-    traceparent: Optional[str]
 
 
 @dataclass

@@ -8,12 +8,14 @@ import math
 import operator
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import invalid
-from .wire import REPEATED, Field, fields_of, is_enum, is_message
+from .wire import REPEATED, Field, Message, fields_of, is_enum, is_message
 
+M = TypeVar("M", bound=Message)
 _INT_BITS = {"int32": 31, "int64": 63}
+_NUMBERS = (*_INT_BITS, "double")
 
 
 def message_of(cls: Any, value: Any, path: str) -> Any:
@@ -101,6 +103,18 @@ def _bytes(value: Any, path: str) -> Any:
     return value
 
 
+def request_of(cls: type[M], **given: Any) -> M:
+    """Makes a request from a method's arguments; None is unset."""
+    values = {}
+    for f in fields_of(cls).values():
+        value = given.pop(f.name, None)
+        if is_message(f.kind) and isinstance(value, f.kind):
+            values[f.name] = value
+        elif value is not None:
+            values[f.name] = number(f.kind, value, f.name) if f.kind in _NUMBERS else _coerce(f, value, f.name)
+    return cls(**values, **given)
+
+
 def number(kind: str, value: Any, path: str) -> Any:
     """Calls coerce() for an argument, which unlike a field of JSON is no text."""
     if isinstance(value, (str, bytes)):
@@ -136,7 +150,3 @@ def enum_of(kind: Any, value: Any, path: str) -> Any:
         raise invalid(path, f"is {value!r}; must be a name of {kind.__name__}") from None
     except ValueError:
         return operator.index(value)  # the server reports unknown numbers
-
-
-def optional_enum(kind: Any, value: Any, name: str) -> Any:
-    return kind(0) if value is None else enum_of(kind, value, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Optional
 
@@ -106,21 +107,8 @@ class UnavailableError(PosencError):
     """No server answers."""
 
 
-_CLASSES: dict[str, type[PosencError]] = {
-    "CANCELLED": CancelledError,
-    "INVALID_ARGUMENT": InvalidArgumentError,
-    "DEADLINE_EXCEEDED": DeadlineExceededError,
-    "NOT_FOUND": NotFoundError,
-    "PERMISSION_DENIED": PermissionDeniedError,
-    "UNAUTHENTICATED": UnauthenticatedError,
-    "RESOURCE_EXHAUSTED": ResourceExhaustedError,
-    "FAILED_PRECONDITION": FailedPreconditionError,
-    "ABORTED": AbortedError,
-    "OUT_OF_RANGE": OutOfRangeError,
-    "UNIMPLEMENTED": UnimplementedError,
-    "INTERNAL": InternalError,
-    "UNAVAILABLE": UnavailableError,
-}
+# By code: InvalidArgumentError is of INVALID_ARGUMENT.
+_CLASSES = {re.sub("(?<!^)(?=[A-Z])", "_", c.__name__[:-5]).upper(): c for c in PosencError.__subclasses__()}
 
 
 def class_of(code: str, reason: str = "") -> type[PosencError]:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import ssl
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -186,39 +185,28 @@ class Bearer:
         if options.token and options.token_file:
             raise invalid("token_file", "excludes token")
         self._path = options.token_file
-        self._lock = threading.Lock()
+        self._stamp: Any = None
+        self._header = _bearer(options.token, "token") if options.token else ""
+        if self._path:
+            self._read(self._path)
         self._looked = time.monotonic()
-        self._stamp = self._stamp_now()
-        self._header = ""
-        if options.token:
-            self._header = _bearer(options.token, "token")
-        elif self._path:
-            self._header = _bearer(_read(self._path, "token_file").decode("latin-1"), f"token_file: {self._path}")
 
     def header(self) -> str:
         """Returns the value of `authorization`, or "" without a token."""
-        if self._path:
-            with self._lock:
-                now = time.monotonic()
-                if now - self._looked >= _LOOK:
-                    self._looked = now
-                    self._look(self._path)
+        now = time.monotonic()
+        if self._path and now - self._looked >= _LOOK:
+            self._looked = now
+            with contextlib.suppress(PosencError):
+                self._read(self._path)
         return self._header
 
-    def _look(self, path: Path) -> None:
-        stamp = self._stamp_now()
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        with contextlib.suppress(PosencError):
-            self._header = _bearer(_read(path, "token_file").decode("latin-1"), "token_file")
-
-    def _stamp_now(self) -> Any:
-        try:
-            found = os.stat(self._path or "")
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns
+    def _read(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            found = os.stat(path)
+            if self._stamp == (found.st_ino, found.st_mtime_ns):
+                return
+            self._stamp = found.st_ino, found.st_mtime_ns
+        self._header = _bearer(_read(path, "token_file").decode("latin-1"), f"token_file: {path}")
 
 
 def _bearer(text: str, option: str) -> str:

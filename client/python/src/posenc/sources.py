@@ -7,46 +7,17 @@ import difflib
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, Optional, Protocol, TypedDict, Union
+from typing import Any, Optional
 
 import numpy
-from numpy.typing import ArrayLike
 
+from .arguments import SourceOptions
 from .arrays import borrow, torch_of
-from .coerce import coerce, message_of, number
+from .coerce import coerce, message_of, request_of
 from .errors import invalid
-from .messages import ModelPartLike, Movement, PackedSequences, Positions, ProfileLike, RopeSource, RopeSpec
+from .messages import Movement, PackedSequences, Positions, RopeSource, RopeSpec
 from .tensor import Tensor
 from .wire import fields_of
-
-
-class Resolved(Protocol):
-    """What Client.rope() returns."""
-
-    source: RopeSource
-
-
-class Configuration(Protocol):
-    """A configuration of transformers."""
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-RopeLike = Union[str, "os.PathLike[str]", Mapping[str, object], RopeSource, RopeSpec, Resolved, Configuration]
-PositionsLike = Union[int, Positions, Mapping[str, object], ArrayLike]
-
-
-class SourceOptions(TypedDict, total=False):
-    """How a configuration is read: as which reader, in which version; which of its parts, or layers; for which
-    length of the sequence."""
-
-    profile: Optional[ProfileLike]
-    profile_version: Optional[str]
-    part: Optional[ModelPartLike]
-    layer_type: Optional[str]
-    layer_index: Optional[int]
-    sequence_length: Optional[int]
-
 
 _SPEC_FIELDS = {f.name for f in fields_of(RopeSpec).values()}
 _SOURCES = {"spec", "preset", "config_json", "configJson"}
@@ -58,15 +29,17 @@ def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
 
     options: SourceOptions; None is unset.
     """
-    source = _rope_source(rope, path)
-    given = {}
-    for name, value in options.items():
-        if name not in SourceOptions.__annotations__:
-            raise TypeError(f"unexpected keyword argument {name!r}")
-        kind = next(f.kind for f in fields_of(RopeSource).values() if f.name == name)
-        if value is not None:
-            given[name] = (number if kind in ("int32", "int64") else coerce)(kind, value, name)
-    return dataclasses.replace(source, **given)
+    unknown = options.keys() - SourceOptions.__annotations__
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+    given = request_of(RopeSource, **options)
+    set_ = {name: getattr(given, name) for name, value in options.items() if value is not None}
+    return dataclasses.replace(_rope_source(rope, path), **set_)
+
+
+def other_source(rope: Any, path: str) -> Optional[RopeSource]:
+    """Returns the RopeSource of a rope that may be left out."""
+    return None if rope is None else rope_source(rope, path)
 
 
 def _rope_source(rope: Any, path: str) -> RopeSource:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .arrays import Borrowed, Result
@@ -23,7 +23,7 @@ class TensorCall:
     request: Message
     answer: type[Message]
     inputs: Mapping[str, Borrowed]
-    results: tuple[Result, ...]
+    results: Sequence[Result]
     placed: frozenset[str] = frozenset()
     in_place: tuple[str, ...] = ()
 

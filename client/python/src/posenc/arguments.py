@@ -1,0 +1,96 @@
+"""The types of the methods' arguments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Optional, Protocol, TypedDict, Union
+
+from numpy.typing import ArrayLike
+
+from . import messages as m
+from .arrays import DtypeLike
+
+
+class Resolved(Protocol):
+    """What Client.rope() returns."""
+
+    source: m.RopeSource
+
+
+class Configuration(Protocol):
+    """A configuration of transformers."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+RopeLike = Union[str, "os.PathLike[str]", Mapping[str, object], m.RopeSource, m.RopeSpec, Resolved, Configuration]
+PositionsLike = Union[int, m.Positions, Mapping[str, object], ArrayLike]
+
+# A message, or a dict of its fields.
+QueryScale = Union[m.QueryScale, Mapping[str, object]]
+Scheme = Union[m.BuildPositionsRequest, Mapping[str, object]]
+Inputs = Iterable[Union[m.ModelDescription, Mapping[str, object]]]
+Encoding = Union[m.AbsoluteEncoding, Mapping[str, object]]
+Bias = Union[m.Bias, Mapping[str, object]]
+Score = Union[m.RelativeScore, Mapping[str, object]]
+PairLayout = Literal["half", "duplicated", "pair_repeated"]
+
+
+class CallOptions(TypedDict, total=False):
+    """Every method takes these by keyword.
+
+    timeout: seconds for the whole call or stream, instead of the client's.
+    request_id: appears in the server's log; random by default.
+    traceparent: of W3C Trace Context.
+    """
+
+    timeout: Optional[float]
+    request_id: Optional[str]
+    traceparent: Optional[str]
+
+
+class SourceOptions(TypedDict, total=False):
+    """How a configuration is read: as which reader, in which version; which of its parts, or layers; for which
+    length of the sequence."""
+
+    profile: Optional[m.ProfileLike]
+    profile_version: Optional[str]
+    part: Optional[m.ModelPartLike]
+    layer_type: Optional[str]
+    layer_index: Optional[int]
+    sequence_length: Optional[int]
+
+
+class ResolveOptions(CallOptions, SourceOptions, total=False):
+    """What Client.rope() takes by keyword."""
+
+
+class RotationOptions(CallOptions, total=False):
+    """What apply_rope() and Rope.apply() take by keyword beside the positions."""
+
+    direction: Optional[m.DirectionLike]
+    query_scale: Optional[QueryScale]
+    saturation: Optional[m.SaturationLike]
+    out: object
+
+
+class RepositionOptions(CallOptions, total=False):
+    """What reposition() takes by keyword beside rope and layout."""
+
+    new_rope: Optional[RopeLike]
+    old_positions: Optional[PositionsLike]
+    new_positions: Optional[PositionsLike]
+    shift: object
+    saturation: Optional[m.SaturationLike]
+    out: object
+
+
+class TableOptions(CallOptions, total=False):
+    """What build_table() and Rope.table() take by keyword beside rope and layout."""
+
+    rows: Optional[int]
+    positions: Optional[PositionsLike]
+    dtype: Optional[DtypeLike]
+    for_keys: bool
+    out: object
