@@ -347,8 +347,7 @@ class Client:
         method, most = _method(request), self._channels.most
         asked = TensorCall(request, getattr(m, method + "Response"), inputs, results)
         placed = asked.in_memory(self._regions)
-        pieces = encode(placed.request)
-        if placed.names_places and size(pieces) <= most:
+        if placed.names_places and size(pieces := encode(placed.request)) <= most:
             try:
                 return placed.read(self._unary(method, pieces, call, bool(placed.in_place)))
             except PosencError as error:

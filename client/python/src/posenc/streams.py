@@ -15,10 +15,10 @@ from .messages import ApplyRopeStreamRequest, ApplyRopeStreamResponse
 from .tensor import ELEMENT_BYTES, Tensor
 from .wire import Buffer, Message, decode, encode, fields_of, size
 
-# Bytes of a message, without framing: Limits.stream_chunk_bytes. The message fits
-# into 4 MiB, and the server rotates in place, as this is a multiple of nearly
-# every head.
-CHUNK_BYTES = (4 << 20) - (64 << 10)
+# Bytes of a message, without framing. The server rotates in place, as this is a
+# multiple of nearly every head. 4 MiB took four times the memory and time in
+# grpcio, which copies each message twice.
+CHUNK_BYTES = (1 << 20) - (64 << 10)
 # What a message has beside its bytes: a tag and a length.
 FRAMING_BYTES = 16
 # Ids of at most this size stay in the description.
