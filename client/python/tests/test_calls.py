@@ -112,7 +112,6 @@ def test_metadata_that_cannot_be_sent_is_named(client, option):
         ("token", 5),
         ("token_file", 0),
         ("service_config", {}),
-        ("connections", None),
         ("max_message_bytes", None),
     ],
 )
@@ -253,7 +252,6 @@ def test_a_token_goes_to_loopback_in_the_clear_and_is_read_again(tmp_path, monke
         ({"tls_ca": "/nonexistent"}, "tls_ca"),
         ({"tls_ca": __file__}, "tls_ca"),
         ({"max_message_bytes": "4MiB"}, "max_message_bytes"),
-        ({"connections": 0}, "connections"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(options, field):

@@ -19,9 +19,9 @@ import numpy
 import posenc
 
 MIB = 1 << 20
-# As in all clients' benchmarks: seconds of unmeasured calls, at least one over
-# every connection.
-WARM_UP, CONNECTIONS = 2, 4
+# As in all clients' benchmarks: seconds of unmeasured calls, and their number at
+# least.
+WARM_UP, CALLS = 2, 4
 HEADS, CHANNELS = 32, 128
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
@@ -70,7 +70,7 @@ def main(target, case):
         start = time.perf_counter()
         call()
         took.append(time.perf_counter() - start)
-        if start - begin >= WARM_UP and len(took) > CONNECTIONS:
+        if start - begin >= WARM_UP and len(took) > CALLS:
             seconds.append(took[-1])
     figures = {"seconds": statistics.median(seconds), "first_seconds": took[0],
                "peak_bytes": peak_bytes(), "tensor_bytes": int(mib * MIB)}

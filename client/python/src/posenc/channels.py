@@ -7,8 +7,7 @@ import importlib.resources
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -66,10 +65,9 @@ class Channels:
         self._grpc = grpc
         self._credentials, self._security = credentials_of(options)
         self._bearer = Bearer(options)
-        self._channels: dict[int, Any] = {}
-        # Running calls of each channel. The last channel is for calls that must not
-        # be sent again: in gRPC, retries are an option of the channel.
-        self._calls = [0] * (options.connections + 1)
+        # By whether their calls are sent only once: in gRPC, retries are an option of
+        # the channel.
+        self._channels: dict[bool, Any] = {}
         self._lock = threading.Lock()
         self._closed = False
         self.most = min(options.max_message_bytes, _MAX_PROTO_BYTES)
@@ -79,25 +77,14 @@ class Channels:
         if not self.patience > 0:
             raise invalid("timeout", f"is {options.timeout}; must be above 0")
 
-    @contextmanager
-    def method(self, kind: str, name: str, once: bool = False) -> Iterator[Any]:
-        """Yields a method of the channel with the fewest running calls.
-
-        kind: unary_unary or stream_stream. once: the call must not be sent again.
-        """
+    def method(self, kind: str, name: str, once: bool = False) -> Any:
+        """kind: unary_unary or stream_stream. once: the call must not be sent again."""
         with self._lock:
             if self._closed:
                 raise CancelledError("CANCELLED", "the client is closed; make another one")
-            number = len(self._calls) - 1 if once else self._calls.index(min(self._calls[:-1]))
-            if number not in self._channels:
-                self._channels[number] = self._channel(number, once)
-            channel = self._channels[number]
-            self._calls[number] += 1
-        try:
-            yield getattr(channel, kind)(SERVICE + name)
-        finally:
-            with self._lock:
-                self._calls[number] -= 1
+            if once not in self._channels:
+                self._channels[once] = self._channel(once)
+            return getattr(self._channels[once], kind)(SERVICE + name)
 
     def joined(self, pieces: Sequence[Buffer]) -> bytes:
         """Returns a message in one piece, as grpcio needs it."""
@@ -135,7 +122,7 @@ class Channels:
             channels, self._channels = list(self._channels.values()), {}
         return channels
 
-    def _channel(self, number: int, once: bool) -> Any:
+    def _channel(self, once: bool) -> Any:
         options = self._options
         config = options.service_config
         if config is None:
@@ -155,7 +142,7 @@ class Channels:
             # Kubernetes' names are valid for 5 s; gRPC's default is 30 s.
             ("grpc.dns_min_time_between_resolutions_ms", 5000),
             # Otherwise all channels with equal arguments share one connection.
-            ("grpc.use_local_subchannel_pool", int(number > 0)),
+            ("grpc.use_local_subchannel_pool", 1),
             ("grpc.primary_user_agent", f"posenc-python/{VERSION}"),
         ]
         if self._credentials is None:

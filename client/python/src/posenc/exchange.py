@@ -20,55 +20,48 @@ _LARGE = 64 << 10
 def unary(channels: Channels, name: str, pieces: Sequence[Buffer], call: Call, once: bool = False) -> bytes:
     """Makes a call with one message each way."""
     message = channels.joined(pieces)
-    with channels.method("unary_unary", name, once) as method:
-        options = {"timeout": call.rest(channels.patience), "metadata": channels.metadata(call, len(message))}
-        future = None
-        answer: bytes
-        try:
-            if len(message) < _LARGE:
-                answer = method(message, **options)
-            else:
-                future = method.future(message, **options)
-                answer = future.result()
-            return answer
-        except (grpc.RpcError, grpc.FutureCancelledError) as failed:
-            raise channels.error_of(future or failed, call) from None
-        finally:
-            if future is not None:
-                future.cancel()  # if the caller was interrupted
+    method = channels.method("unary_unary", name, once)
+    options = {"timeout": call.rest(channels.patience), "metadata": channels.metadata(call, len(message))}
+    future = None
+    answer: bytes
+    try:
+        if len(message) < _LARGE:
+            answer = method(message, **options)
+        else:
+            future = method.future(message, **options)
+            answer = future.result()
+        return answer
+    except (grpc.RpcError, grpc.FutureCancelledError) as failed:
+        raise channels.error_of(future or failed, call) from None
+    finally:
+        if future is not None:
+            future.cancel()  # if the caller was interrupted
 
 
 def stream(
-    channels: Channels,
-    name: str,
-    messages: Iterable[bytes],
-    take: Callable[[bytes], None],
-    call: Call,
-    announced: int,
+    channels: Channels, name: str, messages: Iterable[bytes], take: Callable[[bytes], None], call: Call, announced: int
 ) -> None:
     """Sends and receives messages at the same time; `take` gets every answer."""
-    with channels.method("stream_stream", name) as method:
-        watch = _Watch(channels.patience if call.timeout is None else None)
+    watch = _Watch(channels.patience if call.timeout is None else None)
 
-        def requests() -> Iterator[bytes]:  # in a thread of grpcio's
-            for message in messages:
-                watch.moved.set()
-                yield message
+    def requests() -> Iterator[bytes]:  # in a thread of grpcio's
+        for message in messages:
+            watch.moved.set()
+            yield message
 
-        running = method(
-            requests(), timeout=call.rest(LONGEST_STREAM), metadata=channels.metadata(call, announced)
-        )
-        watch.start(running.cancel)
-        try:
-            for answer in running:
-                watch.moved.set()
-                take(answer)
-                del answer  # before the next one is received
-        except grpc.RpcError as failed:
-            raise channels.stuck() if watch.over else channels.error_of(failed, call) from None
-        finally:
-            watch.end()
-            running.cancel()
+    method = channels.method("stream_stream", name)
+    running = method(requests(), timeout=call.rest(LONGEST_STREAM), metadata=channels.metadata(call, announced))
+    watch.start(running.cancel)
+    try:
+        for answer in running:
+            watch.moved.set()
+            take(answer)
+            del answer  # before the next one is received
+    except grpc.RpcError as failed:
+        raise channels.stuck() if watch.over else channels.error_of(failed, call) from None
+    finally:
+        watch.end()
+        running.cancel()
 
 
 class _Watch:

@@ -14,55 +14,50 @@ from .wire import Buffer
 async def unary(channels: Channels, name: str, pieces: Sequence[Buffer], call: Call, once: bool = False) -> bytes:
     """Makes a call with one message each way."""
     message = channels.joined(pieces)
-    with channels.method("unary_unary", name, once) as method:
-        options = {"timeout": call.rest(channels.patience), "metadata": channels.metadata(call, len(message))}
-        try:
-            answer: bytes = await method(message, **options)
-            return answer
-        except grpc.RpcError as failed:
-            raise channels.error_of(failed, call) from None
+    method = channels.method("unary_unary", name, once)
+    options = {"timeout": call.rest(channels.patience), "metadata": channels.metadata(call, len(message))}
+    try:
+        answer: bytes = await method(message, **options)
+        return answer
+    except grpc.RpcError as failed:
+        raise channels.error_of(failed, call) from None
 
 
 async def stream(
-    channels: Channels,
-    name: str,
-    messages: Iterable[bytes],
-    take: Callable[[bytes], None],
-    call: Call,
-    announced: int,
+    channels: Channels, name: str, messages: Iterable[bytes], take: Callable[[bytes], None], call: Call, announced: int
 ) -> None:
     """Sends and receives messages at the same time; `take` gets every answer."""
     moved = 0
-    with channels.method("stream_stream", name) as method:
-        running = method(timeout=call.rest(LONGEST_STREAM), metadata=channels.metadata(call, announced))
+    method = channels.method("stream_stream", name)
+    running = method(timeout=call.rest(LONGEST_STREAM), metadata=channels.metadata(call, announced))
 
-        async def write() -> None:
-            nonlocal moved
-            try:
-                for message in messages:
-                    await running.write(message)
-                    moved += 1
-                await running.done_writing()
-            except asyncio.InvalidStateError:
-                return  # the call has ended, and read() tells how
-
-        async def read() -> None:
-            nonlocal moved
-            async for answer in running:
-                take(answer)
-                moved += 1
-
-        both = asyncio.gather(write(), read())
+    async def write() -> None:
+        nonlocal moved
         try:
-            while not both.done():
-                before = moved
-                await asyncio.wait({both}, timeout=channels.patience if call.timeout is None else None)
-                if moved == before and not both.done():
-                    raise channels.stuck()
-            both.result()
-        except grpc.RpcError as failed:
-            raise channels.error_of(failed, call) from None
-        finally:
-            both.cancel()
-            running.cancel()
-            await asyncio.gather(both, return_exceptions=True)
+            for message in messages:
+                await running.write(message)
+                moved += 1
+            await running.done_writing()
+        except asyncio.InvalidStateError:
+            return  # the call has ended, and read() tells how
+
+    async def read() -> None:
+        nonlocal moved
+        async for answer in running:
+            take(answer)
+            moved += 1
+
+    both = asyncio.gather(write(), read())
+    try:
+        while not both.done():
+            before = moved
+            await asyncio.wait({both}, timeout=channels.patience if call.timeout is None else None)
+            if moved == before and not both.done():
+                raise channels.stuck()
+        both.result()
+    except grpc.RpcError as failed:
+        raise channels.error_of(failed, call) from None
+    finally:
+        both.cancel()
+        running.cancel()
+        await asyncio.gather(both, return_exceptions=True)

@@ -30,8 +30,6 @@ class ClientOptions(TypedDict, total=False):
         longest time without progress.
     max_message_bytes: larger messages are neither sent nor received.
     stream_above_bytes: larger rotations and tables go as streams; by default 4 MiB.
-    connections: number of connections; a call takes the one with the fewest
-        running calls.
     service_config: gRPC's, as JSON, instead of the published one.
     tls, tls_ca, tls_cert, tls_key, tls_server_name: TLS, and PEM files. Any of
         them switches TLS on; without tls_ca the system's authorities are trusted.
@@ -41,7 +39,6 @@ class ClientOptions(TypedDict, total=False):
     timeout: Optional[float]
     max_message_bytes: int
     stream_above_bytes: int
-    connections: int
     service_config: Optional[str]
     tls: bool
     tls_ca: Optional[Path]
@@ -63,7 +60,6 @@ class Options:
     # this size a stream is faster, because its messages are sent, computed and
     # received at the same time, and needs less memory (README.md, "Memory").
     stream_above_bytes: int = 4 << 20
-    connections: int = 1
     service_config: Optional[str] = None
     tls: bool = False
     tls_ca: Optional[Path] = None
@@ -95,10 +91,10 @@ class Options:
         for option, (kind, remedy) in kinds.items():
             if not isinstance(getattr(self, option), kind):
                 raise invalid(option, f"is {getattr(self, option)!r}; {remedy}")
-        for option, least in (("max_message_bytes", 0), ("stream_above_bytes", 0), ("connections", 1)):
+        for option in ("max_message_bytes", "stream_above_bytes"):
             value = getattr(self, option)
-            if not isinstance(value, Integral) or value < least:
-                raise invalid(option, f"is {value!r}; must be a whole number, {least} or more")
+            if not isinstance(value, Integral) or value < 0:
+                raise invalid(option, f"is {value!r}; must be a whole number, 0 or more")
 
 
 def check_seconds(timeout: Any) -> None:
