@@ -8,7 +8,7 @@ import grpc
 import numpy
 import posenc
 import pytest
-from fake import info, serving
+from fake import details, info, serving
 
 SPEC = {"pairing": "half_split"}
 X = numpy.ones((1, 4, 2, 8), numpy.float32)
@@ -49,6 +49,27 @@ def test_an_error_survives_pickle(client):
     error = caught(client.resolve, "no-such")
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.__dict__) == (str(error), error.__dict__)
+
+
+@pytest.mark.parametrize(
+    "code, reason, kind",
+    [
+        ("INVALID_ARGUMENT", "", posenc.InvalidArgumentError),
+        ("RESOURCE_EXHAUSTED", "MESSAGE_TOO_LARGE", posenc.ResourceExhaustedError),
+        ("RESOURCE_EXHAUSTED", "OVERLOADED", posenc.OverloadedError),
+        ("DEADLINE_EXCEEDED", "", posenc.DeadlineExceededError),
+        ("DATA_LOSS", "", posenc.PosencError),
+    ],
+)
+def test_each_code_has_a_class(code, reason, kind):
+    def failing(request, context):
+        context.set_trailing_metadata([("grpc-status-details-bin", details("ERROR_REASON_" + reason, ""))])
+        context.abort(getattr(grpc.StatusCode, code), "no")
+
+    with serving({"GetServerInfo": failing}) as (_, address), posenc.Client(address) as client:
+        error = caught(client.get_server_info)
+    assert type(error) is kind and (error.code, error.reason) == (code, reason)
+    assert isinstance(pickle.loads(pickle.dumps(error)), kind)
 
 
 def test_a_server_that_is_away_is_named_within_the_timeout():
@@ -252,6 +273,7 @@ def test_a_token_goes_to_loopback_in_the_clear_and_is_read_again(tmp_path, monke
         ({"tls_ca": "/nonexistent"}, "tls_ca"),
         ({"tls_ca": __file__}, "tls_ca"),
         ({"max_message_bytes": "4MiB"}, "max_message_bytes"),
+        ({"timeout": 0}, "timeout"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(options, field):

@@ -1,6 +1,7 @@
 """Rotations as streams: the bytes of the unary call, however they are cut."""
 
 import asyncio
+import threading
 import time
 
 import numpy
@@ -173,8 +174,7 @@ def test_a_faulty_stream_is_refused_by_its_field(client, sent, reason, field, fa
     assert facts.items() <= error.metadata.items()
 
 
-def test_a_stream_that_is_cancelled_in_the_middle_ends_at_once(target, monkeypatch):
-    """The answers stop to be read after the first one."""
+def test_a_stream_that_is_cancelled_in_the_middle_ends_at_once(target):
     x = numpy.ones((1, 20000, 4, 128), numpy.float32)
 
     async def cancelled():
@@ -188,3 +188,24 @@ def test_a_stream_that_is_cancelled_in_the_middle_ends_at_once(target, monkeypat
 
     began = time.monotonic()
     assert asyncio.run(cancelled()).version and time.monotonic() - began < 30
+
+
+def test_a_stream_ends_when_its_client_is_closed():
+    waiting, stuck = threading.Event(), threading.Event()
+
+    def silent(requests, context):
+        next(requests)
+        waiting.set()
+        stuck.wait(30)
+        yield b""
+
+    x = numpy.ones((1, 9000, 4, 64), numpy.float32)
+    with serving({"ApplyRopeStream": silent}) as (_, address):
+        client = posenc.Client(address)
+        closing = threading.Thread(target=lambda: (waiting.wait(30), client.close()))
+        closing.start()
+        with pytest.raises(posenc.PosencError) as caught:
+            client.apply_rope(x, rope=SPEC, positions=0, layout="bshd")
+        stuck.set()
+        closing.join()
+    assert caught.value.code == "CANCELLED" and isinstance(caught.value, posenc.errors.CancelledError)

@@ -74,8 +74,6 @@ class Channels:
         self.stream_above = min(options.stream_above_bytes, self.most)
         # Seconds of a unary call, and of a stream without progress.
         self.patience = min(DEFAULT_TIMEOUT if options.timeout is None else options.timeout, _LONGEST_TIMEOUT)
-        if not self.patience > 0:
-            raise invalid("timeout", f"is {options.timeout}; must be above 0")
 
     def method(self, kind: str, name: str, once: bool = False) -> Any:
         """kind: unary_unary or stream_stream. once: the call must not be sent again."""

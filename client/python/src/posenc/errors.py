@@ -23,15 +23,8 @@ class PosencError(Exception):
     """
 
     def __init__(
-        self,
-        code: str,
-        text: str,
-        *,
-        reason: str = "",
-        field: str = "",
-        metadata: Optional[Mapping[str, str]] = None,
-        violations: tuple[tuple[str, str], ...] = (),
-        request_id: str = "",
+        self, code: str, text: str, *, reason: str = "", field: str = "", metadata: Optional[Mapping[str, str]] = None,
+        violations: tuple[tuple[str, str], ...] = (), request_id: str = "",
     ) -> None:
         super().__init__(code, text)  # what pickle makes a copy from
         self.code = code

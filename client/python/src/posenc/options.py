@@ -81,6 +81,8 @@ class Options:
             if int(port) > 65535:
                 raise invalid("target", f"is {self.target!r}, with port {port}; must be 1 to 65535")
         check_seconds(self.timeout)
+        if self.timeout is not None and not self.timeout > 0:
+            raise invalid("timeout", f"is {self.timeout}; must be above 0")
         # open() accepts the descriptor of an open file, too, and would close it.
         text, path = ((str, type(None)), "must be text"), ((str, os.PathLike, type(None)), "must be a path")
         kinds: dict[str, tuple[tuple[type, ...], str]] = {

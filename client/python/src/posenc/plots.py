@@ -80,13 +80,8 @@ def decay(client: Client, ropes: Any, *, max_distance: int = 4096, distance_step
 
 
 def similarity(
-    client: Client,
-    ropes: Any,
-    *,
-    max_distance: int = 4096,
-    distance_step: int = 0,
-    image: Optional[tuple[int, int]] = None,
-    ax: Any = None,
+    client: Client, ropes: Any, *, max_distance: int = 4096, distance_step: int = 0,
+    image: Optional[tuple[int, int]] = None, ax: Any = None,
 ) -> Any:
     """Draws the mean over pairs of cos(distance * frequency), over the
     distance.
@@ -115,15 +110,8 @@ def angles(client: Client, rope: Any, *, rows: int = 1024, start: int = 0, ax: A
 
 
 def table(
-    client: Client,
-    rope: Any = None,
-    *,
-    absolute: Any = None,
-    rows: Optional[int] = 1024,
-    start: int = 0,
-    values: str = "cos",
-    channels: Optional[int] = None,
-    ax: Any = None,
+    client: Client, rope: Any = None, *, absolute: Any = None, rows: Optional[int] = 1024, start: int = 0,
+    values: str = "cos", channels: Optional[int] = None, ax: Any = None,
 ) -> Any:
     """Draws cosines or sines (values) of a rope, or the rows of an absolute
     encoding.
@@ -168,12 +156,7 @@ def bias(matrix: Any, *, head: int = 0, ax: Any = None) -> Any:
 
 
 def rotation(
-    client: Client,
-    rope: Any,
-    *,
-    position: int = 1,
-    pair: int = 0,
-    vector: tuple[float, float] = (1.0, 0.0),
+    client: Client, rope: Any, *, position: int = 1, pair: int = 0, vector: tuple[float, float] = (1.0, 0.0),
     ax: Any = None,
 ) -> Any:
     """Draws a vector in the plane of a pair, before and after its rotation."""
@@ -221,11 +204,7 @@ def compare(client: Client, rope: Any, others: Optional[Mapping[str, Any]] = Non
 
 
 def kept(
-    client: Client,
-    rope: Any,
-    others: Optional[Mapping[str, Any]] = None,
-    *,
-    max_distance: int = 131072,
+    client: Client, rope: Any, others: Optional[Mapping[str, Any]] = None, *, max_distance: int = 131072,
     ax: Any = None,
 ) -> Any:
     """Draws the share of a score that is left if other readers rotate: the mean

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, Optional
 
@@ -123,8 +124,7 @@ def outside(error: PosencError) -> PosencError:
     """Returns the same error with fields as callers know them, who do not know the message `table`: `table.rows`
     becomes `rows`."""
     if error.field.startswith("table."):
-        for name, value in (("field", error.field), ("text", error.text)):
-            setattr(error, name, f" {value}".replace(" table.", " ")[1:])
+        error.field, error.text = (re.sub(r"(^| )table\.", r"\1", text) for text in (error.field, error.text))
         error.metadata["field"] = error.field
         error.violations = tuple((field.replace("table.", "", 1), text) for field, text in error.violations)
     return error
