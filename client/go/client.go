@@ -3,10 +3,9 @@ package posenc
 import (
 	"context"
 	_ "embed"
-	"time"
+	"errors"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/posenc/posenc/client/go/posencv1"
 )
@@ -23,120 +22,89 @@ var ServiceConfig string
 // Client calls one server, or all servers of its target. It is safe for any
 // number of goroutines.
 type Client struct {
-	channel *channel
-	stub    posencv1.PositionalEncodingServiceClient
-	options *dialOptions
-	chunk   chunkSize
+	dialOptions
+	target      string
+	connections []*connection // the first one is for small calls, too
+	stub        posencv1.PositionalEncodingServiceClient
 }
 
-// Dial makes a client of the server at target: "localhost:50051",
+// NewClient makes a client of the server at target: "localhost:50051",
 // "dns:///posenc:50051", "unix:/run/posenc.sock". It does not wait for the
-// network: if no server answers, the first call fails. Dial fails if options or
-// their files are wrong.
-func Dial(target string, options ...DialOption) (*Client, error) {
-	o := &dialOptions{
-		timeout:         time.Minute,
-		stuckTimeout:    10 * time.Second,
-		maxMessageBytes: defaultMaxMessageBytes,
-		bulkConnections: 4,
-		serviceConfig:   ServiceConfig,
+// network: if no server answers, the first call fails. NewClient fails if
+// options or their files are wrong.
+func NewClient(target string, options ...DialOption) (*Client, error) {
+	c := &Client{target: target, dialOptions: *collect(defaultOptions(), options)}
+	c.maxMessageBytes = min(max(c.maxMessageBytes, 0), maxProtoBytes)
+	if c.streamAbove <= 0 || c.streamAbove > c.maxMessageBytes {
+		c.streamAbove = c.maxMessageBytes
 	}
-	for _, option := range options {
-		if option != nil {
-			option(o)
-		}
+	if err := checkTarget(target); err != nil {
+		return nil, err
 	}
-	o.maxMessageBytes = min(max(o.maxMessageBytes, 0), maxProtoBytes)
-	if o.streamAboveBytes <= 0 || o.streamAboveBytes > o.maxMessageBytes {
-		o.streamAboveBytes = o.maxMessageBytes
-	}
-	channel, err := newChannel(target, o)
+	dialing, err := c.dialing()
 	if err != nil {
 		return nil, err
 	}
-	return &Client{
-		channel: channel,
-		stub:    posencv1.NewPositionalEncodingServiceClient(channel),
-		options: o,
-	}, nil
+	for range 1 + max(c.bulkConnections, 0) {
+		conn, err := grpc.NewClient(target, dialing...)
+		if err != nil {
+			return nil, wrongArgument("target", "%w", err)
+		}
+		c.connections = append(c.connections, &connection{ClientConn: conn})
+	}
+	c.stub = posencv1.NewPositionalEncodingServiceClient(c.connections[0])
+	return c, nil
+}
+
+// Dial is NewClient.
+//
+// Deprecated: it goes with version 0.3.0.
+func Dial(target string, options ...DialOption) (*Client, error) {
+	return NewClient(target, options...)
 }
 
 // Close ends all connections; running calls fail.
 func (c *Client) Close() error {
-	if c == nil {
-		return nil
+	var err error
+	for _, conn := range c.connections {
+		err = errors.Join(err, conn.Close())
 	}
-	return c.channel.close()
+	return err
 }
 
-// check returns an error if the client or the context is nil. A client is nil if
-// Dial failed and its caller ignored the error.
-func (c *Client) check(ctx context.Context) error {
-	if c == nil {
-		return wrongArgument("client", "is nil; Dial returned an error")
-	}
-	if ctx == nil {
-		return wrongArgument("ctx", "is nil; must be a context")
-	}
-	return nil
-}
-
-// Stub returns the generated client over this client's connections. Its calls
+// Stub returns the generated client over this client's connection. Its calls
 // have request ids, default deadlines, announced sizes and *Error like all
 // others, but copy tensors.
 func (c *Client) Stub() posencv1.PositionalEncodingServiceClient { return c.stub }
 
-// with puts a call's options into the context's outgoing metadata.
-func (o *callOptions) with(ctx context.Context) context.Context {
-	if o.requestID != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, requestIDKey, o.requestID)
-	}
-	if o.traceparent != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", o.traceparent)
-	}
-	return ctx
-}
-
-// plain makes a call whose messages have no large tensors.
-func plain[Request, Response any](
-	ctx context.Context, c *Client,
-	method func(posencv1.PositionalEncodingServiceClient, context.Context, *Request, ...grpc.CallOption) (*Response, error),
-	request *Request, options []Option,
-) (*Response, error) {
-	if err := c.check(ctx); err != nil {
-		return nil, err
-	}
-	return method(c.stub, collect(options).with(ctx), request)
-}
-
 // GetServerInfo returns the server's version, instruction set, limits and
 // presets.
 func (c *Client) GetServerInfo(ctx context.Context, options ...Option) (*posencv1.GetServerInfoResponse, error) {
-	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.GetServerInfo, &posencv1.GetServerInfoRequest{}, options)
+	return c.stub.GetServerInfo(optionsOf(options).with(ctx), &posencv1.GetServerInfoRequest{})
 }
 
 // ResolveRope turns a preset, a config.json or a specification into exact
 // frequencies, and says what was assumed. See Rope for calls that use them.
 func (c *Client) ResolveRope(ctx context.Context, request *posencv1.ResolveRopeRequest, options ...Option) (*posencv1.ResolveRopeResponse, error) {
-	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.ResolveRope, request, options)
+	return c.stub.ResolveRope(optionsOf(options).with(ctx), request)
 }
 
 // AnalyzeRope returns wavelengths, long-term decay and similarity between
 // positions, as numbers for plots.
 func (c *Client) AnalyzeRope(ctx context.Context, request *posencv1.AnalyzeRopeRequest, options ...Option) (*posencv1.AnalyzeRopeResponse, error) {
-	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.AnalyzeRope, request, options)
+	return c.stub.AnalyzeRope(optionsOf(options).with(ctx), request)
 }
 
 // DiagnoseRope reads all descriptions of one checkpoint as each of its readers
 // does, and says which readers disagree, from which distance on, and which key
 // fixes it.
 func (c *Client) DiagnoseRope(ctx context.Context, request *posencv1.DiagnoseRopeRequest, options ...Option) (*posencv1.DiagnoseRopeResponse, error) {
-	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.DiagnoseRope, request, options)
+	return c.stub.DiagnoseRope(optionsOf(options).with(ctx), request)
 }
 
 // BuildPositions builds position ids for batches that are packed, padded, split
 // over devices, or mix text and images. Pass the answer's Positions to other
 // calls unchanged.
 func (c *Client) BuildPositions(ctx context.Context, request *posencv1.BuildPositionsRequest, options ...Option) (*posencv1.BuildPositionsResponse, error) {
-	return plain(ctx, c, posencv1.PositionalEncodingServiceClient.BuildPositions, request, options)
+	return c.stub.BuildPositions(optionsOf(options).with(ctx), request)
 }

@@ -4,12 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math"
-	"slices"
+	"sync"
+	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // the codec of plain messages
+	_ "google.golang.org/grpc/encoding/proto" // the codec of all other messages
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -17,302 +16,218 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// Field numbers of Tensor (tensor.proto).
-const (
-	dtypeField  = 1
-	shapeField  = 2
-	sharedField = 4
-	dataField   = 15
-)
+// Field number of Tensor.data, and of `data` in a stream's messages.
+const dataField = 15
 
-// The largest message of protobuf: 2 GiB - 1.
-const maxProtoBytes = math.MaxInt32
+// Smaller tensors are copied, which costs less than to wait for their return.
+const lendFrom = 64 << 10
 
-// sentTensor is a tensor and its field in the sent message.
-type sentTensor struct {
-	field  protowire.Number
-	tensor Tensor
-	shared bool // sends its place instead of its data
-}
-
-// sentMessage is a message whose tensors lie in the caller's memory. The
-// tensors are framed here, so that generated code does not copy them.
+// sentMessage is a message on the wire, in pieces: generated code would copy the
+// tensors.
 type sentMessage struct {
-	body    proto.Message // without the tensors
-	tensors []sentTensor
-	loans   *loans
-	once    bool // must not be sent a second time
+	pieces []piece
+	loans  *loans
 }
 
-// frame returns a tensor's field without its data, which comes last.
-func (s sentTensor) frame() []byte {
-	var header, shape []byte
-	if s.tensor.dtype != 0 {
-		header = protowire.AppendTag(header, dtypeField, protowire.VarintType)
-		header = protowire.AppendVarint(header, uint64(s.tensor.dtype))
+// piece is bytes of the message's own, and the caller's bytes after them.
+type piece struct{ own, lent []byte }
+
+func (m *sentMessage) add(own, data []byte) {
+	if len(data) < lendFrom {
+		own, data = append(own, data...), nil
 	}
-	for _, extent := range s.tensor.shape {
-		shape = protowire.AppendVarint(shape, uint64(extent))
-	}
-	if len(shape) > 0 {
-		header = protowire.AppendTag(header, shapeField, protowire.BytesType)
-		header = protowire.AppendBytes(header, shape)
-	}
-	if s.shared {
-		shared, _ := proto.Marshal(s.tensor.place.message())
-		header = protowire.AppendTag(header, sharedField, protowire.BytesType)
-		header = protowire.AppendBytes(header, shared)
-	}
-	data := s.data()
-	if len(data) > 0 {
-		header = protowire.AppendTag(header, dataField, protowire.BytesType)
-		header = protowire.AppendVarint(header, uint64(len(data)))
-	}
-	frame := protowire.AppendTag(nil, s.field, protowire.BytesType)
-	frame = protowire.AppendVarint(frame, uint64(len(header)+len(data)))
-	return append(frame, header...)
+	m.pieces = append(m.pieces, piece{own, data})
 }
 
-// data returns the bytes that are sent.
-func (s sentTensor) data() []byte {
-	if s.shared {
-		return nil
+// appendData appends the frame of a field `data`, which follows.
+func appendData(frame, data []byte) []byte {
+	if len(data) == 0 {
+		return frame
 	}
-	return s.tensor.data
+	frame = protowire.AppendTag(frame, dataField, protowire.BytesType)
+	return protowire.AppendVarint(frame, uint64(len(data)))
+}
+
+// addTensor adds a tensor as a field of the message: its place, if it is shared,
+// or its data.
+func (m *sentMessage) addTensor(field protowire.Number, t Tensor, shared bool) {
+	header, data := &posencv1.Tensor{Dtype: t.dtype, Shape: t.shape}, t.data
+	if shared {
+		header.Shared, data = t.place.message(), nil
+	}
+	bytes, _ := proto.Marshal(header) // numbers, and a checked name
+	bytes = appendData(bytes, data)
+	frame := protowire.AppendTag(nil, field, protowire.BytesType)
+	frame = protowire.AppendVarint(frame, uint64(len(bytes)+len(data)))
+	m.add(append(frame, bytes...), data)
 }
 
 func (m *sentMessage) size() int64 {
-	size := int64(proto.Size(m.body))
-	for _, t := range m.tensors {
-		size += int64(len(t.frame())) + int64(len(t.data()))
+	size := 0
+	for _, p := range m.pieces {
+		size += len(p.own) + len(p.lent)
 	}
-	return size
+	return int64(size)
 }
 
-func (m *sentMessage) marshal() (mem.BufferSlice, error) {
-	bytes, err := proto.Marshal(m.body)
-	if err != nil {
-		return nil, err
-	}
+func (m *sentMessage) marshal() mem.BufferSlice {
 	var slice mem.BufferSlice
-	for _, t := range m.tensors {
-		bytes = append(bytes, t.frame()...)
-		data := t.data()
-		if len(data) < lendFrom {
-			bytes = append(bytes, data...)
-			continue
+	for _, p := range m.pieces {
+		slice = append(slice, mem.SliceBuffer(p.own))
+		if len(p.lent) > 0 {
+			slice = append(slice, m.loans.lend(p.lent))
 		}
-		slice = append(slice, mem.SliceBuffer(bytes), m.loans.lend(data))
-		bytes = nil
 	}
-	if len(bytes) > 0 {
-		slice = append(slice, mem.SliceBuffer(bytes))
-	}
-	return slice, nil
+	return slice
 }
 
-// receivedMessage is a message whose tensors are copied from the received bytes
-// directly into memory for results.
-type receivedMessage struct {
-	body    proto.Message // gets everything but the tensors
-	tensors []*receivedTensor
+// loans counts the memory that a call has lent to its connection. It is a
+// buffer pool: gRPC gives a buffer back to its pool with the last reference.
+type loans struct{ sync.WaitGroup }
+
+func (l *loans) lend(memory []byte) mem.Buffer {
+	l.Add(1)
+	return mem.NewBuffer(&memory, l)
 }
 
-// receivedTensor is one field of a receivedMessage.
-type receivedTensor struct {
-	name   string // of the result, for errors
-	field  protowire.Number
-	into   []byte // memory for the data; nil: new memory
-	place  *place // of `into`
-	shared bool   // the server writes the result there
-	tensor Tensor
-	misfit *Error // the result does not fit into `into`; gRPC passes its text on only
+// Get is part of mem.BufferPool. It is never called.
+func (l *loans) Get(length int) *[]byte {
+	memory := make([]byte, length)
+	return &memory
 }
 
-// failure returns the error of a call. If the answer did not fit into an output,
-// which only the answer shows, the error is about that output.
-func (m *receivedMessage) failure(err error) error {
-	for _, t := range m.tensors {
-		if err != nil && t.misfit != nil {
-			return t.misfit
-		}
+// Put is part of mem.BufferPool.
+func (l *loans) Put(*[]byte) { l.Done() }
+
+// recall waits until all memory has come back, so that the caller may change the
+// tensors. gRPC (1.80) does not give back what an ended connection was sending.
+// So the wait ends, too, when a connection that is stuck has ended for sure.
+func (l *loans) recall(stuckTimeout time.Duration) {
+	returned := make(chan struct{})
+	go func() {
+		l.Wait()
+		close(returned)
+	}()
+	select {
+	case <-returned:
+	case <-time.After(stuckTimeout + time.Second):
 	}
-	return err
 }
 
-// check returns an error unless the answer has the tensor with the wanted type
-// and shape, and all of its bytes.
-func (t *receivedTensor) check(wanted result) error {
-	got := &t.tensor
-	if !got.given {
-		return newError(codes.Internal, "the answer has no %s", wanted.name)
-	}
-	bytes := int64(elementBytes(got.dtype))
-	fits := bytes > 0 && got.dtype == wanted.dtype && (wanted.shape == nil || slices.Equal(got.shape, wanted.shape))
-	for _, extent := range got.shape {
-		// A shape larger than the bytes must not overflow.
-		if fits = fits && extent >= 0 && (extent == 0 || bytes <= math.MaxInt64/extent); fits {
-			bytes *= extent
-		}
-	}
-	if fits && (t.shared || bytes == int64(len(got.data))) {
-		return nil
-	}
-	text := fmt.Sprintf("the answer's %s is %v %v with %d bytes", wanted.name, got.dtype, got.shape, len(got.data))
-	if wanted.shape == nil {
-		return newError(codes.Internal, "%s", text)
-	}
-	return newError(codes.Internal, "%s; must be %v %v", text, wanted.dtype, wanted.shape)
-}
-
-func (m *receivedMessage) field(number protowire.Number) *receivedTensor {
-	for _, t := range m.tensors {
-		if t.field == number {
-			return t
-		}
-	}
-	return nil
-}
-
-func (m *receivedMessage) unmarshal(slice mem.BufferSlice) error {
-	reader := slice.Reader()
-	defer reader.Close()
-	var rest []byte
-	for reader.Remaining() > 0 {
-		tag, err := binary.ReadUvarint(reader)
-		if err != nil {
-			return err
-		}
-		number, kind := protowire.DecodeTag(tag)
-		into := m.field(number)
-		if into == nil || kind != protowire.BytesType {
-			rest = protowire.AppendVarint(rest, tag)
-			if rest, err = appendField(rest, number, kind, reader); err != nil {
-				return err
-			}
-			continue
-		}
-		length, err := readLength(reader)
-		if err != nil {
-			return err
-		}
-		if err := into.read(reader, length); err != nil {
-			return err
-		}
-	}
-	return proto.Unmarshal(rest, m.body)
-}
-
-// appendField copies a field's value, whose tag has been read.
-func appendField(to []byte, number protowire.Number, kind protowire.Type, reader *mem.Reader) ([]byte, error) {
-	length := 0
-	switch kind {
-	case protowire.VarintType:
-		value, err := binary.ReadUvarint(reader)
-		return protowire.AppendVarint(to, value), err
-	case protowire.Fixed32Type:
-		length = 4
-	case protowire.Fixed64Type:
-		length = 8
-	case protowire.BytesType:
-		var err error
-		if length, err = readLength(reader); err != nil {
-			return nil, err
-		}
-		to = protowire.AppendVarint(to, uint64(length))
-	default:
-		return nil, fmt.Errorf("field %d has wire type %d", number, kind)
-	}
-	if length > reader.Remaining() {
-		return nil, io.ErrUnexpectedEOF
-	}
-	begin := len(to)
-	to = append(to, make([]byte, length)...)
-	_, err := io.ReadFull(reader, to[begin:])
-	return to, err
-}
-
-func readLength(reader *mem.Reader) (int, error) {
-	length, err := binary.ReadUvarint(reader)
-	if err != nil {
-		return 0, err
-	}
-	if length > uint64(reader.Remaining()) {
-		return 0, io.ErrUnexpectedEOF
-	}
-	return int(length), nil
-}
-
-// read reads the tensor from the next `length` bytes.
-func (t *receivedTensor) read(reader *mem.Reader, length int) error {
-	t.tensor = Tensor{given: true}
-	var rest []byte
-	end := reader.Remaining() - length
-	for reader.Remaining() > end {
-		tag, err := binary.ReadUvarint(reader)
-		if err != nil {
-			return err
-		}
-		number, kind := protowire.DecodeTag(tag)
-		if number != dataField || kind != protowire.BytesType {
-			rest = protowire.AppendVarint(rest, tag)
-			if rest, err = appendField(rest, number, kind, reader); err != nil {
-				return err
-			}
-			continue
-		}
-		size, err := readLength(reader)
-		if err != nil {
-			return err
-		}
-		if t.tensor.data, err = t.memory(size); err != nil {
-			return err
-		}
-		if _, err := io.ReadFull(reader, t.tensor.data); err != nil {
-			return err
-		}
-	}
-	var header posencv1.Tensor
-	if err := proto.Unmarshal(rest, &header); err != nil {
-		return err
-	}
-	t.tensor.dtype, t.tensor.shape, t.tensor.place = header.GetDtype(), header.GetShape(), t.place
-	if t.shared {
-		t.tensor.data = t.into
-	}
-	return nil
-}
-
-func (t *receivedTensor) memory(size int) ([]byte, error) {
-	if t.into == nil {
-		return newBytes(size), nil
-	}
-	if len(t.into) != size {
-		t.misfit = wrongArgument(outputName(t.name), "has %d bytes; the result has %d", len(t.into), size)
-		return nil, t.misfit
-	}
-	return t.into, nil
-}
-
-// codec adds the two kinds of messages to gRPC's own codec.
-type codec struct{ plain encoding.CodecV2 }
+// codec adds messages with tensors to gRPC's own codec. On the wire they are
+// plain protobuf.
+type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
 func (c codec) Marshal(message any) (mem.BufferSlice, error) {
 	if m, ok := message.(*sentMessage); ok {
-		return m.marshal()
+		return m.marshal(), nil
 	}
-	return c.plain.Marshal(message)
+	return c.CodecV2.Marshal(message)
 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, message any) error {
-	if m, ok := message.(*receivedMessage); ok {
-		return m.unmarshal(data)
+	m, ok := message.(interface{ unmarshal(*mem.Reader) error })
+	if !ok {
+		return c.CodecV2.Unmarshal(data, message)
 	}
-	return c.plain.Unmarshal(data, message)
+	reader := data.Reader()
+	defer reader.Close()
+	return m.unmarshal(reader)
 }
 
-// Name makes the content type application/grpc+proto: on the wire these are
-// plain protobuf messages.
-func (c codec) Name() string { return "proto" }
+// receivedMessage is a message whose tensors are copied from the received bytes
+// directly to the memory for results.
+type receivedMessage struct {
+	body    proto.Message // gets all other fields
+	results []*result
+}
+
+func (m *receivedMessage) unmarshal(reader *mem.Reader) error {
+	rest, err := readFields(reader, reader.Remaining(), func(field protowire.Number, length int) (bool, error) {
+		for _, r := range m.results {
+			if r.field == field {
+				return true, r.read(reader, length)
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		return err
+	}
+	return proto.Unmarshal(rest, m.body)
+}
+
+// read reads a tensor, which has this length.
+func (r *result) read(reader *mem.Reader, length int) error {
+	var data []byte
+	rest, err := readFields(reader, length, func(field protowire.Number, length int) (bool, error) {
+		if field != dataField {
+			return false, nil
+		}
+		data = r.into.data
+		if !r.into.given || len(data) != length { // a misfit is found by check
+			data = newBytes(length)
+		}
+		_, err := io.ReadFull(reader, data)
+		return true, err
+	})
+	if err != nil {
+		return err
+	}
+	var header posencv1.Tensor
+	if err := proto.Unmarshal(rest, &header); err != nil {
+		return err
+	}
+	r.got = Tensor{dtype: header.GetDtype(), shape: header.GetShape(), data: data, given: true, place: r.into.place}
+	if header.GetShared() != nil {
+		r.got.data = r.into.data
+	}
+	return nil
+}
+
+// readFields reads the fields of a message of this length. It offers those of
+// bytes to `take`, which reads their value or returns false, and returns all
+// others.
+func readFields(reader *mem.Reader, length int, take func(field protowire.Number, length int) (bool, error)) (rest []byte, err error) {
+	for end := reader.Remaining() - length; reader.Remaining() > end; {
+		tag, err := binary.ReadUvarint(reader)
+		if err != nil {
+			return nil, err
+		}
+		field, kind := protowire.DecodeTag(tag)
+		head := protowire.AppendVarint(nil, tag)
+		value, bytes, taken := uint64(0), uint64(0), false // bytes follow the value
+		switch kind {
+		case protowire.VarintType:
+			value, err = binary.ReadUvarint(reader)
+			head = protowire.AppendVarint(head, value)
+		case protowire.Fixed32Type:
+			bytes = 4
+		case protowire.Fixed64Type:
+			bytes = 8
+		case protowire.BytesType:
+			if bytes, err = binary.ReadUvarint(reader); err == nil && bytes > uint64(max(reader.Remaining()-end, 0)) {
+				err = io.ErrUnexpectedEOF
+			}
+			if err == nil {
+				taken, err = take(field, int(bytes))
+			}
+			head = protowire.AppendVarint(head, bytes)
+		default:
+			err = fmt.Errorf("field %d has wire type %d", field, kind)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if taken {
+			continue
+		}
+		rest = append(append(rest, head...), make([]byte, bytes)...)
+		if _, err := io.ReadFull(reader, rest[len(rest)-int(bytes):]); err != nil {
+			return nil, err
+		}
+	}
+	return rest, nil
+}

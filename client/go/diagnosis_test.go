@@ -6,6 +6,8 @@ import (
 	"math"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
@@ -47,7 +49,7 @@ func TestADiagnosisNamesWhatItCannotTake(t *testing.T) {
 		"readers[0]":     {Inputs: []*posencv1.ModelDescription{config}, Readers: []string{"nobody"}},
 	} {
 		var e *Error
-		if _, err := c.DiagnoseRope(context.Background(), request); !errors.As(err, &e) || e.Code != "INVALID_ARGUMENT" || e.Field != field {
+		if _, err := c.DiagnoseRope(context.Background(), request); !errors.As(err, &e) || e.Code != codes.InvalidArgument || e.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

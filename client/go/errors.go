@@ -5,21 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-
-	"github.com/posenc/posenc/client/go/posencrpc"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // Error is the error of every call, from the server, the connection or this
-// library. It has a gRPC status for status.FromError, and is
-// context.DeadlineExceeded or context.Canceled for errors.Is if that was the
-// cause.
+// library. errors.Is finds context.DeadlineExceeded and context.Canceled in it,
+// and status.FromError its code and details.
 type Error struct {
-	// Code is gRPC's name of the code, such as "INVALID_ARGUMENT".
-	Code string
+	Code codes.Code
 	// Reason is the ErrorReason without its prefix, such as "FIELD_REQUIRED":
 	// branch on it. Empty if the server gave none.
 	Reason string
@@ -28,131 +27,90 @@ type Error struct {
 	// Metadata is ErrorInfo's metadata: field, limitBytes, messageIndex, ...
 	Metadata map[string]string
 	// Violations are all fields at fault, if the server found several.
-	Violations []Violation
+	Violations []*errdetails.BadRequest_FieldViolation
 	// RequestID is the call's id in the server's log.
 	RequestID string
 	// Message says what is wrong and how to fix it.
 	Message string
 
-	code codes.Code
+	details []*anypb.Any
+	cause   error
 }
 
-// Violation is one field at fault.
-type Violation struct{ Field, Description string }
+func (e *Error) Error() string { return fmt.Sprintf("posenc: %v: %s", e.Code, e.Message) }
 
-func (e *Error) Error() string { return "posenc: " + e.Code + ": " + e.Message }
+// Unwrap returns the context's error, or that of a file, if it was the cause.
+func (e *Error) Unwrap() error { return e.cause }
 
 // GRPCStatus makes status.FromError and status.Code work.
-func (e *Error) GRPCStatus() *status.Status { return status.New(e.code, e.Message) }
-
-// Is makes errors.Is know the context's own errors.
-func (e *Error) Is(target error) bool {
-	return target == context.DeadlineExceeded && e.code == codes.DeadlineExceeded ||
-		target == context.Canceled && e.code == codes.Canceled
-}
-
-var codeNames = map[codes.Code]string{
-	codes.OK: "OK", codes.Canceled: "CANCELLED", codes.Unknown: "UNKNOWN",
-	codes.InvalidArgument: "INVALID_ARGUMENT", codes.DeadlineExceeded: "DEADLINE_EXCEEDED",
-	codes.NotFound: "NOT_FOUND", codes.AlreadyExists: "ALREADY_EXISTS",
-	codes.PermissionDenied: "PERMISSION_DENIED", codes.ResourceExhausted: "RESOURCE_EXHAUSTED",
-	codes.FailedPrecondition: "FAILED_PRECONDITION", codes.Aborted: "ABORTED",
-	codes.OutOfRange: "OUT_OF_RANGE", codes.Unimplemented: "UNIMPLEMENTED",
-	codes.Internal: "INTERNAL", codes.Unavailable: "UNAVAILABLE",
-	codes.DataLoss: "DATA_LOSS", codes.Unauthenticated: "UNAUTHENTICATED",
+func (e *Error) GRPCStatus() *status.Status {
+	return status.FromProto(&spb.Status{Code: int32(e.Code), Message: e.Message, Details: e.details})
 }
 
 func newError(code codes.Code, format string, args ...any) *Error {
-	name, known := codeNames[code]
-	if !known {
-		name = fmt.Sprintf("CODE(%d)", code)
-	}
-	return &Error{Code: name, Message: fmt.Sprintf(format, args...), code: code}
+	err := fmt.Errorf(format, args...)
+	return &Error{Code: code, Message: err.Error(), cause: errors.Unwrap(err)}
 }
 
 // wrongArgument is an error of a call's arguments, found before anything is
 // sent.
 func wrongArgument(field, format string, args ...any) *Error {
-	e := newError(codes.InvalidArgument, "%s: "+format, append([]any{field}, args...)...)
+	e := newError(codes.InvalidArgument, field+": "+format, args...)
 	e.Field = field
 	return e
 }
 
+// How long the request for the server's version may take, for an
+// UNIMPLEMENTED.
+const explainTimeout = 2 * time.Second
+
 // errorOf converts gRPC's error to an *Error; nil stays nil.
-func errorOf(err error, target, requestID string) error {
+func (c *Client) errorOf(err error, method, requestID string) error {
 	if err == nil {
 		return nil
 	}
-	var known *Error
-	if errors.As(err, &known) {
-		if known.RequestID == "" {
-			known.RequestID = requestID
+	var e *Error
+	if errors.As(err, &e) {
+		e.RequestID = requestID
+		return e
+	}
+	s := status.Convert(err)
+	e = &Error{Code: s.Code(), Message: s.Message(), RequestID: requestID, details: s.Proto().GetDetails()}
+	for _, detail := range s.Details() {
+		switch d := detail.(type) {
+		case *errdetails.ErrorInfo:
+			e.Reason = strings.TrimPrefix(d.GetReason(), "ERROR_REASON_")
+			e.Metadata = d.GetMetadata()
+			e.Field = e.Metadata["field"]
+		case *errdetails.BadRequest:
+			e.Violations = d.GetFieldViolations()
 		}
-		return known
 	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		err = status.FromContextError(err).Err()
-	}
-	s, _ := status.FromError(err)
-	e := newError(s.Code(), "%s", s.Message())
-	// Round robin's text for a name without an address.
-	if s.Code() == codes.Unavailable && s.Message() == "no children to pick from" {
+	switch {
+	case e.Code == codes.DeadlineExceeded:
+		e.cause = context.DeadlineExceeded
+	case e.Code == codes.Canceled:
+		e.cause = context.Canceled
+	case e.Message == "no children to pick from": // round robin's text
 		e.Message = "no address was found for the name"
 	}
-	e.RequestID = requestID
-	e.readDetails(s)
-	if e.Reason == "" && (e.code == codes.Unavailable || e.code == codes.DeadlineExceeded) {
-		e.Message += "; the server is " + target
-	}
-	return e
-}
-
-// readDetails reads the details of a google.rpc.Status.
-func (e *Error) readDetails(s *status.Status) {
-	for _, detail := range s.Proto().GetDetails() {
-		_, name, _ := strings.Cut(detail.GetTypeUrl(), "/")
-		switch name {
-		case "google.rpc.ErrorInfo":
-			var info posencrpc.ErrorInfo
-			if proto.Unmarshal(detail.GetValue(), &info) == nil {
-				e.Reason = strings.TrimPrefix(info.GetReason(), "ERROR_REASON_")
-				e.Metadata = info.GetMetadata()
-				e.Field = e.Metadata["field"]
-			}
-		case "google.rpc.BadRequest":
-			var request posencrpc.BadRequest
-			if proto.Unmarshal(detail.GetValue(), &request) == nil {
-				for _, v := range request.GetFieldViolations() {
-					e.Violations = append(e.Violations, Violation{v.GetField(), v.GetDescription()})
-				}
-			}
+	switch {
+	case e.Reason != "":
+	case e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded:
+		e.Message += "; the server is " + c.target
+	case e.Code == codes.Unimplemented && !strings.HasSuffix(method, "/GetServerInfo"):
+		e.Message += "; the server is of another version than this client (" + Version + ")"
+		ctx, cancel := context.WithTimeout(context.Background(), explainTimeout)
+		defer cancel()
+		if info, err := c.GetServerInfo(ctx); err == nil {
+			e.Message += ": it is " + info.GetVersion()
 		}
 	}
-}
-
-// outside makes fields of an error relative to the message at path. Other
-// errors do not change.
-func outside(path string, err error) error {
-	var e *Error
-	if !errors.As(err, &e) || !strings.HasPrefix(e.Field, path+".") {
-		return err
-	}
-	short := func(text string) string {
-		return strings.ReplaceAll(" "+text, " "+path+".", " ")[1:]
-	}
-	e.Message = short(e.Message)
-	e.Field = short(e.Field)
-	if e.Metadata["field"] != "" {
-		e.Metadata["field"] = e.Field
-	}
-	for i := range e.Violations {
-		e.Violations[i].Field = short(e.Violations[i].Field)
-	}
-	return err
+	return e
 }
 
 // tooLarge returns whether the same tensor may pass in smaller messages.
 func tooLarge(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && e.code == codes.ResourceExhausted && e.Reason != "OVERLOADED"
+	return errors.As(err, &e) && e.Code == codes.ResourceExhausted && e.Reason != "OVERLOADED"
 }

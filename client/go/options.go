@@ -1,25 +1,45 @@
 package posenc
 
 import (
+	"context"
+	"math"
 	"os"
-	"slices"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/grpc/metadata"
 )
 
-// The default of WithMaxMessageBytes, which is also the server's.
-const defaultMaxMessageBytes = 512 << 20
+// The largest message of protobuf: 2 GiB - 1.
+const maxProtoBytes = math.MaxInt32
 
 type dialOptions struct {
 	timeout          time.Duration
 	stuckTimeout     time.Duration
 	maxMessageBytes  int64
-	streamAboveBytes int64
+	streamAbove      int64
+	chunkBytes       int // of a stream's messages
 	bulkConnections  int
 	serviceConfig    string
 	tls              *TLS
 	token, tokenFile string
+}
+
+func defaultOptions() *dialOptions {
+	return &dialOptions{
+		timeout:         time.Minute,
+		stuckTimeout:    10 * time.Second,
+		maxMessageBytes: 512 << 20,      // the server's default, too
+		chunkBytes:      4<<20 - 64<<10, // an answer stays below gRPC's 4 MiB
+		serviceConfig:   ServiceConfig,
+	}
+}
+
+// collect applies options in their order.
+func collect[O ~func(*T), T any](to *T, options []O) *T {
+	for _, option := range options {
+		option(to)
+	}
+	return to
 }
 
 // DialOption is an option of a Client.
@@ -49,13 +69,12 @@ func WithMaxMessageBytes(bytes int64) DialOption {
 // through a stream. The default is the largest message. A lower value, such as
 // 16 MiB, makes transfer overlap with computation.
 func WithStreamAbove(bytes int64) DialOption {
-	return func(o *dialOptions) { o.streamAboveBytes = bytes }
+	return func(o *dialOptions) { o.streamAbove = bytes }
 }
 
-// WithBulkConnections sets the number of connections for calls of 64 KiB and
-// more. A new one is made when all others are busy: on a single connection,
-// concurrent calls would delay each other. Smaller calls share a separate
-// connection. 0: all calls share that one. The default is 4.
+// WithBulkConnections sets the number of separate connections for calls of 64
+// KiB and more, for programs that make many such calls at a time. The default is
+// 0: all calls share one connection.
 func WithBulkConnections(count int) DialOption {
 	return func(o *dialOptions) { o.bulkConnections = count }
 }
@@ -91,7 +110,7 @@ func DialFromEnv(options ...DialOption) (*Client, error) {
 	if target == "" {
 		target = "localhost:50051"
 	}
-	var found []DialOption
+	found := []DialOption{WithToken(os.Getenv("POSENC_TOKEN")), WithTokenFile(os.Getenv("POSENC_TOKEN_FILE"))}
 	config := TLS{
 		CAFile:     os.Getenv("POSENC_TLS_CA"),
 		CertFile:   os.Getenv("POSENC_TLS_CERT"),
@@ -101,8 +120,7 @@ func DialFromEnv(options ...DialOption) (*Client, error) {
 	if config != (TLS{}) || os.Getenv("POSENC_TLS") == "1" {
 		found = append(found, WithTLS(config))
 	}
-	found = append(found, WithToken(os.Getenv("POSENC_TOKEN")), WithTokenFile(os.Getenv("POSENC_TOKEN_FILE")))
-	return Dial(target, append(found, options...)...)
+	return NewClient(target, append(found, options...)...)
 }
 
 type callOptions struct {
@@ -126,8 +144,8 @@ func Traceparent(value string) Option {
 	return func(o *callOptions) { o.traceparent = value }
 }
 
-// Progress is called after every chunk of a tensor or table that goes through a
-// stream, with bytes of all tensors together.
+// Progress is called while a tensor or table goes through a stream, with bytes
+// of all tensors together.
 func Progress(report func(done, total int64)) Option {
 	return func(o *callOptions) { o.progress = report }
 }
@@ -145,88 +163,15 @@ func Saturate(saturation Saturation) Option {
 	return func(o *callOptions) { o.saturation = saturation }
 }
 
-// output returns the memory for result number i, or nil.
-func (o *callOptions) output(i int) []byte {
-	if i >= len(o.outputs) || !o.outputs[i].given {
-		return nil
-	}
-	if o.outputs[i].data == nil {
-		return []byte{}
-	}
-	return o.outputs[i].data
-}
+func optionsOf(options []Option) *callOptions { return collect(&callOptions{}, options) }
 
-// result describes a tensor of an answer before the call. Only the server knows
-// the size of a concatenation, or of a preset's table.
-type result struct {
-	name  string
-	dtype Dtype
-	shape []int64 // nil: not known
-	bytes int     // -1: not known
-}
-
-// outputName is the name of a result's memory in errors: the contract's field for
-// its place.
-func outputName(result string) string { return result + "_output" }
-
-// likeInput is a result with the type and shape of a tensor of the request.
-func likeInput(name string, input Tensor) result {
-	return result{name, input.dtype, input.shape, len(input.data)}
-}
-
-// misfit returns an error if the memory for result number i is of another type,
-// shape or size.
-func (o *callOptions) misfit(i int, r result) error {
-	if i >= len(o.outputs) || !o.outputs[i].given {
-		return nil
+// with puts the options into a call's metadata.
+func (o *callOptions) with(ctx context.Context) context.Context {
+	if o.requestID != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, requestIDKey, o.requestID)
 	}
-	switch output := o.outputs[i]; {
-	case output.dtype != r.dtype:
-		return wrongArgument(outputName(r.name), "is %v; must be %v", output.dtype, r.dtype)
-	case r.shape != nil && !slices.Equal(output.shape, r.shape):
-		return wrongArgument(outputName(r.name), "has shape %v; must have %v", output.shape, r.shape)
-	case r.bytes >= 0 && len(output.data) != r.bytes:
-		return wrongArgument(outputName(r.name), "has %d bytes; must have %d", len(output.data), r.bytes)
+	if o.traceparent != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, traceparentKey, o.traceparent)
 	}
-	return nil
-}
-
-// receive returns the memory for result number i, which is in this field.
-func (o *callOptions) receive(i int, name string, field protowire.Number, shared bool) *receivedTensor {
-	t := &receivedTensor{name: name, field: field, into: o.output(i)}
-	if i < len(o.outputs) {
-		t.place = o.outputs[i].place
-		t.shared = shared && t.place != nil
-	}
-	return t
-}
-
-// unused returns an error if an output is for a tensor that the call lacks, or
-// lies in a closed region. has(i) is whether the call has tensor number i.
-func (o *callOptions) unused(names []string, has func(i int) bool) error {
-	for i, output := range o.outputs {
-		if i >= len(names) {
-			if output.given {
-				return wrongArgument("Into", "output %d is given; this call has %d results", i, len(names))
-			}
-			continue
-		}
-		if err := checkOpen(outputName(names[i]), output); err != nil {
-			return err
-		}
-		if output.given && !has(i) {
-			return wrongArgument(outputName(names[i]), "is given, but %s is not; give both or neither", names[i])
-		}
-	}
-	return nil
-}
-
-func collect(options []Option) *callOptions {
-	o := &callOptions{}
-	for _, option := range options {
-		if option != nil {
-			option(o)
-		}
-	}
-	return o
+	return ctx
 }

@@ -20,9 +20,6 @@ type Rope struct {
 // Rope resolves an encoding. A specification without rotary_dim is used without
 // a call; Resolved is then nil.
 func (c *Client) Rope(ctx context.Context, source RopeSource, options ...Option) (*Rope, error) {
-	if err := c.check(ctx); err != nil {
-		return nil, err
-	}
 	if source.err != nil {
 		return nil, source.err
 	}
@@ -41,28 +38,14 @@ func (c *Client) Rope(ctx context.Context, source RopeSource, options ...Option)
 }
 
 // Source returns the resolved specification, for other calls.
-func (r *Rope) Source() RopeSource {
-	if r == nil {
-		return RopeSource{err: errNoRope()}
-	}
-	return r.source
-}
-
-// errNoRope is the error of a nil Rope: Client.Rope failed, and its caller ignored
-// the error.
-func errNoRope() *Error {
-	return wrongArgument("rope", "is nil; Client.Rope returned an error")
-}
+func (r *Rope) Source() RopeSource { return r.source }
 
 // Spec returns the resolved specification.
-func (r *Rope) Spec() *posencv1.RopeSpec { return r.Source().message.GetSpec() }
+func (r *Rope) Spec() *posencv1.RopeSpec { return r.source.message.GetSpec() }
 
 // Apply rotates q and k, one of which may be the zero Tensor, in place unless
 // the option Into names other memory. FP8 needs the option Saturate.
 func (r *Rope) Apply(ctx context.Context, layout Layout, positions *Positions, q, k Tensor, options ...Option) error {
-	if r == nil {
-		return errNoRope()
-	}
 	args := ApplyRopeArgs{Rope: r.source, Layout: layout, Positions: positions, Q: q, K: k}
 	_, _, err := r.client.ApplyRope(ctx, args, inPlace(options, q, k)...)
 	return err
@@ -71,9 +54,6 @@ func (r *Rope) Apply(ctx context.Context, layout Layout, positions *Positions, q
 // Reposition moves rotated keys, in place unless the option Into names other
 // memory.
 func (r *Rope) Reposition(ctx context.Context, layout Layout, movement *Movement, k Tensor, options ...Option) error {
-	if r == nil {
-		return errNoRope()
-	}
 	args := RepositionArgs{OldRope: r.source, Layout: layout, Movement: movement, K: k}
 	_, err := r.client.Reposition(ctx, args, inPlace(options, k)...)
 	return err
@@ -88,9 +68,6 @@ func inPlace(options []Option, tensors ...Tensor) []Option {
 // Table builds the cosines and sines of positions 0, 1, ..., [rows, pairs] in
 // float32; BuildTable has all options.
 func (r *Rope) Table(ctx context.Context, rows int, options ...Option) (*Table, error) {
-	if r == nil {
-		return nil, errNoRope()
-	}
 	return r.client.BuildTable(ctx, &posencv1.BuildTableRequest{
 		Encoding:  &posencv1.BuildTableRequest_Rope{Rope: r.source.message},
 		Positions: StartAt(0),

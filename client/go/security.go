@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/local"
 )
 
-// TLS names PEM files, which Dial reads. The zero TLS trusts the system's
+// TLS names PEM files, which NewClient reads. The zero TLS trusts the system's
 // authorities.
 type TLS struct {
 	// Authorities of the server's certificate. Empty: the system's.
@@ -32,7 +32,7 @@ func (t TLS) config() (*tls.Config, error) {
 	if t.CAFile != "" {
 		text, err := os.ReadFile(t.CAFile)
 		if err != nil {
-			return nil, wrongArgument("tls.ca_file", "%v", err)
+			return nil, wrongArgument("tls.ca_file", "%w", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
@@ -45,7 +45,7 @@ func (t TLS) config() (*tls.Config, error) {
 	if t.CertFile != "" {
 		own, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 		if err != nil {
-			return nil, wrongArgument("tls.cert_file", "%s, %s: %v", t.CertFile, t.KeyFile, err)
+			return nil, wrongArgument("tls.cert_file", "%s, %s: %w", t.CertFile, t.KeyFile, err)
 		}
 		config.Certificates = []tls.Certificate{own}
 	}
@@ -53,16 +53,12 @@ func (t TLS) config() (*tls.Config, error) {
 }
 
 // transport returns the credentials for connections to the target.
-func transport(target string, o *dialOptions) (credentials.TransportCredentials, error) {
-	withToken := o.token != "" || o.tokenFile != ""
+func (o *dialOptions) transport(target string) (credentials.TransportCredentials, error) {
 	switch {
 	case o.tls != nil:
 		config, err := o.tls.config()
-		if err != nil {
-			return nil, err
-		}
-		return credentials.NewTLS(config), nil
-	case !withToken:
+		return credentials.NewTLS(config), err
+	case o.token == "" && o.tokenFile == "":
 		return insecure.NewCredentials(), nil
 	case onThisMachine(target):
 		// Plaintext; connections that leave this machine fail.
@@ -78,94 +74,70 @@ func onThisMachine(target string) bool {
 		return true
 	}
 	for _, scheme := range []string{"dns:///", "dns:", "passthrough:///"} {
-		if rest, found := strings.CutPrefix(target, scheme); found {
-			target = rest
-			break
-		}
+		target = strings.TrimPrefix(target, scheme)
 	}
 	host, _, err := net.SplitHostPort(target)
 	if err != nil {
 		host = strings.Trim(target, "[]")
 	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
-
-// Shortest time between two checks of a token's file.
-const tokenLook = time.Second
 
 // bearer puts a token into every call's headers. Its file is read again when it
 // has changed; the old token stays in use while the file cannot be read.
 type bearer struct {
 	path string
 
-	mutex  sync.Mutex
-	token  string
-	looked time.Time
-	file   os.FileInfo
+	mutex   sync.Mutex
+	token   string
+	changed time.Time
 }
 
-func newBearer(o *dialOptions) (*bearer, error) {
-	if o.token != "" && o.tokenFile != "" {
+func newBearer(token, path string) (*bearer, error) {
+	if token != "" && path != "" {
 		return nil, wrongArgument("token_file", "excludes token")
 	}
-	b := &bearer{path: o.tokenFile, token: strings.TrimSpace(o.token), looked: time.Now()}
-	if b.path != "" {
-		var err error
-		if b.token, err = b.read(); err != nil {
-			return nil, err
-		}
+	b := &bearer{path: path, token: strings.TrimSpace(token)}
+	if path == "" {
+		return b, checkToken("token", b.token)
 	}
-	if !visible(b.token) {
-		return nil, wrongArgument("token", "must be one token, of visible characters")
-	}
-	return b, nil
+	return b, b.read()
 }
 
-func (b *bearer) read() (string, error) {
+// read reads the file, if it has changed.
+func (b *bearer) read() error {
 	file, err := os.Stat(b.path)
 	if err != nil {
-		return "", wrongArgument("token_file", "%v", err)
+		return wrongArgument("token_file", "%w", err)
+	}
+	if file.ModTime().Equal(b.changed) {
+		return nil
 	}
 	text, err := os.ReadFile(b.path)
 	if err != nil {
-		return "", wrongArgument("token_file", "%v", err)
+		return wrongArgument("token_file", "%w", err)
 	}
 	token := strings.TrimSpace(string(text))
-	if !visible(token) {
-		return "", wrongArgument("token_file", "%s: must hold one token, of visible characters", b.path)
+	if err := checkToken("token_file", token); err != nil {
+		return err
 	}
-	b.file = file
-	return token, nil
+	b.token, b.changed = token, file.ModTime()
+	return nil
 }
 
-// visible returns whether a header can hold the text as one token.
-func visible(text string) bool {
-	for _, c := range []byte(text) {
-		if c <= ' ' || c >= 0x7f {
-			return false
-		}
+func checkToken(field, token string) error {
+	if token == "" || strings.Contains(token, " ") || !printable(token) {
+		return wrongArgument(field, "must hold one token, of visible characters")
 	}
-	return text != ""
-}
-
-func (b *bearer) changed() bool {
-	file, err := os.Stat(b.path)
-	return err == nil && (!os.SameFile(file, b.file) ||
-		file.ModTime() != b.file.ModTime() || file.Size() != b.file.Size())
+	return nil
 }
 
 // GetRequestMetadata is part of credentials.PerRPCCredentials.
 func (b *bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
-	if b.path != "" && time.Since(b.looked) >= tokenLook {
-		b.looked = time.Now()
-		if b.changed() {
-			if token, err := b.read(); err == nil {
-				b.token = token
-			}
-		}
+	if b.path != "" {
+		_ = b.read()
 	}
 	return map[string]string{"authorization": "Bearer " + b.token}, nil
 }

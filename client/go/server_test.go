@@ -52,8 +52,9 @@ func startServer(t *testing.T, flags ...string) string {
 // fake is a server of the test's own, for what posencd does not do.
 type fake struct {
 	posencv1.UnimplementedPositionalEncodingServiceServer
-	info  func(context.Context) (*posencv1.GetServerInfoResponse, error)
-	apply func(context.Context, *posencv1.ApplyRopeRequest) (*posencv1.ApplyRopeResponse, error)
+	info   func(context.Context) (*posencv1.GetServerInfoResponse, error)
+	apply  func(context.Context, *posencv1.ApplyRopeRequest) (*posencv1.ApplyRopeResponse, error)
+	stream func(ropeStream) error
 }
 
 func (f *fake) GetServerInfo(ctx context.Context, _ *posencv1.GetServerInfoRequest) (*posencv1.GetServerInfoResponse, error) {
@@ -70,6 +71,8 @@ func (f *fake) ApplyRope(ctx context.Context, r *posencv1.ApplyRopeRequest) (*po
 	return f.apply(ctx, r)
 }
 
+func (f *fake) ApplyRopeStream(s ropeStream) error { return f.stream(s) }
+
 func startFake(t *testing.T, f *fake, options ...grpc.ServerOption) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -85,7 +88,7 @@ func startFake(t *testing.T, f *fake, options ...grpc.ServerOption) string {
 
 func dial(t *testing.T, target string, options ...DialOption) *Client {
 	t.Helper()
-	c, err := Dial(target, options...)
+	c, err := NewClient(target, options...)
 	if err != nil {
 		t.Fatal(err)
 	}

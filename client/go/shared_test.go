@@ -10,13 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/posenc/posenc/client/go/posencrpc"
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
@@ -323,7 +320,7 @@ func TestRegionsAndViewsThatCannotBeAreErrorsThatNameTheField(t *testing.T) {
 	} {
 		var e *Error
 		region, err := c.SharedRegion(context.Background(), test.bytes, test.options...)
-		if region != nil || !errors.As(err, &e) || e.Field != test.field || e.Code != "INVALID_ARGUMENT" {
+		if region != nil || !errors.As(err, &e) || e.Field != test.field || e.Code != codes.InvalidArgument {
 			t.Errorf("%v: %v", test, err)
 		}
 	}
@@ -352,10 +349,9 @@ func TestRegionsAndViewsThatCannotBeAreErrorsThatNameTheField(t *testing.T) {
 // failureWith is an error with a reason, as the server makes them.
 func failureWith(t *testing.T, code codes.Code, reason string) error {
 	t.Helper()
-	info, err := proto.Marshal(&posencrpc.ErrorInfo{Reason: reason})
+	s, err := status.New(code, "no").WithDetails(&errdetails.ErrorInfo{Reason: reason})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return status.ErrorProto(&statuspb.Status{Code: int32(code), Message: "no", Details: []*anypb.Any{
-		{TypeUrl: "type.googleapis.com/google.rpc.ErrorInfo", Value: info}}})
+	return s.Err()
 }

@@ -73,7 +73,7 @@ func ConfigJSON(text string, options ...SourceOption) RopeSource {
 func ConfigFile(path string, options ...SourceOption) RopeSource {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return RopeSource{err: wrongArgument("rope.config_json", "%v", err)}
+		return RopeSource{err: wrongArgument("rope.config_json", "%w", err)}
 	}
 	return ConfigJSON(string(text), options...)
 }
@@ -91,7 +91,7 @@ func Source(message *posencv1.RopeSource) RopeSource { return RopeSource{message
 func SpecJSON(text string, options ...SourceOption) RopeSource {
 	var fields any
 	if err := json.Unmarshal([]byte(text), &fields); err != nil {
-		return RopeSource{err: wrongArgument("rope.spec", "%v", err)}
+		return RopeSource{err: wrongArgument("rope.spec", "%w", err)}
 	}
 	spec := &posencv1.RopeSpec{}
 	lengthen(fields, spec.ProtoReflect().Descriptor())
@@ -100,7 +100,7 @@ func SpecJSON(text string, options ...SourceOption) RopeSource {
 		err = protojson.Unmarshal(long, spec)
 	}
 	if err != nil {
-		return RopeSource{err: wrongArgument("rope.spec", "%v", err)}
+		return RopeSource{err: wrongArgument("rope.spec", "%w", err)}
 	}
 	return Spec(spec, options...)
 }
@@ -131,18 +131,9 @@ func lengthen(value any, descriptor protoreflect.MessageDescriptor) {
 }
 
 func sourceOf(message *posencv1.RopeSource, options []SourceOption) RopeSource {
-	for _, option := range options {
-		if option != nil {
-			option(message)
-		}
-	}
-	return RopeSource{message: message}
+	return RopeSource{message: collect(message, options)}
 }
 
 // Message returns the source for generated requests; nil if its file could not
 // be read.
 func (s RopeSource) Message() *posencv1.RopeSource { return s.message }
-
-func severalAxes(spec *posencv1.RopeSpec) bool {
-	return len(spec.GetAxes().GetSections()) > 1 || spec.GetExplicitFrequencies().GetAxes() > 1
-}

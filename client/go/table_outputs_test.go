@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/posenc/posenc/client/go/posencv1"
@@ -67,8 +68,8 @@ func TestTablesOfEveryKindGoToTheirPlaces(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		want := theTensors(wire)
-		if tableBytes(request) != int64(len(want[0].Bytes())) {
-			t.Errorf("%s: expects %d bytes; has %d", name, tableBytes(request), len(want[0].Bytes()))
+		if known := tableResults(request)[0].bytes; known != int64(len(want[0].Bytes())) {
+			t.Errorf("%s: expects %d bytes; has %d", name, known, len(want[0].Bytes()))
 		}
 		region := regionOf(t, c, 8192)
 		memory := region.memory
@@ -105,7 +106,7 @@ func TestAGridOfMoreThan31BitsKeepsTheServersError(t *testing.T) {
 		Encoding: &posencv1.BuildTableRequest_Absolute{Absolute: &posencv1.AbsoluteEncoding{
 			Encoding: &posencv1.AbsoluteEncoding_SincosGrid{
 				SincosGrid: &posencv1.SincosGrid{Dim: 16, Extents: []int32{1 << 20, 1 << 20}}}}}})
-	if e := asError(t, err); e.Code != "RESOURCE_EXHAUSTED" || e.Reason != "MESSAGE_TOO_LARGE" {
+	if e := asError(t, err); e.Code != codes.ResourceExhausted || e.Reason != "MESSAGE_TOO_LARGE" {
 		t.Errorf("got %v", e)
 	}
 }
@@ -172,7 +173,7 @@ func TestATableGoesToMemoryThatIsNotShared(t *testing.T) {
 		"cos_output: has shape [1 64]; must have [3 64]":      {small, one},
 		"sin_output: has 256 bytes; must have 768":            {one, Float32(make([]float32, 64), 3, 64)},
 		"cos_output: is DTYPE_FLOAT16; must be DTYPE_FLOAT32": {Float16(make([]uint16, 384), 3, 128)},
-		"Into: output 2 is given; this table has cos and sin": {one, Float32(sin, 3, 64), small},
+		"Into: output 2 is given; this call has 2 results":    {one, Float32(sin, 3, 64), small},
 	} {
 		var e *Error
 		if _, err := rope.Table(ctx, 3, Into(outputs...)); !errors.As(err, &e) || e.Message != text || !strings.HasPrefix(text, e.Field+":") {

@@ -1,19 +1,19 @@
 package posenc
 
 import (
+	"cmp"
 	"context"
 	"io"
+	"slices"
+	"strconv"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/posenc/posenc/client/go/posencv1"
 )
-
-// Approximate bytes of a table's row: 128 channels, cosines and sines, in
-// float32. It only selects the connection for a table.
-const rowBytes = 1024
 
 // Table holds rows of cosines and sines, or of a single table. Shapes are as in
 // posencv1.TableLayout: [rows, ...], or [heads, rows, ...] if frequencies
@@ -21,15 +21,28 @@ const rowBytes = 1024
 type Table struct {
 	Amplitude       float64 // attention factor, which the values contain
 	Cos, Sin, Table Tensor
+	// In the first part of a stream, the shape of the whole Cos and Sin, or Table.
+	WholeShape []int64
 }
 
-func tableOfParts(amplitude float64, parts []Tensor) *Table {
-	return &Table{Amplitude: amplitude, Cos: parts[0], Sin: parts[1], Table: parts[2]}
+func tableOf(amplitude float64, results []*result) *Table {
+	table := &Table{Amplitude: amplitude}
+	for _, r := range results {
+		switch r.name {
+		case "cos":
+			table.Cos = r.got
+		case "sin":
+			table.Sin = r.got
+		case "table":
+			table.Table = r.got
+		}
+	}
+	return table
 }
 
-// Fields of BuildTableResponse and BuildTableStreamResponse: cos, sin, table.
-func tableTensors() []*receivedTensor {
-	return []*receivedTensor{{field: 13}, {field: 14}, {field: 15}}
+// tableFields are the tensors of BuildTableResponse and BuildTableStreamResponse.
+func tableFields() []*result {
+	return []*result{{name: "cos", field: 13}, {name: "sin", field: 14}, {name: "table", field: 15}}
 }
 
 // BuildTable builds rows of a table: cosines and sines of a rotary encoding, or
@@ -37,96 +50,63 @@ func tableTensors() []*receivedTensor {
 // stream, and Progress follows it. Into names memory for cos and sin, or for the
 // single table.
 func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableRequest, options ...Option) (*Table, error) {
-	if err := c.check(ctx); err != nil {
-		return nil, err
-	}
-	o := collect(options)
-	ctx = o.with(ctx)
-	outputs, err := outputsOfTable(request, o)
-	if err != nil {
-		return nil, err
-	}
-	if byPlace := outputs.byPlace(request); byPlace != nil {
-		table, err := c.tableOnce(ctx, byPlace, outputs.receive(true))
-		if err == nil {
-			return table, nil
-		}
-		if told, again := (sharing{}).failed(err); !again {
-			return nil, told
-		}
-	}
-	table, err := c.tableOnce(ctx, request, outputs.receive(false))
+	o, body := optionsOf(options), &posencv1.BuildTableResponse{}
+	k := &call{method: "BuildTable", request: request, response: body, results: tableResults(request)}
 	// Rows without a number (a grid of more than 2^31 cells) fit no memory.
-	if err == nil || !tooLarge(err) || rowsOf(request) == 0 {
-		return table, err
+	if rowsOf(request) > 0 {
+		k.stream = func(ctx context.Context) error { return c.tableByRows(ctx, request, k.results, body, o.progress) }
 	}
-	rows := &tableRows{
-		total: rowsOf(request),
-		axis:  min(int(request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads()), 1),
-		into:  outputs.receive(false),
+	if _, err := c.perform(ctx, k, o); err != nil {
+		return nil, err
 	}
-	err = c.BuildTableStream(ctx, &posencv1.BuildTableStreamRequest{Table: request}, func(first int64, table *Table) error {
-		if err := rows.add(first, table); err != nil {
+	return tableOf(body.GetAmplitude(), k.results), nil
+}
+
+func (c *Client) tableByRows(ctx context.Context, request *posencv1.BuildTableRequest, results []*result, body *posencv1.BuildTableResponse, progress func(done, total int64)) error {
+	at := []int64{0} // the next row, after the heads
+	if request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads() > 0 {
+		at = []int64{0, 0}
+	}
+	next := &at[len(at)-1]
+	err := c.BuildTableStream(ctx, &posencv1.BuildTableStreamRequest{Table: request}, func(first int64, part *Table) error {
+		if first != *next || first == 0 && (len(part.WholeShape) < len(at) || part.WholeShape[len(at)-1] != rowsOf(request)) {
+			return newError(codes.Internal, "the table came with rows at %d that do not fit the request or the rows before", first)
+		}
+		parts := []Tensor{part.Cos, part.Sin}
+		if len(results) == 1 {
+			parts = []Tensor{part.Table}
+		}
+		if err := join(results, part.WholeShape, parts, at...); err != nil {
 			return err
 		}
-		if o.progress != nil {
-			o.progress(rows.bytes())
+		*next += parts[0].shape[len(at)-1]
+		body.Amplitude = part.Amplitude
+		if progress != nil {
+			all := int64(len(results)) // equally large
+			progress(all*results[0].joined, all*int64(len(results[0].got.data)))
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, outside("table", err) // callers do not know the message `table`
-	}
-	return rows.take()
-}
-
-// tableOnce requests a table in one message.
-func (c *Client) tableOnce(ctx context.Context, request *posencv1.BuildTableRequest, into []*receivedTensor) (*Table, error) {
-	body := &posencv1.BuildTableResponse{}
-	response := &receivedMessage{body: body, tensors: into}
-	if err := c.channel.Invoke(ctx, service+"BuildTable", &sentMessage{body: request}, response); err != nil {
-		return nil, response.failure(err)
-	}
-	for _, t := range into {
-		if t.name == "" {
-			continue // this table does not have it
-		}
-		if err := t.check(result{t.name, tableDtype(request), tableShape(request), -1}); err != nil {
-			return nil, err
-		}
-	}
-	return tableOfParts(body.GetAmplitude(), response.results()), nil
+	return cmp.Or(err, joined(results))
 }
 
 // BuildTableStream builds a table of any length, and calls take for each message
 // of rows with the first row's number. An error of take ends the call and is
 // returned.
 func (c *Client) BuildTableStream(ctx context.Context, request *posencv1.BuildTableStreamRequest, take func(firstRow int64, rows *Table) error, options ...Option) error {
-	if err := c.checkStream(ctx, take != nil); err != nil {
-		return err
-	}
-	return c.serverStream(collect(options).with(ctx), "BuildTableStream", request,
-		func() *receivedMessage {
-			return &receivedMessage{body: &posencv1.BuildTableStreamResponse{}, tensors: tableTensors()}
-		},
-		func(m *receivedMessage) error {
-			body := m.body.(*posencv1.BuildTableStreamResponse)
-			return take(body.GetFirstRow(), tableOfParts(body.GetAmplitude(), m.results()))
-		})
+	body := &posencv1.BuildTableStreamResponse{}
+	return c.receive(optionsOf(options).with(ctx), "BuildTableStream", request, body, tableFields, func(results []*result) error {
+		table := tableOf(body.GetAmplitude(), results)
+		table.WholeShape = body.GetWholeShape()
+		return take(body.GetFirstRow(), table)
+	})
 }
 
-func (c *Client) checkStream(ctx context.Context, taken bool) error {
-	if !taken {
-		return wrongArgument("take", "is nil; must be a function")
-	}
-	return c.check(ctx)
-}
-
-// serverStream makes a call with one request and many answers.
-func (c *Client) serverStream(ctx context.Context, method string, request proto.Message, response func() *receivedMessage, take func(*receivedMessage) error) error {
-	ctx, cancel := context.WithCancel(announce(ctx, int64(proto.Size(request))))
+// receive makes a call with one request and many answers.
+func (c *Client) receive(ctx context.Context, method string, request, body proto.Message, fields func() []*result, take func([]*result) error) error {
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, messageBytesKey, strconv.Itoa(proto.Size(request))))
 	defer cancel()
-	s, err := c.channel.open(ctx, &grpc.StreamDesc{ServerStreams: true}, service+method)
+	s, err := c.connection(bulkFrom).NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, service+method)
 	if err != nil {
 		return err
 	}
@@ -134,33 +114,163 @@ func (c *Client) serverStream(ctx context.Context, method string, request proto.
 		return err
 	}
 	if err := s.CloseSend(); err != nil {
-		return s.end(err)
+		return err
 	}
 	for {
-		m := response()
-		err := s.RecvMsg(m)
-		if err == io.EOF {
+		m := &receivedMessage{body, fields()}
+		if err := s.RecvMsg(m); err == io.EOF {
 			return nil
+		} else if err != nil {
+			return err
 		}
-		if err == nil {
-			err = take(m)
-		}
-		if err != nil {
-			cancel()
+		if err := take(m.results); err != nil {
 			return err
 		}
 	}
+}
+
+// join copies parts of results, which have this whole shape, to their place.
+func join(results []*result, whole []int64, parts []Tensor, at ...int64) error {
+	for i, r := range results {
+		part := parts[i]
+		if !r.got.given {
+			size := sizeOf(part.dtype, whole)
+			if r.into.given && int64(len(r.into.data)) != size {
+				return wrongArgument(r.name+"_output", "has %d bytes; the result has %d", len(r.into.data), size)
+			}
+			// Go ends the process if the kernel refuses memory, and the kernel ends it
+			// if it has overcommitted.
+			if memory := machineMemory(); size < 0 || size > memory/int64(len(results)) {
+				return newError(codes.ResourceExhausted, "the result has shape %v, %d bytes, and this machine %d of memory; ask for less, or take it in parts", whole, size, memory)
+			}
+			r.got = Tensor{dtype: part.dtype, shape: whole, data: r.into.data, given: true, place: r.into.place}
+			if !r.into.given {
+				r.got.data = newBytes(int(size))
+			}
+		}
+		if !r.got.paste(part, at) {
+			return newError(codes.Internal, "the %s of shape %v came with a part %v at %v, which does not fit", r.name, r.got.shape, part.shape, at)
+		}
+		r.joined += int64(len(part.data))
+	}
+	return nil
+}
+
+// joined returns an error unless all parts of the results have come.
+func joined(results []*result) error {
+	for _, r := range results {
+		if r.joined != int64(len(r.got.data)) {
+			return newError(codes.Internal, "the %s came with %d of %d bytes", r.name, r.joined, len(r.got.data))
+		}
+		if err := r.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// BiasTile is a part of a bias matrix, [heads, queries, keys], with the
+// positions of its first query and key.
+type BiasTile struct {
+	QueryStart, KeyStart int64
+	Tensor               Tensor
+	WholeShape           []int64 // of the matrix, in the first tile
+}
+
+// BuildBiasTiles builds an attention bias for a range of queries and keys, and
+// calls take for each tile in row-major order of the matrix. An error of take
+// ends the call and is returned.
+func (c *Client) BuildBiasTiles(ctx context.Context, request *posencv1.BuildBiasRequest, take func(BiasTile) error, options ...Option) error {
+	body := &posencv1.BuildBiasResponse{}
+	fields := func() []*result { return []*result{{field: 15}} }
+	return c.receive(optionsOf(options).with(ctx), "BuildBias", request, body, fields, func(results []*result) error {
+		return take(BiasTile{body.GetQueryStart(), body.GetKeyStart(), results[0].got, body.GetWholeShape()})
+	})
+}
+
+// BuildBias builds an attention bias as one tensor, [heads, query_length,
+// key_length].
+func (c *Client) BuildBias(ctx context.Context, request *posencv1.BuildBiasRequest, options ...Option) (Tensor, error) {
+	// Trained tables may have no heads: such a bias has no tile.
+	r := &result{name: "bias", shape: []int64{0, request.GetQueryLength(), request.GetKeyLength()}, bytes: -1}
+	results := []*result{r}
+	err := c.BuildBiasTiles(ctx, request, func(tile BiasTile) error {
+		if !r.got.given && len(tile.WholeShape) > 0 {
+			r.dtype, r.shape[0] = tile.Tensor.dtype, tile.WholeShape[0]
+		}
+		return join(results, tile.WholeShape, []Tensor{tile.Tensor}, 0, tile.QueryStart-request.GetQueryStart(), tile.KeyStart-request.GetKeyStart())
+	}, options...)
+	if err == nil && r.shape[0] == 0 {
+		return Tensor{shape: r.shape, given: true}, nil
+	}
+	if err := cmp.Or(err, joined(results)); err != nil {
+		return Tensor{}, err
+	}
+	return r.got, nil
+}
+
+// tableResults are the tensors of a table. Only the server knows their shape for
+// presets and configurations, and for requests that it will refuse.
+func tableResults(request *posencv1.BuildTableRequest) []*result {
+	shape := []int64{rowsOf(request), tableWidth(request)}
+	if heads := request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads(); heads != 0 {
+		shape = slices.Insert(shape, 0, int64(heads))
+	}
+	results, width := tableFields()[:2], &shape[len(shape)-1]
+	switch layout := request.GetLayout(); {
+	case request.GetRope() == nil:
+		results = tableFields()[2:]
+	case layout == posencv1.TableLayout_TABLE_LAYOUT_COMPLEX:
+		*width /= 2
+		shape, results = append(shape, 2), tableFields()[2:]
+	case layout <= posencv1.TableLayout_TABLE_LAYOUT_HALF:
+		*width /= 2
+	}
+	for _, r := range results {
+		r.dtype, r.bytes = cmp.Or(request.GetDtype(), DtypeFloat32), -1
+		if slices.Min(shape) > 0 && sizeOf(r.dtype, shape) > 0 {
+			r.shape, r.bytes = shape, sizeOf(r.dtype, shape)
+		}
+	}
+	return results
+}
+
+// tableWidth returns the channels of a row; 0 if only the server knows.
+func tableWidth(request *posencv1.BuildTableRequest) int64 {
+	absolute := request.GetAbsolute()
+	switch {
+	case request.GetRope() != nil:
+		return int64(request.GetRope().GetSpec().GetRotaryDim())
+	case absolute.GetSinusoidal() != nil:
+		return int64(absolute.GetSinusoidal().GetDim())
+	case absolute.GetSincosGrid() != nil:
+		return int64(absolute.GetSincosGrid().GetDim())
+	case absolute.GetTimestep() != nil:
+		return int64(absolute.GetTimestep().GetDim())
+	case absolute.GetLearned() != nil:
+		return lastExtent(absolute.GetLearned().GetTable().GetShape())
+	default:
+		return 2 * lastExtent(absolute.GetFourierFeatures().GetFrequencies().GetShape())
+	}
+}
+
+// lastExtent returns 0 if there is none.
+func lastExtent(shape []int64) int64 {
+	if len(shape) == 0 {
+		return 0
+	}
+	return shape[len(shape)-1]
 }
 
 // rowsOf returns a request's number of rows; 0 if only the server knows it.
 func rowsOf(request *posencv1.BuildTableRequest) int64 {
 	positions := request.GetPositions()
 	// The last extent of ids counts tokens; the others are axes or sequences.
-	if shape := positions.GetIds().GetShape(); len(shape) > 0 {
-		return shape[len(shape)-1]
+	if ids := positions.GetIds().GetShape(); len(ids) > 0 {
+		return lastExtent(ids)
 	}
 	if ends := positions.GetPacked().GetCuSeqlens(); len(ends) > 0 {
-		return ends[len(ends)-1]
+		return lastExtent(ends)
 	}
 	grid := request.GetAbsolute().GetSincosGrid()
 	if grid == nil {
@@ -175,204 +285,4 @@ func rowsOf(request *posencv1.BuildTableRequest) int64 {
 		cells *= int64(extent)
 	}
 	return cells + int64(grid.GetLeadingZeroRows())
-}
-
-// tableRows joins the parts of a table.
-type tableRows struct {
-	total, next int64
-	axis        int // of the rows; outer axes are heads
-	into        []*receivedTensor
-	amplitude   float64
-	whole       [3]Tensor
-}
-
-func (r *tableRows) misfit(first int64) error {
-	return newError(codes.Internal, "the table came with rows at %d that do not fit the request or the rows before", first)
-}
-
-func (r *tableRows) add(first int64, table *Table) error {
-	if first != r.next {
-		return r.misfit(first)
-	}
-	r.amplitude = table.Amplitude
-	rows := int64(0)
-	for i, part := range []Tensor{table.Cos, table.Sin, table.Table} {
-		if part.given != r.whole[i].given && first != 0 {
-			return r.misfit(first)
-		}
-		if !part.given {
-			continue
-		}
-		got, err := r.addTensor(&r.whole[i], r.into[i], part)
-		if err != nil {
-			return err
-		}
-		if rows != 0 && rows != got {
-			return r.misfit(first)
-		}
-		rows = got
-	}
-	r.next += rows
-	return nil
-}
-
-func (r *tableRows) addTensor(whole *Tensor, into *receivedTensor, part Tensor) (rows int64, err error) {
-	if err := (&receivedTensor{tensor: part}).check(result{into.name, part.dtype, nil, -1}); err != nil {
-		return 0, err
-	}
-	if len(part.shape) < r.axis+2 {
-		return 0, r.misfit(r.next)
-	}
-	heads, bytes := int64(1), int64(len(part.data))
-	if r.axis == 1 {
-		heads = part.shape[0]
-	}
-	rows = part.shape[r.axis]
-	if heads < 1 || rows < 1 || rows > r.total-r.next || bytes%heads != 0 || bytes/heads%rows != 0 {
-		return 0, r.misfit(r.next)
-	}
-	row := bytes / heads / rows
-	if !whole.given {
-		// 2^62 bytes are beyond any memory.
-		if row > 0 && r.total > (1<<62)/row/heads {
-			return 0, r.misfit(r.next)
-		}
-		size := heads * r.total * row
-		if into.into == nil {
-			needed := size
-			if into.field != tableFields["table"] {
-				needed *= 2 // cosines and sines
-			}
-			if err := checkMemory(needed); err != nil {
-				return 0, err
-			}
-		}
-		data, err := into.memory(int(size))
-		if err != nil {
-			return 0, err
-		}
-		*whole = Tensor{dtype: part.dtype, shape: append([]int64(nil), part.shape...), data: data, given: true, place: into.place}
-		whole.shape[r.axis] = r.total
-	}
-	if part.dtype != whole.dtype || int64(len(whole.data)) != heads*r.total*row {
-		return 0, r.misfit(r.next)
-	}
-	// A message has all heads, one after the other, with only its rows.
-	for h := range heads {
-		copy(whole.data[(h*r.total+r.next)*row:], part.data[h*rows*row:(h+1)*rows*row])
-	}
-	return rows, nil
-}
-
-func (r *tableRows) bytes() (done, total int64) {
-	for _, t := range r.whole {
-		total += int64(len(t.data))
-	}
-	return total / max(r.total, 1) * r.next, total
-}
-
-func (r *tableRows) take() (*Table, error) {
-	if r.next != r.total {
-		return nil, newError(codes.Internal, "the table came with %d of %d rows", r.next, r.total)
-	}
-	return tableOfParts(r.amplitude, r.whole[:]), nil
-}
-
-// checkMemory refuses a result larger than the machine's memory: Go ends the
-// process if the kernel refuses memory, and the kernel ends it if it has
-// overcommitted.
-func checkMemory(size int64) error {
-	memory := machineMemory()
-	if size <= memory {
-		return nil
-	}
-	return newError(codes.ResourceExhausted,
-		"the result has %d bytes, and this machine %d of memory; ask for less, or take it in parts", size, memory)
-}
-
-// BiasTile is a part of a bias matrix, [heads, queries, keys], with the
-// positions of its first query and key.
-type BiasTile struct {
-	QueryStart, KeyStart int64
-	Tensor               Tensor
-}
-
-// BuildBiasTiles builds an attention bias for a range of queries and keys, and
-// calls take for each tile in row-major order of the matrix. An error of take
-// ends the call and is returned.
-func (c *Client) BuildBiasTiles(ctx context.Context, request *posencv1.BuildBiasRequest, take func(BiasTile) error, options ...Option) error {
-	if err := c.checkStream(ctx, take != nil); err != nil {
-		return err
-	}
-	return c.serverStream(collect(options).with(ctx), "BuildBias", request,
-		func() *receivedMessage {
-			return &receivedMessage{body: &posencv1.BuildBiasResponse{}, tensors: []*receivedTensor{{field: 15}}}
-		},
-		func(m *receivedMessage) error {
-			body := m.body.(*posencv1.BuildBiasResponse)
-			return take(BiasTile{body.GetQueryStart(), body.GetKeyStart(), m.tensors[0].tensor})
-		})
-}
-
-// BuildBias builds an attention bias as one tensor, [heads, query_length,
-// key_length].
-func (c *Client) BuildBias(ctx context.Context, request *posencv1.BuildBiasRequest, options ...Option) (Tensor, error) {
-	matrix := &biasMatrix{request: request}
-	if err := c.BuildBiasTiles(ctx, request, matrix.add, options...); err != nil {
-		return Tensor{}, err
-	}
-	if !matrix.whole.given {
-		// Trained tables may have no heads: such a bias has no tile.
-		return Tensor{shape: []int64{0, request.GetQueryLength(), request.GetKeyLength()}, given: true}, nil
-	}
-	if matrix.done != int64(len(matrix.whole.data)) {
-		return Tensor{}, newError(codes.Internal, "the bias came with tiles missing")
-	}
-	return matrix.whole, nil
-}
-
-// biasMatrix joins the tiles of a bias.
-type biasMatrix struct {
-	request *posencv1.BuildBiasRequest
-	whole   Tensor
-	done    int64
-}
-
-func (m *biasMatrix) add(tile BiasTile) error {
-	shape := tile.Tensor.shape
-	rows, columns := m.request.GetQueryLength(), m.request.GetKeyLength()
-	row, column := tile.QueryStart-m.request.GetQueryStart(), tile.KeyStart-m.request.GetKeyStart()
-	size := int64(elementBytes(tile.Tensor.dtype))
-	misfit := newError(codes.Internal, "the bias came with a tile at query %d, key %d that does not fit the request",
-		tile.QueryStart, tile.KeyStart)
-	if len(shape) != 3 || size == 0 || row < 0 || column < 0 ||
-		shape[1] < 1 || shape[1] > rows-row || shape[2] < 1 || shape[2] > columns-column ||
-		shape[0] < 1 || shape[0] > int64(len(tile.Tensor.data)) ||
-		int64(len(tile.Tensor.data)) != shape[0]*shape[1]*shape[2]*size {
-		return misfit
-	}
-	heads, queries, keys := shape[0], shape[1], shape[2]
-	if !m.whole.given {
-		// 2^62 bytes are beyond any memory.
-		if columns > (1<<62)/size/heads/rows {
-			return newError(codes.ResourceExhausted, "bias: %d x %d x %d elements; take it tile by tile",
-				heads, rows, columns)
-		}
-		if err := checkMemory(heads * rows * columns * size); err != nil {
-			return err
-		}
-		m.whole = Tensor{dtype: tile.Tensor.dtype, shape: []int64{heads, rows, columns}, data: newBytes(int(heads * rows * columns * size)), given: true}
-	}
-	if tile.Tensor.dtype != m.whole.dtype || heads != m.whole.shape[0] {
-		return misfit
-	}
-	for h := range heads {
-		for i := range queries {
-			from := (h*queries + i) * keys * size
-			to := ((h*rows+row+i)*columns + column) * size
-			copy(m.whole.data[to:], tile.Tensor.data[from:from+keys*size])
-		}
-	}
-	m.done += int64(len(tile.Tensor.data))
-	return nil
 }

@@ -3,6 +3,7 @@ package posenc
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/posenc/posenc/client/go/posencv1"
@@ -194,11 +195,14 @@ func valueAt(dtype Dtype, data []byte) float64 {
 	case DtypeBFloat16:
 		return float64(math.Float32frombits(uint32(order.Uint16(data)) << 16))
 	case DtypeFloat16:
-		return float16Value(order.Uint16(data))
-	case DtypeFloat8E4M3FN:
-		return float8Value(data[0])
+		return smallFloat(order.Uint16(data), 5, 10)
 	case DtypeFloat8E5M2:
-		return float16Value(uint16(data[0]) << 8) // its upper half
+		return smallFloat(uint16(data[0]), 5, 2)
+	case DtypeFloat8E4M3FN:
+		if data[0]&127 == 127 {
+			return math.NaN()
+		}
+		return smallFloat(uint16(data[0]), 4, 3)
 	case DtypeInt32:
 		return float64(int32(order.Uint32(data)))
 	default:
@@ -206,38 +210,22 @@ func valueAt(dtype Dtype, data []byte) float64 {
 	}
 }
 
-// IEEE binary16: a sign, 5 bits of exponent biased by 15, 10 bits of fraction.
-func float16Value(bits uint16) float64 {
-	sign, exponent, fraction := 1.0, int(bits>>10)&31, float64(bits&1023)
-	if bits>>15 != 0 {
-		sign = -1
-	}
+// smallFloat decodes a sign, an exponent and a fraction of so many bits. Only with
+// 5 bits of exponent the largest one means infinity or NaN, as IEEE says.
+func smallFloat(bits uint16, exponentBits, fractionBits int) float64 {
+	sign := 1 - 2*float64(bits>>(exponentBits+fractionBits))
+	exponent := int(bits>>fractionBits) & (1<<exponentBits - 1)
+	fraction := float64(bits & (1<<fractionBits - 1))
+	lowest := 2 - 1<<(exponentBits-1) - fractionBits // of subnormal numbers
 	switch {
 	case exponent == 31 && fraction != 0:
 		return math.NaN()
 	case exponent == 31:
 		return math.Inf(int(sign))
 	case exponent == 0:
-		return sign * math.Ldexp(fraction, -24)
+		return sign * math.Ldexp(fraction, lowest)
 	default:
-		return sign * math.Ldexp(1024+fraction, exponent-25)
-	}
-}
-
-// E4M3: a sign, 4 bits of exponent biased by 7, 3 bits of fraction. No infinity;
-// all ones are NaN.
-func float8Value(bits uint8) float64 {
-	sign, exponent, fraction := 1.0, int(bits>>3)&15, float64(bits&7)
-	if bits>>7 != 0 {
-		sign = -1
-	}
-	switch {
-	case bits&127 == 127:
-		return math.NaN()
-	case exponent == 0:
-		return sign * math.Ldexp(fraction, -9)
-	default:
-		return sign * math.Ldexp(8+fraction, exponent-10)
+		return sign * math.Ldexp(float64(int(1)<<fractionBits)+fraction, lowest+exponent-1)
 	}
 }
 
@@ -254,6 +242,55 @@ func elementBytes(dtype Dtype) int {
 		return 8
 	default:
 		return 0
+	}
+}
+
+// sizeOf returns the bytes of a tensor; -1 if there can be none of this type and
+// shape, in any memory.
+func sizeOf(dtype Dtype, shape []int64) int64 {
+	size := int64(elementBytes(dtype))
+	if size == 0 || len(shape) > 0 && slices.Min(shape) < 0 {
+		return -1
+	}
+	if slices.Contains(shape, 0) {
+		return 0
+	}
+	for _, extent := range shape {
+		if extent > (1<<60)/size {
+			return -1
+		}
+		size *= extent
+	}
+	return size
+}
+
+// paste copies a part to its place in the tensor; missing offsets are 0. Returns
+// false if it does not fit.
+func (t Tensor) paste(part Tensor, at []int64) bool {
+	if part.dtype != t.dtype || len(t.shape) == 0 || len(part.shape) != len(t.shape) || len(at) > len(t.shape) ||
+		sizeOf(part.dtype, part.shape) != int64(len(part.data)) {
+		return false
+	}
+	offsets := make([]int64, len(t.shape))
+	copy(offsets, at)
+	for i, offset := range offsets {
+		if offset < 0 || part.shape[i] < 1 || part.shape[i] > t.shape[i]-offset {
+			return false
+		}
+	}
+	pasteInto(t.data, part.data, t.shape, part.shape, offsets)
+	return true
+}
+
+func pasteInto(to, from []byte, whole, part, at []int64) {
+	toStep, fromStep := int64(len(to))/whole[0], int64(len(from))/part[0]
+	to = to[at[0]*toStep:]
+	if slices.Equal(whole[1:], part[1:]) {
+		copy(to, from)
+		return
+	}
+	for i := range part[0] {
+		pasteInto(to[i*toStep:(i+1)*toStep], from[i*fromStep:(i+1)*fromStep], whole[1:], part[1:], at[1:])
 	}
 }
 

@@ -263,8 +263,8 @@ type Limits struct {
 	MaxRequestBytes  int64                  `protobuf:"varint,1,opt,name=max_request_bytes,json=maxRequestBytes,proto3" json:"max_request_bytes,omitempty"`    // never more than 2 GiB - 1, the most that protobuf can frame; streams go beyond
 	MaxResponseBytes int64                  `protobuf:"varint,2,opt,name=max_response_bytes,json=maxResponseBytes,proto3" json:"max_response_bytes,omitempty"` // likewise
 	MaxRotaryDim     int64                  `protobuf:"varint,3,opt,name=max_rotary_dim,json=maxRotaryDim,proto3" json:"max_rotary_dim,omitempty"`
-	// Recommended size of the tensors in a stream's message: 4 MiB - 64 KiB, so that the message fits into the 4 MiB that
-	// clients accept by default.
+	// Recommended size of `data` in a stream's messages: 4 MiB - 64 KiB, so that the message fits into the 4 MiB that
+	// gRPC accepts by default. Most tensors are then cut between heads, which is fastest.
 	StreamChunkBytes int64 `protobuf:"varint,4,opt,name=stream_chunk_bytes,json=streamChunkBytes,proto3" json:"stream_chunk_bytes,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -977,12 +977,14 @@ func (x *BuildTableStreamRequest) GetRowsPerMessage() int64 {
 }
 
 type BuildTableStreamResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Amplitude     float64                `protobuf:"fixed64,1,opt,name=amplitude,proto3" json:"amplitude,omitempty"` // as in BuildTableResponse
-	FirstRow      int64                  `protobuf:"varint,2,opt,name=first_row,json=firstRow,proto3" json:"first_row,omitempty"`
-	Cos           *Tensor                `protobuf:"bytes,13,opt,name=cos,proto3" json:"cos,omitempty"`
-	Sin           *Tensor                `protobuf:"bytes,14,opt,name=sin,proto3" json:"sin,omitempty"`
-	Table         *Tensor                `protobuf:"bytes,15,opt,name=table,proto3" json:"table,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Amplitude float64                `protobuf:"fixed64,1,opt,name=amplitude,proto3" json:"amplitude,omitempty"` // as in BuildTableResponse
+	FirstRow  int64                  `protobuf:"varint,2,opt,name=first_row,json=firstRow,proto3" json:"first_row,omitempty"`
+	// The first message only: shape of the whole cos and sin, or of the whole table. Their dtype is that of each part.
+	WholeShape    []int64 `protobuf:"varint,3,rep,packed,name=whole_shape,json=wholeShape,proto3" json:"whole_shape,omitempty"`
+	Cos           *Tensor `protobuf:"bytes,13,opt,name=cos,proto3" json:"cos,omitempty"`
+	Sin           *Tensor `protobuf:"bytes,14,opt,name=sin,proto3" json:"sin,omitempty"`
+	Table         *Tensor `protobuf:"bytes,15,opt,name=table,proto3" json:"table,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1029,6 +1031,13 @@ func (x *BuildTableStreamResponse) GetFirstRow() int64 {
 		return x.FirstRow
 	}
 	return 0
+}
+
+func (x *BuildTableStreamResponse) GetWholeShape() []int64 {
+	if x != nil {
+		return x.WholeShape
+	}
+	return nil
 }
 
 func (x *BuildTableStreamResponse) GetCos() *Tensor {
@@ -1164,10 +1173,12 @@ func (x *BuildBiasRequest) GetCausal() bool {
 
 // Tiles come in row-major order of the matrix.
 type BuildBiasResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	QueryStart    int64                  `protobuf:"varint,1,opt,name=query_start,json=queryStart,proto3" json:"query_start,omitempty"`
-	KeyStart      int64                  `protobuf:"varint,2,opt,name=key_start,json=keyStart,proto3" json:"key_start,omitempty"`
-	Tile          *Tensor                `protobuf:"bytes,15,opt,name=tile,proto3" json:"tile,omitempty"` // [heads, queries, keys]
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	QueryStart int64                  `protobuf:"varint,1,opt,name=query_start,json=queryStart,proto3" json:"query_start,omitempty"`
+	KeyStart   int64                  `protobuf:"varint,2,opt,name=key_start,json=keyStart,proto3" json:"key_start,omitempty"`
+	// The first message only: [heads, queries, keys] of the whole matrix. Its dtype is that of each tile.
+	WholeShape    []int64 `protobuf:"varint,3,rep,packed,name=whole_shape,json=wholeShape,proto3" json:"whole_shape,omitempty"`
+	Tile          *Tensor `protobuf:"bytes,15,opt,name=tile,proto3" json:"tile,omitempty"` // [heads, queries, keys]
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1214,6 +1225,13 @@ func (x *BuildBiasResponse) GetKeyStart() int64 {
 		return x.KeyStart
 	}
 	return 0
+}
+
+func (x *BuildBiasResponse) GetWholeShape() []int64 {
+	if x != nil {
+		return x.WholeShape
+	}
+	return nil
 }
 
 func (x *BuildBiasResponse) GetTile() *Tensor {
@@ -2052,18 +2070,11 @@ func (x *ApplyRopeResponse) GetK() *Tensor {
 	return nil
 }
 
-// The first message alone has the settings: rope, layout, direction, query_scale, saturation. Every message has its own
-// positions and tensors.
+// Bytes of the tensors of `call`: see the service.
 type ApplyRopeStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Rope          *RopeSource            `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
-	Positions     *Positions             `protobuf:"bytes,2,opt,name=positions,proto3" json:"positions,omitempty"`
-	Layout        Layout                 `protobuf:"varint,3,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"`
-	Direction     Direction              `protobuf:"varint,4,opt,name=direction,proto3,enum=posenc.v1.Direction" json:"direction,omitempty"`
-	QueryScale    *QueryScale            `protobuf:"bytes,5,opt,name=query_scale,json=queryScale,proto3" json:"query_scale,omitempty"`
-	Saturation    Saturation             `protobuf:"varint,6,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"` // required if any q or k is FP8
-	Q             *Tensor                `protobuf:"bytes,14,opt,name=q,proto3" json:"q,omitempty"`
-	K             *Tensor                `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
+	Call          *ApplyRopeRequest      `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`  // in the first message only, where it is required
+	Data          []byte                 `protobuf:"bytes,15,opt,name=data,proto3" json:"data,omitempty"` // the highest field number, as in Tensor
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2098,66 +2109,23 @@ func (*ApplyRopeStreamRequest) Descriptor() ([]byte, []int) {
 	return file_posenc_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
-func (x *ApplyRopeStreamRequest) GetRope() *RopeSource {
+func (x *ApplyRopeStreamRequest) GetCall() *ApplyRopeRequest {
 	if x != nil {
-		return x.Rope
+		return x.Call
 	}
 	return nil
 }
 
-func (x *ApplyRopeStreamRequest) GetPositions() *Positions {
+func (x *ApplyRopeStreamRequest) GetData() []byte {
 	if x != nil {
-		return x.Positions
-	}
-	return nil
-}
-
-func (x *ApplyRopeStreamRequest) GetLayout() Layout {
-	if x != nil {
-		return x.Layout
-	}
-	return Layout_LAYOUT_UNSPECIFIED
-}
-
-func (x *ApplyRopeStreamRequest) GetDirection() Direction {
-	if x != nil {
-		return x.Direction
-	}
-	return Direction_DIRECTION_UNSPECIFIED
-}
-
-func (x *ApplyRopeStreamRequest) GetQueryScale() *QueryScale {
-	if x != nil {
-		return x.QueryScale
-	}
-	return nil
-}
-
-func (x *ApplyRopeStreamRequest) GetSaturation() Saturation {
-	if x != nil {
-		return x.Saturation
-	}
-	return Saturation_SATURATION_UNSPECIFIED
-}
-
-func (x *ApplyRopeStreamRequest) GetQ() *Tensor {
-	if x != nil {
-		return x.Q
-	}
-	return nil
-}
-
-func (x *ApplyRopeStreamRequest) GetK() *Tensor {
-	if x != nil {
-		return x.K
+		return x.Data
 	}
 	return nil
 }
 
 type ApplyRopeStreamResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Q             *Tensor                `protobuf:"bytes,14,opt,name=q,proto3" json:"q,omitempty"`
-	K             *Tensor                `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
+	Data          []byte                 `protobuf:"bytes,15,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2192,16 +2160,9 @@ func (*ApplyRopeStreamResponse) Descriptor() ([]byte, []int) {
 	return file_posenc_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
-func (x *ApplyRopeStreamResponse) GetQ() *Tensor {
+func (x *ApplyRopeStreamResponse) GetData() []byte {
 	if x != nil {
-		return x.Q
-	}
-	return nil
-}
-
-func (x *ApplyRopeStreamResponse) GetK() *Tensor {
-	if x != nil {
-		return x.K
+		return x.Data
 	}
 	return nil
 }
@@ -2455,16 +2416,11 @@ func (x *RepositionResponse) GetK() *Tensor {
 	return nil
 }
 
-// The first message alone has the settings: old_rope, new_rope, layout, saturation. Every message has its own movement
-// and tensor.
+// Bytes of the tensors of `call`: see the service.
 type RepositionStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	OldRope       *RopeSource            `protobuf:"bytes,1,opt,name=old_rope,json=oldRope,proto3" json:"old_rope,omitempty"`
-	NewRope       *RopeSource            `protobuf:"bytes,2,opt,name=new_rope,json=newRope,proto3" json:"new_rope,omitempty"`
-	Movement      *Movement              `protobuf:"bytes,3,opt,name=movement,proto3" json:"movement,omitempty"`
-	Layout        Layout                 `protobuf:"varint,4,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"`
-	Saturation    Saturation             `protobuf:"varint,5,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"` // required if any k is FP8
-	K             *Tensor                `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
+	Call          *RepositionRequest     `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"` // in the first message only, where it is required
+	Data          []byte                 `protobuf:"bytes,15,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2499,51 +2455,23 @@ func (*RepositionStreamRequest) Descriptor() ([]byte, []int) {
 	return file_posenc_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
-func (x *RepositionStreamRequest) GetOldRope() *RopeSource {
+func (x *RepositionStreamRequest) GetCall() *RepositionRequest {
 	if x != nil {
-		return x.OldRope
+		return x.Call
 	}
 	return nil
 }
 
-func (x *RepositionStreamRequest) GetNewRope() *RopeSource {
+func (x *RepositionStreamRequest) GetData() []byte {
 	if x != nil {
-		return x.NewRope
-	}
-	return nil
-}
-
-func (x *RepositionStreamRequest) GetMovement() *Movement {
-	if x != nil {
-		return x.Movement
-	}
-	return nil
-}
-
-func (x *RepositionStreamRequest) GetLayout() Layout {
-	if x != nil {
-		return x.Layout
-	}
-	return Layout_LAYOUT_UNSPECIFIED
-}
-
-func (x *RepositionStreamRequest) GetSaturation() Saturation {
-	if x != nil {
-		return x.Saturation
-	}
-	return Saturation_SATURATION_UNSPECIFIED
-}
-
-func (x *RepositionStreamRequest) GetK() *Tensor {
-	if x != nil {
-		return x.K
+		return x.Data
 	}
 	return nil
 }
 
 type RepositionStreamResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	K             *Tensor                `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
+	Data          []byte                 `protobuf:"bytes,15,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2578,9 +2506,9 @@ func (*RepositionStreamResponse) Descriptor() ([]byte, []int) {
 	return file_posenc_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
-func (x *RepositionStreamResponse) GetK() *Tensor {
+func (x *RepositionStreamResponse) GetData() []byte {
 	if x != nil {
-		return x.K
+		return x.Data
 	}
 	return nil
 }
@@ -3600,10 +3528,12 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x05table\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x05table\"w\n" +
 	"\x17BuildTableStreamRequest\x122\n" +
 	"\x05table\x18\x01 \x01(\v2\x1c.posenc.v1.BuildTableRequestR\x05table\x12(\n" +
-	"\x10rows_per_message\x18\x02 \x01(\x03R\x0erowsPerMessage\"\xc8\x01\n" +
+	"\x10rows_per_message\x18\x02 \x01(\x03R\x0erowsPerMessage\"\xe9\x01\n" +
 	"\x18BuildTableStreamResponse\x12\x1c\n" +
 	"\tamplitude\x18\x01 \x01(\x01R\tamplitude\x12\x1b\n" +
-	"\tfirst_row\x18\x02 \x01(\x03R\bfirstRow\x12#\n" +
+	"\tfirst_row\x18\x02 \x01(\x03R\bfirstRow\x12\x1f\n" +
+	"\vwhole_shape\x18\x03 \x03(\x03R\n" +
+	"wholeShape\x12#\n" +
 	"\x03cos\x18\r \x01(\v2\x11.posenc.v1.TensorR\x03cos\x12#\n" +
 	"\x03sin\x18\x0e \x01(\v2\x11.posenc.v1.TensorR\x03sin\x12'\n" +
 	"\x05table\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x05table\"\xb1\x02\n" +
@@ -3619,11 +3549,13 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"query_tile\x18\x06 \x01(\x03R\tqueryTile\x12\x19\n" +
 	"\bkey_tile\x18\a \x01(\x03R\akeyTile\x12&\n" +
 	"\x05dtype\x18\b \x01(\x0e2\x10.posenc.v1.DtypeR\x05dtype\x12\x16\n" +
-	"\x06causal\x18\t \x01(\bR\x06causal\"x\n" +
+	"\x06causal\x18\t \x01(\bR\x06causal\"\x99\x01\n" +
 	"\x11BuildBiasResponse\x12\x1f\n" +
 	"\vquery_start\x18\x01 \x01(\x03R\n" +
 	"queryStart\x12\x1b\n" +
-	"\tkey_start\x18\x02 \x01(\x03R\bkeyStart\x12%\n" +
+	"\tkey_start\x18\x02 \x01(\x03R\bkeyStart\x12\x1f\n" +
+	"\vwhole_shape\x18\x03 \x03(\x03R\n" +
+	"wholeShape\x12%\n" +
 	"\x04tile\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x04tile\"\xd5\x03\n" +
 	"\x15BuildPositionsRequest\x124\n" +
 	"\x06packed\x18\x01 \x01(\v2\x1a.posenc.v1.PackedPositionsH\x00R\x06packed\x124\n" +
@@ -3704,22 +3636,12 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"U\n" +
 	"\x11ApplyRopeResponse\x12\x1f\n" +
 	"\x01q\x18\x0e \x01(\v2\x11.posenc.v1.TensorR\x01q\x12\x1f\n" +
-	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\x87\x03\n" +
-	"\x16ApplyRopeStreamRequest\x12)\n" +
-	"\x04rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\x04rope\x122\n" +
-	"\tpositions\x18\x02 \x01(\v2\x14.posenc.v1.PositionsR\tpositions\x12)\n" +
-	"\x06layout\x18\x03 \x01(\x0e2\x11.posenc.v1.LayoutR\x06layout\x122\n" +
-	"\tdirection\x18\x04 \x01(\x0e2\x14.posenc.v1.DirectionR\tdirection\x126\n" +
-	"\vquery_scale\x18\x05 \x01(\v2\x15.posenc.v1.QueryScaleR\n" +
-	"queryScale\x125\n" +
-	"\n" +
-	"saturation\x18\x06 \x01(\x0e2\x15.posenc.v1.SaturationR\n" +
-	"saturation\x12\x1f\n" +
-	"\x01q\x18\x0e \x01(\v2\x11.posenc.v1.TensorR\x01q\x12\x1f\n" +
-	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"[\n" +
-	"\x17ApplyRopeStreamResponse\x12\x1f\n" +
-	"\x01q\x18\x0e \x01(\v2\x11.posenc.v1.TensorR\x01q\x12\x1f\n" +
-	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xdf\x02\n" +
+	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"]\n" +
+	"\x16ApplyRopeStreamRequest\x12/\n" +
+	"\x04call\x18\x01 \x01(\v2\x1b.posenc.v1.ApplyRopeRequestR\x04call\x12\x12\n" +
+	"\x04data\x18\x0f \x01(\fR\x04data\"-\n" +
+	"\x17ApplyRopeStreamResponse\x12\x12\n" +
+	"\x04data\x18\x0f \x01(\fR\x04data\"\xdf\x02\n" +
 	"\x11RepositionRequest\x120\n" +
 	"\bold_rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\aoldRope\x120\n" +
 	"\bnew_rope\x18\x02 \x01(\v2\x15.posenc.v1.RopeSourceR\anewRope\x12/\n" +
@@ -3737,18 +3659,12 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x06shifts\x18\x04 \x01(\v2\x11.posenc.v1.TensorH\x00R\x06shiftsB\b\n" +
 	"\x06target\"5\n" +
 	"\x12RepositionResponse\x12\x1f\n" +
-	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xb1\x02\n" +
+	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"_\n" +
 	"\x17RepositionStreamRequest\x120\n" +
-	"\bold_rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\aoldRope\x120\n" +
-	"\bnew_rope\x18\x02 \x01(\v2\x15.posenc.v1.RopeSourceR\anewRope\x12/\n" +
-	"\bmovement\x18\x03 \x01(\v2\x13.posenc.v1.MovementR\bmovement\x12)\n" +
-	"\x06layout\x18\x04 \x01(\x0e2\x11.posenc.v1.LayoutR\x06layout\x125\n" +
-	"\n" +
-	"saturation\x18\x05 \x01(\x0e2\x15.posenc.v1.SaturationR\n" +
-	"saturation\x12\x1f\n" +
-	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\";\n" +
-	"\x18RepositionStreamResponse\x12\x1f\n" +
-	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xba\x02\n" +
+	"\x04call\x18\x01 \x01(\v2\x1c.posenc.v1.RepositionRequestR\x04call\x12\x12\n" +
+	"\x04data\x18\x0f \x01(\fR\x04data\".\n" +
+	"\x18RepositionStreamResponse\x12\x12\n" +
+	"\x04data\x18\x0f \x01(\fR\x04data\"\xba\x02\n" +
 	"\x12AddEncodingRequest\x127\n" +
 	"\bencoding\x18\x01 \x01(\v2\x1b.posenc.v1.AbsoluteEncodingR\bencoding\x122\n" +
 	"\tpositions\x18\x02 \x01(\v2\x14.posenc.v1.PositionsR\tpositions\x128\n" +
@@ -3969,94 +3885,79 @@ var file_posenc_v1_service_proto_depIdxs = []int32{
 	53,  // 47: posenc.v1.ApplyRopeRequest.k:type_name -> posenc.v1.Tensor
 	53,  // 48: posenc.v1.ApplyRopeResponse.q:type_name -> posenc.v1.Tensor
 	53,  // 49: posenc.v1.ApplyRopeResponse.k:type_name -> posenc.v1.Tensor
-	47,  // 50: posenc.v1.ApplyRopeStreamRequest.rope:type_name -> posenc.v1.RopeSource
-	51,  // 51: posenc.v1.ApplyRopeStreamRequest.positions:type_name -> posenc.v1.Positions
-	55,  // 52: posenc.v1.ApplyRopeStreamRequest.layout:type_name -> posenc.v1.Layout
-	56,  // 53: posenc.v1.ApplyRopeStreamRequest.direction:type_name -> posenc.v1.Direction
-	49,  // 54: posenc.v1.ApplyRopeStreamRequest.query_scale:type_name -> posenc.v1.QueryScale
-	57,  // 55: posenc.v1.ApplyRopeStreamRequest.saturation:type_name -> posenc.v1.Saturation
-	53,  // 56: posenc.v1.ApplyRopeStreamRequest.q:type_name -> posenc.v1.Tensor
-	53,  // 57: posenc.v1.ApplyRopeStreamRequest.k:type_name -> posenc.v1.Tensor
-	53,  // 58: posenc.v1.ApplyRopeStreamResponse.q:type_name -> posenc.v1.Tensor
-	53,  // 59: posenc.v1.ApplyRopeStreamResponse.k:type_name -> posenc.v1.Tensor
-	47,  // 60: posenc.v1.RepositionRequest.old_rope:type_name -> posenc.v1.RopeSource
-	47,  // 61: posenc.v1.RepositionRequest.new_rope:type_name -> posenc.v1.RopeSource
-	29,  // 62: posenc.v1.RepositionRequest.movement:type_name -> posenc.v1.Movement
-	55,  // 63: posenc.v1.RepositionRequest.layout:type_name -> posenc.v1.Layout
-	57,  // 64: posenc.v1.RepositionRequest.saturation:type_name -> posenc.v1.Saturation
-	52,  // 65: posenc.v1.RepositionRequest.k_output:type_name -> posenc.v1.SharedMemory
-	53,  // 66: posenc.v1.RepositionRequest.k:type_name -> posenc.v1.Tensor
-	51,  // 67: posenc.v1.Movement.old_positions:type_name -> posenc.v1.Positions
-	51,  // 68: posenc.v1.Movement.new_positions:type_name -> posenc.v1.Positions
-	53,  // 69: posenc.v1.Movement.shifts:type_name -> posenc.v1.Tensor
-	53,  // 70: posenc.v1.RepositionResponse.k:type_name -> posenc.v1.Tensor
-	47,  // 71: posenc.v1.RepositionStreamRequest.old_rope:type_name -> posenc.v1.RopeSource
-	47,  // 72: posenc.v1.RepositionStreamRequest.new_rope:type_name -> posenc.v1.RopeSource
-	29,  // 73: posenc.v1.RepositionStreamRequest.movement:type_name -> posenc.v1.Movement
-	55,  // 74: posenc.v1.RepositionStreamRequest.layout:type_name -> posenc.v1.Layout
-	57,  // 75: posenc.v1.RepositionStreamRequest.saturation:type_name -> posenc.v1.Saturation
-	53,  // 76: posenc.v1.RepositionStreamRequest.k:type_name -> posenc.v1.Tensor
-	53,  // 77: posenc.v1.RepositionStreamResponse.k:type_name -> posenc.v1.Tensor
-	50,  // 78: posenc.v1.AddEncodingRequest.encoding:type_name -> posenc.v1.AbsoluteEncoding
-	51,  // 79: posenc.v1.AddEncodingRequest.positions:type_name -> posenc.v1.Positions
-	58,  // 80: posenc.v1.AddEncodingRequest.combination:type_name -> posenc.v1.Combination
-	52,  // 81: posenc.v1.AddEncodingRequest.x_output:type_name -> posenc.v1.SharedMemory
-	53,  // 82: posenc.v1.AddEncodingRequest.x:type_name -> posenc.v1.Tensor
-	53,  // 83: posenc.v1.AddEncodingResponse.x:type_name -> posenc.v1.Tensor
-	59,  // 84: posenc.v1.ScoreRelativeRequest.score:type_name -> posenc.v1.RelativeScore
-	46,  // 85: posenc.v1.ScoreRelativeRequest.dtype:type_name -> posenc.v1.Dtype
-	52,  // 86: posenc.v1.ScoreRelativeRequest.scores_output:type_name -> posenc.v1.SharedMemory
-	53,  // 87: posenc.v1.ScoreRelativeRequest.q:type_name -> posenc.v1.Tensor
-	53,  // 88: posenc.v1.ScoreRelativeRequest.k:type_name -> posenc.v1.Tensor
-	53,  // 89: posenc.v1.ScoreRelativeResponse.scores:type_name -> posenc.v1.Tensor
-	60,  // 90: posenc.v1.ConvertPairingRequest.old_pairing:type_name -> posenc.v1.Pairing
-	60,  // 91: posenc.v1.ConvertPairingRequest.new_pairing:type_name -> posenc.v1.Pairing
-	61,  // 92: posenc.v1.ConvertPairingRequest.slice:type_name -> posenc.v1.RotarySlice
-	52,  // 93: posenc.v1.ConvertPairingRequest.weight_output:type_name -> posenc.v1.SharedMemory
-	53,  // 94: posenc.v1.ConvertPairingRequest.weight:type_name -> posenc.v1.Tensor
-	53,  // 95: posenc.v1.ConvertPairingResponse.weight:type_name -> posenc.v1.Tensor
-	47,  // 96: posenc.v1.AnalyzeRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	47,  // 97: posenc.v1.AnalyzeRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
-	62,  // 98: posenc.v1.DiagnoseRopeRequest.inputs:type_name -> posenc.v1.ModelDescription
-	63,  // 99: posenc.v1.DiagnoseRopeResponse.inputs:type_name -> posenc.v1.DescriptionReport
-	64,  // 100: posenc.v1.DiagnoseRopeResponse.findings:type_name -> posenc.v1.Finding
-	65,  // 101: posenc.v1.DiagnoseRopeResponse.summary:type_name -> posenc.v1.FindingCounts
-	44,  // 102: posenc.v1.MultimodalPositions.Span.vision:type_name -> posenc.v1.MultimodalPositions.VisionGrid
-	1,   // 103: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
-	5,   // 104: posenc.v1.PositionalEncodingService.ResolveRope:input_type -> posenc.v1.ResolveRopeRequest
-	9,   // 105: posenc.v1.PositionalEncodingService.BuildTable:input_type -> posenc.v1.BuildTableRequest
-	11,  // 106: posenc.v1.PositionalEncodingService.BuildTableStream:input_type -> posenc.v1.BuildTableStreamRequest
-	13,  // 107: posenc.v1.PositionalEncodingService.BuildBias:input_type -> posenc.v1.BuildBiasRequest
-	15,  // 108: posenc.v1.PositionalEncodingService.BuildPositions:input_type -> posenc.v1.BuildPositionsRequest
-	24,  // 109: posenc.v1.PositionalEncodingService.ApplyRope:input_type -> posenc.v1.ApplyRopeRequest
-	26,  // 110: posenc.v1.PositionalEncodingService.ApplyRopeStream:input_type -> posenc.v1.ApplyRopeStreamRequest
-	28,  // 111: posenc.v1.PositionalEncodingService.Reposition:input_type -> posenc.v1.RepositionRequest
-	31,  // 112: posenc.v1.PositionalEncodingService.RepositionStream:input_type -> posenc.v1.RepositionStreamRequest
-	33,  // 113: posenc.v1.PositionalEncodingService.AddEncoding:input_type -> posenc.v1.AddEncodingRequest
-	35,  // 114: posenc.v1.PositionalEncodingService.ScoreRelative:input_type -> posenc.v1.ScoreRelativeRequest
-	37,  // 115: posenc.v1.PositionalEncodingService.ConvertPairing:input_type -> posenc.v1.ConvertPairingRequest
-	39,  // 116: posenc.v1.PositionalEncodingService.AnalyzeRope:input_type -> posenc.v1.AnalyzeRopeRequest
-	41,  // 117: posenc.v1.PositionalEncodingService.DiagnoseRope:input_type -> posenc.v1.DiagnoseRopeRequest
-	2,   // 118: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
-	6,   // 119: posenc.v1.PositionalEncodingService.ResolveRope:output_type -> posenc.v1.ResolveRopeResponse
-	10,  // 120: posenc.v1.PositionalEncodingService.BuildTable:output_type -> posenc.v1.BuildTableResponse
-	12,  // 121: posenc.v1.PositionalEncodingService.BuildTableStream:output_type -> posenc.v1.BuildTableStreamResponse
-	14,  // 122: posenc.v1.PositionalEncodingService.BuildBias:output_type -> posenc.v1.BuildBiasResponse
-	23,  // 123: posenc.v1.PositionalEncodingService.BuildPositions:output_type -> posenc.v1.BuildPositionsResponse
-	25,  // 124: posenc.v1.PositionalEncodingService.ApplyRope:output_type -> posenc.v1.ApplyRopeResponse
-	27,  // 125: posenc.v1.PositionalEncodingService.ApplyRopeStream:output_type -> posenc.v1.ApplyRopeStreamResponse
-	30,  // 126: posenc.v1.PositionalEncodingService.Reposition:output_type -> posenc.v1.RepositionResponse
-	32,  // 127: posenc.v1.PositionalEncodingService.RepositionStream:output_type -> posenc.v1.RepositionStreamResponse
-	34,  // 128: posenc.v1.PositionalEncodingService.AddEncoding:output_type -> posenc.v1.AddEncodingResponse
-	36,  // 129: posenc.v1.PositionalEncodingService.ScoreRelative:output_type -> posenc.v1.ScoreRelativeResponse
-	38,  // 130: posenc.v1.PositionalEncodingService.ConvertPairing:output_type -> posenc.v1.ConvertPairingResponse
-	40,  // 131: posenc.v1.PositionalEncodingService.AnalyzeRope:output_type -> posenc.v1.AnalyzeRopeResponse
-	42,  // 132: posenc.v1.PositionalEncodingService.DiagnoseRope:output_type -> posenc.v1.DiagnoseRopeResponse
-	118, // [118:133] is the sub-list for method output_type
-	103, // [103:118] is the sub-list for method input_type
-	103, // [103:103] is the sub-list for extension type_name
-	103, // [103:103] is the sub-list for extension extendee
-	0,   // [0:103] is the sub-list for field type_name
+	24,  // 50: posenc.v1.ApplyRopeStreamRequest.call:type_name -> posenc.v1.ApplyRopeRequest
+	47,  // 51: posenc.v1.RepositionRequest.old_rope:type_name -> posenc.v1.RopeSource
+	47,  // 52: posenc.v1.RepositionRequest.new_rope:type_name -> posenc.v1.RopeSource
+	29,  // 53: posenc.v1.RepositionRequest.movement:type_name -> posenc.v1.Movement
+	55,  // 54: posenc.v1.RepositionRequest.layout:type_name -> posenc.v1.Layout
+	57,  // 55: posenc.v1.RepositionRequest.saturation:type_name -> posenc.v1.Saturation
+	52,  // 56: posenc.v1.RepositionRequest.k_output:type_name -> posenc.v1.SharedMemory
+	53,  // 57: posenc.v1.RepositionRequest.k:type_name -> posenc.v1.Tensor
+	51,  // 58: posenc.v1.Movement.old_positions:type_name -> posenc.v1.Positions
+	51,  // 59: posenc.v1.Movement.new_positions:type_name -> posenc.v1.Positions
+	53,  // 60: posenc.v1.Movement.shifts:type_name -> posenc.v1.Tensor
+	53,  // 61: posenc.v1.RepositionResponse.k:type_name -> posenc.v1.Tensor
+	28,  // 62: posenc.v1.RepositionStreamRequest.call:type_name -> posenc.v1.RepositionRequest
+	50,  // 63: posenc.v1.AddEncodingRequest.encoding:type_name -> posenc.v1.AbsoluteEncoding
+	51,  // 64: posenc.v1.AddEncodingRequest.positions:type_name -> posenc.v1.Positions
+	58,  // 65: posenc.v1.AddEncodingRequest.combination:type_name -> posenc.v1.Combination
+	52,  // 66: posenc.v1.AddEncodingRequest.x_output:type_name -> posenc.v1.SharedMemory
+	53,  // 67: posenc.v1.AddEncodingRequest.x:type_name -> posenc.v1.Tensor
+	53,  // 68: posenc.v1.AddEncodingResponse.x:type_name -> posenc.v1.Tensor
+	59,  // 69: posenc.v1.ScoreRelativeRequest.score:type_name -> posenc.v1.RelativeScore
+	46,  // 70: posenc.v1.ScoreRelativeRequest.dtype:type_name -> posenc.v1.Dtype
+	52,  // 71: posenc.v1.ScoreRelativeRequest.scores_output:type_name -> posenc.v1.SharedMemory
+	53,  // 72: posenc.v1.ScoreRelativeRequest.q:type_name -> posenc.v1.Tensor
+	53,  // 73: posenc.v1.ScoreRelativeRequest.k:type_name -> posenc.v1.Tensor
+	53,  // 74: posenc.v1.ScoreRelativeResponse.scores:type_name -> posenc.v1.Tensor
+	60,  // 75: posenc.v1.ConvertPairingRequest.old_pairing:type_name -> posenc.v1.Pairing
+	60,  // 76: posenc.v1.ConvertPairingRequest.new_pairing:type_name -> posenc.v1.Pairing
+	61,  // 77: posenc.v1.ConvertPairingRequest.slice:type_name -> posenc.v1.RotarySlice
+	52,  // 78: posenc.v1.ConvertPairingRequest.weight_output:type_name -> posenc.v1.SharedMemory
+	53,  // 79: posenc.v1.ConvertPairingRequest.weight:type_name -> posenc.v1.Tensor
+	53,  // 80: posenc.v1.ConvertPairingResponse.weight:type_name -> posenc.v1.Tensor
+	47,  // 81: posenc.v1.AnalyzeRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	47,  // 82: posenc.v1.AnalyzeRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
+	62,  // 83: posenc.v1.DiagnoseRopeRequest.inputs:type_name -> posenc.v1.ModelDescription
+	63,  // 84: posenc.v1.DiagnoseRopeResponse.inputs:type_name -> posenc.v1.DescriptionReport
+	64,  // 85: posenc.v1.DiagnoseRopeResponse.findings:type_name -> posenc.v1.Finding
+	65,  // 86: posenc.v1.DiagnoseRopeResponse.summary:type_name -> posenc.v1.FindingCounts
+	44,  // 87: posenc.v1.MultimodalPositions.Span.vision:type_name -> posenc.v1.MultimodalPositions.VisionGrid
+	1,   // 88: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
+	5,   // 89: posenc.v1.PositionalEncodingService.ResolveRope:input_type -> posenc.v1.ResolveRopeRequest
+	9,   // 90: posenc.v1.PositionalEncodingService.BuildTable:input_type -> posenc.v1.BuildTableRequest
+	11,  // 91: posenc.v1.PositionalEncodingService.BuildTableStream:input_type -> posenc.v1.BuildTableStreamRequest
+	13,  // 92: posenc.v1.PositionalEncodingService.BuildBias:input_type -> posenc.v1.BuildBiasRequest
+	15,  // 93: posenc.v1.PositionalEncodingService.BuildPositions:input_type -> posenc.v1.BuildPositionsRequest
+	24,  // 94: posenc.v1.PositionalEncodingService.ApplyRope:input_type -> posenc.v1.ApplyRopeRequest
+	26,  // 95: posenc.v1.PositionalEncodingService.ApplyRopeStream:input_type -> posenc.v1.ApplyRopeStreamRequest
+	28,  // 96: posenc.v1.PositionalEncodingService.Reposition:input_type -> posenc.v1.RepositionRequest
+	31,  // 97: posenc.v1.PositionalEncodingService.RepositionStream:input_type -> posenc.v1.RepositionStreamRequest
+	33,  // 98: posenc.v1.PositionalEncodingService.AddEncoding:input_type -> posenc.v1.AddEncodingRequest
+	35,  // 99: posenc.v1.PositionalEncodingService.ScoreRelative:input_type -> posenc.v1.ScoreRelativeRequest
+	37,  // 100: posenc.v1.PositionalEncodingService.ConvertPairing:input_type -> posenc.v1.ConvertPairingRequest
+	39,  // 101: posenc.v1.PositionalEncodingService.AnalyzeRope:input_type -> posenc.v1.AnalyzeRopeRequest
+	41,  // 102: posenc.v1.PositionalEncodingService.DiagnoseRope:input_type -> posenc.v1.DiagnoseRopeRequest
+	2,   // 103: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
+	6,   // 104: posenc.v1.PositionalEncodingService.ResolveRope:output_type -> posenc.v1.ResolveRopeResponse
+	10,  // 105: posenc.v1.PositionalEncodingService.BuildTable:output_type -> posenc.v1.BuildTableResponse
+	12,  // 106: posenc.v1.PositionalEncodingService.BuildTableStream:output_type -> posenc.v1.BuildTableStreamResponse
+	14,  // 107: posenc.v1.PositionalEncodingService.BuildBias:output_type -> posenc.v1.BuildBiasResponse
+	23,  // 108: posenc.v1.PositionalEncodingService.BuildPositions:output_type -> posenc.v1.BuildPositionsResponse
+	25,  // 109: posenc.v1.PositionalEncodingService.ApplyRope:output_type -> posenc.v1.ApplyRopeResponse
+	27,  // 110: posenc.v1.PositionalEncodingService.ApplyRopeStream:output_type -> posenc.v1.ApplyRopeStreamResponse
+	30,  // 111: posenc.v1.PositionalEncodingService.Reposition:output_type -> posenc.v1.RepositionResponse
+	32,  // 112: posenc.v1.PositionalEncodingService.RepositionStream:output_type -> posenc.v1.RepositionStreamResponse
+	34,  // 113: posenc.v1.PositionalEncodingService.AddEncoding:output_type -> posenc.v1.AddEncodingResponse
+	36,  // 114: posenc.v1.PositionalEncodingService.ScoreRelative:output_type -> posenc.v1.ScoreRelativeResponse
+	38,  // 115: posenc.v1.PositionalEncodingService.ConvertPairing:output_type -> posenc.v1.ConvertPairingResponse
+	40,  // 116: posenc.v1.PositionalEncodingService.AnalyzeRope:output_type -> posenc.v1.AnalyzeRopeResponse
+	42,  // 117: posenc.v1.PositionalEncodingService.DiagnoseRope:output_type -> posenc.v1.DiagnoseRopeResponse
+	103, // [103:118] is the sub-list for method output_type
+	88,  // [88:103] is the sub-list for method input_type
+	88,  // [88:88] is the sub-list for extension type_name
+	88,  // [88:88] is the sub-list for extension extendee
+	0,   // [0:88] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_service_proto_init() }

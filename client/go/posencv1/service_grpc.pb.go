@@ -78,11 +78,25 @@ const (
 // Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional, name the call in the server's log
 // and traces. They do not change answers.
 //
-// Bidirectional streams answer each request with one response, in order, and finish after the client half-closes. The
-// first message carries the settings, which its comment lists; a later message with settings is INVALID_ARGUMENT. A
-// first message without tensors only checks the settings; its response is empty. An error ends the stream; responses
-// that came before it are valid. Read while writing: the server takes in no more than a few messages ahead of the
-// reader.
+// ApplyRopeStream and RepositionStream carry tensors of any size, as bytes that both sides cut where they like.
+//   - The first message describes the whole call: `call` is the unary request, but its tensors to rotate (q and k, or k)
+//     have only dtype and shape. Ids and shifts among its positions may have elements, or likewise only dtype and shape.
+//   - The `data` of all messages, joined in their order, is one sequence: first the bytes of each ids and shifts that
+//     `call` describes without elements (old_positions, then new_positions or shifts), then those of q, then those of k.
+//     A message may end anywhere but inside an element. `data` may be empty, also in the first message.
+//   - The `data` of all responses, joined, is the rotated q, then the rotated k, with the dtype and shape of the input.
+//     The server cuts it where it likes, not as the client did: a message may have no response, or several. No response
+//     has more than Limits.stream_chunk_bytes, unless one head has. A tensor without elements has no bytes.
+//   - The server answers as soon as it has a whole head of a token. It needs no answer, and no question before the first
+//     byte: so write and read at the same time. The server takes in no more than a few messages ahead of the reader.
+//   - After the last byte the client half-closes; the status then says whether the call succeeded. An error ends the
+//     stream; bytes that came before it are valid.
+//   - Errors about `call` name its fields as the unary call does. These are INVALID_ARGUMENT, too: with the field `data`,
+//     more bytes than described, or fewer at the half-close (ERROR_REASON_TENSOR_SIZE_MISMATCH), and a message that ends
+//     inside an element (ERROR_REASON_FIELD_INVALID); with the field `call`, a first message without it
+//     (ERROR_REASON_FIELD_REQUIRED), and a later one with it (ERROR_REASON_FIELD_INVALID); any shared memory.
+//   - The server keeps the positions of all tokens for the whole call, in float64: if it has no memory for them, the call
+//     is RESOURCE_EXHAUSTED. It keeps nothing else but the messages that it works on.
 type PositionalEncodingServiceClient interface {
 	// Returns version, instruction set, limits, presets, dtypes and shared memory of the server.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
@@ -345,11 +359,25 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 // Request metadata `x-request-id` and `traceparent` (W3C Trace Context), optional, name the call in the server's log
 // and traces. They do not change answers.
 //
-// Bidirectional streams answer each request with one response, in order, and finish after the client half-closes. The
-// first message carries the settings, which its comment lists; a later message with settings is INVALID_ARGUMENT. A
-// first message without tensors only checks the settings; its response is empty. An error ends the stream; responses
-// that came before it are valid. Read while writing: the server takes in no more than a few messages ahead of the
-// reader.
+// ApplyRopeStream and RepositionStream carry tensors of any size, as bytes that both sides cut where they like.
+//   - The first message describes the whole call: `call` is the unary request, but its tensors to rotate (q and k, or k)
+//     have only dtype and shape. Ids and shifts among its positions may have elements, or likewise only dtype and shape.
+//   - The `data` of all messages, joined in their order, is one sequence: first the bytes of each ids and shifts that
+//     `call` describes without elements (old_positions, then new_positions or shifts), then those of q, then those of k.
+//     A message may end anywhere but inside an element. `data` may be empty, also in the first message.
+//   - The `data` of all responses, joined, is the rotated q, then the rotated k, with the dtype and shape of the input.
+//     The server cuts it where it likes, not as the client did: a message may have no response, or several. No response
+//     has more than Limits.stream_chunk_bytes, unless one head has. A tensor without elements has no bytes.
+//   - The server answers as soon as it has a whole head of a token. It needs no answer, and no question before the first
+//     byte: so write and read at the same time. The server takes in no more than a few messages ahead of the reader.
+//   - After the last byte the client half-closes; the status then says whether the call succeeded. An error ends the
+//     stream; bytes that came before it are valid.
+//   - Errors about `call` name its fields as the unary call does. These are INVALID_ARGUMENT, too: with the field `data`,
+//     more bytes than described, or fewer at the half-close (ERROR_REASON_TENSOR_SIZE_MISMATCH), and a message that ends
+//     inside an element (ERROR_REASON_FIELD_INVALID); with the field `call`, a first message without it
+//     (ERROR_REASON_FIELD_REQUIRED), and a later one with it (ERROR_REASON_FIELD_INVALID); any shared memory.
+//   - The server keeps the positions of all tokens for the whole call, in float64: if it has no memory for them, the call
+//     is RESOURCE_EXHAUSTED. It keeps nothing else but the messages that it works on.
 type PositionalEncodingServiceServer interface {
 	// Returns version, instruction set, limits, presets, dtypes and shared memory of the server.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)

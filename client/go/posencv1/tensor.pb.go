@@ -269,7 +269,8 @@ func (x *SharedMemory) GetOffset() int64 {
 	return 0
 }
 
-// A dense tensor. Exactly one of `data`, `values` and `shared` is set, unless the shape holds no element.
+// A dense tensor. Exactly one of `data`, `values` and `shared` is set, unless the shape holds no element, or the
+// elements come in a stream's `data`.
 // A rotated or encoded tensor comes back in the form of the input, but as `data` if the input was `shared` and the
 // request names no output for it. All other tensors come back as `data`.
 type Tensor struct {
@@ -288,8 +289,8 @@ type Tensor struct {
 	// It has the highest field number, so that serializers write it last. Readers accept any order.
 	//
 	// Most clients refuse answers over 4 MiB by default: raise max_receive_message_length (or its name in your language),
-	// or use the stream, whose messages fit if they have Limits.stream_chunk_bytes. Announce the size that you send:
-	// metadata posenc-message-bytes, see the service. No message can exceed 2 GiB - 1.
+	// or use the stream, whose responses fit. Announce the size that you send: metadata posenc-message-bytes, see the
+	// service. No message can exceed 2 GiB - 1.
 	Data          []byte `protobuf:"bytes,15,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -43,7 +43,7 @@ func bench(args []string) error {
 	if !known {
 		return fmt.Errorf("bench: no case %q", args[1])
 	}
-	client, err := posenc.Dial(args[0], b.options...)
+	client, err := posenc.NewClient(args[0], b.options...)
 	if err != nil {
 		return err
 	}

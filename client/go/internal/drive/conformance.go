@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -34,7 +35,10 @@ type expectation struct {
 	Bound  bound
 }
 
-type expectedError struct{ Code, Reason, Field string }
+type expectedError struct {
+	Code          codes.Code
+	Reason, Field string
+}
 
 // reply is a call's answer: a message, and separate tensors by their path.
 type reply struct {
@@ -46,7 +50,7 @@ func conformance(args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("conformance: needs TARGET DIR")
 	}
-	client, err := posenc.Dial(args[0])
+	client, err := posenc.NewClient(args[0])
 	if err != nil {
 		return err
 	}
@@ -120,11 +124,11 @@ func replay(client *posenc.Client, v vector) error {
 func checkError(err error, expected expectedError) error {
 	var e *posenc.Error
 	if !errors.As(err, &e) {
-		return fmt.Errorf("got %v; expected %s", err, expected.Code)
+		return fmt.Errorf("got %v; expected %v", err, expected.Code)
 	}
 	reason := strings.TrimPrefix(expected.Reason, "ERROR_REASON_")
 	if e.Code != expected.Code || e.Reason != reason || e.Field != expected.Field {
-		return fmt.Errorf("got %s %s %s; expected %s %s %s: %v",
+		return fmt.Errorf("got %v %s %s; expected %v %s %s: %v",
 			e.Code, e.Reason, e.Field, expected.Code, reason, expected.Field, e)
 	}
 	return nil

@@ -8,8 +8,11 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	posenc "github.com/posenc/posenc/client/go"
 	"github.com/posenc/posenc/client/go/posencv1"
@@ -94,9 +97,13 @@ func (c errorCase) replay(env map[string]string) error {
 	if !errors.As(err, &e) {
 		return fmt.Errorf("got %v; expected an *Error", err)
 	}
+	one := func(name string) bool {
+		var code codes.Code
+		return code.UnmarshalJSON([]byte(strconv.Quote(name))) == nil && code == e.Code
+	}
 	switch {
-	case !slices.Contains(strings.Split(c.Expect.Code, "|"), e.Code):
-		return fmt.Errorf("code is %s; expected %s: %v", e.Code, c.Expect.Code, e)
+	case !slices.ContainsFunc(strings.Split(c.Expect.Code, "|"), one):
+		return fmt.Errorf("code is %v; expected %s: %v", e.Code, c.Expect.Code, e)
 	case c.Expect.Reason != nil && e.Reason != *c.Expect.Reason:
 		return fmt.Errorf("reason is %q; expected %q: %v", e.Reason, *c.Expect.Reason, e)
 	case c.Expect.Field != nil && e.Field != *c.Expect.Field:
@@ -126,7 +133,7 @@ func (c errorCase) call(env map[string]string) error {
 	if c.Options.Timeout > 0 {
 		options = append(options, posenc.WithTimeout(time.Duration(c.Options.Timeout*float64(time.Second))))
 	}
-	client, err := posenc.Dial(env[strings.ToUpper(c.Server)], options...)
+	client, err := posenc.NewClient(env[strings.ToUpper(c.Server)], options...)
 	if err != nil {
 		return err
 	}

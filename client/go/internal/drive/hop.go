@@ -26,7 +26,7 @@ func hop(args []string) error {
 	if err != nil {
 		return err
 	}
-	client, err := posenc.Dial(args[0])
+	client, err := posenc.NewClient(args[0])
 	if err != nil {
 		return err
 	}
