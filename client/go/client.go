@@ -4,6 +4,8 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"strings"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 
@@ -24,7 +26,8 @@ var ServiceConfig string
 type Client struct {
 	dialOptions
 	target      string
-	connections []*connection // the first one is for small calls, too
+	connections []*grpc.ClientConn // the first one is for small calls
+	turn        atomic.Uint32      // of the others
 	stub        posencv1.PositionalEncodingServiceClient
 }
 
@@ -38,8 +41,8 @@ func NewClient(target string, options ...DialOption) (*Client, error) {
 	if c.streamAbove <= 0 || c.streamAbove > c.maxMessageBytes {
 		c.streamAbove = c.maxMessageBytes
 	}
-	if err := checkTarget(target); err != nil {
-		return nil, err
+	if target == "" || strings.HasPrefix(target, "http://") || strings.HasPrefix(target, "https://") {
+		return nil, wrongArgument("target", "is %q; must be like localhost:50051; WithTLS is TLS", target)
 	}
 	dialing, err := c.dialing()
 	if err != nil {
@@ -50,7 +53,7 @@ func NewClient(target string, options ...DialOption) (*Client, error) {
 		if err != nil {
 			return nil, wrongArgument("target", "%w", err)
 		}
-		c.connections = append(c.connections, &connection{ClientConn: conn})
+		c.connections = append(c.connections, conn)
 	}
 	c.stub = posencv1.NewPositionalEncodingServiceClient(c.connections[0])
 	return c, nil

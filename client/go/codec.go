@@ -16,30 +16,30 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// Field number of Tensor.data, and of `data` in a stream's messages.
-const dataField = 15
+const (
+	// Field number of Tensor.data, and of `data` in a stream's messages.
+	dataField = 15
 
-// Smaller tensors are copied, which costs less than to wait for their return.
-const lendFrom = 64 << 10
+	// Smaller tensors are copied, which costs less than to wait for their return.
+	lendFrom = 64 << 10
+)
 
-// sentMessage is a message on the wire, in pieces: generated code would copy the
-// tensors.
+// sentMessage is a message on the wire, in pieces: generated code would copy the tensors. Pieces from lendFrom on may
+// be the caller's memory.
 type sentMessage struct {
-	pieces []piece
+	pieces [][]byte
 	loans  *loans
 }
 
-// piece is bytes of the message's own, and the caller's bytes after them.
-type piece struct{ own, lent []byte }
-
 func (m *sentMessage) add(own, data []byte) {
 	if len(data) < lendFrom {
-		own, data = append(own, data...), nil
+		m.pieces = append(m.pieces, append(own, data...))
+		return
 	}
-	m.pieces = append(m.pieces, piece{own, data})
+	m.pieces = append(m.pieces, own, data)
 }
 
-// appendData appends the frame of a field `data`, which follows.
+// appendData appends the frame of a field `data`.
 func appendData(frame, data []byte) []byte {
 	if len(data) == 0 {
 		return frame
@@ -48,41 +48,39 @@ func appendData(frame, data []byte) []byte {
 	return protowire.AppendVarint(frame, uint64(len(data)))
 }
 
-// addTensor adds a tensor as a field of the message: its place, if it is shared,
-// or its data.
+// addTensor adds a tensor as a field: its place, if it is shared, or its data.
 func (m *sentMessage) addTensor(field protowire.Number, t Tensor, shared bool) {
-	header, data := &posencv1.Tensor{Dtype: t.dtype, Shape: t.shape}, t.data
+	header, data := t.described(), t.data
 	if shared {
 		header.Shared, data = t.place.message(), nil
 	}
-	bytes, _ := proto.Marshal(header) // numbers, and a checked name
+	bytes, _ := proto.Marshal(header) // cannot fail: numbers, and the name of a region
 	bytes = appendData(bytes, data)
 	frame := protowire.AppendTag(nil, field, protowire.BytesType)
 	frame = protowire.AppendVarint(frame, uint64(len(bytes)+len(data)))
 	m.add(append(frame, bytes...), data)
 }
 
-func (m *sentMessage) size() int64 {
-	size := 0
-	for _, p := range m.pieces {
-		size += len(p.own) + len(p.lent)
+func (m *sentMessage) size() (size int64) {
+	for _, piece := range m.pieces {
+		size += int64(len(piece))
 	}
-	return int64(size)
+	return size
 }
 
-func (m *sentMessage) marshal() mem.BufferSlice {
-	var slice mem.BufferSlice
-	for _, p := range m.pieces {
-		slice = append(slice, mem.SliceBuffer(p.own))
-		if len(p.lent) > 0 {
-			slice = append(slice, m.loans.lend(p.lent))
+func (m *sentMessage) marshal() (slice mem.BufferSlice) {
+	for _, piece := range m.pieces {
+		if len(piece) < lendFrom {
+			slice = append(slice, mem.SliceBuffer(piece))
+		} else {
+			slice = append(slice, m.loans.lend(piece))
 		}
 	}
 	return slice
 }
 
-// loans counts the memory that a call has lent to its connection. It is a
-// buffer pool: gRPC gives a buffer back to its pool with the last reference.
+// loans counts the memory that a call has lent to its connection. It is a buffer pool: gRPC gives a buffer back to its
+// pool with the last reference.
 type loans struct{ sync.WaitGroup }
 
 func (l *loans) lend(memory []byte) mem.Buffer {
@@ -91,17 +89,13 @@ func (l *loans) lend(memory []byte) mem.Buffer {
 }
 
 // Get is part of mem.BufferPool. It is never called.
-func (l *loans) Get(length int) *[]byte {
-	memory := make([]byte, length)
-	return &memory
-}
+func (l *loans) Get(int) *[]byte { return nil }
 
 // Put is part of mem.BufferPool.
 func (l *loans) Put(*[]byte) { l.Done() }
 
-// recall waits until all memory has come back, so that the caller may change the
-// tensors. gRPC (1.80) does not give back what an ended connection was sending.
-// So the wait ends, too, when a connection that is stuck has ended for sure.
+// recall waits until all memory has come back, so that the caller may change the tensors. gRPC (1.80) does not give
+// back what an ended connection was sending. So the wait ends, too, when a stuck connection must have ended.
 func (l *loans) recall(stuckTimeout time.Duration) {
 	returned := make(chan struct{})
 	go func() {
@@ -114,11 +108,8 @@ func (l *loans) recall(stuckTimeout time.Duration) {
 	}
 }
 
-// codec adds messages with tensors to gRPC's own codec. On the wire they are
-// plain protobuf.
+// codec adds messages with tensors to gRPC's own codec. On the wire they are plain protobuf.
 type codec struct{ encoding.CodecV2 }
-
-func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
 func (c codec) Marshal(message any) (mem.BufferSlice, error) {
 	if m, ok := message.(*sentMessage); ok {
@@ -137,8 +128,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, message any) error {
 	return m.unmarshal(reader)
 }
 
-// receivedMessage is a message whose tensors are copied from the received bytes
-// directly to the memory for results.
+// receivedMessage is a message whose tensors are copied from the received bytes directly to the memory for results.
 type receivedMessage struct {
 	body    proto.Message // gets all other fields
 	results []*result
@@ -159,37 +149,32 @@ func (m *receivedMessage) unmarshal(reader *mem.Reader) error {
 	return proto.Unmarshal(rest, m.body)
 }
 
-// read reads a tensor, which has this length.
+// read reads a tensor of this length. Only check finds that its data does not fit the caller's memory.
 func (r *result) read(reader *mem.Reader, length int) error {
 	var data []byte
 	rest, err := readFields(reader, length, func(field protowire.Number, length int) (bool, error) {
 		if field != dataField {
 			return false, nil
 		}
-		data = r.into.data
-		if !r.into.given || len(data) != length { // a misfit is found by check
+		if data = r.into.data; len(data) != length {
 			data = newBytes(length)
 		}
 		_, err := io.ReadFull(reader, data)
 		return true, err
 	})
-	if err != nil {
-		return err
-	}
 	var header posencv1.Tensor
-	if err := proto.Unmarshal(rest, &header); err != nil {
-		return err
+	if err == nil {
+		err = proto.Unmarshal(rest, &header)
+	}
+	if header.GetShared() != nil {
+		data = r.into.data
 	}
 	r.got = Tensor{dtype: header.GetDtype(), shape: header.GetShape(), data: data, given: true, place: r.into.place}
-	if header.GetShared() != nil {
-		r.got.data = r.into.data
-	}
-	return nil
+	return err
 }
 
-// readFields reads the fields of a message of this length. It offers those of
-// bytes to `take`, which reads their value or returns false, and returns all
-// others.
+// readFields reads the fields of a message of this length. It offers those of bytes to `take`, which reads the value or
+// returns false, and returns all others.
 func readFields(reader *mem.Reader, length int, take func(field protowire.Number, length int) (bool, error)) (rest []byte, err error) {
 	for end := reader.Remaining() - length; reader.Remaining() > end; {
 		tag, err := binary.ReadUvarint(reader)
@@ -197,35 +182,36 @@ func readFields(reader *mem.Reader, length int, take func(field protowire.Number
 			return nil, err
 		}
 		field, kind := protowire.DecodeTag(tag)
-		head := protowire.AppendVarint(nil, tag)
-		value, bytes, taken := uint64(0), uint64(0), false // bytes follow the value
+		head, size := protowire.AppendVarint(nil, tag), uint64(0) // of what follows the head
 		switch kind {
-		case protowire.VarintType:
-			value, err = binary.ReadUvarint(reader)
-			head = protowire.AppendVarint(head, value)
 		case protowire.Fixed32Type:
-			bytes = 4
+			size = 4
 		case protowire.Fixed64Type:
-			bytes = 8
-		case protowire.BytesType:
-			if bytes, err = binary.ReadUvarint(reader); err == nil && bytes > uint64(max(reader.Remaining()-end, 0)) {
-				err = io.ErrUnexpectedEOF
+			size = 8
+		case protowire.VarintType, protowire.BytesType:
+			value, err := binary.ReadUvarint(reader)
+			if err != nil {
+				return nil, err
 			}
-			if err == nil {
-				taken, err = take(field, int(bytes))
+			head = protowire.AppendVarint(head, value)
+			if kind == protowire.BytesType {
+				size = value
 			}
-			head = protowire.AppendVarint(head, bytes)
 		default:
-			err = fmt.Errorf("field %d has wire type %d", field, kind)
+			return nil, fmt.Errorf("field %d has wire type %d", field, kind)
 		}
-		if err != nil {
-			return nil, err
+		if size > uint64(max(reader.Remaining()-end, 0)) {
+			return nil, io.ErrUnexpectedEOF
 		}
-		if taken {
-			continue
+		if kind == protowire.BytesType {
+			if taken, err := take(field, int(size)); err != nil {
+				return nil, err
+			} else if taken {
+				continue
+			}
 		}
-		rest = append(append(rest, head...), make([]byte, bytes)...)
-		if _, err := io.ReadFull(reader, rest[len(rest)-int(bytes):]); err != nil {
+		rest = append(append(rest, head...), make([]byte, size)...)
+		if _, err := io.ReadFull(reader, rest[len(rest)-int(size):]); err != nil {
 			return nil, err
 		}
 	}

@@ -3,10 +3,9 @@ package posenc
 import (
 	"context"
 	"crypto/rand"
+	"io"
 	"net"
-	"regexp"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/health" // the service config's health check
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
@@ -28,6 +28,9 @@ const (
 	// Smaller calls gain nothing from a separate connection.
 	bulkFrom = 64 << 10
 
+	// Deadline of a stream whose only limit is progress. Without one the server would set its default.
+	longestStream = 24 * time.Hour
+
 	// Bytes that a connection reads and writes at once (gRPC's 32 KiB took a third
 	// more processor time with 64 MiB on loopback), and windows so large that
 	// neither tensors nor answers wait for them.
@@ -36,51 +39,12 @@ const (
 	connectionWindow = 64 << 20
 )
 
-// connection is a gRPC connection that counts its running calls with tensors.
-type connection struct {
-	*grpc.ClientConn
-	calls atomic.Int64
-}
-
-// connection returns the one for a call whose larger message has this size.
-// Tensors take that with the fewest calls, so that a program that makes one call
-// at a time uses one.
-func (c *Client) connection(bytes int64) *connection {
-	best := c.connections[0]
-	if bytes < bulkFrom || len(c.connections) == 1 {
-		return best
+// connection returns the one for a call of this size. Calls with tensors take the bulk connections in turn.
+func (c *Client) connection(bytes int64) *grpc.ClientConn {
+	if bulk := c.connections[1:]; bytes >= bulkFrom && len(bulk) > 0 {
+		return bulk[int(c.turn.Add(1))%len(bulk)]
 	}
-	best = c.connections[1]
-	for _, other := range c.connections[2:] {
-		if other.calls.Load() < best.calls.Load() {
-			best = other
-		}
-	}
-	return best
-}
-
-var longPort = regexp.MustCompile(`:([0-9]{5,})(?:,|$)`)
-
-// checkTarget refuses schemes that gRPC does not know, and impossible ports.
-// gRPC would report these only in calls, as if the server did not answer.
-func checkTarget(target string) error {
-	if target == "" {
-		return wrongArgument("target", "is missing; such as localhost:50051")
-	}
-	for _, scheme := range []string{"http://", "https://"} {
-		if rest, found := strings.CutPrefix(target, scheme); found {
-			return wrongArgument("target", "%s: must be %s, without %s; WithTLS is TLS", target, rest, scheme)
-		}
-	}
-	if strings.HasPrefix(target, "unix") {
-		return nil
-	}
-	for _, found := range longPort.FindAllStringSubmatch(target, -1) {
-		if _, err := strconv.ParseUint(found[1], 10, 16); err != nil {
-			return wrongArgument("target", "%s: port %s; must be 1 to 65535", target, found[1])
-		}
-	}
-	return nil
+	return c.connections[0]
 }
 
 func (c *Client) dialing() ([]grpc.DialOption, error) {
@@ -114,7 +78,7 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 			// A call that has sent more than this is not retried. gRPC's default of 256
 			// KiB would exclude most tensors; it keeps references, not copies.
 			grpc.MaxRetryRPCBufferSize(int(c.maxMessageBytes)),
-			grpc.ForceCodecV2(newCodec()),
+			grpc.ForceCodecV2(codec{encoding.GetCodecV2("proto")}),
 		),
 	}
 	if c.token != "" || c.tokenFile != "" {
@@ -155,49 +119,19 @@ func (p patientConn) Write(bytes []byte) (int, error) {
 	return p.Conn.Write(bytes)
 }
 
-// identify returns the call's request id, and makes one if it has none. It
-// announces the size of the message, unless that is 0 or announced. It fails if
-// the id or the trace context cannot be sent.
-func identify(ctx context.Context, bytes int64) (context.Context, string, error) {
+// identify returns the call's request id, and makes one if it has none.
+func identify(ctx context.Context) (context.Context, string) {
 	sent, _ := metadata.FromOutgoingContext(ctx)
-	ids := sent.Get(requestIDKey)
-	if !printable(ids...) {
-		return ctx, "", wrongArgument("request_id", "must be of visible ASCII characters")
-	}
-	if !printable(sent.Get(traceparentKey)...) {
-		return ctx, "", wrongArgument("traceparent", "must be of visible ASCII characters")
-	}
-	if bytes > 0 && len(sent.Get(messageBytesKey)) == 0 {
-		ctx = metadata.AppendToOutgoingContext(ctx, messageBytesKey, strconv.FormatInt(bytes, 10))
-	}
-	if len(ids) > 0 {
-		return ctx, ids[0], nil
+	if ids := sent.Get(requestIDKey); len(ids) > 0 {
+		return ctx, ids[0]
 	}
 	id := rand.Text()
-	return metadata.AppendToOutgoingContext(ctx, requestIDKey, id), id, nil
+	return metadata.AppendToOutgoingContext(ctx, requestIDKey, id), id
 }
 
-// printable returns whether headers can carry these texts.
-func printable(texts ...string) bool {
-	for _, text := range texts {
-		for _, c := range []byte(text) {
-			if c < ' ' || c > '~' {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func messageBytes(message any) int64 {
-	switch m := message.(type) {
-	case *sentMessage:
-		return m.size()
-	case proto.Message:
-		return int64(proto.Size(m))
-	default:
-		return 0
-	}
+// announce sends the size of a call's largest message.
+func announce[N int | int64](ctx context.Context, bytes N) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, messageBytesKey, strconv.FormatInt(int64(bytes), 10))
 }
 
 // unary gives a call a request id, a deadline and an announced size, and
@@ -208,13 +142,80 @@ func (c *Client) unary(ctx context.Context, method string, request, response any
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 	}
-	bytes := messageBytes(request)
-	ctx, id, err := identify(ctx, bytes)
-	if err == nil && bytes > c.maxMessageBytes {
-		err = newError(codes.ResourceExhausted, "request: %d bytes; the limit is %d, split the batch", bytes, c.maxMessageBytes)
+	ctx, id := identify(ctx)
+	bytes := int64(0)
+	if m, ok := request.(*sentMessage); ok {
+		bytes = m.size()
+	} else {
+		bytes = int64(proto.Size(request.(proto.Message)))
 	}
-	if err == nil {
-		err = invoke(ctx, method, request, response, conn, options...)
+	if bytes > c.maxMessageBytes {
+		return newError(codes.ResourceExhausted, "request: %d bytes; the limit is %d, split the batch", bytes, c.maxMessageBytes)
 	}
-	return c.errorOf(err, method, id)
+	return c.errorOf(invoke(announce(ctx, bytes), method, request, response, conn, options...), method, id)
 }
+
+// stream is a gRPC stream that ends if it makes no progress.
+type stream struct {
+	grpc.ClientStream
+	client     *Client
+	method, id string
+	cancel     context.CancelFunc
+	watch      *time.Timer // nil: the caller has set a deadline
+	stood      atomic.Bool
+}
+
+// stream does for streams what unary does, but announces no size. It is a
+// grpc.StreamClientInterceptor.
+func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	ctx, id := identify(ctx)
+	s := &stream{client: c, method: method, id: id}
+	_, set := ctx.Deadline()
+	ctx, s.cancel = context.WithTimeout(ctx, longestStream)
+	if !set && c.timeout > 0 {
+		s.watch = time.AfterFunc(c.timeout, func() {
+			s.stood.Store(true)
+			s.cancel()
+		})
+	}
+	var err error
+	if s.ClientStream, err = open(ctx, desc, conn, method, options...); err != nil {
+		return nil, s.progress(err)
+	}
+	return s, nil
+}
+
+// progress notes that a message went. With an error the stream has ended: it
+// translates that; io.EOF stays.
+func (s *stream) progress(err error) error {
+	if err == nil {
+		if s.watch != nil {
+			s.watch.Reset(s.client.timeout)
+		}
+		return nil
+	}
+	if s.watch != nil {
+		s.watch.Stop()
+	}
+	s.cancel()
+	if err == io.EOF {
+		return err
+	}
+	if s.stood.Load() {
+		err = newError(codes.DeadlineExceeded, "the stream stood still for %v; the server is %s", s.client.timeout, s.client.target)
+	}
+	return s.client.errorOf(err, s.method, s.id)
+}
+
+// SendMsg is part of grpc.ClientStream. After an io.EOF, RecvMsg returns the
+// error of the stream.
+func (s *stream) SendMsg(message any) error {
+	err := s.ClientStream.SendMsg(message)
+	if err == io.EOF {
+		return err
+	}
+	return s.progress(err)
+}
+
+// RecvMsg is part of grpc.ClientStream.
+func (s *stream) RecvMsg(message any) error { return s.progress(s.ClientStream.RecvMsg(message)) }

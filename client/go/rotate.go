@@ -6,13 +6,11 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -20,8 +18,8 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// ApplyRopeArgs are ApplyRope's arguments. Tensors are [B, S, H, D] in the
-// order of Layout, or [T, H, D]; at least one is required.
+// ApplyRopeArgs are ApplyRope's arguments. Tensors are [B, S, H, D] in the order of Layout, or [T, H, D]; at least one
+// is required.
 type ApplyRopeArgs struct {
 	Rope       RopeSource
 	Positions  *Positions
@@ -41,9 +39,8 @@ type RepositionArgs struct {
 	K                Tensor
 }
 
-// ApplyRope rotates q, k or both. Results have their shapes and types, in new
-// memory or in the memory of the option Into. Tensors over WithStreamAbove, or
-// over the server's limit, go through a stream.
+// ApplyRope rotates q, k or both. Results have their shapes and types, in new memory or in the memory of the option
+// Into. Tensors over WithStreamAbove, or over the server's limit, go through a stream.
 func (c *Client) ApplyRope(ctx context.Context, args ApplyRopeArgs, options ...Option) (q, k Tensor, err error) {
 	if args.Rope.err != nil {
 		return Tensor{}, Tensor{}, args.Rope.err
@@ -53,18 +50,19 @@ func (c *Client) ApplyRope(ctx context.Context, args ApplyRopeArgs, options ...O
 		Rope: args.Rope.message, Positions: args.Positions, Layout: args.Layout, Direction: args.Direction,
 		QueryScale: args.QueryScale, Saturation: cmp.Or(o.saturation, args.Saturation),
 	}
-	describe := func() (first proto.Message, ids [][]byte) {
-		request.Positions = describePositions(request.Positions, &ids)
+	first := func() proto.Message {
 		request.Q, request.K = args.Q.described(), args.K.described()
-		return &posencv1.ApplyRopeStreamRequest{Call: request}, ids
+		return &posencv1.ApplyRopeStreamRequest{Call: request}
 	}
-	results, err := c.rotate(ctx, "ApplyRope", request, &posencv1.ApplyRopeResponse{}, o, describe,
-		input{14, args.Q}, input{15, args.K})
+	results, err := c.rotate(ctx, first, o, &call{
+		method: "ApplyRope", request: request, response: &posencv1.ApplyRopeResponse{},
+		inputs: []input{{"q", 14, args.Q}, {"k", 15, args.K}},
+	})
 	return results[0], results[1], err
 }
 
-// Reposition moves rotated keys to other positions, or from one rotary encoding
-// to another, in one rotation. Shapes, memory and streams are as in ApplyRope.
+// Reposition moves rotated keys to other positions, or from one rotary encoding to another, in one rotation. Shapes,
+// memory and streams are as in ApplyRope.
 func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ...Option) (Tensor, error) {
 	if err := cmp.Or(args.OldRope.err, args.NewRope.err); err != nil {
 		return Tensor{}, err
@@ -74,97 +72,54 @@ func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ..
 		OldRope: args.OldRope.message, NewRope: args.NewRope.message, Movement: args.Movement,
 		Layout: args.Layout, Saturation: cmp.Or(o.saturation, args.Saturation),
 	}
-	describe := func() (first proto.Message, ids [][]byte) {
-		request.Movement = describeMovement(request.Movement, &ids)
+	first := func() proto.Message {
 		request.K = args.K.described()
-		return &posencv1.RepositionStreamRequest{Call: request}, ids
+		return &posencv1.RepositionStreamRequest{Call: request}
 	}
-	results, err := c.rotate(ctx, "Reposition", request, &posencv1.RepositionResponse{}, o, describe, input{15, args.K})
+	results, err := c.rotate(ctx, first, o, &call{
+		method: "Reposition", request: request, response: &posencv1.RepositionResponse{}, inputs: []input{{"k", 15, args.K}},
+	})
 	return results[0], err
 }
 
-// rotate makes a call whose results are like its inputs. describe returns the
-// first message of its stream, and ids that are not in there.
-func (c *Client) rotate(ctx context.Context, method string, request, response proto.Message, o *callOptions,
-	describe func() (first proto.Message, ids [][]byte), inputs ...input) ([]Tensor, error) {
-	k := &call{method: method, request: request, response: response, inputs: inputs}
-	for _, in := range inputs {
-		k.results = append(k.results, likeInput(k.name(in), in.field, in.tensor))
+// rotate makes a call whose results are like its inputs. first returns the first message of its stream.
+func (c *Client) rotate(ctx context.Context, first func() proto.Message, o *callOptions, k *call) ([]Tensor, error) {
+	bytes := 0
+	for _, in := range k.inputs {
+		k.results = append(k.results, &result{name: in.name, field: in.field, want: in.tensor})
+		bytes += len(in.tensor.data)
 	}
 	// A smaller message would only be refused again.
-	if k.bytes(false) > min(c.streamAbove, int64(c.chunkBytes)) {
-		k.stream = func(ctx context.Context) error {
-			first, ids := describe()
-			return c.rotateStream(ctx, k, first, ids, o.progress)
-		}
+	if int64(bytes) > min(c.streamAbove, int64(c.chunkBytes)) {
+		k.stream = func(ctx context.Context) error { return c.rotateByStream(ctx, k, first(), o.progress) }
 	}
 	return c.perform(ctx, k, o)
 }
 
-// described returns the tensor without elements.
-func (t Tensor) described() *posencv1.Tensor {
-	if !t.given {
-		return nil
-	}
-	return &posencv1.Tensor{Dtype: t.dtype, Shape: t.shape}
-}
-
-// describeIDs moves the elements of many ids, or shifts, to `elements`. It leaves
-// wrong ones for the server to report.
-func describeIDs(ids *posencv1.Tensor, elements *[][]byte) *posencv1.Tensor {
-	t := tensorOf(ids)
-	if len(t.data) < lendFrom || sizeOf(t.dtype, t.shape) != int64(len(t.data)) {
-		return ids
-	}
-	*elements = append(*elements, t.data)
-	return t.described()
-}
-
-func describePositions(positions *Positions, elements *[][]byte) *Positions {
-	if ids := positions.GetIds(); ids != nil {
-		return &Positions{Kind: &posencv1.Positions_Ids{Ids: describeIDs(ids, elements)}}
-	}
-	return positions
-}
-
-func describeMovement(movement *Movement, elements *[][]byte) *Movement {
-	described := &Movement{OldPositions: describePositions(movement.GetOldPositions(), elements), Target: movement.GetTarget()}
-	switch target := movement.GetTarget().(type) {
-	case *posencv1.Movement_NewPositions:
-		described.Target = &posencv1.Movement_NewPositions{NewPositions: describePositions(target.NewPositions, elements)}
-	case *posencv1.Movement_Shifts:
-		described.Target = &posencv1.Movement_Shifts{Shifts: describeIDs(target.Shifts, elements)}
-	}
-	return described
-}
-
-// rotateStream sends the bytes of ids and inputs after the first message, and at
-// the same time receives those of the results.
-func (c *Client) rotateStream(ctx context.Context, k *call, first proto.Message, ids [][]byte, progress func(done, total int64)) error {
-	sent, answer := ids, &receivedBytes{}
+// rotateByStream sends the bytes of the inputs after the first message, and at the same time receives the results.
+func (c *Client) rotateByStream(ctx context.Context, k *call, first proto.Message, progress func(done, total int64)) error {
+	answer := &receivedBytes{}
 	for i, in := range k.inputs {
-		if !in.tensor.given {
-			continue
-		}
-		if size := sizeOf(in.tensor.dtype, in.tensor.shape); size != int64(len(in.tensor.data)) {
-			return wrongArgument(k.name(in)+".shape", "%v of %v does not have %d bytes", in.tensor.shape, in.tensor.dtype, len(in.tensor.data))
-		}
 		r := k.results[i]
-		r.got = in.tensor
-		r.got.data, r.got.place = r.into.data, r.into.place
-		if !r.into.given {
-			r.got.data = newBytes(len(in.tensor.data))
+		if wrong := in.tensor.mismatch(in.tensor); wrong != "" {
+			return wrongArgument(in.name+".shape", "%s", wrong)
 		}
-		sent, answer.into = append(sent, in.tensor.data), append(answer.into, r.got.data)
+		if r.got = in.tensor; r.into.given {
+			r.got = r.into
+		} else if in.tensor.given {
+			r.got.data, r.got.place = newBytes(len(in.tensor.data)), nil
+		}
+		answer.into = append(answer.into, r.got.data)
 		answer.total += int64(len(r.got.data))
 	}
-	largest := max(proto.Size(first), c.chunkBytes+16) // 16: the frame of a chunk
-	ctx = metadata.AppendToOutgoingContext(ctx, messageBytesKey, strconv.Itoa(largest))
-	conn := c.connection(bulkFrom)
-	conn.calls.Add(1)
-	defer conn.calls.Add(-1)
+	ctx = announce(ctx, max(proto.Size(first), c.chunkBytes+16)) // 16: the frame of a chunk
+	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
-		err := c.exchange(ctx, conn, k.method, first, sent, answer, progress)
+		s, err := c.connection(bulkFrom).NewStream(ctx, desc, service+k.method+"Stream", neverAgain())
+		if err != nil {
+			return err
+		}
+		err = c.exchange(s, first, k.inputs, answer, progress)
 		if status.Code(err) != codes.Unavailable || answer.done > 0 || pause > 400*time.Millisecond {
 			return err
 		}
@@ -176,47 +131,40 @@ func (c *Client) rotateStream(ctx context.Context, k *call, first proto.Message,
 	}
 }
 
-// once makes gRPC try no call again that has got a connection. For streams it
-// would have to keep the tensors, and 1.80 may lose a message that it sends while
-// it stops that.
-func once() grpc.CallOption { return grpc.MaxRetryRPCBufferSize(-1) }
+// neverAgain makes gRPC repeat no call that has sent a message. To repeat a stream it would have to keep the tensors, and
+// 1.80 may lose a message that it sends while it decides not to.
+func neverAgain() grpc.CallOption { return grpc.MaxRetryRPCBufferSize(0) }
 
-func (c *Client) exchange(ctx context.Context, conn *connection, method string, first proto.Message, sent [][]byte, answer *receivedBytes, progress func(done, total int64)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
-	s, err := conn.NewStream(ctx, desc, service+method+"Stream", once())
-	if err != nil {
-		return err
-	}
-	lent, sending := &loans{}, make(chan error, 1)
-	go func() { sending <- c.write(s, first, sent, lent) }()
+func (c *Client) exchange(s grpc.ClientStream, first proto.Message, inputs []input, answer *receivedBytes, progress func(done, total int64)) error {
+	lent, written := &loans{}, make(chan error, 1)
+	go func() { written <- c.write(s, first, inputs, lent) }()
+	var err error
 	for err == nil {
 		if err = s.RecvMsg(answer); err == nil && progress != nil {
 			progress(answer.done, answer.total)
 		}
 	}
-	cancel() // ends the writer, too
-	if failed := <-sending; failed != nil && failed != io.EOF {
+	// The stream has ended, and so does the writer.
+	if failed := <-written; failed != nil && failed != io.EOF {
 		err = failed
 	}
 	lent.recall(c.stuckTimeout)
-	if err == io.EOF && answer.done < answer.total {
+	if err != io.EOF {
+		return err
+	}
+	if answer.done < answer.total {
 		return newError(codes.Internal, "the server's answer does not fit: it has %d of %d bytes", answer.done, answer.total)
 	}
-	if err == io.EOF {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // write returns io.EOF if the stream has ended.
-func (c *Client) write(s grpc.ClientStream, first proto.Message, sent [][]byte, lent *loans) error {
+func (c *Client) write(s grpc.ClientStream, first proto.Message, inputs []input, lent *loans) error {
 	if err := s.SendMsg(first); err != nil {
 		return err
 	}
-	for _, bytes := range sent {
-		for chunk := range slices.Chunk(bytes, c.chunkBytes) {
+	for _, in := range inputs {
+		for chunk := range slices.Chunk(in.tensor.data, c.chunkBytes) {
 			m := &sentMessage{loans: lent}
 			m.add(appendData(nil, chunk), chunk)
 			if err := s.SendMsg(m); err != nil {
@@ -227,8 +175,7 @@ func (c *Client) write(s grpc.ClientStream, first proto.Message, sent [][]byte, 
 	return s.CloseSend()
 }
 
-// receivedBytes copies the `data` of a stream's answers to the results, one after
-// the other.
+// receivedBytes copies the `data` of a stream's answers to the results, one after the other.
 type receivedBytes struct {
 	into        [][]byte // what is not filled yet
 	done, total int64

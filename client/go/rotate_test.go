@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/posenc/posenc/client/go/internal/elements"
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
@@ -43,7 +44,7 @@ func TestRotatesFloat8AndSaturatesAsItIsTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := rotatedAll(k.Values(), 8, 10000, func(head int) float64 { return 1000 + float64(head/2) })
+		want := rotatedAll(elements.Values(k.dtype, k.data), 8, 10000, func(head int) float64 { return 1000 + float64(head/2) })
 		expectValues(t, rotated, want, tolerance(dtype))
 
 		// An eighth of a turn, about: x cos + x sin is 1.4 x.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"net"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -60,7 +60,7 @@ func (o *dialOptions) transport(target string) (credentials.TransportCredentials
 		return credentials.NewTLS(config), err
 	case o.token == "" && o.tokenFile == "":
 		return insecure.NewCredentials(), nil
-	case onThisMachine(target):
+	case thisMachine.MatchString(target):
 		// Plaintext; connections that leave this machine fail.
 		return local.NewCredentials(), nil
 	default:
@@ -68,20 +68,8 @@ func (o *dialOptions) transport(target string) (credentials.TransportCredentials
 	}
 }
 
-// onThisMachine judges a target by its text: a unix socket, or loopback.
-func onThisMachine(target string) bool {
-	if strings.HasPrefix(target, "unix:") || strings.HasPrefix(target, "unix-abstract:") {
-		return true
-	}
-	for _, scheme := range []string{"dns:///", "dns:", "passthrough:///"} {
-		target = strings.TrimPrefix(target, scheme)
-	}
-	host, _, err := net.SplitHostPort(target)
-	if err != nil {
-		host = strings.Trim(target, "[]")
-	}
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
-}
+// thisMachine matches targets that are, by their text, a unix socket or loopback.
+var thisMachine = regexp.MustCompile(`^unix(-abstract)?:|^(dns:(///)?|passthrough:///)?(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?$`)
 
 // bearer puts a token into every call's headers. Its file is read again when it
 // has changed; the old token stays in use while the file cannot be read.
@@ -126,7 +114,7 @@ func (b *bearer) read() error {
 }
 
 func checkToken(field, token string) error {
-	if token == "" || strings.Contains(token, " ") || !printable(token) {
+	if token == "" || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return wrongArgument(field, "must hold one token, of visible characters")
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/posenc/posenc/client/go/internal/elements"
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
@@ -148,7 +149,7 @@ func tensorWith(t *testing.T, dtype Dtype, values []float64, shape ...int) Tenso
 func nearestByte(dtype Dtype, v float64) uint8 {
 	best, distance := uint8(0), math.Inf(1)
 	for code := range 256 {
-		d := math.Abs(valueAt(dtype, []byte{uint8(code)}) - v)
+		d := math.Abs(elements.Value(dtype, []byte{uint8(code)}) - v)
 		if d < distance || d == distance && code%2 == 0 {
 			best, distance = uint8(code), d
 		}
@@ -204,7 +205,7 @@ func tolerance(dtype Dtype) float64 {
 
 func expectValues(t *testing.T, got Tensor, want []float64, within float64) {
 	t.Helper()
-	values := got.Values()
+	values := elements.Values(got.dtype, got.data)
 	if len(values) != len(want) {
 		t.Fatalf("%d values; want %d", len(values), len(want))
 	}

@@ -53,8 +53,8 @@ var fileName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
 // server shares no memory with this client, the region is ordinary memory, and
 // calls send its bytes.
 func (c *Client) SharedRegion(ctx context.Context, bytes int64, options ...RegionOption) (*SharedRegion, error) {
-	if bytes <= 0 {
-		return nil, wrongArgument("bytes", "is %d; must be above 0", bytes)
+	if memory := machineMemory(); bytes <= 0 || bytes > memory {
+		return nil, wrongArgument("bytes", "is %d; must be 1 to %d, this machine's memory", bytes, memory)
 	}
 	server, err := c.GetServerInfo(ctx)
 	if err != nil {
@@ -62,8 +62,7 @@ func (c *Client) SharedRegion(ctx context.Context, bytes int64, options ...Regio
 	}
 	info := server.GetSharedMemory()
 	if info == nil {
-		memory, err := privateMemory(bytes)
-		return &SharedRegion{memory: memory}, err
+		return &SharedRegion{memory: newBytes(int(bytes))}, nil
 	}
 	if most := info.GetMaxBytes(); most > 0 && bytes > most {
 		return nil, wrongArgument("bytes", "is %d; the server maps at most %d", bytes, most)
@@ -119,11 +118,12 @@ func (r *SharedRegion) Close() error {
 	if r.memory == nil {
 		return nil
 	}
-	err := unmap(r.memory)
+	memory := r.memory
 	r.memory = nil
 	if r.path == "" {
-		return err
+		return nil
 	}
+	err := unmap(memory)
 	if failed := os.Remove(r.path); !errors.Is(failed, fs.ErrNotExist) {
 		err = errors.Join(err, failed)
 	}

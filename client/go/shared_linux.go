@@ -46,14 +46,6 @@ func newSharedFile(path string, bytes int64) ([]byte, error) {
 	return memory, nil
 }
 
-func privateMemory(bytes int64) ([]byte, error) {
-	memory, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		return nil, wrongArgument("bytes", "no memory for %d: %v", bytes, err)
-	}
-	return memory, nil
-}
-
 func unmap(memory []byte) error { return unix.Munmap(memory) }
 
 // machineMemory returns the machine's memory in bytes.

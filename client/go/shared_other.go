@@ -9,8 +9,6 @@ func newSharedFile(path string, _ int64) ([]byte, error) {
 	return nil, wrongArgument("directory", "%s: shared memory is for Linux", path)
 }
 
-func privateMemory(bytes int64) ([]byte, error) { return newBytes(int(bytes)), nil }
-
 func unmap([]byte) error { return nil }
 
 // machineMemory is not known here.

@@ -133,6 +133,7 @@ func TestAStreamThatHasNoAnswerYetIsTriedAgain(t *testing.T) {
 			if calls++; calls > test.failures {
 				return echo(s)
 			}
+			s.Recv()
 			if test.answers {
 				s.Send(&posencv1.ApplyRopeStreamResponse{Data: []byte("x")})
 			}

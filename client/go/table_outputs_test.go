@@ -68,8 +68,8 @@ func TestTablesOfEveryKindGoToTheirPlaces(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		want := theTensors(wire)
-		if known := tableResults(request)[0].bytes; known != int64(len(want[0].Bytes())) {
-			t.Errorf("%s: expects %d bytes; has %d", name, known, len(want[0].Bytes()))
+		if known := tableResults(request)[0].want.shape; !slices.Equal(known, want[0].shape) {
+			t.Errorf("%s: expects shape %v; has %v", name, known, want[0].shape)
 		}
 		region := regionOf(t, c, 8192)
 		memory := region.memory
@@ -170,10 +170,10 @@ func TestATableGoesToMemoryThatIsNotShared(t *testing.T) {
 	}
 	small, one := Float32(make([]float32, 64), 1, 64), Float32(cos, 3, 64)
 	for text, outputs := range map[string][]Tensor{
-		"cos_output: has shape [1 64]; must have [3 64]":      {small, one},
-		"sin_output: has 256 bytes; must have 768":            {one, Float32(make([]float32, 64), 3, 64)},
-		"cos_output: is DTYPE_FLOAT16; must be DTYPE_FLOAT32": {Float16(make([]uint16, 384), 3, 128)},
-		"Into: output 2 is given; this call has 2 results":    {one, Float32(sin, 3, 64), small},
+		"cos_output: has shape [1 64]; must have [3 64]":                      {small, one},
+		"sin_output: has 256 bytes, which do not fit [3 64] of DTYPE_FLOAT32": {one, Float32(make([]float32, 64), 3, 64)},
+		"cos_output: is DTYPE_FLOAT16; must be DTYPE_FLOAT32":                 {Float16(make([]uint16, 384), 3, 128)},
+		"Into: output 2 is given; this call has 2 results":                    {one, Float32(sin, 3, 64), small},
 	} {
 		var e *Error
 		if _, err := rope.Table(ctx, 3, Into(outputs...)); !errors.As(err, &e) || e.Message != text || !strings.HasPrefix(text, e.Field+":") {

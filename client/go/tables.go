@@ -5,11 +5,9 @@ import (
 	"context"
 	"io"
 	"slices"
-	"strconv"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/posenc/posenc/client/go/posencv1"
@@ -62,14 +60,15 @@ func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableReq
 	return tableOf(body.GetAmplitude(), k.results), nil
 }
 
+// tableByRows gets a table's results as a stream.
 func (c *Client) tableByRows(ctx context.Context, request *posencv1.BuildTableRequest, results []*result, body *posencv1.BuildTableResponse, progress func(done, total int64)) error {
 	at := []int64{0} // the next row, after the heads
 	if request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads() > 0 {
 		at = []int64{0, 0}
 	}
-	next := &at[len(at)-1]
+	axis := len(at) - 1
 	err := c.BuildTableStream(ctx, &posencv1.BuildTableStreamRequest{Table: request}, func(first int64, part *Table) error {
-		if first != *next || first == 0 && (len(part.WholeShape) < len(at) || part.WholeShape[len(at)-1] != rowsOf(request)) {
+		if first != at[axis] || first == 0 && (len(part.WholeShape) <= axis || part.WholeShape[axis] != rowsOf(request)) {
 			return newError(codes.Internal, "the table came with rows at %d that do not fit the request or the rows before", first)
 		}
 		parts := []Tensor{part.Cos, part.Sin}
@@ -79,7 +78,7 @@ func (c *Client) tableByRows(ctx context.Context, request *posencv1.BuildTableRe
 		if err := join(results, part.WholeShape, parts, at...); err != nil {
 			return err
 		}
-		*next += parts[0].shape[len(at)-1]
+		at[axis] += parts[0].shape[axis]
 		body.Amplitude = part.Amplitude
 		if progress != nil {
 			all := int64(len(results)) // equally large
@@ -104,7 +103,7 @@ func (c *Client) BuildTableStream(ctx context.Context, request *posencv1.BuildTa
 
 // receive makes a call with one request and many answers.
 func (c *Client) receive(ctx context.Context, method string, request, body proto.Message, fields func() []*result, take func([]*result) error) error {
-	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, messageBytesKey, strconv.Itoa(proto.Size(request))))
+	ctx, cancel := context.WithCancel(announce(ctx, proto.Size(request)))
 	defer cancel()
 	s, err := c.connection(bulkFrom).NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, service+method)
 	if err != nil {
@@ -188,49 +187,49 @@ func (c *Client) BuildBiasTiles(ctx context.Context, request *posencv1.BuildBias
 	})
 }
 
-// BuildBias builds an attention bias as one tensor, [heads, query_length,
-// key_length].
+// BuildBias builds an attention bias as one tensor, [heads, query_length, key_length].
 func (c *Client) BuildBias(ctx context.Context, request *posencv1.BuildBiasRequest, options ...Option) (Tensor, error) {
 	// Trained tables may have no heads: such a bias has no tile.
-	r := &result{name: "bias", shape: []int64{0, request.GetQueryLength(), request.GetKeyLength()}, bytes: -1}
-	results := []*result{r}
+	want := Tensor{shape: []int64{0, request.GetQueryLength(), request.GetKeyLength()}, given: true}
+	bias := []*result{{name: "bias"}}
 	err := c.BuildBiasTiles(ctx, request, func(tile BiasTile) error {
-		if !r.got.given && len(tile.WholeShape) > 0 {
-			r.dtype, r.shape[0] = tile.Tensor.dtype, tile.WholeShape[0]
+		if !bias[0].want.given && len(tile.WholeShape) > 0 {
+			want.dtype, want.shape[0] = tile.Tensor.dtype, tile.WholeShape[0]
+			bias[0].want = want
 		}
-		return join(results, tile.WholeShape, []Tensor{tile.Tensor}, 0, tile.QueryStart-request.GetQueryStart(), tile.KeyStart-request.GetKeyStart())
+		return join(bias, tile.WholeShape, []Tensor{tile.Tensor}, 0, tile.QueryStart-request.GetQueryStart(), tile.KeyStart-request.GetKeyStart())
 	}, options...)
-	if err == nil && r.shape[0] == 0 {
-		return Tensor{shape: r.shape, given: true}, nil
-	}
-	if err := cmp.Or(err, joined(results)); err != nil {
+	if err = cmp.Or(err, joined(bias)); err != nil {
 		return Tensor{}, err
 	}
-	return r.got, nil
+	if !bias[0].got.given {
+		return want, nil
+	}
+	return bias[0].got, nil
 }
 
-// tableResults are the tensors of a table. Only the server knows their shape for
-// presets and configurations, and for requests that it will refuse.
+// tableResults are the tensors of a table. Only the server knows their shape for presets and configurations, and for
+// requests that it will refuse.
 func tableResults(request *posencv1.BuildTableRequest) []*result {
-	shape := []int64{rowsOf(request), tableWidth(request)}
+	want := Tensor{dtype: cmp.Or(request.GetDtype(), DtypeFloat32), shape: []int64{rowsOf(request), tableWidth(request)}, given: true}
 	if heads := request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads(); heads != 0 {
-		shape = slices.Insert(shape, 0, int64(heads))
+		want.shape = slices.Insert(want.shape, 0, int64(heads))
 	}
-	results, width := tableFields()[:2], &shape[len(shape)-1]
+	results, width := tableFields()[:2], &want.shape[len(want.shape)-1]
 	switch layout := request.GetLayout(); {
 	case request.GetRope() == nil:
 		results = tableFields()[2:]
 	case layout == posencv1.TableLayout_TABLE_LAYOUT_COMPLEX:
 		*width /= 2
-		shape, results = append(shape, 2), tableFields()[2:]
+		want.shape, results = append(want.shape, 2), tableFields()[2:]
 	case layout <= posencv1.TableLayout_TABLE_LAYOUT_HALF:
 		*width /= 2
 	}
+	if sizeOf(want.dtype, want.shape) <= 0 {
+		want.shape = nil
+	}
 	for _, r := range results {
-		r.dtype, r.bytes = cmp.Or(request.GetDtype(), DtypeFloat32), -1
-		if slices.Min(shape) > 0 && sizeOf(r.dtype, shape) > 0 {
-			r.shape, r.bytes = shape, sizeOf(r.dtype, shape)
-		}
+		r.want = want
 	}
 	return results
 }

@@ -2,7 +2,7 @@ package posenc
 
 import (
 	"encoding/binary"
-	"math"
+	"fmt"
 	"slices"
 	"unsafe"
 
@@ -135,33 +135,25 @@ func (t Tensor) Shape() []int {
 // Bytes returns the tensor's memory.
 func (t Tensor) Bytes() []byte { return t.data }
 
-// Float32s returns the tensor's memory as float32, or nil if it is of another
-// type.
+// Float32s returns the tensor's memory as float32, or nil if it is of another type. So do the next ones.
 func (t Tensor) Float32s() []float32 { return elementsOf[float32](t, DtypeFloat32) }
 
-// Float64s returns the tensor's memory as float64, or nil if it is of another
-// type.
+// Float64s returns the tensor's memory as float64.
 func (t Tensor) Float64s() []float64 { return elementsOf[float64](t, DtypeFloat64) }
 
-// Int32s returns the tensor's memory as int32, or nil if it is of another type.
+// Int32s returns the tensor's memory as int32.
 func (t Tensor) Int32s() []int32 { return elementsOf[int32](t, DtypeInt32) }
 
-// Int64s returns the tensor's memory as int64, or nil if it is of another type.
+// Int64s returns the tensor's memory as int64.
 func (t Tensor) Int64s() []int64 { return elementsOf[int64](t, DtypeInt64) }
 
-// Uint16s returns the tensor's memory as bits of float16 or bfloat16, or nil if
-// it is of another type.
-func (t Tensor) Uint16s() []uint16 {
-	if t.dtype == DtypeBFloat16 {
-		return elementsOf[uint16](t, DtypeBFloat16)
-	}
-	return elementsOf[uint16](t, DtypeFloat16)
-}
+// Uint16s returns the tensor's memory as bits of float16 or bfloat16.
+func (t Tensor) Uint16s() []uint16 { return elementsOf[uint16](t, DtypeFloat16, DtypeBFloat16) }
 
-func elementsOf[T any](t Tensor, dtype Dtype) []T {
+func elementsOf[T any](t Tensor, dtypes ...Dtype) []T {
 	var element T
 	size := int(unsafe.Sizeof(element))
-	if t.dtype != dtype || len(t.data) < size {
+	if !slices.Contains(dtypes, t.dtype) || len(t.data) < size {
 		return nil
 	}
 	first := unsafe.Pointer(&t.data[0])
@@ -169,64 +161,6 @@ func elementsOf[T any](t Tensor, dtype Dtype) []T {
 		panic("posenc: bytes of a foreign order or alignment; use Tensor.Bytes")
 	}
 	return unsafe.Slice((*T)(first), len(t.data)/size)
-}
-
-// Values returns a copy of the elements of any type. int64 elements above 2^53
-// are rounded.
-func (t Tensor) Values() []float64 {
-	size := elementBytes(t.dtype)
-	if size == 0 {
-		return nil
-	}
-	values := make([]float64, 0, len(t.data)/size)
-	for at := 0; at+size <= len(t.data); at += size {
-		values = append(values, valueAt(t.dtype, t.data[at:]))
-	}
-	return values
-}
-
-func valueAt(dtype Dtype, data []byte) float64 {
-	order := binary.LittleEndian
-	switch dtype {
-	case DtypeFloat32:
-		return float64(math.Float32frombits(order.Uint32(data)))
-	case DtypeFloat64:
-		return math.Float64frombits(order.Uint64(data))
-	case DtypeBFloat16:
-		return float64(math.Float32frombits(uint32(order.Uint16(data)) << 16))
-	case DtypeFloat16:
-		return smallFloat(order.Uint16(data), 5, 10)
-	case DtypeFloat8E5M2:
-		return smallFloat(uint16(data[0]), 5, 2)
-	case DtypeFloat8E4M3FN:
-		if data[0]&127 == 127 {
-			return math.NaN()
-		}
-		return smallFloat(uint16(data[0]), 4, 3)
-	case DtypeInt32:
-		return float64(int32(order.Uint32(data)))
-	default:
-		return float64(int64(order.Uint64(data)))
-	}
-}
-
-// smallFloat decodes a sign, an exponent and a fraction of so many bits. Only with
-// 5 bits of exponent the largest one means infinity or NaN, as IEEE says.
-func smallFloat(bits uint16, exponentBits, fractionBits int) float64 {
-	sign := 1 - 2*float64(bits>>(exponentBits+fractionBits))
-	exponent := int(bits>>fractionBits) & (1<<exponentBits - 1)
-	fraction := float64(bits & (1<<fractionBits - 1))
-	lowest := 2 - 1<<(exponentBits-1) - fractionBits // of subnormal numbers
-	switch {
-	case exponent == 31 && fraction != 0:
-		return math.NaN()
-	case exponent == 31:
-		return math.Inf(int(sign))
-	case exponent == 0:
-		return sign * math.Ldexp(fraction, lowest)
-	default:
-		return sign * math.Ldexp(float64(int(1)<<fractionBits)+fraction, lowest+exponent-1)
-	}
 }
 
 // elementBytes returns 0 for an unknown type.
@@ -303,12 +237,25 @@ func newBytes(size int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), size)
 }
 
-// tensorOf returns a tensor that views the message's bytes.
-func tensorOf(message *posencv1.Tensor) Tensor {
-	if message == nil {
-		return Tensor{}
+// described returns a message with the type and shape of the tensor.
+func (t Tensor) described() *posencv1.Tensor {
+	if !t.given {
+		return nil
 	}
-	return Tensor{dtype: message.GetDtype(), shape: message.GetShape(), data: message.GetData(), given: true}
+	return &posencv1.Tensor{Dtype: t.dtype, Shape: t.shape}
+}
+
+// mismatch says how the tensor differs from one of this type and shape, which is nil if any will do.
+func (t Tensor) mismatch(want Tensor) string {
+	switch {
+	case t.dtype != want.dtype:
+		return fmt.Sprintf("is %v; must be %v", t.dtype, want.dtype)
+	case want.shape != nil && !slices.Equal(t.shape, want.shape):
+		return fmt.Sprintf("has shape %v; must have %v", t.shape, want.shape)
+	case t.given && sizeOf(t.dtype, t.shape) != int64(len(t.data)):
+		return fmt.Sprintf("has %d bytes, which do not fit %v of %v", len(t.data), t.shape, t.dtype)
+	}
+	return ""
 }
 
 // message returns a message with a copy of the tensor.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	posenc "github.com/posenc/posenc/client/go"
+	"github.com/posenc/posenc/client/go/internal/elements"
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
@@ -211,7 +212,7 @@ func (r reply) find(path string) (found, error) {
 		if !tensor.Given() {
 			return found{}, fmt.Errorf("is missing")
 		}
-		return foundIn(tensor, tensor.Values()), nil
+		return foundIn(tensor, elements.Values(tensor.Dtype(), tensor.Bytes())), nil
 	}
 	if r.message == nil {
 		return found{}, fmt.Errorf("is missing")
@@ -270,7 +271,7 @@ func foundMessage(m *posencv1.Tensor) found {
 	if len(m.GetValues()) > 0 {
 		return foundIn(tensor, m.GetValues())
 	}
-	return foundIn(tensor, tensor.Values())
+	return foundIn(tensor, elements.Values(tensor.Dtype(), tensor.Bytes()))
 }
 
 func plain(field protoreflect.FieldDescriptor, value protoreflect.Value) any {

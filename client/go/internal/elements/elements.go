@@ -1,0 +1,68 @@
+// Package elements decodes elements of tensors, for tests.
+package elements
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/posenc/posenc/client/go/posencv1"
+)
+
+// Values returns the elements. int64 elements above 2^53 are rounded.
+func Values(dtype posencv1.Dtype, data []byte) []float64 {
+	size := map[posencv1.Dtype]int{
+		posencv1.Dtype_DTYPE_FLOAT32: 4, posencv1.Dtype_DTYPE_FLOAT64: 8, posencv1.Dtype_DTYPE_INT32: 4, posencv1.Dtype_DTYPE_INT64: 8,
+		posencv1.Dtype_DTYPE_FLOAT16: 2, posencv1.Dtype_DTYPE_BFLOAT16: 2,
+		posencv1.Dtype_DTYPE_FLOAT8_E4M3FN: 1, posencv1.Dtype_DTYPE_FLOAT8_E5M2: 1,
+	}[dtype]
+	var values []float64
+	for at := 0; size > 0 && at+size <= len(data); at += size {
+		values = append(values, Value(dtype, data[at:]))
+	}
+	return values
+}
+
+// Value returns the first element.
+func Value(dtype posencv1.Dtype, data []byte) float64 {
+	order := binary.LittleEndian
+	switch dtype {
+	case posencv1.Dtype_DTYPE_FLOAT32:
+		return float64(math.Float32frombits(order.Uint32(data)))
+	case posencv1.Dtype_DTYPE_FLOAT64:
+		return math.Float64frombits(order.Uint64(data))
+	case posencv1.Dtype_DTYPE_BFLOAT16:
+		return float64(math.Float32frombits(uint32(order.Uint16(data)) << 16))
+	case posencv1.Dtype_DTYPE_FLOAT16:
+		return smallFloat(order.Uint16(data), 5, 10)
+	case posencv1.Dtype_DTYPE_FLOAT8_E5M2:
+		return smallFloat(uint16(data[0]), 5, 2)
+	case posencv1.Dtype_DTYPE_FLOAT8_E4M3FN:
+		if data[0]&127 == 127 {
+			return math.NaN()
+		}
+		return smallFloat(uint16(data[0]), 4, 3)
+	case posencv1.Dtype_DTYPE_INT32:
+		return float64(int32(order.Uint32(data)))
+	default:
+		return float64(int64(order.Uint64(data)))
+	}
+}
+
+// smallFloat decodes a sign, an exponent and a fraction of so many bits. Only with
+// 5 bits of exponent the largest one means infinity or NaN, as IEEE says.
+func smallFloat(bits uint16, exponentBits, fractionBits int) float64 {
+	sign := 1 - 2*float64(bits>>(exponentBits+fractionBits))
+	exponent := int(bits>>fractionBits) & (1<<exponentBits - 1)
+	fraction := float64(bits & (1<<fractionBits - 1))
+	lowest := 2 - 1<<(exponentBits-1) - fractionBits // of subnormal numbers
+	switch {
+	case exponent == 31 && fraction != 0:
+		return math.NaN()
+	case exponent == 31:
+		return math.Inf(int(sign))
+	case exponent == 0:
+		return sign * math.Ldexp(fraction, lowest)
+	default:
+		return sign * math.Ldexp(float64(int(1)<<fractionBits)+fraction, lowest+exponent-1)
+	}
+}
