@@ -15,14 +15,13 @@ import (
 // Version is this client's.
 const Version = "0.2.0"
 
-// ServiceConfig is the default of WithServiceConfig: round robin over healthy
-// servers, and up to four attempts for calls that end as UNAVAILABLE.
+// ServiceConfig is the default of WithServiceConfig: round robin over healthy servers, and up to four attempts for
+// calls that end as UNAVAILABLE.
 //
 //go:embed service_config.json
 var ServiceConfig string
 
-// Client calls one server, or all servers of its target. It is safe for any
-// number of goroutines.
+// Client calls one server, or all servers of its target. It is safe for any number of goroutines.
 type Client struct {
 	dialOptions
 	target      string
@@ -31,10 +30,9 @@ type Client struct {
 	stub        posencv1.PositionalEncodingServiceClient
 }
 
-// NewClient makes a client of the server at target: "localhost:50051",
-// "dns:///posenc:50051", "unix:/run/posenc.sock". It does not wait for the
-// network: if no server answers, the first call fails. NewClient fails if
-// options or their files are wrong.
+// NewClient makes a client of the server at target: "localhost:50051", "dns:///posenc:50051", "unix:/run/posenc.sock".
+// It does not wait for the network: if no server answers, the first call fails. NewClient fails if options or their
+// files are wrong.
 func NewClient(target string, options ...DialOption) (*Client, error) {
 	c := &Client{target: target, dialOptions: *collect(defaultOptions(), options)}
 	c.maxMessageBytes = min(max(c.maxMessageBytes, 0), maxProtoBytes)
@@ -75,39 +73,34 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Stub returns the generated client over this client's connection. Its calls
-// have request ids, default deadlines, announced sizes and *Error like all
-// others, but copy tensors.
+// Stub returns the generated client over this client's connection. Its calls have request ids, default deadlines,
+// announced sizes and *Error like all others, but copy tensors.
 func (c *Client) Stub() posencv1.PositionalEncodingServiceClient { return c.stub }
 
-// GetServerInfo returns the server's version, instruction set, limits and
-// presets.
+// GetServerInfo returns the server's version, instruction set, limits and presets.
 func (c *Client) GetServerInfo(ctx context.Context, options ...Option) (*posencv1.GetServerInfoResponse, error) {
 	return c.stub.GetServerInfo(optionsOf(options).with(ctx), &posencv1.GetServerInfoRequest{})
 }
 
-// ResolveRope turns a preset, a config.json or a specification into exact
-// frequencies, and says what was assumed. See Rope for calls that use them.
+// ResolveRope turns a preset, a config.json or a specification into exact frequencies, and says what was assumed. See
+// Rope for calls that use them.
 func (c *Client) ResolveRope(ctx context.Context, request *posencv1.ResolveRopeRequest, options ...Option) (*posencv1.ResolveRopeResponse, error) {
 	return c.stub.ResolveRope(optionsOf(options).with(ctx), request)
 }
 
-// AnalyzeRope returns wavelengths, long-term decay and similarity between
-// positions, as numbers for plots.
+// AnalyzeRope returns wavelengths, long-term decay and similarity between positions, as numbers for plots.
 func (c *Client) AnalyzeRope(ctx context.Context, request *posencv1.AnalyzeRopeRequest, options ...Option) (*posencv1.AnalyzeRopeResponse, error) {
 	return c.stub.AnalyzeRope(optionsOf(options).with(ctx), request)
 }
 
-// DiagnoseRope reads all descriptions of one checkpoint as each of its readers
-// does, and says which readers disagree, from which distance on, and which key
-// fixes it.
+// DiagnoseRope reads all descriptions of one checkpoint as each of its readers does, and says which readers disagree,
+// from which distance on, and which key fixes it.
 func (c *Client) DiagnoseRope(ctx context.Context, request *posencv1.DiagnoseRopeRequest, options ...Option) (*posencv1.DiagnoseRopeResponse, error) {
 	return c.stub.DiagnoseRope(optionsOf(options).with(ctx), request)
 }
 
-// BuildPositions builds position ids for batches that are packed, padded, split
-// over devices, or mix text and images. Pass the answer's Positions to other
-// calls unchanged.
+// BuildPositions builds position ids for batches that are packed, padded, split over devices, or mix text and images.
+// Pass the answer's Positions to other calls unchanged.
 func (c *Client) BuildPositions(ctx context.Context, request *posencv1.BuildPositionsRequest, options ...Option) (*posencv1.BuildPositionsResponse, error) {
 	return c.stub.BuildPositions(optionsOf(options).with(ctx), request)
 }

@@ -31,9 +31,8 @@ const (
 	// Deadline of a stream whose only limit is progress. Without one the server would set its default.
 	longestStream = 24 * time.Hour
 
-	// Bytes that a connection reads and writes at once (gRPC's 32 KiB took a third
-	// more processor time with 64 MiB on loopback), and windows so large that
-	// neither tensors nor answers wait for them.
+	// Bytes that a connection reads and writes at once (gRPC's 32 KiB took a third more processor time with 64 MiB on
+	// loopback), and windows so large that neither tensors nor answers wait for them.
 	bufferBytes      = 256 << 10
 	streamWindow     = 16 << 20
 	connectionWindow = 64 << 20
@@ -52,8 +51,7 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A retry helps only after the connection was tried again, so this is the
-	// retries' first backoff, not gRPC's 1 s.
+	// A retry helps only after the connection was tried again, so this is the retries' first backoff, not gRPC's 1 s.
 	reconnect := backoff.DefaultConfig
 	reconnect.BaseDelay = 100 * time.Millisecond
 	dialing := []grpc.DialOption{
@@ -62,9 +60,8 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 		grpc.WithDefaultServiceConfig(c.serviceConfig),
 		grpc.WithDisableServiceConfig(), // DNS's config would cost a look-up
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 20 * time.Second}),
-		// The timeout becomes TCP_USER_TIMEOUT, which ends connections to machines
-		// that are gone. gRPC sets it only if it also sends pings; servers close
-		// connections that ping often, so it is one ping an hour.
+		// The timeout becomes TCP_USER_TIMEOUT, which ends connections to machines that are gone. gRPC sets it only if
+		// it also sends pings; servers close connections that ping often, so it is one ping an hour.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Hour, Timeout: c.stuckTimeout}),
 		grpc.WithReadBufferSize(bufferBytes),
 		grpc.WithWriteBufferSize(bufferBytes),
@@ -75,8 +72,8 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(int(c.maxMessageBytes)),
 			grpc.MaxCallSendMsgSize(int(c.maxMessageBytes)),
-			// A call that has sent more than this is not retried. gRPC's default of 256
-			// KiB would exclude most tensors; it keeps references, not copies.
+			// A call that has sent more than this is not retried. gRPC's default of 256 KiB would exclude most tensors;
+			// it keeps references, not copies.
 			grpc.MaxRetryRPCBufferSize(int(c.maxMessageBytes)),
 			grpc.ForceCodecV2(codec{encoding.GetCodecV2("proto")}),
 		),
@@ -134,8 +131,8 @@ func announce[N int | int64](ctx context.Context, bytes N) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, messageBytesKey, strconv.FormatInt(int64(bytes), 10))
 }
 
-// unary gives a call a request id, a deadline and an announced size, and
-// translates its error. It is a grpc.UnaryClientInterceptor.
+// unary gives a call a request id, a deadline and an announced size, and translates its error. It is a
+// grpc.UnaryClientInterceptor.
 func (c *Client) unary(ctx context.Context, method string, request, response any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	if _, set := ctx.Deadline(); !set && c.timeout > 0 {
 		var cancel context.CancelFunc
@@ -165,8 +162,7 @@ type stream struct {
 	stood      atomic.Bool
 }
 
-// stream does for streams what unary does, but announces no size. It is a
-// grpc.StreamClientInterceptor.
+// stream does for streams what unary does, but announces no size. It is a grpc.StreamClientInterceptor.
 func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
 	ctx, id := identify(ctx)
 	s := &stream{client: c, method: method, id: id}
@@ -185,8 +181,7 @@ func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 	return s, nil
 }
 
-// progress notes that a message went. With an error the stream has ended: it
-// translates that; io.EOF stays.
+// progress notes that a message went. With an error the stream has ended: it translates that; io.EOF stays.
 func (s *stream) progress(err error) error {
 	if err == nil {
 		if s.watch != nil {
@@ -207,8 +202,7 @@ func (s *stream) progress(err error) error {
 	return s.client.errorOf(err, s.method, s.id)
 }
 
-// SendMsg is part of grpc.ClientStream. After an io.EOF, RecvMsg returns the
-// error of the stream.
+// SendMsg is part of grpc.ClientStream. After an io.EOF, RecvMsg returns the error of the stream.
 func (s *stream) SendMsg(message any) error {
 	err := s.ClientStream.SendMsg(message)
 	if err == io.EOF {

@@ -1,6 +1,5 @@
-// Package posenc calls a posenc server, which computes positional encodings:
-// it rotates queries and keys (RoPE), moves cached keys to other positions, and
-// builds tables, biases and position ids.
+// Package posenc calls a posenc server, which computes positional encodings: it rotates queries and keys (RoPE), moves
+// cached keys to other positions, and builds tables, biases and position ids.
 //
 //	c, err := posenc.Dial("localhost:50051")
 //	rope, err := c.Rope(ctx, posenc.ConfigFile("config.json"))
@@ -9,22 +8,19 @@
 //
 // # Memory
 //
-// A [Tensor] views the caller's memory. Tensors of 64 KiB and more are sent from
-// there without a copy, and results are copied once, from what the connection
-// received to the caller's outputs. No call returns, not even after a deadline or
-// a cancellation, before the connection has released the tensors: they may be
-// changed at once. A peer that reads no bytes can delay that by the time of
-// [WithStuckTimeout]; then its connection is closed. During a call other code
-// must not write to its tensors, or read its outputs.
+// A [Tensor] views the caller's memory. Tensors of 64 KiB and more are sent from there without a copy, and results are
+// copied once, from what the connection received to the caller's outputs. No call returns, not even after a deadline or
+// a cancellation, before the connection has released the tensors: they may be changed at once. A peer that reads no
+// bytes can delay that by the time of [WithStuckTimeout]; then its connection is closed. During a call other code must
+// not write to its tensors, or read its outputs.
 //
-// If a call ends with an error, its outputs may hold a part of the result. In
-// place, a part of the tensor may then be rotated and the rest not, but only if
-// the tensor was so large that it went through a stream.
+// If a call ends with an error, its outputs may hold a part of the result. In place, a part of the tensor may then be
+// rotated and the rest not, but only if the tensor was so large that it went through a stream.
 //
 // # Deadlines
 //
-// A call whose context has no deadline gets 60 s ([WithTimeout]). For a stream,
-// 60 s is instead the longest time without any progress.
+// A call whose context has no deadline gets 60 s ([WithTimeout]). For a stream, 60 s is instead the longest time
+// without any progress.
 //
 // # Errors
 //

@@ -14,13 +14,12 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Error is the error of every call, from the server, the connection or this
-// library. errors.Is finds context.DeadlineExceeded and context.Canceled in it,
-// and status.FromError its code and details.
+// Error is the error of every call, from the server, the connection or this library. errors.Is finds
+// context.DeadlineExceeded and context.Canceled in it, and status.FromError its code and details.
 type Error struct {
 	Code codes.Code
-	// Reason is the ErrorReason without its prefix, such as "FIELD_REQUIRED":
-	// branch on it. Empty if the server gave none.
+	// Reason is the ErrorReason without its prefix, such as "FIELD_REQUIRED": branch on it. Empty if the server gave
+	// none.
 	Reason string
 	// Field is the request's field at fault, if any.
 	Field string
@@ -52,16 +51,14 @@ func newError(code codes.Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: err.Error(), cause: errors.Unwrap(err)}
 }
 
-// wrongArgument is an error of a call's arguments, found before anything is
-// sent.
+// wrongArgument is an error of a call's arguments, found before anything is sent.
 func wrongArgument(field, format string, args ...any) *Error {
 	e := newError(codes.InvalidArgument, field+": "+format, args...)
 	e.Field = field
 	return e
 }
 
-// How long the request for the server's version may take, for an
-// UNIMPLEMENTED.
+// How long the request for the server's version may take, for an UNIMPLEMENTED.
 const explainTimeout = 2 * time.Second
 
 // errorOf converts gRPC's error to an *Error; nil stays nil.

@@ -45,36 +45,32 @@ func collect[O ~func(*T), T any](to *T, options []O) *T {
 // DialOption is an option of a Client.
 type DialOption func(*dialOptions)
 
-// WithTimeout sets the deadline of calls whose context has none; for streams,
-// the longest time without any progress. 0: none. The default is 60 s.
+// WithTimeout sets the deadline of calls whose context has none; for streams, the longest time without any progress. 0:
+// none. The default is 60 s.
 func WithTimeout(timeout time.Duration) DialOption {
 	return func(o *dialOptions) { o.timeout = timeout }
 }
 
-// WithStuckTimeout sets the time after which a connection is closed if its peer
-// does not read waiting bytes. A call whose deadline passes earlier returns
-// only then, because the connection holds its tensors. The default is 10 s.
+// WithStuckTimeout sets the time after which a connection is closed if its peer does not read waiting bytes. A call
+// whose deadline passes earlier returns only then, because the connection holds its tensors. The default is 10 s.
 func WithStuckTimeout(timeout time.Duration) DialOption {
 	return func(o *dialOptions) { o.stuckTimeout = timeout }
 }
 
-// WithMaxMessageBytes sets the largest size of a message, either way. Larger
-// ones are neither sent nor received. At most 2 GiB - 1; the default is 512
-// MiB.
+// WithMaxMessageBytes sets the largest size of a message, either way. Larger ones are neither sent nor received. At
+// most 2 GiB - 1; the default is 512 MiB.
 func WithMaxMessageBytes(bytes int64) DialOption {
 	return func(o *dialOptions) { o.maxMessageBytes = bytes }
 }
 
-// WithStreamAbove sets the size above which tensors to rotate or reposition go
-// through a stream. The default is the largest message. A lower value, such as
-// 16 MiB, makes transfer overlap with computation.
+// WithStreamAbove sets the size above which tensors to rotate or reposition go through a stream. The default is the
+// largest message. A lower value, such as 16 MiB, makes transfer overlap with computation.
 func WithStreamAbove(bytes int64) DialOption {
 	return func(o *dialOptions) { o.streamAbove = bytes }
 }
 
-// WithBulkConnections sets the number of separate connections for calls of 64
-// KiB and more, for programs that make many such calls at a time. The default is
-// 0: all calls share one connection.
+// WithBulkConnections sets the number of separate connections for calls of 64 KiB and more, for programs that make many
+// such calls at a time. The default is 0: all calls share one connection.
 func WithBulkConnections(count int) DialOption {
 	return func(o *dialOptions) { o.bulkConnections = count }
 }
@@ -89,22 +85,20 @@ func WithTLS(config TLS) DialOption {
 	return func(o *dialOptions) { o.tls = &config }
 }
 
-// WithToken sends a bearer token with every call. It needs TLS, or a target
-// that is a unix socket or a loopback address.
+// WithToken sends a bearer token with every call. It needs TLS, or a target that is a unix socket or a loopback
+// address.
 func WithToken(token string) DialOption {
 	return func(o *dialOptions) { o.token = token }
 }
 
-// WithTokenFile is like WithToken, with a file that holds only the token. The
-// file is read again when it changes.
+// WithTokenFile is like WithToken, with a file that holds only the token. The file is read again when it changes.
 func WithTokenFile(path string) DialOption {
 	return func(o *dialOptions) { o.tokenFile = path }
 }
 
-// DialFromEnv makes a client from the environment: POSENC_SERVER (default
-// localhost:50051), POSENC_TLS=1 or POSENC_TLS_CA, POSENC_TLS_CERT,
-// POSENC_TLS_KEY and POSENC_TLS_SERVER_NAME, POSENC_TOKEN or POSENC_TOKEN_FILE.
-// Options override it.
+// DialFromEnv makes a client from the environment: POSENC_SERVER (default localhost:50051), POSENC_TLS=1 or
+// POSENC_TLS_CA, POSENC_TLS_CERT, POSENC_TLS_KEY and POSENC_TLS_SERVER_NAME, POSENC_TOKEN or POSENC_TOKEN_FILE. Options
+// override it.
 func DialFromEnv(options ...DialOption) (*Client, error) {
 	target := os.Getenv("POSENC_SERVER")
 	if target == "" {
@@ -144,21 +138,18 @@ func Traceparent(value string) Option {
 	return func(o *callOptions) { o.traceparent = value }
 }
 
-// Progress is called while a tensor or table goes through a stream, with bytes
-// of all tensors together.
+// Progress is called while a tensor or table goes through a stream, with bytes of all tensors together.
 func Progress(report func(done, total int64)) Option {
 	return func(o *callOptions) { o.progress = report }
 }
 
-// Into names the memory for a call's results, in the order of its tensors: q's,
-// then k's. An output may be its input's memory. Without Into a Rope rotates in
-// place, and other calls allocate memory.
+// Into names the memory for a call's results, in the order of its tensors: q's, then k's. An output may be its input's
+// memory. Without Into a Rope rotates in place, and other calls allocate memory.
 func Into(outputs ...Tensor) Option {
 	return func(o *callOptions) { o.outputs = outputs }
 }
 
-// Saturate sets the treatment of results past the largest number of an FP8
-// type.
+// Saturate sets the treatment of results past the largest number of an FP8 type.
 func Saturate(saturation Saturation) Option {
 	return func(o *callOptions) { o.saturation = saturation }
 }

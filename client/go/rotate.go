@@ -131,8 +131,8 @@ func (c *Client) rotateByStream(ctx context.Context, k *call, first proto.Messag
 	}
 }
 
-// neverAgain makes gRPC repeat no call that has sent a message. To repeat a stream it would have to keep the tensors, and
-// 1.80 may lose a message that it sends while it decides not to.
+// neverAgain makes gRPC repeat no call that has sent a message. To repeat a stream it would have to keep the tensors,
+// and 1.80 may lose a message that it sends while it decides not to.
 func neverAgain() grpc.CallOption { return grpc.MaxRetryRPCBufferSize(0) }
 
 func (c *Client) exchange(s grpc.ClientStream, first proto.Message, inputs []input, answer *receivedBytes, progress func(done, total int64)) error {

@@ -15,13 +15,12 @@ import (
 	"google.golang.org/grpc/credentials/local"
 )
 
-// TLS names PEM files, which NewClient reads. The zero TLS trusts the system's
-// authorities.
+// TLS names PEM files, which NewClient reads. The zero TLS trusts the system's authorities.
 type TLS struct {
 	// Authorities of the server's certificate. Empty: the system's.
 	CAFile string
-	// This client's own certificate, followed by its issuers, and its key without
-	// a passphrase, for servers that require them. Both or none.
+	// This client's own certificate, followed by its issuers, and its key without a passphrase, for servers that
+	// require them. Both or none.
 	CertFile, KeyFile string
 	// The name that the server's certificate must bear. Empty: the target's.
 	ServerName string
@@ -71,8 +70,8 @@ func (o *dialOptions) transport(target string) (credentials.TransportCredentials
 // thisMachine matches targets that are, by their text, a unix socket or loopback.
 var thisMachine = regexp.MustCompile(`^unix(-abstract)?:|^(dns:(///)?|passthrough:///)?(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?$`)
 
-// bearer puts a token into every call's headers. Its file is read again when it
-// has changed; the old token stays in use while the file cannot be read.
+// bearer puts a token into every call's headers. Its file is read again when it has changed; the old token stays in use
+// while the file cannot be read.
 type bearer struct {
 	path string
 
@@ -130,6 +129,6 @@ func (b *bearer) GetRequestMetadata(context.Context, ...string) (map[string]stri
 	return map[string]string{"authorization": "Bearer " + b.token}, nil
 }
 
-// RequireTransportSecurity is part of credentials.PerRPCCredentials. transport()
-// ensures that a token never leaves this machine in the clear.
+// RequireTransportSecurity is part of credentials.PerRPCCredentials. transport() ensures that a token never leaves this
+// machine in the clear.
 func (b *bearer) RequireTransportSecurity() bool { return false }

@@ -14,8 +14,8 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// SharedRegion is memory that a server on this host maps, too: for tensors that
-// lie there, calls carry only their places.
+// SharedRegion is memory that a server on this host maps, too: for tensors that lie there, calls carry only their
+// places.
 type SharedRegion struct {
 	name string // of the file; empty if no memory is shared
 	path string
@@ -35,23 +35,20 @@ type regionOptions struct{ name, directory string }
 // RegionOption is an option of a SharedRegion.
 type RegionOption func(*regionOptions)
 
-// RegionName names the region's file. The default is the server's prefix and
-// random letters.
+// RegionName names the region's file. The default is the server's prefix and random letters.
 func RegionName(name string) RegionOption {
 	return func(o *regionOptions) { o.name = name }
 }
 
-// RegionDirectory is this process's path of the server's directory, if it
-// differs.
+// RegionDirectory is this process's path of the server's directory, if it differs.
 func RegionDirectory(path string) RegionOption {
 	return func(o *regionOptions) { o.directory = path }
 }
 
 var fileName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
 
-// SharedRegion makes a region of this many bytes; the caller closes it. If the
-// server shares no memory with this client, the region is ordinary memory, and
-// calls send its bytes.
+// SharedRegion makes a region of this many bytes; the caller closes it. If the server shares no memory with this
+// client, the region is ordinary memory, and calls send its bytes.
 func (c *Client) SharedRegion(ctx context.Context, bytes int64, options ...RegionOption) (*SharedRegion, error) {
 	if memory := machineMemory(); bytes <= 0 || bytes > memory {
 		return nil, wrongArgument("bytes", "is %d; must be 1 to %d, this machine's memory", bytes, memory)
@@ -79,13 +76,11 @@ func (c *Client) SharedRegion(ctx context.Context, bytes int64, options ...Regio
 	return region, nil
 }
 
-// Name returns the name of the region's file; "" if the server shares no memory
-// with the client.
+// Name returns the name of the region's file; "" if the server shares no memory with the client.
 func (r *SharedRegion) Name() string { return r.name }
 
-// Tensor views the bytes from offset on. Calls send the tensor's place, and the
-// server writes results there if Into names it; a tensor made from a slice of
-// its elements is sent as bytes.
+// Tensor views the bytes from offset on. Calls send the tensor's place, and the server writes results there if Into
+// names it; a tensor made from a slice of its elements is sent as bytes.
 func (r *SharedRegion) Tensor(dtype Dtype, offset int64, shape ...int) (Tensor, error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -110,8 +105,8 @@ func (r *SharedRegion) Tensor(dtype Dtype, offset int64, shape ...int) (Tensor, 
 	return tensor, nil
 }
 
-// Close removes the file and unmaps the memory: using a slice of it afterwards
-// crashes the program. No call with its tensors may be running.
+// Close removes the file and unmaps the memory: using a slice of it afterwards crashes the program. No call with its
+// tensors may be running.
 func (r *SharedRegion) Close() error {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()

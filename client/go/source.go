@@ -11,8 +11,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// RopeSource names a rotary encoding: a preset's, a model's by its
-// configuration, or a complete specification.
+// RopeSource names a rotary encoding: a preset's, a model's by its configuration, or a complete specification.
 type RopeSource struct {
 	message *posencv1.RopeSource
 	err     error
@@ -36,8 +35,7 @@ func SequenceLength(tokens int64) SourceOption {
 	return func(s *posencv1.RopeSource) { s.SequenceLength = &tokens }
 }
 
-// HeadDim is the width of the widest heads that are rotated, if it is not the
-// model's: keys beside values, latent rows.
+// HeadDim is the width of the widest heads that are rotated, if it is not the model's: keys beside values, latent rows.
 func HeadDim(channels int) SourceOption {
 	return func(s *posencv1.RopeSource) { s.HeadDim = int32(channels) }
 }
@@ -68,8 +66,7 @@ func ConfigJSON(text string, options ...SourceOption) RopeSource {
 	return sourceOf(&posencv1.RopeSource{Source: &posencv1.RopeSource_ConfigJson{ConfigJson: text}}, options)
 }
 
-// ConfigFile is the encoding of a model by its config.json. If the file cannot
-// be read, the call that uses it fails.
+// ConfigFile is the encoding of a model by its config.json. If the file cannot be read, the call that uses it fails.
 func ConfigFile(path string, options ...SourceOption) RopeSource {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -86,8 +83,8 @@ func Spec(spec *posencv1.RopeSpec, options ...SourceOption) RopeSource {
 // Source is an encoding by its message, as in BuildTableRequest and others.
 func Source(message *posencv1.RopeSource) RopeSource { return RopeSource{message: message} }
 
-// SpecJSON is an encoding by its specification as JSON, in proto3's mapping;
-// enum values may be short: {"pairing": "half_split", "rotary_dim": 128}.
+// SpecJSON is an encoding by its specification as JSON, in proto3's mapping; enum values may be short: {"pairing":
+// "half_split", "rotary_dim": 128}.
 func SpecJSON(text string, options ...SourceOption) RopeSource {
 	var fields any
 	if err := json.Unmarshal([]byte(text), &fields); err != nil {
@@ -105,8 +102,7 @@ func SpecJSON(text string, options ...SourceOption) RopeSource {
 	return Spec(spec, options...)
 }
 
-// lengthen writes out the names of enum values: "half_split" becomes
-// "PAIRING_HALF_SPLIT".
+// lengthen writes out the names of enum values: "half_split" becomes "PAIRING_HALF_SPLIT".
 func lengthen(value any, descriptor protoreflect.MessageDescriptor) {
 	fields, _ := value.(map[string]any)
 	for name, value := range fields {
@@ -134,6 +130,5 @@ func sourceOf(message *posencv1.RopeSource, options []SourceOption) RopeSource {
 	return RopeSource{message: collect(message, options)}
 }
 
-// Message returns the source for generated requests; nil if its file could not
-// be read.
+// Message returns the source for generated requests; nil if its file could not be read.
 func (s RopeSource) Message() *posencv1.RopeSource { return s.message }

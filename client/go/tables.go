@@ -13,40 +13,17 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// Table holds rows of cosines and sines, or of a single table. Shapes are as in
-// posencv1.TableLayout: [rows, ...], or [heads, rows, ...] if frequencies
-// differ by head.
+// Table holds rows of cosines and sines, or of a single table. Shapes are as in posencv1.TableLayout: [rows, ...], or
+// [heads, rows, ...] if frequencies differ by head.
 type Table struct {
 	Amplitude       float64 // attention factor, which the values contain
 	Cos, Sin, Table Tensor
-	// In the first part of a stream, the shape of the whole Cos and Sin, or Table.
-	WholeShape []int64
+	WholeShape      []int64 // in the first part of a stream, the shape of the whole Cos and Sin, or Table
 }
 
-func tableOf(amplitude float64, results []*result) *Table {
-	table := &Table{Amplitude: amplitude}
-	for _, r := range results {
-		switch r.name {
-		case "cos":
-			table.Cos = r.got
-		case "sin":
-			table.Sin = r.got
-		case "table":
-			table.Table = r.got
-		}
-	}
-	return table
-}
-
-// tableFields are the tensors of BuildTableResponse and BuildTableStreamResponse.
-func tableFields() []*result {
-	return []*result{{name: "cos", field: 13}, {name: "sin", field: 14}, {name: "table", field: 15}}
-}
-
-// BuildTable builds rows of a table: cosines and sines of a rotary encoding, or
-// an absolute encoding. If the table is over a limit, it is requested again as a
-// stream, and Progress follows it. Into names memory for cos and sin, or for the
-// single table.
+// BuildTable builds rows of a table: cosines and sines of a rotary encoding, or an absolute encoding. If the table is
+// over a limit, it is requested again as a stream, and Progress follows it. Into names memory for cos and sin, or for
+// the single table.
 func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableRequest, options ...Option) (*Table, error) {
 	o, body := optionsOf(options), &posencv1.BuildTableResponse{}
 	k := &call{method: "BuildTable", request: request, response: body, results: tableResults(request)}
@@ -54,10 +31,14 @@ func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableReq
 	if rowsOf(request) > 0 {
 		k.stream = func(ctx context.Context) error { return c.tableByRows(ctx, request, k.results, body, o.progress) }
 	}
-	if _, err := c.perform(ctx, k, o); err != nil {
+	tensors, err := c.perform(ctx, k, o)
+	if err != nil {
 		return nil, err
 	}
-	return tableOf(body.GetAmplitude(), k.results), nil
+	if len(tensors) == 1 {
+		return &Table{Amplitude: body.GetAmplitude(), Table: tensors[0]}, nil
+	}
+	return &Table{Amplitude: body.GetAmplitude(), Cos: tensors[0], Sin: tensors[1]}, nil
 }
 
 // tableByRows gets a table's results as a stream.
@@ -89,43 +70,29 @@ func (c *Client) tableByRows(ctx context.Context, request *posencv1.BuildTableRe
 	return cmp.Or(err, joined(results))
 }
 
-// BuildTableStream builds a table of any length, and calls take for each message
-// of rows with the first row's number. An error of take ends the call and is
-// returned.
+// BuildTableStream builds a table of any length, and calls take for each message of rows with the first row's number.
+// An error of take ends the call and is returned.
 func (c *Client) BuildTableStream(ctx context.Context, request *posencv1.BuildTableStreamRequest, take func(firstRow int64, rows *Table) error, options ...Option) error {
-	body := &posencv1.BuildTableStreamResponse{}
-	return c.receive(optionsOf(options).with(ctx), "BuildTableStream", request, body, tableFields, func(results []*result) error {
-		table := tableOf(body.GetAmplitude(), results)
-		table.WholeShape = body.GetWholeShape()
-		return take(body.GetFirstRow(), table)
+	return receive(optionsOf(options).with(ctx), c.stub.BuildTableStream, request, func(m *posencv1.BuildTableStreamResponse) error {
+		return take(m.GetFirstRow(), &Table{m.GetAmplitude(), tensorOf(m.GetCos()), tensorOf(m.GetSin()), tensorOf(m.GetTable()), m.GetWholeShape()})
 	})
 }
 
 // receive makes a call with one request and many answers.
-func (c *Client) receive(ctx context.Context, method string, request, body proto.Message, fields func() []*result, take func([]*result) error) error {
-	ctx, cancel := context.WithCancel(announce(ctx, proto.Size(request)))
+func receive[Q, A any](ctx context.Context, open func(context.Context, *Q, ...grpc.CallOption) (grpc.ServerStreamingClient[A], error), request *Q, take func(*A) error) error {
+	ctx, cancel := context.WithCancel(announce(ctx, proto.Size(any(request).(proto.Message))))
 	defer cancel()
-	s, err := c.connection(bulkFrom).NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, service+method)
-	if err != nil {
-		return err
-	}
-	if err := s.SendMsg(request); err != nil && err != io.EOF {
-		return err
-	}
-	if err := s.CloseSend(); err != nil {
-		return err
-	}
-	for {
-		m := &receivedMessage{body, fields()}
-		if err := s.RecvMsg(m); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := take(m.results); err != nil {
-			return err
+	s, err := open(ctx, request)
+	for err == nil {
+		var answer *A
+		if answer, err = s.Recv(); err == nil {
+			err = take(answer)
 		}
 	}
+	if err == io.EOF {
+		return nil
+	}
+	return err
 }
 
 // join copies parts of results, which have this whole shape, to their place.
@@ -137,8 +104,7 @@ func join(results []*result, whole []int64, parts []Tensor, at ...int64) error {
 			if r.into.given && int64(len(r.into.data)) != size {
 				return wrongArgument(r.name+"_output", "has %d bytes; the result has %d", len(r.into.data), size)
 			}
-			// Go ends the process if the kernel refuses memory, and the kernel ends it
-			// if it has overcommitted.
+			// Go ends the process if the kernel refuses memory, and the kernel ends it if it has overcommitted.
 			if memory := machineMemory(); size < 0 || size > memory/int64(len(results)) {
 				return newError(codes.ResourceExhausted, "the result has shape %v, %d bytes, and this machine %d of memory; ask for less, or take it in parts", whole, size, memory)
 			}
@@ -168,22 +134,18 @@ func joined(results []*result) error {
 	return nil
 }
 
-// BiasTile is a part of a bias matrix, [heads, queries, keys], with the
-// positions of its first query and key.
+// BiasTile is a part of a bias matrix, [heads, queries, keys], with the positions of its first query and key.
 type BiasTile struct {
 	QueryStart, KeyStart int64
 	Tensor               Tensor
 	WholeShape           []int64 // of the matrix, in the first tile
 }
 
-// BuildBiasTiles builds an attention bias for a range of queries and keys, and
-// calls take for each tile in row-major order of the matrix. An error of take
-// ends the call and is returned.
+// BuildBiasTiles builds an attention bias for a range of queries and keys, and calls take for each tile in row-major
+// order of the matrix. An error of take ends the call and is returned.
 func (c *Client) BuildBiasTiles(ctx context.Context, request *posencv1.BuildBiasRequest, take func(BiasTile) error, options ...Option) error {
-	body := &posencv1.BuildBiasResponse{}
-	fields := func() []*result { return []*result{{field: 15}} }
-	return c.receive(optionsOf(options).with(ctx), "BuildBias", request, body, fields, func(results []*result) error {
-		return take(BiasTile{body.GetQueryStart(), body.GetKeyStart(), results[0].got, body.GetWholeShape()})
+	return receive(optionsOf(options).with(ctx), c.stub.BuildBias, request, func(m *posencv1.BuildBiasResponse) error {
+		return take(BiasTile{m.GetQueryStart(), m.GetKeyStart(), tensorOf(m.GetTile()), m.GetWholeShape()})
 	})
 }
 
@@ -215,14 +177,14 @@ func tableResults(request *posencv1.BuildTableRequest) []*result {
 	if heads := request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads(); heads != 0 {
 		want.shape = slices.Insert(want.shape, 0, int64(heads))
 	}
-	results, width := tableFields()[:2], &want.shape[len(want.shape)-1]
-	switch layout := request.GetLayout(); {
-	case request.GetRope() == nil:
-		results = tableFields()[2:]
-	case layout == posencv1.TableLayout_TABLE_LAYOUT_COMPLEX:
-		*width /= 2
-		want.shape, results = append(want.shape, 2), tableFields()[2:]
-	case layout <= posencv1.TableLayout_TABLE_LAYOUT_HALF:
+	results, width := []*result{{name: "cos", field: 13}, {name: "sin", field: 14}}, &want.shape[len(want.shape)-1]
+	if layout := request.GetLayout(); request.GetRope() == nil || layout == posencv1.TableLayout_TABLE_LAYOUT_COMPLEX {
+		results = []*result{{name: "table", field: 15}}
+		if request.GetRope() != nil {
+			*width /= 2
+			want.shape = append(want.shape, 2)
+		}
+	} else if layout <= posencv1.TableLayout_TABLE_LAYOUT_HALF {
 		*width /= 2
 	}
 	if sizeOf(want.dtype, want.shape) <= 0 {

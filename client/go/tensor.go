@@ -12,8 +12,8 @@ import (
 // Dtype is the element type of a tensor.
 type Dtype = posencv1.Dtype
 
-// The element types that tensors may have. Int32 and Int64 hold indices and
-// positions; only rotated heads and weights may be FP8.
+// The element types that tensors may have. Int32 and Int64 hold indices and positions; only rotated heads and weights
+// may be FP8.
 const (
 	DtypeFloat32      = posencv1.Dtype_DTYPE_FLOAT32
 	DtypeFloat16      = posencv1.Dtype_DTYPE_FLOAT16
@@ -25,19 +25,17 @@ const (
 	DtypeFloat8E5M2   = posencv1.Dtype_DTYPE_FLOAT8_E5M2
 )
 
-// Saturation is the treatment of results past the largest number of an FP8
-// type. Calls with FP8 heads require it.
+// Saturation is the treatment of results past the largest number of an FP8 type. Calls with FP8 heads require it.
 type Saturation = posencv1.Saturation
 
-// SaturationFinite: such results become that number. SaturationNone: they
-// become infinity, or NaN in E4M3, which has no infinity.
+// SaturationFinite: such results become that number. SaturationNone: they become infinity, or NaN in E4M3, which has no
+// infinity.
 const (
 	SaturationFinite = posencv1.Saturation_SATURATION_FINITE
 	SaturationNone   = posencv1.Saturation_SATURATION_NONE
 )
 
-// Tensor views a dense row-major tensor in the caller's or a result's memory.
-// The zero Tensor means no tensor.
+// Tensor views a dense row-major tensor in the caller's or a result's memory. The zero Tensor means no tensor.
 type Tensor struct {
 	dtype Dtype
 	shape []int64
@@ -179,8 +177,7 @@ func elementBytes(dtype Dtype) int {
 	}
 }
 
-// sizeOf returns the bytes of a tensor; -1 if there can be none of this type and
-// shape, in any memory.
+// sizeOf returns the bytes of a tensor; -1 if there can be none of this type and shape, in any memory.
 func sizeOf(dtype Dtype, shape []int64) int64 {
 	size := int64(elementBytes(dtype))
 	if size == 0 || len(shape) > 0 && slices.Min(shape) < 0 {
@@ -198,8 +195,7 @@ func sizeOf(dtype Dtype, shape []int64) int64 {
 	return size
 }
 
-// paste copies a part to its place in the tensor; missing offsets are 0. Returns
-// false if it does not fit.
+// paste copies a part to its place in the tensor; missing offsets are 0. Returns false if it does not fit.
 func (t Tensor) paste(part Tensor, at []int64) bool {
 	if part.dtype != t.dtype || len(t.shape) == 0 || len(part.shape) != len(t.shape) || len(at) > len(t.shape) ||
 		sizeOf(part.dtype, part.shape) != int64(len(part.data)) {
@@ -235,6 +231,11 @@ func newBytes(size int) []byte {
 	}
 	words := make([]uint64, (size+7)/8)
 	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), size)
+}
+
+// tensorOf returns a tensor that views the message's bytes.
+func tensorOf(message *posencv1.Tensor) Tensor {
+	return Tensor{dtype: message.GetDtype(), shape: message.GetShape(), data: message.GetData(), given: message != nil}
 }
 
 // described returns a message with the type and shape of the tensor.
