@@ -65,9 +65,7 @@ func WithMaxMessageBytes(bytes int64) DialOption {
 
 // WithStreamAbove sets the size above which tensors to rotate or reposition go through a stream. The default is the
 // largest message. A lower value, such as 16 MiB, makes transfer overlap with computation.
-func WithStreamAbove(bytes int64) DialOption {
-	return func(o *dialOptions) { o.streamAbove = bytes }
-}
+func WithStreamAbove(bytes int64) DialOption { return func(o *dialOptions) { o.streamAbove = bytes } }
 
 // WithBulkConnections sets the number of separate connections for calls of 64 KiB and more, for programs that make many
 // such calls at a time. The default is 0: all calls share one connection.
@@ -81,20 +79,14 @@ func WithServiceConfig(json string) DialOption {
 }
 
 // WithTLS requires TLS for every connection.
-func WithTLS(config TLS) DialOption {
-	return func(o *dialOptions) { o.tls = &config }
-}
+func WithTLS(config TLS) DialOption { return func(o *dialOptions) { o.tls = &config } }
 
 // WithToken sends a bearer token with every call. It needs TLS, or a target that is a unix socket or a loopback
 // address.
-func WithToken(token string) DialOption {
-	return func(o *dialOptions) { o.token = token }
-}
+func WithToken(token string) DialOption { return func(o *dialOptions) { o.token = token } }
 
 // WithTokenFile is like WithToken, with a file that holds only the token. The file is read again when it changes.
-func WithTokenFile(path string) DialOption {
-	return func(o *dialOptions) { o.tokenFile = path }
-}
+func WithTokenFile(path string) DialOption { return func(o *dialOptions) { o.tokenFile = path } }
 
 // DialFromEnv makes a client from the environment: POSENC_SERVER (default localhost:50051), POSENC_TLS=1 or
 // POSENC_TLS_CA, POSENC_TLS_CERT, POSENC_TLS_KEY and POSENC_TLS_SERVER_NAME, POSENC_TOKEN or POSENC_TOKEN_FILE. Options
@@ -129,14 +121,10 @@ type callOptions struct {
 type Option func(*callOptions)
 
 // RequestID names the call in the server's log; the default is random.
-func RequestID(id string) Option {
-	return func(o *callOptions) { o.requestID = id }
-}
+func RequestID(id string) Option { return func(o *callOptions) { o.requestID = id } }
 
 // Traceparent is the W3C trace context of the caller.
-func Traceparent(value string) Option {
-	return func(o *callOptions) { o.traceparent = value }
-}
+func Traceparent(value string) Option { return func(o *callOptions) { o.traceparent = value } }
 
 // Progress is called while a tensor or table goes through a stream, with bytes of all tensors together.
 func Progress(report func(done, total int64)) Option {
@@ -145,9 +133,7 @@ func Progress(report func(done, total int64)) Option {
 
 // Into names the memory for a call's results, in the order of its tensors: q's, then k's. An output may be its input's
 // memory. Without Into a Rope rotates in place, and other calls allocate memory.
-func Into(outputs ...Tensor) Option {
-	return func(o *callOptions) { o.outputs = outputs }
-}
+func Into(outputs ...Tensor) Option { return func(o *callOptions) { o.outputs = outputs } }
 
 // Saturate sets the treatment of results past the largest number of an FP8 type.
 func Saturate(saturation Saturation) Option {

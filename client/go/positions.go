@@ -37,9 +37,7 @@ func StartsAt(starts ...int64) *Positions {
 
 // IDs gives every token its position: [S], [B, S], or [T] for THD, after the axes if there are several. The ids are
 // copied.
-func IDs(ids Tensor) *Positions {
-	return &Positions{Kind: &posencv1.Positions_Ids{Ids: ids.message()}}
-}
+func IDs(ids Tensor) *Positions { return &Positions{Kind: &posencv1.Positions_Ids{Ids: ids.message()}} }
 
 // Packed sets where the sequences of a THD batch begin and end; sequence i starts at position starts[i], or at 0
 // without starts.
@@ -49,9 +47,7 @@ func Packed(cuSeqlens []int64, starts ...int64) *Positions {
 }
 
 // ShiftBy moves every key by `shift` positions.
-func ShiftBy(shift int64) *Movement {
-	return &Movement{Target: &posencv1.Movement_Shift{Shift: shift}}
-}
+func ShiftBy(shift int64) *Movement { return &Movement{Target: &posencv1.Movement_Shift{Shift: shift}} }
 
 // ShiftEach moves every key by its own number of positions; shifts have the shape of ids, and are copied.
 func ShiftEach(shifts Tensor) *Movement {

@@ -36,14 +36,10 @@ type regionOptions struct{ name, directory string }
 type RegionOption func(*regionOptions)
 
 // RegionName names the region's file. The default is the server's prefix and random letters.
-func RegionName(name string) RegionOption {
-	return func(o *regionOptions) { o.name = name }
-}
+func RegionName(name string) RegionOption { return func(o *regionOptions) { o.name = name } }
 
 // RegionDirectory is this process's path of the server's directory, if it differs.
-func RegionDirectory(path string) RegionOption {
-	return func(o *regionOptions) { o.directory = path }
-}
+func RegionDirectory(path string) RegionOption { return func(o *regionOptions) { o.directory = path } }
 
 var fileName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
 

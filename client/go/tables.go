@@ -27,10 +27,7 @@ type Table struct {
 func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableRequest, options ...Option) (*Table, error) {
 	o, body := optionsOf(options), &posencv1.BuildTableResponse{}
 	k := &call{method: "BuildTable", request: request, response: body, results: tableResults(request)}
-	// Rows without a number (a grid of more than 2^31 cells) fit no memory.
-	if rowsOf(request) > 0 {
-		k.stream = func(ctx context.Context) error { return c.tableByRows(ctx, request, k.results, body, o.progress) }
-	}
+	k.stream = func(ctx context.Context) error { return c.tableByRows(ctx, request, k.results, body, o.progress) }
 	tensors, err := c.perform(ctx, k, o)
 	if err != nil {
 		return nil, err
@@ -43,20 +40,20 @@ func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableReq
 
 // tableByRows gets a table's results as a stream.
 func (c *Client) tableByRows(ctx context.Context, request *posencv1.BuildTableRequest, results []*result, body *posencv1.BuildTableResponse, progress func(done, total int64)) error {
-	at := []int64{0} // the next row, after the heads
-	if request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads() > 0 {
-		at = []int64{0, 0}
-	}
-	axis := len(at) - 1
+	axis := min(int(request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads()), 1) // of the rows; 0: no heads
+	var at []int64
 	err := c.BuildTableStream(ctx, &posencv1.BuildTableStreamRequest{Table: request}, func(first int64, part *Table) error {
-		if first != at[axis] || first == 0 && (len(part.WholeShape) <= axis || part.WholeShape[axis] != rowsOf(request)) {
+		if at == nil && len(part.WholeShape) > axis && part.WholeShape[axis] == rowsOf(request) {
+			at = make([]int64, len(part.WholeShape))
+		}
+		if at == nil || first != at[axis] {
 			return newError(codes.Internal, "the table came with rows at %d that do not fit the request or the rows before", first)
 		}
 		parts := []Tensor{part.Cos, part.Sin}
 		if len(results) == 1 {
 			parts = []Tensor{part.Table}
 		}
-		if err := join(results, part.WholeShape, parts, at...); err != nil {
+		if err := join(results, part.WholeShape, parts, at); err != nil {
 			return err
 		}
 		at[axis] += parts[0].shape[axis]
@@ -96,7 +93,7 @@ func receive[Q, A any](ctx context.Context, open func(context.Context, *Q, ...gr
 }
 
 // join copies parts of results, which have this whole shape, to their place.
-func join(results []*result, whole []int64, parts []Tensor, at ...int64) error {
+func join(results []*result, whole []int64, parts []Tensor, at []int64) error {
 	for i, r := range results {
 		part := parts[i]
 		if !r.got.given {
@@ -159,7 +156,8 @@ func (c *Client) BuildBias(ctx context.Context, request *posencv1.BuildBiasReque
 			want.dtype, want.shape[0] = tile.Tensor.dtype, tile.WholeShape[0]
 			bias[0].want = want
 		}
-		return join(bias, tile.WholeShape, []Tensor{tile.Tensor}, 0, tile.QueryStart-request.GetQueryStart(), tile.KeyStart-request.GetKeyStart())
+		at := []int64{0, tile.QueryStart - request.GetQueryStart(), tile.KeyStart - request.GetKeyStart()}
+		return join(bias, tile.WholeShape, []Tensor{tile.Tensor}, at)
 	}, options...)
 	if err = cmp.Or(err, joined(bias)); err != nil {
 		return Tensor{}, err
@@ -173,77 +171,52 @@ func (c *Client) BuildBias(ctx context.Context, request *posencv1.BuildBiasReque
 // tableResults are the tensors of a table. Only the server knows their shape for presets and configurations, and for
 // requests that it will refuse.
 func tableResults(request *posencv1.BuildTableRequest) []*result {
-	want := Tensor{dtype: cmp.Or(request.GetDtype(), DtypeFloat32), shape: []int64{rowsOf(request), tableWidth(request)}, given: true}
-	if heads := request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads(); heads != 0 {
-		want.shape = slices.Insert(want.shape, 0, int64(heads))
-	}
-	results, width := []*result{{name: "cos", field: 13}, {name: "sin", field: 14}}, &want.shape[len(want.shape)-1]
-	if layout := request.GetLayout(); request.GetRope() == nil || layout == posencv1.TableLayout_TABLE_LAYOUT_COMPLEX {
+	rope, absolute := request.GetRope(), request.GetAbsolute()
+	// Only one of these is not 0.
+	width := int64(rope.GetSpec().GetRotaryDim()+absolute.GetSinusoidal().GetDim()+absolute.GetSincosGrid().GetDim()+absolute.GetTimestep().GetDim()) +
+		last(absolute.GetLearned().GetTable().GetShape()) + 2*last(absolute.GetFourierFeatures().GetFrequencies().GetShape())
+	shape, results := []int64{rowsOf(request), width}, []*result{{name: "cos", field: 13}, {name: "sin", field: 14}}
+	switch layout := request.GetLayout(); {
+	case rope == nil:
 		results = []*result{{name: "table", field: 15}}
-		if request.GetRope() != nil {
-			*width /= 2
-			want.shape = append(want.shape, 2)
-		}
-	} else if layout <= posencv1.TableLayout_TABLE_LAYOUT_HALF {
-		*width /= 2
+	case layout == posencv1.TableLayout_TABLE_LAYOUT_COMPLEX:
+		shape, results = []int64{rowsOf(request), width / 2, 2}, []*result{{name: "table", field: 15}}
+	case layout <= posencv1.TableLayout_TABLE_LAYOUT_HALF:
+		shape[1] /= 2
 	}
-	if sizeOf(want.dtype, want.shape) <= 0 {
-		want.shape = nil
+	if heads := rope.GetSpec().GetExplicitFrequencies().GetHeads(); heads != 0 {
+		shape = slices.Insert(shape, 0, int64(heads))
 	}
 	for _, r := range results {
-		r.want = want
+		if r.want = (Tensor{dtype: cmp.Or(request.GetDtype(), DtypeFloat32), given: true}); sizeOf(r.want.dtype, shape) > 0 {
+			r.want.shape = shape
+		}
 	}
 	return results
 }
 
-// tableWidth returns the channels of a row; 0 if only the server knows.
-func tableWidth(request *posencv1.BuildTableRequest) int64 {
-	absolute := request.GetAbsolute()
-	switch {
-	case request.GetRope() != nil:
-		return int64(request.GetRope().GetSpec().GetRotaryDim())
-	case absolute.GetSinusoidal() != nil:
-		return int64(absolute.GetSinusoidal().GetDim())
-	case absolute.GetSincosGrid() != nil:
-		return int64(absolute.GetSincosGrid().GetDim())
-	case absolute.GetTimestep() != nil:
-		return int64(absolute.GetTimestep().GetDim())
-	case absolute.GetLearned() != nil:
-		return lastExtent(absolute.GetLearned().GetTable().GetShape())
-	default:
-		return 2 * lastExtent(absolute.GetFourierFeatures().GetFrequencies().GetShape())
-	}
-}
-
-// lastExtent returns 0 if there is none.
-func lastExtent(shape []int64) int64 {
-	if len(shape) == 0 {
+// last returns the last number, or 0.
+func last(numbers []int64) int64 {
+	if len(numbers) == 0 {
 		return 0
 	}
-	return shape[len(shape)-1]
+	return numbers[len(numbers)-1]
 }
 
 // rowsOf returns a request's number of rows; 0 if only the server knows it.
 func rowsOf(request *posencv1.BuildTableRequest) int64 {
-	positions := request.GetPositions()
-	// The last extent of ids counts tokens; the others are axes or sequences.
-	if ids := positions.GetIds().GetShape(); len(ids) > 0 {
-		return lastExtent(ids)
-	}
-	if ends := positions.GetPacked().GetCuSeqlens(); len(ends) > 0 {
-		return lastExtent(ends)
-	}
-	grid := request.GetAbsolute().GetSincosGrid()
-	if grid == nil {
+	positions, grid := request.GetPositions(), request.GetAbsolute().GetSincosGrid()
+	switch {
+	case positions.GetIds() != nil: // after axes or sequences
+		return last(positions.GetIds().GetShape())
+	case positions.GetPacked() != nil:
+		return last(positions.GetPacked().GetCuSeqlens())
+	case grid == nil:
 		return request.GetRows()
 	}
-	// A grid has a row for every cell, after the rows of special tokens.
 	cells := int64(1)
 	for _, extent := range grid.GetExtents() {
-		if extent < 0 || extent > 0 && cells > maxProtoBytes/int64(extent) {
-			return 0
-		}
-		cells *= int64(extent)
+		cells = min(cells*int64(extent), 1<<31) // more fit no memory
 	}
 	return cells + int64(grid.GetLeadingZeroRows())
 }

@@ -45,44 +45,28 @@ type Tensor struct {
 }
 
 // Float32 views elements as a tensor of this shape.
-func Float32(elements []float32, shape ...int) Tensor {
-	return viewOf(DtypeFloat32, elements, shape)
-}
+func Float32(elements []float32, shape ...int) Tensor { return viewOf(DtypeFloat32, elements, shape) }
 
 // Float64 views elements as a tensor of this shape.
-func Float64(elements []float64, shape ...int) Tensor {
-	return viewOf(DtypeFloat64, elements, shape)
-}
+func Float64(elements []float64, shape ...int) Tensor { return viewOf(DtypeFloat64, elements, shape) }
 
 // Float16 views the bits of IEEE binary16 elements as a tensor of this shape.
-func Float16(bits []uint16, shape ...int) Tensor {
-	return viewOf(DtypeFloat16, bits, shape)
-}
+func Float16(bits []uint16, shape ...int) Tensor { return viewOf(DtypeFloat16, bits, shape) }
 
 // BFloat16 views the bits of bfloat16 elements as a tensor of this shape.
-func BFloat16(bits []uint16, shape ...int) Tensor {
-	return viewOf(DtypeBFloat16, bits, shape)
-}
+func BFloat16(bits []uint16, shape ...int) Tensor { return viewOf(DtypeBFloat16, bits, shape) }
 
 // Float8E4M3FN views the bits of FP8 elements, E4M3, as a tensor of this shape.
-func Float8E4M3FN(bits []uint8, shape ...int) Tensor {
-	return viewOf(DtypeFloat8E4M3FN, bits, shape)
-}
+func Float8E4M3FN(bits []uint8, shape ...int) Tensor { return viewOf(DtypeFloat8E4M3FN, bits, shape) }
 
 // Float8E5M2 views the bits of FP8 elements, E5M2, as a tensor of this shape.
-func Float8E5M2(bits []uint8, shape ...int) Tensor {
-	return viewOf(DtypeFloat8E5M2, bits, shape)
-}
+func Float8E5M2(bits []uint8, shape ...int) Tensor { return viewOf(DtypeFloat8E5M2, bits, shape) }
 
 // Int32 views elements, which are positions, as a tensor of this shape.
-func Int32(elements []int32, shape ...int) Tensor {
-	return viewOf(DtypeInt32, elements, shape)
-}
+func Int32(elements []int32, shape ...int) Tensor { return viewOf(DtypeInt32, elements, shape) }
 
 // Int64 views elements, which are positions, as a tensor of this shape.
-func Int64(elements []int64, shape ...int) Tensor {
-	return viewOf(DtypeInt64, elements, shape)
-}
+func Int64(elements []int64, shape ...int) Tensor { return viewOf(DtypeInt64, elements, shape) }
 
 // Bytes views little-endian data as a tensor of this type and shape.
 func Bytes(dtype Dtype, data []byte, shape ...int) Tensor {
@@ -195,20 +179,17 @@ func sizeOf(dtype Dtype, shape []int64) int64 {
 	return size
 }
 
-// paste copies a part to its place in the tensor; missing offsets are 0. Returns false if it does not fit.
+// paste copies a part to its place in the tensor. Returns false if it does not fit.
 func (t Tensor) paste(part Tensor, at []int64) bool {
-	if part.dtype != t.dtype || len(t.shape) == 0 || len(part.shape) != len(t.shape) || len(at) > len(t.shape) ||
-		sizeOf(part.dtype, part.shape) != int64(len(part.data)) {
+	if part.mismatch(Tensor{dtype: t.dtype}) != "" || len(at) == 0 || len(at) != len(t.shape) || len(at) != len(part.shape) {
 		return false
 	}
-	offsets := make([]int64, len(t.shape))
-	copy(offsets, at)
-	for i, offset := range offsets {
+	for i, offset := range at {
 		if offset < 0 || part.shape[i] < 1 || part.shape[i] > t.shape[i]-offset {
 			return false
 		}
 	}
-	pasteInto(t.data, part.data, t.shape, part.shape, offsets)
+	pasteInto(t.data, part.data, t.shape, part.shape, at)
 	return true
 }
 
@@ -261,8 +242,9 @@ func (t Tensor) mismatch(want Tensor) string {
 
 // message returns a message with a copy of the tensor.
 func (t Tensor) message() *posencv1.Tensor {
-	if !t.given {
-		return nil
+	message := t.described()
+	if t.given {
+		message.Data = slices.Clone(t.data)
 	}
-	return &posencv1.Tensor{Dtype: t.dtype, Shape: t.shape, Data: append([]byte(nil), t.data...)}
+	return message
 }
