@@ -1,3 +1,17 @@
+// Package posenc calls a posenc server, which computes positional encodings: it rotates queries and keys (RoPE), moves
+// cached keys to other positions, and builds tables, biases and position ids.
+//
+//	c, err := posenc.NewClient("localhost:50051")
+//	rope, err := c.Rope(ctx, posenc.ConfigFile("config.json"))
+//	err = rope.Apply(ctx, posenc.BSHD, posenc.StartAt(0),
+//		posenc.Float32(q, 1, 1024, 32, 128), posenc.Float32(k, 1, 1024, 8, 128))
+//
+// A [Tensor] views the caller's memory. During a call other code must not write to its tensors, or read its outputs.
+// Tensors of 64 KiB and more are sent from there without a copy. So no call returns, not even after its deadline, before
+// the connection has released them; a peer that reads no bytes delays that by the time of [WithStuckTimeout].
+//
+// If a call ends with an error, its outputs may hold a part of the result. In place, a part of the tensor may then be
+// rotated and the rest not, but only if the tensor was so large that it went through a stream.
 package posenc
 
 import (

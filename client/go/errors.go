@@ -58,9 +58,6 @@ func wrongArgument(field, format string, args ...any) *Error {
 	return e
 }
 
-// How long the request for the server's version may take, for an UNIMPLEMENTED.
-const explainTimeout = 2 * time.Second
-
 // errorOf converts gRPC's error to an *Error; nil stays nil.
 func (c *Client) errorOf(err error, method, requestID string) error {
 	if err == nil {
@@ -97,7 +94,7 @@ func (c *Client) errorOf(err error, method, requestID string) error {
 		e.Message += "; the server is " + c.target
 	case e.Code == codes.Unimplemented && !strings.HasSuffix(method, "/GetServerInfo"):
 		e.Message += "; the server is of another version than this client (" + Version + ")"
-		ctx, cancel := context.WithTimeout(context.Background(), explainTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		if info, err := c.GetServerInfo(ctx); err == nil {
 			e.Message += ": it is " + info.GetVersion()

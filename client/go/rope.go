@@ -2,9 +2,137 @@ package posenc
 
 import (
 	"context"
+	"encoding/json"
+	"os"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/posenc/posenc/client/go/posencv1"
 )
+
+// RopeSource names a rotary encoding: a preset's, a model's by its configuration, or a complete specification.
+type RopeSource struct {
+	message *posencv1.RopeSource
+	err     error
+}
+
+// SourceOption selects a part or a reading of a RopeSource.
+type SourceOption func(*posencv1.RopeSource)
+
+// LayerType picks the layers of this type, such as "full_attention".
+func LayerType(name string) SourceOption {
+	return func(s *posencv1.RopeSource) { s.Layer = &posencv1.RopeSource_LayerType{LayerType: name} }
+}
+
+// LayerIndex picks one layer, counted from 0.
+func LayerIndex(index int) SourceOption {
+	return func(s *posencv1.RopeSource) { s.Layer = &posencv1.RopeSource_LayerIndex{LayerIndex: int32(index)} }
+}
+
+// SequenceLength is the length for length-dependent scalings.
+func SequenceLength(tokens int64) SourceOption {
+	return func(s *posencv1.RopeSource) { s.SequenceLength = &tokens }
+}
+
+// HeadDim is the width of the widest heads that are rotated, if it is not the model's: keys beside values, latent rows.
+func HeadDim(channels int) SourceOption {
+	return func(s *posencv1.RopeSource) { s.HeadDim = int32(channels) }
+}
+
+// Profile selects the project whose reading of a configuration applies.
+func Profile(profile posencv1.Profile) SourceOption {
+	return func(s *posencv1.RopeSource) { s.Profile = profile }
+}
+
+// ProfileVersion is a version of the profile's project, such as vLLM's "0.21.0"; the default is the newest that the
+// server knows.
+func ProfileVersion(version string) SourceOption {
+	return func(s *posencv1.RopeSource) { s.ProfileVersion = version }
+}
+
+// Part picks the text model, the vision tower or the audio encoder of a model.
+func Part(part posencv1.ModelPart) SourceOption {
+	return func(s *posencv1.RopeSource) { s.Part = part }
+}
+
+// Preset is an encoding by a name that GetServerInfo lists.
+func Preset(name string, options ...SourceOption) RopeSource {
+	return sourceOf(&posencv1.RopeSource{Source: &posencv1.RopeSource_Preset{Preset: name}}, options)
+}
+
+// ConfigJSON is the encoding of a model by the text of its config.json.
+func ConfigJSON(text string, options ...SourceOption) RopeSource {
+	return sourceOf(&posencv1.RopeSource{Source: &posencv1.RopeSource_ConfigJson{ConfigJson: text}}, options)
+}
+
+// ConfigFile is the encoding of a model by its config.json. If the file cannot be read, the call that uses it fails.
+func ConfigFile(path string, options ...SourceOption) RopeSource {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return RopeSource{err: wrongArgument("rope.config_json", "%w", err)}
+	}
+	return ConfigJSON(string(text), options...)
+}
+
+// Spec is an encoding by its specification.
+func Spec(spec *posencv1.RopeSpec, options ...SourceOption) RopeSource {
+	return sourceOf(&posencv1.RopeSource{Source: &posencv1.RopeSource_Spec{Spec: spec}}, options)
+}
+
+// Source is an encoding by its message, as in BuildTableRequest and others.
+func Source(message *posencv1.RopeSource) RopeSource { return RopeSource{message: message} }
+
+// SpecJSON is an encoding by its specification as JSON, in proto3's mapping; enum values may be short: {"pairing":
+// "half_split", "rotary_dim": 128}.
+func SpecJSON(text string, options ...SourceOption) RopeSource {
+	var fields any
+	if err := json.Unmarshal([]byte(text), &fields); err != nil {
+		return RopeSource{err: wrongArgument("rope.spec", "%w", err)}
+	}
+	spec := &posencv1.RopeSpec{}
+	lengthen(fields, spec.ProtoReflect().Descriptor())
+	long, err := json.Marshal(fields)
+	if err == nil {
+		err = protojson.Unmarshal(long, spec)
+	}
+	if err != nil {
+		return RopeSource{err: wrongArgument("rope.spec", "%w", err)}
+	}
+	return Spec(spec, options...)
+}
+
+// lengthen writes out the names of enum values: "half_split" becomes "PAIRING_HALF_SPLIT".
+func lengthen(value any, descriptor protoreflect.MessageDescriptor) {
+	fields, _ := value.(map[string]any)
+	for name, value := range fields {
+		field := descriptor.Fields().ByTextName(name)
+		if field == nil {
+			field = descriptor.Fields().ByJSONName(name)
+		}
+		switch {
+		case field == nil:
+			continue // protojson reports it
+		case field.Message() != nil:
+			lengthen(value, field.Message())
+		case field.Enum() != nil:
+			short, _ := value.(string)
+			values := field.Enum().Values()
+			prefix := strings.TrimSuffix(string(values.Get(0).Name()), "UNSPECIFIED")
+			if long := prefix + strings.ToUpper(short); values.ByName(protoreflect.Name(long)) != nil {
+				fields[name] = long
+			}
+		}
+	}
+}
+
+func sourceOf(message *posencv1.RopeSource, options []SourceOption) RopeSource {
+	return RopeSource{message: collect(message, options)}
+}
+
+// Message returns the source for generated requests; nil if its file could not be read.
+func (s RopeSource) Message() *posencv1.RopeSource { return s.message }
 
 // Rope is a rotary encoding that the server has resolved once: its calls send the short specification, not a
 // configuration.

@@ -216,7 +216,7 @@ func rowsOf(request *posencv1.BuildTableRequest) int64 {
 	}
 	cells := int64(1)
 	for _, extent := range grid.GetExtents() {
-		cells = min(cells*int64(extent), 1<<31) // more fit no memory
+		cells = min(cells, 1<<31) * int64(extent) // more fit no memory
 	}
 	return cells + int64(grid.GetLeadingZeroRows())
 }
