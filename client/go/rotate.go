@@ -136,8 +136,12 @@ func (c *Client) rotateByStream(ctx context.Context, k *call, first proto.Messag
 func neverAgain() grpc.CallOption { return grpc.MaxRetryRPCBufferSize(0) }
 
 func (c *Client) exchange(s grpc.ClientStream, first proto.Message, inputs []input, answer *receivedBytes, progress func(done, total int64)) error {
+	// Before anything is read, so that gRPC does not repeat it.
+	if err := s.SendMsg(first); err != nil && err != io.EOF {
+		return err
+	}
 	lent, written := &loans{}, make(chan error, 1)
-	go func() { written <- c.write(s, first, inputs, lent) }()
+	go func() { written <- c.write(s, inputs, lent) }()
 	var err error
 	for err == nil {
 		if err = s.RecvMsg(answer); err == nil && progress != nil {
@@ -159,10 +163,7 @@ func (c *Client) exchange(s grpc.ClientStream, first proto.Message, inputs []inp
 }
 
 // write returns io.EOF if the stream has ended.
-func (c *Client) write(s grpc.ClientStream, first proto.Message, inputs []input, lent *loans) error {
-	if err := s.SendMsg(first); err != nil {
-		return err
-	}
+func (c *Client) write(s grpc.ClientStream, inputs []input, lent *loans) error {
 	for _, in := range inputs {
 		for chunk := range slices.Chunk(in.tensor.data, c.chunkBytes) {
 			m := &sentMessage{loans: lent}
