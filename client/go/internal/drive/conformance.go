@@ -232,11 +232,14 @@ func applyRope(ctx context.Context, c *posenc.Client, request *posencv1.ApplyRop
 		m, err := c.Stub().ApplyRope(ctx, request)
 		return reply{message: m}, err
 	}
-	q, k, err := c.ApplyRope(ctx, posenc.ApplyRopeArgs{
+	outQ, outK, err := c.ApplyRope(ctx, posenc.ApplyRopeArgs{
 		Rope: posenc.Source(request.GetRope()), Positions: request.GetPositions(), Layout: request.GetLayout(),
 		Direction: request.GetDirection(), QueryScale: request.GetQueryScale(), Saturation: request.GetSaturation(), Q: q, K: k,
 	})
-	return reply{tensors: map[string]posenc.Tensor{"q": q, "k": k}}, err
+	if err == nil {
+		err = applyByStream(ctx, c, request, []posenc.Tensor{q, k}, []posenc.Tensor{outQ, outK})
+	}
+	return reply{tensors: map[string]posenc.Tensor{"q": outQ, "k": outK}}, err
 }
 
 func reposition(ctx context.Context, c *posenc.Client, request *posencv1.RepositionRequest) (reply, error) {
@@ -246,11 +249,14 @@ func reposition(ctx context.Context, c *posenc.Client, request *posencv1.Reposit
 		m, err := c.Stub().Reposition(ctx, request)
 		return reply{message: m}, err
 	}
-	k, err := c.Reposition(ctx, posenc.RepositionArgs{
+	out, err := c.Reposition(ctx, posenc.RepositionArgs{
 		OldRope: posenc.Source(request.GetOldRope()), NewRope: posenc.Source(request.GetNewRope()),
 		Movement: request.GetMovement(), Layout: request.GetLayout(), Saturation: request.GetSaturation(), K: k,
 	})
-	return reply{tensors: map[string]posenc.Tensor{"k": k}}, err
+	if err == nil {
+		err = repositionByStream(ctx, c, request, []posenc.Tensor{k}, []posenc.Tensor{out})
+	}
+	return reply{tensors: map[string]posenc.Tensor{"k": out}}, err
 }
 
 // take moves a tensor out of a request, as bytes. It leaves a malformed tensor

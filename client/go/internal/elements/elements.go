@@ -8,15 +8,20 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
+var sizes = map[posencv1.Dtype]int{
+	posencv1.Dtype_DTYPE_FLOAT32: 4, posencv1.Dtype_DTYPE_FLOAT64: 8,
+	posencv1.Dtype_DTYPE_FLOAT16: 2, posencv1.Dtype_DTYPE_BFLOAT16: 2,
+	posencv1.Dtype_DTYPE_INT32: 4, posencv1.Dtype_DTYPE_INT64: 8,
+	posencv1.Dtype_DTYPE_FLOAT8_E4M3FN: 1, posencv1.Dtype_DTYPE_FLOAT8_E5M2: 1,
+}
+
+// Size returns the bytes of an element.
+func Size(dtype posencv1.Dtype) int { return sizes[dtype] }
+
 // Values returns the elements. int64 elements above 2^53 are rounded.
 func Values(dtype posencv1.Dtype, data []byte) []float64 {
-	size := map[posencv1.Dtype]int{
-		posencv1.Dtype_DTYPE_FLOAT32: 4, posencv1.Dtype_DTYPE_FLOAT64: 8, posencv1.Dtype_DTYPE_INT32: 4, posencv1.Dtype_DTYPE_INT64: 8,
-		posencv1.Dtype_DTYPE_FLOAT16: 2, posencv1.Dtype_DTYPE_BFLOAT16: 2,
-		posencv1.Dtype_DTYPE_FLOAT8_E4M3FN: 1, posencv1.Dtype_DTYPE_FLOAT8_E5M2: 1,
-	}[dtype]
 	var values []float64
-	for at := 0; size > 0 && at+size <= len(data); at += size {
+	for at := 0; sizes[dtype] > 0 && at+sizes[dtype] <= len(data); at += sizes[dtype] {
 		values = append(values, Value(dtype, data[at:]))
 	}
 	return values
