@@ -3,8 +3,10 @@ package posenc
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -64,6 +66,15 @@ func (c *Client) tableByRows(ctx context.Context, request *posencv1.BuildTableRe
 		}
 		return nil
 	})
+	var e *Error
+	if errors.As(err, &e) && strings.HasPrefix(e.Field, "table.") { // a message that the caller does not know
+		long := e.Field
+		e.Field = strings.TrimPrefix(long, "table.")
+		e.Message, e.Metadata["field"] = strings.ReplaceAll(e.Message, long, e.Field), e.Field
+		for _, violation := range e.Violations {
+			violation.Field = strings.TrimPrefix(violation.Field, "table.")
+		}
+	}
 	return cmp.Or(err, joined(results))
 }
 
