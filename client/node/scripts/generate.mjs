@@ -1,8 +1,8 @@
-// Makes from the contract (../../proto, or the folder named by POSENC_PROTO)
-//   dist/schema.json         the descriptors, which the client loads
-//   src/messages.ts          TypeScript types of the messages
-//   dist/service_config.json the published service config, and LICENSE
-// The two generated folders are not kept under version control.
+// Makes from the contract (../../proto)
+//   src/contract.ts   the descriptors, the published service config and the package's version: a module and no files,
+//                     so that bundlers find them
+//   src/messages.ts   TypeScript types of the messages
+// and copies LICENSE. None of these is kept under version control.
 import fs from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -17,9 +17,20 @@ root.resolvePath = (_, target) => (target.startsWith("google/") ? target : path.
 root.loadSync(["posenc/v1/service.proto", "posenc/v1/errors.proto", "posenc/rpc/status.proto"], { alternateCommentMode: true });
 root.resolveAll();
 
-fs.mkdirSync(path.join(here, "dist"), { recursive: true });
-fs.writeFileSync(path.join(here, "dist", "schema.json"), JSON.stringify(root.toJSON()));
-fs.copyFileSync(path.join(repository, "client", "service_config.json"), path.join(here, "dist", "service_config.json"));
+// V8 parses JSON from a string faster than the same object written as code.
+const parsed = (value) => `JSON.parse(${JSON.stringify(JSON.stringify(value))})`;
+const { version } = JSON.parse(fs.readFileSync(path.join(here, "package.json"), "utf8"));
+const serviceConfig = JSON.parse(fs.readFileSync(path.join(repository, "client", "service_config.json"), "utf8"));
+fs.writeFileSync(
+  path.join(here, "src", "contract.ts"),
+  `// Generated; do not edit.
+import type { INamespace } from "protobufjs";
+
+export const descriptors = ${parsed(root.toJSON())} as INamespace;
+export const serviceConfig = ${JSON.stringify(JSON.stringify(serviceConfig))};
+export const version = ${JSON.stringify(version)};
+`,
+);
 fs.copyFileSync(path.join(repository, "LICENSE"), path.join(here, "LICENSE"));
 
 const contract = root.lookup("posenc.v1");

@@ -1,23 +1,21 @@
 // Arguments of calls: the contract's requests, with shorter forms of positions and encodings.
-import { checkKeys } from "./channels";
-import { invalid } from "./errors";
-import type {
-  AddEncodingRequest,
-  AnalyzeRopeRequest,
-  ApplyRopeRequest,
-  BuildTableRequest,
-  ConvertPairingRequest,
-  Movement,
-  PackedSequences,
-  Positions,
-  RepositionRequest,
-  ResolveRopeRequest,
-  ScoreRelativeRequest,
-} from "./messages";
+import { readFile } from "node:fs/promises";
+import { checkObject, invalid } from "./errors";
+import type * as messages from "./messages";
+import { type Fields, snake, typeNamed } from "./schema";
 import type { SharedTensor } from "./shared";
-import type { Rope } from "./source";
-import type { TableOut } from "./tables";
-import { type Elements, type TensorMessage, Tensor, tensor } from "./tensor";
+import { type Elements, type Tensor, tensor, type TensorMessage } from "./tensor";
+
+/**
+ * A rotary encoding: a preset's name, a model's config.json by its path or its content, or a specification. The first
+ * three may also have the contract's RopeSource.profile, profileVersion, part, layerType, layerIndex,
+ * sequenceLength and headDim.
+ */
+export type RopeArgument =
+  | string
+  | messages.RopeSpec
+  | messages.RopeSource
+  | (Omit<messages.RopeSource, "configJson"> & ({ configFile: string } | { config: object }));
 
 /** Position ids: numbers, or a tensor if they have a shape of their own ([B, S], [axes, S]). */
 export type Ids = Tensor | TensorMessage | readonly number[] | Int32Array | BigInt64Array | Float32Array | Float64Array;
@@ -31,113 +29,114 @@ export interface PositionArguments {
   /** One position per token. */
   ids?: Ids;
   /** Layout thd: several sequences, one after the other. */
-  packed?: PackedSequences;
+  packed?: messages.PackedSequences;
   /** Any of these as a message, such as the `positions` that buildPositions answers. */
-  positions?: Positions;
+  positions?: messages.Positions;
 }
 
-type Ask<Request, Special extends keyof Request> = Omit<Request, Special>;
-
-export interface ApplyRopeArguments extends Ask<ApplyRopeRequest, "rope" | "positions">, PositionArguments {
-  rope: Rope;
-  /** Memory for the results, which may be the inputs' own; results in a region are its SharedTensors. */
-  out?: { q?: Elements | SharedTensor; k?: Elements | SharedTensor };
-}
-
-export interface RepositionArguments extends Ask<RepositionRequest, "oldRope" | "newRope" | "movement"> {
-  /** The encoding that k was rotated with. */
-  oldRope: Rope;
-  /** The encoding that k shall have; by default the same. */
-  newRope?: Rope;
-  /** Moves every token by this. Or use `shifts`, or `newPositions` with `oldPositions`. */
+/** How keys move: by `shift`, each by its own of `shifts`, or from `oldPositions` to `newPositions`. */
+export interface MovementArguments {
   shift?: number;
-  /** Moves each token by its own shift. */
   shifts?: Ids;
   oldPositions?: PositionArguments;
   newPositions?: PositionArguments;
   /** Any of these as a message. */
-  movement?: Movement;
-  out?: Elements | SharedTensor;
+  movement?: messages.Movement;
 }
 
-export interface BuildTableArguments extends Ask<BuildTableRequest, "rope" | "positions">, PositionArguments {
-  rope?: Rope;
-  out?: TableOut;
+/** Memory for results, which may be the inputs' own. Results in a region are its SharedTensors. */
+export type Output = Elements | SharedTensor;
+/** Memory for a table: cos and sin, or the single table of an absolute encoding or of the layout "complex". */
+export type TableOut = { cos?: Output; sin?: Output; table?: Output };
+
+type Positioned<Request> = Omit<Request, "positions" | "rope"> & PositionArguments;
+type Compared<Request> = Omit<Request, "rope" | "compareWith"> & { rope: RopeArgument; compareWith?: RopeArgument };
+
+export type ResolveRopeArguments = Compared<messages.ResolveRopeRequest>;
+export type AnalyzeRopeArguments = Compared<messages.AnalyzeRopeRequest>;
+export type ApplyRopeArguments = Positioned<messages.ApplyRopeRequest> & {
+  rope: RopeArgument;
+  out?: { q?: Output; k?: Output };
+};
+/** `oldRope` is the encoding that k was rotated with; `newRope` the one that it shall have, by default the same. */
+export type RepositionArguments = Omit<messages.RepositionRequest, "oldRope" | "newRope" | "movement"> &
+  MovementArguments & { oldRope: RopeArgument; newRope?: RopeArgument; out?: Output };
+export type BuildTableArguments = Positioned<messages.BuildTableRequest> & { rope?: RopeArgument; out?: TableOut };
+export type AddEncodingArguments = Positioned<messages.AddEncodingRequest> & { out?: Output };
+export type ScoreRelativeArguments = messages.ScoreRelativeRequest & { out?: Output };
+export type ConvertPairingArguments = messages.ConvertPairingRequest & { out?: Output };
+
+/** Returns the arguments with the contract's RopeSource in place of the encodings that have these names. */
+export async function withRopes(given: object, ...names: string[]): Promise<Fields> {
+  checkObject(given, "arguments");
+  const result: Fields = { ...given };
+  for (const name of names) result[name] = await ropeSource(result[name], snake(name));
+  return result;
 }
 
-export interface AddEncodingArguments extends Ask<AddEncodingRequest, "positions">, PositionArguments {
-  out?: Elements | SharedTensor;
-}
+const ropeSources = ["preset", "spec", "configJson", "configFile", "config"];
 
-export interface ScoreRelativeArguments extends ScoreRelativeRequest {
-  out?: Elements | SharedTensor;
-}
-
-export interface ConvertPairingArguments extends ConvertPairingRequest {
-  out?: Elements | SharedTensor;
-}
-
-export interface ResolveRopeArguments extends Ask<ResolveRopeRequest, "rope" | "compareWith"> {
-  rope: Rope;
-  compareWith?: Rope;
-}
-
-export interface AnalyzeRopeArguments extends Ask<AnalyzeRopeRequest, "rope" | "compareWith"> {
-  rope: Rope;
-  compareWith?: Rope;
-}
-
-const positionKeys = ["start", "starts", "ids", "packed", "positions"];
-const movementKeys = ["shift", "shifts", "oldPositions", "newPositions", "movement"];
-
-/** Separates these keys from the other arguments. */
-function split(given: object, keys: readonly string[]): [picked: Record<string, unknown>, rest: Record<string, unknown>] {
-  const picked: Record<string, unknown> = {};
-  const rest: Record<string, unknown> = {};
-  for (const [key, value] of Object.entries(given)) {
-    if (value !== undefined && value !== null) (keys.includes(key) ? picked : rest)[key] = value;
+/** Returns the contract's RopeSource. Reads files. */
+export async function ropeSource(rope: unknown, field = "rope"): Promise<object | undefined> {
+  if (rope === undefined || rope === null) return undefined;
+  if (typeof rope === "string") return { preset: rope };
+  if (typeof rope !== "object") {
+    throw invalid(field, "must be a preset's name, or an object with configFile, config, preset or spec");
   }
-  return [picked, rest];
+  const { fields } = typeNamed("posenc.v1.RopeSource");
+  const keys = Object.keys(rope);
+  if (!keys.some((key) => ropeSources.includes(key)) && !keys.every((key) => key in fields)) return { spec: rope };
+  const { configFile, config, ...source } = rope as { configFile?: string; config?: object };
+  if (config !== undefined) return { ...source, configJson: JSON.stringify(config) };
+  if (configFile === undefined) return source;
+  try {
+    return { ...source, configJson: await readFile(configFile, "utf8") };
+  } catch (error) {
+    throw invalid(`${field}.config_file`, (error as Error).message);
+  }
 }
 
 // Doubles hold every position exactly, whole or fractional.
 function idsTensor(ids: unknown, field: string): unknown {
-  if (Array.isArray(ids)) {
-    // Float64Array.from would convert null to 0.
-    const wrong = ids.findIndex((id) => typeof id !== "number");
-    if (wrong >= 0) throw invalid(`${field}[${wrong}]`, "must be a number");
-    return tensor(Float64Array.from(ids));
-  }
-  return ArrayBuffer.isView(ids) ? tensor(ids as Elements) : ids;
+  if (!Array.isArray(ids)) return ArrayBuffer.isView(ids) ? tensor(ids as Elements) : ids;
+  // Float64Array.from would convert null to 0.
+  const wrong = ids.findIndex((id) => typeof id !== "number");
+  if (wrong >= 0) throw invalid(`${field}[${wrong}]`, "must be a number");
+  return tensor(Float64Array.from(ids as number[]));
 }
 
-function positionsOf(given: Record<string, unknown>, field: string): object | undefined {
-  const { positions, ...short } = given;
-  if (positions !== undefined && Object.keys(short).length > 0) throw invalid(field, `is set beside ${Object.keys(short)[0]}; must be one`);
-  const message = { ...((positions as object | undefined) ?? short) } as Record<string, unknown>;
-  if (positions === undefined && Object.keys(message).length === 0) return undefined;
-  if (Array.isArray(message.starts)) message.starts = { values: message.starts };
-  if (message.ids !== undefined) message.ids = idsTensor(message.ids, `${field}.ids`);
+/** Returns the message if it is given, or its fields if one is set, but not both. */
+function messageOr(field: string, message: unknown, fields: Fields): Fields | undefined {
+  const set = Object.keys(fields).find((key) => fields[key] !== undefined && fields[key] !== null);
+  if (message === undefined || message === null) return set === undefined ? undefined : fields;
+  if (set !== undefined) throw invalid(field, `is set beside ${set}; must be one`);
+  return { ...message };
+}
+
+function positionsOf({ positions, ...fields }: Fields, field: string): Fields | undefined {
+  const message = messageOr(field, positions, fields);
+  if (Array.isArray(message?.starts)) message.starts = { values: message.starts as unknown[] };
+  if (message?.ids) message.ids = idsTensor(message.ids, `${field}.ids`);
   return message;
 }
 
 /** Returns the arguments with the contract's `positions`. */
-export function withPositions(given: object): Record<string, unknown> {
-  const [short, rest] = split(given, positionKeys);
-  return { ...rest, positions: positionsOf(short, "positions") };
+export function withPositions(given: object): Fields {
+  checkObject(given, "arguments");
+  const { start, starts, ids, packed, positions, ...rest } = given as Fields;
+  return { ...rest, positions: positionsOf({ start, starts, ids, packed, positions }, "positions") };
 }
 
 /** Returns the arguments with the contract's `movement`. */
-export function withMovement(given: object): Record<string, unknown> {
-  const [short, rest] = split(given, movementKeys);
-  const { movement, ...fields } = short;
-  if (movement !== undefined && Object.keys(fields).length > 0) throw invalid("movement", `is set beside ${Object.keys(fields)[0]}; must be one`);
-  if (movement !== undefined || Object.keys(fields).length === 0) return { ...rest, movement };
-  for (const key of ["oldPositions", "newPositions"]) {
-    if (fields[key] === undefined) continue;
-    checkKeys(fields[key] as object, positionKeys, `${key}.`);
-    fields[key] = positionsOf(fields[key] as Record<string, unknown>, key);
-  }
-  if (fields.shifts !== undefined) fields.shifts = idsTensor(fields.shifts, "movement.shifts");
-  return { ...rest, movement: fields };
+export function withMovement(given: object): Fields {
+  checkObject(given, "arguments");
+  const { shift, shifts, oldPositions, newPositions, movement, ...rest } = given as Fields;
+  const places = (short: unknown, field: string) => (short ? positionsOf(short as Fields, field) : short);
+  const fields = {
+    shift,
+    shifts: idsTensor(shifts, "movement.shifts"),
+    oldPositions: places(oldPositions, "movement.old_positions"),
+    newPositions: places(newPositions, "movement.new_positions"),
+  };
+  return { ...rest, movement: messageOr("movement", movement, fields) };
 }

@@ -1,13 +1,13 @@
-// Makes single calls: metadata, deadline and end, with one message each way or as a stream.
+// Makes requests: metadata, deadline and end, with one message each way or as a stream.
 import { randomBytes } from "node:crypto";
-import { Metadata, type CallOptions as GrpcOptions, type ClientDuplexStream } from "@grpc/grpc-js";
-import type protobuf from "protobufjs";
-import { Channels, checkKeys, clientOptions, type ClientOptions } from "./channels";
-import { invalid, PosencError } from "./errors";
-import { decoded, fromMessage, type Message, methodNamed } from "./schema";
+import { Readable, type Writable } from "node:stream";
+import { type CallOptions as GrpcOptions, type Client as Connection, Metadata } from "@grpc/grpc-js";
+import { type Channel, checkNumber, type ClientOptions, openChannel } from "./connection";
+import { version } from "./contract";
+import { checkKeys, invalid, PosencError } from "./errors";
+import { decoded, type Fields, fromMessage, methodNamed } from "./schema";
 import { fromGrpc } from "./status";
 import { type Frame, frame, serialize } from "./wire";
-import { version } from "./version";
 
 /** Options of one call. */
 export interface CallOptions {
@@ -19,30 +19,18 @@ export interface CallOptions {
   requestId?: string;
   /** W3C trace context, which the server passes on. */
   traceparent?: string;
-  /** Called after every chunk while applyRope, reposition or buildTable moves a tensor through a stream. */
+  /** Called for every part that arrives while applyRope or reposition moves tensors through a stream. */
   onProgress?: (bytesDone: number, bytes: number) => void;
 }
 
-const callOptions = ["timeoutMs", "signal", "requestId", "traceparent", "onProgress"];
+/** A call, which may need several requests. They share its id and its end. */
+export interface Call extends CallOptions {
+  requestId: string;
+  /** Milliseconds since 1970; undefined if only the client's timeout bounds each request. */
+  deadline: number | undefined;
+}
 
 const service = "/posenc.v1.PositionalEncodingService/";
-
-// The largest message of protobuf: 2 GiB - 1.
-const maxProtoBytes = 2 ** 31 - 1;
-
-// Smaller messages gain nothing from a separate connection.
-const bulkBytes = 64 << 10;
-
-// The server recommends 4 MiB. With chunks of 1 MiB, grpc-js took a quarter less time for 64 MiB: their buffers are
-// reused while they are still in a processor's cache.
-const maxChunkBytes = (1 << 20) - (64 << 10);
-
-// Bytes that a message may have beside a chunk: settings, positions, framing.
-const messageOverhead = 64 << 10;
-
-// Chunks that are sent ahead of their answers: at a time, one is sent, one is computed, one is received and one is
-// processed.
-const streamWindow = 4;
 
 // Deadline of a stream whose only limit is progress. Without a deadline the server would set its default.
 const longestStreamMs = 24 * 3600 * 1000;
@@ -58,150 +46,153 @@ const versionTimeoutMs = 2000;
 
 const identity = (bytes: Buffer) => bytes;
 
-/**
- * Returns the options of a call that may make several requests: timeoutMs is the remaining time of the call's own when
- * it is read. The client's timeout bounds each request.
- */
-export function forRequests(options: CallOptions = {}): CallOptions {
-  checkKeys(options, callOptions, "options.");
-  const { timeoutMs } = options;
-  if (typeof timeoutMs !== "number" || !(timeoutMs > 0)) return options;
-  const end = performance.now() + timeoutMs;
-  return { ...options, get timeoutMs() { return Math.max(end - performance.now(), 1e-3); } };
-}
-
-interface Begun {
-  requestId: string;
-  metadata: Metadata;
-  timeoutMs: number;
-  grpc: GrpcOptions;
+function checkVisible(option: string, value: unknown): void {
+  if (typeof value === "string" && /^[\x20-\x7e]*$/.test(value)) return;
+  throw invalid(option, "must be text of visible ASCII characters");
 }
 
 export class Calls {
-  readonly channels: Channels;
-  readonly maxMessageBytes: number;
-  readonly streamAboveBytes: number;
-  private readonly timeoutMs: number;
-  private knownChunkBytes?: number;
-  private readonly underWay = new Set<() => void>(); // ends one call each
-  private closed = false;
+  readonly channel: Channel;
+  private readonly underWay = new Set<() => void>(); // ends one request each
+  private isClosed = false;
 
-  constructor(target: string, options: ClientOptions) {
-    checkKeys(options, clientOptions);
-    this.timeoutMs = number("timeoutMs", options.timeoutMs ?? 60_000);
-    this.maxMessageBytes = Math.min(number("maxMessageBytes", options.maxMessageBytes ?? 512 << 20), maxProtoBytes);
-    this.streamAboveBytes = Math.min(number("streamAboveBytes", options.streamAboveBytes ?? 8 << 20), this.maxMessageBytes);
-    this.channels = new Channels(target, options, this.maxMessageBytes);
+  constructor(
+    private readonly target: string,
+    options: ClientOptions,
+  ) {
+    this.channel = openChannel(target, options);
   }
 
   /** Ends running calls and the connections. */
   close(): void {
-    this.closed = true;
-    this.channels.close();
+    this.isClosed = true;
+    this.channel.retrying.close();
+    this.channel.once.close();
     for (const stop of this.underWay) stop();
   }
 
-  /**
-   * Returns the method's decoded answer. `tensors` names the request's tensor fields. `once`: the call must not be sent
-   * a second time.
-   */
-  async unary(name: string, request: Message, tensors: readonly string[] = [], options: CallOptions = {}, once = false): Promise<protobuf.Message> {
-    const { request: type, response } = methodNamed(name);
-    const sent = frame(type, request, tensors);
-    if (sent.size > this.maxMessageBytes) {
-      const text = `request: ${sent.size} bytes; the limit is ${this.maxMessageBytes}, split the batch`;
-      throw new PosencError(text, { code: "RESOURCE_EXHAUSTED", reason: "MESSAGE_TOO_LARGE" });
+  begin(options: CallOptions = {}): Call {
+    checkKeys(options, ["timeoutMs", "signal", "requestId", "traceparent", "onProgress"], "options");
+    const { requestId = randomBytes(16).toString("hex"), timeoutMs, traceparent = "", signal, onProgress } = options;
+    checkVisible("requestId", requestId);
+    checkVisible("traceparent", traceparent);
+    const limitMs = checkNumber("timeoutMs", timeoutMs ?? this.channel.timeoutMs);
+    if (signal !== undefined && !(signal instanceof AbortSignal)) throw invalid("signal", "must be an AbortSignal");
+    if (onProgress !== undefined && typeof onProgress !== "function") throw invalid("onProgress", "must be a function");
+    if (limitMs <= 0) {
+      throw new PosencError(`timeoutMs: is ${limitMs}; must be above 0`, { code: "DEADLINE_EXCEEDED", requestId });
     }
-    const call = this.begin(options);
-    call.metadata.set("posenc-message-bytes", String(sent.size));
-    // A small request for a table may have a large answer.
-    const large = sent.size >= bulkBytes || name === "BuildTable";
-    const channel = once ? this.channels.once() : large ? this.channels.bulk() : this.channels.small();
+    const deadline = timeoutMs === undefined ? undefined : Date.now() + Math.min(timeoutMs, longestDeadlineMs);
+    return { ...options, requestId, deadline };
+  }
+
+  /** Returns a method's decoded answer. `once`: the request must not be sent a second time. */
+  async unary(name: string, sent: Frame, call: Call, once = false): Promise<object> {
+    const { maxMessageBytes, timeoutMs } = this.channel;
+    const { requestId } = call;
+    if (sent.size > maxMessageBytes) {
+      const text = `request: ${sent.size} bytes; the limit is ${maxMessageBytes}, split the batch`;
+      throw new PosencError(text, { code: "RESOURCE_EXHAUSTED", reason: "MESSAGE_TOO_LARGE", requestId });
+    }
+    const [connection, metadata, options] = this.start(call, sent.size, timeoutMs, once);
     let forget = () => {};
     try {
       const bytes = await new Promise<Buffer>((resolve, reject) => {
-        const grpc = channel.makeUnaryRequest(service + name, serialize, identity, sent, call.metadata, call.grpc, (error, answer) =>
-          error ? reject(error) : resolve(answer!),
-        );
-        forget = this.stoppable(() => grpc.cancel(), options.signal);
+        const done = (error: unknown, answer?: Buffer) => (answer ? resolve(answer) : reject(error as Error));
+        const path = service + name;
+        const request = connection.makeUnaryRequest(path, serialize, identity, sent, metadata, options, done);
+        forget = this.stoppable(() => request.cancel(), call);
       });
-      return decoded(response, bytes);
+      return decoded(methodNamed(name).response, bytes);
     } catch (error) {
-      throw await this.explain(error, name, call.requestId, options);
+      throw await this.explained(error, name, call);
     } finally {
       forget();
     }
   }
 
   /** Returns the plain object of a method's answer. */
-  async plain<T>(name: string, request: Message, options?: CallOptions): Promise<T> {
-    return fromMessage(methodNamed(name).response, await this.unary(name, request, [], options)) as T;
+  async plain<T>(name: string, request: Fields, call: Call): Promise<T> {
+    const types = methodNamed(name);
+    return fromMessage(types.response, await this.unary(name, frame(types.request, request), call)) as T;
   }
 
   /**
-   * Yields the decoded answers of a stream. Messages are sent while answers are received. `oneToOne`: each message has
-   * one answer; a few are sent ahead. `announced` is the size of the largest message, if known.
+   * Yields the decoded answers of a stream; messages are sent at the same time. `largest` is the size of the largest
+   * message. The client's timeout does not bound the whole: a stream may take as long as it makes progress.
    */
   async *stream(
     name: string,
     messages: Iterable<Frame> | AsyncIterable<Frame>,
-    { announced, oneToOne }: { announced?: number; oneToOne: boolean },
-    options: CallOptions = {},
-  ): AsyncGenerator<protobuf.Message> {
-    const { response } = methodNamed(name);
-    const begun = this.begin(options);
-    // The client's timeout does not bound the whole: a stream may take as long as it makes progress.
-    const patienceMs = options.timeoutMs === undefined ? this.timeoutMs : Infinity;
-    if (options.timeoutMs === undefined) begun.grpc.deadline = Date.now() + longestStreamMs;
-    if (announced !== undefined) begun.metadata.set("posenc-message-bytes", String(announced));
-    const stream = this.channels.bulk().makeBidiStreamRequest(service + name, serialize, identity, begun.metadata, begun.grpc);
+    largest: number,
+    call: Call,
+  ): AsyncGenerator<object> {
+    const { timeoutMs } = this.channel;
+    const [connection, metadata, options] = this.start(call, largest, longestStreamMs);
+    // gRPC serializes a message when its transport has taken the one before: this is progress.
+    const send = (message: Frame) => (timer?.refresh(), serialize(message));
+    const stream = connection.makeBidiStreamRequest(service + name, send, identity, metadata, options);
+    const forget = this.stoppable(() => stream.cancel(), call);
     let failure: unknown;
     const fail = (error: unknown) => {
       failure ??= error;
       stream.cancel();
     };
-    const forget = this.stoppable(() => stream.cancel(), options.signal);
-    const silence = new Silence(patienceMs, () =>
-      fail(new PosencError(`the stream stood still for ${patienceMs} ms; the target is ${this.channels.target}`, { code: "DEADLINE_EXCEEDED", requestId: begun.requestId })),
-    );
-    const writer = new Writer(stream, oneToOne ? streamWindow : Infinity, silence);
-    writer.run(messages).catch(fail);
+    // The next message is made when one is sent, so that few are in memory.
+    const source = Readable.from(messages, { highWaterMark: 1 }).on("error", fail);
+    source.pipe(stream as unknown as Writable);
+    stream.on("error", () => source.destroy()); // it also comes after the last read, when nobody waits for it
+
+    // Silence counts while the server has to act, not while the caller makes messages or takes answers.
+    let isYielding = false;
+    const silent = () => {
+      if (isYielding || (stream.writableLength === 0 && !stream.writableEnded)) return timer?.refresh();
+      const text = `the stream stood still for ${timeoutMs} ms; the target is ${this.target}`;
+      return fail(new PosencError(text, { code: "DEADLINE_EXCEEDED", requestId: call.requestId }));
+    };
+    const isBounded = call.deadline !== undefined || timeoutMs > longestTimerMs;
+    const timer = isBounded ? undefined : setTimeout(silent, timeoutMs);
     try {
       for await (const bytes of stream) {
-        silence.pause();
-        if (oneToOne && writer.waiting === 0) throw new PosencError("the stream has more answers than messages", { code: "INTERNAL", requestId: begun.requestId });
-        yield decoded(response, bytes);
-        writer.answered();
+        isYielding = true;
+        yield decoded(methodNamed(name).response, bytes as Buffer);
+        isYielding = false;
+        timer?.refresh();
       }
       if (failure) throw failure;
-      if (oneToOne && writer.waiting > 0) throw new PosencError("the stream ended before all responses", { code: "INTERNAL" });
     } catch (error) {
-      throw await this.explain(failure ?? error, name, begun.requestId, options);
+      throw await this.explained(failure ?? error, name, call);
     } finally {
-      silence.pause();
-      writer.close();
+      clearTimeout(timer);
+      source.destroy(); // and so ends the caller's messages
       forget();
       stream.cancel();
     }
   }
 
-  /** Returns the size of a stream's chunks: the server's recommendation, or less. Fails only if the deadline passes: the stream would wait for as long again. */
-  async chunkBytes(options: CallOptions): Promise<number> {
-    if (this.knownChunkBytes !== undefined) return this.knownChunkBytes;
-    const { signal, timeoutMs } = options;
-    const info = this.plain<{ limits?: { streamChunkBytes: number } }>("GetServerInfo", {}, { signal, timeoutMs });
-    // A server that does not answer now may answer the next call.
-    const wanted = await info.then((answer) => answer.limits?.streamChunkBytes, (error: PosencError) => {
-      if (error.code === "DEADLINE_EXCEEDED") throw error;
-      return undefined;
-    });
-    const bytes = Math.max(1, Math.min(wanted || maxChunkBytes, maxChunkBytes, this.maxMessageBytes - messageOverhead));
-    if (wanted) this.knownChunkBytes = bytes;
-    return bytes;
+  /** Connection, metadata and options of a request. */
+  private start(
+    call: Call,
+    messageBytes: number,
+    timeoutMs: number,
+    once = false,
+  ): [Connection, Metadata, GrpcOptions] {
+    const { requestId, traceparent, signal } = call;
+    if (signal?.aborted) throw aborted(call);
+    if (this.isClosed)
+      throw new PosencError("the client is closed; make another one", { code: "CANCELLED", requestId });
+    const metadata = new Metadata();
+    metadata.set("x-request-id", requestId);
+    metadata.set("posenc-message-bytes", String(messageBytes));
+    if (traceparent !== undefined) metadata.set("traceparent", traceparent);
+    const token = this.channel.token?.();
+    if (token !== undefined) metadata.set("authorization", `Bearer ${token}`);
+    const deadline = call.deadline ?? Date.now() + Math.min(timeoutMs, longestDeadlineMs);
+    return [once ? this.channel.once : this.channel.retrying, metadata, { deadline }];
   }
 
-  /** Makes close() and the caller's signal stop a call, until the returned function is called. */
-  private stoppable(stop: () => void, signal?: AbortSignal): () => void {
+  /** Makes close() and the caller's signal stop a request, until the returned function is called. */
+  private stoppable(stop: () => void, { signal }: Call): () => void {
     this.underWay.add(stop);
     signal?.addEventListener("abort", stop);
     return () => {
@@ -210,103 +201,24 @@ export class Calls {
     };
   }
 
-  private begin(options: CallOptions): Begun {
-    checkKeys(options, callOptions, "options.");
-    const requestId = options.requestId ?? randomBytes(16).toString("hex");
-    const timeoutMs = number("timeoutMs", options.timeoutMs ?? this.timeoutMs);
-    if (timeoutMs <= 0) throw new PosencError(`timeoutMs: is ${timeoutMs}; must be above 0`, { code: "DEADLINE_EXCEEDED", requestId });
-    if (options.signal !== undefined && typeof options.signal?.addEventListener !== "function") throw invalid("signal", "must be an AbortSignal");
-    if (options.onProgress !== undefined && typeof options.onProgress !== "function") throw invalid("onProgress", "must be a function");
-    if (options.signal?.aborted) throw new PosencError("the call was aborted", { code: "CANCELLED", requestId, cause: options.signal.reason });
-    const metadata = new Metadata();
-    metadata.set("x-request-id", visible("requestId", requestId));
-    if (options.traceparent !== undefined) metadata.set("traceparent", visible("traceparent", options.traceparent));
-    const token = this.channels.bearer();
-    if (token !== undefined) metadata.set("authorization", `Bearer ${token}`);
-    return { requestId, metadata, timeoutMs, grpc: { deadline: Date.now() + Math.min(timeoutMs, longestDeadlineMs) } };
-  }
-
-  private async explain(error: unknown, name: string, requestId: string, options: CallOptions): Promise<unknown> {
-    if (options.signal?.aborted) return new PosencError("the call was aborted", { code: "CANCELLED", requestId, cause: options.signal.reason });
-    if (this.closed) return new PosencError("the client was closed during the call", { code: "CANCELLED", requestId, cause: error });
-    const explained = fromGrpc(error, this.channels.target, requestId);
-    if (!(explained instanceof PosencError) || explained.code !== "UNIMPLEMENTED" || name === "GetServerInfo") return explained;
-    // The server has already named the field that it does not know, or the reason.
-    if (explained.reason !== "") return explained;
-    const timeoutMs = Math.min(versionTimeoutMs, options.timeoutMs ?? this.timeoutMs);
-    const info = await this.plain<{ version: string }>("GetServerInfo", {}, { signal: options.signal, timeoutMs }).catch(() => undefined);
-    explained.message += `; the server is of another version (${info?.version || "unknown"}) than this client (${version}), and does not know ${name} or what it asks for`;
+  private async explained(error: unknown, name: string, call: Call): Promise<unknown> {
+    const { requestId, signal } = call;
+    if (signal?.aborted) return aborted(call);
+    if (this.isClosed) {
+      return new PosencError("the client was closed during the call", { code: "CANCELLED", requestId, cause: error });
+    }
+    const explained = fromGrpc(error, this.target, requestId);
+    // A reason says already what the server does not know.
+    const isUnknown = explained instanceof PosencError && explained.code === "UNIMPLEMENTED" && explained.reason === "";
+    if (!isUnknown || name === "GetServerInfo") return explained;
+    const deadline = Math.min(call.deadline ?? Infinity, Date.now() + versionTimeoutMs);
+    const info = this.plain<{ version: string }>("GetServerInfo", {}, { ...call, deadline });
+    const is = (await info.catch(() => undefined))?.version || "unknown";
+    explained.message += `; the server is of another version (${is}) than this client (${version}), and does not know ${name} or what it asks for`;
     return explained;
   }
 }
 
-function number(option: string, value: unknown): number {
-  if (typeof value !== "number" || Number.isNaN(value)) throw invalid(option, "must be a number");
-  return value;
-}
-
-function visible(option: string, value: unknown): string {
-  if (typeof value !== "string" || !/^[\x20-\x7e]*$/.test(value)) throw invalid(option, "must be text of visible ASCII characters");
-  return value;
-}
-
-/** Calls back if the server is silent for too long. */
-class Silence {
-  private timer?: NodeJS.Timeout;
-
-  constructor(
-    private readonly patienceMs: number,
-    private readonly onSilence: () => void,
-  ) {}
-
-  wait(): void {
-    this.pause();
-    if (this.patienceMs <= longestTimerMs) this.timer = setTimeout(this.onSilence, this.patienceMs);
-  }
-
-  pause(): void {
-    clearTimeout(this.timer);
-  }
-}
-
-/** Writes messages to a stream, at most `window` ahead of the answers. */
-class Writer {
-  waiting = 0; // messages without an answer
-  private wake = () => {}; // there is an answer
-  private abandon = () => {}; // ends the wait for the write
-  private closed = false;
-
-  constructor(
-    private readonly stream: ClientDuplexStream<Frame, Buffer>,
-    private readonly window: number,
-    private readonly silence: Silence,
-  ) {}
-
-  async run(messages: Iterable<Frame> | AsyncIterable<Frame>): Promise<void> {
-    for await (const message of messages) {
-      while (!this.closed && this.waiting >= this.window) await new Promise<void>((resolve) => (this.wake = resolve));
-      if (this.closed) return;
-      ++this.waiting;
-      this.silence.wait();
-      // The next message is made after the transport has taken this one.
-      await new Promise<void>((resolve) => {
-        this.abandon = resolve;
-        this.stream.write(message, () => resolve());
-      });
-    }
-    this.silence.wait();
-    this.stream.end();
-  }
-
-  answered(): void {
-    --this.waiting;
-    if (this.waiting > 0 || this.stream.writableEnded) this.silence.wait();
-    this.wake();
-  }
-
-  close(): void {
-    this.closed = true;
-    this.wake();
-    this.abandon();
-  }
+function aborted({ requestId, signal }: Call): PosencError {
+  return new PosencError("the call was aborted", { code: "CANCELLED", requestId, cause: signal?.reason });
 }

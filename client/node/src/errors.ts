@@ -1,4 +1,6 @@
-export interface PosencErrorFields {
+import type { InspectOptions } from "node:util";
+
+interface Facts {
   code: string;
   reason?: string;
   field?: string;
@@ -10,6 +12,7 @@ export interface PosencErrorFields {
 
 /** The error of every failed call. */
 export class PosencError extends Error {
+  override readonly name = "PosencError";
   /** gRPC's name of the status: "INVALID_ARGUMENT", "UNAVAILABLE". */
   readonly code: string;
   /** An ErrorReason of the contract, such as "FIELD_REQUIRED": branch on it. "" if the error has none. */
@@ -23,30 +26,57 @@ export class PosencError extends Error {
   /** The call's id, as in the server's log. */
   readonly requestId: string;
 
-  constructor(message: string, fields: PosencErrorFields) {
-    super(message, fields.cause === undefined ? undefined : { cause: fields.cause });
-    this.name = "PosencError";
-    this.code = fields.code;
-    this.reason = fields.reason ?? "";
-    this.field = fields.field ?? "";
-    this.metadata = fields.metadata ?? {};
-    this.violations = fields.violations ?? [];
-    this.requestId = fields.requestId ?? "";
+  constructor(message: string, facts: Facts) {
+    super(message, facts.cause === undefined ? undefined : { cause: facts.cause });
+    this.code = facts.code;
+    this.reason = facts.reason ?? "";
+    this.field = facts.field ?? "";
+    this.metadata = facts.metadata ?? {};
+    this.violations = facts.violations ?? [];
+    this.requestId = facts.requestId ?? "";
+  }
+
+  /** How console.log shows the error: with the facts that it has, and without empty ones. */
+  [Symbol.for("nodejs.util.inspect.custom")](
+    _: number,
+    options: InspectOptions,
+    inspect: typeof import("node:util").inspect,
+  ) {
+    const { name: _name, ...facts } = this;
+    const known: [string, unknown][] = Object.entries(facts).filter(([, fact]) => Object.keys(fact).length > 0);
+    if (this.cause !== undefined) known.push(["cause", this.cause]);
+    return `${this.stack} ${inspect(Object.fromEntries(known), options)}`;
   }
 }
 
-/** Returns the same error with fields relative to the message at `path`: `table.rows` becomes `rows`. */
-export function outside(path: string, error: unknown): unknown {
-  if (!(error instanceof PosencError) || !error.field.startsWith(`${path}.`)) return error;
-  const short = (text: string) => ` ${text}`.replaceAll(` ${path}.`, " ").slice(1);
-  const { code, reason, requestId, cause } = error;
-  const field = short(error.field);
-  const metadata = { ...error.metadata, field };
-  const violations = error.violations.map((each) => ({ ...each, field: short(each.field) }));
-  return new PosencError(short(error.message), { code, reason, field, metadata, violations, requestId, cause });
+/** Returns the same error with fields relative to the message `table`, which callers do not know. */
+export function withoutTable(error: unknown): unknown {
+  if (!(error instanceof PosencError)) return error;
+  const text = JSON.stringify({ ...error, message: error.message }).replace(/(?<![\w.])table\.(?=\w)/g, "");
+  const { message, ...facts } = JSON.parse(text) as Facts & { message: string };
+  return new PosencError(message, { ...facts, cause: error.cause });
 }
 
 /** Returns an error of the client itself, in the form of the server's. */
 export function invalid(field: string, fact: string, reason = "FIELD_INVALID"): PosencError {
   return new PosencError(`${field}: ${fact}`, { code: "INVALID_ARGUMENT", reason, field, metadata: { field } });
+}
+
+/** Returns the error of an answer that is not what the request asks for. */
+export function falseAnswer(fact: string, cause?: unknown): PosencError {
+  return new PosencError(`the server's answer does not fit: ${fact}`, { code: "INTERNAL", cause });
+}
+
+/** Throws unless this is an object, which JavaScript lets callers leave out. */
+export function checkObject(given: unknown, name: string): asserts given is object {
+  if (typeof given === "object" && given !== null) return;
+  throw invalid(name, `must be an object; is ${given === null ? "null" : typeof given}`);
+}
+
+/** Throws unless this is an object with these keys only. */
+export function checkKeys(given: unknown, known: readonly string[], name: string): asserts given is object {
+  checkObject(given, name || "options");
+  const unknown = Object.keys(given).find((key) => !known.includes(key));
+  if (unknown === undefined) return;
+  throw invalid(name ? `${name}.${unknown}` : unknown, `is not known; known: ${known.join(", ")}`, "FIELD_UNKNOWN");
 }

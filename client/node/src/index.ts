@@ -2,21 +2,18 @@
 //
 //   const rope = await posenc.connect("localhost:50051").rope({ configFile: "config.json" });
 //   const { q, k } = await rope.apply({ q: tensor(qs, [1, 1024, 32, 128]), k: tensor(ks, [1, 1024, 8, 128]), start: 0, layout: "bshd" });
-import type { ClientOptions } from "./channels";
 import { Client } from "./client";
+import type { ClientOptions } from "./connection";
 
-export { Client, type ApplyRopeChunk, type RepositionChunk, type Rotated } from "./client";
-export { Rope } from "./rope";
-export { PosencError } from "./errors";
-export { SharedRegion, SharedTensor, type RegionOptions } from "./shared";
-export type { TableOut } from "./tables";
-export { Tensor, tensor, type Dtype, type Elements, type TensorMessage } from "./tensor";
-export type { CallOptions } from "./calls";
-export type { ClientOptions, TlsOptions } from "./channels";
-export type { Rope as RopeArgument } from "./source";
 export type * from "./arguments";
+export type { CallOptions } from "./calls";
+export { type Chunks, Client, Rope, type Rotated } from "./client";
+export type { ClientOptions, TlsOptions } from "./connection";
+export { version } from "./contract";
+export { PosencError } from "./errors";
 export type * as messages from "./messages";
-export { version } from "./version";
+export { type RegionOptions, SharedRegion, SharedTensor } from "./shared";
+export { type Dtype, type Elements, Tensor, tensor, type TensorMessage } from "./tensor";
 
 /** Makes a client of one or several servers at a target: "localhost:50051", "dns:///posenc:50051", "unix:/run/posenc". */
 export function connect(target: string, options?: ClientOptions): Client {
@@ -29,7 +26,12 @@ export function connect(target: string, options?: ClientOptions): Client {
  */
 export function fromEnv(options: ClientOptions = {}): Client {
   const set = (name: string) => process.env[`POSENC_${name}`] || undefined;
-  const tls = { caFile: set("TLS_CA"), certFile: set("TLS_CERT"), keyFile: set("TLS_KEY"), serverName: set("TLS_SERVER_NAME") };
+  const tls = {
+    caFile: set("TLS_CA"),
+    certFile: set("TLS_CERT"),
+    keyFile: set("TLS_KEY"),
+    serverName: set("TLS_SERVER_NAME"),
+  };
   const withTls = set("TLS") === "1" || Object.values(tls).some((value) => value !== undefined);
   const fromHere = { tls: withTls ? tls : undefined, token: set("TOKEN"), tokenFile: set("TOKEN_FILE") };
   return new Client(set("SERVER") ?? "localhost:50051", { ...fromHere, ...options });

@@ -1,8 +1,6 @@
 import { Metadata, type ServiceError, status as codes } from "@grpc/grpc-js";
-import { PosencError, type PosencErrorFields } from "./errors";
+import { PosencError } from "./errors";
 import { typeNamed } from "./schema";
-
-const detailTypes = "type.googleapis.com/google.rpc.";
 
 // The parts of posenc/rpc/status.proto's messages that are read.
 interface Status {
@@ -16,46 +14,45 @@ interface BadRequest {
   fieldViolations: { field: string; description: string }[];
 }
 
-function decode<T>(name: string, bytes: Uint8Array): T {
-  return typeNamed(`posenc.rpc.${name}`).decode(bytes) as unknown as T;
+function decode(name: string, bytes: Uint8Array): unknown {
+  return typeNamed(`posenc.rpc.${name}`).decode(bytes);
 }
 
 // No package for Node decodes google.rpc.Status, which is in the trailers.
-function detailsOf(metadata: Metadata): Partial<PosencErrorFields> {
-  const [bytes] = metadata.get("grpc-status-details-bin");
-  if (!Buffer.isBuffer(bytes)) return {};
-  const fields: Partial<PosencErrorFields> = {};
-  try {
-    read(bytes, fields);
-  } catch {
-    // Unreadable details are ignored: the error itself says more.
-  }
-  return fields;
-}
-
-function read(bytes: Uint8Array, fields: Partial<PosencErrorFields>): void {
-  for (const detail of decode<Status>("Status", bytes).details) {
-    if (detail.type_url === `${detailTypes}ErrorInfo`) {
-      const info = decode<ErrorInfo>("ErrorInfo", detail.value);
-      fields.reason = info.reason.replace(/^ERROR_REASON_/, "");
-      fields.metadata = { ...info.metadata };
-      fields.field = info.metadata.field;
-    } else if (detail.type_url === `${detailTypes}BadRequest`) {
-      const { fieldViolations } = decode<BadRequest>("BadRequest", detail.value);
-      fields.violations = fieldViolations.map(({ field, description }) => ({ field, description }));
-    }
-  }
+function detailsOf(bytes: Uint8Array) {
+  const { details } = decode("Status", bytes) as Status;
+  const detail = (name: string) => {
+    const value = details.find(({ type_url: type }) => type === `type.googleapis.com/google.rpc.${name}`)?.value;
+    return value && decode(name, value);
+  };
+  const { reason = "", metadata = {} } = (detail("ErrorInfo") ?? {}) as Partial<ErrorInfo>;
+  const { fieldViolations = [] } = (detail("BadRequest") ?? {}) as Partial<BadRequest>;
+  const violations = fieldViolations.map(({ field, description }) => ({ field, description }));
+  return { reason: reason.replace(/^ERROR_REASON_/, ""), field: metadata.field, metadata: { ...metadata }, violations };
 }
 
 /** Converts an error of grpc-js to PosencError; other values do not change. */
 export function fromGrpc(error: unknown, target: string, requestId: string): unknown {
-  if (error instanceof PosencError || !(error instanceof Error) || !("code" in error) || !("details" in error)) return error;
+  if (error instanceof PosencError || !(error instanceof Error) || !("code" in error && "details" in error))
+    return error;
   const { code, details, metadata } = error as ServiceError;
+  const [bytes] = metadata instanceof Metadata ? metadata.get("grpc-status-details-bin") : [];
+  let facts: Partial<ReturnType<typeof detailsOf>> = {};
+  try {
+    if (bytes instanceof Buffer) facts = detailsOf(bytes);
+  } catch {
+    // Unreadable details are ignored: the error itself says more.
+  }
   let text = details;
-  const fields = metadata instanceof Metadata ? detailsOf(metadata) : {};
-  // No server answered, or it was too slow: name the target.
-  const silent = code === codes.UNAVAILABLE || code === codes.DEADLINE_EXCEEDED;
-  if (silent && !fields.reason) text = text.replace(/\s*Resolution note:\s*$/, "");
-  if (silent && !fields.reason && !text.includes(target)) text += `; the target is ${target}`;
-  return new PosencError(text, { ...fields, code: codes[code] ?? String(code), requestId });
+  if (!facts.reason && (code === codes.UNAVAILABLE || code === codes.DEADLINE_EXCEEDED)) {
+    // No server answered, or it was too slow: name the target.
+    text = text.replace(/\s*Resolution note:\s*$/, "");
+    if (!text.includes(target)) text += `; the target is ${target}`;
+  }
+  return new PosencError(text, { ...facts, code: codes[code] ?? String(code), requestId });
+}
+
+/** Whether a message was over a limit of the server, or of something before it. */
+export function isTooLarge(error: unknown): error is PosencError {
+  return error instanceof PosencError && error.code === "RESOURCE_EXHAUSTED" && error.reason !== "OVERLOADED";
 }

@@ -1,8 +1,9 @@
 import { constants } from "node:buffer";
 import os from "node:os";
-import { invalid, PosencError } from "./errors";
+import { falseAnswer, invalid, PosencError } from "./errors";
 
-export type Dtype = "float32" | "float16" | "bfloat16" | "float64" | "int32" | "int64" | "float8_e4m3fn" | "float8_e5m2";
+export type Dtype =
+  "float32" | "float16" | "bfloat16" | "float64" | "int32" | "int64" | "float8_e4m3fn" | "float8_e5m2";
 
 /**
  * Memory of a tensor. 16-bit floats are a Uint16Array of their bits, 8-bit ones (FP8) and raw little-endian bytes a
@@ -18,7 +19,14 @@ export interface TensorMessage {
   data?: Uint8Array | string;
 }
 
-const arrays: Record<Dtype, Kind> = {
+// A constructor of typed arrays; newer versions of Node have a Float16Array too.
+interface Kind {
+  new (buffer: ArrayBufferLike, byteOffset?: number, length?: number): Elements;
+  readonly BYTES_PER_ELEMENT: number;
+  readonly name: string;
+}
+
+const arrays: Record<string, Kind | undefined> = {
   float32: Float32Array,
   float64: Float64Array,
   float16: Uint16Array,
@@ -28,22 +36,6 @@ const arrays: Record<Dtype, Kind> = {
   float8_e4m3fn: Uint8Array,
   float8_e5m2: Uint8Array,
 };
-
-// A constructor of typed arrays; newer versions of Node have a Float16Array too.
-interface Kind {
-  new (buffer: ArrayBufferLike, byteOffset?: number, length?: number): Elements;
-  readonly BYTES_PER_ELEMENT: number;
-  readonly name: string;
-}
-
-/** Bytes of an element; undefined if there is no such type. */
-export function elementBytes(dtype: Dtype): number | undefined {
-  return Object.hasOwn(arrays, dtype) ? arrays[dtype].BYTES_PER_ELEMENT : undefined;
-}
-
-export function kindFor(dtype: Dtype): Kind {
-  return arrays[dtype];
-}
 
 const dtypes: Record<string, Dtype> = {
   Float32Array: "float32",
@@ -68,17 +60,18 @@ export class Tensor<E extends Elements = Elements> {
  */
 export function tensor<E extends Elements>(data: E, shape?: readonly number[], dtype?: Dtype): Tensor<E> {
   if (!ArrayBuffer.isView(data) || data instanceof DataView) throw invalid("data", "must be a typed array");
-  const of = dtype ?? dtypes[kindOf(data).name];
-  if (of === undefined) throw invalid("dtype", `is missing; ${kindOf(data).name} does not tell it`, "FIELD_REQUIRED");
+  const { name } = kindOf(data);
+  const of = dtype ?? dtypes[name];
+  if (of === undefined) throw invalid("dtype", `is missing; ${name} does not tell it`, "FIELD_REQUIRED");
   if (os.endianness() !== "LE") throw invalid("data", "must be little-endian, which this machine is not");
   if (shape === undefined && data instanceof Uint8Array) throw invalid("shape", "is missing", "FIELD_REQUIRED");
   if (shape !== undefined && !Array.isArray(shape)) throw invalid("shape", "must be an array of integers");
   return new Tensor(data, shape ?? [data.length], of);
 }
 
-export function kindOf(elements: ArrayBufferView): Kind {
-  // A Buffer is a Uint8Array with an old constructor.
-  return elements instanceof Uint8Array ? Uint8Array : (elements as unknown as { constructor: Kind }).constructor;
+// A Buffer is a Uint8Array with an old constructor.
+function kindOf(elements: ArrayBufferView): Kind {
+  return elements instanceof Uint8Array ? Uint8Array : (elements.constructor as unknown as Kind);
 }
 
 export function bytesOf(elements: ArrayBufferView): Uint8Array {
@@ -86,51 +79,107 @@ export function bytesOf(elements: ArrayBufferView): Uint8Array {
   return new Uint8Array(elements.buffer, elements.byteOffset, elements.byteLength);
 }
 
-/** Refuses a result larger than the machine's memory, or than Node's largest buffer. */
-export function checkMemory(bytes: number, largest = bytes): void {
+/** What a tensor is without its elements. */
+export interface Described {
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+}
+
+/** Bytes of a tensor; NaN if there is no such dtype. */
+export function sizeOf({ dtype, shape }: Described): number {
+  return shape.reduce((product, extent) => product * extent, arrays[dtype]?.BYTES_PER_ELEMENT ?? NaN);
+}
+
+/** Refuses results larger than the machine's memory, or than Node's largest buffer. */
+export function checkMemory(sizes: readonly number[]): void {
+  const bytes = sizes.reduce((sum, size) => sum + size, 0);
   const memory = os.totalmem();
-  if (bytes <= memory && largest <= constants.MAX_LENGTH) return;
-  const room = bytes > memory ? `this machine ${memory} of memory` : `a buffer of Node's at most ${constants.MAX_LENGTH}`;
-  throw new PosencError(`the result has ${bytes} bytes, and ${room}; ask for less, or take it in parts`, { code: "RESOURCE_EXHAUSTED" });
+  if (bytes <= memory && Math.max(...sizes) <= constants.MAX_LENGTH) return;
+  const most = bytes > memory ? `this machine ${memory} of memory` : `a buffer at most ${constants.MAX_LENGTH}`;
+  const text = `the result has ${bytes} bytes, and ${most}; ask for less, or take it in parts`;
+  throw new PosencError(text, { code: "RESOURCE_EXHAUSTED" });
 }
 
 /** Returns elements of fresh memory that is not cleared: the caller overwrites all of it. */
-export function allocate(kind: Kind, bytes: number): Elements {
-  const memory = Buffer.allocUnsafeSlow(bytes);
-  return new kind(memory.buffer, memory.byteOffset, bytes / kind.BYTES_PER_ELEMENT);
+export function allocate(described: Described, kind = arrays[described.dtype]!): Elements {
+  const memory = Buffer.allocUnsafeSlow(sizeOf(described));
+  return new kind(memory.buffer, memory.byteOffset, memory.length / kind.BYTES_PER_ELEMENT);
 }
 
-/** The memory for a result: the caller's, or new elements of the same kind as the input's. */
+/** A place for a tensor's bytes outside of this process's memory: a SharedTensor. */
+export interface Place extends Described {
+  write(elements: Elements): unknown;
+}
+
+/** A result before its bytes are there: what is known of it, and the memory for it. */
 export interface Wanted {
-  out?: ArrayBufferView;
+  /** Unknown if only the server can tell. */
+  described?: Described;
+  /** The caller's memory; else new elements of the same kind as the input's. */
+  out?: ArrayBufferView | Place;
   like?: ArrayBufferView;
-  name?: string; // of `out`, for errors
-  dtype?: Dtype; // which the result must have, if it is known
-  shape?: readonly number[]; // likewise
-  placed?: boolean; // the server writes it to shared memory
+  /** The server itself writes to `out`. */
+  isPlaced?: boolean;
 }
 
-/** Returns the elements of a received tensor. Copies at most once: to `out`, or if they are not aligned. */
-export function received(bytes: Uint8Array, dtype: Dtype, wanted: Wanted): Elements {
-  if (wanted.out !== undefined) {
-    checkOut(wanted.out, dtype, bytes.byteLength, wanted.name ?? "out");
-    bytesOf(wanted.out).set(bytes);
-    return wanted.out as Elements;
+/** Throws unless `out` is memory for such a tensor: its elements, or raw bytes, and as many. */
+export function checkOut(out: unknown, { dtype, shape }: Described, field: string): void {
+  if (ArrayBuffer.isView(out)) {
+    const [kind, bytes] = [kindOf(out), sizeOf({ dtype, shape })];
+    if (kind !== Uint8Array && kind !== arrays[dtype] && dtypes[kind.name] !== dtype) {
+      throw invalid(field, `is a ${kind.name}; must be a ${arrays[dtype]?.name}, for ${dtype}`);
+    }
+    if (out.byteLength !== bytes) throw invalid(field, `has ${out.byteLength} bytes; the result has ${bytes}`);
+    return;
   }
-  const kind = wanted.like === undefined ? arrays[dtype] : kindOf(wanted.like);
-  const size = kind.BYTES_PER_ELEMENT;
-  if (bytes.byteOffset % size === 0) return new kind(bytes.buffer, bytes.byteOffset, bytes.byteLength / size);
-  const copy = allocate(kind, bytes.byteLength);
-  bytesOf(copy).set(bytes);
-  return copy;
+  const place = out as Place | null;
+  if (place?.shape === undefined) throw invalid(field, "must be a typed array, or a tensor of a region");
+  if (place.shape.join() !== shape.join())
+    throw invalid(field, `has shape [${place.shape}]; the result has [${shape}]`);
+  if (place.dtype !== dtype) throw invalid(field, `is ${place.dtype}; must be ${dtype}`);
 }
 
-/** Throws unless `out` has elements of the dtype, or raw bytes, and as many as the result. */
-export function checkOut(out: unknown, dtype: Dtype, bytes: number, name: string): void {
-  if (!ArrayBuffer.isView(out)) throw invalid(name, "must be a typed array");
-  const kind = kindOf(out);
-  if (kind !== Uint8Array && kind !== arrays[dtype] && dtypes[kind.name] !== dtype) {
-    throw invalid(name, `is a ${kind.name}; must be a ${arrays[dtype].name}, for ${dtype}`);
+/** A result whose bytes come in parts. */
+export class Result {
+  readonly bytes: Uint8Array;
+  private readonly elements: Elements;
+
+  constructor(
+    private readonly described: Described,
+    private readonly wanted: Wanted,
+    field: string,
+  ) {
+    const { out, like } = wanted;
+    if (out !== undefined) checkOut(out, described, `${field}_output`);
+    this.elements = ArrayBuffer.isView(out) ? (out as Elements) : allocate(described, like && kindOf(like));
+    this.bytes = bytesOf(this.elements);
   }
-  if (out.byteLength !== bytes) throw invalid(name, `has ${out.byteLength} bytes; the result has ${bytes}`);
+
+  /** Has the bytes that were written until then. */
+  tensor(): Tensor | Place {
+    const { out } = this.wanted;
+    if (out === undefined || ArrayBuffer.isView(out)) {
+      return new Tensor(this.elements, this.described.shape, this.described.dtype);
+    }
+    out.write(this.elements);
+    return out;
+  }
+}
+
+/** The tensor of a received message. Copies at most once: to `out`, or if the bytes are not aligned. */
+export function received(is: Described, data: Uint8Array, wanted: Wanted, field: string): Tensor | Place {
+  const { dtype, shape } = wanted.described ?? is;
+  const fits = is.dtype === dtype && is.shape.join() === shape.join() && is.shape.every((extent) => extent >= 0);
+  if (!fits || (!wanted.isPlaced && sizeOf(is) !== data.byteLength)) {
+    const text = `${field} is ${is.dtype} [${is.shape}] with ${data.byteLength} bytes; must be ${dtype} [${shape}]`;
+    throw falseAnswer(text);
+  }
+  if (wanted.isPlaced) return wanted.out as Place;
+  const kind = wanted.like === undefined ? arrays[dtype]! : kindOf(wanted.like);
+  if (wanted.out === undefined && data.byteOffset % kind.BYTES_PER_ELEMENT === 0) {
+    return new Tensor(new kind(data.buffer, data.byteOffset, data.length / kind.BYTES_PER_ELEMENT), shape, dtype);
+  }
+  const result = new Result(is, wanted, field);
+  result.bytes.set(data);
+  return result.tensor();
 }

@@ -3,43 +3,50 @@
 //
 //   head                        | tag, length | dtype, shape, tag, length | data
 //   all fields but the tensors    of a tensor, the highest of the message, and its elements, borrowed
-import fs from "node:fs";
-import type protobuf from "protobufjs";
-import type { Message } from "./schema";
+import { version } from "@grpc/grpc-js/package.json";
+import protobuf from "protobufjs";
+import type { Fields } from "./schema";
 
 /** A message that is serialized when gRPC asks for it. */
 export interface Frame {
-  pieces: Uint8Array[];
+  pieces: readonly Uint8Array[];
   size: number;
 }
 
-const lengthDelimited = 2;
-const tensorDataField = 15;
+// Field number of `data` in Tensor and in the messages of streams, the highest of each.
+const dataField = 15;
 
-function varint(value: number): number[] {
-  const bytes = [];
-  for (; value >= 0x80; value = Math.floor(value / 0x80)) bytes.push((value % 0x80) | 0x80);
-  bytes.push(value);
-  return bytes;
+/** The tag and the length of a field of bytes. */
+const fieldHead = (field: number, length: number) =>
+  protobuf.Writer.create()
+    .uint32(field * 8 + 2)
+    .uint32(length)
+    .finish();
+
+function frameOf(...pieces: readonly Uint8Array[]): Frame {
+  return { pieces, size: pieces.reduce((sum, piece) => sum + piece.byteLength, 0) };
 }
 
-/** The frame of a message; its fields named `tensors` are spliced in. */
-export function frame(type: protobuf.Type, message: Message, tensors: readonly string[]): Frame {
+/** The frame of a message. Its tensors, which are its last fields, are borrowed. */
+export function frame(type: protobuf.Type, message: Fields, tensors: readonly string[] = []): Frame {
   const small = { ...message };
   const pieces: Uint8Array[] = [];
   for (const name of tensors) {
-    const field = type.fields[name];
-    const tensor = message[name] as Message | undefined;
-    const data = tensor?.data as Uint8Array | undefined;
-    if (tensor === undefined || data === undefined) continue;
+    const { data, ...tensor } = (message[name] ?? {}) as { data?: Uint8Array };
+    if (data === undefined) continue;
     delete small[name];
-    const head = (field.resolvedType as protobuf.Type).encode({ ...tensor, data: undefined }).finish();
-    const dataHead = [...varint(tensorDataField * 8 + lengthDelimited), ...varint(data.byteLength)];
-    const length = head.length + dataHead.length + data.byteLength;
-    pieces.push(Buffer.from([...varint(field.id * 8 + lengthDelimited), ...varint(length), ...head, ...dataHead]), data);
+    const { id, resolvedType } = type.fields[name];
+    const head = (resolvedType as protobuf.Type).encode(tensor).finish();
+    const dataHead = fieldHead(dataField, data.byteLength);
+    const length = head.byteLength + dataHead.byteLength + data.byteLength;
+    pieces.push(fieldHead(id, length), head, dataHead, data);
   }
-  pieces.unshift(type.encode(small).finish());
-  return { pieces, size: pieces.reduce((sum, piece) => sum + piece.byteLength, 0) };
+  return frameOf(type.encode(small).finish(), ...pieces);
+}
+
+/** The frame of a stream's message that only has `data`. */
+export function dataFrame(data: Uint8Array): Frame {
+  return frameOf(fieldHead(dataField, data.byteLength), data);
 }
 
 /** The message in one piece. */
@@ -52,23 +59,18 @@ export function join({ pieces, size }: Frame): Buffer {
  * and lets the message copy itself there (compression-filter.js). So the pieces need not be joined first.
  */
 export function copied({ pieces, size }: Frame): Buffer {
-  const message = {
-    length: size,
-    copy(to: Buffer, at: number) {
-      for (const piece of pieces) {
-        to.set(piece, at);
-        at += piece.byteLength;
-      }
-      return size;
-    },
+  const copy = (to: Buffer, at: number) => {
+    for (const piece of pieces) {
+      to.set(piece, at);
+      at += piece.byteLength;
+    }
   };
-  return message as unknown as Buffer;
+  return { length: size, copy } as unknown as Buffer;
 }
 
-/** Returns the serializer for a version of grpc-js. Later versions, whose behaviour is unknown, get a message in one piece. */
+/** Returns the serializer for a version of grpc-js: later ones, whose behaviour is unknown, get one piece. */
 export function serializerFor(grpcVersion: string): (frame: Frame) => Buffer {
-  const [major, minor] = grpcVersion.split(".").map(Number);
-  return major === 1 && minor === 14 ? copied : join;
+  return grpcVersion.startsWith("1.14.") ? copied : join;
 }
 
-export const serialize = serializerFor(JSON.parse(fs.readFileSync(require.resolve("@grpc/grpc-js/package.json"), "utf8")).version);
+export const serialize = serializerFor(version);

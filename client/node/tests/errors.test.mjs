@@ -61,7 +61,7 @@ describe("errors", () => {
     for (const option of ["signal", "onProgress"]) {
       await assert.rejects(away.applyRope(good, { [option]: "soon" }), { reason: "FIELD_INVALID", field: option });
     }
-    for (const wrong of [{ bulkChannels: -1 }, { serviceConfig: "{" }, { maxMessageBytes: "4MiB" }]) {
+    for (const wrong of [{ serviceConfig: "{" }, { maxMessageBytes: "4MiB" }]) {
       assert.throws(() => posenc.connect("127.0.0.1:1", wrong), { reason: "FIELD_INVALID", field: Object.keys(wrong)[0] });
     }
     assert.throws(() => posenc.connect("127.0.0.1:1", { tls: { ca: "x" } }), { reason: "FIELD_UNKNOWN", field: "tls.ca" });
@@ -182,7 +182,7 @@ describe("errors", () => {
     const fake = posenc.connect(await startFake(t, { ApplyRope: { handle } }));
     for (const elements of [8, 1 << 15]) {
       const call = fake.applyRope({ rope: half, q: tensor(new Float32Array(elements), [1, 1, elements / 8, 8]), start: 0, layout: "bshd" });
-      await assert.rejects(call, { code: "INTERNAL", message: "the answer has no q" });
+      await assert.rejects(call, { code: "INTERNAL", message: "the server's answer does not fit: it has no q" });
     }
     assert.strictEqual(sizes.length, 2);
     for (const [announced, actual] of sizes) assert.strictEqual(announced, actual);
@@ -227,15 +227,14 @@ test("NullIsNamedWhereAnObjectOrANumberIsWanted", async (t) => {
   const all = async (chunks) => {
     for await (const _ of chunks) continue;
   };
-  const settings = { rope: half, layout: "bshd" };
   const cases = [
     ["options", () => client.applyRope(good, null)],
     ["options", () => client.getServerInfo(null)],
     ["options", () => client.sharedRegion(64, null)],
     ["signal", () => client.getServerInfo({ signal: null })],
-    ["settings", () => all(client.applyRopeStream(null, [{ q, start: 0 }]))],
-    ["chunks", () => all(client.applyRopeStream(settings, null))],
-    ["chunks[1]", () => all(client.applyRopeStream(settings, [{ q, start: 0 }, null]))],
+    ["arguments", () => all(client.applyRopeStream(null, []))],
+    ["chunks", () => all(client.applyRopeStream(good, null))],
+    ["chunks[1]", () => all(client.applyRopeStream(good, [new Float32Array(0), null]))],
     // What a caller leaves out is the server's to name.
     ["layout", () => client.applyRope({ ...good, layout: null })],
     ["rope", () => client.applyRope({ ...good, rope: null })],
@@ -250,13 +249,16 @@ test("NullIsNamedWhereAnObjectOrANumberIsWanted", async (t) => {
 
 test("ATimeoutIsThatOfAllRequestsOfACall", async (t) => {
   let leftMs;
-  const applied = (call, respond) => setTimeout(() => respond({ code: grpc.status.RESOURCE_EXHAUSTED, details: "too large" }), 1000);
-  const told = (call, respond) => {
+  const tooLarge = { code: grpc.status.RESOURCE_EXHAUSTED, details: "too large" };
+  const built = (call, respond) => setTimeout(() => respond(tooLarge), 1000);
+  const streamed = (call) => {
     leftMs ??= Number(call.getDeadline()) - Date.now();
-    respond(null, Buffer.alloc(0));
+    call.emit("error", tooLarge);
   };
-  const client = posenc.connect(await startFake(t, { ApplyRope: { handle: applied }, GetServerInfo: { handle: told } }));
+  const methods = { BuildTable: { handle: built }, BuildTableStream: { streams: true, handle: streamed } };
+  const client = posenc.connect(await startFake(t, methods));
   t.after(() => client.close());
-  await assert.rejects(client.applyRope({ rope: half, q, start: 0, layout: "bshd" }, { timeoutMs: 8000 }), { code: "RESOURCE_EXHAUSTED" });
+  const table = { rope: half, start: 0, rows: 4 };
+  await assert.rejects(client.buildTable(table, { timeoutMs: 8000 }), { code: "RESOURCE_EXHAUSTED" });
   assert.ok(leftMs < 7500, `the second request had ${leftMs} of 8000 ms`);
 });

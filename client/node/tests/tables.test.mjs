@@ -101,12 +101,12 @@ describe("tables", () => {
   test("OutputsThatDoNotFitAreNamed", async () => {
     const rope = await client.rope("llama-2-7b");
     const region = await client.sharedRegion(4096);
-    await fails(rope.table({ rows: 3, out: { table: new Float32Array(3) } }), "table_output", "table_output: is given; this table has cos and sin");
-    await fails(rope.table({ rows: 3, out: { cos: region.tensor([1, 64]) } }), "cos_output", "cos_output: has shape [1,64]; must have [3,64]");
+    await fails(rope.table({ rows: 3, out: { table: new Float32Array(3) } }), "table_output", "table_output: is given; the result has cos and sin");
+    await fails(rope.table({ rows: 3, out: { cos: region.tensor([1, 64]) } }), "cos_output", "cos_output: has shape [1,64]; the result has [3,64]");
     await fails(rope.table({ rows: 3, out: { cos: region.tensor([3, 64], "int32") } }), "cos_output", "cos_output: is int32; must be float32");
     await fails(rope.table({ rows: 3, out: { sin: new Float32Array(3) } }), "sin_output", "sin_output: has 12 bytes; the result has 768");
     await fails(rope.table({ rows: 3, out: { sin: new Int32Array(192) } }), "sin_output", "sin_output: is a Int32Array; must be a Float32Array, for float32");
-    await fails(client.buildTable({ rope: "llama-2-7b", start: 0, rows: 3, out: { cos: region.tensor([3]) } }), "cos_output", "cos_output: has 12 bytes; the result has 768");
+    await fails(client.buildTable({ rope: "llama-2-7b", start: 0, rows: 3, out: { cos: region.tensor([3]) } }), "cos_output", "cos_output: has shape [3]; the result has [3,64]");
     await assert.rejects(rope.table({ rows: 3, out: { cosine: new Float32Array(3) } }), { field: "out.cosine" });
     await assert.rejects(rope.table({ rows: 3, out: null }), { field: "out" });
     const held = region.tensor([3, 64]);

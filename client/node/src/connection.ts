@@ -1,0 +1,197 @@
+// The connection to the server: its options, TLS and bearer tokens.
+import fs from "node:fs";
+import { type ChannelCredentials, type ChannelOptions, Client as Connection, credentials } from "@grpc/grpc-js";
+import { serviceConfig as publishedConfig, version } from "./contract";
+import { checkKeys, invalid, PosencError } from "./errors";
+
+/** Options of a client. Each has a default. */
+export interface ClientOptions {
+  /**
+   * Milliseconds until a call of one message each way ends as DEADLINE_EXCEEDED; for a stream the longest time without
+   * any progress. Infinity: no end. 60000.
+   */
+  timeoutMs?: number;
+  /** Bytes of the largest message, either way. Default: 512 MiB, like the server's. */
+  maxMessageBytes?: number;
+  /**
+   * Bytes above which applyRope and reposition go as a stream instead of one message. 8 MiB: grpc-js copies a message
+   * several times, which costs less if it is small.
+   */
+  streamAboveBytes?: number;
+  /** gRPC's service config, as JSON text. Default: the published one. */
+  serviceConfig?: string;
+  /** Requires TLS; true trusts the system's authorities. Default: false. */
+  tls?: boolean | TlsOptions;
+  /** Bearer token of every call. Never sent in the clear to another machine. */
+  token?: string;
+  /** A file that holds only the token. It is read again when it changes. */
+  tokenFile?: string;
+}
+
+/** PEM files. */
+export interface TlsOptions {
+  /** Authorities of the server's certificate. Default: the system's. */
+  caFile?: string;
+  /** This client's own certificate, for servers that require one, and its key. Both or none. */
+  certFile?: string;
+  keyFile?: string;
+  /** Name that the server's certificate must have. Default: the target's. */
+  serverName?: string;
+}
+
+/** A connection's limits, what tells the token of each call, and gRPC's own connection. */
+export interface Channel {
+  readonly timeoutMs: number;
+  readonly maxMessageBytes: number;
+  readonly streamAboveBytes: number;
+  readonly token: (() => string) | undefined;
+  readonly retrying: Connection;
+  /** For requests that must not be sent a second time: in gRPC, retries are an option of the connection. */
+  readonly once: Connection;
+}
+
+// The largest message of protobuf: 2 GiB - 1.
+const maxProtoBytes = 2 ** 31 - 1;
+
+// gRPC's default, which a stream's messages never exceed.
+const smallestReceiveBytes = 4 << 20;
+
+// The server may send this much ahead of our reading; HTTP/2's 64 KiB would stop it every few microseconds. 16 MiB are
+// four of the server's chunks.
+const flowControlWindow = 16 << 20;
+
+export function checkNumber(option: string, value: unknown): number {
+  if (typeof value !== "number" || Number.isNaN(value)) throw invalid(option, "must be a number");
+  return value;
+}
+
+/** Makes connections, which begin with the first call. */
+export function openChannel(target: string, options: ClientOptions): Channel {
+  const numbers = ["timeoutMs", "maxMessageBytes", "streamAboveBytes"];
+  checkKeys(options, [...numbers, "serviceConfig", "tls", "token", "tokenFile"], "");
+  const { tls = false, token: text, tokenFile, serviceConfig = publishedConfig } = options;
+  checkTarget(target);
+  const timeoutMs = checkNumber("timeoutMs", options.timeoutMs ?? 60_000);
+  const maxMessageBytes = Math.min(checkNumber("maxMessageBytes", options.maxMessageBytes ?? 512 << 20), maxProtoBytes);
+  const streamAbove = checkNumber("streamAboveBytes", options.streamAboveBytes ?? 8 << 20);
+  const tlsOptions = typeof tls === "boolean" ? {} : tls;
+  const channel = tls === false ? credentials.createInsecure() : tlsCredentials(tlsOptions);
+  const token = tokenSource(text, tokenFile);
+  const isClear = token !== undefined && tls === false;
+  if (isClear && !isLocal(target)) {
+    throw invalid(tokenFile ? "tokenFile" : "token", `would be sent in the clear to ${target}; must have TLS`);
+  }
+  const { serverName } = tlsOptions;
+  const channelOptions: ChannelOptions = {
+    "grpc.service_config": serviceConfig,
+    "grpc.max_send_message_length": maxMessageBytes,
+    "grpc.max_receive_message_length": Math.max(maxMessageBytes, smallestReceiveBytes),
+    "grpc.primary_user_agent": `posenc-node/${version}`,
+    "grpc-node.flow_control_window": flowControlWindow,
+    // A proxy of the environment would also be used for localhost, and see the token.
+    ...(isClear && { "grpc.enable_http_proxy": 0 }),
+    ...(serverName && { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName }),
+  };
+  try {
+    const retrying = new Connection(target, channel, channelOptions);
+    const once = new Connection(target, channel, { ...channelOptions, "grpc.enable_retries": 0 });
+    return {
+      timeoutMs,
+      maxMessageBytes,
+      streamAboveBytes: Math.min(streamAbove, maxMessageBytes),
+      token,
+      retrying,
+      once,
+    };
+  } catch (error) {
+    throw invalid("serviceConfig", `must be the JSON text of an object: ${(error as Error).message}`);
+  }
+}
+
+// Refuses schemes that gRPC does not know, and impossible ports. grpc-js would only report an unknown name.
+function checkTarget(target: unknown): void {
+  if (typeof target !== "string" || target === "") {
+    throw invalid("target", "is missing; such as localhost:50051", "FIELD_REQUIRED");
+  }
+  if (/^https?:/.test(target)) throw invalid("target", `${target}: must have no http; the option tls is TLS`);
+  for (const [, port] of target.startsWith("unix") ? [] : target.matchAll(/:(\d{5,})(?=,|$)/g)) {
+    if (Number(port) > 65535) throw invalid("target", `${target}: port ${port}; must be 1 to 65535`);
+  }
+}
+
+// Every address of a list, and no resolver but the system's: another one may put localhost anywhere.
+function isLocal(target: string): boolean {
+  const addresses = target.replace(/^(dns:\/\/\/|dns:|ipv4:|ipv6:)/, "").split(",");
+  const isLoopback = (address: string) => /^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$|^::1$/.test(address);
+  return target.startsWith("unix:") || addresses.every(isLoopback);
+}
+
+// For Debian, Fedora and similar systems, Alpine and macOS. Node's own list of authorities is the fallback: it lacks
+// authorities that the system's owner added.
+const systemAuthorities = [
+  "/etc/ssl/certs/ca-certificates.crt",
+  "/etc/pki/tls/certs/ca-bundle.crt",
+  "/etc/ssl/cert.pem",
+];
+
+function tlsCredentials(options: TlsOptions): ChannelCredentials {
+  checkKeys(options, ["caFile", "certFile", "keyFile", "serverName"], "tls");
+  const { caFile, certFile, keyFile } = options;
+  if (!certFile !== !keyFile) {
+    throw invalid(certFile ? "tls.keyFile" : "tls.certFile", "is missing; certificate and key come together");
+  }
+  const authorities = caFile ?? process.env.SSL_CERT_FILE ?? systemAuthorities.find((file) => fs.existsSync(file));
+  const pem = (option: string, file?: string) => (file === undefined ? null : readOption(`tls.${option}`, file));
+  const [ca, key, cert] = [pem("caFile", authorities), pem("keyFile", keyFile), pem("certFile", certFile)];
+  try {
+    return credentials.createSsl(ca, key, cert);
+  } catch (error) {
+    throw invalid("tls", (error as Error).message);
+  }
+}
+
+function readOption(option: string, file: string): Buffer {
+  try {
+    return fs.readFileSync(file);
+  } catch (error) {
+    throw invalid(option, (error as Error).message);
+  }
+}
+
+/** Returns what tells the token; it reads a file again that has changed. */
+function tokenSource(token?: string, tokenFile?: string): (() => string) | undefined {
+  if (token !== undefined && tokenFile !== undefined) throw invalid("tokenFile", "excludes token");
+  if (token !== undefined)
+    return (
+      (only) => () =>
+        only
+    )(oneToken("token", token));
+  if (tokenFile === undefined) return undefined;
+  let known = "";
+  let stamp = "";
+  const look = () => {
+    const { ino, mtimeMs, size } = fs.statSync(tokenFile);
+    if (`${ino} ${mtimeMs} ${size}` === stamp) return;
+    known = oneToken("tokenFile", fs.readFileSync(tokenFile, "utf8"));
+    stamp = `${ino} ${mtimeMs} ${size}`;
+  };
+  try {
+    look();
+  } catch (error) {
+    throw error instanceof PosencError ? error : invalid("tokenFile", (error as Error).message);
+  }
+  return () => {
+    try {
+      look();
+    } catch {
+      // The old token stays in use while the file cannot be read; the next call tries again.
+    }
+    return known;
+  };
+}
+
+function oneToken(option: string, text: unknown): string {
+  const token = typeof text === "string" ? text.trim() : "";
+  if (!/^[\x21-\x7e]+$/.test(token)) throw invalid(option, "must hold one token, of visible characters");
+  return token;
+}
