@@ -1,12 +1,22 @@
 import js from "@eslint/js";
+import globals from "globals";
 import tseslint from "typescript-eslint";
 
 export default tseslint.config(
   { ignores: ["dist", "src/contract.ts", "src/messages.ts"] },
   js.configs.recommended,
   {
+    languageOptions: { globals: globals.node },
+    rules: { "no-unused-vars": ["error", { varsIgnorePattern: "^_" }] },
+  },
+  {
     files: ["src/**/*.ts"],
     extends: [tseslint.configs.recommendedTypeChecked],
     languageOptions: { parserOptions: { projectService: true } },
+    rules: {
+      "@typescript-eslint/no-unused-vars": ["error", { varsIgnorePattern: "^_", argsIgnorePattern: "^_" }],
+      // Shapes are written into texts.
+      "@typescript-eslint/restrict-template-expressions": ["error", { allowArray: true, allowNumber: true }],
+    },
   },
 );

@@ -3,4 +3,5 @@
 import posenc from "./dist/index.js";
 
 export default posenc;
-export const { connect, fromEnv, tensor, Client, Rope, Tensor, SharedRegion, SharedTensor, PosencError, version } = posenc;
+export const { connect, fromEnv, tensor, Client, Rope, Tensor, SharedRegion, SharedTensor, PosencError, version } =
+  posenc;

@@ -13,8 +13,11 @@ const repository = process.env.POSENC_ROOT ?? path.join(here, "..", "..");
 const protos = path.join(repository, "proto");
 
 const root = new protobuf.Root();
-root.resolvePath = (_, target) => (target.startsWith("google/") ? target : path.join(protos, path.relative(protos, path.resolve(protos, target))));
-root.loadSync(["posenc/v1/service.proto", "posenc/v1/errors.proto", "posenc/rpc/status.proto"], { alternateCommentMode: true });
+root.resolvePath = (_, target) =>
+  target.startsWith("google/") ? target : path.join(protos, path.relative(protos, path.resolve(protos, target)));
+root.loadSync(["posenc/v1/service.proto", "posenc/v1/errors.proto", "posenc/rpc/status.proto"], {
+  alternateCommentMode: true,
+});
 root.resolveAll();
 
 // V8 parses JSON from a string faster than the same object written as code.
@@ -48,7 +51,14 @@ const visit = (type) => {
 const service = root.lookupService("posenc.v1.PositionalEncodingService");
 for (const method of service.methodsArray) visit(method.resolvedRequestType);
 
-const scalars = { double: "number", int32: "number", int64: "number", string: "string", bool: "boolean", bytes: "Uint8Array" };
+const scalars = {
+  double: "number",
+  int32: "number",
+  int64: "number",
+  string: "string",
+  bool: "boolean",
+  bytes: "Uint8Array",
+};
 
 function typeOf(field, isAsked) {
   let text = scalars[field.type];
@@ -66,7 +76,11 @@ function comment(text, indent) {
   return [`${indent}/**`, ...lines.map((line) => `${indent} * ${line}`.trimEnd()), `${indent} */`];
 }
 
-const lines = ["// Generated from the contract; do not edit.", 'import type { Dtype, Tensor, TensorMessage } from "./tensor";', ""];
+const lines = [
+  "// Generated from the contract; do not edit.",
+  'import type { Dtype, Tensor, TensorMessage } from "./tensor";',
+  "",
+];
 function write(type) {
   if (type instanceof protobuf.Enum) {
     if (nameOf(type) === "Dtype") return;
@@ -85,7 +99,7 @@ function write(type) {
   const isAsked = asked.has(type);
   lines.push(...comment(type.comment, ""), `export interface ${nameOf(type)} {`);
   for (const field of type.fieldsArray) {
-    const optional = isAsked || field.partOf || field.resolvedType instanceof protobuf.Type && !field.repeated;
+    const optional = isAsked || field.partOf || (field.resolvedType instanceof protobuf.Type && !field.repeated);
     lines.push(...comment(field.comment, "  "), `  ${field.name}${optional ? "?" : ""}: ${typeOf(field, isAsked)};`);
   }
   lines.push("}", "");

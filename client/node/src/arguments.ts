@@ -62,6 +62,7 @@ export type ApplyRopeArguments = Positioned<messages.ApplyRopeRequest> & {
 export type RepositionArguments = Omit<messages.RepositionRequest, "oldRope" | "newRope" | "movement"> &
   MovementArguments & { oldRope: RopeArgument; newRope?: RopeArgument; out?: Output };
 export type BuildTableArguments = Positioned<messages.BuildTableRequest> & { rope?: RopeArgument; out?: TableOut };
+export type BuildTableStreamArguments = Omit<BuildTableArguments, "out"> & { rowsPerMessage?: number };
 export type AddEncodingArguments = Positioned<messages.AddEncodingRequest> & { out?: Output };
 export type ScoreRelativeArguments = messages.ScoreRelativeRequest & { out?: Output };
 export type ConvertPairingArguments = messages.ConvertPairingRequest & { out?: Output };

@@ -1,7 +1,7 @@
 // Makes requests: metadata, deadline and end, with one message each way or as a stream.
 import { randomBytes } from "node:crypto";
 import { Readable, type Writable } from "node:stream";
-import { type CallOptions as GrpcOptions, type Client as Connection, Metadata } from "@grpc/grpc-js";
+import { type CallOptions as GrpcOptions, Metadata } from "@grpc/grpc-js";
 import { type Channel, checkNumber, type ClientOptions, openChannel } from "./connection";
 import { version } from "./contract";
 import { checkKeys, invalid, PosencError } from "./errors";
@@ -32,10 +32,8 @@ export interface Call extends CallOptions {
 
 const service = "/posenc.v1.PositionalEncodingService/";
 
-// Deadline of a stream whose only limit is progress. Without a deadline the server would set its default.
-const longestStreamMs = 24 * 3600 * 1000;
-
-// A year. For a deadline beyond the wire's range, grpc-js throws an error that cannot be caught.
+// A year: the deadline of calls without end, for which the server would set its default. For a deadline beyond the wire's
+// range, grpc-js throws an error that cannot be caught.
 const longestDeadlineMs = 365 * 24 * 3600 * 1000;
 
 // The longest time of Node's timers.
@@ -94,11 +92,12 @@ export class Calls {
       const text = `request: ${sent.size} bytes; the limit is ${maxMessageBytes}, split the batch`;
       throw new PosencError(text, { code: "RESOURCE_EXHAUSTED", reason: "MESSAGE_TOO_LARGE", requestId });
     }
-    const [connection, metadata, options] = this.start(call, sent.size, timeoutMs, once);
+    const [metadata, options] = this.start(call, sent.size, timeoutMs);
+    const connection = once ? this.channel.once : this.channel.retrying;
     let forget = () => {};
     try {
       const bytes = await new Promise<Buffer>((resolve, reject) => {
-        const done = (error: unknown, answer?: Buffer) => (answer ? resolve(answer) : reject(error as Error));
+        const done = (error: Error | null, answer?: Buffer) => (answer ? resolve(answer) : reject(error!));
         const path = service + name;
         const request = connection.makeUnaryRequest(path, serialize, identity, sent, metadata, options, done);
         forget = this.stoppable(() => request.cancel(), call);
@@ -127,11 +126,11 @@ export class Calls {
     largest: number,
     call: Call,
   ): AsyncGenerator<object> {
-    const { timeoutMs } = this.channel;
-    const [connection, metadata, options] = this.start(call, largest, longestStreamMs);
+    const { retrying, timeoutMs } = this.channel;
+    const [metadata, options] = this.start(call, largest, longestDeadlineMs);
     // gRPC serializes a message when its transport has taken the one before: this is progress.
     const send = (message: Frame) => (timer?.refresh(), serialize(message));
-    const stream = connection.makeBidiStreamRequest(service + name, send, identity, metadata, options);
+    const stream = retrying.makeBidiStreamRequest(service + name, send, identity, metadata, options);
     const forget = this.stoppable(() => stream.cancel(), call);
     let failure: unknown;
     const fail = (error: unknown) => {
@@ -140,7 +139,7 @@ export class Calls {
     };
     // The next message is made when one is sent, so that few are in memory.
     const source = Readable.from(messages, { highWaterMark: 1 }).on("error", fail);
-    source.pipe(stream as unknown as Writable);
+    source.pipe<Writable>(stream);
     stream.on("error", () => source.destroy()); // it also comes after the last read, when nobody waits for it
 
     // Silence counts while the server has to act, not while the caller makes messages or takes answers.
@@ -150,16 +149,15 @@ export class Calls {
       const text = `the stream stood still for ${timeoutMs} ms; the target is ${this.target}`;
       return fail(new PosencError(text, { code: "DEADLINE_EXCEEDED", requestId: call.requestId }));
     };
-    const isBounded = call.deadline !== undefined || timeoutMs > longestTimerMs;
-    const timer = isBounded ? undefined : setTimeout(silent, timeoutMs);
+    const timer = call.deadline === undefined ? setTimeout(silent, Math.min(timeoutMs, longestTimerMs)) : undefined;
     try {
-      for await (const bytes of stream) {
+      for await (const bytes of stream as AsyncIterable<Buffer>) {
         isYielding = true;
-        yield decoded(methodNamed(name).response, bytes as Buffer);
+        yield decoded(methodNamed(name).response, bytes);
         isYielding = false;
         timer?.refresh();
       }
-      if (failure) throw failure;
+      if (failure) throw failure as Error;
     } catch (error) {
       throw await this.explained(failure ?? error, name, call);
     } finally {
@@ -170,13 +168,8 @@ export class Calls {
     }
   }
 
-  /** Connection, metadata and options of a request. */
-  private start(
-    call: Call,
-    messageBytes: number,
-    timeoutMs: number,
-    once = false,
-  ): [Connection, Metadata, GrpcOptions] {
+  /** Metadata and options of a request. */
+  private start(call: Call, messageBytes: number, timeoutMs: number): [Metadata, GrpcOptions] {
     const { requestId, traceparent, signal } = call;
     if (signal?.aborted) throw aborted(call);
     if (this.isClosed)
@@ -188,7 +181,7 @@ export class Calls {
     const token = this.channel.token?.();
     if (token !== undefined) metadata.set("authorization", `Bearer ${token}`);
     const deadline = call.deadline ?? Date.now() + Math.min(timeoutMs, longestDeadlineMs);
-    return [once ? this.channel.once : this.channel.retrying, metadata, { deadline }];
+    return [metadata, { deadline }];
   }
 
   /** Makes close() and the caller's signal stop a request, until the returned function is called. */

@@ -2,14 +2,13 @@ import type * as given from "./arguments";
 import { ropeSource, withMovement, withPositions, withRopes } from "./arguments";
 import { type Call, type CallOptions, Calls } from "./calls";
 import type { ClientOptions } from "./connection";
-import { checkKeys, checkObject, falseAnswer, invalid, PosencError, withoutTable } from "./errors";
+import { checkObject, falseAnswer, invalid, type PosencError, withoutTable } from "./errors";
 import type * as messages from "./messages";
 import { describe, type Fields, fromMessage, methodNamed, toMessage } from "./schema";
-import { isRefused, type RegionOptions, Regions, type SharedRegion, SharedTensor, withAdvice } from "./shared";
+import { checkRefused, type RegionOptions, Regions, type SharedRegion, SharedTensor } from "./shared";
 import { isTooLarge } from "./status";
-import { Assembly, chunkBytesFor, rotateAsStream, rotatedBytes, split, splitWhole } from "./streams";
-import { describeTable, rowAxisOf } from "./tables";
-import { bytesOf, checkMemory, checkOut, type Described, sizeOf, Tensor, type Wanted } from "./tensor";
+import { Assembly, chunkBytesFor, type Chunks, rotateAsStream, rotatedBytes, split, splitWhole } from "./streams";
+import { checkOut, type Described, Tensor, type Wanted } from "./tensor";
 import { frame } from "./wire";
 
 /** Rotated tensors, with the shapes and types of the sent ones. */
@@ -18,49 +17,22 @@ export interface Rotated {
   k?: Tensor;
 }
 
-/** Bytes of tensors, cut between any two elements. */
-export type Chunks = Iterable<ArrayBufferView> | AsyncIterable<ArrayBufferView>;
+const concatenate = 3; // COMBINATION_CONCATENATE
+const complex = 4; // TABLE_LAYOUT_COMPLEX
 
-/** A call whose tensors may lie in a shared region. */
-interface TensorCall {
-  /** The tensors that it sends. */
-  sent: string[];
-  /** The tensors that it gives; undefined if only the server can describe one. */
-  results: (request: Fields) => Record<string, Described | undefined>;
-}
+const tablesOf = ({ rope, layout }: Fields) => (rope === undefined || layout === complex ? ["table"] : ["cos", "sin"]);
 
-const tensorCalls: Record<string, TensorCall> = {
-  ApplyRope: {
-    sent: ["q", "k"],
-    results: ({ q, k }) => ({ ...(q ? { q: describe(q) } : {}), ...(k ? { k: describe(k) } : {}) }),
-  },
-  Reposition: { sent: ["k"], results: ({ k }) => ({ k: describe(k) }) },
-  // Only the server knows the size of a concatenation (COMBINATION_CONCATENATE).
-  AddEncoding: { sent: ["x"], results: ({ x, combination }) => ({ x: combination === 3 ? undefined : describe(x) }) },
-  ScoreRelative: { sent: ["q", "k"], results: (request) => ({ scores: describeScores(request) }) },
-  ConvertPairing: { sent: ["weight"], results: ({ weight }) => ({ weight: describe(weight) }) },
-  BuildTable: { sent: [], results: describeTable },
-};
-
-function describeScores({ q, k, dtype }: Fields): Described | undefined {
-  const [queries, keys, wanted] = [describe(q), describe(k), describe({ dtype })];
-  if (queries?.shape.length !== 4 || keys?.shape.length !== 4) return undefined; // the server refuses it
-  const byInput = queries.dtype === "float64" ? "float64" : "float32";
-  return { dtype: dtype ? wanted!.dtype : byInput, shape: [...queries.shape.slice(0, 3), keys.shape[2]] };
-}
-
-/** The bytes that a caller sends through a stream. */
-async function* bytesIn(chunks: Chunks): AsyncGenerator<Uint8Array> {
-  const given = chunks as Partial<Iterable<unknown> & AsyncIterable<unknown>> | undefined | null;
-  if (typeof (given?.[Symbol.asyncIterator] ?? given?.[Symbol.iterator]) !== "function") {
-    throw invalid("chunks", "must be an array, or what `for await` takes");
-  }
-  let index = 0;
-  for await (const chunk of chunks) {
-    if (!ArrayBuffer.isView(chunk)) throw invalid(`chunks[${index}]`, "must be a typed array");
-    ++index;
-    yield bytesOf(chunk);
-  }
+/** The tensors of a call's answer by their names; undefined if only the server can describe them. */
+function resultsOf(name: string, request: Fields): Record<string, Described | undefined> {
+  const tensors = ["q", "k", "x", "weight"].filter((each) => request[each] !== undefined);
+  const described = Object.fromEntries(tensors.map((each) => [each, describe(request[each])!]));
+  if (name === "BuildTable") return Object.fromEntries(tablesOf(request).map((table) => [table, undefined]));
+  if (name === "AddEncoding" && request.combination === concatenate) return { x: undefined };
+  if (name !== "ScoreRelative") return described;
+  const { q, k } = described;
+  if (q?.shape.length !== 4 || k?.shape.length !== 4) return { scores: undefined }; // the server refuses it
+  const dtype = request.dtype ? describe(request)!.dtype : q.dtype === "float64" ? "float64" : "float32";
+  return { scores: { dtype, shape: [...q.shape.slice(0, 3), k.shape[2]] } };
 }
 
 /**
@@ -125,26 +97,20 @@ export class Client {
   }
 
   /** Builds position ids for batches that are packed, padded, split over devices, or mix text and images. */
-  async buildPositions(
-    given: messages.BuildPositionsRequest,
-    options?: CallOptions,
-  ): Promise<messages.BuildPositionsResponse> {
-    return this.plain("BuildPositions", given, options);
+  async buildPositions(given: messages.BuildPositionsRequest, options?: CallOptions) {
+    return this.plain<messages.BuildPositionsResponse>("BuildPositions", given, options);
   }
 
   /**
-   * Builds rows of a table. A table over a limit is requested again as a stream. `out` is memory for its tensors; the
-   * server itself writes to a region if `rope` is resolved or absolute, so that the table's size is known.
+   * Builds rows of a table. A table over a limit is requested again as a stream. `out` is memory for its tensors; if it
+   * is shared, the server is first asked for their size.
    */
   async buildTable(given: given.BuildTableArguments, options?: CallOptions): Promise<messages.BuildTableResponse> {
     return this.tensors("BuildTable", await withRopes(withPositions(given), "rope"), options);
   }
 
   /** Builds a table, some rows at a time. */
-  async *buildTableStream(
-    given: Omit<given.BuildTableArguments, "out"> & { rowsPerMessage?: number },
-    options?: CallOptions,
-  ): AsyncGenerator<messages.BuildTableStreamResponse> {
+  async *buildTableStream(given: given.BuildTableStreamArguments, options?: CallOptions) {
     const { rowsPerMessage, ...rest } = await withRopes(withPositions(given), "rope");
     const { request } = methodNamed("BuildTableStream");
     const table = toMessage(methodNamed("BuildTable").request, rest);
@@ -158,21 +124,19 @@ export class Client {
   /** Builds an attention bias for a range of queries and keys, [heads, queryLength, keyLength]. */
   async buildBias(given: messages.BuildBiasRequest, options?: CallOptions): Promise<Tensor> {
     let whole: Assembly | undefined;
-    for await (const { tile, wholeShape, queryStart, keyStart } of this.buildBiasTiles(given, options)) {
-      if (tile === undefined) throw falseAnswer("a part of the bias has no tile");
-      whole ??= this.assemblies({ bias: tile }, wholeShape, 1).bias;
-      whole.place(tile, queryStart - Number(given.queryStart ?? 0), keyStart - Number(given.keyStart ?? 0));
+    for await (const part of this.buildBiasTiles(given, options)) {
+      const { wholeShape, queryStart, keyStart } = part;
+      whole ??= new Assembly(wholeShape, 1, { ...part }, { tile: {} });
+      whole.place({ ...part }, queryStart - Number(given.queryStart ?? 0), keyStart - Number(given.keyStart ?? 0));
     }
-    if (whole === undefined) throw falseAnswer("the bias has no tiles");
-    return whole.tensor() as Tensor;
+    if (whole === undefined) throw falseAnswer("it has no tiles");
+    return whole.tensors().tile as Tensor;
   }
 
   /** Builds a bias tile by tile, in row-major order of the matrix. */
-  async *buildBiasTiles(
-    given: messages.BuildBiasRequest,
-    options?: CallOptions,
-  ): AsyncGenerator<messages.BuildBiasResponse> {
-    yield* this.parts("BuildBias", toMessage(methodNamed("BuildBias").request, given), this.calls.begin(options));
+  async *buildBiasTiles(given: messages.BuildBiasRequest, options?: CallOptions) {
+    const request = toMessage(methodNamed("BuildBias").request, given);
+    yield* this.parts<messages.BuildBiasResponse>("BuildBias", request, this.calls.begin(options));
   }
 
   /** Rotates q, k or both: [B, S, H, D] in the order of `layout`, or [T, H, D]. Large tensors go as a stream. */
@@ -184,12 +148,8 @@ export class Client {
    * Rotates tensors larger than memory: sends the bytes of q, then of k, which are given with dtype and shape only, and
    * yields the rotated bytes in the same order. Both are cut anywhere, and not alike.
    */
-  async *applyRopeStream(
-    given: Omit<given.ApplyRopeArguments, "out">,
-    chunks: Chunks,
-    options?: CallOptions,
-  ): AsyncGenerator<Uint8Array> {
-    yield* this.bytes("ApplyRope", await withRopes(withPositions(given), "rope"), chunks, options);
+  applyRopeStream(given: Omit<given.ApplyRopeArguments, "out">, chunks: Chunks, options?: CallOptions) {
+    return this.bytes("ApplyRope", () => withRopes(withPositions(given), "rope"), chunks, options);
   }
 
   /** Moves rotated keys to other positions, or from one encoding to another, in one rotation. */
@@ -198,12 +158,8 @@ export class Client {
   }
 
   /** Repositions caches larger than memory; see applyRopeStream. */
-  async *repositionStream(
-    given: Omit<given.RepositionArguments, "out">,
-    chunks: Chunks,
-    options?: CallOptions,
-  ): AsyncGenerator<Uint8Array> {
-    yield* this.bytes("Reposition", await withRopes(withMovement(given), "oldRope", "newRope"), chunks, options);
+  repositionStream(given: Omit<given.RepositionArguments, "out">, chunks: Chunks, options?: CallOptions) {
+    return this.bytes("Reposition", () => withRopes(withMovement(given), "oldRope", "newRope"), chunks, options);
   }
 
   /** Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. */
@@ -232,22 +188,26 @@ export class Client {
   }
 
   /** The answers of a method that takes one message and gives a stream. */
-  private async *parts<Part>(name: string, request: Fields, call: Call, wanted = {}): AsyncGenerator<Part> {
+  private async *parts<Part>(name: string, request: Fields, call: Call): AsyncGenerator<Part> {
     const types = methodNamed(name);
     const sent = frame(types.request, request);
-    for await (const answer of this.calls.stream(name, [sent], sent.size, call)) {
-      yield fromMessage(types.response, answer, wanted) as Part;
+    try {
+      for await (const answer of this.calls.stream(name, [sent], sent.size, call)) {
+        yield fromMessage(types.response, answer) as Part;
+      }
+    } catch (error) {
+      throw withoutTable(error);
     }
   }
 
-  private bytes(name: string, given: Fields, chunks: Chunks, options?: CallOptions): AsyncGenerator<Uint8Array> {
-    const { request, data } = split(name, toMessage(methodNamed(name).request, given));
-    async function* all() {
+  private async *bytes(name: string, given: () => Promise<Fields>, chunks: Chunks, options?: CallOptions) {
+    const { request, data } = split(name, toMessage(methodNamed(name).request, await given()));
+    const all = async function* () {
       yield* data;
-      yield* bytesIn(chunks);
-    }
+      yield* chunks;
+    };
     const chunkBytes = chunkBytesFor(this.calls.channel.maxMessageBytes);
-    return rotatedBytes(this.calls, name, { request, data: all() }, this.calls.begin(options), chunkBytes);
+    yield* rotatedBytes(this.calls, name, { request, data: all() }, this.calls.begin(options), chunkBytes);
   }
 
   /** A call with one result, for which `out` is the memory. */
@@ -259,45 +219,46 @@ export class Client {
 
   /** Makes a call by places in shared memory, by one message, or by a stream. Its results are in `out`, or new. */
   private async tensors<Answer>(name: string, { out = {}, ...given }: Fields, options?: CallOptions): Promise<Answer> {
+    checkObject(out, "out");
     const call = this.calls.begin(options);
     const { request: type, response } = methodNamed(name);
-    const { sent, results } = tensorCalls[name];
     let request = toMessage(type, given);
+    const isShared = (entry: [string, unknown]): entry is [string, SharedTensor] => entry[1] instanceof SharedTensor;
+    const inputs = Object.entries(given).filter(isShared);
+    const places = Object.entries(out as Fields).filter(isShared);
+    // The server would write the whole result even to a smaller place, so its size must be known.
+    const isTable = name === "BuildTable" && places.length > 0;
+    const described = isTable ? await this.describeTable(request, call) : resultsOf(name, request);
     const wanted: Record<string, Wanted> = {};
-    for (const [result, described] of Object.entries(results(request))) {
+    for (const [result, each] of Object.entries(described)) {
       const input = given[result];
-      wanted[result] = { described, like: input instanceof Tensor ? input.data : undefined };
+      wanted[result] = { described: each, like: input instanceof Tensor ? (input as Tensor).data : undefined };
     }
-    checkKeys(out, name === "BuildTable" ? ["cos", "sin", "table"] : [...sent, "scores"], "out");
-    const places: [string, SharedTensor][] = [];
-    for (const [result, memory] of Object.entries(out)) {
+    for (const [result, memory] of Object.entries(out as Record<string, ArrayBufferView | SharedTensor | undefined>)) {
       if (memory === undefined) continue;
       const field = `${result}_output`;
-      if (!(result in wanted)) throw invalid(field, `is given; the result has ${Object.keys(wanted).join(" and ")}`);
-      const { described } = wanted[result];
+      if (!(result in described))
+        throw invalid(field, `is given; the result has ${Object.keys(described).join(" and ")}`);
       if (memory instanceof SharedTensor) memory.region.checkOpen(field);
-      if (described !== undefined) checkOut(memory, described, field);
-      if (memory instanceof SharedTensor) places.push([result, memory]);
-      wanted[result].out = memory as ArrayBufferView;
+      if (described[result] !== undefined) checkOut(memory, described[result], field);
+      wanted[result].out = memory;
     }
 
-    const inputs = sent.map((input) => given[input]).filter((input) => input instanceof SharedTensor);
-    const shared = [...inputs, ...places.map(([, place]) => place)];
-    // The server would write the whole result even to a smaller place, so its size must be known.
-    const areKnown = places.every(([result]) => wanted[result].described !== undefined);
+    const shared = [...inputs, ...places].map(([, tensor]) => tensor);
+    const areKnown = places.every(([result]) => described[result] !== undefined);
     if (shared.length > 0 && areKnown && shared.every(({ region }) => region.name !== "")) {
       for (const [result, { region, offset }] of places) request[`${result}Output`] = { name: region.name, offset };
-      const isInput = ({ region, offset }: SharedTensor) =>
-        inputs.some((each) => each.region === region && each.offset === offset);
+      const message = frame(type, request);
+      const isInput = (place: SharedTensor) => inputs.some(([, input]) => input.isAt(place));
       const inPlace = places.filter(([, place]) => isInput(place)).map(([result]) => result);
-      const message = frame(type, request, sent);
       if (message.size <= this.calls.channel.streamAboveBytes) {
         try {
           const answer = await this.calls.unary(name, message, call, inPlace.length > 0);
-          const placed = places.map(([result]) => [result, { ...wanted[result], isPlaced: true }]);
-          return fromMessage(response, answer, { ...wanted, ...Object.fromEntries(placed) }) as Answer;
+          const placed = { ...wanted };
+          for (const [result] of places) placed[result] = { ...wanted[result], isPlaced: true };
+          return fromMessage(response, answer, placed) as Answer;
         } catch (error) {
-          if (!isRefused(error)) throw withAdvice(error, inPlace);
+          checkRefused(error, inPlace);
         }
       }
       request = toMessage(type, given, true);
@@ -305,9 +266,18 @@ export class Client {
     return this.byWire(name, request, wanted, call) as Answer;
   }
 
+  /** The tensors of a table, as the first row of a stream tells them. */
+  private async describeTable(table: Fields, call: Call): Promise<Record<string, Described>> {
+    for await (const part of this.parts<Fields>("BuildTableStream", { table, rowsPerMessage: 1 }, call)) {
+      const shape = part.wholeShape as number[];
+      return Object.fromEntries(tablesOf(table).map((name) => [name, { dtype: (part[name] as Tensor).dtype, shape }]));
+    }
+    throw falseAnswer("it has no rows");
+  }
+
   private async byWire(name: string, request: Fields, wanted: Record<string, Wanted>, call: Call): Promise<Fields> {
     const types = methodNamed(name);
-    const message = frame(types.request, request, tensorCalls[name].sent);
+    const message = frame(types.request, request);
     const { maxMessageBytes, streamAboveBytes } = this.calls.channel;
     const parts = splitWhole(name, request);
     if (parts && message.size > streamAboveBytes) {
@@ -326,37 +296,15 @@ export class Client {
   }
 
   private async tableByRows(table: Fields, wanted: Record<string, Wanted>, call: Call): Promise<Fields> {
-    const names = Object.keys(wanted);
-    const present = Object.fromEntries(names.map((name) => [name, {}]));
-    let wholes: Record<string, Assembly> | undefined;
-    let amplitude: unknown;
-    try {
-      for await (const part of this.parts<Fields>("BuildTableStream", { table }, call, present)) {
-        const tensors = Object.fromEntries(names.map((name) => [name, part[name] as Tensor]));
-        const shape = part.wholeShape as number[];
-        wholes ??= this.assemblies(tensors, shape, rowAxisOf(table, shape), wanted);
-        amplitude ??= part.amplitude;
-        for (const name of names) wholes[name].place(tensors[name], part.firstRow as number);
-      }
-    } catch (error) {
-      throw withoutTable(error);
+    let [whole, amplitude]: [Assembly | undefined, unknown] = [undefined, 1];
+    for await (const part of this.parts<Fields>("BuildTableStream", { table }, call)) {
+      const shape = part.wholeShape as number[];
+      amplitude = part.amplitude;
+      whole ??= new Assembly(shape, shape.length - (table.layout === complex ? 3 : 2), part, wanted);
+      whole.place(part, part.firstRow as number);
     }
-    if (wholes === undefined) throw falseAnswer("the table has no rows");
-    return { amplitude, ...Object.fromEntries(Object.entries(wholes).map(([name, whole]) => [name, whole.tensor()])) };
-  }
-
-  /** Memory for tensors by the first of their parts. */
-  private assemblies(
-    parts: Record<string, Tensor>,
-    shape: readonly number[],
-    rowAxis: number,
-    wanted: Record<string, Wanted> = {},
-  ): Record<string, Assembly> {
-    const described = Object.entries(parts).map(([name, { dtype }]) => ({ name, dtype, shape }));
-    checkMemory(described.map(sizeOf));
-    return Object.fromEntries(
-      described.map((each) => [each.name, new Assembly(each, rowAxis, each.name, wanted[each.name])]),
-    );
+    if (whole === undefined) throw falseAnswer("it has no rows");
+    return { amplitude, ...whole.tensors() };
   }
 }
 
@@ -386,10 +334,7 @@ export class Rope {
   }
 
   /** Rows of cosines and sines, from position 0 unless it is given; see Client.buildTable. */
-  table(
-    given: Omit<given.BuildTableArguments, "rope" | "absolute">,
-    options?: CallOptions,
-  ): Promise<messages.BuildTableResponse> {
+  table(given: Omit<given.BuildTableArguments, "rope" | "absolute">, options?: CallOptions) {
     const { start, starts, ids, packed, positions } = given ?? {};
     const isAnywhere = [start, starts, ids, packed, positions].every((each) => each === undefined);
     return this.client.buildTable({ ...given, ...(isAnywhere && { start: 0 }), rope: this.source }, options);

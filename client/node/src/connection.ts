@@ -2,7 +2,7 @@
 import fs from "node:fs";
 import { type ChannelCredentials, type ChannelOptions, Client as Connection, credentials } from "@grpc/grpc-js";
 import { serviceConfig as publishedConfig, version } from "./contract";
-import { checkKeys, invalid, PosencError } from "./errors";
+import { checkKeys, invalid, optionOf } from "./errors";
 
 /** Options of a client. Each has a default. */
 export interface ClientOptions {
@@ -39,17 +39,6 @@ export interface TlsOptions {
   serverName?: string;
 }
 
-/** A connection's limits, what tells the token of each call, and gRPC's own connection. */
-export interface Channel {
-  readonly timeoutMs: number;
-  readonly maxMessageBytes: number;
-  readonly streamAboveBytes: number;
-  readonly token: (() => string) | undefined;
-  readonly retrying: Connection;
-  /** For requests that must not be sent a second time: in gRPC, retries are an option of the connection. */
-  readonly once: Connection;
-}
-
 // The largest message of protobuf: 2 GiB - 1.
 const maxProtoBytes = 2 ** 31 - 1;
 
@@ -65,15 +54,16 @@ export function checkNumber(option: string, value: unknown): number {
   return value;
 }
 
+export type Channel = ReturnType<typeof openChannel>;
+
 /** Makes connections, which begin with the first call. */
-export function openChannel(target: string, options: ClientOptions): Channel {
-  const numbers = ["timeoutMs", "maxMessageBytes", "streamAboveBytes"];
-  checkKeys(options, [...numbers, "serviceConfig", "tls", "token", "tokenFile"], "");
-  const { tls = false, token: text, tokenFile, serviceConfig = publishedConfig } = options;
+export function openChannel(target: string, options: ClientOptions) {
+  const { timeoutMs = 60_000, maxMessageBytes = 512 << 20, streamAboveBytes = 8 << 20, ...others } = options ?? {};
+  const numbers = { timeoutMs, maxMessageBytes, streamAboveBytes };
+  checkKeys(options, [...Object.keys(numbers), "serviceConfig", "tls", "token", "tokenFile"], "");
+  for (const [option, value] of Object.entries(numbers)) checkNumber(option, value);
+  const { tls = false, token: text, tokenFile, serviceConfig = publishedConfig } = others;
   checkTarget(target);
-  const timeoutMs = checkNumber("timeoutMs", options.timeoutMs ?? 60_000);
-  const maxMessageBytes = Math.min(checkNumber("maxMessageBytes", options.maxMessageBytes ?? 512 << 20), maxProtoBytes);
-  const streamAbove = checkNumber("streamAboveBytes", options.streamAboveBytes ?? 8 << 20);
   const tlsOptions = typeof tls === "boolean" ? {} : tls;
   const channel = tls === false ? credentials.createInsecure() : tlsCredentials(tlsOptions);
   const token = tokenSource(text, tokenFile);
@@ -82,30 +72,28 @@ export function openChannel(target: string, options: ClientOptions): Channel {
     throw invalid(tokenFile ? "tokenFile" : "token", `would be sent in the clear to ${target}; must have TLS`);
   }
   const { serverName } = tlsOptions;
+  const largest = Math.min(maxMessageBytes, maxProtoBytes);
   const channelOptions: ChannelOptions = {
     "grpc.service_config": serviceConfig,
-    "grpc.max_send_message_length": maxMessageBytes,
-    "grpc.max_receive_message_length": Math.max(maxMessageBytes, smallestReceiveBytes),
+    "grpc.max_send_message_length": largest,
+    "grpc.max_receive_message_length": Math.max(largest, smallestReceiveBytes),
     "grpc.primary_user_agent": `posenc-node/${version}`,
     "grpc-node.flow_control_window": flowControlWindow,
     // A proxy of the environment would also be used for localhost, and see the token.
     ...(isClear && { "grpc.enable_http_proxy": 0 }),
     ...(serverName && { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName }),
   };
-  try {
-    const retrying = new Connection(target, channel, channelOptions);
-    const once = new Connection(target, channel, { ...channelOptions, "grpc.enable_retries": 0 });
-    return {
-      timeoutMs,
-      maxMessageBytes,
-      streamAboveBytes: Math.min(streamAbove, maxMessageBytes),
-      token,
-      retrying,
-      once,
-    };
-  } catch (error) {
-    throw invalid("serviceConfig", `must be the JSON text of an object: ${(error as Error).message}`);
-  }
+  const open = (more = {}) =>
+    optionOf("serviceConfig", () => new Connection(target, channel, { ...channelOptions, ...more }));
+  return {
+    timeoutMs,
+    maxMessageBytes: largest,
+    streamAboveBytes: Math.min(streamAboveBytes, largest),
+    token,
+    retrying: open(),
+    /** For requests that must not be sent a second time: in gRPC, retries are an option of the connection. */
+    once: open({ "grpc.enable_retries": 0 }),
+  };
 }
 
 // Refuses schemes that gRPC does not know, and impossible ports. grpc-js would only report an unknown name.
@@ -141,21 +129,9 @@ function tlsCredentials(options: TlsOptions): ChannelCredentials {
     throw invalid(certFile ? "tls.keyFile" : "tls.certFile", "is missing; certificate and key come together");
   }
   const authorities = caFile ?? process.env.SSL_CERT_FILE ?? systemAuthorities.find((file) => fs.existsSync(file));
-  const pem = (option: string, file?: string) => (file === undefined ? null : readOption(`tls.${option}`, file));
+  const pem = (option: string, file?: string) => (file ? optionOf(`tls.${option}`, () => fs.readFileSync(file)) : null);
   const [ca, key, cert] = [pem("caFile", authorities), pem("keyFile", keyFile), pem("certFile", certFile)];
-  try {
-    return credentials.createSsl(ca, key, cert);
-  } catch (error) {
-    throw invalid("tls", (error as Error).message);
-  }
-}
-
-function readOption(option: string, file: string): Buffer {
-  try {
-    return fs.readFileSync(file);
-  } catch (error) {
-    throw invalid(option, (error as Error).message);
-  }
+  return optionOf("tls", () => credentials.createSsl(ca, key, cert));
 }
 
 /** Returns what tells the token; it reads a file again that has changed. */
@@ -175,11 +151,7 @@ function tokenSource(token?: string, tokenFile?: string): (() => string) | undef
     known = oneToken("tokenFile", fs.readFileSync(tokenFile, "utf8"));
     stamp = `${ino} ${mtimeMs} ${size}`;
   };
-  try {
-    look();
-  } catch (error) {
-    throw error instanceof PosencError ? error : invalid("tokenFile", (error as Error).message);
-  }
+  optionOf("tokenFile", look);
   return () => {
     try {
       look();

@@ -1,15 +1,5 @@
 import type { InspectOptions } from "node:util";
 
-interface Facts {
-  code: string;
-  reason?: string;
-  field?: string;
-  metadata?: Record<string, string>;
-  violations?: { field: string; description: string }[];
-  requestId?: string;
-  cause?: unknown;
-}
-
 /** The error of every failed call. */
 export class PosencError extends Error {
   override readonly name = "PosencError";
@@ -26,28 +16,32 @@ export class PosencError extends Error {
   /** The call's id, as in the server's log. */
   readonly requestId: string;
 
-  constructor(message: string, facts: Facts) {
-    super(message, facts.cause === undefined ? undefined : { cause: facts.cause });
-    this.code = facts.code;
-    this.reason = facts.reason ?? "";
-    this.field = facts.field ?? "";
-    this.metadata = facts.metadata ?? {};
-    this.violations = facts.violations ?? [];
-    this.requestId = facts.requestId ?? "";
+  constructor(message: string, { code, reason, field, metadata, violations, requestId, cause }: Facts) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.code = code;
+    this.reason = reason ?? "";
+    this.field = field ?? "";
+    this.metadata = metadata ?? {};
+    this.violations = violations ?? [];
+    this.requestId = requestId ?? "";
   }
 
   /** How console.log shows the error: with the facts that it has, and without empty ones. */
   [Symbol.for("nodejs.util.inspect.custom")](
-    _: number,
+    _depth: number,
     options: InspectOptions,
     inspect: typeof import("node:util").inspect,
   ) {
-    const { name: _name, ...facts } = this;
-    const known: [string, unknown][] = Object.entries(facts).filter(([, fact]) => Object.keys(fact).length > 0);
+    const { name: _, ...facts } = this;
+    const known: [string, unknown][] = Object.entries(facts as object).filter(
+      ([, fact]) => Object.keys(fact as object).length > 0,
+    );
     if (this.cause !== undefined) known.push(["cause", this.cause]);
     return `${this.stack} ${inspect(Object.fromEntries(known), options)}`;
   }
 }
+
+type Facts = { code: string } & Partial<Omit<PosencError, "name" | "message" | "stack" | "code">>;
 
 /** Returns the same error with fields relative to the message `table`, which callers do not know. */
 export function withoutTable(error: unknown): unknown {
@@ -65,6 +59,15 @@ export function invalid(field: string, fact: string, reason = "FIELD_INVALID"): 
 /** Returns the error of an answer that is not what the request asks for. */
 export function falseAnswer(fact: string, cause?: unknown): PosencError {
   return new PosencError(`the server's answer does not fit: ${fact}`, { code: "INTERNAL", cause });
+}
+
+/** Returns what is made, or throws an error that names the option of which it is made. */
+export function optionOf<T>(option: string, make: () => T): T {
+  try {
+    return make();
+  } catch (error) {
+    throw error instanceof PosencError ? error : invalid(option, (error as Error).message);
+  }
 }
 
 /** Throws unless this is an object, which JavaScript lets callers leave out. */

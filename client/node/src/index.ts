@@ -7,12 +7,13 @@ import type { ClientOptions } from "./connection";
 
 export type * from "./arguments";
 export type { CallOptions } from "./calls";
-export { type Chunks, Client, Rope, type Rotated } from "./client";
+export { Client, Rope, type Rotated } from "./client";
 export type { ClientOptions, TlsOptions } from "./connection";
 export { version } from "./contract";
 export { PosencError } from "./errors";
 export type * as messages from "./messages";
 export { type RegionOptions, SharedRegion, SharedTensor } from "./shared";
+export type { Chunks } from "./streams";
 export { type Dtype, type Elements, Tensor, tensor, type TensorMessage } from "./tensor";
 
 /** Makes a client of one or several servers at a target: "localhost:50051", "dns:///posenc:50051", "unix:/run/posenc". */

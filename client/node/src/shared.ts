@@ -60,7 +60,10 @@ export class SharedRegion {
     }
     const end = sizeOf({ dtype, shape }) + offset;
     if (end > this.bytes) {
-      throw invalid("shape", `[${shape}] at offset ${offset} needs ${end} bytes; there are ${this.bytes}`);
+      throw invalid(
+        "shape",
+        `${JSON.stringify(shape)} at offset ${offset} needs ${end} bytes; there are ${this.bytes}`,
+      );
     }
     return new SharedTensor(this, shape, dtype, offset);
   }
@@ -87,7 +90,8 @@ export class SharedRegion {
     this.checkOpen("region");
     const own = this.memory?.subarray(offset, offset + memory.length);
     if (own !== undefined) (way === "read" ? memory : own).set(way === "read" ? own : memory);
-    const move: (file: number, to: Uint8Array, at: number, length: number, position: number) => number = way === "read" ? fs.readSync : fs.writeSync;
+    const move: (file: number, to: Uint8Array, at: number, length: number, position: number) => number =
+      way === "read" ? fs.readSync : fs.writeSync;
     // On Linux one read or write moves at most a page less than 2 GiB.
     for (let at = own?.length ?? 0; at < memory.length;) {
       const moved = move(this.file, memory, at, Math.min(memory.length - at, 1 << 30), offset + at);
@@ -138,6 +142,11 @@ export class SharedTensor implements Place {
       : { dtype, shape, shared: { name: region.name, offset } };
   }
 
+  /** @internal Whether a result at this place replaces the tensor. */
+  isAt({ region, offset }: SharedTensor): boolean {
+    return this.region === region && this.offset === offset;
+  }
+
   private checked(elements: Elements, field: string): Uint8Array {
     if (!ArrayBuffer.isView(elements)) throw invalid(field, "must be a typed array");
     if (elements.byteLength === this.byteLength) return bytesOf(elements);
@@ -165,30 +174,28 @@ export class Regions {
   }
 }
 
-/** Whether a call with places may be made with bytes instead: the server does not know places, or refuses this caller's. */
-export function isRefused(error: unknown): boolean {
-  if (!(error instanceof PosencError)) return false;
-  const isOfPlaces = ["SHARED_MEMORY_UNAVAILABLE", "FIELD_UNKNOWN"].includes(error.reason);
-  return isOfPlaces && ["UNIMPLEMENTED", "PERMISSION_DENIED"].includes(error.code);
-}
-
 // By these errors the server refuses a call before it writes anything.
 const untouched = ["INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED"];
 
-/** The error of a call that rotates these tensors in place. */
-export function withAdvice(error: unknown, inPlace: readonly string[]): unknown {
-  if (error instanceof PosencError && inPlace.length > 0 && !untouched.includes(error.code)) {
+/**
+ * Throws the error of a call with places, unless it may be made with bytes instead: the server does not know places, or
+ * refuses this caller's. `inPlace` are the tensors that their results replace.
+ */
+export function checkRefused(error: unknown, inPlace: readonly string[]): void {
+  if (!(error instanceof PosencError)) throw error;
+  const isOfPlaces = ["SHARED_MEMORY_UNAVAILABLE", "FIELD_UNKNOWN"].includes(error.reason);
+  if (isOfPlaces && ["UNIMPLEMENTED", "PERMISSION_DENIED"].includes(error.code)) return;
+  if (inPlace.length > 0 && !untouched.includes(error.code)) {
     error.message += `; ${inPlace.join(" and ")} may have been rotated by then, in part or whole: write it anew`;
   }
-  return error;
+  throw error;
 }
 
 /** Makes a file of its full size. */
 function newFile(file: string, bytes: number): number {
-  const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = fs.constants;
   let handle: number;
   try {
-    handle = fs.openSync(file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
+    handle = fs.openSync(file, "wx+", 0o600);
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
     if (code === "EEXIST") throw invalid("name", `${file} is there already; choose another one`);
@@ -196,19 +203,18 @@ function newFile(file: string, bytes: number): number {
   }
   try {
     // A full file system fails here, and not when the server writes.
-    const zeros = new Uint8Array(Math.min(bytes, 1 << 20));
-    for (let at = 0; at < bytes; at += zeros.length) {
+    const zeros = new Uint8Array(1 << 20);
+    for (let at = 0; at < bytes; at += zeros.length)
       fs.writeSync(handle, zeros, 0, Math.min(zeros.length, bytes - at), at);
-    }
     // Files in such a directory belong to its group, for example in a volume with an fsGroup.
     if (fs.statSync(path.dirname(file)).mode & 0o2000) fs.fchmodSync(handle, 0o660);
     // On a nearly full file system a write may end early without an error.
     if (fs.fstatSync(handle).size !== bytes) throw new Error("no space left");
+    return handle;
   } catch (error) {
     fs.closeSync(handle);
     fs.rmSync(file, { force: true });
     const text = `bytes: no room for ${bytes} in ${path.dirname(file)}: ${(error as Error).message}`;
     throw new PosencError(text, { code: "RESOURCE_EXHAUSTED", field: "bytes" });
   }
-  return handle;
 }

@@ -1,9 +1,9 @@
 // Tensors that go through streams. Those of ApplyRope and Reposition do so as bytes: the first message describes the
 // call, the others carry the elements.
 import type { Call, Calls } from "./calls";
-import { falseAnswer } from "./errors";
+import { falseAnswer, invalid } from "./errors";
 import { describe, type Fields, methodNamed } from "./schema";
-import { bytesOf, type Described, Result, sizeOf, type Tensor, type Wanted } from "./tensor";
+import { bytesOf, Result, sizeOf, type Tensor, type Wanted } from "./tensor";
 import { dataFrame, frame } from "./wire";
 
 // The order of bytes in a stream: ids and shifts, then the tensors.
@@ -19,6 +19,9 @@ const largestChunkBytes = (1 << 20) - (64 << 10);
 
 // A chunk's message has at most this much beside the chunk.
 const chunkHeadBytes = 16;
+
+/** Bytes of tensors, cut between any two elements. */
+export type Chunks = Iterable<ArrayBufferView> | AsyncIterable<ArrayBufferView>;
 
 /** Bytes of a chunk whose message has at most `limitBytes`: whole elements, also if the limit is very low. */
 export function chunkBytesFor(limitBytes: number): number {
@@ -60,14 +63,16 @@ export function splitWhole(name: string, request: Fields): Split | undefined {
 export async function* rotatedBytes(
   calls: Calls,
   name: string,
-  { request, data }: { request: Fields; data: Iterable<Uint8Array> | AsyncIterable<Uint8Array> },
+  { request, data }: { request: Fields; data: Chunks },
   call: Call,
   chunkBytes: number,
 ): AsyncGenerator<Uint8Array> {
   const first = frame(methodNamed(`${name}Stream`).request, { call: request });
   async function* messages() {
     yield first;
-    for await (const bytes of data) {
+    for await (const part of data) {
+      if (!ArrayBuffer.isView(part)) throw invalid("chunks", "must have typed arrays only");
+      const bytes = bytesOf(part);
       for (let at = 0; at < bytes.byteLength; at += chunkBytes) yield dataFrame(bytes.subarray(at, at + chunkBytes));
     }
   }
@@ -107,51 +112,60 @@ export async function rotateAsStream(
   return Object.fromEntries(Object.keys(wanted).map((field, i) => [field, results[i].tensor()]));
 }
 
-/** A tensor that comes in blocks of some rows and columns: [outer, rows, columns] in memory order. */
+type Shape = readonly number[];
+
+function tensorIn(message: Fields, name: string): Tensor {
+  if (message[name] === undefined) throw falseAnswer(`it has no ${name}`);
+  return message[name] as Tensor;
+}
+
+/** Tensors of one shape that come in blocks of some rows and columns: [outer, rows, columns] in memory order. */
 export class Assembly {
-  private readonly result: Result;
+  private readonly results: Result[];
   private done = 0; // bytes
 
+  /** Memory for all tensors of the first block that are wanted. */
   constructor(
-    private readonly described: Described,
+    private readonly shape: Shape,
     private readonly rowAxis: number,
-    private readonly field: string,
-    wanted: Wanted = {},
+    first: Fields,
+    private readonly wanted: Record<string, Wanted>,
   ) {
-    if (!(sizeOf(described) >= 0)) throw falseAnswer(`${field} is ${described.dtype} [${described.shape}]`);
-    this.result = new Result(described, wanted, field);
+    if (!shape.every((extent) => extent >= 0)) throw falseAnswer(`its shape is [${shape}]`);
+    const described = (name: string) => ({ dtype: tensorIn(first, name).dtype, shape });
+    this.results = Object.entries(wanted).map(([name, each]) => new Result(described(name), each, name));
   }
 
-  /** Copies a block to its place. */
-  place({ data, shape, dtype }: Tensor, row: number, column = 0): void {
-    const whole = this.extentsOf(this.described.shape);
-    const [outer, rows, columns] = this.extentsOf(shape);
-    const size = sizeOf({ dtype, shape: [] });
-    const isAlike =
-      dtype === this.described.dtype && outer === whole[0] && data.byteLength === sizeOf({ dtype, shape });
-    if (!isAlike || !(row >= 0 && row + rows <= whole[1] && column >= 0 && column + columns <= whole[2])) {
-      const text = `${dtype} [${shape}] at ${row}, ${column} of [${this.described.shape}]`;
-      throw falseAnswer(`${this.field} has a part ${text}`);
+  /** Copies the tensors of a block to their places. */
+  place(block: Fields, row: number, column = 0): void {
+    Object.keys(this.wanted).forEach((name, i) => this.copy(tensorIn(block, name), this.results[i], row, column));
+  }
+
+  tensors(): Fields {
+    const bytes = this.results.reduce((sum, result) => sum + result.bytes.length, 0);
+    if (this.done !== bytes) throw falseAnswer(`its parts have ${this.done} of ${bytes} bytes`);
+    return Object.fromEntries(Object.keys(this.wanted).map((name, i) => [name, this.results[i].tensor()]));
+  }
+
+  private copy({ data, dtype, shape }: Tensor, to: Result, row: number, column: number): void {
+    const [whole, part] = [this.extentsOf(this.shape), this.extentsOf(shape)];
+    const fits = row >= 0 && row + part[1] <= whole[1] && column >= 0 && column + part[2] <= whole[2];
+    if (!fits || part[0] !== whole[0] || dtype !== to.described.dtype || data.byteLength !== sizeOf({ dtype, shape })) {
+      throw falseAnswer(`a part ${dtype} [${shape}] is at ${row}, ${column} of [${this.shape}]`);
     }
-    const from = bytesOf(data);
+    const [from, size] = [bytesOf(data), sizeOf({ dtype, shape: [] })];
     // Whole rows lie side by side on both sides.
-    const run = (columns === whole[2] ? rows * columns : columns) * size;
+    const run = (part[2] === whole[2] ? part[1] * part[2] : part[2]) * size;
     for (let begin = 0; begin < from.length; begin += run) {
-      const line = begin / (columns * size); // a row, counted over all outer ones
-      const to = (Math.floor(line / rows) * whole[1] + row + (line % rows)) * whole[2] + column;
-      this.result.bytes.set(from.subarray(begin, begin + run), to * size);
+      const line = begin / (part[2] * size); // a row, counted over all outer ones
+      const at = (Math.floor(line / part[1]) * whole[1] + row + (line % part[1])) * whole[2] + column;
+      to.bytes.set(from.subarray(begin, begin + run), at * size);
     }
     this.done += from.length;
   }
 
-  tensor(): unknown {
-    const { length } = this.result.bytes;
-    if (this.done !== length) throw falseAnswer(`the parts of ${this.field} have ${this.done} bytes; it has ${length}`);
-    return this.result.tensor();
-  }
-
-  private extentsOf(shape: readonly number[]): number[] {
-    const product = (extents: readonly number[]) => extents.reduce((all, each) => all * each, 1);
+  private extentsOf(shape: Shape): number[] {
+    const product = (extents: Shape) => extents.reduce((all, each) => all * each, 1);
     return [product(shape.slice(0, this.rowAxis)), shape[this.rowAxis], product(shape.slice(this.rowAxis + 1))];
   }
 }

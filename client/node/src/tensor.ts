@@ -37,12 +37,10 @@ const arrays: Record<string, Kind | undefined> = {
   float8_e5m2: Uint8Array,
 };
 
-const dtypes: Record<string, Dtype> = {
-  Float32Array: "float32",
-  Float64Array: "float64",
-  Float16Array: "float16",
-  Int32Array: "int32",
-  BigInt64Array: "int64",
+// The dtype of a typed array, by its name; undefined for arrays of bits and bytes.
+const dtypeOf = ({ name }: Kind) => {
+  const dtype = name.replace("Big", "").replace("Array", "").toLowerCase();
+  return dtype in arrays ? (dtype as Dtype) : undefined;
 };
 
 /** Elements with a shape, row-major. The elements are borrowed, never copied. */
@@ -60,9 +58,9 @@ export class Tensor<E extends Elements = Elements> {
  */
 export function tensor<E extends Elements>(data: E, shape?: readonly number[], dtype?: Dtype): Tensor<E> {
   if (!ArrayBuffer.isView(data) || data instanceof DataView) throw invalid("data", "must be a typed array");
-  const { name } = kindOf(data);
-  const of = dtype ?? dtypes[name];
-  if (of === undefined) throw invalid("dtype", `is missing; ${name} does not tell it`, "FIELD_REQUIRED");
+  const kind = kindOf(data);
+  const of = dtype ?? dtypeOf(kind);
+  if (of === undefined) throw invalid("dtype", `is missing; ${kind.name} does not tell it`, "FIELD_REQUIRED");
   if (os.endianness() !== "LE") throw invalid("data", "must be little-endian, which this machine is not");
   if (shape === undefined && data instanceof Uint8Array) throw invalid("shape", "is missing", "FIELD_REQUIRED");
   if (shape !== undefined && !Array.isArray(shape)) throw invalid("shape", "must be an array of integers");
@@ -90,19 +88,14 @@ export function sizeOf({ dtype, shape }: Described): number {
   return shape.reduce((product, extent) => product * extent, arrays[dtype]?.BYTES_PER_ELEMENT ?? NaN);
 }
 
-/** Refuses results larger than the machine's memory, or than Node's largest buffer. */
-export function checkMemory(sizes: readonly number[]): void {
-  const bytes = sizes.reduce((sum, size) => sum + size, 0);
-  const memory = os.totalmem();
-  if (bytes <= memory && Math.max(...sizes) <= constants.MAX_LENGTH) return;
-  const most = bytes > memory ? `this machine ${memory} of memory` : `a buffer at most ${constants.MAX_LENGTH}`;
-  const text = `the result has ${bytes} bytes, and ${most}; ask for less, or take it in parts`;
-  throw new PosencError(text, { code: "RESOURCE_EXHAUSTED" });
-}
-
 /** Returns elements of fresh memory that is not cleared: the caller overwrites all of it. */
 export function allocate(described: Described, kind = arrays[described.dtype]!): Elements {
-  const memory = Buffer.allocUnsafeSlow(sizeOf(described));
+  const [bytes, most] = [sizeOf(described), Math.min(os.totalmem(), constants.MAX_LENGTH)];
+  if (bytes > most) {
+    const text = `the result has ${bytes} bytes, but memory or a buffer only ${most}; ask for less, or take it in parts`;
+    throw new PosencError(text, { code: "RESOURCE_EXHAUSTED" });
+  }
+  const memory = Buffer.allocUnsafeSlow(bytes);
   return new kind(memory.buffer, memory.byteOffset, memory.length / kind.BYTES_PER_ELEMENT);
 }
 
@@ -126,7 +119,7 @@ export interface Wanted {
 export function checkOut(out: unknown, { dtype, shape }: Described, field: string): void {
   if (ArrayBuffer.isView(out)) {
     const [kind, bytes] = [kindOf(out), sizeOf({ dtype, shape })];
-    if (kind !== Uint8Array && kind !== arrays[dtype] && dtypes[kind.name] !== dtype) {
+    if (kind !== Uint8Array && kind !== arrays[dtype] && dtypeOf(kind) !== dtype) {
       throw invalid(field, `is a ${kind.name}; must be a ${arrays[dtype]?.name}, for ${dtype}`);
     }
     if (out.byteLength !== bytes) throw invalid(field, `has ${out.byteLength} bytes; the result has ${bytes}`);
@@ -145,7 +138,7 @@ export class Result {
   private readonly elements: Elements;
 
   constructor(
-    private readonly described: Described,
+    readonly described: Described,
     private readonly wanted: Wanted,
     field: string,
   ) {

@@ -27,16 +27,15 @@ function frameOf(...pieces: readonly Uint8Array[]): Frame {
   return { pieces, size: pieces.reduce((sum, piece) => sum + piece.byteLength, 0) };
 }
 
-/** The frame of a message. Its tensors, which are its last fields, are borrowed. */
-export function frame(type: protobuf.Type, message: Fields, tensors: readonly string[] = []): Frame {
+/** The frame of a message. The elements of its own tensors, which are its last fields, are borrowed. */
+export function frame(type: protobuf.Type, message: Fields): Frame {
   const small = { ...message };
   const pieces: Uint8Array[] = [];
-  for (const name of tensors) {
+  for (const { id, name, resolvedType } of type.fieldsArray) {
     const { data, ...tensor } = (message[name] ?? {}) as { data?: Uint8Array };
-    if (data === undefined) continue;
+    if (data === undefined || !(resolvedType instanceof protobuf.Type)) continue;
     delete small[name];
-    const { id, resolvedType } = type.fields[name];
-    const head = (resolvedType as protobuf.Type).encode(tensor).finish();
+    const head = resolvedType.encode(tensor).finish();
     const dataHead = fieldHead(dataField, data.byteLength);
     const length = head.byteLength + dataHead.byteLength + data.byteLength;
     pieces.push(fieldHead(id, length), head, dataHead, data);

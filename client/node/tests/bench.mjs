@@ -27,7 +27,14 @@ function startRotation() {
   const q = new Float32Array(elements).map((_, i) => (i % 1000) / 1000);
   const out = new Float32Array(elements).fill(1);
   const client = posenc.connect(target, options);
-  const call = () => client.applyRope({ rope: { pairing: "half_split" }, q: posenc.tensor(q, shape), start: 0, layout: "bshd", out: { q: out } });
+  const call = () =>
+    client.applyRope({
+      rope: { pairing: "half_split" },
+      q: posenc.tensor(q, shape),
+      start: 0,
+      layout: "bshd",
+      out: { q: out },
+    });
   return { call, end: () => client.close() };
 }
 
@@ -47,7 +54,7 @@ const now = () => Number(process.hrtime.bigint()) / 1e9;
 const took = [];
 const seconds = [];
 const { call, end } = name.startsWith("echo") ? await startEchoOfBytes() : startRotation();
-for (const begin = now(); seconds.length < calls; ) {
+for (const begin = now(); seconds.length < calls;) {
   const start = now();
   await call();
   took.push(now() - start);
@@ -56,4 +63,13 @@ for (const begin = now(); seconds.length < calls; ) {
 end();
 seconds.sort((a, b) => a - b);
 const peak = Number(/VmHWM:\s*(\d+)/.exec(fs.readFileSync("/proc/self/status", "utf8"))[1]) * 1024;
-console.log(JSON.stringify({ client: "node", case: name, seconds: seconds[calls >> 1], first_seconds: took[0], peak_bytes: peak, tensor_bytes: mib * 2 ** 20 }));
+console.log(
+  JSON.stringify({
+    client: "node",
+    case: name,
+    seconds: seconds[calls >> 1],
+    first_seconds: took[0],
+    peak_bytes: peak,
+    tensor_bytes: mib * 2 ** 20,
+  }),
+);

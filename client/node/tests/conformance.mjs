@@ -9,7 +9,14 @@ import { differs, doublesOf, nearestBits } from "./numbers.mjs";
 const [target, folder] = process.argv.slice(2);
 const client = posenc.connect(target);
 
-const arrays = { DTYPE_FLOAT32: Float32Array, DTYPE_FLOAT64: Float64Array, DTYPE_FLOAT16: Uint16Array, DTYPE_BFLOAT16: Uint16Array, DTYPE_FLOAT8_E4M3FN: Uint8Array, DTYPE_FLOAT8_E5M2: Uint8Array };
+const arrays = {
+  DTYPE_FLOAT32: Float32Array,
+  DTYPE_FLOAT64: Float64Array,
+  DTYPE_FLOAT16: Uint16Array,
+  DTYPE_BFLOAT16: Uint16Array,
+  DTYPE_FLOAT8_E4M3FN: Uint8Array,
+  DTYPE_FLOAT8_E5M2: Uint8Array,
+};
 
 // Tensors that a typed array can hold are sent as one, all others as they are
 // written: those that are wrong, and those of integers.
@@ -17,12 +24,20 @@ function native(tensor) {
   const Kind = arrays[tensor?.dtype];
   const numbers = tensor?.values;
   if (!Kind || !Array.isArray(numbers) || tensor.data !== undefined || Object.keys(tensor).length !== 3) return tensor;
-  if (!Array.isArray(tensor.shape) || tensor.shape.reduce((product, extent) => product * Number(extent), 1) !== numbers.length) return tensor;
+  if (
+    !Array.isArray(tensor.shape) ||
+    tensor.shape.reduce((product, extent) => product * Number(extent), 1) !== numbers.length
+  )
+    return tensor;
   const dtype = tensor.dtype.slice("DTYPE_".length).toLowerCase();
   const values = numbers.map(Number);
-  const elements = Kind === Uint16Array || Kind === Uint8Array ? Kind.from(values, (value) => nearestBits(value, dtype)) : Kind.from(values);
+  const elements =
+    Kind === Uint16Array || Kind === Uint8Array
+      ? Kind.from(values, (value) => nearestBits(value, dtype))
+      : Kind.from(values);
   // What values too large for their dtype become is the server's to say.
-  if (!doublesOf(elements, dtype).every((value, i) => Number.isFinite(value) === Number.isFinite(values[i]))) return tensor;
+  if (!doublesOf(elements, dtype).every((value, i) => Number.isFinite(value) === Number.isFinite(values[i])))
+    return tensor;
   return posenc.tensor(elements, tensor.shape.map(Number), dtype);
 }
 
@@ -86,7 +101,10 @@ async function replay(test) {
 }
 
 let failed = 0;
-for (const file of fs.readdirSync(folder).filter((name) => name.endsWith(".json")).sort()) {
+for (const file of fs
+  .readdirSync(folder)
+  .filter((name) => name.endsWith(".json"))
+  .sort()) {
   for (const test of JSON.parse(fs.readFileSync(path.join(folder, file), "utf8"))) {
     const why = await replay(test).catch((error) => error.stack ?? String(error));
     if (why) ++failed;

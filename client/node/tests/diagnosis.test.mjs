@@ -5,7 +5,13 @@ import { Ends, startServer } from "./servers.mjs";
 
 // Two names for one key: transformers reads rope_type, mlx-lm reads type.
 const scaling = { rope_type: "yarn", type: "linear", factor: 4, original_max_position_embeddings: 32768 };
-const llama = { model_type: "llama", hidden_size: 512, num_attention_heads: 8, rope_theta: 500000, max_position_embeddings: 131072 };
+const llama = {
+  model_type: "llama",
+  hidden_size: 512,
+  num_attention_heads: 8,
+  rope_theta: 500000,
+  max_position_embeddings: 131072,
+};
 const text = JSON.stringify({ ...llama, rope_scaling: scaling });
 
 describe("differences between encodings", () => {
@@ -18,12 +24,19 @@ describe("differences between encodings", () => {
   });
 
   test("DiagnosesAConfigurationThatReadersTakeDifferently", async () => {
-    const answer = await client.diagnoseRope({ inputs: [{ kind: "config", text }], readers: ["hf", "mlx"], length: 4096 });
+    const answer = await client.diagnoseRope({
+      inputs: [{ kind: "config", text }],
+      readers: ["hf", "mlx"],
+      length: 4096,
+    });
     assert.deepStrictEqual([answer.length, answer.summary.error, answer.inputs[0].modelType], [4096, 1, "llama"]);
     const [finding] = answer.findings;
     assert.deepStrictEqual([finding.id, finding.severity], ["config.type-conflict", "SEVERITY_ERROR"]);
     assert.notStrictEqual(finding.fix, "");
-    assert.deepStrictEqual(finding.readers.map(({ name }) => name), ["mlx-lm"]);
+    assert.deepStrictEqual(
+      finding.readers.map(({ name }) => name),
+      ["mlx-lm"],
+    );
     // YaRN's attention factor (arXiv:2309.00071), which a linear scaling lacks.
     assert.ok(Math.abs(finding.readers[0].amplitudeRatio * (0.1 * Math.log(4) + 1) - 1) < 1e-15);
   });
@@ -42,7 +55,10 @@ describe("differences between encodings", () => {
     }
     // What is wrong with a description is part of the answer.
     const { inputs: reports } = await client.diagnoseRope({ inputs: [{ kind: "config", text: "{" }, ...inputs] });
-    assert.deepStrictEqual(reports.map(({ unreadable }) => unreadable !== ""), [true, false]);
+    assert.deepStrictEqual(
+      reports.map(({ unreadable }) => unreadable !== ""),
+      [true, false],
+    );
   });
 
   test("TellsWhatIsLeftOfAScoreUnderAnotherEncoding", async () => {
@@ -56,7 +72,10 @@ describe("differences between encodings", () => {
     assert.ok(analysis.kept.every((each, r) => Math.abs(each - kept[r]) < 1e-14));
     const { difference } = await client.resolveRope({ rope, compareWith, length: 40 });
     assert.ok(difference.length === 40 && Math.abs(difference.keptAtLength - kept[40]) < 1e-14);
-    assert.strictEqual(difference.firstDistance, kept.findIndex((each) => each < 0.9));
+    assert.strictEqual(
+      difference.firstDistance,
+      kept.findIndex((each) => each < 0.9),
+    );
     assert.deepStrictEqual((await client.analyzeRope({ rope, maxDistance: 40 })).kept, []);
     await assert.rejects(client.resolveRope({ rope, length: 40 }), { field: "length" });
   });

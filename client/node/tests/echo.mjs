@@ -33,7 +33,15 @@ export async function startEcho() {
 
 if (process.argv[1] === file) {
   const server = new grpc.Server(options);
-  const method = { path, requestStream: false, responseStream: false, requestSerialize: same, requestDeserialize: same, responseSerialize: same, responseDeserialize: same };
+  const method = {
+    path,
+    requestStream: false,
+    responseStream: false,
+    requestSerialize: same,
+    requestDeserialize: same,
+    responseSerialize: same,
+    responseDeserialize: same,
+  };
   server.addService({ echo: method }, { echo: (call, answer) => answer(null, call.request) });
   server.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (error, port) => {
     if (error) throw error;

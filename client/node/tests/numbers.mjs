@@ -106,7 +106,8 @@ function quotient(a, b) {
 
 /** Why an answer is not within its bound of the true value; "" if it is. */
 export function differs(answer, truth, bound, dtype, index) {
-  if (typeof truth === "string" && /[A-Z_]{3,}/.test(truth) && !/^-?Infinity$/.test(truth)) return answer === truth ? "" : `is ${answer}; ${truth} expected`;
+  if (typeof truth === "string" && /[A-Z_]{3,}/.test(truth) && !/^-?Infinity$/.test(truth))
+    return answer === truth ? "" : `is ${answer}; ${truth} expected`;
   if (typeof truth === "boolean" || bound.kind === "exact") {
     const wanted = typeof truth === "string" && typeof answer === "number" ? Number(truth) : truth;
     return answer === wanted ? "" : `is ${answer}; ${truth} expected`;

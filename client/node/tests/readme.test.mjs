@@ -10,7 +10,10 @@ test("TheExampleOfTheReadmeRunsAsItStands", async (t) => {
   const [, example] = /<!-- example -->\n```js\n(.*?)```/s.exec(readme);
   const program = path.join(temporaryFolder(t), "example.mjs");
   const posenc = new URL("../index.mjs", import.meta.url).href;
-  fs.writeFileSync(program, example.replace('"posenc"', JSON.stringify(posenc)).replace("localhost:50051", await startServer(t)));
+  fs.writeFileSync(
+    program,
+    example.replace('"posenc"', JSON.stringify(posenc)).replace("localhost:50051", await startServer(t)),
+  );
   const [rotated, moved, table] = execFileSync(process.execPath, [program], { encoding: "utf8" }).trim().split("\n");
   assert.strictEqual(rotated, "16384 [ 1, 4, 32, 128 ] float32");
   assert.ok(Math.abs(Number(moved) - 1) < 1e-5);

@@ -34,7 +34,13 @@ describe("rotation", () => {
       const { q, k } = await client.applyRope({ rope: half, q: tensor(values, shape), start: 7, layout });
       assert.strictEqual(k, undefined);
       assert.deepStrictEqual(q.shape, shape);
-      assert.ok(furthest(q.data, rotateAll(values, D, (head) => positionOf(head) + 7)) < close, layout);
+      assert.ok(
+        furthest(
+          q.data,
+          rotateAll(values, D, (head) => positionOf(head) + 7),
+        ) < close,
+        layout,
+      );
     }
   });
 
@@ -42,10 +48,26 @@ describe("rotation", () => {
     const q = Float64Array.from(numbers(4 * 4 * 8));
     const k = Float64Array.from(numbers(4 * 1 * 8, 2));
     const spec = { pairing: "interleaved", ropeTheta: 500000 };
-    const turned = await client.applyRope({ rope: spec, q: tensor(q, [1, 4, 4, 8]), k: tensor(k, [1, 4, 1, 8]), start: 3, layout: "bshd" });
+    const turned = await client.applyRope({
+      rope: spec,
+      q: tensor(q, [1, 4, 4, 8]),
+      k: tensor(k, [1, 4, 1, 8]),
+      start: 3,
+      layout: "bshd",
+    });
     const options = { theta: 500000, interleaved: true };
-    assert.ok(furthest(turned.q.data, rotateAll(q, 8, (head) => 3 + Math.floor(head / 4), options)) < 1e-14);
-    assert.ok(furthest(turned.k.data, rotateAll(k, 8, (head) => 3 + head, options)) < 1e-14);
+    assert.ok(
+      furthest(
+        turned.q.data,
+        rotateAll(q, 8, (head) => 3 + Math.floor(head / 4), options),
+      ) < 1e-14,
+    );
+    assert.ok(
+      furthest(
+        turned.k.data,
+        rotateAll(k, 8, (head) => 3 + head, options),
+      ) < 1e-14,
+    );
   });
 
   test("RotatesSixteenBitFloatsAndRawBytes", async () => {
@@ -53,33 +75,62 @@ describe("rotation", () => {
       const values = numbers(4 * 2 * 8);
       const bits = Uint16Array.from(values, (value) => nearestBits(value, dtype));
       const expected = rotateAll(values, 8, (head) => Math.floor(head / 2));
-      const { q } = await client.applyRope({ rope: half, q: tensor(bits, [1, 4, 2, 8], dtype), start: 0, layout: "bshd" });
+      const { q } = await client.applyRope({
+        rope: half,
+        q: tensor(bits, [1, 4, 2, 8], dtype),
+        start: 0,
+        layout: "bshd",
+      });
       assert.ok(q.data instanceof Uint16Array);
       assert.strictEqual(q.dtype, dtype);
       // Half a unit at 2 * sqrt(2), and the rotation's own.
       assert.ok(furthest(doublesOf(q.data, dtype), expected) <= (dtype === "bfloat16" ? 2 ** -7 : 2 ** -10) + close);
       const raw = new Uint8Array(bits.buffer);
-      const fromBytes = await client.applyRope({ rope: half, q: tensor(raw, [1, 4, 2, 8], dtype), start: 0, layout: "bshd" });
+      const fromBytes = await client.applyRope({
+        rope: half,
+        q: tensor(raw, [1, 4, 2, 8], dtype),
+        start: 0,
+        layout: "bshd",
+      });
       assert.ok(fromBytes.q.data instanceof Uint8Array);
-      assert.deepStrictEqual(Buffer.from(fromBytes.q.data), Buffer.from(q.data.buffer, q.data.byteOffset, q.data.byteLength));
+      assert.deepStrictEqual(
+        Buffer.from(fromBytes.q.data),
+        Buffer.from(q.data.buffer, q.data.byteOffset, q.data.byteLength),
+      );
     }
   });
 
   test("RotatesFloat8AndSaturatesAsTold", async () => {
-    for (const [dtype, unit, largest, past] of [["float8_e4m3fn", 2 ** -3, 448, 0x7f], ["float8_e5m2", 2 ** -2, 57344, 0x7c]]) {
+    for (const [dtype, unit, largest, past] of [
+      ["float8_e4m3fn", 2 ** -3, 448, 0x7f],
+      ["float8_e5m2", 2 ** -2, 57344, 0x7c],
+    ]) {
       const bits = Uint8Array.from(numbers(4 * 2 * 8), (value) => nearestBits(value, dtype));
       const expected = rotateAll(doublesOf(bits, dtype), 8, (head) => Math.floor(head / 2));
-      const { q } = await client.applyRope({ rope: half, q: tensor(bits, [1, 4, 2, 8], dtype), start: 0, layout: "bshd", saturation: "finite" });
+      const { q } = await client.applyRope({
+        rope: half,
+        q: tensor(bits, [1, 4, 2, 8], dtype),
+        start: 0,
+        layout: "bshd",
+        saturation: "finite",
+      });
       assert.ok(q.data instanceof Uint8Array);
       assert.strictEqual(q.dtype, dtype);
       assert.ok(furthest(doublesOf(q.data, dtype), expected) <= unit + close);
       // An eighth of a turn, about: x cos + x sin is 1.4 x.
       const top = nearestBits(largest, dtype);
-      const turned = { rope: { pairing: "half_split", explicitFrequencies: { values: [0.785] } }, start: 1, layout: "bshd" };
+      const turned = {
+        rope: { pairing: "half_split", explicitFrequencies: { values: [0.785] } },
+        start: 1,
+        layout: "bshd",
+      };
       const k = () => tensor(Uint8Array.of(top, top), [1, 1, 1, 2], dtype);
       assert.strictEqual((await client.applyRope({ ...turned, k: k(), saturation: "finite" })).k.data[1], top);
       assert.strictEqual((await client.applyRope({ ...turned, k: k(), saturation: "none" })).k.data[1], past);
-      await assert.rejects(client.applyRope({ ...turned, k: k() }), (error) => error.reason === "FIELD_REQUIRED" && error.field === "saturation");
+      await assert.rejects(
+        client.applyRope({ ...turned, k: k() }),
+        (error) => error.reason === "FIELD_REQUIRED" && error.field === "saturation",
+      );
     }
   });
 
@@ -101,21 +152,48 @@ describe("rotation", () => {
       const turned = await client.applyRope({ rope: half, q, ...where, layout: "bshd" });
       assert.ok(furthest(turned.q.data, rotateAll(values, 8, positionOf)) < close, JSON.stringify(where));
     }
-    const packed = await client.applyRope({ rope: half, q: flat, packed: { cuSeqlens: [0, 4, 6], starts: [10, 20] }, layout: "thd" });
-    assert.ok(furthest(packed.q.data, rotateAll(values, 8, (head) => (head < 4 ? 10 + head : 16 + head))) < close);
+    const packed = await client.applyRope({
+      rope: half,
+      q: flat,
+      packed: { cuSeqlens: [0, 4, 6], starts: [10, 20] },
+      layout: "thd",
+    });
+    assert.ok(
+      furthest(
+        packed.q.data,
+        rotateAll(values, 8, (head) => (head < 4 ? 10 + head : 16 + head)),
+      ) < close,
+    );
     const { positions } = await client.buildPositions({ packed: { lengths: [4, 2] } });
     const built = await client.applyRope({ rope: half, q: flat, positions, layout: "thd" });
-    assert.ok(furthest(built.q.data, rotateAll(values, 8, (head) => (head < 4 ? head : head - 4))) < close);
+    assert.ok(
+      furthest(
+        built.q.data,
+        rotateAll(values, 8, (head) => (head < 4 ? head : head - 4)),
+      ) < close,
+    );
   });
 
   test("WritesIntoGivenMemoryAndInPlace", async () => {
     const values = Float32Array.from(numbers(4 * 8));
     const expected = rotateAll(values, 8, (head) => head);
     const out = new Float32Array(32);
-    const { q } = await client.applyRope({ rope: half, q: tensor(values, [1, 4, 1, 8]), start: 0, layout: "bshd", out: { q: out } });
+    const { q } = await client.applyRope({
+      rope: half,
+      q: tensor(values, [1, 4, 1, 8]),
+      start: 0,
+      layout: "bshd",
+      out: { q: out },
+    });
     assert.strictEqual(q.data, out);
     assert.ok(furthest(out, expected) < close);
-    await client.applyRope({ rope: half, q: tensor(values, [1, 4, 1, 8]), start: 0, layout: "bshd", out: { q: values } });
+    await client.applyRope({
+      rope: half,
+      q: tensor(values, [1, 4, 1, 8]),
+      start: 0,
+      layout: "bshd",
+      out: { q: values },
+    });
     assert.ok(furthest(values, expected) < close);
   });
 
@@ -123,9 +201,20 @@ describe("rotation", () => {
     // The tensor's offset in the answer changes with the digits of its shape: these sizes move it through all residues.
     for (const heads of [1, 2, 17, 127, 128, 300]) {
       const values = Float64Array.from(numbers(heads * 8));
-      const { q } = await client.applyRope({ rope: half, q: tensor(values, [1, 1, heads, 8]), start: 2, layout: "bshd" });
+      const { q } = await client.applyRope({
+        rope: half,
+        q: tensor(values, [1, 1, heads, 8]),
+        start: 2,
+        layout: "bshd",
+      });
       assert.ok(q.data instanceof Float64Array);
-      assert.ok(furthest(q.data, rotateAll(values, 8, () => 2)) < 1e-14, `${heads} heads`);
+      assert.ok(
+        furthest(
+          q.data,
+          rotateAll(values, 8, () => 2),
+        ) < 1e-14,
+        `${heads} heads`,
+      );
     }
   });
 
@@ -134,30 +223,64 @@ describe("rotation", () => {
     memory.set(numbers(32), 5);
     const inside = memory.subarray(5, 37);
     const expected = rotateAll(inside, 8, () => 6);
-    const { q } = await client.applyRope({ rope: half, q: tensor(inside, [1, 1, 4, 8]), start: 6, layout: "bshd", out: { q: inside } });
+    const { q } = await client.applyRope({
+      rope: half,
+      q: tensor(inside, [1, 1, 4, 8]),
+      start: 6,
+      layout: "bshd",
+      out: { q: inside },
+    });
     assert.ok(furthest(q.data, expected) < close);
     assert.strictEqual(memory[4], 99);
     assert.strictEqual(memory[37], 99);
   });
 
   test("RotatesEmptyTensors", async () => {
-    const { q } = await client.applyRope({ rope: half, q: tensor(new Float32Array(0), [1, 0, 2, 8]), start: 0, layout: "bshd" });
+    const { q } = await client.applyRope({
+      rope: half,
+      q: tensor(new Float32Array(0), [1, 0, 2, 8]),
+      start: 0,
+      layout: "bshd",
+    });
     assert.strictEqual(q.data.length, 0);
     assert.deepStrictEqual(q.shape, [1, 0, 2, 8]);
   });
 
   test("ResolvesARopeOnceFromAPresetAFileAnObjectOrASpecification", async (t) => {
-    const config = { model_type: "llama", hidden_size: 32, num_attention_heads: 4, rope_theta: 1234, max_position_embeddings: 64 };
+    const config = {
+      model_type: "llama",
+      hidden_size: 32,
+      num_attention_heads: 4,
+      rope_theta: 1234,
+      max_position_embeddings: 64,
+    };
     const configFile = path.join(temporaryFolder(t), "config.json");
     fs.writeFileSync(configFile, JSON.stringify(config));
-    for (const source of [{ configFile }, { config }, { configJson: JSON.stringify(config) }, { spec: { ...halfOf(4), ropeTheta: 1234 } }, { ...halfOf(4), ropeTheta: 1234 }]) {
+    for (const source of [
+      { configFile },
+      { config },
+      { configJson: JSON.stringify(config) },
+      { spec: { ...halfOf(4), ropeTheta: 1234 } },
+      { ...halfOf(4), ropeTheta: 1234 },
+    ]) {
       const rope = await client.rope(source);
       assert.strictEqual(rope.spec.ropeTheta, 1234);
       const values = Float32Array.from(numbers(2 * 8));
       const { q } = await rope.apply({ q: tensor(values, [1, 2, 1, 8]), start: 9, layout: "bshd" });
-      assert.ok(furthest(q.data, rotateAll(values, 8, (head) => 9 + head, { theta: 1234 })) < close);
+      assert.ok(
+        furthest(
+          q.data,
+          rotateAll(values, 8, (head) => 9 + head, { theta: 1234 }),
+        ) < close,
+      );
       const moved = await rope.reposition({ k: q, shift: -9, layout: "bshd" });
-      assert.ok(furthest(moved.data, rotateAll(values, 8, (head) => head, { theta: 1234 })) < 2 * close);
+      assert.ok(
+        furthest(
+          moved.data,
+          rotateAll(values, 8, (head) => head, { theta: 1234 }),
+        ) <
+          2 * close,
+      );
     }
     const model = { model_type: "qwen2_vl", vision_config: { embed_dim: 1280, num_heads: 16 } };
     const vision = await client.rope({ config: model, part: "vision" });
@@ -165,7 +288,13 @@ describe("rotation", () => {
     const llama = await client.rope("llama-3.1-8b");
     assert.strictEqual(llama.spec.rotaryDim, 128);
     const { cos, sin } = await llama.table({ rows: 3 });
-    assert.deepStrictEqual([cos.shape, sin.shape], [[3, 64], [3, 64]]);
+    assert.deepStrictEqual(
+      [cos.shape, sin.shape],
+      [
+        [3, 64],
+        [3, 64],
+      ],
+    );
     assert.strictEqual(cos.data[64], Math.fround(Math.cos(1)));
     // Only the tensor's head_dim completes this one.
     const open = await client.rope(half);

@@ -15,26 +15,44 @@ describe("TLS and tokens", () => {
     ours = makeCertificates(folder, "ours");
     others = makeCertificates(folder, "others");
     const tokens = path.join(folder, "tokens");
-    fs.writeFileSync(tokens, "alice good-token\nbob old-token expires=2020-01-01T00:00:00Z\nbob narrow-token methods=ApplyRope\n", { mode: 0o600 });
+    fs.writeFileSync(
+      tokens,
+      "alice good-token\nbob old-token expires=2020-01-01T00:00:00Z\nbob narrow-token methods=ApplyRope\n",
+      { mode: 0o600 },
+    );
     const address = await startServer(ends, "--tls-cert", ours.cert, "--tls-key", ours.key, "--token-file", tokens);
     target = `localhost:${address.split(":").at(-1)}`;
   });
 
-  const ask = (options) => posenc.connect(target, { tls: { caFile: ours.ca }, ...options }).getServerInfo({ timeoutMs: 10000 });
+  const ask = (options) =>
+    posenc.connect(target, { tls: { caFile: ours.ca }, ...options }).getServerInfo({ timeoutMs: 10000 });
 
   test("LetATrustedServerAndAKnownTokenIn", async () => {
     assert.ok((await ask({ token: "good-token" })).version);
-    const byAddress = posenc.connect(`127.0.0.1:${target.split(":")[1]}`, { tls: { caFile: ours.ca, serverName: "localhost" }, token: "good-token" });
+    const byAddress = posenc.connect(`127.0.0.1:${target.split(":")[1]}`, {
+      tls: { caFile: ours.ca, serverName: "localhost" },
+      token: "good-token",
+    });
     assert.ok((await byAddress.getServerInfo()).version);
   });
 
   test("RefuseACertificateThatIsNotTrusted", async () => {
-    await assert.rejects(ask({ tls: { caFile: others.ca }, token: "good-token" }), (error) => error.code === "UNAVAILABLE" && error.message.includes(target) && /certificate/.test(error.message));
-    await assert.rejects(ask({ tls: { caFile: ours.ca, serverName: "elsewhere" }, token: "good-token" }), (error) => error.code === "UNAVAILABLE");
+    await assert.rejects(
+      ask({ tls: { caFile: others.ca }, token: "good-token" }),
+      (error) => error.code === "UNAVAILABLE" && error.message.includes(target) && /certificate/.test(error.message),
+    );
+    await assert.rejects(
+      ask({ tls: { caFile: ours.ca, serverName: "elsewhere" }, token: "good-token" }),
+      (error) => error.code === "UNAVAILABLE",
+    );
   });
 
   test("TellWhatIsWrongWithAToken", async () => {
-    await assert.rejects(ask({}), { code: "UNAUTHENTICATED", reason: "UNAUTHENTICATED", metadata: { cause: "missing" } });
+    await assert.rejects(ask({}), {
+      code: "UNAUTHENTICATED",
+      reason: "UNAUTHENTICATED",
+      metadata: { cause: "missing" },
+    });
     await assert.rejects(ask({ token: "no-such-token" }), { code: "UNAUTHENTICATED", metadata: { cause: "invalid" } });
     await assert.rejects(ask({ token: "old-token" }), { code: "UNAUTHENTICATED", metadata: { cause: "expired" } });
     await assert.rejects(ask({ token: "narrow-token" }), { code: "PERMISSION_DENIED", reason: "PERMISSION_DENIED" });
@@ -52,10 +70,20 @@ describe("TLS and tokens", () => {
   });
 
   test("NeverSendATokenInTheClearToAnotherMachine", () => {
-    for (const far of ["posenc:50051", "dns:///posenc:50051", "10.0.0.1:1", "localhost.example.com:1", "127.0.0.1.example.com:1", "[2001:db8::1]:1", "ipv6:[::1]:1,[2001:db8::1]:1", "dns://192.0.2.1/localhost:1"]) {
+    for (const far of [
+      "posenc:50051",
+      "dns:///posenc:50051",
+      "10.0.0.1:1",
+      "localhost.example.com:1",
+      "127.0.0.1.example.com:1",
+      "[2001:db8::1]:1",
+      "ipv6:[::1]:1,[2001:db8::1]:1",
+      "dns://192.0.2.1/localhost:1",
+    ]) {
       assert.throws(() => posenc.connect(far, { token: "t" }), { field: "token", message: /in the clear/ }, far);
     }
-    for (const near of ["localhost:1", "dns:///localhost:1", "127.0.0.1:1", "[::1]:1", "unix:/run/posenc"]) posenc.connect(near, { token: "t" });
+    for (const near of ["localhost:1", "dns:///localhost:1", "127.0.0.1:1", "[::1]:1", "unix:/run/posenc"])
+      posenc.connect(near, { token: "t" });
   });
 
   test("NeverShowATokenForThisMachineToAProxy", async (t) => {
@@ -82,7 +110,10 @@ describe("TLS and tokens", () => {
 
   test("NameTheFileThatCannotBeUsed", () => {
     const missing = path.join(folder, "missing");
-    assert.throws(() => posenc.connect(target, { tls: { caFile: missing } }), { field: "tls.caFile", message: /missing/ });
+    assert.throws(() => posenc.connect(target, { tls: { caFile: missing } }), {
+      field: "tls.caFile",
+      message: /missing/,
+    });
     assert.throws(() => posenc.connect(target, { tls: { certFile: ours.cert } }), { field: "tls.keyFile" });
     assert.throws(() => posenc.connect("localhost:1", { tokenFile: missing }), { field: "tokenFile" });
     assert.throws(() => posenc.connect("localhost:1", { token: "two words" }), { field: "token" });

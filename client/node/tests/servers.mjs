@@ -28,9 +28,13 @@ export function temporaryFolder(t) {
 /** Starts $POSENCD; gives its address. It ends with the test. */
 export async function startServer(t, ...flags) {
   const ready = path.join(temporaryFolder(t), "ready");
-  const server = spawn(process.env.POSENCD, ["--listen", "127.0.0.1:0", "--ready-file", ready, "--drain-timeout", "1s", ...flags], {
-    stdio: ["ignore", "ignore", "pipe"],
-  });
+  const server = spawn(
+    process.env.POSENCD,
+    ["--listen", "127.0.0.1:0", "--ready-file", ready, "--drain-timeout", "1s", ...flags],
+    {
+      stdio: ["ignore", "ignore", "pipe"],
+    },
+  );
   let log = "";
   server.stderr.on("data", (text) => (log += text));
   t.after(async () => {
@@ -68,7 +72,9 @@ export async function startFake(t, methods) {
   }
   server.addService(definition, handlers);
   const port = await new Promise((resolve, reject) =>
-    server.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (error, bound) => (error ? reject(error) : resolve(bound))),
+    server.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (error, bound) =>
+      error ? reject(error) : resolve(bound),
+    ),
   );
   t.after(() => server.forceShutdown());
   return `127.0.0.1:${port}`;
@@ -79,9 +85,37 @@ export function makeCertificates(folder, name) {
   const file = (suffix) => path.join(folder, `${name}${suffix}`);
   const openssl = (...words) => execFileSync("openssl", words, { stdio: "pipe" });
   const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
-  openssl("req", "-x509", ...key, "-keyout", file("-ca.key"), "-out", file("-ca.pem"), "-subj", `/CN=${name}`, "-days", "2");
+  openssl(
+    "req",
+    "-x509",
+    ...key,
+    "-keyout",
+    file("-ca.key"),
+    "-out",
+    file("-ca.pem"),
+    "-subj",
+    `/CN=${name}`,
+    "-days",
+    "2",
+  );
   openssl("req", ...key, "-keyout", file(".key"), "-out", file(".csr"), "-subj", "/CN=localhost");
   fs.writeFileSync(file(".ext"), "subjectAltName=DNS:localhost,IP:127.0.0.1\n");
-  openssl("x509", "-req", "-in", file(".csr"), "-CA", file("-ca.pem"), "-CAkey", file("-ca.key"), "-CAcreateserial", "-out", file(".pem"), "-days", "2", "-extfile", file(".ext"));
+  openssl(
+    "x509",
+    "-req",
+    "-in",
+    file(".csr"),
+    "-CA",
+    file("-ca.pem"),
+    "-CAkey",
+    file("-ca.key"),
+    "-CAcreateserial",
+    "-out",
+    file(".pem"),
+    "-days",
+    "2",
+    "-extfile",
+    file(".ext"),
+  );
   return { ca: file("-ca.pem"), cert: file(".pem"), key: file(".key") };
 }

@@ -23,11 +23,14 @@ describe("shared memory", () => {
   const q = Float32Array.from(numbers(bytes / 4));
   const rotated = (start, values = q) => rotateAll(values, 8, (head) => start + (Math.floor(head / 2) % 3));
   const fails = async (what, field, text) => {
-    await assert.rejects(async () => what(), (error) => {
-      assert.strictEqual(error.field, field, error.message);
-      assert.match(error.message, text);
-      return error.code === "INVALID_ARGUMENT";
-    });
+    await assert.rejects(
+      async () => what(),
+      (error) => {
+        assert.strictEqual(error.field, field, error.message);
+        assert.match(error.message, text);
+        return error.code === "INVALID_ARGUMENT";
+      },
+    );
   };
 
   after(async () => {
@@ -47,7 +50,14 @@ describe("shared memory", () => {
     const region = await client.sharedRegion(2 * bytes);
     assert.ok(region.name.startsWith(prefix));
     const [inPlace, k] = [region.tensor(shape).write(q), region.tensor(shape, "float32", bytes).write(q)];
-    const result = await client.applyRope({ rope: half, q: inPlace, k, start: 7, layout: "bshd", out: { q: inPlace, k } });
+    const result = await client.applyRope({
+      rope: half,
+      q: inPlace,
+      k,
+      start: 7,
+      layout: "bshd",
+      out: { q: inPlace, k },
+    });
     assert.strictEqual(result.q, inPlace);
     assert.ok(furthest(inPlace.read(), rotated(7)) < close);
     assert.deepStrictEqual(k.data, result.q.data);
@@ -58,10 +68,20 @@ describe("shared memory", () => {
     const region = await client.sharedRegion(2 * bytes);
     const [view, other] = [region.tensor(shape).write(q), region.tensor(shape, "float32", bytes)];
     const own = new Float32Array(q.length);
-    for (const [k, out] of [[view, other], [view, own], [tensor(q, shape), other], [view, undefined]]) {
+    for (const [k, out] of [
+      [view, other],
+      [view, own],
+      [tensor(q, shape), other],
+      [view, undefined],
+    ]) {
       other.write(new Float32Array(q.length));
       const moved = await client.reposition({ oldRope: half, k, shift: 5, layout: "bshd", out });
-      assert.ok(furthest(moved.data, rotateAll(q, 8, () => 5)) < close);
+      assert.ok(
+        furthest(
+          moved.data,
+          rotateAll(q, 8, () => 5),
+        ) < close,
+      );
       assert.ok(out === undefined || moved === out || moved.data === out);
       assert.deepStrictEqual(view.read(), q);
     }
@@ -79,7 +99,11 @@ describe("shared memory", () => {
     const out = region.tensor(expected.shape, "float32", 1024);
     await client.scoreRelative({ ...score, q: view, k: view, out });
     assert.deepStrictEqual(out.read(), expected.data);
-    await fails(() => client.scoreRelative({ ...score, q: view, k: view, out: region.tensor([1]) }), "scores_output", /has shape \[1\]/);
+    await fails(
+      () => client.scoreRelative({ ...score, q: view, k: view, out: region.tensor([1]) }),
+      "scores_output",
+      /has shape \[1\]/,
+    );
     const rows = { encoding: { sinusoidal: { dim: 8, order: "interleaved" } }, start: 3 };
     const sum = await client.addEncoding({ ...rows, x: tensor(x, [6, 8]) });
     const held = region.tensor([6, 8]);
@@ -89,9 +113,16 @@ describe("shared memory", () => {
     const behind = region.tensor([40], "int32", 2048).write(new Int32Array(40).fill(7));
     const small = region.tensor([6, 8], "float32", 2048 - 192);
     const wide = { ...rows, combination: "concatenate", x: held };
-    await fails(() => client.addEncoding({ ...wide, out: small }), "x_output", /has shape \[6,8\]; the result has \[6,16\]/);
+    await fails(
+      () => client.addEncoding({ ...wide, out: small }),
+      "x_output",
+      /has shape \[6,8\]; the result has \[6,16\]/,
+    );
     assert.strictEqual(behind.read()[0], 7);
-    assert.strictEqual((await client.addEncoding({ ...wide, out: region.tensor([6, 16], "float32", 2048) })).shape[1], 16);
+    assert.strictEqual(
+      (await client.addEncoding({ ...wide, out: region.tensor([6, 16], "float32", 2048) })).shape[1],
+      16,
+    );
     const swap = { oldPairing: "interleaved", newPairing: "half_split", heads: 1 };
     const weight = region.tensor([8, 4]);
     await assert.rejects(client.convertPairing({ ...swap, weight, out: weight }), { field: "weight_output" });
@@ -118,7 +149,10 @@ describe("shared memory", () => {
     const info = encode("posenc.v1.GetServerInfoResponse", { sharedMemory: { directory: "/dev/shm", prefix } });
     const { Metadata } = (await import("@grpc/grpc-js")).default;
     const metadata = new Metadata();
-    const detail = { type_url: "type.googleapis.com/google.rpc.ErrorInfo", value: encode("posenc.rpc.ErrorInfo", { reason }) };
+    const detail = {
+      type_url: "type.googleapis.com/google.rpc.ErrorInfo",
+      value: encode("posenc.rpc.ErrorInfo", { reason }),
+    };
     if (reason) metadata.set("grpc-status-details-bin", encode("posenc.rpc.Status", { details: [detail] }));
     const target = await startFake(t, {
       GetServerInfo: { handle: (call, respond) => respond(null, info) },
@@ -141,7 +175,10 @@ describe("shared memory", () => {
       const { client, calls } = await refusing(t, code, "ERROR_REASON_SHARED_MEMORY_UNAVAILABLE");
       const view = (await client.sharedRegion(bytes)).tensor(shape).write(q);
       await client.applyRope({ rope: half, q: view, start: 7, layout: "bshd", out: { q: view } });
-      assert.deepStrictEqual(calls.map((each) => each.q.data.length), [0, bytes]);
+      assert.deepStrictEqual(
+        calls.map((each) => each.q.data.length),
+        [0, bytes],
+      );
       assert.strictEqual(calls[1].qOutput ?? null, null);
       client.close();
     }
@@ -152,9 +189,15 @@ describe("shared memory", () => {
     const region = await client.sharedRegion(2 * bytes);
     const [view, other] = [region.tensor(shape).write(q), region.tensor(shape, "float32", bytes)];
     const call = { rope: half, q: view, start: 7, layout: "bshd" };
-    await assert.rejects(client.applyRope({ ...call, out: { q: view } }), /q may have been rotated by then, .*: write it anew/);
+    await assert.rejects(
+      client.applyRope({ ...call, out: { q: view } }),
+      /q may have been rotated by then, .*: write it anew/,
+    );
     assert.strictEqual(calls.length, 1);
-    await assert.rejects(client.applyRope({ ...call, out: { q: other } }), (error) => error.code === "UNAVAILABLE" && !/anew/.test(error.message));
+    await assert.rejects(
+      client.applyRope({ ...call, out: { q: other } }),
+      (error) => error.code === "UNAVAILABLE" && !/anew/.test(error.message),
+    );
     assert.strictEqual(calls.length, 5);
   });
 
@@ -165,7 +208,11 @@ describe("shared memory", () => {
     const rotated = await new AsyncFunction("client", `${code}; return rotated;`)(client);
     const x = tensor(new Float32Array(4096 * 32 * 128).fill(1), [1, 4096, 32, 128]);
     const expected = await client.applyRope({ rope: "llama-3.1-8b", q: x, start: 0, layout: "bshd" });
-    assert.ok(Buffer.from(rotated.buffer, rotated.byteOffset, rotated.byteLength).equals(Buffer.from(expected.q.data.buffer, expected.q.data.byteOffset, expected.q.data.byteLength)));
+    assert.ok(
+      Buffer.from(rotated.buffer, rotated.byteOffset, rotated.byteLength).equals(
+        Buffer.from(expected.q.data.buffer, expected.q.data.byteOffset, expected.q.data.byteLength),
+      ),
+    );
   });
 
   // As two containers of different users share a volume that has an fsGroup.
@@ -242,7 +289,11 @@ describe("shared memory", () => {
     }
     const view = region.tensor([4]);
     await fails(() => view.write(new Float32Array(5)), "elements", /has 20 bytes; the tensor has 16/);
-    await fails(() => client.applyRope({ rope: half, q: tensor(q, shape), start: 0, layout: "bshd", out: { q: view } }), "q_output", /has shape \[4\]/);
+    await fails(
+      () => client.applyRope({ rope: half, q: tensor(q, shape), start: 0, layout: "bshd", out: { q: view } }),
+      "q_output",
+      /has shape \[4\]/,
+    );
     assert.strictEqual(region.tensor([0, 4]).read().length, 0);
     region.close();
   });

@@ -23,7 +23,7 @@ function randomOf(seed) {
 
 /** Cuts bytes at random between elements; some parts are empty. */
 function* cutAtRandom(bytes, elementBytes, random) {
-  for (let at = 0; at < bytes.length; ) {
+  for (let at = 0; at < bytes.length;) {
     const length = random(4) === 0 ? 0 : Math.min(bytes.length - at, (1 + random(200)) * elementBytes);
     yield bytes.subarray(at, at + length);
     at += length;
@@ -64,10 +64,17 @@ describe("streams", () => {
       assert.ok(bytesOf(many[name]).equals(bytesOf(one[name])), name);
       expected.push(bytesOf(one[name]));
     }
-    const described = Object.fromEntries(["q", "k"].filter((name) => given[name]).map((name) => [name, { dtype: given[name].dtype, shape: given[name].shape }]));
+    const described = Object.fromEntries(
+      ["q", "k"]
+        .filter((name) => given[name])
+        .map((name) => [name, { dtype: given[name].dtype, shape: given[name].shape }]),
+    );
     const sent = Buffer.concat(Object.keys(described).map((name) => bytesOf(given[name])));
     const parts = cutAtRandom(sent, 8, randomOf(seed));
-    assert.ok((await joined(whole.applyRopeStream({ ...given, ...described }, parts))).equals(Buffer.concat(expected)), `cut at random, seed ${seed}`);
+    assert.ok(
+      (await joined(whole.applyRopeStream({ ...given, ...described }, parts))).equals(Buffer.concat(expected)),
+      `cut at random, seed ${seed}`,
+    );
     return answers;
   }
 
@@ -93,8 +100,15 @@ describe("streams", () => {
     const flat = tensor(Float32Array.from(numbers(50 * 2 * 16)), [50, 2, 16]);
     const spec = { ...half, rotaryDim: 16, axes: { assignment: "sectioned", sections: [4, 4] } };
     const q = tensor(Float32Array.from(numbers(2 * 30 * 16)), [2, 30, 1, 16]);
-    const ids = tensor(Int32Array.from({ length: 60 }, (_, i) => (i * 5) % 41), [2, 30]);
-    const bits = tensor(Uint8Array.from({ length: 2 * 30 * 16 }, (_, i) => i % 120), [2, 30, 1, 16], "float8_e4m3fn");
+    const ids = tensor(
+      Int32Array.from({ length: 60 }, (_, i) => (i * 5) % 41),
+      [2, 30],
+    );
+    const bits = tensor(
+      Uint8Array.from({ length: 2 * 30 * 16 }, (_, i) => i % 120),
+      [2, 30, 1, 16],
+      "float8_e4m3fn",
+    );
     const cases = [
       { rope: half, q: flat, layout: "thd", packed },
       { rope: spec, q, layout: "bshd", ids },
@@ -106,8 +120,16 @@ describe("streams", () => {
   test("RepositionTheBytesOfOneMessage", async () => {
     const k = tensor(Float32Array.from(numbers(2 * 40 * 16)), [2, 40, 1, 16]);
     const shifts = { shifts: Float64Array.from({ length: 40 }, (_, i) => i - 9) };
-    const two = { oldPositions: { ids: Int32Array.from({ length: 40 }, (_, i) => i) }, newPositions: { ids: tensor(Float64Array.from(numbers(80)), [2, 40]) } };
-    for (const movement of [{ shift: 33 }, shifts, two, { oldPositions: { start: 7 }, newPositions: { starts: [0, 90] } }]) {
+    const two = {
+      oldPositions: { ids: Int32Array.from({ length: 40 }, (_, i) => i) },
+      newPositions: { ids: tensor(Float64Array.from(numbers(80)), [2, 40]) },
+    };
+    for (const movement of [
+      { shift: 33 },
+      shifts,
+      two,
+      { oldPositions: { start: 7 }, newPositions: { starts: [0, 90] } },
+    ]) {
       const given = { oldRope: half, k, layout: "bshd", ...movement };
       const one = bytesOf(await whole.reposition(given));
       assert.ok(bytesOf(await streaming.reposition(given)).equals(one));
@@ -131,7 +153,10 @@ describe("streams", () => {
 
   test("HaveNoAnswerIfNothingIsToBeRotated", async () => {
     const q = tensor(new Float32Array(0), [1, 0, 2, 8]);
-    assert.deepStrictEqual((await streaming.applyRope({ rope: half, q, start: 0, layout: "bshd" })).q.shape, [1, 0, 2, 8]);
+    assert.deepStrictEqual(
+      (await streaming.applyRope({ rope: half, q, start: 0, layout: "bshd" })).q.shape,
+      [1, 0, 2, 8],
+    );
   });
 
   test("LetTheServerSayWhatDoesNotFit", async () => {
@@ -143,7 +168,12 @@ describe("streams", () => {
       [{ q, layout: "bshd" }, "FIELD_REQUIRED", "positions"],
     ];
     for (const [given, reason, field] of cases) {
-      await assert.rejects(streaming.applyRope({ rope: half, ...given }), { name: "PosencError", code: "INVALID_ARGUMENT", reason, field });
+      await assert.rejects(streaming.applyRope({ rope: half, ...given }), {
+        name: "PosencError",
+        code: "INVALID_ARGUMENT",
+        reason,
+        field,
+      });
     }
   });
 
@@ -168,12 +198,21 @@ describe("streams", () => {
     const { request } = methodNamed("ApplyRopeStream");
     const connection = new grpc.Client(address, grpc.credentials.createInsecure());
     const serialize = (message) => Buffer.from(request.encode(request.fromObject(message)).finish());
-    const call = { rope: { spec: { pairing: 1 } }, positions: { start: 0 }, layout: 1, q: { dtype: 1, shape: [1, 1, 1, 8] } };
+    const call = {
+      rope: { spec: { pairing: 1 } },
+      positions: { start: 0 },
+      layout: 1,
+      q: { dtype: 1, shape: [1, 1, 1, 8] },
+    };
     for (const [messages, reason] of [
       [[{ call }, { call }], "FIELD_INVALID"],
       [[{ data: new Uint8Array(32) }], "FIELD_REQUIRED"],
     ]) {
-      const stream = connection.makeBidiStreamRequest("/posenc.v1.PositionalEncodingService/ApplyRopeStream", serialize, (bytes) => bytes);
+      const stream = connection.makeBidiStreamRequest(
+        "/posenc.v1.PositionalEncodingService/ApplyRopeStream",
+        serialize,
+        (bytes) => bytes,
+      );
       for (const message of messages) stream.write(message);
       stream.end();
       stream.resume();
@@ -188,9 +227,15 @@ describe("streams", () => {
   test("OfTensorsThatHaveElementsInTheirDescriptionAreRefused", async () => {
     const q = tensor(new Float32Array(8), [1, 1, 1, 8]);
     const values = { dtype: "float32", shape: [1, 1, 1, 2], values: [1, 2] };
-    await assert.rejects(joined(whole.applyRopeStream({ rope: half, start: 0, layout: "bshd", q: values }, [])), { reason: "FIELD_INVALID", field: "q.values" });
+    await assert.rejects(joined(whole.applyRopeStream({ rope: half, start: 0, layout: "bshd", q: values }, [])), {
+      reason: "FIELD_INVALID",
+      field: "q.values",
+    });
     // Elements of a tensor that is given go through the stream like any other bytes.
-    assert.strictEqual((await joined(whole.applyRopeStream({ rope: half, start: 0, layout: "bshd", q }, []))).length, 32);
+    assert.strictEqual(
+      (await joined(whole.applyRopeStream({ rope: half, start: 0, layout: "bshd", q }, []))).length,
+      32,
+    );
   });
 
   test("AreUsedIfTheServersLimitIsLower", async (t) => {
@@ -204,7 +249,10 @@ describe("streams", () => {
     assert.ok(bytesOf(turned.q).equals(bytesOf(expected)));
     const table = { rope: { ...half, rotaryDim: 128 }, start: 0, rows: 12000 };
     for (const layout of ["half", "complex"]) {
-      const [byRows, atOnce] = [await small.buildTable({ ...table, layout }), await whole.buildTable({ ...table, layout })];
+      const [byRows, atOnce] = [
+        await small.buildTable({ ...table, layout }),
+        await whole.buildTable({ ...table, layout }),
+      ];
       for (const name of ["cos", "sin", "table"].filter((each) => atOnce[each])) {
         assert.deepStrictEqual(byRows[name].shape, atOnce[name].shape);
         assert.ok(bytesOf(byRows[name]).equals(bytesOf(atOnce[name])), `${layout}: ${name}`);
@@ -229,7 +277,7 @@ describe("streams", () => {
     }
     const given = { rope: half, start: 0, layout: "bshd", q: { dtype: "float32", shape: [1, 9, 1, 8] } };
     await assert.rejects(joined(whole.applyRopeStream(given, chunks())), RangeError);
-    await assert.rejects(joined(whole.applyRopeStream(given, ["text"])), { field: "chunks[0]" });
+    await assert.rejects(joined(whole.applyRopeStream(given, ["text"])), { field: "chunks" });
   });
 
   // Tensors of a million tokens of which a few are sent: both ends stop in the middle.
@@ -256,20 +304,31 @@ describe("streams", () => {
 
   test("CanBeCancelledClosedOrLeftInTheMiddle", async () => {
     const controller = new AbortController();
-    await assert.rejects(endless(whole, controller.signal, () => controller.abort()), { name: "PosencError", code: "CANCELLED", message: /aborted/ });
+    await assert.rejects(
+      endless(whole, controller.signal, () => controller.abort()),
+      { name: "PosencError", code: "CANCELLED", message: /aborted/ },
+    );
     const closed = posenc.connect(whole.target);
-    await assert.rejects(endless(closed, undefined, () => closed.close()), { code: "CANCELLED", message: /was closed during the call/ });
+    await assert.rejects(
+      endless(closed, undefined, () => closed.close()),
+      { code: "CANCELLED", message: /was closed during the call/ },
+    );
     await endless(whole, undefined, () => true);
   });
 
   test("BuildABiasFromTilesOfAnySize", async () => {
     const given = { bias: { alibi: { heads: 4 } }, queryStart: 3, queryLength: 5, keyLength: 9 };
     const slopes = [1, 2, 3, 4].map((h) => 2 ** (-2 * h));
-    const expected = slopes.flatMap((slope) => Array.from({ length: 45 }, (_, i) => -slope * Math.abs(3 + Math.floor(i / 9) - (i % 9))));
+    const expected = slopes.flatMap((slope) =>
+      Array.from({ length: 45 }, (_, i) => -slope * Math.abs(3 + Math.floor(i / 9) - (i % 9))),
+    );
     for (const tiles of [{}, { queryTile: 2, keyTile: 4 }, { queryTile: 1, keyTile: 9 }]) {
       const bias = await whole.buildBias({ ...given, ...tiles });
       assert.deepStrictEqual(bias.shape, [4, 5, 9]);
-      assert.deepStrictEqual([...bias.data].map((value) => value + 0), expected.map((value) => value + 0));
+      assert.deepStrictEqual(
+        [...bias.data].map((value) => value + 0),
+        expected.map((value) => value + 0),
+      );
     }
   });
 
@@ -279,7 +338,10 @@ describe("streams", () => {
   };
   /** A server whose streams do this, and a client of it that uses them. */
   async function streamsThat(t, handle, options) {
-    const client = posenc.connect(await startFake(t, { ApplyRopeStream: { streams: true, handle } }), { streamAboveBytes: 0, ...options });
+    const client = posenc.connect(await startFake(t, { ApplyRopeStream: { streams: true, handle } }), {
+      streamAboveBytes: 0,
+      ...options,
+    });
     t.after(() => client.close());
     const q = tensor(new Float32Array(8), [1, 1, 1, 8]);
     return { client, call: () => client.applyRope({ rope: half, q, start: 0, layout: "bshd" }) };
@@ -292,12 +354,21 @@ describe("streams", () => {
       stream.on("end", () => (stream.write(data(1, 2, 3)), stream.write(data(4, 5, 6, 7, 8)), stream.end()));
     });
     assert.deepStrictEqual([...(await call()).q.data], [1, 2, 3, 4, 5, 6, 7, 8]);
-    assert.deepStrictEqual(requests.map(({ call: described, data }) => [described?.q.data.length, data.length]), [[0, 0], [undefined, 32]]);
+    assert.deepStrictEqual(
+      requests.map(({ call: described, data }) => [described?.q.data.length, data.length]),
+      [
+        [0, 0],
+        [undefined, 32],
+      ],
+    );
   });
 
   test("AnswersThatDoNotFitTheTensorsAreTheServersFault", async (t) => {
     for (const numbers of [[], [1, 2, 3], [1, 2, 3, 4, 5, 6, 7, 8, 9]]) {
-      const { call } = await streamsThat(t, (stream) => (stream.resume(), stream.write(data(...numbers)), stream.end()));
+      const { call } = await streamsThat(
+        t,
+        (stream) => (stream.resume(), stream.write(data(...numbers)), stream.end()),
+      );
       await assert.rejects(call(), { code: "INTERNAL", message: /^the server's answer does not fit/ }, `${numbers}`);
     }
   });
@@ -312,11 +383,19 @@ describe("streams", () => {
 
   test("EndWhenTheServerIsSilent", async (t) => {
     const { client, call } = await streamsThat(t, (stream) => stream.resume(), { timeoutMs: 300 });
-    await assert.rejects(call(), (error) => error.code === "DEADLINE_EXCEEDED" && error.message.includes(client.target));
+    await assert.rejects(
+      call(),
+      (error) => error.code === "DEADLINE_EXCEEDED" && error.message.includes(client.target),
+    );
   });
 
   test("DoNotEndWhileTheCallerActs", async (t) => {
-    const { client } = await streamsThat(t, (stream) => stream.on("data", (bytes) => bytes.at(0) === 0x7a && stream.write(bytes)).on("end", () => stream.end()), { timeoutMs: 100 });
+    const { client } = await streamsThat(
+      t,
+      (stream) =>
+        stream.on("data", (bytes) => bytes.at(0) === 0x7a && stream.write(bytes)).on("end", () => stream.end()),
+      { timeoutMs: 100 },
+    );
     const pause = () => new Promise((resolve) => setTimeout(resolve, 350));
     async function* chunks() {
       yield new Float32Array(4);

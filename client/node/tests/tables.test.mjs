@@ -19,7 +19,14 @@ const kinds = {
   grid: { absolute: { sincosGrid: { dim: 8, extents: [2, 3], leadingZeroRows: 1 } } },
   sinusoidal: absolute({ sinusoidal: { dim: 7, order: "sin_cos" } }),
   timestep: absolute({ timestep: { dim: 6 } }),
-  learned: absolute({ learned: { table: tensor(Float32Array.from({ length: 12 }, (_, i) => i), [4, 3]) } }),
+  learned: absolute({
+    learned: {
+      table: tensor(
+        Float32Array.from({ length: 12 }, (_, i) => i),
+        [4, 3],
+      ),
+    },
+  }),
   fourier: absolute({ fourierFeatures: { frequencies: tensor(Float32Array.of(0.5, 2, 1), [1, 3]) } }),
 };
 const namesOf = (table) => ["cos", "sin", "table"].filter((name) => table[name] !== undefined);
@@ -36,7 +43,14 @@ describe("tables", () => {
   before(async () => {
     const sharing = async (...flags) => {
       const folder = temporaryFolder(ends);
-      address = await startServer(ends, "--listen", `unix:${folder}/socket`, "--shared-memory-prefix", `/dev/shm/${path.basename(folder)}-`, ...flags);
+      address = await startServer(
+        ends,
+        "--listen",
+        `unix:${folder}/socket`,
+        "--shared-memory-prefix",
+        `/dev/shm/${path.basename(folder)}-`,
+        ...flags,
+      );
       return posenc.connect(`unix:${folder}/socket`);
     };
     small = await sharing("--max-response-bytes", "4KiB");
@@ -49,7 +63,9 @@ describe("tables", () => {
       const wire = await client.buildTable(request);
       const region = await client.sharedRegion(8192);
       const all = region.tensor([8192], "float8_e5m2").write(new Uint8Array(8192).fill(7));
-      const out = Object.fromEntries(namesOf(wire).map((name, i) => [name, region.tensor(wire[name].shape, wire[name].dtype, i * 4096)]));
+      const out = Object.fromEntries(
+        namesOf(wire).map((name, i) => [name, region.tensor(wire[name].shape, wire[name].dtype, i * 4096)]),
+      );
       const table = await client.buildTable({ ...request, out });
       assert.deepStrictEqual(namesOf(table), namesOf(wire), kind);
       assert.strictEqual(table.amplitude, wire.amplitude);
@@ -64,7 +80,10 @@ describe("tables", () => {
 
   // A server that limits its answers: tensors that it writes to memory of the caller's do not count, and need no stream.
   test("ATableInSharedMemoryIsNoLargeAnswer", async () => {
-    for (const [rope, streams] of [[{ pairing: "half_split", rotaryDim: 128 }, false], ["llama-2-7b", true]]) {
+    for (const [rope, streams] of [
+      [{ pairing: "half_split", rotaryDim: 128 }, false],
+      ["llama-2-7b", true],
+    ]) {
       const request = { rope, start: 0, rows: 300 };
       const wire = await small.buildTable(request);
       const region = await small.sharedRegion(2 * 300 * 64 * 4);
@@ -101,13 +120,37 @@ describe("tables", () => {
   test("OutputsThatDoNotFitAreNamed", async () => {
     const rope = await client.rope("llama-2-7b");
     const region = await client.sharedRegion(4096);
-    await fails(rope.table({ rows: 3, out: { table: new Float32Array(3) } }), "table_output", "table_output: is given; the result has cos and sin");
-    await fails(rope.table({ rows: 3, out: { cos: region.tensor([1, 64]) } }), "cos_output", "cos_output: has shape [1,64]; the result has [3,64]");
-    await fails(rope.table({ rows: 3, out: { cos: region.tensor([3, 64], "int32") } }), "cos_output", "cos_output: is int32; must be float32");
-    await fails(rope.table({ rows: 3, out: { sin: new Float32Array(3) } }), "sin_output", "sin_output: has 12 bytes; the result has 768");
-    await fails(rope.table({ rows: 3, out: { sin: new Int32Array(192) } }), "sin_output", "sin_output: is a Int32Array; must be a Float32Array, for float32");
-    await fails(client.buildTable({ rope: "llama-2-7b", start: 0, rows: 3, out: { cos: region.tensor([3]) } }), "cos_output", "cos_output: has shape [3]; the result has [3,64]");
-    await assert.rejects(rope.table({ rows: 3, out: { cosine: new Float32Array(3) } }), { field: "out.cosine" });
+    await fails(
+      rope.table({ rows: 3, out: { table: new Float32Array(3) } }),
+      "table_output",
+      "table_output: is given; the result has cos and sin",
+    );
+    await fails(
+      rope.table({ rows: 3, out: { cos: region.tensor([1, 64]) } }),
+      "cos_output",
+      "cos_output: has shape [1,64]; the result has [3,64]",
+    );
+    await fails(
+      rope.table({ rows: 3, out: { cos: region.tensor([3, 64], "int32") } }),
+      "cos_output",
+      "cos_output: is int32; must be float32",
+    );
+    await fails(
+      rope.table({ rows: 3, out: { sin: new Float32Array(3) } }),
+      "sin_output",
+      "sin_output: has 12 bytes; the result has 768",
+    );
+    await fails(
+      rope.table({ rows: 3, out: { sin: new Int32Array(192) } }),
+      "sin_output",
+      "sin_output: is a Int32Array; must be a Float32Array, for float32",
+    );
+    await fails(
+      client.buildTable({ rope: "llama-2-7b", start: 0, rows: 3, out: { cos: region.tensor([3]) } }),
+      "cos_output",
+      "cos_output: has shape [3]; the result has [3,64]",
+    );
+    await assert.rejects(rope.table({ rows: 3, out: { cosine: new Float32Array(3) } }), { field: "cosine_output" });
     await assert.rejects(rope.table({ rows: 3, out: null }), { field: "out" });
     const held = region.tensor([3, 64]);
     region.close();

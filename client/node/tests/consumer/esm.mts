@@ -6,12 +6,20 @@ export async function rotate(qs: Float32Array, ks: Uint16Array): Promise<Tensor 
   const theta: number | undefined = rope.spec?.ropeTheta;
   try {
     const q = tensor(qs, [1, 4, 2, 8]);
-    const { k } = await rope.apply({ q, k: tensor(ks, [1, 4, 1, 8], "bfloat16"), start: theta ? 0 : 1, layout: "bshd", out: { q: qs } });
+    const { k } = await rope.apply({
+      q,
+      k: tensor(ks, [1, 4, 1, 8], "bfloat16"),
+      start: theta ? 0 : 1,
+      layout: "bshd",
+      out: { q: qs },
+    });
     // @ts-expect-error: a mistyped option does not compile
     await rope.apply({ q, start: 0, layot: "bshd" });
     // @ts-expect-error: nor does a layout that does not exist
     await rope.apply({ q, start: 0, layout: "bsdh" });
-    for await (const tile of posenc.connect("h:1").buildBiasTiles({ bias: { alibi: { heads: 8 } }, queryLength: 4n, keyLength: 4 })) {
+    for await (const tile of posenc
+      .connect("h:1")
+      .buildBiasTiles({ bias: { alibi: { heads: 8 } }, queryLength: 4n, keyLength: 4 })) {
       const first: number = tile.queryStart;
       console.log(first, tile.tile?.shape);
     }
