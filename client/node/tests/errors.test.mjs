@@ -1,5 +1,6 @@
 import assert from "node:assert";
 import { after, before, describe, test } from "node:test";
+import { inspect } from "node:util";
 import grpc from "@grpc/grpc-js";
 import posenc, { PosencError, tensor } from "../index.mjs";
 import { Ends, startFake, startServer } from "./servers.mjs";
@@ -352,4 +353,20 @@ test("ATimeoutIsThatOfAllRequestsOfACall", async (t) => {
   const table = { rope: half, start: 0, rows: 4 };
   await assert.rejects(client.buildTable(table, { timeoutMs: 8000 }), { code: "RESOURCE_EXHAUSTED" });
   assert.ok(leftMs < 7500, `the second request had ${leftMs} of 8000 ms`);
+});
+
+test("AnErrorInALogHasItsFactsAndNoEmptyOnes", () => {
+  const cause = new RangeError("far away");
+  const error = new PosencError("layout: is missing", {
+    code: "INVALID_ARGUMENT",
+    reason: "FIELD_REQUIRED",
+    field: "layout",
+    cause,
+  });
+  const text = inspect(error);
+  assert.match(text, /^PosencError: layout: is missing\n +at .*errors\.test\.mjs/);
+  for (const fact of ["code: 'INVALID_ARGUMENT'", "reason: 'FIELD_REQUIRED'", "field: 'layout'", "far away"]) {
+    assert.ok(text.includes(fact), fact);
+  }
+  assert.doesNotMatch(text, /violations|metadata|requestId/);
 });
