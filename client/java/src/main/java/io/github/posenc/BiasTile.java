@@ -1,15 +1,17 @@
 package io.github.posenc;
 
+import io.github.posenc.v1.BuildBiasResponse;
+
 /** A received part of a bias. */
 public final class BiasTile {
   private final long queryStart;
   private final long keyStart;
-  private final Tensor tensor;
+  private final TensorView tensor;
 
-  BiasTile(long queryStart, long keyStart, Tensor tensor) {
-    this.queryStart = queryStart;
-    this.keyStart = keyStart;
-    this.tensor = tensor;
+  BiasTile(BuildBiasResponse answer) {
+    this.queryStart = answer.getQueryStart();
+    this.keyStart = answer.getKeyStart();
+    this.tensor = TensorCall.received("tile", answer.getTile());
   }
 
   /** Returns the position of its first query. */
@@ -23,7 +25,7 @@ public final class BiasTile {
   }
 
   /** Returns the values, [heads, queries, keys]. */
-  public Tensor tensor() {
+  public TensorView tensor() {
     return tensor;
   }
 }

@@ -3,268 +3,151 @@ package io.github.posenc;
 import com.google.protobuf.Message;
 import io.github.posenc.v1.GetServerInfoRequest;
 import io.github.posenc.v1.GetServerInfoResponse;
-import io.github.posenc.v1.ResolveRopeRequest;
-import io.github.posenc.v1.ResolveRopeResponse;
-import io.github.posenc.v1.RopeSource;
-import io.github.posenc.v1.RopeSpec;
-import io.grpc.CallOptions;
-import io.grpc.Channel;
-import io.grpc.Metadata;
+import io.grpc.*;
 import io.grpc.MethodDescriptor.MethodType;
-import io.grpc.Status;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
-import java.util.concurrent.TimeUnit;
+import java.util.concurrent.*;
+import java.util.function.Consumer;
 
-/**
- * Makes a client's calls: chooses the connection, sets deadline and headers, and converts errors.
- * Safe for any number of threads; a call runs in its caller's thread.
- */
+/** What all requests of a client have: connections, deadline, headers, and errors of one type. */
 final class Calls implements AutoCloseable {
+  static final CallOptions.Key<Duration> TIMEOUT = CallOptions.Key.create("timeout");
+  static final CallOptions.Key<String> REQUEST_ID = CallOptions.Key.create("request id");
+  static final CallOptions.Key<String> TRACEPARENT = CallOptions.Key.create("traceparent");
+  static final CallOptions.Key<Posenc.Progress> PROGRESS = CallOptions.Key.create("progress");
+
   private static final String SERVICE = "posenc.v1.PositionalEncodingService/";
-
-  // Smaller messages gain nothing from a separate connection.
-  private static final long BULK_BYTES = 64 << 10;
-
-  // The server recommends 4 MiB. Netty copies a message both ways. In chunks of 1 MiB, which fit
-  // its pooled buffers and a cache, 64 MiB took half to two thirds of the time.
-  private static final long MAX_CHUNK_BYTES = (1 << 20) - (64 << 10);
-
-  // Bytes that a message may have beside a chunk: settings, positions, framing.
-  private static final long MESSAGE_OVERHEAD = 64 << 10;
-
-  // Messages that are sent ahead of their responses: at a time, one is sent, one is computed, one
-  // is received and one is processed.
-  private static final int WINDOW = 4;
 
   // Deadline of a stream whose only limit is progress. Without a deadline the server would set its
   // default.
   private static final Duration LONGEST_STREAM = Duration.ofHours(24);
 
-  // A longer timeout could overflow the clock.
-  private static final Duration LONGEST = Duration.ofDays(365);
-
   // Longest wait for the server's version, for an error's text.
   private static final Duration VERSION_TIMEOUT = Duration.ofSeconds(1);
 
-  // Netty holds a whole message on its way out and again on its way in: beside tensor, result and
-  // an idle JVM, 64 MiB took 240 MB and more in one message, and 55 MB in chunks.
-  private static final long STREAM_ABOVE_BYTES = 16 << 20;
-
-  private static final Metadata.Key<String> MESSAGE_BYTES = ascii("posenc-message-bytes");
-  private static final Metadata.Key<String> REQUEST_ID = ascii("x-request-id");
-  private static final Metadata.Key<String> TRACEPARENT = ascii("traceparent");
-  private static final Metadata.Key<String> AUTHORIZATION = ascii("authorization");
-
-  private final String target;
-  private final Token token;
+  final PosencBuilder client;
+  /** Threads of asynchronous calls. They do not keep a program from its end. */
+  final ExecutorService threads = Executors.newCachedThreadPool(task -> {
+    Thread thread = new Thread(task, "posenc");
+    thread.setDaemon(true);
+    return thread;
+  });
   private final Channels channels;
-  private final Duration timeout;
-  final long maxMessageBytes;
-  /** Larger messages go as a stream if their tensors can be cut. */
-  final long streamAboveBytes;
-  private volatile long chunkBytes; // 0: not known yet
+  private final Token token;
 
-  Calls(PosencBuilder options) {
-    target = options.target;
-    token = Token.of(options);
-    channels = new Channels(options);
-    timeout = atMost(options.timeout);
-    maxMessageBytes = Math.max(0, Math.min(options.maxMessageBytes, Integer.MAX_VALUE));
-    streamAboveBytes =
-        Math.min(options.streamAboveBytes.orElse(STREAM_ABOVE_BYTES), maxMessageBytes);
-  }
-
-  private static Metadata.Key<String> ascii(String name) {
-    return Metadata.Key.of(name, Metadata.ASCII_STRING_MARSHALLER);
+  Calls(PosencBuilder client) {
+    this.client = client;
+    this.token = Token.of(client);
+    this.channels = new Channels(client);
   }
 
   @Override
   public void close() {
     channels.close();
-  }
-
-  /** Makes a small unary call. */
-  <M extends Message> M call(CallSettings settings, String name, Message request, M response) {
-    return unary(settings, name, new Outgoing(request), response, List.of(), Map.of(), 0, false).message;
+    threads.shutdown();
   }
 
   /**
-   * Makes a unary call with tensors.
-   *
-   * @param fields the response's tensors; they go to `targets`, or else into new arrays
-   * @param expectedBytes approximate bytes of the response, if more than are sent
-   * @param once the call must not be sent a second time
+   * Returns options for the requests of one call, which share a request id. A timeout of the call
+   * bounds them all together; the client's timeout bounds each request.
    */
-  <M extends Message> Incoming.Parsed<M> unary(
-      CallSettings settings,
-      String name,
-      Outgoing request,
-      M response,
-      List<Integer> fields,
-      Map<Integer, Incoming.Target> targets,
-      long expectedBytes,
-      boolean once) {
-    String requestId = settings.requestId();
-    request.check(requestId);
-    Duration limit = settings.timeout == null ? timeout : atMost(settings.timeout);
-    boolean large = Math.max(request.bytes(), expectedBytes) >= BULK_BYTES;
-    List<Incoming.Parsed<M>> parsed = new ArrayList<>(1);
-    Exchange.Outcome outcome = Exchange.run(
-        once ? channels.once() : large ? channels.bulk() : channels.small(),
-        SERVICE + name,
-        MethodType.UNARY,
-        options(limit, requestId),
-        headers(settings, requestId, request.bytes()),
-        1,
-        null,
-        () -> request,
-        in -> parsed.add(Incoming.parse(in, response, fields, targets)));
-    check(outcome, name, settings, requestId);
-    if (parsed.isEmpty()) {
-      throw PosencException.local(Status.Code.INTERNAL, name + ": no response", requestId);
-    }
-    return parsed.get(0);
+  static CallOptions begin(CallOptions options) {
+    Duration timeout = options.getOption(TIMEOUT);
+    CallOptions begun = timeout == null ? options : options.withDeadlineAfter(timeout);
+    if (options.getOption(REQUEST_ID) != null) return begun;
+    ThreadLocalRandom random = ThreadLocalRandom.current();
+    String id = String.format("%016x%016x", random.nextLong(), random.nextLong());
+    return begun.withOption(REQUEST_ID, id);
+  }
+
+  /** Makes a unary request without tensors. */
+  <M extends Message> M unary(CallOptions options, String name, Message request, M response) {
+    return unary(options, name, new Outgoing().message(request), false, response, false, m -> {});
   }
 
   /**
-   * Runs a stream that answers each message with one response, or, with `oneToOne` unset, one
-   * request with any number of responses. `next` and `take` are called in this thread.
+   * Makes a unary request.
    *
-   * @param announced bounds the size of the messages
+   * @param once it must not be sent a second time
+   * @param borrows as in Exchange
    */
-  void stream(
-      CallSettings settings,
-      String name,
-      boolean oneToOne,
-      long announced,
-      Exchange.Next next,
-      Exchange.Take take) {
-    String requestId = settings.requestId();
-    Duration patience = settings.timeout == null ? timeout : null;
-    Duration limit = settings.timeout == null ? LONGEST_STREAM : atMost(settings.timeout);
-    Exchange.Outcome outcome = Exchange.run(
-        channels.bulk(),
-        SERVICE + name,
-        oneToOne ? MethodType.BIDI_STREAMING : MethodType.SERVER_STREAMING,
-        options(limit, requestId),
-        headers(settings, requestId, announced),
-        WINDOW,
-        patience,
-        next,
-        take);
-    check(outcome, name, settings, requestId);
-    if (oneToOne && outcome.answered != outcome.sent) {
-      throw PosencException.local(
-          Status.Code.INTERNAL,
-          "the stream ended after " + outcome.answered + " of " + outcome.sent + " responses",
-          requestId);
+  <M extends Message> M unary(CallOptions options, String name, Outgoing request, boolean once,
+      M response, boolean borrows, Consumer<M> take) {
+    if (request.bytes() > client.maxMessageBytes) {
+      throw PosencException.local(Status.Code.RESOURCE_EXHAUSTED,
+          "request: " + request.bytes() + " bytes; the limit is " + client.maxMessageBytes
+              + ", split the batch");
     }
+    List<M> answers = new ArrayList<>(1);
+    Consumer<M> both = take.andThen(answers::add);
+    run(options, name, MethodType.UNARY, once, List.of(request), response, borrows, both);
+    if (answers.size() == 1) return answers.get(0);
+    throw PosencException.local(Status.Code.INTERNAL, name + ": no answer");
   }
 
-  static Duration atMost(Duration limit) {
-    return limit.compareTo(LONGEST) > 0 ? LONGEST : limit;
+  /** Makes a stream, whose answers are borrowed. */
+  <M extends Message> void stream(CallOptions options, String name, MethodType type,
+      List<Outgoing> messages, M response, Consumer<M> take) {
+    run(options, name, type, false, messages, response, true, take);
   }
 
-  private CallOptions options(Duration limit, String requestId) {
-    if (limit.isNegative() || limit.isZero()) {
-      throw PosencException.local(
-          Status.Code.DEADLINE_EXCEEDED, "timeout: " + limit + "; must be above 0", requestId);
-    }
+  private <M extends Message> void run(CallOptions options, String name, MethodType type,
+      boolean once, List<Outgoing> messages, M response, boolean borrows, Consumer<M> take) {
+    boolean stream = type != MethodType.UNARY;
     // Set for each call, because the service config's limit would replace the channel's.
-    return CallOptions.DEFAULT
-        .withMaxInboundMessageSize((int) maxMessageBytes)
-        .withMaxOutboundMessageSize((int) maxMessageBytes)
-        .withDeadlineAfter(limit.toNanos(), TimeUnit.NANOSECONDS);
-  }
-
-  private Metadata headers(CallSettings settings, String requestId, long bytes) {
-    Metadata headers = new Metadata();
-    headers.put(MESSAGE_BYTES, Long.toString(bytes));
-    headers.put(REQUEST_ID, requestId);
-    if (settings.traceparent != null) headers.put(TRACEPARENT, settings.traceparent);
-    if (token != null) headers.put(AUTHORIZATION, "Bearer " + token.current());
-    return headers;
-  }
-
-  private void check(
-      Exchange.Outcome outcome, String name, CallSettings settings, String requestId) {
-    if (outcome.local instanceof PosencException) {
-      PosencException local = ((PosencException) outcome.local).withRequestId(requestId);
-      if (!outcome.silent) throw local;
-      throw local.withText(local.getMessage() + " (server " + target + ")");
+    CallOptions own = options.withMaxInboundMessageSize(client.maxMessageBytes);
+    long patience = Long.MAX_VALUE;
+    if (options.getDeadline() == null) {
+      own = own.withDeadlineAfter(stream ? LONGEST_STREAM : client.timeout);
+      if (stream) patience = TimeUnit.MILLISECONDS.convert(client.timeout);
     }
-    if (outcome.local != null) throw outcome.local; // thrown by a caller's callback
-    if (outcome.status.isOk()) return;
-    PosencException error =
-        PosencException.of(outcome.status, outcome.trailers, target, requestId);
-    boolean unknown = outcome.status.getCode() == Status.Code.UNIMPLEMENTED;
-    // With a reason, the server has already named the field that it does not know.
-    if (!unknown || !error.reason().isEmpty()) throw error;
-    throw error.withText(error.getMessage() + "; " + versions(name, settings.timeout));
+    String requestId = options.getOption(REQUEST_ID);
+    Metadata headers = new Metadata();
+    long largest = messages.stream().mapToLong(Outgoing::bytes).max().orElse(0);
+    put(headers, "posenc-message-bytes", Long.toString(largest));
+    put(headers, "x-request-id", requestId);
+    put(headers, "traceparent", options.getOption(TRACEPARENT));
+    if (token != null) put(headers, "authorization", "Bearer " + token.current());
+    try {
+      new Exchange<>(channels.next(once), SERVICE + name, type, own, response, borrows, take)
+          .run(headers, patience, messages.iterator());
+    } catch (PosencException e) {
+      throw e.with(e.getMessage(), requestId);
+    } catch (StatusRuntimeException e) {
+      PosencException error = PosencException.of(e, client.target, requestId);
+      boolean unknown = error.code().equals("UNIMPLEMENTED");
+      // With a reason, the server has already named the field that it does not know.
+      if (!unknown || !error.reason().isEmpty()) throw error;
+      throw error.with(error.getMessage() + "; " + versions(name, own), requestId);
+    }
+  }
+
+  private static void put(Metadata headers, String name, String value) {
+    if (value != null) headers.put(Metadata.Key.of(name, Metadata.ASCII_STRING_MARSHALLER), value);
   }
 
   // Both versions, for a method or field that the server does not know.
-  private String versions(String name, Duration limit) {
+  private String versions(String name, CallOptions options) {
     String server = "does not say its version";
     if (!name.equals("GetServerInfo")) {
       try {
-        boolean shorter = limit != null && limit.compareTo(VERSION_TIMEOUT) < 0;
-        CallSettings quick =
-            new CallSettings(shorter ? limit : VERSION_TIMEOUT, null, null, null);
+        CallOptions quick = options;
+        if (options.getDeadline().timeRemaining(TimeUnit.NANOSECONDS) > VERSION_TIMEOUT.toNanos()) {
+          quick = options.withDeadlineAfter(VERSION_TIMEOUT);
+        }
         server = "is of version " + serverInfo(quick).getVersion();
       } catch (PosencException e) {
         // The text then says that the version is unknown.
       }
     }
-    return name + ": the server is another version than this client's " + Posenc.VERSION
-        + "; it " + server;
+    return name + ": the server is another version than this client's " + Posenc.VERSION + "; it "
+        + server;
   }
 
-  GetServerInfoResponse serverInfo(CallSettings settings) {
-    return call(
-        settings,
-        "GetServerInfo",
-        GetServerInfoRequest.getDefaultInstance(),
+  GetServerInfoResponse serverInfo(CallOptions options) {
+    return unary(options, "GetServerInfo", GetServerInfoRequest.getDefaultInstance(),
         GetServerInfoResponse.getDefaultInstance());
-  }
-
-  /**
-   * Returns the size of a stream's messages: the server's recommendation, or less if a message's
-   * limit is lower. Fails only if the deadline passes: the stream would wait for as long again.
-   */
-  long chunkBytes(CallSettings settings) {
-    if (chunkBytes > 0) return chunkBytes;
-    long bytes = MAX_CHUNK_BYTES;
-    boolean told = false;
-    try {
-      long recommended = serverInfo(settings).getLimits().getStreamChunkBytes();
-      if (recommended > 0) bytes = Math.min(recommended, bytes);
-      told = true;
-    } catch (PosencException e) {
-      if (e.code().equals("DEADLINE_EXCEEDED")) throw e;
-      // A server that does not answer now may answer the next call.
-    }
-    bytes = Math.max(1, Math.min(bytes, Math.max(maxMessageBytes - MESSAGE_OVERHEAD, 1)));
-    if (told) chunkBytes = bytes;
-    return bytes;
-  }
-
-  /**
-   * Returns whether an encoding has several position axes. The server reads presets and
-   * configurations.
-   */
-  boolean severalAxes(CallSettings settings, RopeSource rope) {
-    RopeSpec spec = rope.hasSpec()
-        ? rope.getSpec()
-        : call(
-                settings,
-                "ResolveRope",
-                ResolveRopeRequest.newBuilder().setRope(rope).build(),
-                ResolveRopeResponse.getDefaultInstance())
-            .getSpec();
-    return spec.getAxes().getSectionsCount() > 1 || spec.getExplicitFrequencies().getAxes() > 1;
   }
 }

@@ -1,204 +1,172 @@
 package io.github.posenc;
 
-import io.grpc.CallOptions;
-import io.grpc.Channel;
-import io.grpc.ClientCall;
-import io.grpc.Metadata;
-import io.grpc.MethodDescriptor;
-import io.grpc.Status;
+import com.google.protobuf.ByteString;
+import com.google.protobuf.CodedInputStream;
+import com.google.protobuf.Message;
+import com.google.protobuf.UnsafeByteOperations;
+import io.grpc.*;
 import java.io.IOException;
 import java.io.InputStream;
-import java.time.Duration;
-import java.util.concurrent.Executor;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 
 /**
- * One call, driven from its caller's thread.
+ * One request to the server, made in its caller's thread.
  *
  * <p>gRPC runs all callbacks of a call in the call's executor. Here that executor is a queue, which
  * the caller's thread empties until the call is over:
  *
  * <pre>
  *   caller's thread                       gRPC's threads
- *   run(): takes a task off the queue  &lt;--  a response is there, the call may write, it is closed
- *          sends messages              --&gt;   send what was queued
+ *   run(): takes a task off the queue  &lt;--  a response is there, the call may write, it is
+ * closed sends messages              --&gt;   send what was queued
  * </pre>
  *
  * So responses are parsed, and written into the caller's memory, in the caller's thread; this class
- * needs no lock; and a slow caller delays only its own call, by gRPC's flow control.
+ * needs no lock; and a slow caller delays only its own call, by gRPC's flow control, which also
+ * bounds the memory of a stream.
  */
-final class Exchange {
-  /** Returns the next message; null at the end. */
-  interface Next {
-    Outgoing next();
-  }
+final class Exchange<M extends Message> extends ClientCall.Listener<InputStream> {
+  // Outgoing writes the requests, and parse() reads the responses.
+  private static final MethodDescriptor.Marshaller<InputStream> STREAMS =
+      new MethodDescriptor.Marshaller<>() {
+        @Override
+        public InputStream stream(InputStream message) {
+          return message;
+        }
 
-  /** Reads the next response from the stream, to its end. */
-  interface Take {
-    void take(InputStream response) throws IOException;
-  }
+        @Override
+        public InputStream parse(InputStream message) {
+          return message;
+        }
+      };
 
-  /** The end of a call. `local` is set if this side ended it. */
-  static final class Outcome {
-    Status status;
-    Metadata trailers;
-    RuntimeException local;
-    boolean silent; // patience ended the call; `local` has the error
-    long sent;
-    long answered;
-  }
+  private final BlockingQueue<Runnable> tasks = new LinkedBlockingQueue<>();
+  private final ClientCall<InputStream, InputStream> call;
+  private final boolean stream; // whether this side may send several messages
+  private final M prototype;
+  private final boolean borrows;
+  private final Consumer<M> take;
+  private long answers;
+  private RuntimeException failure; // of this side, which ends the call
+  private Status status; // null: the call is not over
+  private Metadata trailers;
 
-  private static final class Tasks extends LinkedBlockingQueue<Runnable> implements Executor {
-    private static final long serialVersionUID = 1;
-
-    @Override
-    public void execute(Runnable task) {
-      add(task);
-    }
-  }
-
-  private final Tasks tasks = new Tasks();
-  private final Outcome outcome = new Outcome();
-  private final Take take;
-  private ClientCall<Outgoing, Boolean> call;
-
-  private Exchange(Take take) {
+  /**
+   * Makes a request that run() sends.
+   *
+   * @param take takes each answer
+   * @param borrows the bytes in an answer's fields are not copied, and valid only in `take`
+   */
+  Exchange(Channel channel, String method, MethodDescriptor.MethodType type, CallOptions options,
+      M prototype, boolean borrows, Consumer<M> take) {
+    this.stream = !type.clientSendsOneMessage();
+    this.prototype = prototype;
+    this.borrows = borrows;
     this.take = take;
+    this.call = channel.newCall(MethodDescriptor.newBuilder(STREAMS, STREAMS)
+                                    .setType(type)
+                                    .setFullMethodName(method)
+                                    .build(),
+        options.withExecutor(tasks::add));
   }
 
   /**
-   * Runs a call to its end.
+   * Runs the call to its end.
    *
-   * @param window most messages that are sent ahead of their responses
-   * @param patience longest time without an event; null: until the deadline in `options`
+   * @param patienceMillis longest time without an event
+   * @throws StatusRuntimeException if the server or gRPC ended it
+   * @throws RuntimeException of `messages` or `take`, which ended it
    */
-  static Outcome run(
-      Channel channel,
-      String method,
-      MethodDescriptor.MethodType type,
-      CallOptions options,
-      Metadata headers,
-      int window,
-      Duration patience,
-      Next next,
-      Take take) {
-    return new Exchange(take).run(channel, method, type, options, headers, window, patience, next);
-  }
-
-  private Outcome run(
-      Channel channel,
-      String method,
-      MethodDescriptor.MethodType type,
-      CallOptions options,
-      Metadata headers,
-      int window,
-      Duration patience,
-      Next next) {
-    MethodDescriptor<Outgoing, Boolean> descriptor =
-        MethodDescriptor.<Outgoing, Boolean>newBuilder(Outgoing.MARSHALLER, new Taker())
-            .setType(type)
-            .setFullMethodName(method)
-            .build();
-    call = channel.newCall(descriptor, options.withExecutor(tasks));
-    call.start(new Listener(), headers);
-    // One response arrives while another is processed; later ones wait at the server.
-    call.request(2);
-    // gRPC never reports that such a call may write: it buffers the message until it can.
-    boolean only = type.clientSendsOneMessage();
-    boolean more = true;
+  void run(Metadata headers, long patienceMillis, Iterator<Outgoing> messages) {
+    call.start(this, headers);
+    call.request(2); // one response arrives while another is processed
+    boolean open = true;
     boolean interrupted = false;
-    while (outcome.status == null) {
-      while (more && outcome.status == null && (only || mayWrite(window))) {
-        more = write(next, only);
-      }
+    while (status == null) {
       try {
-        Runnable task = patience == null
-            ? tasks.take()
-            : tasks.poll(patience.toMillis(), TimeUnit.MILLISECONDS);
+        // gRPC buffers the message of a call that has only one, and never says that it may write.
+        while (open && failure == null && (!stream || call.isReady())) {
+          open = messages.hasNext();
+          if (open) {
+            call.sendMessage(messages.next());
+          } else {
+            call.halfClose();
+          }
+        }
+        Runnable task = tasks.poll(patienceMillis, TimeUnit.MILLISECONDS);
         if (task != null) {
           task.run();
         } else {
-          outcome.silent = outcome.local == null;
-          fail(PosencException.local(
-              Status.Code.DEADLINE_EXCEEDED,
-              "the stream stood still for " + patience.toMillis() / 1000.0 + " s after "
-                  + outcome.answered + " responses",
-              ""));
-          more = false;
+          String silence = "the stream stood still for " + patienceMillis / 1000.0 + " s after ";
+          end(Status.DEADLINE_EXCEEDED.withDescription(silence + answers + " responses")
+                  .asRuntimeException());
         }
       } catch (InterruptedException e) {
         interrupted = true;
-        more = false;
-        call.cancel("the calling thread was interrupted", e);
+        end(Status.CANCELLED.withDescription("the calling thread was interrupted")
+                .asRuntimeException());
+      } catch (RuntimeException e) {
+        end(e);
       }
     }
     if (interrupted) Thread.currentThread().interrupt();
-    return outcome;
-  }
-
-  private boolean mayWrite(int window) {
-    return outcome.sent - outcome.answered < window && call.isReady();
-  }
-
-  // Returns false if no message is left.
-  private boolean write(Next next, boolean only) {
-    try {
-      Outgoing message = next.next();
-      if (message != null) {
-        outcome.sent++;
-        call.sendMessage(message);
-        if (!only) return true;
-      }
-      call.halfClose();
-    } catch (RuntimeException e) {
-      fail(e);
-    }
-    return false;
+    if (failure != null) throw failure;
+    if (!status.isOk()) throw status.asRuntimeException(trailers);
   }
 
   // The first error of this side ends the call.
-  private void fail(RuntimeException error) {
-    if (outcome.local == null) outcome.local = error;
+  private void end(RuntimeException error) {
+    if (failure == null) failure = error;
     call.cancel("ended by this client", error);
   }
 
-  private final class Taker implements MethodDescriptor.Marshaller<Boolean> {
-    @Override
-    public InputStream stream(Boolean value) {
-      throw new UnsupportedOperationException("responses are only received");
-    }
-
-    @Override
-    public Boolean parse(InputStream response) {
-      if (outcome.local != null) return false;
-      try {
-        take.take(response);
-      } catch (IOException e) {
-        outcome.local = PosencException.local(
-            Status.Code.INTERNAL, "the response cannot be read: " + e.getMessage(), "");
-      } catch (RuntimeException e) {
-        outcome.local = e;
-      }
-      return outcome.local == null;
+  @Override
+  public void onMessage(InputStream answer) {
+    if (failure != null) return;
+    try {
+      answers++;
+      take.accept(parse(answer));
+      call.request(1);
+    } catch (IOException e) {
+      end(PosencException.local(
+          Status.Code.INTERNAL, "the answer cannot be read: " + e.getMessage()));
+    } catch (RuntimeException e) {
+      end(e);
     }
   }
 
-  private final class Listener extends ClientCall.Listener<Boolean> {
-    @Override
-    public void onMessage(Boolean taken) {
-      outcome.answered++;
-      if (taken) {
-        call.request(1);
-      } else {
-        call.cancel("ended by this client", outcome.local);
-      }
-    }
+  @Override
+  public void onClose(Status closed, Metadata closing) {
+    status = closed;
+    trailers = closing;
+  }
 
-    @Override
-    public void onClose(Status status, Metadata trailers) {
-      outcome.status = status;
-      outcome.trailers = trailers;
+  // Parses in gRPC's memory, which `in` holds until it is closed.
+  @SuppressWarnings("unchecked")
+  private M parse(InputStream in) throws IOException {
+    ByteString all;
+    if (in instanceof HasByteBuffer && ((HasByteBuffer) in).byteBufferSupported()
+        && in.markSupported()) {
+      in.mark(Integer.MAX_VALUE); // without a mark, skip() would free what it passes
+      List<ByteString> pieces = new ArrayList<>();
+      ByteBuffer piece = ((HasByteBuffer) in).getByteBuffer();
+      for (; piece != null; piece = ((HasByteBuffer) in).getByteBuffer()) {
+        pieces.add(UnsafeByteOperations.unsafeWrap(piece));
+        in.skip(piece.remaining());
+      }
+      all = ByteString.copyFrom(pieces); // joins them, and copies nothing
+    } else {
+      all = ByteString.readFrom(in);
     }
+    CodedInputStream coded = all.newCodedInput();
+    coded.enableAliasing(borrows);
+    return (M) prototype.getParserForType().parseFrom(coded);
   }
 }

@@ -1,21 +1,31 @@
 package io.github.posenc;
 
+import static io.github.posenc.Arguments.given;
+
 import com.google.gson.Gson;
 import com.google.gson.JsonParseException;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.Map;
-import java.util.OptionalLong;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /** Options of a client. Only the target is required. */
 public final class PosencBuilder {
+  private static final Pattern PORT = Pattern.compile(":([0-9]{5,})(?=,|$)");
+
   final String target;
   Duration timeout = Duration.ofSeconds(60);
-  long maxMessageBytes = 512L << 20;
-  OptionalLong streamAboveBytes = OptionalLong.empty();
-  int bulkChannels = 4;
+  int maxMessageBytes = 512 << 20;
+  // Netty holds a whole message on its way out and again on its way in: beside tensor, result and
+  // an idle JVM, 64 MiB took 240 MB and more in one message, and 55 MB as a stream.
+  private long streamAboveBytes = 16 << 20;
+  // Netty copies a message both ways. In messages of 1 MiB, which fit its pooled buffers and a
+  // cache, 64 MiB took half to two thirds of the time that they took in messages of 4 MiB. A
+  // multiple of nearly every head, so that the server answers in place.
+  int chunkBytes = (1 << 20) - (64 << 10);
+  int connections = 1;
   Map<String, ?> serviceConfig;
   boolean tls;
   Path caFile;
@@ -29,52 +39,36 @@ public final class PosencBuilder {
     if (target == null || target.isEmpty()) {
       throw PosencException.invalid("target", "is missing; such as localhost:50051");
     }
-    checkTarget(target);
+    // gRPC would report these only in calls, as if the server did not answer.
+    if (target.matches("https?://.*")) {
+      throw PosencException.invalid("target", target + ": must have no scheme; tls() is TLS");
+    }
+    Matcher port = PORT.matcher(target.startsWith("unix") ? "" : target);
+    while (port.find()) {
+      if (port.group(1).length() == 5 && Integer.parseInt(port.group(1)) < 1 << 16) continue;
+      throw PosencException.invalid("target", target + ": a port must be 1 to 65535");
+    }
     this.target = target;
-  }
-
-  private static final Pattern LONG_PORT = Pattern.compile(":([0-9]{5,})(?=,|$)");
-
-  // Refuses schemes that gRPC does not know, and impossible ports. gRPC would report these only in
-  // calls, as if the server did not answer.
-  private static void checkTarget(String target) {
-    for (String scheme : new String[] {"http://", "https://"}) {
-      if (!target.startsWith(scheme)) continue;
-      throw PosencException.invalid(
-          "target",
-          target + ": must be " + target.substring(scheme.length()) + ", without " + scheme
-              + "; tls() is TLS");
-    }
-    if (target.startsWith("unix")) return;
-    Matcher ports = LONG_PORT.matcher(target);
-    while (ports.find()) {
-      String port = ports.group(1);
-      if (port.length() > 9 || Integer.parseInt(port) > 65535) {
-        throw PosencException.invalid(
-            "target", target + ": port " + port + "; must be 1 to 65535");
-      }
-    }
   }
 
   /** Makes a builder from an environment; docs/tls-and-tokens.md lists the names. */
   static PosencBuilder of(Map<String, String> environment) {
-    String target = environment.getOrDefault("POSENC_SERVER", "");
-    PosencBuilder builder = new PosencBuilder(target.isEmpty() ? "localhost:50051" : target);
-    builder.tls = environment.getOrDefault("POSENC_TLS", "").equals("1");
-    String ca = environment.getOrDefault("POSENC_TLS_CA", "");
-    if (!ca.isEmpty()) builder.trust(Path.of(ca));
-    String cert = environment.getOrDefault("POSENC_TLS_CERT", "");
-    String key = environment.getOrDefault("POSENC_TLS_KEY", "");
-    if (!cert.isEmpty() || !key.isEmpty()) {
-      builder.certificate(cert.isEmpty() ? null : Path.of(cert), key.isEmpty() ? null : Path.of(key));
+    Map<String, String> set = new HashMap<>(environment);
+    set.values().removeIf(String::isEmpty);
+    PosencBuilder builder = new PosencBuilder(set.getOrDefault("POSENC_SERVER", "localhost:50051"));
+    if (set.getOrDefault("POSENC_TLS", "").equals("1")) builder.tls();
+    if (set.containsKey("POSENC_TLS_CA")) builder.trust(Path.of(set.get("POSENC_TLS_CA")));
+    if (set.containsKey("POSENC_TLS_CERT") || set.containsKey("POSENC_TLS_KEY")) {
+      builder.certificate(path(set, "POSENC_TLS_CERT"), path(set, "POSENC_TLS_KEY"));
     }
-    String name = environment.getOrDefault("POSENC_TLS_SERVER_NAME", "");
-    if (!name.isEmpty()) builder.serverName(name);
-    String token = environment.getOrDefault("POSENC_TOKEN", "");
-    if (!token.isEmpty()) builder.token(token);
-    String tokenFile = environment.getOrDefault("POSENC_TOKEN_FILE", "");
-    if (!tokenFile.isEmpty()) builder.tokenFile(Path.of(tokenFile));
-    return builder;
+    if (set.containsKey("POSENC_TLS_SERVER_NAME")) {
+      builder.serverName(set.get("POSENC_TLS_SERVER_NAME"));
+    }
+    return builder.token(set.get("POSENC_TOKEN")).tokenFile(path(set, "POSENC_TOKEN_FILE"));
+  }
+
+  private static Path path(Map<String, String> set, String name) {
+    return set.containsKey(name) ? Path.of(set.get(name)) : null;
   }
 
   /**
@@ -82,7 +76,7 @@ public final class PosencBuilder {
    * 60 s.
    */
   public PosencBuilder timeout(Duration timeout) {
-    this.timeout = PosencException.given("timeout", timeout);
+    this.timeout = given("timeout", timeout);
     return this;
   }
 
@@ -91,27 +85,30 @@ public final class PosencBuilder {
    * it if the server's limits are raised.
    */
   public PosencBuilder maxMessageBytes(long bytes) {
-    this.maxMessageBytes = bytes;
+    this.maxMessageBytes = (int) Math.max(0, Math.min(bytes, Integer.MAX_VALUE));
+    // A chunk has whole elements, and a message some bytes beside them.
+    this.chunkBytes = Math.max(8, Math.min(chunkBytes, maxMessageBytes - 64) / 8 * 8);
     return this;
   }
 
   /**
    * Sets the bytes above which applyRope and reposition use a stream instead of one message.
    * Default: 16 MiB, or maxMessageBytes if that is less. gRPC's Netty holds a whole message outside
-   * of the heap; the chunks of a stream take less memory, and transfer overlaps with computation.
-   * To always use one message, set maxMessageBytes here.
+   * of the heap; a stream takes less memory, and transfer overlaps with computation. To always use
+   * one message, set maxMessageBytes here.
    */
   public PosencBuilder streamAboveBytes(long bytes) {
-    this.streamAboveBytes = OptionalLong.of(bytes);
+    this.streamAboveBytes = bytes;
     return this;
   }
 
-  /**
-   * Sets the number of connections that calls of 64 KiB and more use in turn; small calls share a
-   * separate one. 0: all share that one. Default: 4.
-   */
-  public PosencBuilder bulkChannels(int channels) {
-    this.bulkChannels = channels;
+  long streamAboveBytes() {
+    return Math.min(streamAboveBytes, maxMessageBytes);
+  }
+
+  /** Sets the number of connections, which calls use in turn. Default: 1. */
+  public PosencBuilder connections(int connections) {
+    this.connections = connections;
     return this;
   }
 
@@ -139,20 +136,20 @@ public final class PosencBuilder {
 
   /** Requires TLS with these authorities instead: certificates, as PEM. */
   public PosencBuilder trust(Path caFile) {
-    this.caFile = PosencException.given("tls.ca_file", caFile);
+    this.caFile = given("tls.ca_file", caFile);
     return tls();
   }
 
   /** Requires TLS with a certificate of the client, and its key without a passphrase: PEM. */
   public PosencBuilder certificate(Path certFile, Path keyFile) {
-    this.certFile = certFile;
-    this.keyFile = keyFile;
+    this.certFile = given("tls.cert_file", certFile);
+    this.keyFile = given("tls.key_file", keyFile);
     return tls();
   }
 
   /** Requires TLS with another name in the server's certificate than the target's. */
   public PosencBuilder serverName(String name) {
-    this.serverName = PosencException.given("tls.server_name", name);
+    this.serverName = given("tls.server_name", name);
     return tls();
   }
 

@@ -1,14 +1,6 @@
 package io.github.posenc;
 
-import io.github.posenc.v1.ApplyRopeRequest;
-import io.github.posenc.v1.BuildTableRequest;
-import io.github.posenc.v1.Movement;
-import io.github.posenc.v1.Positions;
-import io.github.posenc.v1.RepositionRequest;
-import io.github.posenc.v1.ResolveRopeResponse;
-import io.github.posenc.v1.RopeSource;
-import io.github.posenc.v1.RopeSpec;
-import io.github.posenc.v1.Saturation;
+import io.github.posenc.v1.*;
 
 /** A rotary encoding that the server has resolved once: calls send its short specification. */
 public final class Rope {
@@ -39,7 +31,7 @@ public final class Rope {
    * largest number of their type.
    */
   public Rope withSaturation(Saturation saturation) {
-    return new Rope(this, PosencException.given("saturation", saturation));
+    return new Rope(this, Arguments.given("saturation", saturation));
   }
 
   /** Returns the complete specification. */
@@ -58,40 +50,36 @@ public final class Rope {
   }
 
   /**
-   * Rotates q and k in place: either may be null. Shapes are [B, S, H, D] in the order of the layout,
-   * or [T, H, D]. After an error their contents are unspecified.
+   * Rotates q and k in place: either may be null. Shapes are [B, S, H, D] in the order of the
+   * layout, or [T, H, D]. After an error their contents are unspecified.
    */
-  public void apply(Layout layout, Positions positions, Tensor q, Tensor k) {
-    ApplyRopeRequest.Builder request = ApplyRopeRequest.newBuilder()
-        .setRope(source)
-        .setLayout(Layout.messageOf(layout))
-        .setSaturation(saturation);
+  public void apply(Layout layout, Positions positions, TensorView q, TensorView k) {
+    ApplyRopeRequest.Builder request =
+        ApplyRopeRequest.newBuilder().setRope(source).setSaturation(saturation);
+    if (layout != null) request.setLayout(layout);
     if (positions != null) request.setPositions(positions);
     posenc.applyRope(request.build(), q, k, q, k);
   }
 
   /** Moves all rotated keys in place by the same distance, which may be negative. */
-  public void reposition(Layout layout, long shift, Tensor k) {
+  public void reposition(Layout layout, long shift, TensorView k) {
     reposition(layout, Movement.newBuilder().setShift(shift).build(), k);
   }
 
   /** Moves rotated keys in place from old to new positions. */
-  public void reposition(Layout layout, Positions from, Positions to, Tensor k) {
+  public void reposition(Layout layout, Positions from, Positions to, TensorView k) {
     Movement.Builder movement = Movement.newBuilder();
     if (from != null) movement.setOldPositions(from);
     if (to != null) movement.setNewPositions(to);
     reposition(layout, movement.build(), k);
   }
 
-  private void reposition(Layout layout, Movement movement, Tensor k) {
-    posenc.reposition(
-        RepositionRequest.newBuilder()
-            .setOldRope(source)
-            .setMovement(movement)
-            .setLayout(Layout.messageOf(layout))
-            .setSaturation(saturation)
-            .build(),
-        k, k);
+  private void reposition(Layout layout, Movement movement, TensorView k) {
+    RepositionRequest.Builder request =
+        RepositionRequest.newBuilder().setOldRope(source).setMovement(movement).setSaturation(
+            saturation);
+    if (layout != null) request.setLayout(layout);
+    posenc.reposition(request.build(), k, k);
   }
 
   /** Builds cosines and sines of positions 0 to rows - 1, float32, [rows, d / 2] each. */
@@ -102,12 +90,12 @@ public final class Rope {
   /**
    * Builds cosines and sines of positions 0 to rows - 1 in the caller's memory; null: new memory.
    */
-  public Table table(long rows, Tensor cos, Tensor sin) {
+  public Table table(long rows, TensorView cos, TensorView sin) {
     BuildTableRequest request = BuildTableRequest.newBuilder()
-        .setRope(source)
-        .setPositions(io.github.posenc.Positions.startAt(0))
-        .setRows(rows)
-        .build();
+                                    .setRope(source)
+                                    .setPositions(TokenPositions.startAt(0))
+                                    .setRows(rows)
+                                    .build();
     return posenc.buildTable(request, cos, sin);
   }
 }

@@ -16,13 +16,14 @@ import java.util.Map;
  * sequence_length, head_dim.
  */
 public final class RopeSources {
-  private RopeSources() {}
+  private RopeSources() {
+  }
 
   /**
    * Takes the text of a config.json or params.json if it begins with a brace, else a preset's name.
    */
   public static RopeSource of(String presetOrJson) {
-    PosencException.given("rope", presetOrJson);
+    Arguments.given("rope", presetOrJson);
     return presetOrJson.stripLeading().startsWith("{")
         ? RopeSource.newBuilder().setConfigJson(presetOrJson).build()
         : RopeSource.newBuilder().setPreset(presetOrJson).build();
@@ -30,7 +31,7 @@ public final class RopeSources {
 
   /** Reads a model's config.json or params.json. */
   public static RopeSource of(Path config) {
-    PosencException.given("rope", config);
+    Arguments.given("rope", config);
     try {
       return RopeSource.newBuilder().setConfigJson(Files.readString(config)).build();
     } catch (IOException e) {
@@ -40,7 +41,7 @@ public final class RopeSources {
 
   /** Takes a specification, which the server may have resolved. */
   public static RopeSource of(RopeSpec spec) {
-    return RopeSource.newBuilder().setSpec(PosencException.given("rope.spec", spec)).build();
+    return RopeSource.newBuilder().setSpec(Arguments.given("rope.spec", spec)).build();
   }
 
   /**
@@ -49,7 +50,7 @@ public final class RopeSources {
    * "rope_theta", 5e5)}. Every other map is a model's configuration.
    */
   public static RopeSource of(Map<String, ?> specOrConfig) {
-    PosencException.given("rope", specOrConfig);
+    Arguments.given("rope", specOrConfig);
     if (specOrConfig.containsKey("pairing") || specOrConfig.containsKey("nope")) {
       RopeSpec.Builder spec = RopeSpec.newBuilder();
       Fields.set(spec, specOrConfig, "rope.spec");

@@ -2,19 +2,19 @@ package io.github.posenc;
 
 /** The result of applyRope: the rotated q and k. A tensor that was not sent is null. */
 public final class Rotated {
-  private final Tensor q;
-  private final Tensor k;
+  private final TensorView q;
+  private final TensorView k;
 
-  Rotated(Tensor q, Tensor k) {
+  Rotated(TensorView q, TensorView k) {
     this.q = q;
     this.k = k;
   }
 
-  public Tensor q() {
+  public TensorView q() {
     return q;
   }
 
-  public Tensor k() {
+  public TensorView k() {
     return k;
   }
 }

@@ -6,14 +6,8 @@ import io.github.posenc.v1.SharedMemoryInfo;
 import io.grpc.Status;
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
-import java.nio.file.FileAlreadyExistsException;
-import java.nio.file.Files;
-import java.nio.file.LinkOption;
-import java.nio.file.OpenOption;
-import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
+import java.nio.file.*;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.Arrays;
 import java.util.Set;
@@ -26,9 +20,9 @@ import java.util.regex.Pattern;
  *
  * <pre>{@code
  * try (var region = posenc.sharedRegion(4L * 4096 * 32 * 128)) {
- *   Tensor q = region.tensor(Dtype.DTYPE_FLOAT32, 0, 1, 4096, 32, 128);
+ *   TensorView q = region.tensor(Dtype.DTYPE_FLOAT32, 0, 1, 4096, 32, 128);
  *   ((FloatBuffer) q.buffer()).put(values);
- *   rope.apply(Layout.BSHD, Positions.startAt(0), q, null);
+ *   rope.apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), q, null);
  * }
  * }</pre>
  *
@@ -57,7 +51,7 @@ public final class SharedRegion implements AutoCloseable {
     }
   }
 
-  private static final Pattern NAME = Pattern.compile("[A-Za-z0-9._-]{1,255}");
+  private static final Pattern NAME = Pattern.compile("(?!\\.\\.?$)[A-Za-z0-9._-]{1,255}");
 
   private final long bytes;
   private final String name;
@@ -66,8 +60,7 @@ public final class SharedRegion implements AutoCloseable {
   private final ByteBuffer own; // instead of a file
   private volatile boolean closed;
 
-  private SharedRegion(
-      long bytes, String name, Path path, FileChannel file, ByteBuffer own) {
+  private SharedRegion(long bytes, String name, Path path, FileChannel file, ByteBuffer own) {
     this.bytes = bytes;
     this.name = name;
     this.path = path;
@@ -97,14 +90,10 @@ public final class SharedRegion implements AutoCloseable {
       long random = ThreadLocalRandom.current().nextLong();
       name = String.format("%s%d-%016x", prefix, ProcessHandle.current().pid(), random);
     }
-    if (!NAME.matcher(name).matches() || name.equals(".") || name.equals("..")) {
-      throw PosencException.invalid(
-          "name",
-          "is \"" + name + "\"; must be 1 to 255 letters, digits, '.', '_' and '-', and not '.' or"
-              + " '..'");
-    }
-    if (!name.startsWith(prefix)) {
-      throw PosencException.invalid("name", "is \"" + name + "\"; must begin with " + prefix);
+    if (!NAME.matcher(name).matches() || !name.startsWith(prefix)) {
+      throw PosencException.invalid("name",
+          "is \"" + name + "\"; must be 1 to 255 letters, digits, '.', '_' and '-', not '.' or"
+              + " '..', and begin with " + prefix);
     }
     Path path = (directory == null ? Path.of(info.getDirectory()) : directory).resolve(name);
     return new SharedRegion(bytes, name, path, newFile(path, bytes), null);
@@ -116,45 +105,25 @@ public final class SharedRegion implements AutoCloseable {
   }
 
   /**
-   * Views the bytes from offset on as a tensor, whose {@link Tensor#buffer} is that memory. Calls
-   * send the place of an input, and the server writes an output there. At most 2 GiB.
+   * Views the bytes from offset on as a tensor, whose {@link TensorView#buffer} is that memory.
+   * Calls send the place of an input, and the server writes an output there. At most 2 GiB.
    */
-  public Tensor tensor(Dtype dtype, long offset, long... shape) {
+  public TensorView tensor(Dtype dtype, long offset, long... shape) {
     if (closed) throw PosencException.invalid("region", "is closed; make another one");
-    int element = Tensor.elementBytes(dtype);
-    if (element == 0) throw PosencException.invalid("dtype", "is " + dtype + ", which is none");
-    if (offset < 0 || offset % element != 0) {
+    Elements element = Elements.of(dtype);
+    if (element == null) throw PosencException.invalid("dtype", "is " + dtype + ", which is none");
+    if (offset < 0 || offset % element.bytes != 0) {
       throw PosencException.invalid(
-          "offset", "is " + offset + "; must be a multiple of " + element + ", 0 or more");
+          "offset", "is " + offset + "; must be a multiple of " + element.bytes + ", 0 or more");
     }
-    long size = sizeOf(element, shape);
-    if (size > bytes - offset) {
-      throw PosencException.invalid(
-          "shape",
-          Arrays.toString(shape) + " at offset " + offset + " does not fit " + bytes + " bytes");
+    long size = TensorView.bytesOf(dtype, shape);
+    if (size < 0 || size > bytes - offset || size > Integer.MAX_VALUE) {
+      throw PosencException.invalid("shape",
+          Arrays.toString(shape) + " at offset " + offset + " does not fit " + bytes
+              + " bytes, or a buffer, which has less than 2 GiB");
     }
-    if (size > Integer.MAX_VALUE) {
-      throw PosencException.invalid("shape", "has " + size + " bytes; a buffer has less than 2 GiB");
-    }
-    ByteBuffer memory = map(offset, (int) size).order(ByteOrder.LITTLE_ENDIAN);
-    Tensor view = Tensor.view(dtype, memory, shape);
-    return path == null || size == 0 ? view : view.in(new Place(this, offset));
-  }
-
-  // Returns more than any memory if the size does not fit a long.
-  private static long sizeOf(int element, long[] shape) {
-    long size = element;
-    for (long extent : shape) {
-      if (extent < 0) {
-        throw PosencException.invalid("shape", Arrays.toString(shape) + " must not be negative");
-      }
-      if (extent == 0) return 0;
-    }
-    for (long extent : shape) {
-      if (size > Long.MAX_VALUE / extent) return Long.MAX_VALUE;
-      size *= extent;
-    }
-    return size;
+    Place place = path == null || size == 0 ? null : new Place(this, offset);
+    return new TensorView(dtype, shape, map(offset, (int) size), place);
   }
 
   private ByteBuffer map(long offset, int size) {
@@ -183,23 +152,16 @@ public final class SharedRegion implements AutoCloseable {
     }
   }
 
-  /** Throws if the tensor lies in a region that is closed. */
-  static void check(String field, Tensor tensor) {
-    if (tensor == null || tensor.place() == null || !tensor.place().region.closed) return;
-    throw PosencException.invalid(field, "lies in a shared region that is closed");
+  boolean isClosed() {
+    return closed;
   }
 
   private static FileChannel newFile(Path path, long bytes) {
-    Set<OpenOption> options = Set.of(
-        StandardOpenOption.CREATE_NEW,
-        StandardOpenOption.READ,
-        StandardOpenOption.WRITE,
-        LinkOption.NOFOLLOW_LINKS);
+    Set<OpenOption> options = Set.of(StandardOpenOption.CREATE_NEW, StandardOpenOption.READ,
+        StandardOpenOption.WRITE, LinkOption.NOFOLLOW_LINKS);
     FileChannel file;
     try {
-      file = FileChannel.open(
-          path,
-          options,
+      file = FileChannel.open(path, options,
           PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------")));
     } catch (FileAlreadyExistsException e) {
       throw PosencException.invalid("name", path + " is there already; choose another one");
@@ -210,7 +172,7 @@ public final class SharedRegion implements AutoCloseable {
     try {
       // A full file system fails here, and not when the bytes are used.
       ByteBuffer zeros = ByteBuffer.allocateDirect((int) Math.min(bytes, 1 << 20));
-      for (long at = 0; at < bytes; ) {
+      for (long at = 0; at < bytes;) {
         zeros.position(0).limit((int) Math.min(zeros.capacity(), bytes - at));
         at += file.write(zeros, at);
       }
@@ -227,10 +189,8 @@ public final class SharedRegion implements AutoCloseable {
       } catch (IOException also) {
         e.addSuppressed(also);
       }
-      throw PosencException.local(
-          Status.Code.RESOURCE_EXHAUSTED,
-          "bytes: no room for " + bytes + " in " + path.getParent() + ": " + e.getMessage(),
-          "");
+      throw PosencException.local(Status.Code.RESOURCE_EXHAUSTED,
+          "bytes: no room for " + bytes + " in " + path.getParent() + ": " + e.getMessage());
     }
   }
 }

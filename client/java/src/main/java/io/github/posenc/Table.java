@@ -1,6 +1,6 @@
 package io.github.posenc;
 
-import io.github.posenc.v1.BuildTableResponse;
+import io.github.posenc.v1.BuildTableStreamResponse;
 
 /**
  * A table, or some rows of it. The request's layout determines the tensors and their widths; other
@@ -10,11 +10,11 @@ import io.github.posenc.v1.BuildTableResponse;
 public final class Table {
   private final double amplitude;
   private final long firstRow;
-  private final Tensor cos;
-  private final Tensor sin;
-  private final Tensor table;
+  private final TensorView cos;
+  private final TensorView sin;
+  private final TensorView table;
 
-  Table(double amplitude, long firstRow, Tensor cos, Tensor sin, Tensor table) {
+  Table(double amplitude, long firstRow, TensorView cos, TensorView sin, TensorView table) {
     this.amplitude = amplitude;
     this.firstRow = firstRow;
     this.cos = cos;
@@ -22,11 +22,11 @@ public final class Table {
     this.table = table;
   }
 
-  /** Returns a tensor by its field in the answer, or null. */
-  Tensor tensor(int field) {
-    return field == BuildTableResponse.COS_FIELD_NUMBER ? cos
-        : field == BuildTableResponse.SIN_FIELD_NUMBER ? sin
-        : table;
+  Table(BuildTableStreamResponse rows) {
+    this(rows.getAmplitude(), rows.getFirstRow(),
+        rows.hasCos() ? TensorCall.received("cos", rows.getCos()) : null,
+        rows.hasSin() ? TensorCall.received("sin", rows.getSin()) : null,
+        rows.hasTable() ? TensorCall.received("table", rows.getTable()) : null);
   }
 
   /**
@@ -43,12 +43,12 @@ public final class Table {
   }
 
   /** Returns a rotary encoding's cosines: [rows, d / 2], or [rows, d] if values are repeated. */
-  public Tensor cos() {
+  public TensorView cos() {
     return cos;
   }
 
   /** Returns sines, like {@link #cos}. */
-  public Tensor sin() {
+  public TensorView sin() {
     return sin;
   }
 
@@ -56,7 +56,7 @@ public final class Table {
    * Returns the single table. TABLE_LAYOUT_COMPLEX: [rows, d / 2, 2]. Absolute encodings: [rows,
    * dim].
    */
-  public Tensor table() {
+  public TensorView table() {
     return table;
   }
 }

@@ -10,6 +10,7 @@ import io.github.posenc.v1.BuildBiasRequest;
 import io.github.posenc.v1.BuildTableStreamRequest;
 import io.github.posenc.v1.ConvertPairingRequest;
 import io.github.posenc.v1.Dtype;
+import io.github.posenc.v1.Layout;
 import io.github.posenc.v1.RepositionRequest;
 import io.github.posenc.v1.RopeSource;
 import io.github.posenc.v1.RopeSpec;
@@ -35,23 +36,23 @@ import org.junit.jupiter.api.function.Executable;
 
 /** A wrong argument is always the same exception, which names it. */
 final class ArgumentsTest extends WithServer {
-  private static final Tensor Q = Tensor.of(new float[8], 1, 1, 1, 8);
+  private static final TensorView Q = TensorView.of(new float[8], 1, 1, 1, 8);
 
   @Test
   void whatARotationLacksIsTheServersToNameAsInEveryLanguage() {
     Rope rope = posenc.rope(Map.of("pairing", "half_split", "rotary_dim", 8));
     Map<String, Executable> calls = new LinkedHashMap<>();
-    calls.put("layout", () -> rope.apply(null, Positions.startAt(0), Q, null));
-    calls.put("positions", () -> rope.apply(Layout.BSHD, null, Q, null));
-    calls.put("q", () -> rope.apply(Layout.BSHD, Positions.startAt(0), null, null));
-    calls.put("k", () -> rope.reposition(Layout.BSHD, 1, null));
-    calls.put("movement.old_positions", () -> rope.reposition(Layout.BSHD, null, Positions.startAt(0), Q));
+    calls.put("layout", () -> rope.apply(null, TokenPositions.startAt(0), Q, null));
+    calls.put("positions", () -> rope.apply(Layout.LAYOUT_BSHD, null, Q, null));
+    calls.put("q", () -> rope.apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), null, null));
+    calls.put("k", () -> rope.reposition(Layout.LAYOUT_BSHD, 1, null));
+    calls.put("movement.old_positions", () -> rope.reposition(Layout.LAYOUT_BSHD, null, TokenPositions.startAt(0), Q));
     calls.forEach((field, call) -> {
       assertRefused(field, call);
       assertEquals("FIELD_REQUIRED", assertThrows(PosencException.class, call).reason(), field);
     });
     assertRefused("layout", () -> rope.reposition(null, 1, Q));
-    assertRefused("movement", () -> rope.reposition(Layout.BSHD, Positions.startAt(0), null, Q));
+    assertRefused("movement", () -> rope.reposition(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), null, Q));
   }
 
   @Test
@@ -79,19 +80,19 @@ final class ArgumentsTest extends WithServer {
       assertRefused("request", call);
     }
     for (Executable call : List.<Executable>of(
-        () -> Tensor.of((float[]) null, 1), () -> Tensor.of((FloatBuffer) null, 1), () -> Tensor.of((long[]) null, 1))) {
+        () -> TensorView.of((float[]) null, 1), () -> TensorView.of((FloatBuffer) null, 1), () -> TensorView.of((long[]) null, 1))) {
       assertRefused("elements", call);
     }
-    assertRefused("bits", () -> Tensor.bfloat16((short[]) null, 1));
-    assertRefused("bits", () -> Tensor.float8E5m2(null, 1));
-    assertRefused("shape", () -> Tensor.of(new float[1], (long[]) null));
-    assertRefused("dtype", () -> Tensor.of((Dtype) null, java.nio.ByteBuffer.allocate(1), 1));
-    assertRefused("dtype", () -> Tensor.allocate(null, 1));
-    assertRefused("tensor", () -> Tensor.of((io.github.posenc.v1.Tensor) null));
-    assertRefused("ids", () -> Positions.ids((long[]) null));
-    assertRefused("ids", () -> Positions.ids((Tensor) null));
-    assertRefused("starts", () -> Positions.startsAt((long[]) null));
-    assertRefused("bounds", () -> Positions.packed((long[]) null));
+    assertRefused("bits", () -> TensorView.bfloat16((short[]) null, 1));
+    assertRefused("bits", () -> TensorView.float8E5m2(null, 1));
+    assertRefused("shape", () -> TensorView.of(new float[1], (long[]) null));
+    assertRefused("dtype", () -> TensorView.of((Dtype) null, java.nio.ByteBuffer.allocate(1), 1));
+    assertRefused("dtype", () -> TensorView.allocate(null, 1));
+    assertRefused("tensor", () -> TensorView.of((io.github.posenc.v1.Tensor) null));
+    assertRefused("ids", () -> TokenPositions.ids((long[]) null));
+    assertRefused("ids", () -> TokenPositions.ids((TensorView) null));
+    assertRefused("starts", () -> TokenPositions.startsAt((long[]) null));
+    assertRefused("bounds", () -> TokenPositions.packed((long[]) null));
     assertRefused("rope.spec", () -> RopeSources.of((RopeSpec) null));
     assertRefused("rows", () -> posenc.buildTableStream(BuildTableStreamRequest.getDefaultInstance(), null));
     assertRefused("tiles", () -> posenc.buildBias(BuildBiasRequest.getDefaultInstance(), null));
@@ -100,15 +101,15 @@ final class ArgumentsTest extends WithServer {
     assertRefused("tls.ca_file", () -> Posenc.builder("h:1").trust(null));
     assertRefused("service_config", () -> Posenc.builder("h:1").serviceConfig("{").connect());
     assertRefused("service_config", () -> Posenc.builder("h:1").serviceConfig("5").connect());
-    assertRefused("dtype", () -> Tensor.of(new float[1], 1).toIntArray());
+    assertRefused("dtype", () -> TensorView.of(new float[1], 1).toIntArray());
   }
 
   @Test
   void anOutputOfAsManyBytesButAnotherShapeOrTypeIsRefused() {
-    Tensor turned = Tensor.of(new float[8], 8, 1, 1, 1);
-    Tensor other = Tensor.of(new int[8], 1, 1, 1, 8);
-    Tensor one = Tensor.of(new float[1], 1);
-    for (Tensor out : new Tensor[] {turned, other, one}) {
+    TensorView turned = TensorView.of(new float[8], 8, 1, 1, 1);
+    TensorView other = TensorView.of(new int[8], 1, 1, 1, 8);
+    TensorView one = TensorView.of(new float[1], 1);
+    for (TensorView out : new TensorView[] {turned, other, one}) {
       assertRefused("q_output", () -> posenc.applyRope(ApplyRopeRequest.getDefaultInstance(), Q, null, out, null));
       assertRefused("k_output", () -> posenc.reposition(RepositionRequest.getDefaultInstance(), Q, out));
       assertRefused("x_output", () -> posenc.addEncoding(AddEncodingRequest.getDefaultInstance(), Q, out));
@@ -117,11 +118,11 @@ final class ArgumentsTest extends WithServer {
     }
     Rope rope = posenc.rope(Map.of("pairing", "half_split", "rotary_dim", 8));
     assertRefused("cos_output", () -> rope.table(2, turned, null));
-    assertRefused("cos_output", () -> rope.table(2, Tensor.of(new int[8], 2, 4), null));
+    assertRefused("cos_output", () -> rope.table(2, TensorView.of(new int[8], 2, 4), null));
   }
 
   // A method whose requests are not read and whose answers are empty.
-  private static MethodDescriptor<Integer, Integer> method(String name) {
+  private static MethodDescriptor<Integer, Integer> method(String name, MethodDescriptor.MethodType type) {
     MethodDescriptor.Marshaller<Integer> empty = new MethodDescriptor.Marshaller<>() {
       @Override
       public InputStream stream(Integer message) {
@@ -134,7 +135,7 @@ final class ArgumentsTest extends WithServer {
       }
     };
     return MethodDescriptor.newBuilder(empty, empty)
-        .setType(MethodDescriptor.MethodType.UNARY)
+        .setType(type)
         .setFullMethodName("posenc.v1.PositionalEncodingService/" + name)
         .build();
   }
@@ -143,7 +144,7 @@ final class ArgumentsTest extends WithServer {
   void aTimeoutIsThatOfAllRequestsOfACall() throws Exception {
     CompletableFuture<Long> left = new CompletableFuture<>(); // of the second request, in ms
     ServerServiceDefinition service = ServerServiceDefinition.builder("posenc.v1.PositionalEncodingService")
-        .addMethod(method("ApplyRope"), ServerCalls.asyncUnaryCall((request, answer) -> {
+        .addMethod(method("ApplyRope", MethodDescriptor.MethodType.UNARY), ServerCalls.asyncUnaryCall((request, answer) -> {
           try {
             Thread.sleep(1000); // it answers late
           } catch (InterruptedException e) {
@@ -151,22 +152,24 @@ final class ArgumentsTest extends WithServer {
           }
           answer.onError(Status.RESOURCE_EXHAUSTED.withDescription("too large").asException());
         }))
-        .addMethod(method("GetServerInfo"), ServerCalls.asyncUnaryCall((request, answer) -> {
-          left.complete(Context.current().getDeadline().timeRemaining(TimeUnit.MILLISECONDS));
-          answer.onNext(0);
-          answer.onCompleted();
-        }))
+        .addMethod(method("ApplyRopeStream", MethodDescriptor.MethodType.BIDI_STREAMING),
+            ServerCalls.asyncBidiStreamingCall(answer -> {
+              left.complete(Context.current().getDeadline().timeRemaining(TimeUnit.MILLISECONDS));
+              answer.onError(Status.RESOURCE_EXHAUSTED.withDescription("too large").asException());
+              return StreamTest.ignoring();
+            }))
         .build();
     io.grpc.Server fake = Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
         .addService(service)
         .build()
         .start();
     try (Posenc client = Posenc.connect("127.0.0.1:" + fake.getPort())) {
+      TensorView large = TensorView.of(new float[1 << 18], 1, 1, 1, 1 << 18);
       PosencException e = assertThrows(PosencException.class, () -> client
           .withTimeout(Duration.ofSeconds(8))
-          .applyRope(ApplyRopeRequest.getDefaultInstance(), Q, null));
+          .applyRope(ApplyRopeRequest.getDefaultInstance(), large, null));
       assertEquals("RESOURCE_EXHAUSTED", e.code());
-      assertTrue(left.get() < 7500, "the second request had " + left.get() + " of 8000 ms");
+      assertTrue(left.get(9, TimeUnit.SECONDS) < 7500, "the second request had " + left.get() + " of 8000 ms");
     } finally {
       fake.shutdownNow();
     }

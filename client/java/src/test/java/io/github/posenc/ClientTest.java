@@ -12,10 +12,15 @@ import com.google.gson.JsonParser;
 import com.google.gson.JsonPrimitive;
 import io.github.posenc.v1.ApplyRopeRequest;
 import io.github.posenc.v1.Dtype;
+import io.github.posenc.v1.Layout;
 import io.github.posenc.v1.ModelPart;
 import io.github.posenc.v1.RepositionRequest;
 import io.github.posenc.v1.RopeSource;
 import io.github.posenc.v1.Saturation;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.ObjectInputStream;
+import java.io.ObjectOutputStream;
 import java.net.ServerSocket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -26,6 +31,9 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
@@ -69,8 +77,8 @@ class ClientTest extends WithServer {
   private static ApplyRopeRequest.Builder request() {
     return ApplyRopeRequest.newBuilder()
         .setRope(RopeSources.of(SPEC))
-        .setLayout(Layout.BSHD.toMessage())
-        .setPositions(Positions.startAt(3));
+        .setLayout(Layout.LAYOUT_BSHD)
+        .setPositions(TokenPositions.startAt(3));
   }
 
   @Test
@@ -80,7 +88,7 @@ class ClientTest extends WithServer {
     float[] q0 = q.clone();
     float[] k0 = k.clone();
     posenc.rope(SPEC).apply(
-        Layout.BSHD, Positions.startAt(3), Tensor.of(q, 1, 16, 4, 64), Tensor.of(k, 1, 16, 2, 64));
+        Layout.LAYOUT_BSHD, TokenPositions.startAt(3), TensorView.of(q, 1, 16, 4, 64), TensorView.of(k, 1, 16, 2, 64));
     assertRotated(q0, q, 4, 64, 3);
     assertRotated(k0, k, 2, 64, 3);
   }
@@ -89,7 +97,7 @@ class ClientTest extends WithServer {
   void givesNewMemoryAndLeavesTheInputAlone() {
     float[] q = random(1 * 5 * 2 * 8);
     float[] q0 = q.clone();
-    Rotated rotated = posenc.applyRope(request().build(), Tensor.of(q, 1, 5, 2, 8), null);
+    Rotated rotated = posenc.applyRope(request().build(), TensorView.of(q, 1, 5, 2, 8), null);
     assertArrayEquals(q0, q);
     assertRotated(q0, rotated.q().toFloatArray(), 2, 8, 3);
     assertEquals(null, rotated.k());
@@ -99,13 +107,13 @@ class ClientTest extends WithServer {
   void numbersAreTheSameInEveryKindOfBuffer() {
     float[] q = random(1 * 300 * 2 * 64);
     long[] shape = {1, 300, 2, 64};
-    float[] expected = posenc.applyRope(request().build(), Tensor.of(q, shape), null).q().toFloatArray();
+    float[] expected = posenc.applyRope(request().build(), TensorView.of(q, shape), null).q().toFloatArray();
     for (ByteOrder order : new ByteOrder[] {ByteOrder.BIG_ENDIAN, ByteOrder.LITTLE_ENDIAN}) {
       for (boolean direct : new boolean[] {false, true}) {
         ByteBuffer bytes = direct ? ByteBuffer.allocateDirect(4 * q.length) : ByteBuffer.allocate(4 * q.length);
         FloatBuffer floats = bytes.order(order).asFloatBuffer();
         floats.put(q).rewind();
-        Tensor tensor = Tensor.of(floats, shape);
+        TensorView tensor = TensorView.of(floats, shape);
         posenc.applyRope(request().build(), tensor, null, tensor, null);
         float[] got = new float[q.length];
         floats.get(got);
@@ -118,11 +126,11 @@ class ClientTest extends WithServer {
   void rawBytesAreLittleEndianWhateverTheirBufferSays() {
     float[] q = random(1 * 300 * 2 * 64);
     float[] expected =
-        posenc.applyRope(request().build(), Tensor.of(q, 1, 300, 2, 64), null).q().toFloatArray();
+        posenc.applyRope(request().build(), TensorView.of(q, 1, 300, 2, 64), null).q().toFloatArray();
     ByteBuffer bytes = ByteBuffer.allocateDirect(4 * q.length).order(ByteOrder.LITTLE_ENDIAN);
     bytes.asFloatBuffer().put(q);
     bytes.order(ByteOrder.BIG_ENDIAN);
-    Tensor tensor = Tensor.of(Dtype.DTYPE_FLOAT32, bytes, 1, 300, 2, 64);
+    TensorView tensor = TensorView.of(Dtype.DTYPE_FLOAT32, bytes, 1, 300, 2, 64);
     posenc.applyRope(request().build(), tensor, null, tensor, null);
     float[] got = new float[q.length];
     bytes.order(ByteOrder.LITTLE_ENDIAN).asFloatBuffer().get(got);
@@ -139,17 +147,17 @@ class ClientTest extends WithServer {
     try (Posenc streaming = Posenc.builder(server.address).streamAboveBytes(0).connect();
         Posenc unary = inOneMessage(server.address)) {
       Rotated whole = unary.withProgress((bytes, all) -> done.set(-1))
-          .applyRope(request().build(), Tensor.of(q, shape), Tensor.of(k, keys));
+          .applyRope(request().build(), TensorView.of(q, shape), TensorView.of(k, keys));
       assertEquals(0, done.get()); // progress is of streams only
       Rotated chunks = streaming.withProgress((bytes, all) -> done.set(bytes))
-          .applyRope(request().build(), Tensor.of(q, shape), Tensor.of(k, keys));
+          .applyRope(request().build(), TensorView.of(q, shape), TensorView.of(k, keys));
       assertArrayEquals(whole.q().toFloatArray(), chunks.q().toFloatArray());
       assertArrayEquals(whole.k().toFloatArray(), chunks.k().toFloatArray());
       assertEquals(4L * (q.length + k.length), done.get());
-      Tensor moved = streaming.reposition(
+      TensorView moved = streaming.reposition(
           RepositionRequest.newBuilder()
               .setOldRope(RopeSources.of(SPEC))
-              .setLayout(Layout.BSHD.toMessage())
+              .setLayout(Layout.LAYOUT_BSHD)
               .setMovement(io.github.posenc.v1.Movement.newBuilder().setShift(-3))
               .build(),
           chunks.k());
@@ -168,13 +176,13 @@ class ClientTest extends WithServer {
     AtomicLong chunks = new AtomicLong();
     Posenc watched = posenc.withProgress((bytes, all) -> chunks.incrementAndGet());
     // Settings and shape take less than 1 KiB, and more than nothing.
-    Tensor below = Tensor.allocate(Dtype.DTYPE_FLOAT32, 1, (16 << 20) / 1024 - 1, 2, 128);
-    Tensor above = Tensor.allocate(Dtype.DTYPE_FLOAT32, 1, (16 << 20) / 1024, 2, 128);
+    TensorView below = TensorView.allocate(Dtype.DTYPE_FLOAT32, 1, (16 << 20) / 1024 - 1, 2, 128);
+    TensorView above = TensorView.allocate(Dtype.DTYPE_FLOAT32, 1, (16 << 20) / 1024, 2, 128);
     watched.applyRope(request().build(), below, null);
     assertEquals(0, chunks.get());
     watched.applyRope(request().build(), above, null);
     assertTrue(chunks.get() > 1, chunks + " chunks");
-    Tensor keys = Tensor.allocate(Dtype.DTYPE_FLOAT32, 1, 4, 2, 8);
+    TensorView keys = TensorView.allocate(Dtype.DTYPE_FLOAT32, 1, 4, 2, 8);
     try (Posenc narrow = Posenc.builder(server.address).maxMessageBytes(200).connect()) {
       chunks.set(0);
       narrow.withProgress((bytes, all) -> chunks.incrementAndGet())
@@ -186,21 +194,21 @@ class ClientTest extends WithServer {
   @Test
   void mistakesInLargeRequestsAreTheServersToNameAsInSmallOnes() {
     try (Posenc streaming = Posenc.builder(server.address).streamAboveBytes(0).connect()) {
-      Tensor fits = Tensor.of(new float[64], 1, 4, 2, 8);
-      Tensor flat = Tensor.of(new float[64], 8, 8);
-      Tensor shorter = Tensor.of(new float[63], 1, 4, 2, 8);
+      TensorView fits = TensorView.of(new float[64], 1, 4, 2, 8);
+      TensorView flat = TensorView.of(new float[64], 8, 8);
+      TensorView shorter = TensorView.of(new float[63], 1, 4, 2, 8);
       List<ApplyRopeRequest> requests = List.of(
           request().clearLayout().build(),
           request().setLayoutValue(99).build(),
           request().setDirectionValue(99).build(),
-          request().setPositions(Positions.ids(Tensor.of(new int[3], 3))).build());
+          request().setPositions(TokenPositions.ids(TensorView.of(new int[3], 3))).build());
       for (ApplyRopeRequest wrong : requests) assertSameError(streaming, wrong, fits);
       assertSameError(streaming, request().build(), flat);
       assertSameError(streaming, request().build(), shorter);
     }
   }
 
-  private static void assertSameError(Posenc streaming, ApplyRopeRequest wrong, Tensor q) {
+  private static void assertSameError(Posenc streaming, ApplyRopeRequest wrong, TensorView q) {
     PosencException whole =
         assertThrows(PosencException.class, () -> posenc.applyRope(wrong, q, null));
     PosencException cut =
@@ -217,7 +225,7 @@ class ClientTest extends WithServer {
         Posenc client = inOneMessage(small.address)) {
       float[] q = random(1 * 4096 * 8 * 128);
       float[] q0 = q.clone();
-      client.rope(SPEC).apply(Layout.BSHD, Positions.startAt(0), Tensor.of(q, 1, 4096, 8, 128), null);
+      client.rope(SPEC).apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), TensorView.of(q, 1, 4096, 8, 128), null);
       for (int i = 0; i < q.length; i += 1009) {
         assertEquals(rotated(q0, 8, 128, 0, i), q[i], 8 * Math.scalb(4.0, -24), "at " + i);
       }
@@ -252,7 +260,7 @@ class ClientTest extends WithServer {
     PosencException e = assertThrows(
         PosencException.class,
         () -> posenc.withRequestId("mine").applyRope(
-            request().clearLayout().build(), Tensor.of(new float[16], 1, 1, 1, 16), null));
+            request().clearLayout().build(), TensorView.of(new float[16], 1, 1, 1, 16), null));
     assertEquals("INVALID_ARGUMENT", e.code());
     assertEquals("FIELD_REQUIRED", e.reason());
     assertEquals("layout", e.field());
@@ -261,9 +269,9 @@ class ClientTest extends WithServer {
 
   @Test
   void readOnlyAndShortOutputsAreRefusedBeforeTheCall() {
-    Tensor q = Tensor.of(new float[16], 1, 1, 1, 16);
+    TensorView q = TensorView.of(new float[16], 1, 1, 1, 16);
     FloatBuffer readOnly = FloatBuffer.allocate(16).asReadOnlyBuffer();
-    for (Tensor out : new Tensor[] {Tensor.of(readOnly, 1, 1, 1, 16), Tensor.of(new float[15], 15)}) {
+    for (TensorView out : new TensorView[] {TensorView.of(readOnly, 1, 1, 1, 16), TensorView.of(new float[15], 15)}) {
       PosencException e =
           assertRefused("q_output", () -> posenc.applyRope(request().build(), q, null, out, null));
       assertTrue(e.getMessage().startsWith("q_output: "), e.getMessage());
@@ -272,7 +280,7 @@ class ClientTest extends WithServer {
 
   @Test
   void anOutputForATensorThatIsNotGivenIsRefused() {
-    Tensor q = Tensor.of(new float[16], 1, 1, 1, 16);
+    TensorView q = TensorView.of(new float[16], 1, 1, 1, 16);
     PosencException e = assertThrows(
         PosencException.class, () -> posenc.applyRope(request().build(), q, null, null, q));
     assertEquals("INVALID_ARGUMENT", e.code());
@@ -292,14 +300,14 @@ class ClientTest extends WithServer {
   }
 
   @Test
-  void aServerThatDoesNotTellTheSizeOfChunksEndsTheCallAtItsDeadline() throws Exception {
+  void aServerThatDoesNotAnswerAStreamEndsTheCallAtItsDeadline() throws Exception {
     // Accepts connections, and never answers.
     try (ServerSocket silent = new ServerSocket(0);
         Posenc client = Posenc.builder("127.0.0.1:" + silent.getLocalPort())
             .timeout(Duration.ofSeconds(2)).streamAboveBytes(0).connect()) {
       for (Posenc each : List.of(client, client.withTimeout(Duration.ofSeconds(2)))) {
         PosencException e = assertThrows(PosencException.class,
-            () -> each.applyRope(request().build(), Tensor.of(new float[80], 1, 5, 2, 8), null));
+            () -> each.applyRope(request().build(), TensorView.of(new float[80], 1, 5, 2, 8), null));
         assertEquals("DEADLINE_EXCEEDED", e.code());
         assertTrue(e.getMessage().contains("" + silent.getLocalPort()), e.getMessage());
       }
@@ -326,7 +334,7 @@ class ClientTest extends WithServer {
 
   @Test
   void anUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed() {
-    Tensor q = Tensor.of(new float[8], 1, 1, 1, 8);
+    TensorView q = TensorView.of(new float[8], 1, 1, 1, 8);
     PosencException e = assertThrows(
         PosencException.class,
         () -> posenc.applyRope(request().setLayoutValue(99).build(), q, null));
@@ -339,13 +347,66 @@ class ClientTest extends WithServer {
   void aRopeRotatesFloat8AsItIsToldToSaturate() {
     byte[] ones = {0x38, 0x38};
     Rope rope = posenc.rope(SPEC);
-    Tensor k = Tensor.float8E4m3fn(ones, 1, 1, 1, 2);
+    TensorView k = TensorView.float8E4m3fn(ones, 1, 1, 1, 2);
     PosencException e = assertThrows(
-        PosencException.class, () -> rope.apply(Layout.BSHD, Positions.startAt(0), null, k));
+        PosencException.class, () -> rope.apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), null, k));
     assertEquals("saturation", e.field());
     rope.withSaturation(Saturation.SATURATION_FINITE)
-        .apply(Layout.BSHD, Positions.startAt(0), null, k);
+        .apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), null, k);
     assertArrayEquals(new byte[] {0x38, 0x38}, ones);
+  }
+
+  @Test
+  void aCallInAnotherThreadCompletesItsFuture() throws Exception {
+    float[] q = random(1 * 5 * 2 * 8);
+    TensorView tensor = TensorView.of(q, 1, 5, 2, 8);
+    Rotated rotated = posenc.async(p -> p.applyRope(request().build(), tensor, null)).get();
+    assertRotated(q, rotated.q().toFloatArray(), 2, 8, 3);
+    ExecutionException e = assertThrows(
+        ExecutionException.class,
+        () -> posenc.async(p -> p.applyRope(request().clearLayout().build(), tensor, null)).get());
+    assertEquals("layout", ((PosencException) e.getCause()).field());
+  }
+
+  @Test
+  void aCancelledFutureAndAnInterruptEndTheCall() throws Exception {
+    // Accepts connections, and never answers.
+    try (ServerSocket silent = new ServerSocket(0);
+        Posenc client = Posenc.connect("127.0.0.1:" + silent.getLocalPort())) {
+      CompletableFuture<PosencException> ended = new CompletableFuture<>();
+      CompletableFuture<?> call = client.async(p -> {
+        try {
+          return p.getServerInfo();
+        } catch (PosencException e) {
+          ended.complete(e);
+          throw e;
+        }
+      });
+      Thread.sleep(200);
+      call.cancel(true);
+      assertEquals("CANCELLED", ended.get(20, TimeUnit.SECONDS).code());
+      Thread.currentThread().interrupt();
+      assertEquals(
+          "CANCELLED", assertThrows(PosencException.class, client::getServerInfo).code());
+      assertTrue(Thread.interrupted());
+    }
+  }
+
+  @Test
+  void anErrorKeepsItsFactsWhenItIsSerialized() throws Exception {
+    PosencException e = assertThrows(
+        PosencException.class,
+        () -> posenc.applyRope(
+            request().clearLayout().build(), TensorView.of(new float[16], 1, 1, 1, 16), null));
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    new ObjectOutputStream(bytes).writeObject(e);
+    PosencException read = (PosencException)
+        new ObjectInputStream(new ByteArrayInputStream(bytes.toByteArray())).readObject();
+    assertEquals(e.metadata(), read.metadata());
+    assertEquals("layout", read.field());
+    assertEquals(
+        List.of(e.code(), e.reason(), e.requestId(), e.getMessage()),
+        List.of(read.code(), read.reason(), read.requestId(), read.getMessage()));
   }
 
   @Test

@@ -117,8 +117,8 @@ final class Conformance {
           message = posenc.call(rpc, apply.build(), ApplyRopeResponse.getDefaultInstance());
           return of(message);
         }
-        Tensor q = take(apply, "q");
-        Tensor k = take(apply, "k");
+        TensorView q = take(apply, "q");
+        TensorView k = take(apply, "k");
         Rotated rotated = posenc.applyRope(apply.build(), q, k);
         return of(ApplyRopeResponse.getDefaultInstance(), "q", rotated.q(), "k", rotated.k());
       case "Reposition":
@@ -126,21 +126,21 @@ final class Conformance {
         if (!moves(move)) {
           return of(posenc.call(rpc, move.build(), RepositionResponse.getDefaultInstance()));
         }
-        Tensor keys = take(move, "k");
+        TensorView keys = take(move, "k");
         return of(RepositionResponse.getDefaultInstance(), "k", posenc.reposition(move.build(), keys));
       case "AddEncoding":
         AddEncodingRequest.Builder add = parse(request, AddEncodingRequest.newBuilder());
         if (!moves(add)) {
           return of(posenc.call(rpc, add.build(), AddEncodingResponse.getDefaultInstance()));
         }
-        Tensor x = take(add, "x");
+        TensorView x = take(add, "x");
         return of(AddEncodingResponse.getDefaultInstance(), "x", posenc.addEncoding(add.build(), x));
       case "ScoreRelative":
         ScoreRelativeRequest.Builder score = parse(request, ScoreRelativeRequest.newBuilder());
         if (!moves(score)) {
           return of(posenc.call(rpc, score.build(), ScoreRelativeResponse.getDefaultInstance()));
         }
-        Tensor queries = take(score, "q");
+        TensorView queries = take(score, "q");
         keys = take(score, "k");
         return of(ScoreRelativeResponse.getDefaultInstance(),
             "scores", posenc.scoreRelative(score.build(), queries, keys));
@@ -149,7 +149,7 @@ final class Conformance {
         if (!moves(convert)) {
           return of(posenc.call(rpc, convert.build(), ConvertPairingResponse.getDefaultInstance()));
         }
-        Tensor weight = take(convert, "weight");
+        TensorView weight = take(convert, "weight");
         return of(ConvertPairingResponse.getDefaultInstance(),
             "weight", posenc.convertPairing(convert.build(), weight));
       default:
@@ -169,7 +169,7 @@ final class Conformance {
     return answer;
   }
 
-  // Whether the request's own tensors are such that a Tensor can hold them: what is deliberately
+  // Whether the request's own tensors are such that a TensorView can hold them: what is deliberately
   // malformed goes as the message that it is.
   private static boolean moves(Message.Builder request) {
     for (FieldDescriptor field : request.getDescriptorForType().getFields()) {
@@ -177,7 +177,7 @@ final class Conformance {
       io.github.posenc.v1.Tensor tensor = (io.github.posenc.v1.Tensor) request.getField(field);
       long count = 1;
       for (long extent : tensor.getShapeList()) count *= extent;
-      if (Cut.elementBytes(tensor.getDtype()) == 0 || tensor.getValuesCount() != count) return false;
+      if (Elements.of(tensor.getDtype()) == null || tensor.getValuesCount() != count) return false;
       if (!tensor.getData().isEmpty()) return false;
     }
     return true;
@@ -189,7 +189,7 @@ final class Conformance {
   }
 
   // Takes a tensor out of a request; null if it has none.
-  private static Tensor take(Message.Builder request, String name) {
+  private static TensorView take(Message.Builder request, String name) {
     FieldDescriptor field = request.getDescriptorForType().findFieldByName(name);
     if (!request.hasField(field)) return null;
     io.github.posenc.v1.Tensor tensor = (io.github.posenc.v1.Tensor) request.getField(field);
@@ -206,7 +206,7 @@ final class Conformance {
     String path = expect.get("path").getAsString();
     Object found = answer.containsKey(path) ? answer.get(path) : at((Message) answer.get(""), path);
     if (found instanceof io.github.posenc.v1.Tensor) {
-      found = Tensor.of((io.github.posenc.v1.Tensor) found);
+      found = TensorView.of((io.github.posenc.v1.Tensor) found);
     }
     List<Long> shape = new ArrayList<>();
     expect.getAsJsonArray("shape").forEach(extent -> shape.add(extent.getAsLong()));
@@ -214,8 +214,8 @@ final class Conformance {
     Dtype dtype = Dtype.DTYPE_FLOAT64;
     List<Object> got = new ArrayList<>();
     if (expect.has("dtype")) {
-      if (!(found instanceof Tensor)) return "is no tensor";
-      Tensor tensor = (Tensor) found;
+      if (!(found instanceof TensorView)) return "is no tensor";
+      TensorView tensor = (TensorView) found;
       dtype = tensor.dtype();
       if (!dtype.name().equals(expect.get("dtype").getAsString())) return "is of " + dtype;
       List<Long> is = new ArrayList<>();

@@ -3,6 +3,7 @@ package io.github.posenc;
 import com.google.gson.JsonObject;
 import io.github.posenc.v1.ApplyRopeRequest;
 import io.github.posenc.v1.Dtype;
+import io.github.posenc.v1.Layout;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
@@ -12,11 +13,10 @@ import java.util.Map;
 
 /** The program that client/java/run uses beside the tests. Not in the jar. */
 public final class Drive {
-  // Like all clients' benchmarks, this one makes calls before it measures, at least one over every
-  // connection. Two seconds are enough elsewhere; HotSpot compiles for five of them, on a
-  // thread that takes as much of two cores as the calls.
+  // Like all clients' benchmarks, this one makes calls before it measures. Two seconds are enough
+  // elsewhere; HotSpot compiles for five of them, on a thread that takes as much of two cores as
+  // the calls.
   private static final double WARM_UP_SECONDS = 6;
-  private static final int CONNECTIONS = 4;
 
   private Drive() {}
 
@@ -66,12 +66,12 @@ public final class Drive {
     if (name.startsWith("stream")) builder.streamAboveBytes(0);
     ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
         .setRope(RopeSources.of(Map.of("pairing", "half_split")))
-        .setPositions(Positions.startAt(0))
-        .setLayout(Layout.BSHD.toMessage())
+        .setPositions(TokenPositions.startAt(0))
+        .setLayout(Layout.LAYOUT_BSHD)
         .build();
     try (Posenc posenc = builder.connect()) {
       measure(name, 4L * q.length, calls, () ->
-          posenc.applyRope(request, Tensor.of(q, shape), null, Tensor.of(out, shape), null));
+          posenc.applyRope(request, TensorView.of(q, shape), null, TensorView.of(out, shape), null));
     }
   }
 
@@ -85,7 +85,7 @@ public final class Drive {
       call.run();
       double took = (System.nanoTime() - start) / 1e9;
       if (calls == 0) first = took;
-      boolean warm = (start - begin) / 1e9 >= WARM_UP_SECONDS && calls >= CONNECTIONS;
+      boolean warm = (start - begin) / 1e9 >= WARM_UP_SECONDS;
       if (warm) seconds[done++] = took;
     }
     Arrays.sort(seconds);
@@ -107,7 +107,7 @@ public final class Drive {
     ByteBuffer bytes = ByteBuffer.wrap(Files.readAllBytes(in));
     try (Posenc posenc = Posenc.connect(target)) {
       posenc.rope(Map.of("pairing", "half_split"))
-          .reposition(Layout.BSHD, shift, Tensor.of(Dtype.DTYPE_BFLOAT16, bytes, 1, 16, 2, 64));
+          .reposition(Layout.LAYOUT_BSHD, shift, TensorView.of(Dtype.DTYPE_BFLOAT16, bytes, 1, 16, 2, 64));
     }
     Files.write(out, bytes.array());
   }

@@ -9,6 +9,7 @@ import com.google.gson.JsonPrimitive;
 import io.github.posenc.v1.ApplyRopeRequest;
 import io.github.posenc.v1.BuildTableRequest;
 import io.github.posenc.v1.Dtype;
+import io.github.posenc.v1.Layout;
 import io.github.posenc.v1.Positions;
 import io.github.posenc.v1.RopeSource;
 import io.github.posenc.v1.RopeSpec;
@@ -96,7 +97,7 @@ final class ErrorCases {
   private static void table(Posenc posenc, JsonObject arguments) {
     posenc.buildTable(BuildTableRequest.newBuilder()
         .setRope(rope(arguments.get("rope")))
-        .setPositions(io.github.posenc.Positions.startAt(0))
+        .setPositions(TokenPositions.startAt(0))
         .setRows(arguments.get("rows").getAsLong())
         .build());
   }
@@ -109,33 +110,33 @@ final class ErrorCases {
       shape = extents.stream().mapToLong(JsonElement::getAsLong).toArray();
     }
     String dtype = arguments.has("dtype") ? arguments.get("dtype").getAsString() : "float32";
-    Positions positions = io.github.posenc.Positions.startAt(
+    Positions positions = TokenPositions.startAt(
         arguments.has("start") ? arguments.get("start").getAsLong() : 0);
     if (arguments.has("ids")) {
       double[] ids = arguments.getAsJsonArray("ids").asList().stream()
           .mapToDouble(id -> Double.parseDouble(id.getAsString())).toArray();
-      positions = io.github.posenc.Positions.ids(Tensor.of(ids, ids.length));
+      positions = TokenPositions.ids(TensorView.of(ids, ids.length));
     }
     ApplyRopeRequest.Builder request =
         ApplyRopeRequest.newBuilder().setLayoutValue(layout(arguments.get("layout")));
     if (!isNull(arguments, "rope")) request.setRope(rope(arguments.get("rope")));
     if (!isNull(arguments, "positions")) request.setPositions(positions);
     if (arguments.has("memory")) return bigEndian(posenc, request.build());
-    Tensor q = null;
+    TensorView q = null;
     if (arguments.has("bytes")) {
-      q = Tensor.of(typeOf(dtype), ByteBuffer.allocate(arguments.get("bytes").getAsInt()), shape);
+      q = TensorView.of(typeOf(dtype), ByteBuffer.allocate(arguments.get("bytes").getAsInt()), shape);
     } else if (!isNull(arguments, "q")) {
-      q = Tensor.allocate(typeOf(dtype), shape);
+      q = TensorView.allocate(typeOf(dtype), shape);
     }
     JsonObject out = arguments.getAsJsonObject("out");
     if (out == null) {
       posenc.applyRope(request.build(), q, null);
       return "";
     }
-    Tensor memory = Tensor.allocate(
+    TensorView memory = TensorView.allocate(
         typeOf(out.has("dtype") ? out.get("dtype").getAsString() : dtype),
         out.has("shape") ? new Gson().fromJson(out.get("shape"), long[].class) : shape);
-    if (out.has("read_only")) memory = Tensor.of(((FloatBuffer) memory.buffer()).asReadOnlyBuffer(), shape);
+    if (out.has("read_only")) memory = TensorView.of(((FloatBuffer) memory.buffer()).asReadOnlyBuffer(), shape);
     boolean ofK = out.has("of");
     posenc.applyRope(request.build(), q, null, ofK ? null : memory, ofK ? memory : null);
     return "";
@@ -155,8 +156,8 @@ final class ErrorCases {
     for (int i = 0; i < plain.length; i++) plain[i] = i;
     FloatBuffer swapped = ByteBuffer.allocate(4 * plain.length).order(ByteOrder.BIG_ENDIAN).asFloatBuffer();
     swapped.duplicate().put(plain);
-    float[] wanted = posenc.applyRope(request, Tensor.of(plain, 1, 4, 2, 8), null).q().toFloatArray();
-    float[] got = posenc.applyRope(request, Tensor.of(swapped, 1, 4, 2, 8), null).q().toFloatArray();
+    float[] wanted = posenc.applyRope(request, TensorView.of(plain, 1, 4, 2, 8), null).q().toFloatArray();
+    float[] got = posenc.applyRope(request, TensorView.of(swapped, 1, 4, 2, 8), null).q().toFloatArray();
     return Arrays.equals(wanted, got) ? "" : "the result is another";
   }
 
@@ -172,10 +173,11 @@ final class ErrorCases {
   // The number that the request holds: 0 if the caller gives none, and for a name that the contract
   // does not have one that it does not have either, as from a newer contract.
   private static int layout(JsonElement layout) {
-    if (layout == null) return Layout.BSHD.toMessage().getNumber();
+    if (layout == null) return Layout.LAYOUT_BSHD_VALUE;
     if (layout.isJsonNull()) return 0;
+    String name = "LAYOUT_" + layout.getAsString().toUpperCase(Locale.ROOT);
     for (Layout known : Layout.values()) {
-      if (known.name().equalsIgnoreCase(layout.getAsString())) return known.toMessage().getNumber();
+      if (known.name().equals(name)) return known.getNumber();
     }
     return 99;
   }

@@ -6,8 +6,8 @@ import io.github.posenc.v1.Dtype;
 final class Numbers {
   private Numbers() {}
 
-  static Tensor tensor(Dtype dtype, double[] values, long... shape) {
-    Tensor tensor = Tensor.allocate(dtype, new long[] {values.length});
+  static TensorView tensor(Dtype dtype, double[] values, long... shape) {
+    TensorView tensor = TensorView.allocate(dtype, new long[] {values.length});
     for (int i = 0; i < values.length; i++) {
       switch (dtype) {
         case DTYPE_FLOAT32:
@@ -34,28 +34,28 @@ final class Numbers {
     return shaped(tensor, shape);
   }
 
-  private static Tensor shaped(Tensor flat, long[] shape) {
+  private static TensorView shaped(TensorView flat, long[] shape) {
     switch (flat.dtype()) {
       case DTYPE_FLOAT32:
-        return Tensor.of(flat.toFloatArray(), shape);
+        return TensorView.of(flat.toFloatArray(), shape);
       case DTYPE_FLOAT16:
-        return Tensor.float16(flat.toShortArray(), shape);
+        return TensorView.float16(flat.toShortArray(), shape);
       case DTYPE_BFLOAT16:
-        return Tensor.bfloat16(flat.toShortArray(), shape);
+        return TensorView.bfloat16(flat.toShortArray(), shape);
       case DTYPE_FLOAT8_E4M3FN:
-        return Tensor.float8E4m3fn(flat.toByteArray(), shape);
+        return TensorView.float8E4m3fn(flat.toByteArray(), shape);
       case DTYPE_FLOAT8_E5M2:
-        return Tensor.float8E5m2(flat.toByteArray(), shape);
+        return TensorView.float8E5m2(flat.toByteArray(), shape);
       case DTYPE_FLOAT64:
-        return Tensor.of(flat.toDoubleArray(), shape);
+        return TensorView.of(flat.toDoubleArray(), shape);
       case DTYPE_INT32:
-        return Tensor.of(flat.toIntArray(), shape);
+        return TensorView.of(flat.toIntArray(), shape);
       default:
-        return Tensor.of(flat.toLongArray(), shape);
+        return TensorView.of(flat.toLongArray(), shape);
     }
   }
 
-  static double[] doubles(Tensor tensor) {
+  static double[] doubles(TensorView tensor) {
     switch (tensor.dtype()) {
       case DTYPE_FLOAT32:
         float[] floats = tensor.toFloatArray();

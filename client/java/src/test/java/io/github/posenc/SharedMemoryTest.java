@@ -10,7 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import com.google.protobuf.Any;
 import com.google.protobuf.Message;
 import com.google.protobuf.Parser;
-import io.github.posenc.rpc.ErrorInfo;
+import com.google.rpc.ErrorInfo;
 import io.github.posenc.v1.AbsoluteEncoding;
 import io.github.posenc.v1.AddEncodingRequest;
 import io.github.posenc.v1.ApplyRopeRequest;
@@ -20,6 +20,7 @@ import io.github.posenc.v1.ConvertPairingRequest;
 import io.github.posenc.v1.Dtype;
 import io.github.posenc.v1.GetServerInfoRequest;
 import io.github.posenc.v1.GetServerInfoResponse;
+import io.github.posenc.v1.Layout;
 import io.github.posenc.v1.Movement;
 import io.github.posenc.v1.Pairing;
 import io.github.posenc.v1.RelativeScore;
@@ -102,8 +103,8 @@ class SharedMemoryTest {
     return values;
   }
 
-  private static Tensor filled(SharedRegion region, long offset, float[] values, long... shape) {
-    Tensor tensor = region.tensor(Dtype.DTYPE_FLOAT32, offset, shape);
+  private static TensorView filled(SharedRegion region, long offset, float[] values, long... shape) {
+    TensorView tensor = region.tensor(Dtype.DTYPE_FLOAT32, offset, shape);
     ((FloatBuffer) tensor.buffer()).put(values);
     return tensor;
   }
@@ -111,8 +112,8 @@ class SharedMemoryTest {
   private static ApplyRopeRequest request() {
     return ApplyRopeRequest.newBuilder()
         .setRope(RopeSources.of(SPEC))
-        .setLayout(Layout.BSHD.toMessage())
-        .setPositions(Positions.startAt(3))
+        .setLayout(Layout.LAYOUT_BSHD)
+        .setPositions(TokenPositions.startAt(3))
         .build();
   }
 
@@ -125,12 +126,12 @@ class SharedMemoryTest {
   @Test
   void tensorsAreRotatedWhereTheyLie() {
     float[] x = values(80);
-    Tensor expected = posenc.applyRope(request(), Tensor.of(x, SHAPE), null).q();
+    TensorView expected = posenc.applyRope(request(), TensorView.of(x, SHAPE), null).q();
     try (SharedRegion region = posenc.sharedRegion(2 * BYTES)) {
       assertTrue(region.name().startsWith(prefix));
-      Tensor q = filled(region, 0, x, SHAPE);
-      Tensor k = filled(region, BYTES, x, SHAPE);
-      posenc.rope(SPEC).apply(Layout.BSHD, Positions.startAt(3), q, k);
+      TensorView q = filled(region, 0, x, SHAPE);
+      TensorView k = filled(region, BYTES, x, SHAPE);
+      posenc.rope(SPEC).apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(3), q, k);
       assertArrayEquals(expected.toFloatArray(), q.toFloatArray());
       assertArrayEquals(expected.toFloatArray(), k.toFloatArray());
     }
@@ -142,17 +143,17 @@ class SharedMemoryTest {
     RepositionRequest request = RepositionRequest.newBuilder()
         .setOldRope(RopeSources.of(SPEC))
         .setMovement(Movement.newBuilder().setShift(-4))
-        .setLayout(Layout.BSHD.toMessage())
+        .setLayout(Layout.LAYOUT_BSHD)
         .build();
-    float[] expected = posenc.reposition(request, Tensor.of(x, SHAPE)).toFloatArray();
+    float[] expected = posenc.reposition(request, TensorView.of(x, SHAPE)).toFloatArray();
     try (SharedRegion region = posenc.sharedRegion(2 * BYTES)) {
-      Tensor view = filled(region, 0, x, SHAPE);
-      Tensor other = filled(region, BYTES, x, SHAPE);
-      Tensor own = Tensor.of(new float[80], SHAPE);
-      Tensor[][] pairs = {{view, other}, {view, own}, {Tensor.of(x, SHAPE), other}, {view, null}};
-      for (Tensor[] pair : pairs) {
+      TensorView view = filled(region, 0, x, SHAPE);
+      TensorView other = filled(region, BYTES, x, SHAPE);
+      TensorView own = TensorView.of(new float[80], SHAPE);
+      TensorView[][] pairs = {{view, other}, {view, own}, {TensorView.of(x, SHAPE), other}, {view, null}};
+      for (TensorView[] pair : pairs) {
         ((FloatBuffer) other.buffer()).put(new float[80]);
-        Tensor moved = posenc.reposition(request, pair[0], pair[1]);
+        TensorView moved = posenc.reposition(request, pair[0], pair[1]);
         if (pair[1] != null) assertSame(pair[1], moved);
         assertArrayEquals(expected, moved.toFloatArray());
         assertArrayEquals(x, view.toFloatArray());
@@ -169,9 +170,9 @@ class SharedMemoryTest {
           Dtype.DTYPE_FLOAT16, ShortBuffer.class,
           Dtype.DTYPE_BFLOAT16, ShortBuffer.class);
       kinds.forEach((dtype, kind) -> {
-        Tensor q = region.tensor(dtype, 0, SHAPE);
+        TensorView q = region.tensor(dtype, 0, SHAPE);
         assertTrue(kind.isInstance(q.buffer()), dtype.name());
-        posenc.rope(SPEC).apply(Layout.BSHD, Positions.startAt(3), q, null);
+        posenc.rope(SPEC).apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(3), q, null);
       });
     }
   }
@@ -179,7 +180,7 @@ class SharedMemoryTest {
   @Test
   void otherTensorsGoByTheirPlaceToo() {
     float[] x = values(48);
-    io.github.posenc.v1.Tensor ones = Tensor.of(values(24), 3, 8).toMessage();
+    io.github.posenc.v1.Tensor ones = TensorView.of(values(24), 3, 8).toMessage();
     ScoreRelativeRequest score = ScoreRelativeRequest.newBuilder()
         .setScore(RelativeScore.newBuilder().setShaw(ShawScore.newBuilder().setKeyTable(ones)))
         .build();
@@ -188,24 +189,24 @@ class SharedMemoryTest {
             Sinusoidal.newBuilder()
                 .setDim(8)
                 .setOrder(SinusoidalOrder.SINUSOIDAL_ORDER_INTERLEAVED)))
-        .setPositions(Positions.startAt(3))
+        .setPositions(TokenPositions.startAt(3))
         .build();
     ConvertPairingRequest convert = ConvertPairingRequest.newBuilder()
         .setOldPairing(Pairing.PAIRING_INTERLEAVED)
         .setNewPairing(Pairing.PAIRING_HALF_SPLIT)
         .setHeads(1)
         .build();
-    Tensor heads = Tensor.of(x, 1, 2, 3, 8);
+    TensorView heads = TensorView.of(x, 1, 2, 3, 8);
     float[] scores = posenc.scoreRelative(score, heads, heads).toFloatArray();
-    float[] sums = posenc.addEncoding(add, Tensor.of(x, 6, 8)).toFloatArray();
+    float[] sums = posenc.addEncoding(add, TensorView.of(x, 6, 8)).toFloatArray();
     try (SharedRegion region = posenc.sharedRegion(4096)) {
-      Tensor view = filled(region, 0, x, 1, 2, 3, 8);
-      Tensor out = region.tensor(Dtype.DTYPE_FLOAT32, 1024, 1, 2, 3, 3);
+      TensorView view = filled(region, 0, x, 1, 2, 3, 8);
+      TensorView out = region.tensor(Dtype.DTYPE_FLOAT32, 1024, 1, 2, 3, 3);
       assertSame(out, posenc.scoreRelative(score, view, view, out));
       assertArrayEquals(scores, out.toFloatArray());
-      Tensor small = region.tensor(Dtype.DTYPE_FLOAT32, 1024, 1);
+      TensorView small = region.tensor(Dtype.DTYPE_FLOAT32, 1024, 1);
       fails("scores_output", () -> posenc.scoreRelative(score, view, view, small));
-      Tensor rows = region.tensor(Dtype.DTYPE_FLOAT32, 0, 6, 8);
+      TensorView rows = region.tensor(Dtype.DTYPE_FLOAT32, 0, 6, 8);
       assertSame(rows, posenc.addEncoding(add, rows, rows));
       assertArrayEquals(sums, rows.toFloatArray());
       // Twice as large as x: what lies behind an output that is too small stays as it was.
@@ -213,10 +214,10 @@ class SharedMemoryTest {
       behind.put(0, 7);
       AddEncodingRequest wide =
           add.toBuilder().setCombination(Combination.COMBINATION_CONCATENATE).build();
-      Tensor narrow = region.tensor(Dtype.DTYPE_FLOAT32, 2048 - 192, 6, 8);
+      TensorView narrow = region.tensor(Dtype.DTYPE_FLOAT32, 2048 - 192, 6, 8);
       fails("x_output", () -> posenc.addEncoding(wide, rows, narrow));
       assertEquals(7, behind.get(0));
-      Tensor weight = region.tensor(Dtype.DTYPE_FLOAT32, 0, 8, 4);
+      TensorView weight = region.tensor(Dtype.DTYPE_FLOAT32, 0, 8, 4);
       fails("weight_output", () -> posenc.convertPairing(convert, weight, weight));
     }
   }
@@ -227,10 +228,10 @@ class SharedMemoryTest {
     try (Posenc remote = Posenc.connect(server.address);
         SharedRegion region = remote.sharedRegion(BYTES)) {
       assertEquals("", region.name());
-      Tensor q = filled(region, 0, x, SHAPE);
-      Tensor same = region.tensor(Dtype.DTYPE_FLOAT32, 0, SHAPE);
-      remote.rope(SPEC).apply(Layout.BSHD, Positions.startAt(3), same, null);
-      Tensor expected = posenc.applyRope(request(), Tensor.of(x, SHAPE), null).q();
+      TensorView q = filled(region, 0, x, SHAPE);
+      TensorView same = region.tensor(Dtype.DTYPE_FLOAT32, 0, SHAPE);
+      remote.rope(SPEC).apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(3), same, null);
+      TensorView expected = posenc.applyRope(request(), TensorView.of(x, SHAPE), null).q();
       assertArrayEquals(expected.toFloatArray(), q.toFloatArray());
     }
   }
@@ -274,7 +275,7 @@ class SharedMemoryTest {
     Metadata trailers = new Metadata();
     trailers.put(
         Metadata.Key.of("grpc-status-details-bin", Metadata.BINARY_BYTE_MARSHALLER),
-        io.github.posenc.rpc.Status.newBuilder().addDetails(detail).build().toByteArray());
+        com.google.rpc.Status.newBuilder().addDetails(detail).build().toByteArray());
     return Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
         .addService(ServerServiceDefinition.builder("posenc.v1.PositionalEncodingService")
             .addMethod(
@@ -306,7 +307,7 @@ class SharedMemoryTest {
       io.grpc.Server fake = refusing(code, "ERROR_REASON_SHARED_MEMORY_UNAVAILABLE", calls);
       try (Posenc client = Posenc.connect("127.0.0.1:" + fake.getPort());
           SharedRegion region = client.sharedRegion(BYTES)) {
-        Tensor q = filled(region, 0, values(80), SHAPE);
+        TensorView q = filled(region, 0, values(80), SHAPE);
         assertSame(q, client.applyRope(request(), q, null, q, null).q());
         assertEquals(2, calls.size());
         assertEquals(BYTES, calls.get(1).getQ().getData().size());
@@ -323,8 +324,8 @@ class SharedMemoryTest {
     io.grpc.Server fake = refusing(Status.Code.UNAVAILABLE, "", calls);
     try (Posenc client = Posenc.connect("127.0.0.1:" + fake.getPort());
         SharedRegion region = client.sharedRegion(2 * BYTES)) {
-      Tensor q = filled(region, 0, values(80), SHAPE);
-      Tensor other = region.tensor(Dtype.DTYPE_FLOAT32, BYTES, SHAPE);
+      TensorView q = filled(region, 0, values(80), SHAPE);
+      TensorView other = region.tensor(Dtype.DTYPE_FLOAT32, BYTES, SHAPE);
       PosencException e = assertThrows(
           PosencException.class, () -> client.applyRope(request(), q, null, q, null));
       assertEquals("UNAVAILABLE", e.code());
@@ -359,12 +360,12 @@ class SharedMemoryTest {
     assertEquals(10000, Files.size(file));
     assertEquals("rw-------", PosixFilePermissions.toString(Files.getPosixFilePermissions(file)));
     fails("name", () -> posenc.sharedRegion(8, prefix + "named", null));
-    Tensor q = filled(region, 0, values(80), SHAPE);
+    TensorView q = filled(region, 0, values(80), SHAPE);
     region.close();
     region.close();
     assertFalse(Files.exists(file));
     fails("q", () -> posenc.applyRope(request(), q, null));
-    fails("q_output", () -> posenc.applyRope(request(), Tensor.of(values(80), SHAPE), null, q, null));
+    fails("q_output", () -> posenc.applyRope(request(), TensorView.of(values(80), SHAPE), null, q, null));
     fails("region", () -> region.tensor(Dtype.DTYPE_FLOAT32, 0, 1));
   }
 

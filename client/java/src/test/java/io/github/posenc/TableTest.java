@@ -18,7 +18,6 @@ import io.github.posenc.v1.Sinusoidal;
 import io.github.posenc.v1.SinusoidalOrder;
 import io.github.posenc.v1.TableLayout;
 import io.github.posenc.v1.Timestep;
-import java.math.BigInteger;
 import java.nio.FloatBuffer;
 import java.nio.IntBuffer;
 import java.nio.file.Path;
@@ -80,14 +79,14 @@ class TableTest {
   private static BuildTableRequest.Builder rotary(RopeSource rope, long rows) {
     return BuildTableRequest.newBuilder()
         .setRope(rope)
-        .setPositions(Positions.startAt(3))
+        .setPositions(TokenPositions.startAt(3))
         .setRows(rows);
   }
 
   private static BuildTableRequest.Builder absolute(AbsoluteEncoding.Builder encoding) {
     return BuildTableRequest.newBuilder()
         .setAbsolute(encoding)
-        .setPositions(Positions.startAt(1))
+        .setPositions(TokenPositions.startAt(1))
         .setRows(2);
   }
 
@@ -107,8 +106,8 @@ class TableTest {
     all.put("complex", rotary(eight, 5)
         .setLayout(TableLayout.TABLE_LAYOUT_COMPLEX).setDtype(Dtype.DTYPE_FLOAT64));
     all.put("by head", rotary(byHead, 5).setLayout(TableLayout.TABLE_LAYOUT_HALF));
-    all.put("ids", rotary(eight, 0).setPositions(Positions.ids(9, 2, 4)));
-    all.put("packed", rotary(eight, 0).setPositions(Positions.packed(0, 2, 5)));
+    all.put("ids", rotary(eight, 0).setPositions(TokenPositions.ids(9, 2, 4)));
+    all.put("packed", rotary(eight, 0).setPositions(TokenPositions.packed(0, 2, 5)));
     all.put("grid", absolute(AbsoluteEncoding.newBuilder().setSincosGrid(
         SincosGrid.newBuilder().setDim(8).addExtents(2).addExtents(3).setLeadingZeroRows(1)))
         .clearRows().clearPositions());
@@ -117,20 +116,20 @@ class TableTest {
     all.put("timestep", absolute(
         AbsoluteEncoding.newBuilder().setTimestep(Timestep.newBuilder().setDim(6))));
     all.put("learned", absolute(AbsoluteEncoding.newBuilder().setLearned(
-        LearnedTable.newBuilder().setTable(Tensor.of(new float[12], 4, 3).toMessage()))));
+        LearnedTable.newBuilder().setTable(TensorView.of(new float[12], 4, 3).toMessage()))));
     all.put("fourier", absolute(AbsoluteEncoding.newBuilder().setFourierFeatures(
         FourierFeatures.newBuilder()
-            .setFrequencies(Tensor.of(new float[] {0.5f, 2, 1}, 1, 3).toMessage()))));
+            .setFrequencies(TensorView.of(new float[] {0.5f, 2, 1}, 1, 3).toMessage()))));
     return all;
   }
 
-  private static List<Tensor> tensors(Table table) {
+  private static List<TensorView> tensors(Table table) {
     return Stream.of(table.cos(), table.sin(), table.table())
         .filter(Objects::nonNull)
         .collect(Collectors.toList());
   }
 
-  private static void assertSameElements(Tensor expected, Tensor actual, String what) {
+  private static void assertSameElements(TensorView expected, TensorView actual, String what) {
     assertArrayEquals(expected.shape(), actual.shape(), what);
     assertEquals(expected.toMessage().getData(), actual.toMessage().getData(), what);
   }
@@ -142,8 +141,8 @@ class TableTest {
       try (SharedRegion region = posenc.sharedRegion(8192)) {
         IntBuffer all = (IntBuffer) region.tensor(Dtype.DTYPE_INT32, 0, 2048).buffer();
         for (int i = 0; i < 2048; i++) all.put(i, 7);
-        List<Tensor> expected = tensors(wire);
-        Tensor[] out = new Tensor[expected.size()];
+        List<TensorView> expected = tensors(wire);
+        TensorView[] out = new TensorView[expected.size()];
         for (int i = 0; i < out.length; i++) {
           out[i] = region.tensor(expected.get(i).dtype(), 4096L * i, expected.get(i).shape());
         }
@@ -165,8 +164,8 @@ class TableTest {
     BuildTableRequest request = rotary(spec(Map.of("rotary_dim", 128)), 300).build();
     BuildTableRequest preset = rotary(RopeSources.of("llama-2-7b"), 300).build();
     try (SharedRegion region = small.sharedRegion(2 * 300 * 256)) {
-      Tensor cos = region.tensor(Dtype.DTYPE_FLOAT32, 0, 300, 64);
-      Tensor sin = region.tensor(Dtype.DTYPE_FLOAT32, 300 * 256, 300, 64);
+      TensorView cos = region.tensor(Dtype.DTYPE_FLOAT32, 0, 300, 64);
+      TensorView sin = region.tensor(Dtype.DTYPE_FLOAT32, 300 * 256, 300, 64);
       Table wire = small.buildTable(request);
       // The client does not know the size of a preset's table: it comes as bytes, as a stream.
       for (BuildTableRequest each : List.of(request, preset)) {
@@ -186,10 +185,10 @@ class TableTest {
       Table wire = rope.table(300);
       float[] cos = new float[300 * 64];
       float[] sin = new float[300 * 64];
-      rope.table(300, Tensor.of(cos, 300, 64), Tensor.of(sin, 300, 64));
+      rope.table(300, TensorView.of(cos, 300, 64), TensorView.of(sin, 300, 64));
       assertArrayEquals(wire.cos().toFloatArray(), cos);
       assertArrayEquals(wire.sin().toFloatArray(), sin);
-      Table half = rope.table(300, null, Tensor.of(cos, 300, 64));
+      Table half = rope.table(300, null, TensorView.of(cos, 300, 64));
       assertArrayEquals(sin, cos);
       assertArrayEquals(wire.cos().toFloatArray(), half.cos().toFloatArray());
       assertNull(half.table());
@@ -206,21 +205,21 @@ class TableTest {
   @Test
   void outputsThatDoNotFitAreNamed() {
     Rope rope = posenc.rope("llama-2-7b");
-    Tensor right = Tensor.of(new float[3 * 64], 3, 64);
-    Tensor one = Tensor.of(new float[64], 1, 64);
+    TensorView right = TensorView.of(new float[3 * 64], 3, 64);
+    TensorView one = TensorView.of(new float[64], 1, 64);
     fails("cos_output", "has shape [1, 64]; must be [3, 64]", () -> rope.table(3, one, right));
     fails(
         "cos_output",
-        "has 256 bytes; the result has 768",
-        () -> rope.table(3, Tensor.of(new float[64], 3, 64), right));
+        "has 256 bytes; must have 768",
+        () -> rope.table(3, TensorView.of(new float[64], 3, 64), right));
     fails(
         "sin_output",
         "is DTYPE_INT32; must be DTYPE_FLOAT32",
-        () -> rope.table(3, right, Tensor.of(new int[3 * 64], 3, 64)));
+        () -> rope.table(3, right, TensorView.of(new int[3 * 64], 3, 64)));
     fails(
         "cos_output",
         "read-only",
-        () -> rope.table(3, Tensor.of(FloatBuffer.allocate(192).asReadOnlyBuffer(), 3, 64), null));
+        () -> rope.table(3, TensorView.of(FloatBuffer.allocate(192).asReadOnlyBuffer(), 3, 64), null));
     BuildTableRequest request = rotary(rope.source(), 3).build();
     fails(
         "out",
@@ -232,10 +231,13 @@ class TableTest {
         () -> posenc.buildTable(
             request.toBuilder().setLayout(TableLayout.TABLE_LAYOUT_COMPLEX).build(), right, right));
     BuildTableRequest preset = rotary(RopeSources.of("llama-2-7b"), 3).build();
-    fails("cos_output", "256", () -> posenc.buildTable(preset, one));
-    fails("cos_output", "256", () -> small.buildTable(rotary(RopeSources.of("llama-2-7b"), 300).build(), one));
+    fails("cos_output", "must be [3, 64]", () -> posenc.buildTable(preset, one));
+    fails(
+        "cos_output",
+        "must be [300, 64]",
+        () -> small.buildTable(rotary(RopeSources.of("llama-2-7b"), 300).build(), one));
     try (SharedRegion region = posenc.sharedRegion(768)) {
-      Tensor held = region.tensor(Dtype.DTYPE_FLOAT32, 0, 3, 64);
+      TensorView held = region.tensor(Dtype.DTYPE_FLOAT32, 0, 3, 64);
       region.close();
       fails("cos_output", "closed", () -> rope.table(3, held, null));
     }
@@ -243,10 +245,9 @@ class TableTest {
 
   @Test
   void aResultWithMoreElementsThanAnArrayIsRefused() {
-    Tables.checkMemory(BigInteger.ONE, BigInteger.valueOf(1 << 30));
     PosencException e = assertThrows(
         PosencException.class,
-        () -> Tables.checkMemory(BigInteger.ONE, BigInteger.ONE.shiftLeft(31)));
+        () -> Tables.memory("table", Dtype.DTYPE_FLOAT8_E5M2, new long[] {1L << 31}, 1, null));
     assertEquals("RESOURCE_EXHAUSTED", e.code(), e.getMessage());
     assertTrue(e.getMessage().contains("array"), e.getMessage());
   }
@@ -255,8 +256,8 @@ class TableTest {
   void aTableThatTheServerCannotPlaceComesAsBytes() {
     try (Posenc remote = Posenc.connect(address); SharedRegion region = posenc.sharedRegion(96)) {
       Rope rope = remote.rope(spec(Map.of("rotary_dim", 8)));
-      Tensor cos = region.tensor(Dtype.DTYPE_FLOAT32, 0, 3, 4);
-      Tensor sin = region.tensor(Dtype.DTYPE_FLOAT32, 48, 3, 4);
+      TensorView cos = region.tensor(Dtype.DTYPE_FLOAT32, 0, 3, 4);
+      TensorView sin = region.tensor(Dtype.DTYPE_FLOAT32, 48, 3, 4);
       Table wire = rope.table(3);
       rope.table(3, cos, sin);
       assertSameElements(wire.cos(), cos, "cos");

@@ -1,0 +1,278 @@
+package io.github.posenc;
+
+import com.google.protobuf.ByteString;
+import com.google.protobuf.Descriptors.FieldDescriptor;
+import com.google.protobuf.Message;
+import io.github.posenc.v1.*;
+import io.grpc.CallOptions;
+import io.grpc.MethodDescriptor.MethodType;
+import io.grpc.Status;
+import java.util.*;
+
+/**
+ * A call with tensors, which are sent from the caller's memory, and whose results go there. Of
+ * tensors in shared memory it sends the places. If its messages are too large, a rotation goes as a
+ * stream of bytes.
+ */
+final class TensorCall<M extends Message> {
+  /** A tensor of the answer, by its field. */
+  private static final class Result {
+    final String field;
+    final Dtype dtype; // null: only the server knows it
+    final long[] shape; // likewise
+    TensorView out; // null: new memory
+
+    Result(String field, Dtype dtype, long[] shape, TensorView out) {
+      this.field = field;
+      this.dtype = dtype;
+      this.shape = shape;
+      this.out = out;
+    }
+
+    // The server writes a whole result to a place, so only one of known size gets its place.
+    boolean isPlaced() {
+      return out != null && out.place() != null && shape != null;
+    }
+  }
+
+  // Fields of positions, which ids and shifts are in.
+  private static final List<String> POSITIONS =
+      List.of("positions", "movement", "old_positions", "new_positions", "ids", "shifts");
+
+  private final Calls calls;
+  private final CallOptions options;
+  private final String name;
+  private final Message request; // without tensors
+  private final M response;
+  private final Map<String, TensorView> inputs = new LinkedHashMap<>();
+  private final List<Result> results = new ArrayList<>();
+  private boolean rotates;
+
+  TensorCall(Calls calls, CallOptions options, String name, Message request, M response) {
+    this.calls = calls;
+    this.options = Calls.begin(options);
+    this.name = name;
+    this.request = Arguments.given("request", request);
+    this.response = response;
+  }
+
+  /** Adds a tensor of the request; null: the server says that it is missing. */
+  TensorCall<M> input(String field, TensorView tensor) {
+    Arguments.open(field, tensor);
+    if (tensor != null) inputs.put(field, tensor);
+    return this;
+  }
+
+  /** Adds a tensor of the answer; dtype and shape are null if only the server knows them. */
+  TensorCall<M> result(String field, Dtype dtype, long[] shape, TensorView out) {
+    if (shape == null) {
+      Arguments.output(field + "_output", out);
+    } else {
+      Arguments.output(field + "_output", out, dtype, shape);
+    }
+    results.add(new Result(field, dtype, shape, out));
+    return this;
+  }
+
+  /** Adds a tensor that is rotated, and so may go through a stream. */
+  TensorCall<M> rotated(String field, TensorView tensor, TensorView out) {
+    if (tensor == null && out != null) {
+      throw PosencException.invalid(
+          field + "_output", "is given, but " + field + " is not; give both or neither");
+    }
+    rotates = true;
+    if (tensor == null) return this;
+    return input(field, tensor).result(field, tensor.dtype(), tensor.shape(), out);
+  }
+
+  /** Returns a result after run(); null if the call has none of this field. */
+  TensorView result(String field) {
+    return results.stream()
+        .filter(r -> r.field.equals(field))
+        .findFirst()
+        .map(r -> r.out)
+        .orElse(null);
+  }
+
+  /** Runs the call, and returns its result of this field. */
+  TensorView runFor(String field) {
+    run();
+    return result(field);
+  }
+
+  M run() {
+    boolean shared = results.stream().anyMatch(Result::isPlaced)
+        || inputs.values().stream().anyMatch(input -> input.place() != null);
+    if (shared) {
+      try {
+        return unary(true);
+      } catch (PosencException e) {
+        if (!mayBeSent(e)) throw e;
+      }
+    }
+    long bytes = new Outgoing().message(request).bytes();
+    for (TensorView input : inputs.values()) bytes += input.bytes();
+    // A stream would not notice a byte too few in q and one too many in k: the server names them.
+    boolean streams = rotates && inputs.values().stream().allMatch(TensorView::isWhole);
+    if (!streams || bytes <= calls.client.streamAboveBytes()) {
+      try {
+        return unary(false);
+      } catch (PosencException e) {
+        // The server's limit may be lower than the client's.
+        if (!streams || !e.isTooLarge() || bytes <= calls.client.chunkBytes) throw e;
+      }
+    }
+    stream();
+    return response;
+  }
+
+  /** Returns whether bytes may be sent after a call with places failed; else adds what to do. */
+  private boolean mayBeSent(PosencException error) {
+    List<String> replaced = inPlace();
+    // An older server does not know the fields.
+    boolean refused = List.of("SHARED_MEMORY_UNAVAILABLE", "FIELD_UNKNOWN").contains(error.reason())
+        && List.of("UNIMPLEMENTED", "PERMISSION_DENIED").contains(error.code());
+    if (refused || (error.isTooLarge() && replaced.isEmpty())) return true;
+    // By these errors the server refuses a call before it writes anything.
+    boolean untouched =
+        List.of("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED")
+            .contains(error.code());
+    if (replaced.isEmpty() || untouched) return false;
+    throw error.with(error.getMessage() + "; " + String.join(" and ", replaced)
+            + " may have been rotated by then, in part or whole: write it anew",
+        error.requestId());
+  }
+
+  // Returns the results that replace their tensors: such a call must not be sent twice.
+  private List<String> inPlace() {
+    List<String> fields = new ArrayList<>();
+    for (Result result : results) {
+      boolean replaces = result.isPlaced()
+          && inputs.values().stream().anyMatch(input -> result.out.place().is(input.place()));
+      if (replaces) fields.add(result.field);
+    }
+    return fields;
+  }
+
+  private M unary(boolean places) {
+    Message.Builder small = request.toBuilder();
+    Outgoing message = new Outgoing();
+    inputs.forEach((field, tensor) -> {
+      FieldDescriptor number = fieldOf(request, field);
+      if (places && tensor.place() != null) {
+        small.setField(number, tensor.header().setShared(tensor.place().toMessage()).build());
+      } else {
+        message.tensor(number.getNumber(), tensor);
+      }
+    });
+    for (Result result : results) {
+      if (!places || !result.isPlaced()) continue;
+      FieldDescriptor output = fieldOf(request, result.field + "_output");
+      small.setField(output, result.out.place().toMessage());
+    }
+    message.message(small.build());
+    boolean once = places && !inPlace().isEmpty();
+    return calls.unary(options, name, message, once, response, true, answer -> {
+      for (Result result : results) {
+        if (places && result.isPlaced()) continue;
+        receive(result, (Tensor) answer.getField(fieldOf(answer, result.field)));
+      }
+    });
+  }
+
+  private static FieldDescriptor fieldOf(Message message, String name) {
+    return message.getDescriptorForType().findFieldByName(name);
+  }
+
+  /** Returns a tensor of an answer in new memory. */
+  static TensorView received(String field, Tensor tensor) {
+    Result result = new Result(field, null, null, null);
+    receive(result, tensor);
+    return result.out;
+  }
+
+  private static void receive(Result result, Tensor tensor) {
+    long[] shape = TensorView.shapeOf(tensor.getShapeList());
+    Dtype dtype = result.dtype == null ? tensor.getDtype() : result.dtype;
+    long[] wanted = result.shape == null ? shape : result.shape;
+    if (!TensorView.is(tensor, dtype, wanted)) {
+      throw PosencException.local(Status.Code.INTERNAL,
+          "the answer's " + result.field + " is " + tensor.getDtype() + " " + Arrays.toString(shape)
+              + " with " + tensor.getData().size() + " bytes; must be " + dtype + " "
+              + Arrays.toString(wanted));
+    }
+    Arguments.output(result.field + "_output", result.out, dtype, shape);
+    if (result.out == null) result.out = TensorView.allocate(dtype, shape);
+    result.out.put(0, tensor.getData());
+  }
+
+  // The messages of ApplyRopeStream and RepositionStream are alike: `call`, which describes the
+  // tensors, and then bytes. Both sides cut them where they like.
+  private void stream() {
+    Message.Builder call = request.toBuilder();
+    List<TensorView> sources = new ArrayList<>();
+    int chunkBytes = calls.client.chunkBytes;
+    if (request.getSerializedSize() > chunkBytes) takeIds(call, sources);
+    inputs.forEach(
+        (field, tensor) -> call.setField(fieldOf(request, field), tensor.header().build()));
+    sources.addAll(inputs.values());
+    List<Outgoing> messages = new ArrayList<>();
+    messages.add(new Outgoing().field(ApplyRopeStreamRequest.CALL_FIELD_NUMBER, call.build()));
+    for (TensorView source : sources) {
+      for (long at = 0; at < source.bytes(); at += chunkBytes) {
+        long size = Math.min(chunkBytes, source.bytes() - at);
+        messages.add(
+            new Outgoing().data(ApplyRopeStreamRequest.DATA_FIELD_NUMBER, source, at, size));
+      }
+    }
+    for (Result result : results) {
+      if (result.out == null) result.out = TensorView.allocate(result.dtype, result.shape);
+    }
+    long all = results.stream().mapToLong(result -> result.out.bytes()).sum();
+    long[] done = {0};
+    calls.stream(options, name + "Stream", MethodType.BIDI_STREAMING, messages,
+        ApplyRopeStreamResponse.getDefaultInstance(), answer -> {
+          put(answer.getData(), done[0]);
+          done[0] += answer.getData().size();
+          Posenc.Progress progress = options.getOption(Calls.PROGRESS);
+          if (progress != null) progress.moved(done[0], all);
+        });
+    if (done[0] != all) throw misfit(done[0] + " bytes");
+  }
+
+  // Copies bytes of a stream's answers, which are those of all results in turn.
+  private void put(ByteString data, long first) {
+    ByteString rest = data;
+    long at = first;
+    for (Result result : results) {
+      int size = (int) Math.max(0, Math.min(result.out.bytes() - at, rest.size()));
+      if (size > 0) result.out.put(at, rest.substring(0, size));
+      rest = rest.substring(size);
+      at = Math.max(0, at - result.out.bytes());
+    }
+    if (!rest.isEmpty()) throw misfit("more bytes");
+  }
+
+  private PosencException misfit(String has) {
+    String text = "the server's answer does not fit the tensors: it has " + has;
+    return PosencException.local(Status.Code.INTERNAL, text)
+        .with(text, options.getOption(Calls.REQUEST_ID));
+  }
+
+  // Moves the elements of ids and shifts out of the message, in the order of their fields.
+  private static void takeIds(Message.Builder message, List<TensorView> sources) {
+    message.getAllFields().forEach((field, value) -> {
+      if (!POSITIONS.contains(field.getName()) || !(value instanceof Message)) return;
+      Message.Builder inner = ((Message) value).toBuilder();
+      if (!(inner instanceof Tensor.Builder)) {
+        takeIds(inner, sources);
+      } else if (((Tensor) value).getValuesCount() == 0) {
+        ByteString data = ((Tensor) value).getData();
+        Dtype dtype = ((Tensor) value).getDtype();
+        sources.add(TensorView.of(dtype, data.asReadOnlyByteBuffer(), data.size()));
+        ((Tensor.Builder) inner).clearData();
+      }
+      message.setField(field, inner.build());
+    });
+  }
+}

@@ -1,0 +1,326 @@
+package io.github.posenc;
+
+import static io.github.posenc.Arguments.given;
+
+import com.google.protobuf.ByteString;
+import io.github.posenc.v1.Dtype;
+import io.github.posenc.v1.Tensor;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.io.UncheckedIOException;
+import java.lang.reflect.Array;
+import java.nio.*;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * A view of a dense, row-major tensor in the caller's memory, without a copy.
+ *
+ * <p>Typed arrays and buffers hold numbers, which do not depend on the byte order of the machine or
+ * of the buffer. Only {@link #of(Dtype, ByteBuffer, long...)} takes raw bytes: they must be
+ * little-endian, and the ByteBuffer's own {@code order()} is ignored.
+ *
+ * <p>A buffer's elements are the elements from its position to its limit at the time when the
+ * tensor is made. The server checks that their number fits the shape: if not, the call ends as
+ * INVALID_ARGUMENT (TENSOR_SIZE_MISMATCH) with both sizes in its text.
+ */
+public final class TensorView {
+  // Elements pass through a block of this size, which fits a core's own cache.
+  private static final int BLOCK_BYTES = 64 << 10;
+
+  private final Dtype dtype;
+  private final long[] shape;
+  private final Elements type;
+  private final Buffer elements; // from index 0 to its limit
+  private final SharedRegion.Place place; // null: not in a region
+
+  private TensorView(
+      Dtype dtype, long[] shape, Elements type, Buffer elements, SharedRegion.Place place) {
+    this.dtype = given("dtype", dtype);
+    this.shape = given("shape", shape).clone();
+    this.type = type;
+    this.elements = given("elements", elements).slice();
+    this.place = place;
+  }
+
+  /** Views a little-endian ByteBuffer of a region by its dtype. */
+  TensorView(Dtype dtype, long[] shape, ByteBuffer memory, SharedRegion.Place place) {
+    this(dtype, shape, Elements.of(dtype),
+        Elements.of(dtype).view.apply(memory.order(ByteOrder.LITTLE_ENDIAN)), place);
+  }
+
+  /** Views float32 elements. */
+  public static TensorView of(float[] elements, long... shape) {
+    return of(FloatBuffer.wrap(given("elements", elements)), shape);
+  }
+
+  /** Views float32 elements. */
+  public static TensorView of(FloatBuffer elements, long... shape) {
+    return new TensorView(Dtype.DTYPE_FLOAT32, shape, Elements.FLOATS, elements, null);
+  }
+
+  /** Views float64 elements. */
+  public static TensorView of(double[] elements, long... shape) {
+    return of(DoubleBuffer.wrap(given("elements", elements)), shape);
+  }
+
+  /** Views float64 elements. */
+  public static TensorView of(DoubleBuffer elements, long... shape) {
+    return new TensorView(Dtype.DTYPE_FLOAT64, shape, Elements.DOUBLES, elements, null);
+  }
+
+  /** Views int32 elements. */
+  public static TensorView of(int[] elements, long... shape) {
+    return of(IntBuffer.wrap(given("elements", elements)), shape);
+  }
+
+  /** Views int32 elements. */
+  public static TensorView of(IntBuffer elements, long... shape) {
+    return new TensorView(Dtype.DTYPE_INT32, shape, Elements.INTS, elements, null);
+  }
+
+  /** Views int64 elements. */
+  public static TensorView of(long[] elements, long... shape) {
+    return of(LongBuffer.wrap(given("elements", elements)), shape);
+  }
+
+  /** Views int64 elements. */
+  public static TensorView of(LongBuffer elements, long... shape) {
+    return new TensorView(Dtype.DTYPE_INT64, shape, Elements.LONGS, elements, null);
+  }
+
+  /** Views the bits of float16 elements. */
+  public static TensorView float16(short[] bits, long... shape) {
+    return float16(ShortBuffer.wrap(given("bits", bits)), shape);
+  }
+
+  /** Views the bits of float16 elements. */
+  public static TensorView float16(ShortBuffer bits, long... shape) {
+    return new TensorView(Dtype.DTYPE_FLOAT16, shape, Elements.SHORTS, bits, null);
+  }
+
+  /** Views the bits of bfloat16 elements: the upper halves of float32 bits. */
+  public static TensorView bfloat16(short[] bits, long... shape) {
+    return bfloat16(ShortBuffer.wrap(given("bits", bits)), shape);
+  }
+
+  /** Views the bits of bfloat16 elements: the upper halves of float32 bits. */
+  public static TensorView bfloat16(ShortBuffer bits, long... shape) {
+    return new TensorView(Dtype.DTYPE_BFLOAT16, shape, Elements.SHORTS, bits, null);
+  }
+
+  /** Views the bits of FP8 elements, E4M3: only for rotated heads and weights. */
+  public static TensorView float8E4m3fn(byte[] bits, long... shape) {
+    return of(Dtype.DTYPE_FLOAT8_E4M3FN, ByteBuffer.wrap(given("bits", bits)), shape);
+  }
+
+  /** Views the bits of FP8 elements, E5M2: only for rotated heads and weights. */
+  public static TensorView float8E5m2(byte[] bits, long... shape) {
+    return of(Dtype.DTYPE_FLOAT8_E5M2, ByteBuffer.wrap(given("bits", bits)), shape);
+  }
+
+  /** Views little-endian bytes of any dtype. */
+  public static TensorView of(Dtype dtype, ByteBuffer littleEndianBytes, long... shape) {
+    return new TensorView(dtype, shape, Elements.BYTES, littleEndianBytes, null);
+  }
+
+  /** Makes a tensor of zeros in a new array of the dtype's type. */
+  public static TensorView allocate(Dtype dtype, long... shape) {
+    long bytes = bytesOf(given("dtype", dtype), given("shape", shape));
+    Elements type = Elements.of(dtype);
+    if (type == null) throw PosencException.invalid("dtype", dtype + " has no elements");
+    if (bytes < 0 || bytes / type.bytes > Integer.MAX_VALUE) {
+      throw PosencException.invalid(
+          "shape", Arrays.toString(shape) + " is not that of an array of Java's");
+    }
+    return new TensorView(
+        dtype, shape, type, type.allocate.apply((int) (bytes / type.bytes)), null);
+  }
+
+  /** Makes a tensor from a copy of a message, such as position ids that the server built. */
+  public static TensorView of(Tensor message) {
+    long[] shape = shapeOf(given("tensor", message).getShapeList());
+    if (!is(message, message.getDtype(), shape)) {
+      throw PosencException.invalid("tensor", "a message without data of a known dtype");
+    }
+    TensorView copy = allocate(message.getDtype(), shape);
+    copy.put(0, message.getData());
+    return copy;
+  }
+
+  /** Returns a copy as a message, for tensors inside of messages: position ids, trained tables. */
+  public Tensor toMessage() {
+    ByteString.Output data = ByteString.newOutput((int) Math.min(bytes(), Integer.MAX_VALUE));
+    try {
+      writeTo(data, 0, bytes());
+    } catch (IOException e) {
+      throw new UncheckedIOException(e); // never: the stream is in memory
+    }
+    return header().setData(data.toByteString()).build();
+  }
+
+  /** Returns a message without elements. */
+  Tensor.Builder header() {
+    return Tensor.newBuilder().setDtype(dtype).addAllShape(Arrays.stream(shape).boxed()::iterator);
+  }
+
+  static long[] shapeOf(List<Long> extents) {
+    return extents.stream().mapToLong(extent -> extent).toArray();
+  }
+
+  /** Returns whether a message has all bytes of such a tensor. */
+  static boolean is(Tensor message, Dtype dtype, long[] shape) {
+    return message.getDtype() == dtype && Arrays.equals(shapeOf(message.getShapeList()), shape)
+        && message.getData().size() == bytesOf(dtype, shape);
+  }
+
+  /**
+   * Returns the bytes of a tensor: -1 if there is no such tensor, Long.MAX_VALUE if their number is
+   * larger.
+   */
+  static long bytesOf(Dtype dtype, long... shape) {
+    long bytes = Elements.of(dtype) == null ? -1 : Elements.of(dtype).bytes;
+    for (long extent : shape) {
+      if (extent < 0 || bytes < 0) return -1;
+      boolean overflows = extent > 0 && bytes > Long.MAX_VALUE / extent;
+      bytes = overflows ? Long.MAX_VALUE : bytes * extent;
+    }
+    return bytes;
+  }
+
+  /** Returns the type of the elements. */
+  public Dtype dtype() {
+    return dtype;
+  }
+
+  /** Returns the extents, outermost first. Empty: a scalar. */
+  public long[] shape() {
+    return shape.clone();
+  }
+
+  /** Returns the size of all elements in bytes. */
+  public long bytes() {
+    return (long) elements.limit() * type.bytes;
+  }
+
+  /** Returns the place in a SharedRegion, or null. */
+  SharedRegion.Place place() {
+    return place;
+  }
+
+  boolean isReadOnly() {
+    return elements.isReadOnly();
+  }
+
+  /** Returns whether there are as many elements as the shape has. */
+  boolean isWhole() {
+    return bytes() == bytesOf(dtype, shape);
+  }
+
+  /**
+   * Returns a view of the elements, which begin at its position: a FloatBuffer, DoubleBuffer,
+   * ShortBuffer, IntBuffer, LongBuffer or (FP8) ByteBuffer for the dtype, or a ByteBuffer if the
+   * tensor was made of one.
+   */
+  public Buffer buffer() {
+    return elements.duplicate();
+  }
+
+  /**
+   * Returns the elements: the array itself if the tensor is the whole array, else a copy.
+   *
+   * @throws PosencException INVALID_ARGUMENT if they are not floats
+   */
+  public float[] toFloatArray() {
+    return (float[]) array(Elements.FLOATS);
+  }
+
+  /** Returns doubles, like {@link #toFloatArray}. */
+  public double[] toDoubleArray() {
+    return (double[]) array(Elements.DOUBLES);
+  }
+
+  /** Returns the bits of float16 or bfloat16, like {@link #toFloatArray}. */
+  public short[] toShortArray() {
+    return (short[]) array(Elements.SHORTS);
+  }
+
+  /** Returns the bits of FP8, or the bytes of a tensor of bytes, like {@link #toFloatArray}. */
+  public byte[] toByteArray() {
+    return (byte[]) array(Elements.BYTES);
+  }
+
+  /** Returns ints, like {@link #toFloatArray}. */
+  public int[] toIntArray() {
+    return (int[]) array(Elements.INTS);
+  }
+
+  /** Returns longs, like {@link #toFloatArray}. */
+  public long[] toLongArray() {
+    return (long[]) array(Elements.LONGS);
+  }
+
+  private Object array(Elements wanted) {
+    if (type != wanted) {
+      throw PosencException.invalid("dtype", "is " + dtype + ", whose elements are no " + wanted);
+    }
+    if (elements.hasArray() && Array.getLength(elements.array()) == elements.limit()) {
+      return elements.array();
+    }
+    Buffer copy = type.allocate.apply(elements.limit());
+    type.copy.accept(buffer(), copy);
+    return copy.array();
+  }
+
+  /** Writes whole elements as little-endian bytes. */
+  void writeTo(OutputStream out, long firstByte, long bytes) throws IOException {
+    if (type == Elements.BYTES && elements.hasArray()) {
+      byte[] array = (byte[]) elements.array();
+      out.write(array, elements.arrayOffset() + (int) firstByte, (int) bytes);
+      return;
+    }
+    byte[] array = new byte[(int) Math.min(BLOCK_BYTES, bytes)];
+    Buffer block = type.view.apply(ByteBuffer.wrap(array).order(ByteOrder.LITTLE_ENDIAN));
+    for (long done = 0; done < bytes; done += array.length) {
+      int size = (int) Math.min(array.length, bytes - done);
+      type.copy.accept(range(firstByte + done, size / type.bytes), block.clear());
+      out.write(array, 0, size);
+    }
+  }
+
+  /** Copies little-endian bytes of whole elements to the elements from a byte on. */
+  void put(long firstByte, ByteString bytes) {
+    long at = firstByte;
+    ByteBuffer split = ByteBuffer.allocate(type.bytes); // an element on the border of two pieces
+    for (ByteBuffer piece : bytes.asReadOnlyByteBufferList()) {
+      while (split.position() > 0 && split.hasRemaining() && piece.hasRemaining()) {
+        split.put(piece.get());
+      }
+      if (!split.hasRemaining()) {
+        at += put(at, split.flip());
+        split.clear();
+      }
+      at += put(at, piece);
+      split.put(piece);
+    }
+  }
+
+  // Copies as many elements as there are whole, and returns their bytes.
+  private int put(long firstByte, ByteBuffer bytes) {
+    int count = bytes.remaining() / type.bytes;
+    Buffer from = type.view.apply(bytes.order(ByteOrder.LITTLE_ENDIAN));
+    type.copy.accept(from.limit(count), range(firstByte, count));
+    bytes.position(bytes.position() + count * type.bytes);
+    return count * type.bytes;
+  }
+
+  private Buffer range(long firstByte, int count) {
+    int first = (int) (firstByte / type.bytes);
+    return elements.duplicate().limit(first + count).position(first);
+  }
+
+  @Override
+  public String toString() {
+    return "TensorView(" + dtype + ", " + Arrays.toString(shape) + ")";
+  }
+}
