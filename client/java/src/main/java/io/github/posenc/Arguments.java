@@ -20,17 +20,16 @@ final class Arguments {
     throw PosencException.invalid(option, "must be of visible ASCII characters");
   }
 
-  /** Checks memory for a result; it may be null. */
-  static void output(String name, TensorView out) {
+  /**
+   * Checks memory for a result; it may be null.
+   *
+   * @param shape of the result, with its dtype; null: only the server knows them
+   */
+  static void output(String name, TensorView out, Dtype dtype, long[] shape) {
     if (out == null) return;
     open(name, out);
     if (out.isReadOnly()) throw PosencException.invalid(name, "is read-only; must be writable");
-  }
-
-  /** Checks that a result has the dtype and shape of its memory. */
-  static void output(String name, TensorView out, Dtype dtype, long[] shape) {
-    output(name, out);
-    if (out == null) return;
+    if (shape == null) return;
     if (out.dtype() != dtype) {
       throw PosencException.invalid(name, "is " + out.dtype() + "; must be " + dtype);
     }

@@ -182,7 +182,7 @@ public final class Posenc implements AutoCloseable {
     ResolveRopeResponse resolved = given("rope", source).hasSpec()
         ? ResolveRopeResponse.newBuilder().setSpec(source.getSpec()).build()
         : resolveRope(ResolveRopeRequest.newBuilder().setRope(source).build());
-    return new Rope(this, source, resolved);
+    return Rope.of(this, source, resolved);
   }
 
   /** Returns wavelengths, long-term decay and similarity between positions. */

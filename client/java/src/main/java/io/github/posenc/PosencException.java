@@ -67,9 +67,15 @@ public final class PosencException extends RuntimeException {
 
   /** Returns the same error with another text and request id. */
   PosencException with(String text, String id) {
-    PosencException other = new PosencException(code, reason, metadata, id, text, getCause());
-    other.setStackTrace(getStackTrace());
-    return other;
+    return new PosencException(code, reason, metadata, id, text, getCause());
+  }
+
+  /** Returns the same error with fields relative to the message at a path: table.rows is rows. */
+  PosencException outsideOf(String path) {
+    Map<String, String> facts = new TreeMap<>(metadata);
+    facts.computeIfPresent("field", (key, field) -> field.replaceFirst("^" + path + "\\.", ""));
+    String text = getMessage().replaceAll("(^| )" + path + "\\.", "$1");
+    return new PosencException(code, reason, facts, requestId, text, getCause());
   }
 
   private static ErrorInfo infoOf(Metadata trailers) {

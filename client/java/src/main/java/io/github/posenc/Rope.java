@@ -9,21 +9,20 @@ public final class Rope {
   private final RopeSource source;
   private final Saturation saturation;
 
-  Rope(Posenc posenc, RopeSource asked, ResolveRopeResponse resolved) {
+  private Rope(
+      Posenc posenc, ResolveRopeResponse resolved, RopeSource source, Saturation saturation) {
     this.posenc = posenc;
     this.resolved = resolved;
-    RopeSource.Builder builder = RopeSource.newBuilder().setSpec(resolved.getSpec());
-    if (asked.hasSequenceLength()) builder.setSequenceLength(asked.getSequenceLength());
-    builder.setHeadDim(asked.hasSpec() ? asked.getHeadDim() : resolved.getHeadDim());
-    this.source = builder.build();
-    this.saturation = Saturation.SATURATION_UNSPECIFIED;
+    this.source = source;
+    this.saturation = saturation;
   }
 
-  private Rope(Rope other, Saturation saturation) {
-    this.posenc = other.posenc;
-    this.resolved = other.resolved;
-    this.source = other.source;
-    this.saturation = saturation;
+  /** Returns the encoding of a source whose specification the server has given. */
+  static Rope of(Posenc posenc, RopeSource asked, ResolveRopeResponse resolved) {
+    RopeSource.Builder source = RopeSource.newBuilder().setSpec(resolved.getSpec());
+    if (asked.hasSequenceLength()) source.setSequenceLength(asked.getSequenceLength());
+    source.setHeadDim(asked.hasSpec() ? asked.getHeadDim() : resolved.getHeadDim());
+    return new Rope(posenc, resolved, source.build(), Saturation.SATURATION_UNSPECIFIED);
   }
 
   /**
@@ -31,7 +30,7 @@ public final class Rope {
    * largest number of their type.
    */
   public Rope withSaturation(Saturation saturation) {
-    return new Rope(this, Arguments.given("saturation", saturation));
+    return new Rope(posenc, resolved, source, Arguments.given("saturation", saturation));
   }
 
   /** Returns the complete specification. */

@@ -42,7 +42,11 @@ final class Tables {
       for (int i = 0; i < all.length; i++) all[i] = call.result(fields.get(i));
     } catch (PosencException e) {
       if (!e.isTooLarge()) throw e;
-      amplitude = rows(request, fields, dtype, all);
+      try {
+        amplitude = rows(request, fields, dtype, all);
+      } catch (PosencException ofStream) {
+        throw ofStream.outsideOf("table"); // callers do not know the message `table`
+      }
     }
     TensorView last = all[all.length - 1];
     return all.length == 1 ? new Table(amplitude, 0, null, null, last)

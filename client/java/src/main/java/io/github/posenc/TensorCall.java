@@ -45,7 +45,7 @@ final class TensorCall<M extends Message> {
   private final Message request; // without tensors
   private final M response;
   private final Map<String, TensorView> inputs = new LinkedHashMap<>();
-  private final List<Result> results = new ArrayList<>();
+  private final Map<String, Result> results = new LinkedHashMap<>();
   private boolean rotates;
 
   TensorCall(Calls calls, CallOptions options, String name, Message request, M response) {
@@ -65,12 +65,8 @@ final class TensorCall<M extends Message> {
 
   /** Adds a tensor of the answer; dtype and shape are null if only the server knows them. */
   TensorCall<M> result(String field, Dtype dtype, long[] shape, TensorView out) {
-    if (shape == null) {
-      Arguments.output(field + "_output", out);
-    } else {
-      Arguments.output(field + "_output", out, dtype, shape);
-    }
-    results.add(new Result(field, dtype, shape, out));
+    Arguments.output(field + "_output", out, dtype, shape);
+    results.put(field, new Result(field, dtype, shape, out));
     return this;
   }
 
@@ -87,11 +83,7 @@ final class TensorCall<M extends Message> {
 
   /** Returns a result after run(); null if the call has none of this field. */
   TensorView result(String field) {
-    return results.stream()
-        .filter(r -> r.field.equals(field))
-        .findFirst()
-        .map(r -> r.out)
-        .orElse(null);
+    return results.containsKey(field) ? results.get(field).out : null;
   }
 
   /** Runs the call, and returns its result of this field. */
@@ -101,7 +93,7 @@ final class TensorCall<M extends Message> {
   }
 
   M run() {
-    boolean shared = results.stream().anyMatch(Result::isPlaced)
+    boolean shared = results.values().stream().anyMatch(Result::isPlaced)
         || inputs.values().stream().anyMatch(input -> input.place() != null);
     if (shared) {
       try {
@@ -146,10 +138,11 @@ final class TensorCall<M extends Message> {
   // Returns the results that replace their tensors: such a call must not be sent twice.
   private List<String> inPlace() {
     List<String> fields = new ArrayList<>();
-    for (Result result : results) {
-      boolean replaces = result.isPlaced()
-          && inputs.values().stream().anyMatch(input -> result.out.place().is(input.place()));
-      if (replaces) fields.add(result.field);
+    for (Result result : results.values()) {
+      if (!result.isPlaced()) continue;
+      for (TensorView input : inputs.values()) {
+        if (result.out.place().is(input.place())) fields.add(result.field);
+      }
     }
     return fields;
   }
@@ -165,7 +158,7 @@ final class TensorCall<M extends Message> {
         message.tensor(number.getNumber(), tensor);
       }
     });
-    for (Result result : results) {
+    for (Result result : results.values()) {
       if (!places || !result.isPlaced()) continue;
       FieldDescriptor output = fieldOf(request, result.field + "_output");
       small.setField(output, result.out.place().toMessage());
@@ -173,7 +166,7 @@ final class TensorCall<M extends Message> {
     message.message(small.build());
     boolean once = places && !inPlace().isEmpty();
     return calls.unary(options, name, message, once, response, true, answer -> {
-      for (Result result : results) {
+      for (Result result : results.values()) {
         if (places && result.isPlaced()) continue;
         receive(result, (Tensor) answer.getField(fieldOf(answer, result.field)));
       }
@@ -225,10 +218,10 @@ final class TensorCall<M extends Message> {
             new Outgoing().data(ApplyRopeStreamRequest.DATA_FIELD_NUMBER, source, at, size));
       }
     }
-    for (Result result : results) {
+    for (Result result : results.values()) {
       if (result.out == null) result.out = TensorView.allocate(result.dtype, result.shape);
     }
-    long all = results.stream().mapToLong(result -> result.out.bytes()).sum();
+    long all = results.values().stream().mapToLong(result -> result.out.bytes()).sum();
     long[] done = {0};
     calls.stream(options, name + "Stream", MethodType.BIDI_STREAMING, messages,
         ApplyRopeStreamResponse.getDefaultInstance(), answer -> {
@@ -244,7 +237,7 @@ final class TensorCall<M extends Message> {
   private void put(ByteString data, long first) {
     ByteString rest = data;
     long at = first;
-    for (Result result : results) {
+    for (Result result : results.values()) {
       int size = (int) Math.max(0, Math.min(result.out.bytes() - at, rest.size()));
       if (size > 0) result.out.put(at, rest.substring(0, size));
       rest = rest.substring(size);
