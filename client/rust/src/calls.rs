@@ -1,8 +1,8 @@
 //! Makes a call: deadline, headers, attempts.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,22 +10,16 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::Code;
+use tonic::client::GrpcService;
 
 use crate::channels::{Channels, Server};
 use crate::error::{Error, Result};
-use crate::exchange::{Incoming, Response, Upload, start};
-use crate::message::{Buffers, MAX_PROTO_BYTES, Outgoing, read_message};
+use crate::message::{CHUNK_BYTES, Incoming, Outgoing, RequestBody, Results, unfit};
 use crate::options::{CallOptions, Options};
-use crate::slot::Slot;
+use crate::retry;
+use crate::slot::{Memory, Slot};
 use crate::token::Bearer;
-use crate::{retry, v1};
-
-/// Smaller messages gain nothing from a separate connection.
-const BULK_BYTES: usize = 64 << 10;
-
-/// Messages of a stream that are sent ahead of their answers: at a time, one is sent, one is computed, one is received
-/// and one is processed.
-const WINDOW: usize = 4;
+use crate::v1::Tensor;
 
 /// Deadline of a stream whose only limit is progress. Without a deadline the server would set its default.
 const LONGEST_STREAM: Duration = Duration::from_secs(24 * 3600);
@@ -33,21 +27,16 @@ const LONGEST_STREAM: Duration = Duration::from_secs(24 * 3600);
 /// A longer timeout could overflow the clock.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Default size of a chunk.
-const CHUNK_BYTES: usize = (4 << 20) - (64 << 10);
+/// The largest message of protobuf.
+const MAX_PROTO_BYTES: usize = (1 << 31) - 1;
 
-/// Bytes that a message may have beside a chunk: settings, positions, framing.
-pub(crate) const MESSAGE_OVERHEAD: usize = 64 << 10;
+/// Buffers ready for the connection's task, so that it need not wait for the caller's task.
+const BUFFERS_AHEAD: usize = 4;
 
-/// Longest wait of a failed call for the server's version, for the error's text.
-const VERSION_TIMEOUT: Duration = Duration::from_secs(1);
-
-pub(crate) struct Shared {
+struct Shared {
     channels: Channels,
     bearer: Option<Bearer>,
     options: Options,
-    /// 0: not known yet.
-    chunk_bytes: AtomicUsize,
 }
 
 /// A client with the options of its calls.
@@ -64,61 +53,28 @@ pub(crate) struct Calls {
 struct Patience {
     deadline: Instant,
     timeout: Duration,
-    standstill: Option<Duration>,
+    standstill: Duration,
 }
 
 impl Patience {
     /// Waits for a step of the call.
-    async fn wait<T>(&self, step: impl Future<Output = T>) -> Result<T> {
-        let until = self.standstill.map_or(self.deadline, |time| self.deadline.min(Instant::now() + time));
-        timeout_at(until, step).await.map_err(|_| match self.standstill {
-            Some(time) if Instant::now() < self.deadline => {
-                Error::new(Code::DeadlineExceeded, format!("the stream stood still for {time:?}"))
-            }
-            _ => Error::new(Code::DeadlineExceeded, format!("no answer within {:?}", self.timeout)),
+    async fn wait<T>(&self, step: impl Future<Output = Result<T>>) -> Result<T> {
+        let until = self.deadline.min(Instant::now() + self.standstill);
+        timeout_at(until, step).await.unwrap_or_else(|_| {
+            let text = if Instant::now() < self.deadline {
+                format!("the stream stood still for {:?}", self.standstill)
+            } else {
+                format!("no answer within {:?}", self.timeout)
+            };
+            Err(Error::new(Code::DeadlineExceeded, text))
         })
-    }
-}
-
-impl Patience {
-    /// Waits for the whole of an attempt.
-    async fn whole<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
-        Self { standstill: None, ..*self }.wait(attempt).await?
-    }
-}
-
-/// The parts of a call that are the same in all attempts.
-struct Call<'c> {
-    method: &'c str,
-    bulk: bool,
-    announced: usize,
-    request_id: &'c str,
-    patience: Patience,
-}
-
-/// A message of a call, and for each of its tensors the slot and the number of bytes.
-pub(crate) struct Planned {
-    pub outgoing: Outgoing,
-    pub takes: Vec<(usize, usize)>,
-}
-
-impl Planned {
-    /// Puts all slots into one message; slots that are not sent come last.
-    pub fn whole(message: &impl Message, slots: &[Slot<'_>]) -> Self {
-        let tensors: Vec<_> = slots.iter().filter(|slot| slot.is_sent()).map(Slot::shaped).collect();
-        let takes = slots.iter().enumerate().map(|(index, slot)| (index, slot.bytes())).collect();
-        Self { outgoing: Outgoing::new(message, &tensors), takes }
     }
 }
 
 impl Calls {
     pub fn new(target: &str, options: Options) -> Result<Self> {
-        let shared = Shared {
-            channels: Channels::new(target, &options)?,
-            bearer: Bearer::of(&options)?,
-            options,
-            chunk_bytes: AtomicUsize::new(0),
-        };
+        let channels = Channels::new(target, &options)?;
+        let shared = Shared { channels, bearer: Bearer::of(&options)?, options };
         Ok(Self { shared: Arc::new(shared), options: CallOptions::default(), deadline: None })
     }
 
@@ -129,226 +85,236 @@ impl Calls {
         Self { deadline, ..self.clone() }
     }
 
-    pub fn max_message_bytes(&self) -> usize {
+    fn max_message_bytes(&self) -> usize {
         self.shared.options.max_message_bytes.min(MAX_PROTO_BYTES)
     }
 
-    pub fn stream_above_bytes(&self) -> usize {
+    fn stream_above_bytes(&self) -> usize {
         self.shared.options.stream_above_bytes.unwrap_or(usize::MAX).min(self.max_message_bytes())
     }
 
-    /// Makes a call with one message each way, without tensors in the caller's memory. `expected_bytes` is an estimate
-    /// of the answer's size.
-    pub async fn unary<M: Message + Default>(
-        &self,
-        method: &str,
-        request: &impl Message,
-        expected_bytes: usize,
-    ) -> Result<M> {
-        decode(self.unary_with(method, &Planned::whole(request, &[]), &mut [], expected_bytes).await?)
+    /// Makes a call with one message each way, without tensors in the caller's memory.
+    pub async fn unary<M: Message + Default>(&self, method: &'static str, request: &impl Message) -> Result<M> {
+        self.tensors(method, request, &mut []).await
     }
 
     /// Makes a call with one message each way; results go to the slots. Returns the answer without their elements.
-    pub async fn unary_with(
+    pub async fn tensors<M: Message + Default>(
         &self,
-        method: &str,
-        message: &Planned,
+        method: &'static str,
+        request: &impl Message,
         slots: &mut [Slot<'_>],
-        expected_bytes: usize,
-    ) -> Result<Bytes> {
-        let bulk = message.outgoing.message_bytes.max(expected_bytes) >= BULK_BYTES;
-        self.exchange(method, std::slice::from_ref(message), slots, bulk, self.patience(false), false).await
+    ) -> Result<M> {
+        let calls = self.until_timeout();
+        if let Some(answer) = calls.by_place(method, request, slots).await? {
+            return decode(answer);
+        }
+        decode(calls.exchange(method, &Outgoing::unary(request, slots, false), slots, false).await?)
     }
 
-    /// Does the same for a call that must not be sent a second time.
-    pub async fn unary_once(&self, method: &str, message: &Planned, slots: &mut [Slot<'_>]) -> Result<Bytes> {
-        let bulk = message.outgoing.message_bytes >= BULK_BYTES;
-        self.exchange(method, std::slice::from_ref(message), slots, bulk, self.patience(false), true).await
-    }
-
-    /// Sends `messages`, and receives one answer for each, in order. Only a few are in flight at a time.
-    pub async fn stream(&self, method: &str, messages: &[Planned], slots: &mut [Slot<'_>]) -> Result<()> {
-        self.exchange(method, messages, slots, true, self.patience(true), false).await.map(drop)
-    }
-
-    /// Sends messages with the slots' tensors; every answer has the results of one message. Returns the last answer
-    /// without their elements.
-    async fn exchange(
+    /// Rotates the slots, by a stream if they are too large for a message. `ids` returns the request's tensors of
+    /// positions, in the order in which a stream sends them.
+    pub async fn rotate<R: Message + Clone, M: Message + Default>(
         &self,
-        method: &str,
-        messages: &[Planned],
+        [method, stream_method]: [&'static str; 2],
+        request: &R,
+        ids: impl for<'r> FnOnce(&'r mut R) -> Vec<&'r mut Tensor>,
         slots: &mut [Slot<'_>],
-        bulk: bool,
-        patience: Patience,
-        never_again: bool,
+    ) -> Result<M> {
+        let calls = self.until_timeout();
+        if let Some(answer) = calls.by_place(method, request, slots).await? {
+            return decode(answer);
+        }
+        let outgoing = Outgoing::unary(request, slots, false);
+        let can_stream = slots.iter().any(|slot| slot.tensor.bytes > 0);
+        if !can_stream || outgoing.largest <= calls.stream_above_bytes() {
+            match calls.exchange(method, &outgoing, slots, false).await {
+                // The server's limit may be lower than ours. A message no larger than a chunk would only be refused
+                // again.
+                Err(error) if can_stream && error.is_too_large() && outgoing.largest > CHUNK_BYTES => {}
+                answer => return decode(answer?),
+            }
+        }
+        let mut request = request.clone();
+        // Large ids would make the first message too large.
+        let large = ids(&mut request).into_iter().filter(|ids| ids.data.len() > CHUNK_BYTES / 2);
+        let ids: Vec<Bytes> = large.map(|ids| std::mem::take(&mut ids.data)).collect();
+        let mut slots: Vec<_> = slots.iter_mut().map(Slot::again).collect();
+        slots.splice(0..0, ids.iter().map(|ids| Slot::of_elements(ids)));
+        let outgoing = Outgoing::stream(&request, &slots, calls.max_message_bytes());
+        calls.exchange(stream_method, &outgoing, &mut slots, false).await.map(|_| M::default())
+    }
+
+    /// Makes a call with places of tensors. Returns `None` if no tensor is in shared memory, or bytes must be sent.
+    pub async fn by_place(
+        &self,
+        method: &'static str,
+        request: &impl Message,
+        slots: &mut [Slot<'_>],
+    ) -> Result<Option<Bytes>> {
+        slots.iter().try_for_each(Slot::check_output)?;
+        if !slots.iter().any(Slot::is_shared) {
+            return Ok(None);
+        }
+        let outgoing = Outgoing::unary(request, slots, true);
+        if outgoing.largest > self.stream_above_bytes() {
+            return Ok(None);
+        }
+        match self.exchange(method, &outgoing, slots, true).await {
+            Ok(answer) => Ok(Some(answer)),
+            // An older server does not know the fields.
+            Err(error)
+                if matches!(error.reason_name(), "SHARED_MEMORY_UNAVAILABLE" | "FIELD_UNKNOWN")
+                    && matches!(error.code(), Code::Unimplemented | Code::PermissionDenied) =>
+            {
+                Ok(None)
+            }
+            Err(error) if error.is_too_large() && !slots.iter().any(Slot::in_shared_place) => Ok(None),
+            Err(error) => Err(of_replacing(error, slots)),
+        }
+    }
+
+    /// Sends messages with the slots' tensors, and receives their results. Returns a unary call's answer without their
+    /// elements.
+    pub async fn exchange(
+        &self,
+        method: &'static str,
+        outgoing: &Outgoing,
+        slots: &mut [Slot<'_>],
+        by_place: bool,
     ) -> Result<Bytes> {
-        let largest = messages.iter().map(|message| message.outgoing.message_bytes).max().unwrap_or(0);
-        self.check_bytes(largest)?;
-        self.options.check()?;
-        let request_id = self.request_id();
-        let call = Call { method, bulk, announced: largest, request_id: &request_id, patience };
-        let mut attempts = Attempts::new(self, call);
-        let result = loop {
-            let mut began = false;
+        let mut attempts = Attempts::new(self, method, outgoing)?;
+        let in_place = slots.iter().any(Slot::in_place);
+        let never_again = by_place && slots.iter().any(Slot::in_shared_place);
+        loop {
+            let mut began = never_again;
+            let parts = slots.iter_mut().map(|slot| match by_place && slot.is_shared() {
+                true => (None, Memory { from: None, to: None }),
+                false => (slot.memory.to.is_some().then_some(&slot.tensor), slot.memory.again()),
+            });
+            let (tensors, memories): (Vec<_>, Vec<_>) = parts.unzip();
+            let (sent, places) = mpsc::unbounded_channel();
+            let mut results =
+                Results { tensors: tensors.into_iter().flatten().collect(), places, place: Default::default() };
             let once = async {
                 let (upload, response) = attempts.begin().await?;
-                exchange_once(upload, response, messages, slots, patience, &mut began).await
+                let send = async move {
+                    outgoing.send(memories, &upload, &sent).await;
+                    drop((upload, sent));
+                    std::future::pending::<()>().await
+                };
+                let receive = self.receive(response, outgoing, &mut results, &attempts.patience, || began |= in_place);
+                tokio::select! {
+                    biased;
+                    answer = receive => answer,
+                    () = send => unreachable!("it waits for the answer"),
+                }
             };
-            match patience.whole(once).await {
-                Ok(last) => break Ok(last),
-                Err(error) => match attempts.failed(error, began || never_again).await {
-                    Ok(()) => continue,
-                    Err(error) => break Err(error),
-                },
+            match once.await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => attempts.failed(error, began).await?,
             }
-        };
-        self.explained(method, result, &request_id).await
+        }
+    }
+
+    /// Receives the answer, or a stream's answers. `begin`: results are written from now on.
+    async fn receive(
+        &self,
+        response: Response,
+        outgoing: &Outgoing,
+        results: &mut Results<'_>,
+        patience: &Patience,
+        mut begin: impl FnMut(),
+    ) -> Result<Bytes> {
+        let mut incoming = patience.wait(response).await?;
+        if outgoing.streams {
+            let mut left: usize = results.tensors.iter().map(|tensor| tensor.bytes).sum();
+            while patience.wait(incoming.next_message()).await?.is_some() {
+                begin();
+                let bytes = patience.wait(incoming.read_elements(results)).await?;
+                left = left.checked_sub(bytes).ok_or_else(unfit)?;
+            }
+            return if left == 0 { Ok(Bytes::new()) } else { Err(unfit()) };
+        }
+        patience.wait(self.next_message(&mut incoming)).await?.ok_or_else(|| Error::internal("no answer came"))?;
+        begin();
+        let answer = patience.wait(incoming.read_message(results)).await?;
+        match patience.wait(incoming.next_message()).await? {
+            None => Ok(answer),
+            Some(_) => Err(Error::internal("more than one answer came")),
+        }
+    }
+
+    /// Begins an answer that is kept in memory.
+    async fn next_message(&self, incoming: &mut Incoming) -> Result<Option<()>> {
+        let (length, limit) = (incoming.next_message().await?, self.max_message_bytes());
+        match length.filter(|length| *length > limit) {
+            None => Ok(length.map(drop)),
+            Some(length) => Err(Error::new(
+                Code::ResourceExhausted,
+                format!(
+                    "the answer has {length} bytes; this client's limit is {limit}: raise Options::max_message_bytes"
+                ),
+            )),
+        }
     }
 
     /// Sends `request` and returns its answers, one by one.
-    pub async fn receive(&self, method: &'static str, request: &impl Message) -> Result<Answers> {
-        let outgoing = Outgoing::new(request, &[]);
-        self.check_bytes(outgoing.message_bytes)?;
-        self.options.check()?;
-        let patience = self.patience(true);
-        let request_id = self.request_id();
-        let call = Call { method, bulk: true, announced: outgoing.message_bytes, request_id: &request_id, patience };
-        let mut attempts = Attempts::new(self, call);
-        let result = loop {
+    pub async fn answers(&self, method: &'static str, request: &impl Message) -> Result<Answers> {
+        let mut outgoing = Outgoing::unary(request, &[], false);
+        outgoing.streams = true;
+        let mut attempts = Attempts::new(self, method, &outgoing)?;
+        loop {
             let once = async {
                 let (upload, response) = attempts.begin().await?;
-                outgoing.send(&[], &mut Buffers::default(), &upload).await;
+                outgoing.send(Vec::new(), &upload, &mpsc::unbounded_channel().0).await;
                 drop(upload);
-                let mut incoming = patience.wait(response).await??;
-                let first = patience.wait(incoming.next_message()).await??;
-                Ok((incoming, first))
+                let mut incoming = attempts.patience.wait(response).await?;
+                let more = attempts.patience.wait(self.next_message(&mut incoming)).await?.is_some();
+                Ok((incoming, more))
             };
-            match patience.whole(once).await {
-                Ok(answers) => break Ok(answers),
-                Err(error) => match attempts.failed(error, false).await {
-                    Ok(()) => continue,
-                    Err(error) => break Err(error),
-                },
+            match once.await {
+                Err(error) => attempts.failed(error, false).await?,
+                Ok((incoming, more)) => {
+                    let Attempts { patience, request_id, .. } = attempts;
+                    return Ok(Answers { calls: self.clone(), incoming, more, patience, request_id });
+                }
             }
-        };
-        let (incoming, next) = self.explained(method, result, &request_id).await?;
-        Ok(Answers { incoming, next, patience, request_id })
-    }
-
-    /// Returns the size of chunks that the server recommends. Fails only if the deadline passes: the stream would wait
-    /// for as long again.
-    pub async fn chunk_bytes(&self) -> Result<usize> {
-        let known = self.shared.chunk_bytes.load(Ordering::Relaxed);
-        if known > 0 {
-            return Ok(known);
         }
-        let info: Result<v1::GetServerInfoResponse> =
-            self.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), 0).await;
-        if let Err(error) = &info
-            && error.code() == Code::DeadlineExceeded
-        {
-            return info.map(|_| 0);
-        }
-        let told =
-            info.as_ref().ok().and_then(|info| info.limits.as_ref()).map_or(0, |limits| limits.stream_chunk_bytes);
-        let bytes = usize::try_from(told).ok().filter(|bytes| *bytes > 0).unwrap_or(CHUNK_BYTES);
-        let bytes = bytes.min(self.max_message_bytes().saturating_sub(MESSAGE_OVERHEAD)).max(1);
-        // A server that does not answer now may answer the next call.
-        if info.is_ok() {
-            self.shared.chunk_bytes.store(bytes, Ordering::Relaxed);
-        }
-        Ok(bytes)
-    }
-
-    fn check_bytes(&self, bytes: usize) -> Result<()> {
-        let limit = self.max_message_bytes();
-        if bytes <= limit {
-            return Ok(());
-        }
-        let text = format!(
-            "request: {bytes} bytes; this client's limit is {limit}: split the batch, or raise Options::max_message_bytes"
-        );
-        Err(Error::new(Code::ResourceExhausted, text))
     }
 
     fn patience(&self, stream: bool) -> Patience {
         let default = self.shared.options.timeout;
         let timeout = self.options.timeout.unwrap_or(if stream { LONGEST_STREAM } else { default });
         let timeout = timeout.min(LONGEST_TIMEOUT);
-        let standstill = (stream && self.options.timeout.is_none()).then_some(default);
-        let deadline = self.deadline.unwrap_or_else(|| Instant::now() + timeout);
-        Patience { deadline, timeout, standstill }
-    }
-
-    fn request_id(&self) -> String {
-        let random = || format!("{:016x}{:016x}", retry::random(), retry::random());
-        self.options.request_id.clone().unwrap_or_else(random)
-    }
-
-    fn head(&self, call: &Call<'_>) -> http::request::Builder {
-        let left = call.patience.deadline.saturating_duration_since(Instant::now());
-        // gRPC allows at most eight digits.
-        let timeout = match left.as_millis() {
-            millis @ 0..=99_999_999 => format!("{millis}m"),
-            _ => format!("{}S", left.as_secs().min(99_999_999)),
-        };
-        let mut head = http::Request::post(format!("/posenc.v1.PositionalEncodingService/{}", call.method))
-            .version(http::Version::HTTP_2)
-            .header("te", "trailers")
-            .header("content-type", "application/grpc")
-            .header("grpc-timeout", timeout)
-            .header("x-request-id", call.request_id)
-            .header("posenc-message-bytes", call.announced);
-        if let Some(traceparent) = &self.options.traceparent {
-            head = head.header("traceparent", traceparent);
-        }
-        if let Some(bearer) = &self.shared.bearer {
-            head = head.header("authorization", bearer.header());
-        }
-        head
-    }
-
-    /// Adds the request's id to errors, and facts beside the server's text.
-    async fn explained<T>(&self, method: &str, result: Result<T>, request_id: &str) -> Result<T> {
-        let mut error = match result {
-            Ok(value) => return Ok(value),
-            Err(error) => error.with_request_id(request_id),
-        };
-        let target = self.shared.channels.target();
-        if error.is_connection() || error.code() == Code::DeadlineExceeded && error.reason_name().is_empty() {
-            let none = self.options.timeout.unwrap_or(self.shared.options.timeout).is_zero();
-            let fact = if none { "timeout: is 0; must be above 0" } else { error.message() };
-            let text = format!("{target}: {fact}");
-            error = error.with_text(text);
-        } else if error.code() == Code::Unimplemented && error.reason_name().is_empty() {
-            // With a reason, the server has already said what it does not know.
-            let version = if method == "GetServerInfo" { None } else { Box::pin(self.server_version()).await };
-            let said = error.message();
-            let said = if said.is_empty() { String::new() } else { format!("{said}; ") };
-            let text = format!(
-                "{said}the server at {target} is of another version ({}) than this client ({})",
-                version.as_deref().unwrap_or("it does not tell which"),
-                env!("CARGO_PKG_VERSION"),
-            );
-            error = error.with_text(text);
-        }
-        Err(error)
-    }
-
-    async fn server_version(&self) -> Option<String> {
-        let options = CallOptions { timeout: Some(VERSION_TIMEOUT), ..self.options.clone() };
-        let deadline = self.deadline.map(|deadline| deadline.min(Instant::now() + VERSION_TIMEOUT));
-        let calls = Self { shared: self.shared.clone(), options, deadline };
-        let info: Result<v1::GetServerInfoResponse> =
-            calls.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), 0).await;
-        info.ok().map(|info| info.version)
+        let standstill = if stream && self.options.timeout.is_none() { default } else { LONGEST_TIMEOUT };
+        Patience { deadline: self.deadline.unwrap_or_else(|| Instant::now() + timeout), timeout, standstill }
     }
 }
+
+/// Returns the error of a call that may have replaced tensors in shared memory.
+fn of_replacing(mut error: Error, slots: &[Slot<'_>]) -> Error {
+    // The server returns these errors before it writes anything.
+    let untouched = [Code::InvalidArgument, Code::NotFound, Code::PermissionDenied, Code::Aborted, Code::Unimplemented];
+    let replaced: Vec<_> = slots.iter().filter(|slot| slot.in_shared_place()).map(|slot| slot.tensor.name).collect();
+    if !replaced.is_empty() && !untouched.contains(&error.code()) {
+        let names = replaced.join(" and ");
+        error.0.message += &format!("; {names} may have been rotated by then, in part or whole: write it anew");
+    }
+    error
+}
+
+/// Resolves to the answer as soon as its headers have arrived.
+type Response = Pin<Box<dyn Future<Output = Result<Incoming>> + Send>>;
 
 /// Makes a call until it succeeds, fails for good, or has been made as often as the retry policy allows.
 struct Attempts<'c> {
     calls: &'c Calls,
-    call: Call<'c>,
+    method: &'static str,
+    /// Bytes of the largest message, so that the server waits until it has as much memory.
+    announced: usize,
+    request_id: String,
+    patience: Patience,
     server: Option<Arc<Server>>,
     made: u32,
     /// Number of servers that could not be reached since the last counted attempt.
@@ -356,115 +322,127 @@ struct Attempts<'c> {
 }
 
 impl<'c> Attempts<'c> {
-    fn new(calls: &'c Calls, call: Call<'c>) -> Self {
-        Self { calls, call, server: None, made: 0, skipped: 0 }
+    fn new(calls: &'c Calls, method: &'static str, outgoing: &Outgoing) -> Result<Self> {
+        let (bytes, limit) = (outgoing.largest, calls.max_message_bytes());
+        if bytes > limit {
+            let fact = format!("{bytes} bytes; this client's limit is {limit}");
+            let text = format!("request: {fact}: split the batch, or raise Options::max_message_bytes");
+            return Err(Error::new(Code::ResourceExhausted, text));
+        }
+        calls.options.check()?;
+        let random = || format!("{:016x}{:016x}", retry::random(), retry::random());
+        let request_id = calls.options.request_id.clone().unwrap_or_else(random);
+        let patience = calls.patience(outgoing.streams);
+        Ok(Self { calls, method, announced: bytes, request_id, patience, server: None, made: 0, skipped: 0 })
     }
 
-    async fn begin(&mut self) -> Result<(Upload, Response)> {
-        let (server, channel) = self.calls.shared.channels.next(self.call.bulk).await?;
+    async fn begin(&mut self) -> Result<(mpsc::Sender<Bytes>, Response)> {
+        let (server, mut channel) = self.patience.wait(self.calls.shared.channels.next()).await?;
         self.server = Some(server);
-        start(channel, self.calls.head(&self.call), self.calls.max_message_bytes())
+        let (upload, body) = mpsc::channel(BUFFERS_AHEAD);
+        let request = self.head().body(tonic::body::Body::new(RequestBody(body)));
+        let request = request.map_err(|error| Error::invalid_field("metadata", error))?;
+        let response = Box::pin(async move {
+            let ready = poll_fn(|cx| GrpcService::poll_ready(&mut channel, cx)).await;
+            ready.map_err(|error| Error::of_transport(&error))?;
+            Incoming::of(channel.call(request).await.map_err(|error| Error::of_transport(&error))?)
+        });
+        Ok((upload, response))
+    }
+
+    fn head(&self) -> http::request::Builder {
+        let left = self.patience.deadline.saturating_duration_since(Instant::now());
+        // gRPC allows at most eight digits.
+        let timeout = match left.as_millis() {
+            millis @ 0..=99_999_999 => format!("{millis}m"),
+            _ => format!("{}S", left.as_secs().min(99_999_999)),
+        };
+        let mut head = http::Request::post(format!("/posenc.v1.PositionalEncodingService/{}", self.method))
+            .version(http::Version::HTTP_2)
+            .header("te", "trailers")
+            .header("content-type", "application/grpc")
+            .header("grpc-timeout", timeout)
+            .header("x-request-id", &self.request_id)
+            .header("posenc-message-bytes", self.announced);
+        if let Some(traceparent) = &self.calls.options.traceparent {
+            head = head.header("traceparent", traceparent);
+        }
+        if let Some(bearer) = &self.calls.shared.bearer {
+            head = head.header("authorization", bearer.header());
+        }
+        head
     }
 
     /// Waits for the next attempt's time, or returns the error if there is no next attempt. `began`: the call cannot be
     /// made again.
     async fn failed(&mut self, error: Error, began: bool) -> Result<()> {
         if error.code() != Code::Unavailable || began {
-            return Err(error);
+            return Err(self.explained(error));
         }
+        let channels = &self.calls.shared.channels;
         if let Some(server) = self.server.take() {
             server.failed();
         }
         // Another address may have a server: "localhost" has two, and often only one has a listener.
-        if error.is_connection() && self.skipped + 1 < self.calls.shared.channels.servers() {
+        if error.0.connection && self.skipped + 1 < channels.servers() {
             self.skipped += 1;
             return Ok(());
         }
         (self.made, self.skipped) = (self.made + 1, 0);
-        let wait = match error.pushback() {
+        let wait = match error.0.pushback {
             Some(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
             None => Some(retry::backoff(self.made)),
         };
-        let wait = wait.filter(|wait| Instant::now() + *wait < self.call.patience.deadline);
-        match wait {
+        match wait.filter(|wait| Instant::now() + *wait < self.patience.deadline) {
             Some(wait) if self.made < retry::MAX_ATTEMPTS => sleep(wait).await,
-            _ => return Err(error),
+            _ => return Err(self.explained(error)),
         }
         Ok(())
     }
-}
 
-/// Sends the messages and receives the answers at the same time.
-async fn exchange_once(
-    upload: Upload,
-    response: Response,
-    messages: &[Planned],
-    slots: &mut [Slot<'_>],
-    patience: Patience,
-    began: &mut bool,
-) -> Result<Bytes> {
-    let in_place = slots.iter().any(Slot::in_place);
-    // A sent message's memory passes from the sender to the receiver, so that a result may overwrite its input while
-    // later messages are still being read.
-    let (sent, mut under_way) = mpsc::channel::<Vec<Slot<'_>>>(WINDOW);
-    let mut left: Vec<Slot<'_>> = slots.iter_mut().map(Slot::again).collect();
-    let send = async move {
-        let mut buffers = Buffers::default();
-        for message in messages {
-            let Ok(room) = sent.reserve().await else { break };
-            let mut parts = Vec::new();
-            for &(slot, bytes) in &message.takes {
-                parts.push(left[slot].split_off(bytes));
-            }
-            if !message.outgoing.send(&parts, &mut buffers, &upload).await {
-                break;
-            }
-            room.send(parts);
+    /// Adds the request's id, and facts beside the server's text.
+    fn explained(&self, mut error: Error) -> Error {
+        let (target, told) = (self.calls.shared.channels.target(), !error.reason_name().is_empty());
+        if error.0.connection || error.code() == Code::DeadlineExceeded && !told {
+            let fact = if self.patience.timeout.is_zero() { "timeout: is 0; must be above 0" } else { error.message() };
+            error.0.message = format!("{target}: {fact}");
+        } else if error.code() == Code::Unimplemented && !told {
+            // With a reason, the server has already said what it does not know.
+            let client = env!("CARGO_PKG_VERSION");
+            error.0.message += &format!("; the server at {target} is of another version than this client ({client})");
         }
-        drop((upload, sent));
-        std::future::pending::<()>().await
-    };
-    let receive = async {
-        let mut incoming = patience.wait(response).await??;
-        let (mut answers, mut last) = (0, Bytes::new());
-        while let Some(length) = patience.wait(incoming.next_message()).await?? {
-            let parts = patience.wait(under_way.recv()).await?;
-            let mut parts = parts.ok_or_else(|| Error::internal("more answers than messages"))?;
-            *began = *began || in_place;
-            last = patience.wait(read_message(&mut incoming, length, &mut parts)).await??;
-            answers += 1;
-        }
-        let lacks = || Error::internal(format!("the call ended with {answers} of {} answers", messages.len()));
-        if answers == messages.len() { Ok(last) } else { Err(lacks()) }
-    };
-    tokio::select! {
-        biased;
-        result = receive => result,
-        () = send => Err(Error::internal("the sender ended the call")),
+        error.0.request_id = self.request_id.clone();
+        error
     }
 }
 
 /// Answers of a stream that the server sends.
 pub(crate) struct Answers {
+    calls: Calls,
     incoming: Incoming,
-    /// The next answer's length; `None` at the end.
-    next: Option<usize>,
+    more: bool,
     patience: Patience,
     request_id: String,
 }
 
 impl Answers {
+    /// Returns the next answer; `None` at the end.
     pub async fn next<M: Message + Default>(&mut self) -> Result<Option<M>> {
         let read = async {
-            let Some(length) = self.next else { return Ok(None) };
-            let message = self.patience.wait(read_message(&mut self.incoming, length, &mut [])).await??;
-            self.next = self.patience.wait(self.incoming.next_message()).await??;
+            if !self.more {
+                return Ok(None);
+            }
+            let message = self.patience.wait(self.incoming.read_rest()).await?;
+            self.more = self.patience.wait(self.calls.next_message(&mut self.incoming)).await?.is_some();
             decode(message).map(Some)
         };
-        read.await.map_err(|error: Error| error.with_request_id(&self.request_id))
+        read.await.map_err(|mut error: Error| {
+            error.0.request_id = self.request_id.clone();
+            error
+        })
     }
 }
 
-pub(crate) fn decode<M: Message + Default>(bytes: Bytes) -> Result<M> {
+fn decode<M: Message + Default>(bytes: Bytes) -> Result<M> {
     M::decode(bytes).map_err(|error| Error::internal(format!("the answer: {error}")))
 }

@@ -3,16 +3,18 @@
 //! turn, and an address that failed is skipped for a while.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
 
-use crate::connector::Connector;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::retry;
-use crate::target::{Place, Target, host_name, resolve};
+use crate::socket::Address;
+use crate::target::{Place, Target, host_name};
 
 /// The most bytes that an endpoint may send before they are acknowledged. Answers are processed as they arrive, so a
 /// large window costs little memory, and a small one would make servers wait.
@@ -21,15 +23,17 @@ const WINDOW_BYTES: u32 = 16 << 20;
 /// Larger frames need fewer system calls: with HTTP/2's 16 KiB, 64 MiB are 4096 frames.
 const FRAME_BYTES: u32 = 1 << 20;
 
+/// gRPC's own timeout for an address that does not answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Kubernetes' names are valid for 5 s.
 const RESOLVE_AGAIN: Duration = Duration::from_secs(5);
 
 /// One server.
 pub(crate) struct Server {
-    connector: Connector,
-    endpoint: Endpoint,
-    small: OnceLock<Channel>,
-    bulk: Vec<OnceLock<Channel>>,
+    address: Address,
+    /// Used in turn; each connects at its first call.
+    channels: Vec<Channel>,
     down_until: Mutex<Option<Instant>>,
 }
 
@@ -43,14 +47,6 @@ impl Server {
         let until = *self.down_until.lock().unwrap_or_else(PoisonError::into_inner);
         until.filter(|until| *until > Instant::now())
     }
-
-    fn channel(&self, turn: Option<usize>) -> Channel {
-        let place = match turn {
-            Some(turn) if !self.bulk.is_empty() => &self.bulk[turn % self.bulk.len()],
-            _ => &self.small,
-        };
-        place.get_or_init(|| self.endpoint.connect_with_connector_lazy(self.connector.clone())).clone()
-    }
 }
 
 pub(crate) struct Channels {
@@ -59,8 +55,7 @@ pub(crate) struct Channels {
     /// One for each of the target's hosts.
     endpoints: Vec<Endpoint>,
     known: Mutex<Known>,
-    server_turn: AtomicUsize,
-    bulk_turn: AtomicUsize,
+    turn: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -76,8 +71,7 @@ impl Channels {
         if target.https && options.tls.is_none() {
             options.tls = Some(Default::default());
         }
-        let with_token = options.token.is_some() || options.token_file.is_some();
-        if with_token && options.tls.is_none() && !target.is_local() {
+        if options.shows_token() && !target.is_local() {
             let option = if options.token.is_some() { "token" } else { "token_file" };
             let fact = format!("would be sent in the clear to {}; must have TLS", target.text);
             return Err(Error::invalid_field(option, fact));
@@ -86,14 +80,7 @@ impl Channels {
         let local = ["localhost".to_owned()];
         let hosts = if let Place::Hosts(hosts) = &target.place { hosts.as_slice() } else { &local };
         let endpoints = hosts.iter().map(|host| endpoint(host, &options)).collect::<Result<_>>()?;
-        Ok(Self {
-            target,
-            options,
-            endpoints,
-            known: Mutex::default(),
-            server_turn: AtomicUsize::new(0),
-            bulk_turn: AtomicUsize::new(0),
-        })
+        Ok(Self { target, options, endpoints, known: Mutex::default(), turn: AtomicUsize::new(0) })
     }
 
     pub fn target(&self) -> &str {
@@ -104,75 +91,65 @@ impl Channels {
         self.known().servers.len()
     }
 
-    /// Returns the next server in turn, and its connection, which the first call makes.
-    pub async fn next(&self, bulk: bool) -> Result<(Arc<Server>, Channel)> {
+    /// Returns the next server in turn, and one of its connections.
+    pub async fn next(&self) -> Result<(Arc<Server>, Channel)> {
         if self.must_resolve() {
             self.resolve().await?;
         }
         let servers = self.known().servers.clone();
-        let first = self.server_turn.fetch_add(1, Ordering::Relaxed);
-        let in_turn = || (0..servers.len()).map(|i| &servers[(first + i) % servers.len()]);
-        // If all are down, take the one that has been down longest.
-        let server = in_turn()
-            .find(|server| server.down_until().is_none())
-            .or_else(|| in_turn().min_by_key(|server| server.down_until()));
-        let server = server.ok_or_else(|| Error::new(tonic::Code::Unavailable, "the name has no address"))?.clone();
-        let turn = bulk.then(|| self.bulk_turn.fetch_add(1, Ordering::Relaxed));
-        let channel = server.channel(turn);
-        Ok((server, channel))
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let in_turn = || (0..servers.len()).map(|i| &servers[(turn + i) % servers.len()]);
+        // If all are down, take the one that has been down longest: None is less than every time.
+        let server = in_turn().min_by_key(|server| server.down_until());
+        let server = server.ok_or_else(|| Error::new(Code::Unavailable, "the name has no address"))?;
+        let channel = &server.channels[turn / servers.len() % server.channels.len()];
+        Ok((server.clone(), channel.clone()))
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn must_resolve(&self) -> bool {
         let known = self.known();
-        match known.resolved {
-            None => true,
-            // The servers may have been replaced.
-            Some(when) => {
-                when.elapsed() > RESOLVE_AGAIN && known.servers.iter().any(|server| server.down_until().is_some())
-            }
-        }
+        // The servers may have been replaced.
+        let is_down = || known.servers.iter().any(|server| server.down_until().is_some());
+        known.resolved.is_none_or(|when| when.elapsed() > RESOLVE_AGAIN && is_down())
     }
 
     async fn resolve(&self) -> Result<()> {
-        let mut fresh = Vec::new();
+        let mut found = Vec::new();
         match &self.target.place {
-            Place::Unix(path) => fresh.push(self.server(Connector::Unix(path.into()), &self.endpoints[0])),
+            Place::Unix(path) => found.push((Address::Unix(path.into()), &self.endpoints[0])),
             Place::Hosts(hosts) => {
                 for (host, endpoint) in hosts.iter().zip(&self.endpoints) {
-                    for address in resolve(host).await? {
-                        let is_clear = self.options.tls.is_none();
-                        let with_token = self.options.token.is_some() || self.options.token_file.is_some();
-                        if is_clear && with_token && !address.ip().is_loopback() {
+                    let addresses = tokio::net::lookup_host(host).await;
+                    for address in addresses.map_err(|error| Error::of_transport(&error))? {
+                        if self.options.shows_token() && !address.ip().is_loopback() {
                             return Err(Error::invalid_field("token", format!("{host} is {address}; must have TLS")));
                         }
-                        fresh.push(self.server(Connector::Tcp(address), endpoint));
+                        found.push((Address::Tcp(address), endpoint));
                     }
                 }
             }
         }
         let mut known = self.known();
-        for server in &mut fresh {
-            // Connections to addresses that stay are kept.
-            if let Some(old) = known.servers.iter().find(|old| old.connector == server.connector) {
-                *server = old.clone();
-            }
-        }
-        *known = Known { servers: fresh, resolved: Some(Instant::now()) };
+        // Connections to addresses that stay are kept.
+        let kept = |address: &Address| known.servers.iter().find(|old| old.address == *address).cloned();
+        let servers = found
+            .into_iter()
+            .map(|(address, endpoint)| kept(&address).unwrap_or_else(|| Arc::new(self.server(address, endpoint))));
+        *known = Known { servers: servers.collect(), resolved: Some(Instant::now()) };
         Ok(())
     }
 
-    fn server(&self, connector: Connector, endpoint: &Endpoint) -> Arc<Server> {
-        Arc::new(Server {
-            connector,
-            endpoint: endpoint.clone(),
-            small: OnceLock::new(),
-            bulk: (0..self.options.bulk_channels).map(|_| OnceLock::new()).collect(),
-            down_until: Mutex::new(None),
-        })
+    fn server(&self, address: Address, endpoint: &Endpoint) -> Server {
+        let channel = |_| {
+            let address = address.clone();
+            endpoint.connect_with_connector_lazy(service_fn(move |_| address.clone().connect()))
+        };
+        let channels = (0..self.options.connections.max(1)).map(channel).collect();
+        Server { address, channels, down_until: Mutex::new(None) }
     }
 }
 
@@ -185,6 +162,7 @@ fn endpoint(host: &str, options: &Options) -> Result<Endpoint> {
         .map_err(wrong)?
         .user_agent(concat!("posenc-rust/", env!("CARGO_PKG_VERSION")))
         .map_err(wrong)?
+        .connect_timeout(CONNECT_TIMEOUT)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES);

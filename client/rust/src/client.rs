@@ -1,13 +1,13 @@
 //! The client: one method for each RPC.
 
-use crate::calls::{Calls, decode};
+use crate::calls::Calls;
 use crate::error::{Error, Result};
 use crate::options::{CallOptions, Options};
 use crate::rope::{Config, Rope};
 use crate::shared::{RegionOptions, SharedRegion};
 use crate::slot::{Heads, Input, Output, Slot};
-use crate::table::{Tiles, table_slots};
-use crate::v1::{self, Dtype};
+use crate::table::Tiles;
+use crate::v1::{self, Dtype, movement, positions};
 
 /// A client of a target's server or servers.
 /// It is cheap to copy: copies share the connections, and a client serves any number of tasks. A dropped call ends on
@@ -56,7 +56,7 @@ impl Client {
 
     /// Returns version, instruction set, limits and everything that the server knows by name.
     pub async fn get_server_info(&self) -> Result<v1::GetServerInfoResponse> {
-        self.calls.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), 0).await
+        self.calls.unary("GetServerInfo", &v1::GetServerInfoRequest::default()).await
     }
 
     /// Makes memory of this many bytes that a server on this host maps, too: calls with its tensors do not carry their
@@ -74,29 +74,29 @@ impl Client {
 
     /// Turns a preset, a config.json or a specification into exact frequencies, and says what was assumed.
     pub async fn resolve_rope(&self, request: v1::ResolveRopeRequest) -> Result<v1::ResolveRopeResponse> {
-        self.calls.unary("ResolveRope", &request, 0).await
+        self.calls.unary("ResolveRope", &request).await
     }
 
     /// Returns wavelengths, long-term decay and similarity between positions.
     pub async fn analyze_rope(&self, request: v1::AnalyzeRopeRequest) -> Result<v1::AnalyzeRopeResponse> {
-        self.calls.unary("AnalyzeRope", &request, 0).await
+        self.calls.unary("AnalyzeRope", &request).await
     }
 
     /// Returns which descriptions of a checkpoint, and which of their readers, disagree, from which distance on, and
     /// which key fixes it.
     pub async fn diagnose_rope(&self, request: v1::DiagnoseRopeRequest) -> Result<v1::DiagnoseRopeResponse> {
-        self.calls.unary("DiagnoseRope", &request, 0).await
+        self.calls.unary("DiagnoseRope", &request).await
     }
 
     /// Builds position ids for batches that are packed, padded, split over devices, or mix text and images.
     pub async fn build_positions(&self, request: v1::BuildPositionsRequest) -> Result<v1::BuildPositionsResponse> {
-        self.calls.unary("BuildPositions", &request, 0).await
+        self.calls.unary("BuildPositions", &request).await
     }
 
     /// Builds rows of a table of any length: cosines and sines, or an absolute encoding. A table over a limit comes as
     /// a stream.
     pub async fn build_table(&self, request: v1::BuildTableRequest) -> Result<v1::BuildTableResponse> {
-        self.calls.build_table(request, &mut []).await
+        self.build_table_into(request, []).await
     }
 
     /// Builds a table in the caller's memory: cos and sin, or the single table. The answer has their types and shapes.
@@ -107,18 +107,17 @@ impl Client {
         request: v1::BuildTableRequest,
         outputs: impl IntoIterator<Item = Output<'a>>,
     ) -> Result<v1::BuildTableResponse> {
-        let mut slots = table_slots(&request, outputs)?;
-        self.calls.build_table(request, &mut slots).await
+        self.calls.build_table(request, outputs).await
     }
 
     /// Builds an attention bias for a range of queries and keys, as one tensor [heads, queries, keys].
     pub async fn build_bias(&self, request: v1::BuildBiasRequest) -> Result<v1::Tensor> {
-        self.calls.build_bias(&request).await
+        self.build_bias_tiles(request).await?.joined().await
     }
 
     /// Builds a bias tile by tile.
     pub async fn build_bias_tiles(&self, request: v1::BuildBiasRequest) -> Result<Tiles> {
-        Ok(Tiles(self.calls.receive("BuildBias", &request).await?))
+        Tiles::of(&self.calls, &request).await
     }
 
     /// Rotates `q` and `k`, and tensors in the request itself, which come back in the answer.
@@ -128,15 +127,16 @@ impl Client {
         mut q: Q,
         mut k: K,
     ) -> Result<(Q::Output, K::Output, v1::ApplyRopeResponse)> {
-        let (mut q_memory, mut k_memory) = (q.memory(), k.memory());
-        let q_slot = q.slot(&mut q_memory).map(|slot| slot.named(14, "q"));
-        let k_slot = k.slot(&mut k_memory).map(|slot| slot.named(15, "k"));
-        given_once("q", q_slot.is_some(), &request.q)?;
-        given_once("k", k_slot.is_some(), &request.k)?;
-        let mut slots: Vec<Slot<'_>> = q_slot.into_iter().chain(k_slot).collect();
-        let response = self.calls.rotate(&request, &mut slots).await?;
-        drop(slots);
-        Ok((q.output(q_memory), k.output(k_memory), response))
+        let (mut q_out, mut k_out) = (q.output(), k.output());
+        let mut slots = Vec::new();
+        add(&mut slots, q.slot(&mut q_out), (14, 7, "q"), &request.q)?;
+        add(&mut slots, k.slot(&mut k_out), (15, 8, "k"), &request.k)?;
+        let methods = ["ApplyRope", "ApplyRopeStream"];
+        let response = self
+            .calls
+            .rotate(methods, &request, |request| ids(&mut request.positions).into_iter().collect(), &mut slots)
+            .await?;
+        Ok((q_out, k_out, response))
     }
 
     /// Moves rotated keys to other positions, or from one rotary encoding to another, in one rotation.
@@ -145,12 +145,12 @@ impl Client {
         request: v1::RepositionRequest,
         mut k: K,
     ) -> Result<(K::Output, v1::RepositionResponse)> {
-        let mut memory = k.memory();
-        let mut slots: Vec<Slot<'_>> = k.slot(&mut memory).map(|slot| slot.named(15, "k")).into_iter().collect();
-        given_once("k", !slots.is_empty(), &request.k)?;
-        let response = self.calls.rotate(&request, &mut slots).await?;
-        drop(slots);
-        Ok((k.output(memory), response))
+        let mut out = k.output();
+        let mut slots = Vec::new();
+        add(&mut slots, k.slot(&mut out), (15, 6, "k"), &request.k)?;
+        let methods = ["Reposition", "RepositionStream"];
+        let response = self.calls.rotate(methods, &request, moved_ids, &mut slots).await?;
+        Ok((out, response))
     }
 
     /// Combines embeddings with an absolute encoding: `x`, or with `()` the request's own x, whose result comes back in
@@ -160,23 +160,21 @@ impl Client {
         request: v1::AddEncodingRequest,
         mut x: X,
     ) -> Result<(X::Output, v1::AddEncodingResponse)> {
-        let mut memory = x.memory();
-        let slot = x.slot(&mut memory).map(|slot| slot.named(15, "x"));
-        given_once("x", slot.is_some(), &request.x)?;
-        if slot.is_some() && request.combination() == v1::Combination::Concatenate {
+        let mut out = x.output();
+        let mut slots = Vec::new();
+        add(&mut slots, x.slot(&mut out), (15, 5, "x"), &request.x)?;
+        if !slots.is_empty() && request.combination() == v1::Combination::Concatenate {
             let fact = "a concatenation is larger; leave x in the request, and it comes back in the answer";
             return Err(Error::invalid_field("x", fact));
         }
-        let mut slots: Vec<Slot<'_>> = slot.into_iter().collect();
-        let response = decode(self.calls.tensors("AddEncoding", &request, &mut slots).await?)?;
-        drop(slots);
-        Ok((x.output(memory), response))
+        let response = self.calls.tensors("AddEncoding", &request, &mut slots).await?;
+        Ok((out, response))
     }
 
     /// Computes attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D] give [B,
     /// H, Sq, Sk], not divided by sqrt(D).
     pub async fn score_relative(&self, request: v1::ScoreRelativeRequest) -> Result<v1::ScoreRelativeResponse> {
-        self.calls.unary("ScoreRelative", &request, 0).await
+        self.calls.unary("ScoreRelative", &request).await
     }
 
     /// Computes scores of tensors in the caller's memory.
@@ -187,17 +185,23 @@ impl Client {
         k: impl Into<Input<'a>>,
         scores: impl Into<Output<'a>>,
     ) -> Result<v1::ScoreRelativeResponse> {
-        given_once("q", true, &request.q)?;
-        given_once("k", true, &request.k)?;
-        let (q, k) = (q.into().0.named(14, "q"), k.into().0.named(15, "k"));
-        let mut scores = Output(scores.into().0.named(15, "scores"));
+        let mut slots = Vec::new();
+        add(&mut slots, Some(q.into().0), (14, 0, "q"), &request.q)?;
+        add(&mut slots, Some(k.into().0), (15, 0, "k"), &request.k)?;
+        let [q, k] = [&slots[0].tensor, &slots[1].tensor];
         let dtype = match request.dtype() {
             Dtype::Unspecified if q.dtype == Dtype::Float64 => Dtype::Float64,
             Dtype::Unspecified => Dtype::Float32,
             dtype => dtype,
         };
-        scores.check(dtype, score_shape(&q.shape, &k.shape))?;
-        decode(self.calls.tensors("ScoreRelative", &request, &mut [q, k, scores.0]).await?)
+        let shape = match (&q.shape[..], &k.shape[..]) {
+            (&[batch, heads, queries, _], &[_, _, keys, _]) => Some(vec![batch, heads, queries, keys]),
+            _ => None,
+        };
+        let mut scores = scores.into().0.named(15, 5, "scores");
+        scores.check_result(dtype, shape.as_deref())?;
+        slots.push(scores);
+        self.calls.tensors("ScoreRelative", &request, &mut slots).await
     }
 
     /// Reorders the rows of a projection's weight or bias, [heads * head_dim, ...], so that a checkpoint for one pairing
@@ -207,26 +211,45 @@ impl Client {
         request: v1::ConvertPairingRequest,
         mut weight: W,
     ) -> Result<(W::Output, v1::ConvertPairingResponse)> {
-        let mut memory = weight.memory();
-        let slot = weight.slot(&mut memory).map(|slot| slot.named(15, "weight"));
-        given_once("weight", slot.is_some(), &request.weight)?;
-        let mut slots: Vec<Slot<'_>> = slot.into_iter().collect();
-        let response = decode(self.calls.tensors("ConvertPairing", &request, &mut slots).await?)?;
-        drop(slots);
-        Ok((weight.output(memory), response))
+        let mut out = weight.output();
+        let mut slots = Vec::new();
+        add(&mut slots, weight.slot(&mut out), (15, 6, "weight"), &request.weight)?;
+        let response = self.calls.tensors("ConvertPairing", &request, &mut slots).await?;
+        Ok((out, response))
     }
 }
 
-/// Returns the shape [B, H, Sq, Sk], or `None` for other shapes.
-fn score_shape(q: &[i64], k: &[i64]) -> Option<[i64; 4]> {
-    let (&[batch, heads, queries, _], &[_, _, keys, _]) = (q, k) else { return None };
-    Some([batch, heads, queries, keys])
+/// Returns ids with one element for each token, whose bytes a stream may send apart.
+fn ids(positions: &mut Option<v1::Positions>) -> Option<&mut v1::Tensor> {
+    match positions.as_mut()?.kind.as_mut()? {
+        positions::Kind::Ids(ids) => Some(ids),
+        _ => None,
+    }
 }
 
-/// Fails if a tensor is both an argument and in the request: on the wire the two would become one.
-fn given_once(field: &str, beside: bool, in_request: &Option<v1::Tensor>) -> Result<()> {
-    if beside && in_request.is_some() {
-        return Err(Error::invalid_field(field, "is in the request and beside it; must be given once"));
+fn moved_ids(request: &mut v1::RepositionRequest) -> Vec<&mut v1::Tensor> {
+    let Some(movement) = &mut request.movement else { return Vec::new() };
+    let target = match &mut movement.target {
+        Some(movement::Target::Shifts(shifts)) => Some(shifts),
+        Some(movement::Target::NewPositions(new)) => match &mut new.kind {
+            Some(positions::Kind::Ids(ids)) => Some(ids),
+            _ => None,
+        },
+        _ => None,
+    };
+    ids(&mut movement.old_positions).into_iter().chain(target).collect()
+}
+
+/// Adds an argument's slot. Fails if the request has the tensor, too: on the wire the two would become one.
+fn add<'a>(
+    slots: &mut Vec<Slot<'a>>,
+    slot: Option<Slot<'a>>,
+    (field, output_field, name): (u32, u32, &'static str),
+    in_request: &Option<v1::Tensor>,
+) -> Result<()> {
+    if slot.is_some() && in_request.is_some() {
+        return Err(Error::invalid_field(name, "is in the request and beside it; must be given once"));
     }
+    slots.extend(slot.map(|slot| slot.named(field, output_field, name)));
     Ok(())
 }

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
 
-use prost::Message;
+use http::{HeaderMap, StatusCode};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
+use tonic_types::StatusExt;
 
 pub use crate::v1::ErrorReason as Reason;
 pub use tonic::Code;
@@ -15,19 +16,19 @@ pub use tonic::Code;
 ///
 /// Branch on [`reason`](Error::reason) and [`field`](Error::field), never on the text.
 #[derive(Clone, PartialEq)]
-pub struct Error(Box<Inner>);
+pub struct Error(pub(crate) Box<Inner>);
 
 #[derive(Clone, PartialEq)]
-struct Inner {
-    code: Code,
-    message: String,
+pub(crate) struct Inner {
+    pub code: Code,
+    pub message: String,
     reason: String,
     metadata: HashMap<String, String>,
-    request_id: String,
+    pub request_id: String,
     /// Whether the server was not reached, or disconnected: another may answer.
-    connection: bool,
+    pub connection: bool,
     /// The server's wait for retries in milliseconds; negative if it forbids them.
-    pushback: Option<i64>,
+    pub pushback: Option<i64>,
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -45,13 +46,9 @@ impl Error {
         }))
     }
 
-    pub(crate) fn invalid(message: impl Into<String>) -> Self {
-        Self::new(Code::InvalidArgument, message)
-    }
-
     /// Returns the error of a mistake in one field or argument.
     pub(crate) fn invalid_field(field: &str, fact: impl fmt::Display) -> Self {
-        let mut error = Self::invalid(format!("{field}: {fact}"));
+        let mut error = Self::new(Code::InvalidArgument, format!("{field}: {fact}"));
         error.0.metadata.insert("field".to_owned(), field.to_owned());
         error
     }
@@ -67,26 +64,15 @@ impl Error {
     }
 
     /// Returns gRPC's name of the code, such as `INVALID_ARGUMENT`.
-    pub fn code_name(&self) -> &'static str {
-        match self.0.code {
-            Code::Ok => "OK",
-            Code::Cancelled => "CANCELLED",
-            Code::Unknown => "UNKNOWN",
-            Code::InvalidArgument => "INVALID_ARGUMENT",
-            Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-            Code::NotFound => "NOT_FOUND",
-            Code::AlreadyExists => "ALREADY_EXISTS",
-            Code::PermissionDenied => "PERMISSION_DENIED",
-            Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-            Code::FailedPrecondition => "FAILED_PRECONDITION",
-            Code::Aborted => "ABORTED",
-            Code::OutOfRange => "OUT_OF_RANGE",
-            Code::Unimplemented => "UNIMPLEMENTED",
-            Code::Internal => "INTERNAL",
-            Code::Unavailable => "UNAVAILABLE",
-            Code::DataLoss => "DATA_LOSS",
-            Code::Unauthenticated => "UNAUTHENTICATED",
+    pub fn code_name(&self) -> String {
+        let mut name = String::new();
+        for letter in format!("{:?}", self.0.code).chars() {
+            if letter.is_uppercase() && !name.is_empty() {
+                name.push('_');
+            }
+            name.push(letter.to_ascii_uppercase());
         }
+        name
     }
 
     /// Returns the server's reason; `None` if it gave none, or one that this client does not know.
@@ -119,105 +105,31 @@ impl Error {
         &self.0.message
     }
 
-    pub(crate) fn with_request_id(mut self, request_id: &str) -> Self {
-        self.0.request_id = request_id.to_owned();
-        self
-    }
-
-    pub(crate) fn with_text(mut self, message: String) -> Self {
-        self.0.message = message;
-        self
-    }
-
-    pub(crate) fn with_code(mut self, code: Code) -> Self {
-        self.0.code = code;
-        self
-    }
-
-    /// Returns whether the client found the mistake before it sent anything.
-    pub(crate) fn is_own_finding(&self) -> bool {
-        self.0.code == Code::InvalidArgument && self.0.request_id.is_empty()
-    }
-
-    /// Returns whether bytes must be sent, because the server shares no memory with this client.
-    pub(crate) fn wants_bytes(&self) -> bool {
-        // An older server does not know the fields.
-        matches!(self.0.reason.as_str(), "SHARED_MEMORY_UNAVAILABLE" | "FIELD_UNKNOWN")
-            && matches!(self.0.code, Code::Unimplemented | Code::PermissionDenied)
-    }
-
-    /// Returns the error of a call that replaces tensors in shared memory.
-    pub(crate) fn of_replacing(self, names: &str) -> Self {
-        // The server returns these errors before it writes anything.
-        let untouched =
-            [Code::InvalidArgument, Code::NotFound, Code::PermissionDenied, Code::Aborted, Code::Unimplemented];
-        if untouched.contains(&self.0.code) {
-            return self;
-        }
-        let told = "may have been rotated by then, in part or whole: write it anew";
-        let text = format!("{}; {names} {told}", self.0.message);
-        self.with_text(text)
-    }
-
-    /// Returns the same error with fields relative to the message at `path`: `table.rows` becomes `rows`.
-    pub(crate) fn outside_of(mut self, path: &str) -> Self {
-        if !self.field().is_some_and(|field| field.starts_with(&format!("{path}."))) {
-            return self;
-        }
-        let short = |text: &str| format!(" {text}").replace(&format!(" {path}."), " ")[1..].to_owned();
-        if let Some(field) = self.0.metadata.get_mut("field") {
-            *field = short(field);
-        }
-        let text = short(&self.0.message);
-        self.with_text(text)
-    }
-
-    pub(crate) fn is_connection(&self) -> bool {
-        self.0.connection
-    }
-
-    pub(crate) fn pushback(&self) -> Option<i64> {
-        self.0.pushback
-    }
-
     /// Returns whether a message was over the server's or the client's limit: a stream may work.
     pub(crate) fn is_too_large(&self) -> bool {
         self.0.code == Code::ResourceExhausted && self.0.reason != "OVERLOADED"
     }
 
-    /// Returns the error in trailers; `None` if they say OK.
-    pub(crate) fn of_trailers(trailers: &http::HeaderMap) -> Option<Self> {
-        // tonic panics on details that are not base64, so they are removed first.
+    /// Returns the error in trailers; `None` if they say OK, or nothing.
+    pub(crate) fn of_trailers(trailers: &HeaderMap) -> Option<Self> {
+        // tonic panics on details that are not base64, so they are decoded apart.
         let mut rest = trailers.clone();
         rest.remove(DETAILS);
-        let status = Status::from_header_map(&rest)?;
-        if status.code() == Code::Ok {
-            return None;
-        }
-        let mut error = Self::new(status.code(), status.message());
+        let status = Status::from_header_map(&rest).filter(|status| status.code() != Code::Ok)?;
         let metadata = MetadataMap::from_headers(trailers.clone());
-        error.0.pushback = trailers.get("grpc-retry-pushback-ms").and_then(|value| value.to_str().ok()?.parse().ok());
-        if let Some(details) = metadata.get_bin(DETAILS).and_then(|value| value.to_bytes().ok()) {
-            error.read_details(&details);
+        let details = metadata.get_bin(DETAILS).and_then(|value| value.to_bytes().ok()).unwrap_or_default();
+        let status = Status::with_details(status.code(), status.message(), details);
+        let mut error = Self::new(status.code(), status.message());
+        if let Some(info) = status.get_details_error_info() {
+            error.0.reason = info.reason.strip_prefix(REASON_PREFIX).unwrap_or(&info.reason).to_owned();
+            error.0.metadata = info.metadata;
         }
+        error.0.pushback = trailers.get("grpc-retry-pushback-ms").and_then(|value| value.to_str().ok()?.parse().ok());
         Some(error)
     }
 
-    fn read_details(&mut self, details: &[u8]) {
-        let Ok(status) = RpcStatus::decode(details) else { return };
-        for detail in status.details {
-            if detail.type_url != ERROR_INFO {
-                continue;
-            }
-            if let Ok(info) = ErrorInfo::decode(detail.value.as_slice()) {
-                self.0.reason = info.reason.strip_prefix(REASON_PREFIX).unwrap_or(&info.reason).to_owned();
-                self.0.metadata = info.metadata;
-            }
-        }
-    }
-
     /// Returns the error of an HTTP status without a gRPC status, by gRPC's own mapping.
-    pub(crate) fn of_http(status: http::StatusCode) -> Self {
+    pub(crate) fn of_http(status: StatusCode) -> Self {
         let code = match status.as_u16() {
             400 => Code::Internal,
             401 => Code::Unauthenticated,
@@ -268,28 +180,3 @@ impl StdError for Error {}
 
 const DETAILS: &str = "grpc-status-details-bin";
 const REASON_PREFIX: &str = "ERROR_REASON_";
-const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
-
-// The parts of google.rpc that errors need.
-
-#[derive(Clone, PartialEq, Message)]
-struct RpcStatus {
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<Any>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Any {
-    #[prost(string, tag = "1")]
-    type_url: String,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ErrorInfo {
-    #[prost(string, tag = "1")]
-    reason: String,
-    #[prost(map = "string, string", tag = "3")]
-    metadata: HashMap<String, String>,
-}

@@ -27,9 +27,8 @@ pub struct Options {
     pub max_message_bytes: usize,
     /// Bytes above which tensors go as a stream instead of one message. `None`: max_message_bytes.
     pub stream_above_bytes: Option<usize>,
-    /// Connections for messages of 64 KiB and more, made on demand and used in turn. Smaller messages share a separate
-    /// one. 0: all share that one.
-    pub bulk_channels: usize,
+    /// Connections to each server, used in turn. One saturates a core; more serve many large calls at once.
+    pub connections: usize,
     /// Requires TLS. `None`: plaintext, unless the target begins with `https://`.
     pub tls: Option<TlsOptions>,
     /// The bearer token of every call, or a file with only the token, which is read again when it changes. Never sent
@@ -44,7 +43,7 @@ impl Default for Options {
             timeout: Duration::from_secs(60),
             max_message_bytes: 512 << 20,
             stream_above_bytes: None,
-            bulk_channels: 4,
+            connections: 1,
             tls: None,
             token: None,
             token_file: None,
@@ -53,6 +52,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Returns whether calls would show a token to everybody between here and the server.
+    pub(crate) fn shows_token(&self) -> bool {
+        self.tls.is_none() && (self.token.is_some() || self.token_file.is_some())
+    }
+
     /// Returns target and options from the environment: POSENC_SERVER (default localhost:50051), POSENC_TLS=1,
     /// POSENC_TLS_CA, POSENC_TLS_CERT, POSENC_TLS_KEY, POSENC_TLS_SERVER_NAME, POSENC_TOKEN, POSENC_TOKEN_FILE.
     pub fn from_env() -> Result<(String, Self)> {

@@ -237,5 +237,7 @@ fn new_file(path: &Path, bytes: usize) -> Result<*mut c_void> {
 
 fn no_room(bytes: usize, place: &Path, error: Errno) -> Error {
     let fact = format!("no room for {bytes} in {}: {error}", place.display());
-    Error::invalid_field("bytes", fact).with_code(Code::ResourceExhausted)
+    let mut error = Error::invalid_field("bytes", fact);
+    error.0.code = Code::ResourceExhausted;
+    error
 }

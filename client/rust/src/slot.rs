@@ -1,157 +1,86 @@
-//! The memory of a call's tensor and of its result.
+//! A call's tensors and results, in the caller's memory.
 
 use crate::error::{Error, Result};
-use crate::message::Shaped;
 use crate::shared::{SharedTensor, SharedTo};
 use crate::tensor::{Element, View, ViewMut, ViewTo, element_bytes};
 use crate::v1::{Dtype, SharedMemory, Tensor};
 
-enum Memory<'a> {
-    Apart {
-        from: &'a [u8],
-        to: &'a mut [u8],
-    },
-    InPlace(&'a mut [u8]),
-    /// A tensor only of the request.
-    Sent(&'a [u8]),
-    /// A tensor only of the response.
-    Received(&'a mut [u8]),
-}
-
-/// Places of a tensor and its result in shared memory.
+/// What a message says of a tensor.
 #[derive(Clone)]
-pub(crate) struct Places {
-    pub tensor: Option<SharedMemory>,
-    pub result: Option<SharedMemory>,
+pub struct Described {
+    /// Number of the tensor's field, which is the same in requests and responses.
+    pub(crate) field: u32,
+    /// Number of the field for the result's place.
+    pub(crate) output_field: u32,
+    pub(crate) name: &'static str,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<i64>,
+    /// Bytes of the result, or of the tensor if it has none.
+    pub(crate) bytes: usize,
+    /// Whether the tensor is only of the response.
+    pub(crate) received: bool,
 }
 
-/// A tensor of a call, with its field number, which is the same in a rotation's response.
-pub(crate) struct Slot<'a> {
-    pub field: u32,
-    pub name: &'static str,
-    pub dtype: Dtype,
-    pub shape: Vec<i64>,
-    /// Whether a response has delivered the result.
-    pub filled: bool,
-    /// The shape of the result's memory, if it has one.
-    result_shape: Option<Vec<i64>>,
-    /// Set if its tensor and result (or the only one of them) are in shared memory: at the same place if the result
-    /// replaces the tensor.
-    pub shared: Option<Places>,
-    memory: Memory<'a>,
+/// Elements to send, and memory for the result. With memory alone, the result replaces the elements there, or there are
+/// none: see [`Described::received`].
+pub struct Memory<'a> {
+    pub(crate) from: Option<&'a [u8]>,
+    pub(crate) to: Option<&'a mut [u8]>,
 }
 
-impl<'a> Slot<'a> {
-    fn new(dtype: Dtype, shape: Vec<i64>, memory: Memory<'a>) -> Self {
-        Self { field: 0, name: "", dtype, shape, filled: false, result_shape: None, shared: None, memory }
+/// A tensor of a call.
+pub struct Slot<'a> {
+    pub(crate) tensor: Described,
+    pub(crate) memory: Memory<'a>,
+    /// Places of tensor and result in shared memory; the same place if the result replaces the tensor.
+    pub(crate) place: Option<SharedMemory>,
+    pub(crate) output_place: Option<SharedMemory>,
+    /// Shape of the result's memory, if it has one of its own.
+    output_shape: Option<Vec<i64>>,
+}
+
+impl<'a> Memory<'a> {
+    /// Borrows the memory for one attempt of a call.
+    pub(crate) fn again(&mut self) -> Memory<'_> {
+        Memory { from: self.from, to: self.to.as_deref_mut() }
     }
 
-    /// Borrows the slot for one attempt of a call.
-    pub fn again(&mut self) -> Slot<'_> {
-        let memory = match &mut self.memory {
-            Memory::Apart { from, to } => Memory::Apart { from, to },
-            Memory::InPlace(memory) => Memory::InPlace(memory),
-            Memory::Sent(from) => Memory::Sent(from),
-            Memory::Received(to) => Memory::Received(to),
-        };
-        let shape = self.shape.clone();
-        Slot { field: self.field, name: self.name, ..Slot::new(self.dtype, shape, memory) }
+    /// Takes the next bytes: copies the elements, and hands over the memory of their result. So a result may replace
+    /// elements only after they were copied.
+    pub(crate) fn next<T>(&mut self, bytes: usize, copy: impl FnOnce(&[u8]) -> T) -> (T, Option<&'a mut [u8]>) {
+        let to = self.to.as_mut().and_then(|to| to.split_off_mut(..bytes));
+        let from = self.from.as_mut().and_then(|from| from.split_off(..bytes));
+        (copy(from.or(to.as_deref()).unwrap_or_default()), to)
+    }
+}
+
+impl Described {
+    /// Returns the message of the tensor without its elements.
+    pub(crate) fn head(&self) -> Tensor {
+        Tensor { dtype: self.dtype.into(), shape: self.shape.clone(), ..Default::default() }
     }
 
-    /// Splits the first `bytes` off into a new slot.
-    pub fn split_off(&mut self, bytes: usize) -> Slot<'a> {
-        let shape = if bytes == self.bytes() { std::mem::take(&mut self.shape) } else { Vec::new() };
-        self.shape.clear(); // the rest is only a part
-        let memory = match &mut self.memory {
-            Memory::Apart { from, to } => {
-                let (first, rest) = from.split_at(bytes);
-                *from = rest;
-                Memory::Apart { from: first, to: to.split_off_mut(..bytes).expect("no more than there are") }
-            }
-            Memory::InPlace(memory) => Memory::InPlace(memory.split_off_mut(..bytes).expect("no more than there are")),
-            Memory::Sent(from) => Memory::Sent(from.split_off(..bytes).expect("no more than there are")),
-            Memory::Received(to) => Memory::Received(to.split_off_mut(..bytes).expect("no more than there are")),
-        };
-        Slot { field: self.field, name: self.name, ..Slot::new(self.dtype, shape, memory) }
+    /// Returns an error that names the contract's field for the result's place.
+    fn wrong_output(&self, fact: String) -> Error {
+        Error::invalid_field(&format!("{}_output", self.name), fact)
     }
 
-    pub fn shaped(&self) -> Shaped {
-        Shaped { field: self.field, dtype: self.dtype, shape: self.shape.clone(), bytes: self.from().len() }
+    fn other_shape(&self, found: &[i64], wanted: &[i64]) -> Error {
+        self.wrong_output(format!("has shape {found:?}; must have {wanted:?}"))
     }
 
-    pub fn named(mut self, field: u32, name: &'static str) -> Self {
-        self.field = field;
-        self.name = name;
-        self
-    }
-
-    pub fn from(&self) -> &[u8] {
-        match &self.memory {
-            Memory::Apart { from, .. } | Memory::Sent(from) => from,
-            Memory::InPlace(memory) => memory,
-            Memory::Received(_) => &[],
-        }
-    }
-
-    /// Returns whether the request has the tensor.
-    pub fn is_sent(&self) -> bool {
-        !matches!(self.memory, Memory::Received(_))
-    }
-
-    /// Returns the tensor's bytes in a message, there or back.
-    pub fn bytes(&self) -> usize {
-        if let Memory::Received(to) = &self.memory { to.len() } else { self.from().len() }
-    }
-
-    /// Returns whether the response has its result.
-    pub fn has_result(&self) -> bool {
-        !matches!(self.memory, Memory::Sent(_))
-    }
-
-    /// Returns the error of a result with another size.
-    pub fn misfit(&self, bytes: usize) -> Error {
-        match &self.memory {
+    /// Fails if a result has another size than its memory.
+    pub(crate) fn check_bytes(&self, bytes: usize) -> Result<()> {
+        match self.bytes {
+            own if own == bytes => Ok(()),
             // Only the answer shows the size.
-            Memory::Received(to) => self.wrong_output(format!("has {} bytes; the result has {bytes}", to.len())),
-            _ => Error::internal(format!("the answer's {} has {bytes} bytes; must have {}", self.name, self.bytes())),
+            own if self.received => Err(self.wrong_output(format!("has {own} bytes; the result has {bytes}"))),
+            own => Err(Error::internal(format!("the answer's {} has {bytes} bytes; must have {own}", self.name))),
         }
     }
 
-    pub fn to(&mut self) -> &mut [u8] {
-        match &mut self.memory {
-            Memory::Apart { to, .. } | Memory::Received(to) => to,
-            Memory::InPlace(memory) => memory,
-            Memory::Sent(_) => &mut [],
-        }
-    }
-
-    /// Returns whether results overwrite the input, so that the call cannot be repeated.
-    pub fn in_place(&self) -> bool {
-        matches!(self.memory, Memory::InPlace(_))
-    }
-
-    pub fn element_bytes(&self) -> usize {
-        element_bytes(self.dtype)
-    }
-
-    /// Returns whether the result replaces the tensor in shared memory: such a call must not be sent twice.
-    pub fn in_shared_place(&self) -> bool {
-        self.shared.as_ref().is_some_and(|places| places.tensor == places.result)
-    }
-
-    pub fn check_output(&self) -> Result<()> {
-        let Memory::Apart { from, to } = &self.memory else { return Ok(()) };
-        if let Some(shape) = self.result_shape.as_ref().filter(|&shape| *shape != self.shape) {
-            return Err(self.wrong_output(other_shape(shape, &self.shape)));
-        }
-        if from.len() == to.len() {
-            return Ok(());
-        }
-        Err(self.wrong_output(format!("has {} bytes; must have {}, as the tensor", to.len(), from.len())))
-    }
-
-    /// Checks type and shape of a response's tensor, which has no elements here. A part of a tensor has no known shape.
-    pub fn check_answer(&self, answer: &Tensor) -> Result<()> {
+    /// Checks type and shape of a response's tensor.
+    pub(crate) fn check_answer(&self, answer: &Tensor) -> Result<()> {
         let dtype = self.dtype == Dtype::Unspecified || answer.dtype() == self.dtype;
         if dtype && (self.shape.is_empty() || answer.shape == self.shape) {
             return Ok(());
@@ -161,116 +90,191 @@ impl<'a> Slot<'a> {
             format!("the answer's {} is {dtype} {:?}; must be {wanted} {:?}", self.name, answer.shape, self.shape);
         Err(Error::internal(text))
     }
+}
 
-    /// Returns an error that names the contract's field for the result's place.
-    fn wrong_output(&self, fact: String) -> Error {
-        Error::invalid_field(&format!("{}_output", self.name), fact)
+impl<'a> Slot<'a> {
+    fn new(dtype: Dtype, shape: &[i64], from: Option<&'a [u8]>, to: Option<&'a mut [u8]>) -> Self {
+        let bytes = from.or(to.as_deref()).map_or(0, <[u8]>::len);
+        let tensor =
+            Described { field: 0, output_field: 0, name: "", dtype, shape: shape.to_vec(), bytes, received: false };
+        Self { tensor, memory: Memory { from, to }, place: None, output_place: None, output_shape: None }
+    }
+
+    fn received(dtype: Dtype, shape: &[i64], to: &'a mut [u8]) -> Self {
+        let mut slot = Self::new(dtype, shape, None, Some(to));
+        slot.tensor.received = true;
+        slot
+    }
+
+    /// Returns elements for a stream's `data`.
+    pub(crate) fn of_elements(from: &'a [u8]) -> Self {
+        Self::new(Dtype::Unspecified, &[], Some(from), None)
+    }
+
+    pub(crate) fn named(mut self, field: u32, output_field: u32, name: &'static str) -> Self {
+        (self.tensor.field, self.tensor.output_field, self.tensor.name) = (field, output_field, name);
+        self
+    }
+
+    /// Borrows the slot for another form of its call, which sends bytes.
+    pub(crate) fn again(&mut self) -> Slot<'_> {
+        Slot {
+            tensor: self.tensor.clone(),
+            memory: self.memory.again(),
+            place: None,
+            output_place: None,
+            output_shape: None,
+        }
+    }
+
+    /// Returns whether results overwrite the input, so that the call cannot be repeated.
+    pub(crate) fn in_place(&self) -> bool {
+        self.memory.from.is_none() && !self.tensor.received
+    }
+
+    /// Returns whether the result replaces the tensor in shared memory: such a call must not be sent twice.
+    pub(crate) fn in_shared_place(&self) -> bool {
+        self.place.is_some() && self.place == self.output_place
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.place.is_some() || self.output_place.is_some()
+    }
+
+    /// Fails unless memory for the result has the tensor's size, and its shape if it has one.
+    pub(crate) fn check_output(&self) -> Result<()> {
+        if let Some(shape) = self.output_shape.as_ref().filter(|&shape| *shape != self.tensor.shape) {
+            return Err(self.tensor.other_shape(shape, &self.tensor.shape));
+        }
+        let (Some(from), Some(to)) = (&self.memory.from, &self.memory.to) else { return Ok(()) };
+        if from.len() == to.len() {
+            return Ok(());
+        }
+        Err(self.tensor.wrong_output(format!("has {} bytes; must have {}, as the tensor", to.len(), from.len())))
+    }
+
+    /// Fails if the result is known to have another type, shape or size. A result of unknown size comes as bytes,
+    /// because the server would write the whole result to a place.
+    pub(crate) fn check_result(&mut self, dtype: Dtype, shape: Option<&[i64]>) -> Result<()> {
+        let tensor = &self.tensor;
+        if tensor.dtype != Dtype::Unspecified && tensor.dtype != dtype {
+            let fact = format!("is {}; must be {}", tensor.dtype.as_str_name(), dtype.as_str_name());
+            return Err(tensor.wrong_output(fact));
+        }
+        let Some(shape) = shape else {
+            self.output_place = None;
+            return Ok(());
+        };
+        // Memory without a shape fits any shape.
+        if !tensor.shape.is_empty() && tensor.shape != shape {
+            return Err(tensor.other_shape(&tensor.shape, shape));
+        }
+        tensor.check_bytes(bytes_of(dtype, shape).unwrap_or(usize::MAX))
     }
 }
 
-fn other_shape(found: &[i64], wanted: &[i64]) -> String {
-    format!("has shape {found:?}; must have {wanted:?}")
+/// Returns the bytes of a tensor; `None` if no memory has as many.
+pub(crate) fn bytes_of(dtype: Dtype, shape: &[i64]) -> Option<usize> {
+    shape.iter().try_fold(element_bytes(dtype), |bytes, &extent| bytes.checked_mul(usize::try_from(extent).ok()?))
 }
 
-/// A call's argument for a tensor of heads: a [`View`], whose result is a new `Vec`; a [`ViewTo`] or a [`ViewMut`],
-/// which have memory for the result; `()` for no tensor; with the feature `ndarray` an array, whose result is a new
-/// array.
+/// A call's argument for a tensor. It decides where the result goes:
+///
+/// | argument | result |
+/// |---|---|
+/// | [`View`] | a new `Vec` |
+/// | [`ViewTo`], [`SharedTo`] | the memory that it names |
+/// | [`ViewMut`], `&mut` [`SharedTensor`] | replaces the tensor |
+/// | `&ndarray::ArrayBase`, with the feature `ndarray` | a new array |
+/// | `()` | none, because there is no tensor |
+///
+/// Only this crate implements it.
 pub trait Heads: Send {
     type Output: Send;
+    /// Makes the memory for a result that the call returns.
     #[doc(hidden)]
-    type Memory: Send;
-    /// Memory for the result, if the call must allocate it.
+    fn output(&self) -> Self::Output;
     #[doc(hidden)]
-    fn memory(&self) -> Self::Memory;
-    #[doc(hidden)]
-    #[allow(private_interfaces)]
-    fn slot<'s>(&'s mut self, memory: &'s mut Self::Memory) -> Option<Slot<'s>>;
-    #[doc(hidden)]
-    fn output(self, memory: Self::Memory) -> Self::Output;
+    fn slot<'s>(&'s mut self, output: &'s mut Self::Output) -> Option<Slot<'s>>;
 }
 
 impl Heads for () {
     type Output = ();
-    type Memory = ();
-    fn memory(&self) {}
-    #[allow(private_interfaces)]
-    fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
+    fn output(&self) {}
+    fn slot<'s>(&'s mut self, (): &'s mut ()) -> Option<Slot<'s>> {
         None
     }
-    fn output(self, _: ()) {}
 }
 
 impl<T: Element> Heads for View<'_, T> {
     type Output = Vec<T>;
-    type Memory = Vec<T>;
-    fn memory(&self) -> Vec<T> {
+    fn output(&self) -> Vec<T> {
         bytemuck::zeroed_vec(self.elements.len())
     }
-    #[allow(private_interfaces)]
-    fn slot<'s>(&'s mut self, memory: &'s mut Vec<T>) -> Option<Slot<'s>> {
-        let memory = Memory::Apart { from: bytemuck::cast_slice(self.elements), to: bytemuck::cast_slice_mut(memory) };
-        Some(Slot::new(self.dtype, self.shape.clone(), memory))
-    }
-    fn output(self, memory: Vec<T>) -> Vec<T> {
-        memory
+    fn slot<'s>(&'s mut self, output: &'s mut Vec<T>) -> Option<Slot<'s>> {
+        let (from, to) = (bytemuck::cast_slice(self.elements), bytemuck::cast_slice_mut(output));
+        Some(Slot::new(self.dtype, &self.shape, Some(from), Some(to)))
     }
 }
 
 impl<T: Element> Heads for ViewTo<'_, T> {
     type Output = ();
-    type Memory = ();
-    fn memory(&self) {}
-    #[allow(private_interfaces)]
-    fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
-        let memory =
-            Memory::Apart { from: bytemuck::cast_slice(self.view.elements), to: bytemuck::cast_slice_mut(self.out) };
-        Some(Slot::new(self.view.dtype, self.view.shape.clone(), memory))
+    fn output(&self) {}
+    fn slot<'s>(&'s mut self, (): &'s mut ()) -> Option<Slot<'s>> {
+        let (from, to) = (bytemuck::cast_slice(self.view.elements), bytemuck::cast_slice_mut(self.out));
+        Some(Slot::new(self.view.dtype, &self.view.shape, Some(from), Some(to)))
     }
-    fn output(self, _: ()) {}
 }
 
 impl<T: Element> Heads for ViewMut<'_, T> {
     type Output = ();
-    type Memory = ();
-    fn memory(&self) {}
-    #[allow(private_interfaces)]
-    fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
-        let memory = Memory::InPlace(bytemuck::cast_slice_mut(self.elements));
-        Some(Slot::new(self.dtype, self.shape.clone(), memory))
+    fn output(&self) {}
+    fn slot<'s>(&'s mut self, (): &'s mut ()) -> Option<Slot<'s>> {
+        Some(Slot::new(self.dtype, &self.shape, None, Some(bytemuck::cast_slice_mut(self.elements))))
     }
-    fn output(self, _: ()) {}
 }
 
 impl<T: Element> Heads for &mut SharedTensor<T> {
     type Output = ();
-    type Memory = ();
-    fn memory(&self) {}
-    #[allow(private_interfaces)]
-    fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
+    fn output(&self) {}
+    fn slot<'s>(&'s mut self, (): &'s mut ()) -> Option<Slot<'s>> {
         let (dtype, shape, place) = (self.dtype, self.shape.clone(), self.place());
-        let mut slot = Slot::new(dtype, shape, Memory::InPlace(bytemuck::cast_slice_mut(self)));
-        slot.shared = place.map(|place| Places { tensor: Some(place.clone()), result: Some(place) });
-        Some(slot)
+        let slot = Slot::new(dtype, &shape, None, Some(bytemuck::cast_slice_mut(self)));
+        Some(Slot { place: place.clone(), output_place: place, ..slot })
     }
-    fn output(self, _: ()) {}
 }
 
 impl<T: Element> Heads for SharedTo<'_, T> {
     type Output = ();
-    type Memory = ();
-    fn memory(&self) {}
-    #[allow(private_interfaces)]
-    fn slot<'s>(&'s mut self, _: &'s mut ()) -> Option<Slot<'s>> {
-        // The server writes the whole result, so tensors of different sizes get no places; check_output() reports them.
-        let places = self.from.place().zip(self.out.place()).filter(|_| self.from.len() == self.out.len());
-        let result_shape = self.out.shape.clone();
-        let memory = Memory::Apart { from: bytemuck::cast_slice(self.from), to: bytemuck::cast_slice_mut(self.out) };
-        let mut slot = Slot::new(self.from.dtype, self.from.shape.clone(), memory);
-        slot.result_shape = Some(result_shape);
-        slot.shared = places.map(|(tensor, result)| Places { tensor: Some(tensor), result: Some(result) });
-        Some(slot)
+    fn output(&self) {}
+    fn slot<'s>(&'s mut self, (): &'s mut ()) -> Option<Slot<'s>> {
+        let (place, output_place) = self.from.place().zip(self.out.place()).unzip();
+        let output_shape = Some(self.out.shape.clone());
+        let (from, to) = (bytemuck::cast_slice(self.from), bytemuck::cast_slice_mut(self.out));
+        let slot = Slot::new(self.from.dtype, &self.from.shape, Some(from), Some(to));
+        Some(Slot { place, output_place, output_shape, ..slot })
     }
-    fn output(self, _: ()) {}
+}
+
+/// An array that is not row-major without gaps is copied to the result's memory, and rotated there.
+#[cfg(feature = "ndarray")]
+impl<T: Element, S, D> Heads for &ndarray::ArrayBase<S, D>
+where
+    S: ndarray::Data<Elem = T> + Sync,
+    D: ndarray::Dimension,
+{
+    type Output = ndarray::Array<T, D>;
+    fn output(&self) -> Self::Output {
+        match self.as_slice() {
+            Some(_) => ndarray::Array::from_elem(self.raw_dim(), T::zeroed()),
+            None => self.as_standard_layout().into_owned(),
+        }
+    }
+    fn slot<'s>(&'s mut self, output: &'s mut Self::Output) -> Option<Slot<'s>> {
+        let shape: Vec<i64> = self.shape().iter().map(|&extent| extent as i64).collect();
+        let to = output.as_slice_mut().map(bytemuck::cast_slice_mut);
+        Some(Slot::new(T::DTYPE.unwrap_or_default(), &shape, self.as_slice().map(bytemuck::cast_slice), to))
+    }
 }
 
 /// A tensor that a call only reads: a [`View`], or a `&SharedTensor`.
@@ -278,15 +282,14 @@ pub struct Input<'a>(pub(crate) Slot<'a>);
 
 impl<'a, T: Element> From<View<'a, T>> for Input<'a> {
     fn from(view: View<'a, T>) -> Self {
-        Self(Slot::new(view.dtype, view.shape, Memory::Sent(bytemuck::cast_slice(view.elements))))
+        Self(Slot::new(view.dtype, &view.shape, Some(bytemuck::cast_slice(view.elements)), None))
     }
 }
 
 impl<'a, T: Element> From<&'a SharedTensor<T>> for Input<'a> {
     fn from(tensor: &'a SharedTensor<T>) -> Self {
-        let mut slot = Slot::new(tensor.dtype, tensor.shape.clone(), Memory::Sent(bytemuck::cast_slice(tensor)));
-        slot.shared = tensor.place().map(|place| Places { tensor: Some(place), result: None });
-        Self(slot)
+        let slot = Slot::new(tensor.dtype, &tensor.shape, Some(bytemuck::cast_slice(tensor)), None);
+        Self(Slot { place: tensor.place(), ..slot })
     }
 }
 
@@ -295,8 +298,7 @@ pub struct Output<'a>(pub(crate) Slot<'a>);
 
 impl<'a, T: Element> From<&'a mut [T]> for Output<'a> {
     fn from(elements: &'a mut [T]) -> Self {
-        let dtype = T::DTYPE.unwrap_or(Dtype::Unspecified);
-        Self(Slot::new(dtype, Vec::new(), Memory::Received(bytemuck::cast_slice_mut(elements))))
+        Self(Slot::received(T::DTYPE.unwrap_or_default(), &[], bytemuck::cast_slice_mut(elements)))
     }
 }
 
@@ -308,64 +310,7 @@ impl<'a, T: Element> From<&'a mut Vec<T>> for Output<'a> {
 
 impl<'a, T: Element> From<&'a mut SharedTensor<T>> for Output<'a> {
     fn from(tensor: &'a mut SharedTensor<T>) -> Self {
-        let (dtype, shape, place) = (tensor.dtype, tensor.shape.clone(), tensor.place());
-        let mut slot = Slot::new(dtype, shape, Memory::Received(bytemuck::cast_slice_mut(tensor)));
-        slot.shared = place.map(|place| Places { tensor: None, result: Some(place) });
-        Self(slot)
-    }
-}
-
-impl Output<'_> {
-    /// Fails if the result is known to have another type, shape or size. A result of unknown size comes as bytes,
-    /// because the server would write the whole result to a place.
-    pub(crate) fn check(&mut self, dtype: Dtype, shape: Option<impl AsRef<[i64]>>) -> Result<()> {
-        let slot = &mut self.0;
-        if slot.dtype != Dtype::Unspecified && slot.dtype != dtype {
-            let fact = format!("is {}; must be {}", slot.dtype.as_str_name(), dtype.as_str_name());
-            return Err(slot.wrong_output(fact));
-        }
-        let shape = shape.as_ref().map(AsRef::as_ref);
-        // Memory without a shape fits any shape.
-        if let Some(shape) = shape.filter(|&shape| !slot.shape.is_empty() && slot.shape != shape) {
-            return Err(slot.wrong_output(other_shape(&slot.shape, shape)));
-        }
-        let extents = shape.into_iter().flatten();
-        let bytes = extents.fold(shape.map(|_| element_bytes(dtype)), |bytes, &extent| {
-            bytes?.checked_mul(usize::try_from(extent).ok()?)
-        });
-        match bytes {
-            Some(bytes) if bytes != slot.bytes() => Err(slot.misfit(bytes)),
-            Some(_) => Ok(()),
-            None => {
-                slot.shared = None;
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Arrays in any memory order: arrays that are not row-major without gaps are copied once.
-#[cfg(feature = "ndarray")]
-impl<T: Element, S, D> Heads for &ndarray::ArrayBase<S, D>
-where
-    S: ndarray::Data<Elem = T> + Sync,
-    D: ndarray::Dimension,
-{
-    type Output = ndarray::Array<T, D>;
-    type Memory = (Option<Vec<T>>, Vec<T>);
-    fn memory(&self) -> Self::Memory {
-        let copy = self.as_slice().is_none().then(|| self.iter().copied().collect());
-        (copy, bytemuck::zeroed_vec(self.len()))
-    }
-    #[allow(private_interfaces)]
-    fn slot<'s>(&'s mut self, memory: &'s mut Self::Memory) -> Option<Slot<'s>> {
-        let (copy, out) = memory;
-        let elements = copy.as_deref().or(self.as_slice()).unwrap_or_default();
-        let shape = self.shape().iter().map(|&extent| extent as i64).collect();
-        let memory = Memory::Apart { from: bytemuck::cast_slice(elements), to: bytemuck::cast_slice_mut(out) };
-        Some(Slot::new(T::DTYPE.unwrap_or(Dtype::Unspecified), shape, memory))
-    }
-    fn output(self, memory: Self::Memory) -> Self::Output {
-        ndarray::Array::from_shape_vec(self.raw_dim(), memory.1).expect("as many elements as the input has")
+        let (dtype, shape, output_place) = (tensor.dtype, tensor.shape.clone(), tensor.place());
+        Self(Slot { output_place, ..Slot::received(dtype, &shape, bytemuck::cast_slice_mut(tensor)) })
     }
 }

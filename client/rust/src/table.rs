@@ -1,213 +1,214 @@
-//! Tables and biases. Requests are small, and answers may be larger than a message.
+//! Tables and biases. Requests are small, and answers may be larger than a message: they then come in parts.
 
-use bytes::Bytes;
 use tonic::Code;
 
-use crate::calls::{Answers, Calls, Planned, decode};
+use crate::calls::{Answers, Calls};
 use crate::error::{Error, Result};
-use crate::slot::{Output, Slot};
+use crate::slot::{Output, Slot, bytes_of};
 use crate::tensor::element_bytes;
 use crate::v1::absolute_encoding::Encoding as Absolute;
 use crate::v1::build_table_request::Encoding;
-use crate::v1::{self, Tensor};
-
-/// Approximate bytes of a table's row: 128 channels, cosines and sines, in float32. It only selects the connection for
-/// a table.
-const ROW_BYTES: usize = 1024;
+use crate::v1::rope_spec::Scaling;
+use crate::v1::{self, Dtype, Tensor};
 
 impl Calls {
-    /// Builds a table in one message, or, if it is over a limit, from the parts of a stream. Results go to the slots.
-    pub async fn build_table(
+    /// Builds a table in one message, or, if it is over a limit, from the parts of a stream. Outputs are the memory of
+    /// cos and sin, or of the single table.
+    pub async fn build_table<'a>(
         &self,
         request: v1::BuildTableRequest,
-        slots: &mut [Slot<'_>],
+        outputs: impl IntoIterator<Item = Output<'a>>,
     ) -> Result<v1::BuildTableResponse> {
-        self.until_timeout().build_table_in_time(request, slots).await
-    }
-
-    async fn build_table_in_time(
-        &self,
-        request: v1::BuildTableRequest,
-        slots: &mut [Slot<'_>],
-    ) -> Result<v1::BuildTableResponse> {
-        if let Some(response) = self.by_place("BuildTable", &request, slots).await? {
-            return decode(response);
+        let mut slots = slots(&request, outputs)?;
+        let calls = self.until_timeout();
+        match calls.tensors("BuildTable", &request, &mut slots).await {
+            Err(error) if error.is_too_large() => {}
+            answer => return answer,
         }
-        let guess = usize::try_from(request.rows).unwrap_or(0).saturating_mul(ROW_BYTES);
-        let result = self.unary_with("BuildTable", &Planned::whole(&request, slots), slots, guess).await;
-        // The error of a too large message has its size.
-        let mut size = match &result {
-            Err(error) if error.is_too_large() => error.metadata().get("sizeBytes").and_then(|size| size.parse().ok()),
-            _ => {
-                let table = decode(result?)?;
-                check_whole(&request, &table, slots)?;
-                return Ok(table);
-            }
-        };
-        let (total, pair) = (rows(&request), is_pair(&request));
-        let by_head = spec(&request).is_some_and(|spec| heads(spec) > 0);
+        // Rows are the last axis but one, or but two if a row holds complex numbers.
+        let axes_from_rows = if is_complex(&request) { 3 } else { 2 };
         let request = v1::BuildTableStreamRequest { table: Some(request), rows_per_message: 0 };
-        // Callers do not know the message `table`.
-        let outside = |error: Error| error.outside_of("table");
-        let mut answers = self.receive("BuildTableStream", &request).await.map_err(outside)?;
-        let mut parts: [Parts; 3] = Default::default();
-        let mut table = v1::BuildTableResponse::default();
-        while let Some(answer) = answers.next::<v1::BuildTableStreamResponse>().await.map_err(outside)? {
-            // At the first rows, because an error of the stream says more than this one.
-            if let Some(size) = size.take() {
-                check_memory(size)?;
+        let mut answers = calls.answers("BuildTableStream", &request).await?;
+        let (mut shape, mut amplitude) = (Vec::new(), 0.0);
+        let mut wholes: [Option<Whole<'_>>; 3] = Default::default();
+        while let Some(answer) = answers.next::<v1::BuildTableStreamResponse>().await? {
+            amplitude = answer.amplitude;
+            if !answer.whole_shape.is_empty() {
+                shape = answer.whole_shape;
             }
-            table.amplitude = answer.amplitude;
-            let come = parts.iter().map(|parts| parts.rows(by_head)).max().unwrap_or(0);
-            if answer.first_row != come {
-                return Err(Error::internal(format!("the table came with rows at {}, not {come}", answer.first_row)));
-            }
-            for (parts, part) in parts.iter_mut().zip([answer.cos, answer.sin, answer.table]) {
-                parts.0.extend(part);
-            }
-        }
-        for (name, parts) in ["cos", "sin", "table"].into_iter().zip(&parts) {
-            let (come, total) = (parts.rows(by_head), if pair == (name != "table") { total } else { Some(0) });
-            if total.is_some_and(|total| total != come) {
-                return Err(Error::internal(format!("the table's {name} came with {come} of {total:?} rows")));
+            let mut at = vec![0; shape.len()];
+            *shape.len().checked_sub(axes_from_rows).map(|axis| &mut at[axis]).ok_or_else(misfit)? = answer.first_row;
+            let parts = [("cos", answer.cos), ("sin", answer.sin), ("table", answer.table)];
+            for (whole, (name, part)) in wholes.iter_mut().zip(parts) {
+                let Some(part) = part else { continue };
+                if whole.is_none() {
+                    let slot = slots.iter().position(|slot| slot.tensor.name == name);
+                    *whole = Some(Whole::new(part.dtype(), &shape, slot.map(|index| slots.swap_remove(index)))?);
+                }
+                whole.as_mut().and_then(|whole| whole.put(&part, &at)).ok_or_else(misfit)?;
             }
         }
-        let [cos, sin, whole] = parts.map(|parts| parts.joined(by_head));
-        (table.cos, table.sin, table.table) = (cos?, sin?, whole?);
-        for slot in slots {
-            let tensor = match slot.name {
-                "cos" => &mut table.cos,
-                "sin" => &mut table.sin,
-                _ => &mut table.table,
-            };
-            let tensor = tensor.as_mut().ok_or_else(|| Error::internal(format!("a table without {}", slot.name)))?;
-            let data = std::mem::take(&mut tensor.data);
-            if data.len() != slot.bytes() {
-                return Err(slot.misfit(data.len()));
-            }
-            slot.to().copy_from_slice(&data);
-        }
-        Ok(table)
-    }
-
-    /// Builds a bias as one tensor, [heads, queries, keys].
-    pub async fn build_bias(&self, request: &v1::BuildBiasRequest) -> Result<Tensor> {
-        let mut tiles = Tiles(self.receive("BuildBias", request).await?);
-        let mut matrix = Matrix::new(request);
-        while let Some(tile) = tiles.next().await? {
-            matrix.check_memory(&tile)?;
-            matrix.add(&tile)?;
-        }
-        matrix.finish()
+        let [cos, sin, table] = wholes.map(|whole| whole.map(Whole::finish).transpose());
+        let table = v1::BuildTableResponse { amplitude, cos: cos?, sin: sin?, table: table? };
+        // Every output has been taken, or the table is another one.
+        if slots.is_empty() { Ok(table) } else { Err(misfit()) }
     }
 }
 
 /// The tiles of a bias, in row-major order of the matrix.
-pub struct Tiles(pub(crate) Answers);
+pub struct Tiles {
+    answers: Answers,
+    /// Position of the first query and the first key.
+    start: [i64; 2],
+}
 
 impl Tiles {
+    pub(crate) async fn of(calls: &Calls, request: &v1::BuildBiasRequest) -> Result<Self> {
+        let answers = calls.answers("BuildBias", request).await?;
+        Ok(Self { answers, start: [request.query_start, request.key_start] })
+    }
+
     /// Returns the next tile; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<v1::BuildBiasResponse>> {
-        self.0.next().await
+        self.answers.next().await
+    }
+
+    pub(crate) async fn joined(mut self) -> Result<Tensor> {
+        let mut whole: Option<Whole<'_>> = None;
+        while let Some(answer) = self.next().await? {
+            let tile = answer.tile.unwrap_or_default();
+            if whole.is_none() {
+                whole = Some(Whole::new(tile.dtype(), &answer.whole_shape, None)?);
+            }
+            let [query, key] = self.start;
+            let at = [0, answer.query_start.wrapping_sub(query), answer.key_start.wrapping_sub(key)];
+            whole.as_mut().and_then(|whole| whole.put(&tile, &at)).ok_or_else(misfit)?;
+        }
+        whole.ok_or_else(misfit)?.finish()
     }
 }
 
-/// Refuses a result larger than the machine's memory: the process would end for lack of memory.
-fn check_memory(size: u128) -> Result<()> {
-    let memory = machine_memory();
-    if memory.is_none_or(|memory| size <= memory) {
-        return Ok(());
+/// A tensor that is joined from parts, in the caller's memory or its own.
+struct Whole<'a> {
+    head: Tensor,
+    own: Vec<u8>,
+    lent: Option<&'a mut [u8]>,
+    /// Number of received bytes; parts do not overlap.
+    filled: usize,
+}
+
+impl<'a> Whole<'a> {
+    fn new(dtype: Dtype, shape: &[i64], slot: Option<Slot<'a>>) -> Result<Self> {
+        let head = Tensor { dtype: dtype.into(), shape: shape.to_vec(), ..Tensor::default() };
+        let bytes = bytes_of(dtype, shape).ok_or_else(misfit)?;
+        let mut whole = Self { head, own: Vec::new(), lent: None, filled: 0 };
+        if let Some(slot) = slot {
+            slot.tensor.check_bytes(bytes)?;
+            slot.tensor.check_answer(&whole.head)?;
+            whole.lent = slot.memory.to;
+        } else {
+            let memory = bytemuck::allocation::try_zeroed_vec(bytes);
+            whole.own = memory.map_err(|()| {
+                let text = format!("no memory for the result's {bytes} bytes; ask for less, or take it in parts");
+                Error::new(Code::ResourceExhausted, text)
+            })?;
+        }
+        Ok(whole)
     }
-    let memory = memory.unwrap_or(0);
-    let text =
-        format!("the result has {size} bytes, and this machine {memory} of memory; ask for less, or take it in parts");
-    Err(Error::new(Code::ResourceExhausted, text))
+
+    fn memory(&mut self) -> &mut [u8] {
+        self.lent.as_deref_mut().unwrap_or(&mut self.own)
+    }
+
+    /// Copies a part to its place, whose first element has the indices `at`. Returns `None` if it does not fit.
+    fn put(&mut self, part: &Tensor, at: &[i64]) -> Option<()> {
+        let shape = self.head.shape.clone();
+        let within = |((at, part), whole): ((&i64, &i64), &i64)| *at >= 0 && at.checked_add(*part) <= Some(*whole);
+        let fits = part.shape.len() == shape.len() && at.iter().zip(&part.shape).zip(&shape).all(within);
+        let element = element_bytes(part.dtype());
+        let run = usize::try_from(*part.shape.last()?).ok()? * element;
+        let whole = part.data.len() == bytes_of(part.dtype(), &part.shape)? && part.dtype() == self.head.dtype();
+        if !fits || !whole || run == 0 {
+            return None;
+        }
+        for (index, from) in part.data.chunks_exact(run).enumerate() {
+            // Index of the run's first element in the part, and its byte in the whole, from the last axis to the first.
+            let (mut index, mut begin, mut stride) = (index * run / element, 0, element);
+            for axis in (0..shape.len()).rev() {
+                let extent = part.shape[axis] as usize;
+                begin += (at[axis] as usize + index % extent) * stride;
+                index /= extent;
+                stride *= shape[axis] as usize;
+            }
+            self.memory()[begin..begin + run].copy_from_slice(from);
+        }
+        self.filled += part.data.len();
+        Some(())
+    }
+
+    fn finish(mut self) -> Result<Tensor> {
+        if self.filled != self.memory().len() {
+            return Err(Error::internal("the result came with parts missing or twice"));
+        }
+        Ok(Tensor { data: self.own.into(), ..self.head })
+    }
 }
 
-/// Returns the machine's memory in bytes; `None` without /proc/meminfo.
-fn machine_memory() -> Option<u128> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let kib: u128 =
-        text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
+fn misfit() -> Error {
+    Error::internal("the result came in parts that do not fit together")
 }
 
-/// Returns the outputs of a table: cos and sin, or the single table. Fails if an output is for a tensor that the table
-/// lacks, or is known not to fit its tensor.
-pub(crate) fn table_slots<'a>(
-    request: &v1::BuildTableRequest,
-    outputs: impl IntoIterator<Item = Output<'a>>,
-) -> Result<Vec<Slot<'a>>> {
-    let pair = is_pair(request);
-    let fields: &[_] = if pair { &[(13, "cos"), (14, "sin")] } else { &[(15, "table")] };
-    let dtype = match request.dtype() {
-        v1::Dtype::Unspecified => v1::Dtype::Float32,
-        dtype => dtype,
-    };
+/// Returns the slots of a table's outputs: cos and sin, or the single table. Fails if an output is for a tensor that
+/// the table lacks, or is known not to fit its tensor.
+fn slots<'a>(request: &v1::BuildTableRequest, outputs: impl IntoIterator<Item = Output<'a>>) -> Result<Vec<Slot<'a>>> {
+    let is_pair = matches!(request.encoding, Some(Encoding::Rope(_))) && !is_complex(request);
+    let fields: &[_] = if is_pair { &[(13, 8, "cos"), (14, 9, "sin")] } else { &[(15, 10, "table")] };
+    let dtype = if request.dtype() == Dtype::Unspecified { Dtype::Float32 } else { request.dtype() };
     let mut slots = Vec::new();
     for (index, Output(slot)) in outputs.into_iter().enumerate() {
-        let &(field, name) = fields.get(index).ok_or_else(|| {
-            let names = if pair { "cos and sin" } else { "one tensor" };
+        let &(field, output_field, name) = fields.get(index).ok_or_else(|| {
+            let names = if is_pair { "cos and sin" } else { "one tensor" };
             Error::invalid_field("outputs", format!("has more than {}; this table has {names}", fields.len()))
         })?;
-        let mut output = Output(slot.named(field, name));
-        output.check(dtype, table_shape(request))?;
-        slots.push(output.0);
+        let mut slot = slot.named(field, output_field, name);
+        slot.check_result(dtype, shape(request).as_deref())?;
+        slots.push(slot);
     }
     Ok(slots)
 }
 
-/// Returns whether a table has cos and sin; else it is one tensor.
-fn is_pair(request: &v1::BuildTableRequest) -> bool {
-    matches!(request.encoding, Some(Encoding::Rope(_))) && request.layout() != v1::TableLayout::Complex
-}
-
-/// Fails unless a table in one message has the requested tensors, each with all of its bytes. Tensors for slots are
-/// checked while they are read.
-fn check_whole(request: &v1::BuildTableRequest, table: &v1::BuildTableResponse, slots: &[Slot<'_>]) -> Result<()> {
-    let (pair, shape) = (is_pair(request), table_shape(request));
-    for (name, tensor) in [("cos", &table.cos), ("sin", &table.sin), ("table", &table.table)] {
-        if pair != (name != "table") || slots.iter().any(|slot| slot.name == name) {
-            continue;
-        }
-        let tensor = tensor.as_ref().ok_or_else(|| Error::internal(format!("the answer has no {name}")))?;
-        if !has_bytes(tensor) || shape.as_ref().is_some_and(|shape| *shape != tensor.shape) {
-            let (dtype, bytes) = (tensor.dtype().as_str_name(), tensor.data.len());
-            let text = format!("the answer's {name} is {dtype} {:?} with {bytes} bytes", tensor.shape);
-            return Err(Error::internal(text));
-        }
-    }
-    Ok(())
-}
-
-/// Returns whether a tensor has the bytes of its type and shape. Tensors with `values` are not checked.
-fn has_bytes(tensor: &Tensor) -> bool {
-    let size = element_bytes(tensor.dtype());
-    let bytes = tensor.shape.iter().try_fold(size, |bytes, &extent| bytes.checked_mul(usize::try_from(extent).ok()?));
-    size > 0 && bytes == Some(if tensor.values.is_empty() { tensor.data.len() } else { tensor.values.len() * size })
+fn is_complex(request: &v1::BuildTableRequest) -> bool {
+    matches!(request.encoding, Some(Encoding::Rope(_))) && request.layout() == v1::TableLayout::Complex
 }
 
 /// Returns the shape of each tensor of a table; `None` if only the server knows it: for presets, configurations, and
 /// requests that it will refuse.
-fn table_shape(request: &v1::BuildTableRequest) -> Option<Vec<i64>> {
-    let spec = spec(request);
-    let width = match request.encoding.as_ref()? {
-        Encoding::Rope(_) => match request.layout() {
-            v1::TableLayout::Unspecified | v1::TableLayout::Half => i64::from(spec?.rotary_dim / 2),
-            _ => i64::from(spec?.rotary_dim),
-        },
-        Encoding::Absolute(absolute) => match absolute.encoding.as_ref()? {
+fn shape(request: &v1::BuildTableRequest) -> Option<Vec<i64>> {
+    let mut shape = vec![rows(request)?];
+    match request.encoding.as_ref()? {
+        Encoding::Rope(v1::RopeSource { source: Some(v1::rope_source::Source::Spec(spec)), .. }) => {
+            // If explicit frequencies differ by head, every shape starts with the heads.
+            if let Some(Scaling::ExplicitFrequencies(frequencies)) = &spec.scaling
+                && frequencies.heads > 0
+            {
+                shape.insert(0, frequencies.heads.into());
+            }
+            let width = i64::from(spec.rotary_dim);
+            match request.layout() {
+                v1::TableLayout::Unspecified | v1::TableLayout::Half => shape.push(width / 2),
+                v1::TableLayout::Complex => shape.extend([width / 2, 2]),
+                _ => shape.push(width),
+            }
+        }
+        Encoding::Rope(_) => return None,
+        Encoding::Absolute(absolute) => shape.push(match absolute.encoding.as_ref()? {
             Absolute::Sinusoidal(rows) => rows.dim.into(),
             Absolute::SincosGrid(grid) => grid.dim.into(),
             Absolute::Timestep(rows) => rows.dim.into(),
             Absolute::Learned(rows) => *rows.table.as_ref()?.shape.last()?,
             Absolute::FourierFeatures(features) => features.frequencies.as_ref()?.shape.last()?.checked_mul(2)?,
-        },
-    };
-    let complex = spec.is_some() && request.layout() == v1::TableLayout::Complex;
-    let row = if complex { vec![width / 2, 2] } else { vec![width] };
-    let heads = spec.map(heads).filter(|&heads| heads > 0).map(i64::from);
-    let shape: Vec<i64> = heads.into_iter().chain([rows(request)?]).chain(row).collect();
+        }),
+    }
     shape.iter().all(|&extent| extent > 0).then_some(shape)
 }
 
@@ -224,141 +225,5 @@ fn rows(request: &v1::BuildTableRequest) -> Option<i64> {
             cells.checked_add(grid.leading_zero_rows.into())
         }
         _ => Some(request.rows),
-    }
-}
-
-fn spec(request: &v1::BuildTableRequest) -> Option<&v1::RopeSpec> {
-    match request.encoding.as_ref()? {
-        Encoding::Rope(v1::RopeSource { source: Some(v1::rope_source::Source::Spec(spec)), .. }) => Some(spec),
-        _ => None,
-    }
-}
-
-/// Returns the number of heads if explicit frequencies differ by head (every shape then starts with it); else 0.
-fn heads(spec: &v1::RopeSpec) -> i32 {
-    match &spec.scaling {
-        Some(v1::rope_spec::Scaling::ExplicitFrequencies(frequencies)) => frequencies.heads,
-        _ => 0,
-    }
-}
-
-/// Received rows of one of a table's tensors.
-#[derive(Default)]
-struct Parts(Vec<Tensor>);
-
-impl Parts {
-    fn rows(&self, by_head: bool) -> i64 {
-        let axis = usize::from(by_head);
-        self.0.iter().map(|part| part.shape.get(axis).copied().unwrap_or(0)).fold(0, i64::saturating_add)
-    }
-
-    fn joined(self, by_head: bool) -> Result<Option<Tensor>> {
-        let misfit = || Error::internal("the table came in parts that do not fit together");
-        let Some(first) = self.0.first() else { return Ok(None) };
-        let axis = usize::from(by_head);
-        let mut whole = Tensor { dtype: first.dtype, shape: first.shape.clone(), ..Default::default() };
-        let heads =
-            if by_head { usize::try_from(*first.shape.first().ok_or_else(misfit)?).map_err(|_| misfit())? } else { 1 };
-        let mut rows = 0_i64;
-        for part in &self.0 {
-            let fits = part.shape.len() == whole.shape.len()
-                && (0..part.shape.len()).all(|i| i == axis || part.shape[i] == whole.shape[i]);
-            if !fits || !has_bytes(part) || part.dtype != whole.dtype || heads == 0 || part.data.len() % heads != 0 {
-                return Err(misfit());
-            }
-            rows = rows.checked_add(*part.shape.get(axis).ok_or_else(misfit)?).ok_or_else(misfit)?;
-        }
-        whole.shape[axis] = rows;
-        let mut data = Vec::with_capacity(self.0.iter().map(|part| part.data.len()).sum());
-        for head in 0..heads {
-            for part in &self.0 {
-                let bytes = part.data.len() / heads;
-                data.extend_from_slice(&part.data[head * bytes..(head + 1) * bytes]);
-            }
-        }
-        whole.data = data.into();
-        Ok(Some(whole))
-    }
-}
-
-/// A bias that is joined from its tiles.
-struct Matrix {
-    start: (i64, i64),
-    rows: usize,
-    columns: usize,
-    dtype: v1::Dtype,
-    heads: usize,
-    data: Vec<u8>,
-    /// Number of received elements; tiles do not overlap.
-    filled: usize,
-}
-
-impl Matrix {
-    fn new(request: &v1::BuildBiasRequest) -> Self {
-        Self {
-            start: (request.query_start, request.key_start),
-            rows: usize::try_from(request.query_length).unwrap_or(0),
-            columns: usize::try_from(request.key_length).unwrap_or(0),
-            dtype: v1::Dtype::Unspecified,
-            heads: 0,
-            data: Vec::new(),
-            filled: 0,
-        }
-    }
-
-    /// Checks by the first tile, which has the heads and the elements' size.
-    fn check_memory(&self, tile: &v1::BuildBiasResponse) -> Result<()> {
-        let Some(tensor) = tile.tile.as_ref().filter(|_| self.data.is_empty()) else { return Ok(()) };
-        let heads = tensor.shape.first().map_or(0, |&heads| heads.unsigned_abs());
-        let element = element_bytes(tensor.dtype()) as u128;
-        check_memory(u128::from(heads) * element * self.rows as u128 * self.columns as u128)
-    }
-
-    fn add(&mut self, tile: &v1::BuildBiasResponse) -> Result<()> {
-        self.place(tile).ok_or_else(|| {
-            Error::internal(format!(
-                "the bias came with a tile at query {}, key {} that does not fit the request or the first tile",
-                tile.query_start, tile.key_start
-            ))
-        })
-    }
-
-    fn place(&mut self, tile: &v1::BuildBiasResponse) -> Option<()> {
-        let tensor = tile.tile.as_ref()?;
-        let [heads, queries, keys] = tensor.shape.as_slice() else { return None };
-        let size = |extent: &i64| usize::try_from(*extent).ok();
-        let (heads, queries, keys) = (size(heads)?, size(queries)?, size(keys)?);
-        let row = size(&tile.query_start.checked_sub(self.start.0)?)?;
-        let column = size(&tile.key_start.checked_sub(self.start.1)?)?;
-        let element = element_bytes(tensor.dtype());
-        let bytes = heads.checked_mul(queries)?.checked_mul(keys)?.checked_mul(element)?;
-        let within = row.checked_add(queries)? <= self.rows && column.checked_add(keys)? <= self.columns;
-        if bytes == 0 || bytes != tensor.data.len() || !within {
-            return None;
-        }
-        if self.data.is_empty() {
-            (self.heads, self.dtype) = (heads, tensor.dtype());
-            let whole = heads.checked_mul(self.rows)?.checked_mul(self.columns)?.checked_mul(element)?;
-            self.data = bytemuck::zeroed_vec(whole);
-        }
-        if heads != self.heads || tensor.dtype() != self.dtype {
-            return None;
-        }
-        let run = keys * element;
-        for (index, from) in tensor.data.chunks_exact(run).enumerate() {
-            let (head, query) = (index / queries, index % queries);
-            let at = ((head * self.rows + row + query) * self.columns + column) * element;
-            self.data[at..at + run].copy_from_slice(from);
-        }
-        self.filled += heads * queries * keys;
-        Some(())
-    }
-
-    fn finish(self) -> Result<Tensor> {
-        if self.filled != self.heads * self.rows * self.columns {
-            return Err(Error::internal("the bias came with tiles missing or twice"));
-        }
-        let shape = vec![self.heads as i64, self.rows as i64, self.columns as i64];
-        Ok(Tensor { dtype: self.dtype.into(), shape, data: Bytes::from(self.data), ..Tensor::default() })
     }
 }

@@ -1,6 +1,6 @@
 //! Parses a target's text.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use crate::error::{Error, Result};
 
@@ -63,13 +63,6 @@ impl Target {
 pub(crate) fn host_name(host: &str) -> &str {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     name.trim_start_matches('[').trim_end_matches(']')
-}
-
-/// Returns the addresses of a host, in the resolver's order.
-pub(crate) async fn resolve(host: &str) -> Result<Vec<SocketAddr>> {
-    let found = tokio::net::lookup_host(host).await;
-    let addresses: Vec<SocketAddr> = found.map_err(|error| Error::of_transport(&error))?.collect();
-    Ok(addresses)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use bytemuck::Pod;
 use bytes::Bytes;
+use tonic::Code;
 
 use crate::error::{Error, Result};
 use crate::v1::{Dtype, Tensor};
@@ -123,11 +124,9 @@ impl Tensor {
     /// Copies the elements. Fails with INVALID_ARGUMENT if they have another type.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE.is_some_and(|dtype| dtype != self.dtype()) {
-            return Err(Error::invalid(format!(
-                "the tensor's elements are {}, not {}",
-                self.dtype().as_str_name(),
-                std::any::type_name::<T>()
-            )));
+            let (dtype, wanted) = (self.dtype().as_str_name(), std::any::type_name::<T>());
+            let text = format!("the tensor's elements are {dtype}, not {wanted}");
+            return Err(Error::new(Code::InvalidArgument, text));
         }
         let mut elements = bytemuck::zeroed_vec::<T>(self.data.len() / size_of::<T>());
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut elements);

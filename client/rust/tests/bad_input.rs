@@ -291,7 +291,7 @@ async fn of_the_connection() {
     let client = posenc::connect_with(&server.target, options).await.unwrap();
     let q = numbers(64);
     let sent = client.apply_rope(request(), view!(q, [1, 2, 2, 16]), ()).await;
-    table.expect("a tensor over the client's limit", sent, Code::ResourceExhausted, Some("q"), "max_message_bytes");
+    table.expect("a tensor over the client's limit", sent, Code::ResourceExhausted, None, "max_message_bytes");
     table.end();
 }
 
@@ -326,7 +326,8 @@ async fn of_a_stream() {
         table.expect(what, client.apply_rope(request, view!(q, shape), ()).await, code, Some(field), "");
     }
     for (what, shape, field) in [
-        ("a channel too many", &[1, 2, 2, 17][..], "q.data"),
+        ("a channel too many", &[1, 2, 2, 17][..], "data"),
+        ("a channel too few", &[1, 2, 2, 15], "data"),
         ("three axes", &[2, 2, 16], "q.shape"),
         ("more than any memory", &[usize::MAX, 2, 2, 16], "q.shape"),
     ] {

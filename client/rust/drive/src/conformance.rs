@@ -138,7 +138,7 @@ fn check(descriptor: MessageDescriptor, answer: Answer, expect: &Value) -> Resul
     match (answer, expect) {
         (Err(error), Value::Object(expected)) => {
             let reason = format!("ERROR_REASON_{}", error.reason_name());
-            let got = [error.code_name(), &reason, error.field().unwrap_or("")];
+            let got = [&error.code_name(), &reason, error.field().unwrap_or("")];
             let expected = ["code", "reason", "field"].map(|key| expected[key].as_str().unwrap_or(""));
             if got == expected { Ok(()) } else { Err(format!("{got:?}; must be {expected:?}: {error}")) }
         }
