@@ -231,7 +231,7 @@ impl Calls {
             let mut left: usize = results.tensors.iter().map(|tensor| tensor.bytes).sum();
             while patience.wait(incoming.next_message()).await?.is_some() {
                 begin();
-                let bytes = patience.wait(incoming.read_elements(results)).await?;
+                let (_, bytes) = patience.wait(incoming.read_elements(0, left, results)).await?;
                 left = left.checked_sub(bytes).ok_or_else(unfit)?;
             }
             return if left == 0 { Ok(Bytes::new()) } else { Err(unfit()) };

@@ -17,7 +17,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use prost::Message;
-use prost::encoding::{WireType, decode_key, encode_key, encode_varint, encoded_len_varint};
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 use tokio::sync::mpsc;
 
 use crate::error::{Error, Result};
@@ -317,41 +317,36 @@ impl Incoming {
 
     /// Reads a tensor; returns it without its elements.
     async fn read_tensor(&mut self, tensor: &Described, results: &mut Results<'_>) -> Result<Vec<u8>> {
-        let (mut head, mut filled) = (Vec::new(), 0);
         let length = self.read_length().await?;
-        let end = self.left - length;
-        while self.left > end {
-            let (field, wire_type) = self.read_key().await?;
-            if field != DATA || wire_type != WireType::LengthDelimited {
-                self.copy_field(field, wire_type, &mut head).await?;
-                continue;
-            }
-            let length = self.read_length().await?;
-            filled += length;
-            tensor.check_bytes(filled)?;
-            results.fill(length, self).await?;
-        }
+        let (head, filled) = self.read_elements(self.left - length, tensor.bytes, results).await?;
+        tensor.check_bytes(filled)?;
         tensor.check_answer(&Tensor::decode(&head[..]).map_err(|_| malformed())?)?;
-        if filled != tensor.bytes {
-            return Err(Error::internal(format!("the answer came without {}", tensor.name)));
-        }
         Ok(head)
     }
 
-    /// Reads a stream's message. Returns the number of its elements' bytes, which it copies to the results' places.
-    pub async fn read_elements(&mut self, results: &mut Results<'_>) -> Result<usize> {
-        let mut bytes = 0;
-        while self.left > 0 {
+    /// Reads fields until `end` bytes of the message are left: copies at most `room` bytes of elements to the results'
+    /// places. Returns the other fields, and the elements' number of bytes.
+    pub async fn read_elements(
+        &mut self,
+        end: usize,
+        room: usize,
+        results: &mut Results<'_>,
+    ) -> Result<(Vec<u8>, usize)> {
+        let (mut rest, mut bytes) = (Vec::new(), 0);
+        while self.left > end {
             let (field, wire_type) = self.read_key().await?;
-            if field == DATA && wire_type == WireType::LengthDelimited {
-                let length = self.read_length().await?;
-                results.fill(length, self).await?;
-                bytes += length;
-            } else {
-                self.copy_field(field, wire_type, &mut Vec::new()).await?;
+            if field != DATA || wire_type != WireType::LengthDelimited {
+                self.copy_field(field, wire_type, &mut rest).await?;
+                continue;
             }
+            let length = self.read_length().await?;
+            bytes += length;
+            if bytes > room {
+                break;
+            }
+            results.fill(length, self).await?;
         }
-        Ok(bytes)
+        Ok((rest, bytes))
     }
 
     async fn copy_field(&mut self, field: u32, wire_type: WireType, rest: &mut Vec<u8>) -> Result<()> {
@@ -376,9 +371,9 @@ impl Incoming {
     }
 
     async fn read_key(&mut self) -> Result<(u32, WireType)> {
-        let mut key = Vec::new();
-        encode_varint(self.read_varint().await?, &mut key);
-        decode_key(&mut key.as_slice()).map_err(|_| malformed())
+        let key = self.read_varint().await?;
+        let wire_type = WireType::try_from(key & 7).map_err(|_| malformed())?;
+        Ok(((key >> 3) as u32, wire_type))
     }
 
     /// Returns the length of a field, which must not exceed the rest of the message.

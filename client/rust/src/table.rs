@@ -20,10 +20,12 @@ impl Calls {
         outputs: impl IntoIterator<Item = Output<'a>>,
     ) -> Result<v1::BuildTableResponse> {
         let mut slots = slots(&request, outputs)?;
+        let placed: Vec<_> = slots.iter().map(|slot| slot.tensor.name).collect();
+        let names: &[_] = if is_pair(&request) { &["cos", "sin"] } else { &["table"] };
         let calls = self.until_timeout();
         match calls.tensors("BuildTable", &request, &mut slots).await {
             Err(error) if error.is_too_large() => {}
-            answer => return answer,
+            answer => return check_whole(names, &placed, answer?),
         }
         // Rows are the last axis but one, or but two if a row holds complex numbers.
         let axes_from_rows = if is_complex(&request) { 3 } else { 2 };
@@ -50,9 +52,22 @@ impl Calls {
         }
         let [cos, sin, table] = wholes.map(|whole| whole.map(Whole::finish).transpose());
         let table = v1::BuildTableResponse { amplitude, cos: cos?, sin: sin?, table: table? };
-        // Every output has been taken, or the table is another one.
-        if slots.is_empty() { Ok(table) } else { Err(misfit()) }
+        check_whole(names, &placed, table)
     }
+}
+
+/// Fails unless a table has the tensors of these names, each with all of its bytes. Those of placed tensors were
+/// checked when they came.
+fn check_whole(names: &[&str], placed: &[&str], table: v1::BuildTableResponse) -> Result<v1::BuildTableResponse> {
+    for (name, tensor) in [("cos", &table.cos), ("sin", &table.sin), ("table", &table.table)] {
+        let is_whole = |tensor: &Tensor| {
+            placed.contains(&name) || bytes_of(tensor.dtype(), &tensor.shape) == Some(tensor.data.len())
+        };
+        if names.contains(&name) && !tensor.as_ref().is_some_and(is_whole) {
+            return Err(Error::internal(format!("the answer's {name} is missing, or lacks bytes")));
+        }
+    }
+    Ok(table)
 }
 
 /// The tiles of a bias, in row-major order of the matrix.
@@ -161,7 +176,7 @@ fn misfit() -> Error {
 /// Returns the slots of a table's outputs: cos and sin, or the single table. Fails if an output is for a tensor that
 /// the table lacks, or is known not to fit its tensor.
 fn slots<'a>(request: &v1::BuildTableRequest, outputs: impl IntoIterator<Item = Output<'a>>) -> Result<Vec<Slot<'a>>> {
-    let is_pair = matches!(request.encoding, Some(Encoding::Rope(_))) && !is_complex(request);
+    let is_pair = is_pair(request);
     let fields: &[_] = if is_pair { &[(13, 8, "cos"), (14, 9, "sin")] } else { &[(15, 10, "table")] };
     let dtype = if request.dtype() == Dtype::Unspecified { Dtype::Float32 } else { request.dtype() };
     let mut slots = Vec::new();
@@ -175,6 +190,11 @@ fn slots<'a>(request: &v1::BuildTableRequest, outputs: impl IntoIterator<Item = 
         slots.push(slot);
     }
     Ok(slots)
+}
+
+/// Returns whether a table has cos and sin; else it is one tensor.
+fn is_pair(request: &v1::BuildTableRequest) -> bool {
+    matches!(request.encoding, Some(Encoding::Rope(_))) && !is_complex(request)
 }
 
 fn is_complex(request: &v1::BuildTableRequest) -> bool {

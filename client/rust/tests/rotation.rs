@@ -1,7 +1,7 @@
 mod common;
 
 use common::{Pairing, Server, assert_near, numbers, rotated, widened};
-use posenc::{Between, Bhsd, Bshd, Client, Config, Options, Sbhd, ShiftBy, StartAt, Thd, View, v1, view, view_mut};
+use posenc::{Between, Bshd, Client, Config, Options, ShiftBy, StartAt, Thd, View, v1, view, view_mut};
 
 /// A rotated pair is at most 2 sqrt(2) long here, and four roundings of float32 are 4 * 2^-24 of that.
 const FLOAT32: f64 = 2.9 * 4.0 / (1 << 24) as f64;
@@ -125,44 +125,6 @@ async fn results_in_place_and_in_given_memory_are_those_of_new_memory() {
         assert!(q_out == q_new && k_out == k_new);
         rope.apply(Bshd, StartAt(5), view_mut!(q, q_shape), view_mut!(k, k_shape)).await.unwrap();
         assert!(q == q_new && k == k_new);
-    }
-}
-
-#[tokio::test]
-async fn chunks_give_the_bytes_of_one_message_in_every_layout_and_kind_of_positions() {
-    let server = Server::start();
-    let whole = posenc::connect(&server.target).await.unwrap();
-    let chunks = streaming(&server).await;
-    let ids = |shape: &[usize]| {
-        let ids: Vec<i64> = (0..shape.iter().product::<usize>() as i64).map(|id| id * 7 % 1001).collect();
-        v1::Positions::from(View::new(&ids, shape).to_tensor())
-    };
-    let starts = v1::positions::Kind::Starts(v1::SequenceStarts { values: vec![5, -3] });
-    let packed =
-        v1::positions::Kind::Packed(v1::PackedSequences { cu_seqlens: vec![0, 700, 701, 3000], starts: vec![9, 0, 2] });
-    let packed = v1::Positions { kind: Some(packed) };
-    let starts = v1::Positions { kind: Some(starts) };
-    // 12 MiB of float32 each.
-    let cases = [
-        (Bshd, vec![2, 1500, 8, 128], starts.clone()),
-        (Bshd, vec![2, 1500, 8, 128], ids(&[2, 1500])),
-        (Bhsd, vec![2, 8, 1500, 128], ids(&[1500])),
-        (Bhsd, vec![2, 1, 12000, 128], StartAt(11).into()),
-        (Sbhd, vec![1500, 2, 8, 128], starts),
-        (Thd, vec![3000, 8, 128], packed),
-        (Thd, vec![3000, 8, 128], ids(&[3000])),
-    ];
-    let x = numbers(3000 * 8 * 128);
-    for (layout, shape, positions) in cases {
-        let request = v1::ApplyRopeRequest {
-            rope: Some(plain(Pairing::HalfSplit).into()),
-            positions: Some(positions),
-            layout: layout.into(),
-            ..Default::default()
-        };
-        let (one, ..) = whole.apply_rope(request.clone(), View::new(&x, &shape), ()).await.unwrap();
-        let (many, ..) = chunks.apply_rope(request, View::new(&x, &shape), ()).await.unwrap();
-        assert!(one == many, "{layout:?} {shape:?}");
     }
 }
 
