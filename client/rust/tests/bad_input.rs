@@ -313,7 +313,6 @@ async fn of_a_stream() {
             "positions.ids.shape",
         ),
         ("no layout", v1::ApplyRopeRequest { layout: 0, ..request() }, invalid, "layout"),
-        ("a layout of the future", v1::ApplyRopeRequest { layout: 99, ..request() }, Code::Unimplemented, "layout"),
         ("no rope", v1::ApplyRopeRequest { rope: None, ..request() }, invalid, "rope"),
         (
             "a position that is none",
@@ -326,8 +325,8 @@ async fn of_a_stream() {
         table.expect(what, client.apply_rope(request, view!(q, shape), ()).await, code, Some(field), "");
     }
     for (what, shape, field) in [
-        ("a channel too many", &[1, 2, 2, 17][..], "data"),
-        ("a channel too few", &[1, 2, 2, 15], "data"),
+        ("a head too many", &[1, 2, 3, 16][..], "data"),
+        ("a head too few", &[1, 2, 1, 16], "data"),
         ("three axes", &[2, 2, 16], "q.shape"),
         ("more than any memory", &[usize::MAX, 2, 2, 16], "q.shape"),
     ] {
