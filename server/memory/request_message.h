@@ -66,7 +66,7 @@ class RequestMessage {
   WritableSlices Writable(const core::ConstPieces& part) const;
 
   // Claims memory for data made from the message. Call it before the memory is
-  // taken, during CallHandler::Receive(). See Claimer.
+  // taken, during CallHandler::Receive() or the Next() after it. See Claimer.
   absl::Status ClaimMore(std::int64_t bytes) {
     made_ += bytes;
     if (claimer_ == nullptr) return absl::OkStatus();
