@@ -131,9 +131,12 @@ class Doctor {
         absl::StrCat("no versions of ", rules.project, " are told apart");
     std::string ask = "leave the version out";
     if (!rules.newest.empty()) {
-      known = absl::StrCat("known are ", rules.oldest, " to ", rules.newest);
-      ask = absl::StrCat("ask for a version from ", rules.oldest, " to ",
-                         rules.newest);
+      const std::string versions = absl::StrCat(
+          rules.oldest == rules.newest ? ""
+                                       : absl::StrCat(rules.oldest, " to "),
+          rules.newest);
+      known = absl::StrCat("known: ", versions);
+      ask = absl::StrCat("ask for a known version, ", versions);
     }
     AddFinding("readers.version", {reader.title, *nearest, known, ask}, {}, {},
                findings());
@@ -402,8 +405,11 @@ std::string JsonFault(absl::string_view text) {
     return absl::StrCat("is JSON of type ", root.type_name(),
                         "; it must be an object");
   }
-  const std::size_t at =
-      std::min(interpretation::ReadJsonText(text).fault_byte, text.size());
+  const interpretation::JsonText read = interpretation::ReadJsonText(text);
+  if (!read.fault_path.empty()) {
+    return absl::StrCat(read.fault_path, " ", read.fault);
+  }
+  const std::size_t at = std::min(read.fault_byte, text.size());
   const absl::string_view before = text.substr(0, at);
   const auto lines = std::count(before.begin(), before.end(), '\n');
   const std::size_t newline = before.rfind('\n');

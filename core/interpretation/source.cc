@@ -108,7 +108,10 @@ void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
                          IsSince(reader.version, rules.oldest) ? " is newer"
                                                                : " is older",
                          " than the versions of ", rules.project,
-                         " that are known here, ", rules.oldest, " to ",
+                         " that are known here, ",
+                         rules.oldest == rules.newest
+                             ? ""
+                             : absl::StrCat(rules.oldest, " to "),
                          rules.newest));
 }
 
