@@ -49,7 +49,7 @@ type Client struct {
 // files are wrong.
 func NewClient(target string, options ...DialOption) (*Client, error) {
 	c := &Client{target: target, dialOptions: *collect(defaultOptions(), options)}
-	c.maxMessageBytes = min(max(c.maxMessageBytes, 4<<20), maxProtoBytes) // 4 MiB: of a stream's answers
+	c.maxMessageBytes = min(max(c.maxMessageBytes, 4<<20), maxProtoBytes)
 	if c.streamAbove <= 0 || c.streamAbove > c.maxMessageBytes {
 		c.streamAbove = c.maxMessageBytes
 	}

@@ -58,7 +58,7 @@ func WithStuckTimeout(timeout time.Duration) DialOption {
 }
 
 // WithMaxMessageBytes sets the largest size of a message, either way. Larger ones are neither sent nor received. At
-// most 2 GiB - 1; the default is 512 MiB.
+// least 4 MiB, because the server cuts a stream's answers; at most 2 GiB - 1; the default is 512 MiB.
 func WithMaxMessageBytes(bytes int64) DialOption {
 	return func(o *dialOptions) { o.maxMessageBytes = bytes }
 }
