@@ -137,13 +137,8 @@ function tlsCredentials(options: TlsOptions): ChannelCredentials {
 /** Returns what tells the token; it reads a file again that has changed. */
 function tokenSource(token?: string, tokenFile?: string): (() => string) | undefined {
   if (token !== undefined && tokenFile !== undefined) throw invalid("tokenFile", "excludes token");
-  if (token !== undefined)
-    return (
-      (only) => () =>
-        only
-    )(oneToken("token", token));
-  if (tokenFile === undefined) return undefined;
-  let known = "";
+  let known = token === undefined ? "" : oneToken("token", token);
+  if (tokenFile === undefined) return token === undefined ? undefined : () => known;
   let stamp = "";
   const look = () => {
     const { ino, mtimeMs, size } = fs.statSync(tokenFile);

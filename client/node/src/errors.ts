@@ -1,4 +1,4 @@
-import type { InspectOptions } from "node:util";
+import { inspect, type InspectOptions } from "node:util";
 
 /** The error of every failed call. */
 export class PosencError extends Error {
@@ -27,15 +27,10 @@ export class PosencError extends Error {
   }
 
   /** How console.log shows the error: with the facts that it has, and without empty ones. */
-  [Symbol.for("nodejs.util.inspect.custom")](
-    _depth: number,
-    options: InspectOptions,
-    inspect: typeof import("node:util").inspect,
-  ) {
+  [inspect.custom](_depth: number, options: InspectOptions): string {
     const { name: _, ...facts } = this;
-    const known: [string, unknown][] = Object.entries(facts as object).filter(
-      ([, fact]) => Object.keys(fact as object).length > 0,
-    );
+    const entries = Object.entries(facts as object) as [string, object | string][];
+    const known: [string, unknown][] = entries.filter(([, fact]) => Object.keys(fact).length > 0);
     if (this.cause !== undefined) known.push(["cause", this.cause]);
     return `${this.stack} ${inspect(Object.fromEntries(known), options)}`;
   }
