@@ -10,8 +10,8 @@ import io.grpc.Status;
 import java.util.*;
 
 /**
- * A call with tensors, which are sent from the caller's memory, and whose results go there. Of
- * tensors in shared memory it sends the places. If its messages are too large, a rotation goes as a
+ * A call with tensors, which are sent from the caller's memory, and whose results go there. It sends
+ * only the places of tensors in shared memory. A rotation whose message would be too large goes as a
  * stream of bytes.
  */
 final class TensorCall<M extends Message> {
@@ -35,7 +35,7 @@ final class TensorCall<M extends Message> {
     }
   }
 
-  // Fields of positions, which ids and shifts are in.
+  // Fields that lead to the ids and shifts of a request.
   private static final List<String> POSITIONS =
       List.of("positions", "movement", "old_positions", "new_positions", "ids", "shifts");
 
