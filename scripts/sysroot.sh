@@ -10,10 +10,10 @@ arch=$1 folder=$2
 shift 2
 [[ ! -e $folder/packages || $(<"$folder/packages") != "$arch $*" ]] || exit 0
 rm -rf "$folder"
-mkdir -p "$folder"/usr/{bin,sbin,lib} "$folder"/apt/{state/lists/partial,cache/archives/partial}
+mkdir -p "$folder"/usr/{bin,sbin,lib,lib64} "$folder"/apt/{state/lists/partial,cache/archives/partial}
 folder=$(realpath "$folder")
 # The package base-files has these links; unpacking would replace them by folders.
-for name in bin sbin lib; do ln -s usr/$name "$folder/$name"; done
+for name in bin sbin lib lib64; do ln -s usr/$name "$folder/$name"; done
 
 : >"$folder/apt/status"
 options=(-qq -o APT::Architecture="$arch" -o APT::Architectures::="$arch"
