@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::message::{CHUNK_BYTES, Incoming, Outgoing, RequestBody, Results, unfit};
 use crate::options::{CallOptions, Options};
 use crate::retry;
-use crate::slot::{Memory, Slot};
+use crate::slot::{Memory, Slot, bytes_of};
 use crate::token::Bearer;
 use crate::v1::Tensor;
 
@@ -126,7 +126,9 @@ impl Calls {
             return decode(answer);
         }
         let outgoing = Outgoing::unary(request, slots, false);
-        let can_stream = slots.iter().any(|slot| slot.tensor.bytes > 0);
+        // The server refuses a tensor that does not fit its shape; in one message it says so of the tensor's field.
+        let fits = |slot: &Slot<'_>| bytes_of(slot.tensor.dtype, &slot.tensor.shape) == Some(slot.tensor.bytes);
+        let can_stream = slots.iter().any(|slot| slot.tensor.bytes > 0) && slots.iter().all(fits);
         if !can_stream || outgoing.largest <= calls.stream_above_bytes() {
             match calls.exchange(method, &outgoing, slots, false).await {
                 // The server's limit may be lower than ours. A message no larger than a chunk would only be refused

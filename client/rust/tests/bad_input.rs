@@ -325,8 +325,8 @@ async fn of_a_stream() {
         table.expect(what, client.apply_rope(request, view!(q, shape), ()).await, code, Some(field), "");
     }
     for (what, shape, field) in [
-        ("a head too many", &[1, 2, 3, 16][..], "data"),
-        ("a head too few", &[1, 2, 1, 16], "data"),
+        ("a head too many", &[1, 2, 3, 16][..], "q.data"),
+        ("a head too few", &[1, 2, 1, 16], "q.data"),
         ("three axes", &[2, 2, 16], "q.shape"),
         ("more than any memory", &[usize::MAX, 2, 2, 16], "q.shape"),
     ] {

@@ -220,7 +220,8 @@ async fn answers_cut_at_random_places_fill_both_tensors() {
 
 #[tokio::test]
 async fn answers_that_do_not_fit_the_tensor_are_errors() {
-    let cases: [(&str, fn(Vec<u8>) -> Vec<Vec<u8>>); 4] = [
+    type Answer = fn(Vec<u8>) -> Vec<Vec<u8>>;
+    let cases: [(&str, Answer); 4] = [
         ("none", |_| Vec::new()),
         ("a byte too few", |data| vec![data[1..].to_vec()]),
         ("a byte too many", |data| vec![data, vec![0]]),
