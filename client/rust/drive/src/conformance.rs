@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use posenc::{Client, Error, View, v1};
+use posenc::{Client, Error, Options, View, v1};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage, Value as Field};
 use serde_json::Value;
@@ -18,18 +18,21 @@ pub async fn run(target: &str, directory: &Path, descriptors: &Path) -> Outcome 
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     files.sort();
     let mut report = Report::default();
+    // Knuth's linear congruential generator, the same numbers in every run.
+    let mut random = 45_u64;
     for path in files {
         let family = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let cases: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&path)?)?;
         for case in cases {
-            let outcome = replay(&client, &pool, &case).await;
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let outcome = replay(target, &client, random, &pool, &case).await;
             report.line(&family, case["name"].as_str().unwrap_or("?"), outcome);
         }
     }
     report.end()
 }
 
-async fn replay(client: &Client, pool: &DescriptorPool, case: &Value) -> Result<(), String> {
+async fn replay(target: &str, client: &Client, random: u64, pool: &DescriptorPool, case: &Value) -> Result<(), String> {
     let rpc = case["rpc"].as_str().ok_or("has no rpc")?;
     let descriptor = |kind: &str| {
         let name = format!("posenc.v1.{rpc}{kind}");
@@ -37,7 +40,11 @@ async fn replay(client: &Client, pool: &DescriptorPool, case: &Value) -> Result<
     };
     let request = DynamicMessage::deserialize(descriptor("Request")?, &case["request"]);
     let request = request.map_err(|error| format!("request: {error}"))?.encode_to_vec();
-    let answers = call(client, rpc, &request).await?;
+    // The first message has the request without the tensors' elements. Every other ends at a random place.
+    let max_message_bytes = request.len() + 64 + (random >> 33) as usize % 4096;
+    let options = Options { stream_above_bytes: Some(0), max_message_bytes, ..Options::default() };
+    let streams = posenc::connect_with(target, options).await.map_err(|error| error.to_string())?;
+    let answers = call(client, &streams, rpc, &request).await?;
     for answer in answers {
         check(descriptor("Response")?, answer, &case["expect"])?;
     }
@@ -47,7 +54,7 @@ async fn replay(client: &Client, pool: &DescriptorPool, case: &Value) -> Result<
 type Answer = Result<Vec<u8>, Error>;
 
 /// Returns the client's serialized answers to a request: one for every form of the call.
-async fn call(client: &Client, rpc: &str, request: &[u8]) -> Result<Vec<Answer>, String> {
+async fn call(client: &Client, streams: &Client, rpc: &str, request: &[u8]) -> Result<Vec<Answer>, String> {
     macro_rules! of {
         ($method:ident) => {
             vec![client.$method(decode(request)?).await.map(|answer| answer.encode_to_vec())]
@@ -71,8 +78,8 @@ async fn call(client: &Client, rpc: &str, request: &[u8]) -> Result<Vec<Answer>,
             let answer = tile.map(|tile| v1::BuildBiasResponse { tile: Some(tile), ..Default::default() });
             vec![answer.map(|answer| answer.encode_to_vec())]
         }
-        "ApplyRope" => apply_rope(client, decode(request)?).await,
-        "Reposition" => reposition(client, decode(request)?).await,
+        "ApplyRope" => apply_rope(client, streams, decode(request)?).await,
+        "Reposition" => reposition(client, streams, decode(request)?).await,
         _ => return Err(format!("{rpc}: the client has no such call")),
     })
 }
@@ -81,31 +88,48 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, String> {
     M::decode(bytes).map_err(|error| error.to_string())
 }
 
-/// Calls with tensors in the message, and, if their sizes fit their shapes, also in the caller's memory.
-async fn apply_rope(client: &Client, request: v1::ApplyRopeRequest) -> Vec<Answer> {
-    let as_message = client.apply_rope(request.clone(), (), ()).await.map(|(.., answer)| answer.encode_to_vec());
+/// Calls with tensors in the message, and, if their sizes fit their shapes, also in the caller's memory, in one message
+/// and, if that succeeds, as a stream.
+async fn apply_rope(client: &Client, streams: &Client, request: v1::ApplyRopeRequest) -> Vec<Answer> {
+    let mut answers = vec![client.apply_rope(request.clone(), (), ()).await.map(|(.., answer)| answer.encode_to_vec())];
     let mut rest = request.clone();
     let (q, k) = (Lent::of(rest.q.take()), Lent::of(rest.k.take()));
-    let as_views = match (&q, &k) {
-        (Some(q), None) if request.k.is_none() => {
-            let answer = client.apply_rope(rest, q.view(), ()).await;
-            answer.map(|(out, ..)| v1::ApplyRopeResponse { q: Some(q.tensor(out)), k: None })
+    for client in [client, streams] {
+        let as_views = match (&q, &k) {
+            (Some(q), None) if request.k.is_none() => {
+                let answer = client.apply_rope(rest.clone(), q.view(), ()).await;
+                answer.map(|(out, ..)| v1::ApplyRopeResponse { q: Some(q.tensor(out)), k: None })
+            }
+            (Some(q), Some(k)) => {
+                let answer = client.apply_rope(rest.clone(), q.view(), k.view()).await;
+                answer.map(|(q_out, k_out, _)| v1::ApplyRopeResponse {
+                    q: Some(q.tensor(q_out)),
+                    k: Some(k.tensor(k_out)),
+                })
+            }
+            _ => break,
+        };
+        let failed = as_views.is_err();
+        answers.push(as_views.map(|answer| answer.encode_to_vec()));
+        if failed {
+            break;
         }
-        (Some(q), Some(k)) => {
-            let answer = client.apply_rope(rest, q.view(), k.view()).await;
-            answer.map(|(q_out, k_out, _)| v1::ApplyRopeResponse { q: Some(q.tensor(q_out)), k: Some(k.tensor(k_out)) })
-        }
-        _ => return vec![as_message],
-    };
-    vec![as_message, as_views.map(|answer| answer.encode_to_vec())]
+    }
+    answers
 }
 
-async fn reposition(client: &Client, mut request: v1::RepositionRequest) -> Vec<Answer> {
-    let as_message = client.reposition(request.clone(), ()).await.map(|(_, answer)| answer.encode_to_vec());
-    let Some(k) = Lent::of(request.k.take()) else { return vec![as_message] };
-    let answer = client.reposition(request, k.view()).await;
-    let as_view = answer.map(|(out, _)| v1::RepositionResponse { k: Some(k.tensor(out)) }.encode_to_vec());
-    vec![as_message, as_view]
+async fn reposition(client: &Client, streams: &Client, mut request: v1::RepositionRequest) -> Vec<Answer> {
+    let mut answers = vec![client.reposition(request.clone(), ()).await.map(|(_, answer)| answer.encode_to_vec())];
+    let Some(k) = Lent::of(request.k.take()) else { return answers };
+    for client in [client, streams] {
+        let answer = client.reposition(request.clone(), k.view()).await;
+        let failed = answer.is_err();
+        answers.push(answer.map(|(out, _)| v1::RepositionResponse { k: Some(k.tensor(out)) }.encode_to_vec()));
+        if failed {
+            break;
+        }
+    }
+    answers
 }
 
 /// A tensor's elements in a caller's memory.
