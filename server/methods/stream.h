@@ -10,6 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "core/error.h"
 #include "core/runtime/pieces.h"
@@ -36,6 +39,20 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> ParseOfStream(
   return parsed;
 }
 
+// Returns an error of the message's parser, with fields of `call` named as the
+// unary call names them.
+inline absl::Status WithoutCall(const absl::Status& status) {
+  constexpr absl::string_view kCall = "call.";
+  const auto details = core::GetErrorDetails(status);
+  if (!details || !absl::StartsWith(details->field, kCall)) return status;
+  absl::string_view fact = status.message();
+  absl::ConsumePrefix(&fact, details->field);
+  absl::ConsumePrefix(&fact, ": ");
+  return core::MakeError(status.code(), details->reason,
+                         absl::StripPrefix(details->field, kCall), fact,
+                         details->metadata);
+}
+
 // Handles a stream that carries the bytes of one unary call's tensors. Request:
 // has the fields `call`, in its first message, and `data`.
 template <typename Request>
@@ -59,7 +76,7 @@ class RotationStream final : public CallHandler {
 
   absl::Status Receive(RequestMessage message) override {
     auto parsed = Parse<Request>(std::move(message), kData);
-    if (!parsed.ok()) return parsed.status();
+    if (!parsed.ok()) return WithoutCall(parsed.status());
     message_ = *std::move(parsed);
     claimed_ = 0;
     if (message_->request.has_call()) {
