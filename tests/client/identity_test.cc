@@ -49,7 +49,10 @@ class NotingService : public v1::PositionalEncodingService::Service {
   grpc::Status ApplyRopeStream(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::ApplyRopeStreamResponse,
-                               v1::ApplyRopeStreamRequest>*) override {
+                               v1::ApplyRopeStreamRequest>* stream) override {
+    v1::ApplyRopeStreamRequest request;
+    while (stream->Read(&request)) {
+    }
     {
       absl::MutexLock lock(&mutex_);
       stream_timeout_ = absl::FromChrono(context->deadline()) - absl::Now();

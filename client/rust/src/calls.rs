@@ -19,13 +19,16 @@ use crate::options::{CallOptions, Options};
 use crate::retry;
 use crate::slot::{Memory, Slot, bytes_of};
 use crate::token::Bearer;
-use crate::v1::Tensor;
+use crate::v1::{self, Tensor};
 
 /// Deadline of a stream whose only limit is progress. Without a deadline the server would set its default.
 const LONGEST_STREAM: Duration = Duration::from_secs(24 * 3600);
 
 /// A longer timeout could overflow the clock.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Longest wait of a failed call for the server's version, for the error's text.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The largest message of protobuf.
 const MAX_PROTO_BYTES: usize = (1 << 31) - 1;
@@ -379,7 +382,7 @@ impl<'c> Attempts<'c> {
     /// made again.
     async fn failed(&mut self, error: Error, began: bool) -> Result<()> {
         if error.code() != Code::Unavailable || began {
-            return Err(self.explained(error));
+            return Err(self.explained(error).await);
         }
         let channels = &self.calls.shared.channels;
         if let Some(server) = self.server.take() {
@@ -397,24 +400,37 @@ impl<'c> Attempts<'c> {
         };
         match wait.filter(|wait| Instant::now() + *wait < self.patience.deadline) {
             Some(wait) if self.made < retry::MAX_ATTEMPTS => sleep(wait).await,
-            _ => return Err(self.explained(error)),
+            _ => return Err(self.explained(error).await),
         }
         Ok(())
     }
 
     /// Adds the request's id, and facts beside the server's text.
-    fn explained(&self, mut error: Error) -> Error {
+    async fn explained(&self, mut error: Error) -> Error {
         let (target, told) = (self.calls.shared.channels.target(), !error.reason_name().is_empty());
         if error.0.connection || error.code() == Code::DeadlineExceeded && !told {
             let fact = if self.patience.timeout.is_zero() { "timeout: is 0; must be above 0" } else { error.message() };
             error.0.message = format!("{target}: {fact}");
         } else if error.code() == Code::Unimplemented && !told {
             // With a reason, the server has already said what it does not know.
+            let version = if self.method == "GetServerInfo" { None } else { self.server_version().await };
+            let version = version.as_deref().unwrap_or("it does not tell which");
             let client = env!("CARGO_PKG_VERSION");
-            error.0.message += &format!("; the server at {target} is of another version than this client ({client})");
+            let said = if error.0.message.is_empty() { "" } else { "; " };
+            error.0.message +=
+                &format!("{said}the server at {target} is of another version ({version}) than this client ({client})");
         }
         error.0.request_id = self.request_id.clone();
         error
+    }
+
+    /// Asks the server for its version, for the text of an error.
+    async fn server_version(&self) -> Option<String> {
+        let mut calls = self.calls.clone();
+        calls.deadline = Some(self.patience.deadline.min(Instant::now() + VERSION_TIMEOUT));
+        let request = v1::GetServerInfoRequest::default();
+        let info = Box::pin(calls.unary::<v1::GetServerInfoResponse>("GetServerInfo", &request)).await;
+        info.ok().map(|info| info.version)
     }
 }
 

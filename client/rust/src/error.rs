@@ -105,6 +105,17 @@ impl Error {
         &self.0.message
     }
 
+    /// Returns the error with its field named as in `prefix`'s message, without "`prefix`." in front.
+    pub(crate) fn without(mut self, prefix: &str) -> Self {
+        let front = format!("{prefix}.");
+        let field = self.field().and_then(|field| Some(field.strip_prefix(&front)?.to_owned()));
+        if let Some(field) = field {
+            self.0.message = self.0.message.strip_prefix(&front).unwrap_or(&self.0.message).to_owned();
+            self.0.metadata.insert("field".to_owned(), field);
+        }
+        self
+    }
+
     /// Returns whether a message was over the server's or the client's limit: a stream may work.
     pub(crate) fn is_too_large(&self) -> bool {
         self.0.code == Code::ResourceExhausted && self.0.reason != "OVERLOADED"

@@ -30,10 +30,12 @@ impl Calls {
         // Rows are the last axis but one, or but two if a row holds complex numbers.
         let axes_from_rows = if is_complex(&request) { 3 } else { 2 };
         let request = v1::BuildTableStreamRequest { table: Some(request), rows_per_message: 0 };
-        let mut answers = calls.answers("BuildTableStream", &request).await?;
+        // The caller's request is the stream's field `table`.
+        let named = |error: Error| error.without("table");
+        let mut answers = calls.answers("BuildTableStream", &request).await.map_err(named)?;
         let (mut shape, mut amplitude) = (Vec::new(), 0.0);
         let mut wholes: [Option<Whole<'_>>; 3] = Default::default();
-        while let Some(answer) = answers.next::<v1::BuildTableStreamResponse>().await? {
+        while let Some(answer) = answers.next::<v1::BuildTableStreamResponse>().await.map_err(named)? {
             amplitude = answer.amplitude;
             if !answer.whole_shape.is_empty() {
                 shape = answer.whole_shape;
