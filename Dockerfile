@@ -34,7 +34,7 @@ RUN case $TARGETARCH in arm64) triple=aarch64-linux-gnu ;; *) triple=x86_64-linu
       "libstdc++-$("$triple-g++" -dumpversion)-dev" libgrpc++-dev libprotobuf-dev \
       libabsl-dev libxsimd-dev nlohmann-json3-dev libcli11-dev libssl-dev zlib1g-dev \
       prometheus-cpp-dev libmicrohttpd-dev libtomlplusplus-dev && \
-    ln -sf /usr/bin/protoc /usr/bin/grpc_*_plugin /sysroot/usr/bin/ && \
+    ln -sf /usr/bin/protoc* /usr/bin/grpc_*_plugin /sysroot/usr/bin/ && \
     mkdir -p /usr/include && ln -sfn /sysroot/usr/include/google /usr/include/google && \
     /sysroot.sh "$TARGETARCH" /image base-files bash coreutils dash $RUNTIME && \
     find /image/usr/share/doc ! -type d ! -name copyright -delete && \

@@ -42,6 +42,12 @@ macro(posenc_find_grpc)
   endif()
   posenc_find(Protobuf "libprotobuf-dev protobuf-compiler" 3.21)
   posenc_find(gRPC "libgrpc++-dev protobuf-compiler-grpc" 1.51)
+  # A newer gRPC's own files leave it out when they compile for another machine.
+  if(NOT TARGET gRPC::grpc_cpp_plugin)
+    add_executable(gRPC::grpc_cpp_plugin IMPORTED GLOBAL)
+    set_target_properties(gRPC::grpc_cpp_plugin
+                          PROPERTIES IMPORTED_LOCATION ${POSENC_GRPC_CPP_PLUGIN})
+  endif()
   find_path(POSENC_GRPCPP grpcpp/grpcpp.h)
   if(NOT POSENC_GRPCPP)
     posenc_missing("gRPC's C++ headers" "libgrpc++-dev")

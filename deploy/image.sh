@@ -80,6 +80,9 @@ make_base() {
     { tail -n 5 "$work/debootstrap.log" >&2; die "debootstrap failed"; }
   # Debian's mirror, or MIRROR: debootstrap wrote it down.
   mirror=$(awk '$1 == "deb" { print $2; exit }' "$root/etc/apt/sources.list")
+  # A mirror of a past day has expired dates.
+  [[ -z ${MIRROR:-} ]] ||
+    echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/past-mirror"
   if [[ $suite == bookworm ]]; then
     printf 'deb %s %s main\n' "$mirror" bookworm-updates "${mirror%/debian}/debian-security" \
       bookworm-security >>"$root/etc/apt/sources.list"

@@ -7,5 +7,5 @@ root=$PWD/build/arm64-sysroot
 need g++-aarch64-linux-gnu qemu-user
 scripts/sysroot.sh arm64 "$root" libc6-dev \
   "libstdc++-$(aarch64-linux-gnu-g++ -dumpversion)-dev" "${library_packages[@]}"
-ln -sf /usr/bin/protoc /usr/bin/grpc_*_plugin "$root/usr/bin/"
+ln -sf /usr/bin/protoc* /usr/bin/grpc_*_plugin "$root/usr/bin/"
 build arm64 "${@:-all}"
