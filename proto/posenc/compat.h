@@ -57,7 +57,8 @@ inline void SetMaxMetadataBytes(int bytes, grpc::ServerBuilder* builder) {
 
 // Limits the open calls of a connection. Newer gRPC also counts calls that have
 // ended but are not freed yet, and then refuses calls of clients that keep the
-// limit. That is switched off: the caller counts open calls itself.
+// limit. Its overload protection is switched off, because the caller counts
+// open calls itself; gRPC 1.83 still refuses some (docs/platforms.md).
 inline void SetMaxConcurrentStreams(int streams, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, streams);
 #ifdef GRPC_ARG_MAX_CONCURRENT_STREAMS_OVERLOAD_PROTECTION

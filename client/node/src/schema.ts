@@ -130,7 +130,7 @@ interface TensorFields {
   data: Uint8Array;
 }
 
-// What was sent as written `values` comes back so, and is then a Float64Array of its numbers.
+// A tensor that was sent as written `values` comes back as `values`: a Float64Array of the numbers.
 function toTensor(message: TensorFields, wanted: Wanted, field: string): Tensor | Place {
   const described = describe(message)!;
   const { values, data } = message;

@@ -1,5 +1,5 @@
-// Tensors that go through streams. Those of ApplyRope and Reposition do so as bytes: the first message describes the
-// call, the others carry the elements.
+// Tensors that go through streams. ApplyRope and Reposition send bytes: the first message describes the call, the
+// others carry the elements.
 import type { Call, Calls } from "./calls";
 import { falseAnswer, invalid } from "./errors";
 import { describe, type Fields, methodNamed } from "./schema";

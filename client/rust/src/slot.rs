@@ -5,7 +5,7 @@ use crate::shared::{SharedTensor, SharedTo};
 use crate::tensor::{Element, View, ViewMut, ViewTo, element_bytes};
 use crate::v1::{Dtype, SharedMemory, Tensor};
 
-/// What a message says of a tensor.
+/// The description of a tensor in a message.
 #[derive(Clone)]
 pub struct Described {
     /// Number of the tensor's field, which is the same in requests and responses.

@@ -58,8 +58,8 @@ impl Calls {
     }
 }
 
-/// Fails unless a table has the tensors of these names, each with all of its bytes. Those of placed tensors were
-/// checked when they came.
+/// Fails unless a table has the tensors of these names, each with all of its bytes. The bytes of placed tensors
+/// were checked when they came.
 fn check_whole(names: &[&str], placed: &[&str], table: v1::BuildTableResponse) -> Result<v1::BuildTableResponse> {
     for (name, tensor) in [("cos", &table.cos), ("sin", &table.sin), ("table", &table.table)] {
         let is_whole = |tensor: &Tensor| {

@@ -13,7 +13,7 @@ from .arrays import DtypeLike
 
 
 class Resolved(Protocol):
-    """What Client.rope() returns."""
+    """The result of Client.rope()."""
 
     source: m.RopeSource
 
@@ -63,11 +63,11 @@ class SourceOptions(TypedDict, total=False):
 
 
 class ResolveOptions(CallOptions, SourceOptions, total=False):
-    """What Client.rope() takes by keyword."""
+    """Keywords of Client.rope()."""
 
 
 class RotationOptions(CallOptions, total=False):
-    """What apply_rope() and Rope.apply() take by keyword beside the positions."""
+    """Keywords of apply_rope() and Rope.apply() beside the positions."""
 
     direction: Optional[m.DirectionLike]
     query_scale: Optional[QueryScale]
@@ -76,7 +76,7 @@ class RotationOptions(CallOptions, total=False):
 
 
 class RepositionOptions(CallOptions, total=False):
-    """What reposition() takes by keyword beside rope and layout."""
+    """Keywords of reposition() beside rope and layout."""
 
     new_rope: Optional[RopeLike]
     old_positions: Optional[PositionsLike]
@@ -87,7 +87,7 @@ class RepositionOptions(CallOptions, total=False):
 
 
 class TableOptions(CallOptions, total=False):
-    """What build_table() and Rope.table() take by keyword beside rope and layout."""
+    """Keywords of build_table() and Rope.table() beside rope and layout."""
 
     rows: Optional[int]
     positions: Optional[PositionsLike]

@@ -24,7 +24,7 @@ _LOOK = 1.0
 
 
 class ClientOptions(TypedDict, total=False):
-    """What Client() takes by keyword.
+    """Keywords of Client().
 
     timeout: seconds that a call may take, by default 60; for streams the
         longest time without progress.

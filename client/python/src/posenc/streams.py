@@ -19,7 +19,7 @@ from .wire import Buffer, Message, decode, encode, fields_of, size
 # multiple of nearly every head. A stream takes 44 MiB beside its tensors; with
 # messages of 4 MiB it took 80, because grpcio copies each one twice.
 CHUNK_BYTES = (2 << 20) - (64 << 10)
-# What a message has beside its bytes: a tag and a length.
+# The tag and the length beside a message's bytes.
 FRAMING_BYTES = 16
 # Ids of at most this size stay in the description.
 SMALL_BYTES = 64 << 10

@@ -6,7 +6,7 @@ use posenc::{Bshd, Options, StartAt, v1, view};
 
 use crate::Outcome;
 
-/// As in all clients' benchmarks: unmeasured calls run first for this long.
+/// Time of the unmeasured first calls; the same in all clients' benchmarks.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 pub async fn run(target: &str, case: &str) -> Outcome {
