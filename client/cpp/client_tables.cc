@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "bias_matrix.h"
 #include "calls.h"
 #include "error_fields.h"
 #include "posenc/client.h"
-#include "table_rows.h"
+#include "table_size.h"
+#include "tensor_parts.h"
 
 namespace posenc {
 namespace {
@@ -27,6 +27,11 @@ template <typename Message>
 std::vector<int> Fields() {
   return {Message::kCosFieldNumber, Message::kSinFieldNumber,
           Message::kTableFieldNumber};
+}
+
+absl::Span<const std::int64_t> Shape(
+    const google::protobuf::RepeatedField<std::int64_t>& extents) {
+  return {extents.data(), static_cast<std::size_t>(extents.size())};
 }
 
 BuildTableResult TableOf(double amplitude, ReceivedTensors tensors) {
@@ -182,23 +187,56 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
       RowsOf(request) == 0) {
     return tensors.status();
   }
-  TableRows rows(request, wanted.into);
+  // If frequencies differ by head, a table is [heads, rows, ...].
+  const std::size_t row_axis =
+      request.rope().spec().explicit_frequencies().heads() > 0 ? 1 : 0;
+  std::vector<TensorParts> parts(wanted.fields.size(), TensorParts(row_axis));
+  double amplitude = 1;
   v1::BuildTableStreamRequest stream;
   *stream.mutable_table() = request;
   const absl::Status status = calls_->Receive<TableMessage>(
       "BuildTableStream", stream, Fields<TableMessage>(),
       [&](const TableMessage& chunk, const ReceivedMessage& message) {
-        absl::Status added =
-            rows.Add(chunk.first_row(), chunk.amplitude(), message);
-        if (added.ok() && options.on_progress) {
-          options.on_progress(rows.bytes_done(), rows.bytes());
+        amplitude = chunk.amplitude();
+        std::int64_t done = 0, all = 0;
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+          if (message.tensor(i) == nullptr) continue;
+          // Cosines and sines have equal sizes.
+          absl::Status added =
+              chunk.whole_shape().empty()
+                  ? absl::OkStatus()
+                  : parts[i].Begin(message, i, Shape(chunk.whole_shape()),
+                                   wanted.into[i], i < 2 ? 2 : 1);
+          if (added.ok()) {
+            added = parts[i].Add(chunk.first_row(), 0, message, i);
+          }
+          if (!added.ok()) return added;
+          done += static_cast<std::int64_t>(parts[i].bytes_done());
+          all += static_cast<std::int64_t>(parts[i].view().bytes.size());
         }
-        return added;
+        if (options.on_progress) options.on_progress(done, all);
+        return absl::OkStatus();
       },
       call.Rest());
   // The caller's request has no message `table`.
   if (!status.ok()) return OutsideOf("table", status);
-  return rows.Take();
+  // All tensors share one owner: a result is kept or dropped as a whole.
+  const auto memory = std::make_shared<std::vector<std::shared_ptr<char>>>();
+  ReceivedTensors whole;
+  whole.owner = memory;
+  for (const TensorParts& part : parts) {
+    whole.views.emplace_back();
+    if (!part.begun()) continue;
+    if (part.bytes_done() != part.view().bytes.size() ||
+        part.view().shape[row_axis] != RowsOf(request)) {
+      return absl::InternalError("the table came with rows missing");
+    }
+    whole.views.back() = part.view();
+    memory->push_back(part.owner());
+  }
+  const absl::Status complete = CheckTable(request, whole);
+  if (!complete.ok()) return complete;
+  return TableOf(amplitude, std::move(whole));
 }
 
 absl::Status Client::BuildTableStream(
@@ -246,16 +284,34 @@ absl::Status Client::BuildBias(
 
 absl::StatusOr<TensorResult> Client::BuildBias(
     const v1::BuildBiasRequest& request, const CallOptions& options) const {
-  BiasMatrix matrix(request);
+  TensorParts matrix(1);
+  TensorResult result;
+  result.tensor.shape = {0, request.query_length(), request.key_length()};
   const absl::Status status = ReceiveTiles(
       calls_.get(), request,
-      [&](const BiasMessage& response, const ReceivedMessage& message) {
-        const absl::Status answer = CheckAnswer(message, 0, absl::nullopt);
-        return answer.ok() ? matrix.Add(response, message) : answer;
+      [&](const BiasMessage& tile, const ReceivedMessage& message) {
+        const absl::Status begun =
+            tile.whole_shape().empty()
+                ? absl::OkStatus()
+                : matrix.Begin(message, 0, Shape(tile.whole_shape()), {}, 1);
+        return begun.ok()
+                   ? matrix.Add(tile.query_start() - request.query_start(),
+                                tile.key_start() - request.key_start(), message,
+                                0)
+                   : begun;
       },
       options);
   if (!status.ok()) return status;
-  return matrix.Take();
+  // Trained tables may have no heads: such a bias comes without any tile.
+  if (!matrix.begun()) return result;
+  result.tensor.shape[0] = matrix.view().shape[0];
+  if (matrix.bytes_done() != matrix.view().bytes.size() ||
+      matrix.view().shape != result.tensor.shape) {
+    return absl::InternalError("the bias came with tiles missing");
+  }
+  result.tensor = matrix.view();
+  result.owner = matrix.owner();
+  return result;
 }
 
 }  // namespace posenc

@@ -1,6 +1,7 @@
 // The client's BuildBias against a scripted service: deadlines, connections,
 // and the places of its tiles.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -90,6 +91,13 @@ class BiasService : public v1::PositionalEncodingService::Service {
           context->client_metadata().find("posenc-message-bytes");
       if (found != context->client_metadata().end()) {
         announced_.assign(found->second.data(), found->second.size());
+      }
+    }
+    if (!tiles.empty()) {
+      for (const std::int64_t extent :
+           {std::max<std::int64_t>(request->bias().alibi().heads(), 1),
+            request->query_length(), request->key_length()}) {
+        tiles[0].add_whole_shape(extent);
       }
     }
     for (const v1::BuildBiasResponse& tile : tiles) {
@@ -272,6 +280,8 @@ TEST_F(BiasTest, TilesThatDoNotFitAreErrorsAndNeverWritten) {
 
   service_.Answer({TileOf(0, 0, {1, 2, 3}, 24)});
   EXPECT_TRUE(client.BuildBias(request).ok());
+  v1::BuildBiasResponse another = TileOf(1, 0, {1, 1, 3}, 12);
+  for (const std::int64_t extent : {1, 2, 3}) another.add_whole_shape(extent);
   const std::vector<std::vector<v1::BuildBiasResponse>> wrong = {
       {TileOf(1, 0, {1, 2, 3}, 24)},   // past the last query
       {TileOf(0, -1, {1, 2, 3}, 24)},  // before the first key
@@ -281,7 +291,8 @@ TEST_F(BiasTest, TilesThatDoNotFitAreErrorsAndNeverWritten) {
       {TileOf(0, 0, {1, 2, 3}, 0)},
       {TileOf(0, 0, {std::int64_t{1} << 62, 2, 3}, 24)},
       {TileOf(0, 0, {0, 2, 3}, 0)},
-      {TileOf(0, 0, {1, 1, 3}, 12)},  // the second row missing
+      {TileOf(0, 0, {1, 1, 3}, 12)},           // the second row missing
+      {TileOf(0, 0, {1, 1, 3}, 12), another},  // a second shape of the whole
       // Another head, and another type.
       {TileOf(0, 0, {1, 1, 3}, 12), TileOf(1, 0, {2, 1, 3}, 24)},
       {TileOf(0, 0, {1, 1, 3}, 12),

@@ -20,6 +20,11 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+std::int64_t RowsOf(const v1::BuildTableRequest& request) {
+  return request.positions().has_ids() ? request.positions().ids().shape(0)
+                                       : request.rows();
+}
+
 class TableService : public v1::PositionalEncodingService::Service {
  public:
   grpc::Status BuildTable(grpc::ServerContext*, const v1::BuildTableRequest*,
@@ -29,9 +34,16 @@ class TableService : public v1::PositionalEncodingService::Service {
   }
 
   grpc::Status BuildTableStream(
-      grpc::ServerContext*, const v1::BuildTableStreamRequest*,
+      grpc::ServerContext*, const v1::BuildTableStreamRequest* request,
       grpc::ServerWriter<v1::BuildTableStreamResponse>* writer) override {
-    for (const v1::BuildTableStreamResponse& response : Table()) {
+    std::vector<v1::BuildTableStreamResponse> table = Table();
+    if (!table.empty()) {
+      // [heads, rows, 1], or without heads.
+      auto* const whole = table[0].mutable_whole_shape();
+      *whole = table[0].cos().shape();
+      whole->Set(whole->size() - 2, RowsOf(request->table()));
+    }
+    for (const v1::BuildTableStreamResponse& response : table) {
       if (!writer->Write(response)) break;
     }
     return end;
@@ -63,6 +75,13 @@ class TableService : public v1::PositionalEncodingService::Service {
 };
 
 using TableStreamTest = ServiceTest<TableService>;
+
+v1::BuildTableRequest RopeTable(std::int64_t rows) {
+  v1::BuildTableRequest request;
+  request.mutable_rope()->set_preset("any");
+  request.set_rows(rows);
+  return request;
+}
 
 v1::BuildTableStreamResponse Rows(std::int64_t first, std::int64_t heads,
                                   std::int64_t rows) {
@@ -97,9 +116,8 @@ std::vector<float> Floats(const TensorView& view) {
 TEST_F(TableStreamTest, TablesAboveTheLimitsComeThroughAStream) {
   service_.Answer({Rows(0, 0, 2), Rows(2, 0, 2), Rows(4, 0, 1)});
   const Client client = Client::Connect(options_);
-  v1::BuildTableRequest request;
+  v1::BuildTableRequest request = RopeTable(5);
   request.mutable_positions()->set_start(0);
-  request.set_rows(5);
 
   const absl::StatusOr<BuildTableResult> result = client.BuildTable(request);
 
@@ -115,9 +133,7 @@ TEST_F(TableStreamTest, TablesAboveTheLimitsComeThroughAStream) {
 TEST_F(TableStreamTest, TablesAboveTheLimitsGoToTheCallersMemory) {
   service_.Answer({Rows(0, 0, 2), Rows(2, 0, 1)});
   const Client client = Client::Connect(options_);
-  v1::BuildTableRequest request;
-  request.mutable_rope()->set_preset("any");
-  request.set_rows(3);
+  const v1::BuildTableRequest request = RopeTable(3);
   std::vector<float> cos(3);
   TableOutputs out;
   out.cos = OutputTo(absl::MakeSpan(cos));
@@ -169,8 +185,9 @@ TEST_F(TableStreamTest, TablesByHeadArePutTogetherHeadByHead) {
 
 TEST_F(TableStreamTest, TablesWithRowsMissingTwiceOrForeignAreInternal) {
   const Client client = Client::Connect(options_);
-  v1::BuildTableRequest request;
-  request.set_rows(4);
+  const v1::BuildTableRequest request = RopeTable(4);
+  v1::BuildTableStreamResponse twice = Rows(2, 0, 2);
+  *twice.mutable_whole_shape() = twice.cos().shape();
   v1::BuildTableStreamResponse wide = Rows(2, 0, 2);
   wide.mutable_cos()->mutable_data()->append(8, 'x');
   v1::BuildTableStreamResponse bare = Rows(2, 0, 2);
@@ -183,6 +200,7 @@ TEST_F(TableStreamTest, TablesWithRowsMissingTwiceOrForeignAreInternal) {
       {Rows(2, 0, 2)},
       {Rows(0, 0, 2), Rows(0, 0, 2)},
       {Rows(0, 0, 2), Rows(2, 0, 3)},
+      {Rows(0, 0, 2), twice},
       {Rows(0, 0, 2), wide},
       {Rows(0, 0, 2), bare},
       {Rows(0, 0, 2), uneven},
