@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
@@ -72,7 +72,7 @@ class BiasService : public v1::PositionalEncodingService::Service {
   grpc::Status GetServerInfo(grpc::ServerContext* context,
                              const v1::GetServerInfoRequest*,
                              v1::GetServerInfoResponse*) override {
-    const absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     info_peer_ = context->peer();
     return grpc::Status::OK;
   }
@@ -82,7 +82,7 @@ class BiasService : public v1::PositionalEncodingService::Service {
       grpc::ServerWriter<v1::BuildBiasResponse>* writer) override {
     std::vector<v1::BuildBiasResponse> tiles;
     {
-      const absl::MutexLock lock(&mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
       tiles = tiles_;
       bias_peer_ = context->peer();
       deadline_ = absl::FromChrono(context->deadline());
@@ -110,7 +110,7 @@ class BiasService : public v1::PositionalEncodingService::Service {
   // Sets the tiles of later calls. A call that the client has given up may
   // still write earlier tiles.
   void Answer(std::vector<v1::BuildBiasResponse> tiles) {
-    const absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     tiles_ = std::move(tiles);
   }
 
@@ -127,11 +127,11 @@ class BiasService : public v1::PositionalEncodingService::Service {
  private:
   template <typename T>
   T Locked(const T& value) const {
-    const absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     return value;
   }
 
-  mutable absl::Mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<v1::BuildBiasResponse> tiles_ = AllTiles();
   std::string info_peer_, bias_peer_, announced_, request_bytes_;
   absl::Time deadline_;

@@ -7,15 +7,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "client/cpp/bulk_message.h"
 #include "client/cpp/loans.h"
@@ -180,8 +181,9 @@ class EchoService : public v1::PositionalEncodingService::Service {
     const bool fails = Remember(context, request->ByteSizeLong());
     if (fails) return {grpc::StatusCode::UNAVAILABLE, "later"};
     {
-      const absl::MutexLock lock(&mutex_);
-      while (static_cast<int>(seen_.size()) < together) came_.Wait(&mutex_);
+      std::unique_lock<std::mutex> lock(mutex_);
+      came_.wait(lock,
+                 [this] { return static_cast<int>(seen_.size()) >= together; });
     }
     if (request->has_q()) *response->mutable_q() = request->q();
     if (request->has_k()) *response->mutable_k() = request->k();
@@ -208,7 +210,7 @@ class EchoService : public v1::PositionalEncodingService::Service {
   }
 
   std::vector<Seen> seen() const {
-    const absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     return seen_;
   }
   std::set<std::string> peers() const {
@@ -222,7 +224,7 @@ class EchoService : public v1::PositionalEncodingService::Service {
 
  private:
   bool Remember(grpc::ServerContext* context, std::size_t bytes) {
-    const absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     const auto& metadata = context->client_metadata();
     const auto found = metadata.find("posenc-message-bytes");
     seen_.push_back(
@@ -231,12 +233,12 @@ class EchoService : public v1::PositionalEncodingService::Service {
              ? ""
              : std::string(found->second.data(), found->second.size()),
          bytes});
-    came_.SignalAll();
+    came_.notify_all();
     return static_cast<int>(seen_.size()) <= failures;
   }
 
-  mutable absl::Mutex mutex_;
-  absl::CondVar came_;  // seen_ has another call
+  mutable std::mutex mutex_;
+  std::condition_variable came_;  // seen_ has another call
   std::vector<Seen> seen_;
 };
 
@@ -447,7 +449,7 @@ class StuckPeer {
   int port() const { return port_; }
 
   std::size_t connections() {
-    const absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     return connections_.size();
   }
 
@@ -455,7 +457,7 @@ class StuckPeer {
   std::string Drain(std::size_t connection) {
     int fd;
     {
-      const absl::MutexLock lock(&mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
       fd = connections_[connection];
     }
     std::string all;
@@ -481,7 +483,7 @@ class StuckPeer {
           0x7f, 0xff, 0,    0};
       EXPECT_EQ(write(connection, hello, sizeof(hello)),
                 static_cast<ssize_t>(sizeof(hello)));
-      const absl::MutexLock lock(&mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
       connections_.push_back(connection);
     }
   }
@@ -489,7 +491,7 @@ class StuckPeer {
   int listener_;
   int port_ = 0;
   std::thread thread_;
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   std::vector<int> connections_;
 };
 

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -16,7 +17,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
@@ -63,7 +63,7 @@ class ScriptedService : public v1::PositionalEncodingService::Service {
                          v1::ApplyRopeResponse* response) override {
     if (hold) release.WaitForNotification();
     {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
       last_request_ = *request;
     }
     if (request->has_q()) *response->mutable_q() = request->q();
@@ -72,15 +72,15 @@ class ScriptedService : public v1::PositionalEncodingService::Service {
   }
 
   int calls() const {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     return calls_;
   }
   std::map<std::string, int> peers() const {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     return peers_;
   }
   v1::ApplyRopeRequest last_request() const {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     return last_request_;
   }
 
@@ -92,13 +92,13 @@ class ScriptedService : public v1::PositionalEncodingService::Service {
 
  private:
   grpc::Status Next(grpc::ServerContext* context) {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     ++peers_[context->peer()];
     const std::size_t i = calls_++;
     return i < script.size() ? script[i] : grpc::Status::OK;
   }
 
-  mutable absl::Mutex mutex_;
+  mutable std::mutex mutex_;
   int calls_ = 0;
   std::map<std::string, int> peers_;
   v1::ApplyRopeRequest last_request_;

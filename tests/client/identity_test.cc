@@ -2,13 +2,13 @@
 // traceparent, target, versions.
 
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -31,7 +31,7 @@ class NotingService : public v1::PositionalEncodingService::Service {
   grpc::Status GetServerInfo(grpc::ServerContext* context,
                              const v1::GetServerInfoRequest*,
                              v1::GetServerInfoResponse* response) override {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     info_timeout_ = absl::FromChrono(context->deadline()) - absl::Now();
     response->set_version("0.0.9");
     return grpc::Status::OK;
@@ -54,7 +54,7 @@ class NotingService : public v1::PositionalEncodingService::Service {
     while (stream->Read(&request)) {
     }
     {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
       stream_timeout_ = absl::FromChrono(context->deadline()) - absl::Now();
     }
     return Note(context);
@@ -66,19 +66,19 @@ class NotingService : public v1::PositionalEncodingService::Service {
   }
 
   std::vector<std::string> Noted(const std::string& key) {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     return noted_[key];
   }
 
   // The timeout of the last GetServerInfo.
   absl::Duration info_timeout() {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     return info_timeout_;
   }
 
   // The timeout of the last ApplyRopeStream.
   absl::Duration stream_timeout() {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     return stream_timeout_;
   }
 
@@ -89,7 +89,7 @@ class NotingService : public v1::PositionalEncodingService::Service {
  private:
   grpc::Status Note(grpc::ServerContext* context) {
     absl::SleepFor(late);
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     for (const char* const key : {"x-request-id", "traceparent"}) {
       const auto [first, last] = context->client_metadata().equal_range(key);
       std::string values;
@@ -101,7 +101,7 @@ class NotingService : public v1::PositionalEncodingService::Service {
     return end;
   }
 
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   absl::Duration info_timeout_, stream_timeout_;
   std::map<std::string, std::vector<std::string>> noted_;
 };

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -57,7 +57,7 @@ class TableService : public v1::PositionalEncodingService::Service {
   // Sets the answers of later calls. A call that the client has given up may
   // still write earlier answers.
   void Answer(std::vector<v1::BuildTableStreamResponse> table) {
-    const absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     table_ = std::move(table);
   }
 
@@ -66,11 +66,11 @@ class TableService : public v1::PositionalEncodingService::Service {
 
  private:
   std::vector<v1::BuildTableStreamResponse> Table() const {
-    const absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     return table_;
   }
 
-  mutable absl::Mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<v1::BuildTableStreamResponse> table_;
 };
 
