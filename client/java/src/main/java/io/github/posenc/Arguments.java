@@ -14,38 +14,25 @@ final class Arguments {
     return argument;
   }
 
-  /** Returns the text if header fields can carry it: they have only visible ASCII characters. */
+  /** Returns the text if header fields can carry it: gRPC would leave out all others. */
   static String visible(String option, String text) {
     if (text == null || text.chars().allMatch(c -> c >= ' ' && c <= '~')) return text;
     throw PosencException.invalid(option, "must be of visible ASCII characters");
   }
 
-  /**
-   * Checks memory for a result; it may be null.
-   *
-   * @param shape of the result, with its dtype; null: only the server knows them
-   */
-  static void output(String name, TensorView out, Dtype dtype, long[] shape) {
+  /** Checks memory for a result of this dtype and shape; it may be null. */
+  static void output(String field, TensorView out, Dtype dtype, long[] shape) {
     if (out == null) return;
-    open(name, out);
-    if (out.isReadOnly()) throw PosencException.invalid(name, "is read-only; must be writable");
-    if (shape == null) return;
-    if (out.dtype() != dtype) {
-      throw PosencException.invalid(name, "is " + out.dtype() + "; must be " + dtype);
+    String wrong = null;
+    if (out.isReadOnly()) {
+      wrong = "is read-only; must be writable";
+    } else if (out.dtype() != dtype) {
+      wrong = "is " + out.dtype() + "; must be " + dtype;
+    } else if (!Arrays.equals(out.shape(), shape)) {
+      wrong = "has shape " + Arrays.toString(out.shape()) + "; must be " + Arrays.toString(shape);
+    } else if (!out.isWhole()) {
+      wrong = "has " + out.bytes() + " bytes; must have " + TensorView.bytesOf(dtype, shape);
     }
-    if (!Arrays.equals(out.shape(), shape)) {
-      throw PosencException.invalid(name,
-          "has shape " + Arrays.toString(out.shape()) + "; must be " + Arrays.toString(shape));
-    }
-    long bytes = TensorView.bytesOf(dtype, shape);
-    if (out.bytes() != bytes) {
-      throw PosencException.invalid(name, "has " + out.bytes() + " bytes; must have " + bytes);
-    }
-  }
-
-  /** Throws if the tensor, which may be null, lies in a region that is closed. */
-  static void open(String name, TensorView tensor) {
-    if (tensor == null || tensor.place() == null || !tensor.place().region.isClosed()) return;
-    throw PosencException.invalid(name, "lies in a shared region that is closed");
+    if (wrong != null) throw PosencException.invalid(field + "_output", wrong);
   }
 }

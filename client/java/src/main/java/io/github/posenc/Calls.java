@@ -1,52 +1,49 @@
 package io.github.posenc;
 
 import com.google.protobuf.Message;
-import io.github.posenc.v1.GetServerInfoRequest;
-import io.github.posenc.v1.GetServerInfoResponse;
+import io.github.posenc.v1.*;
 import io.grpc.*;
 import io.grpc.MethodDescriptor.MethodType;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.*;
+import java.util.UUID;
+import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
-/** What all requests of a client have: connections, deadline, headers, and errors of one type. */
-final class Calls implements AutoCloseable {
+/** What all requests of a client have: a connection, deadline, headers, and errors of one type. */
+final class Calls {
   static final CallOptions.Key<Duration> TIMEOUT = CallOptions.Key.create("timeout");
   static final CallOptions.Key<String> REQUEST_ID = CallOptions.Key.create("request id");
   static final CallOptions.Key<String> TRACEPARENT = CallOptions.Key.create("traceparent");
   static final CallOptions.Key<Posenc.Progress> PROGRESS = CallOptions.Key.create("progress");
 
-  private static final String SERVICE = "posenc.v1.PositionalEncodingService/";
+  /** Threads of asynchronous calls. They do not keep a program from its end. */
+  static final Executor THREADS = task -> {
+    Thread thread = new Thread(task, "posenc");
+    thread.setDaemon(true);
+    thread.start();
+  };
 
   // Deadline of a stream whose only limit is progress. Without a deadline the server would set its
   // default.
   private static final Duration LONGEST_STREAM = Duration.ofHours(24);
 
-  // Longest wait for the server's version, for an error's text.
-  private static final Duration VERSION_TIMEOUT = Duration.ofSeconds(1);
-
   final PosencBuilder client;
-  /** Threads of asynchronous calls. They do not keep a program from its end. */
-  final ExecutorService threads = Executors.newCachedThreadPool(task -> {
-    Thread thread = new Thread(task, "posenc");
-    thread.setDaemon(true);
-    return thread;
-  });
-  private final Channels channels;
+  private final ManagedChannel channel;
+  private final ManagedChannel once; // without retries, which are an option of the channel
   private final Token token;
 
   Calls(PosencBuilder client) {
     this.client = client;
-    this.token = Token.of(client);
-    this.channels = new Channels(client);
+    this.token = new Token(client);
+    this.channel = client.channel(true);
+    this.once = client.channel(false);
   }
 
-  @Override
-  public void close() {
-    channels.close();
-    threads.shutdown();
+  void close() {
+    channel.shutdownNow();
+    once.shutdownNow();
   }
 
   /**
@@ -57,70 +54,68 @@ final class Calls implements AutoCloseable {
     Duration timeout = options.getOption(TIMEOUT);
     CallOptions begun = timeout == null ? options : options.withDeadlineAfter(timeout);
     if (options.getOption(REQUEST_ID) != null) return begun;
-    ThreadLocalRandom random = ThreadLocalRandom.current();
-    String id = String.format("%016x%016x", random.nextLong(), random.nextLong());
-    return begun.withOption(REQUEST_ID, id);
+    return begun.withOption(REQUEST_ID, UUID.randomUUID().toString().replace("-", ""));
   }
 
-  /** Makes a unary request without tensors. */
+  /** Makes a unary request without tensors of the caller's. */
   <M extends Message> M unary(CallOptions options, String name, Message request, M response) {
-    return unary(options, name, new Outgoing().message(request), false, response, false, m -> {});
+    return unary(options, name, new Outgoing().message(request), false, response, null);
   }
 
   /**
-   * Makes a unary request.
+   * Makes a unary request, and returns its answer.
    *
    * @param once it must not be sent a second time
-   * @param borrows as in Exchange
+   * @param take as in Exchange
    */
   <M extends Message> M unary(CallOptions options, String name, Outgoing request, boolean once,
-      M response, boolean borrows, Consumer<M> take) {
-    if (request.bytes() > client.maxMessageBytes) {
+      M response, Consumer<M> take) {
+    return run(options, name, MethodType.UNARY, once, List.of(request), response, take);
+  }
+
+  /** Makes a request that has many answers. */
+  <M extends Message> void receive(
+      CallOptions options, String name, Message request, M response, Consumer<M> take) {
+    Outgoing only = new Outgoing().message(Arguments.given("request", request));
+    run(options, name, MethodType.SERVER_STREAMING, false, List.of(only), response, take);
+  }
+
+  /** Makes any request, and returns its last answer. */
+  <M extends Message> M run(CallOptions options, String name, MethodType type, boolean once,
+      List<Outgoing> messages, M response, Consumer<M> take) {
+    if (channel.isShutdown()) {
+      throw PosencException.local(Status.Code.CANCELLED, "the client is closed; make another one");
+    }
+    long largest = messages.stream().mapToLong(Outgoing::bytes).max().orElse(0);
+    if (largest > client.maxMessageBytes) {
       throw PosencException.local(Status.Code.RESOURCE_EXHAUSTED,
-          "request: " + request.bytes() + " bytes; the limit is " + client.maxMessageBytes
+          "request: " + largest + " bytes; the limit is " + client.maxMessageBytes
               + ", split the batch");
     }
-    List<M> answers = new ArrayList<>(1);
-    Consumer<M> both = take.andThen(answers::add);
-    run(options, name, MethodType.UNARY, once, List.of(request), response, borrows, both);
-    if (answers.size() == 1) return answers.get(0);
-    throw PosencException.local(Status.Code.INTERNAL, name + ": no answer");
-  }
-
-  /** Makes a stream, whose answers are borrowed. */
-  <M extends Message> void stream(CallOptions options, String name, MethodType type,
-      List<Outgoing> messages, M response, Consumer<M> take) {
-    run(options, name, type, false, messages, response, true, take);
-  }
-
-  private <M extends Message> void run(CallOptions options, String name, MethodType type,
-      boolean once, List<Outgoing> messages, M response, boolean borrows, Consumer<M> take) {
-    boolean stream = type != MethodType.UNARY;
     // Set for each call, because the service config's limit would replace the channel's.
     CallOptions own = options.withMaxInboundMessageSize(client.maxMessageBytes);
     long patience = Long.MAX_VALUE;
     if (options.getDeadline() == null) {
+      boolean stream = type != MethodType.UNARY;
       own = own.withDeadlineAfter(stream ? LONGEST_STREAM : client.timeout);
       if (stream) patience = TimeUnit.MILLISECONDS.convert(client.timeout);
     }
     String requestId = options.getOption(REQUEST_ID);
     Metadata headers = new Metadata();
-    long largest = messages.stream().mapToLong(Outgoing::bytes).max().orElse(0);
     put(headers, "posenc-message-bytes", Long.toString(largest));
     put(headers, "x-request-id", requestId);
     put(headers, "traceparent", options.getOption(TRACEPARENT));
-    if (token != null) put(headers, "authorization", "Bearer " + token.current());
+    put(headers, "authorization", token.header());
     try {
-      new Exchange<>(channels.next(once), SERVICE + name, type, own, response, borrows, take)
+      return new Exchange<>(once ? this.once : channel, name, type, own, response, take)
           .run(headers, patience, messages.iterator());
     } catch (PosencException e) {
       throw e.with(e.getMessage(), requestId);
     } catch (StatusRuntimeException e) {
       PosencException error = PosencException.of(e, client.target, requestId);
-      boolean unknown = error.code().equals("UNIMPLEMENTED");
       // With a reason, the server has already named the field that it does not know.
-      if (!unknown || !error.reason().isEmpty()) throw error;
-      throw error.with(error.getMessage() + "; " + versions(name, own), requestId);
+      boolean unknown = error.code().equals("UNIMPLEMENTED") && error.reason().isEmpty();
+      throw unknown ? error.with(error.getMessage() + versions(name, own), requestId) : error;
     }
   }
 
@@ -128,26 +123,20 @@ final class Calls implements AutoCloseable {
     if (value != null) headers.put(Metadata.Key.of(name, Metadata.ASCII_STRING_MARSHALLER), value);
   }
 
-  // Both versions, for a method or field that the server does not know.
+  // Returns both versions, for the error of a method that the server does not know.
   private String versions(String name, CallOptions options) {
-    String server = "does not say its version";
-    if (!name.equals("GetServerInfo")) {
-      try {
-        CallOptions quick = options;
-        if (options.getDeadline().timeRemaining(TimeUnit.NANOSECONDS) > VERSION_TIMEOUT.toNanos()) {
-          quick = options.withDeadlineAfter(VERSION_TIMEOUT);
-        }
-        server = "is of version " + serverInfo(quick).getVersion();
-      } catch (PosencException e) {
-        // The text then says that the version is unknown.
+    String info = "GetServerInfo";
+    String server = "unknown";
+    try {
+      Deadline soon = options.getDeadline().minimum(Deadline.after(1, TimeUnit.SECONDS));
+      if (!name.equals(info)) {
+        server = unary(options.withDeadline(soon), info, GetServerInfoRequest.getDefaultInstance(),
+            GetServerInfoResponse.getDefaultInstance())
+                     .getVersion();
       }
+    } catch (PosencException e) {
+      // The text then says that the version is unknown.
     }
-    return name + ": the server is another version than this client's " + Posenc.VERSION + "; it "
-        + server;
-  }
-
-  GetServerInfoResponse serverInfo(CallOptions options) {
-    return unary(options, "GetServerInfo", GetServerInfoRequest.getDefaultInstance(),
-        GetServerInfoResponse.getDefaultInstance());
+    return "; the server's version is " + server + ", this client's is " + Posenc.VERSION;
   }
 }

@@ -2,23 +2,28 @@ package io.github.posenc;
 
 import io.github.posenc.v1.Dtype;
 import java.nio.*;
+import java.util.Arrays;
+import java.util.List;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
 import java.util.function.IntFunction;
 
 /** The types that hold elements in Java: how to allocate, view and copy buffers of them. */
 enum Elements {
-  BYTES(1, ByteBuffer::allocate, ByteBuffer::slice, (a, b) -> ((ByteBuffer) b).put((ByteBuffer) a)),
+  BYTES(1, ByteBuffer::allocate, ByteBuffer::slice,
+      (a, b)
+          -> ((ByteBuffer) b).put((ByteBuffer) a),
+      Dtype.DTYPE_FLOAT8_E4M3FN, Dtype.DTYPE_FLOAT8_E5M2),
   SHORTS(2, ShortBuffer::allocate, ByteBuffer::asShortBuffer,
-      (a, b) -> ((ShortBuffer) b).put((ShortBuffer) a)),
+      (a, b) -> ((ShortBuffer) b).put((ShortBuffer) a), Dtype.DTYPE_FLOAT16, Dtype.DTYPE_BFLOAT16),
   INTS(4, IntBuffer::allocate, ByteBuffer::asIntBuffer,
-      (a, b) -> ((IntBuffer) b).put((IntBuffer) a)),
+      (a, b) -> ((IntBuffer) b).put((IntBuffer) a), Dtype.DTYPE_INT32),
   LONGS(8, LongBuffer::allocate, ByteBuffer::asLongBuffer,
-      (a, b) -> ((LongBuffer) b).put((LongBuffer) a)),
+      (a, b) -> ((LongBuffer) b).put((LongBuffer) a), Dtype.DTYPE_INT64),
   FLOATS(4, FloatBuffer::allocate, ByteBuffer::asFloatBuffer,
-      (a, b) -> ((FloatBuffer) b).put((FloatBuffer) a)),
+      (a, b) -> ((FloatBuffer) b).put((FloatBuffer) a), Dtype.DTYPE_FLOAT32),
   DOUBLES(8, DoubleBuffer::allocate, ByteBuffer::asDoubleBuffer,
-      (a, b) -> ((DoubleBuffer) b).put((DoubleBuffer) a));
+      (a, b) -> ((DoubleBuffer) b).put((DoubleBuffer) a), Dtype.DTYPE_FLOAT64);
 
   final int bytes;
   final IntFunction<Buffer> allocate;
@@ -26,34 +31,22 @@ enum Elements {
   final Function<ByteBuffer, Buffer> view;
   /** Copies all that remains in the first buffer to the second. */
   final BiConsumer<Buffer, Buffer> copy;
+  private final List<Dtype> dtypes;
 
   Elements(int bytes, IntFunction<Buffer> allocate, Function<ByteBuffer, Buffer> view,
-      BiConsumer<Buffer, Buffer> copy) {
+      BiConsumer<Buffer, Buffer> copy, Dtype... dtypes) {
     this.bytes = bytes;
     this.allocate = allocate;
     this.view = view;
     this.copy = copy;
+    this.dtypes = Arrays.asList(dtypes);
   }
 
   /** Returns the type for elements of a dtype; null for an unknown one. */
   static Elements of(Dtype dtype) {
-    switch (dtype) {
-      case DTYPE_FLOAT8_E4M3FN:
-      case DTYPE_FLOAT8_E5M2:
-        return BYTES;
-      case DTYPE_FLOAT16:
-      case DTYPE_BFLOAT16:
-        return SHORTS;
-      case DTYPE_FLOAT32:
-        return FLOATS;
-      case DTYPE_FLOAT64:
-        return DOUBLES;
-      case DTYPE_INT32:
-        return INTS;
-      case DTYPE_INT64:
-        return LONGS;
-      default:
-        return null;
+    for (Elements type : values()) {
+      if (type.dtypes.contains(dtype)) return type;
     }
+    return null;
   }
 }

@@ -20,17 +20,9 @@ import java.util.function.Consumer;
  * One request to the server, made in its caller's thread.
  *
  * <p>gRPC runs all callbacks of a call in the call's executor. Here that executor is a queue, which
- * the caller's thread empties until the call is over:
- *
- * <pre>
- *   caller's thread                       gRPC's threads
- *   run(): takes a task off the queue  &lt;--  a response is there, the call may write, it is
- * closed sends messages              --&gt;   send what was queued
- * </pre>
- *
- * So responses are parsed, and written into the caller's memory, in the caller's thread; this class
- * needs no lock; and a slow caller delays only its own call, by gRPC's flow control, which also
- * bounds the memory of a stream.
+ * the caller's thread empties until the call is over. So responses are parsed, and written into the
+ * caller's memory, in the caller's thread; this class needs no lock; and a slow caller delays only
+ * its own call, by gRPC's flow control, which also bounds the memory of a stream.
  */
 final class Exchange<M extends Message> extends ClientCall.Listener<InputStream> {
   // Outgoing writes the requests, and parse() reads the responses.
@@ -49,10 +41,10 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
 
   private final BlockingQueue<Runnable> tasks = new LinkedBlockingQueue<>();
   private final ClientCall<InputStream, InputStream> call;
-  private final boolean stream; // whether this side may send several messages
+  private final MethodDescriptor.MethodType type;
   private final M prototype;
-  private final boolean borrows;
   private final Consumer<M> take;
+  private M last;
   private long answers;
   private RuntimeException failure; // of this side, which ends the call
   private Status status; // null: the call is not over
@@ -61,30 +53,30 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
   /**
    * Makes a request that run() sends.
    *
-   * @param take takes each answer
-   * @param borrows the bytes in an answer's fields are not copied, and valid only in `take`
+   * @param take takes each answer; the bytes in an answer's fields are not copied, and valid only
+   *     there. Null: they are copied
    */
   Exchange(Channel channel, String method, MethodDescriptor.MethodType type, CallOptions options,
-      M prototype, boolean borrows, Consumer<M> take) {
-    this.stream = !type.clientSendsOneMessage();
+      M prototype, Consumer<M> take) {
+    this.type = type;
     this.prototype = prototype;
-    this.borrows = borrows;
     this.take = take;
-    this.call = channel.newCall(MethodDescriptor.newBuilder(STREAMS, STREAMS)
-                                    .setType(type)
-                                    .setFullMethodName(method)
-                                    .build(),
-        options.withExecutor(tasks::add));
+    this.call =
+        channel.newCall(MethodDescriptor.newBuilder(STREAMS, STREAMS)
+                            .setType(type)
+                            .setFullMethodName("posenc.v1.PositionalEncodingService/" + method)
+                            .build(),
+            options.withExecutor(tasks::add));
   }
 
   /**
-   * Runs the call to its end.
+   * Runs the call to its end, and returns the last answer.
    *
    * @param patienceMillis longest time without an event
    * @throws StatusRuntimeException if the server or gRPC ended it
-   * @throws RuntimeException of `messages` or `take`, which ended it
+   * @throws RuntimeException of `take`, which ended it
    */
-  void run(Metadata headers, long patienceMillis, Iterator<Outgoing> messages) {
+  M run(Metadata headers, long patienceMillis, Iterator<Outgoing> messages) {
     call.start(this, headers);
     call.request(2); // one response arrives while another is processed
     boolean open = true;
@@ -92,7 +84,7 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
     while (status == null) {
       try {
         // gRPC buffers the message of a call that has only one, and never says that it may write.
-        while (open && failure == null && (!stream || call.isReady())) {
+        while (open && failure == null && (type.clientSendsOneMessage() || call.isReady())) {
           open = messages.hasNext();
           if (open) {
             call.sendMessage(messages.next());
@@ -104,14 +96,13 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
         if (task != null) {
           task.run();
         } else {
-          String silence = "the stream stood still for " + patienceMillis / 1000.0 + " s after ";
-          end(Status.DEADLINE_EXCEEDED.withDescription(silence + answers + " responses")
-                  .asRuntimeException());
+          end(Status.DEADLINE_EXCEEDED,
+              "the stream stood still for " + patienceMillis / 1000.0 + " s after " + answers
+                  + " responses");
         }
       } catch (InterruptedException e) {
         interrupted = true;
-        end(Status.CANCELLED.withDescription("the calling thread was interrupted")
-                .asRuntimeException());
+        end(Status.CANCELLED, "the calling thread was interrupted");
       } catch (RuntimeException e) {
         end(e);
       }
@@ -119,6 +110,12 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
     if (interrupted) Thread.currentThread().interrupt();
     if (failure != null) throw failure;
     if (!status.isOk()) throw status.asRuntimeException(trailers);
+    if (last != null || !type.serverSendsOneMessage()) return last;
+    throw PosencException.local(Status.Code.INTERNAL, "the answer is missing");
+  }
+
+  private void end(Status why, String text) {
+    end(why.withDescription(text).asRuntimeException());
   }
 
   // The first error of this side ends the call.
@@ -132,7 +129,8 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
     if (failure != null) return;
     try {
       answers++;
-      take.accept(parse(answer));
+      last = parse(answer);
+      if (take != null) take.accept(last);
       call.request(1);
     } catch (IOException e) {
       end(PosencException.local(
@@ -166,7 +164,7 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
       all = ByteString.readFrom(in);
     }
     CodedInputStream coded = all.newCodedInput();
-    coded.enableAliasing(borrows);
+    coded.enableAliasing(take != null);
     return (M) prototype.getParserForType().parseFrom(coded);
   }
 }

@@ -26,13 +26,9 @@ final class Fields {
         for (Object element : (Iterable<?>) value) {
           message.addRepeatedField(field, valueOf(field, message, element, here));
         }
-      } catch (ArithmeticException | NumberFormatException e) {
-        throw PosencException.invalid(
-            here, "is " + value + "; must be a whole number of 32 or 64 bits");
-      } catch (ClassCastException e) {
-        throw PosencException.invalid(here,
-            "is a " + value.getClass().getSimpleName() + "; must be "
-                + (field.isRepeated() ? "a list of " : "") + field.getJavaType());
+      } catch (ArithmeticException | NumberFormatException | ClassCastException e) {
+        String kind = (field.isRepeated() ? "a list of " : "") + field.getJavaType();
+        throw PosencException.invalid(here, "is " + value + "; must be " + kind);
       }
     });
   }

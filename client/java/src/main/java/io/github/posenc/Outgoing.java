@@ -20,11 +20,7 @@ import java.util.List;
  * never reads.
  */
 final class Outgoing extends InputStream implements KnownLength, Drainable {
-  private interface Piece {
-    void writeTo(OutputStream out) throws IOException;
-  }
-
-  private final List<Piece> pieces = new ArrayList<>();
+  private final List<Drainable> pieces = new ArrayList<>();
   private long bytes;
 
   /** Adds all fields of a message. */
@@ -41,23 +37,22 @@ final class Outgoing extends InputStream implements KnownLength, Drainable {
   Outgoing tensor(int number, TensorView tensor) {
     byte[] inner = tensor.header().build().toByteArray();
     byte[] data = header(Tensor.DATA_FIELD_NUMBER, tensor.bytes());
-    add(header(number, inner.length + data.length + tensor.bytes())).add(inner).add(data);
-    return elements(tensor, 0, tensor.bytes());
+    add(header(number, inner.length + data.length + tensor.bytes())).add(inner);
+    return data(Tensor.DATA_FIELD_NUMBER, tensor, 0, tensor.bytes());
   }
 
   /** Adds some of a tensor's bytes as a field. */
   Outgoing data(int number, TensorView tensor, long firstByte, long size) {
-    return add(header(number, size)).elements(tensor, firstByte, size);
-  }
-
-  private Outgoing elements(TensorView tensor, long firstByte, long size) {
-    pieces.add(out -> tensor.writeTo(out, firstByte, size));
+    add(header(number, size)).pieces.add(out -> tensor.writeTo(out, firstByte, (int) size));
     bytes += size;
     return this;
   }
 
   private Outgoing add(byte[] array) {
-    pieces.add(out -> out.write(array));
+    pieces.add(out -> {
+      out.write(array);
+      return array.length;
+    });
     bytes += array.length;
     return this;
   }
@@ -83,7 +78,7 @@ final class Outgoing extends InputStream implements KnownLength, Drainable {
 
   @Override
   public int drainTo(OutputStream out) throws IOException {
-    for (Piece piece : pieces) piece.writeTo(out);
+    for (Drainable piece : pieces) piece.drainTo(out);
     return (int) bytes;
   }
 

@@ -5,37 +5,27 @@ import static io.github.posenc.Arguments.given;
 import com.google.protobuf.Message;
 import io.github.posenc.v1.*;
 import io.grpc.CallOptions;
+import io.grpc.Context;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Future;
 import java.util.function.Consumer;
 import java.util.function.Function;
 
 /**
- * A client of a posenc server, which computes positional encodings.
- *
- * <pre>{@code
- * try (var posenc = Posenc.connect("localhost:50051")) {
- *   var rope = posenc.rope(Path.of("config.json"));
- *   rope.apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), TensorView.of(q, 1, 16, 4, 64),
- * null);
- * }
- * }</pre>
+ * A client of a posenc server, which computes positional encodings. README.md begins with an
+ * example.
  *
  * <p>Settings of a call are the generated messages of {@code io.github.posenc.v1}, whose .proto
  * files are the specification: a missing field gets the contract's default, or its "required"
  * error. Tensors are separate arguments of type {@link TensorView}: they are sent from the caller's
- * memory, and results are written directly into the caller's memory, which may be the input's own.
- * Tensors inside of messages (trained tables, position ids) are copied.
+ * memory, and results are written directly into the caller's memory ({@code out}, which may be the
+ * input's own), or else into new memory. Tensors inside of messages are copied.
  *
- * <p>Threads: one client serves any number of threads, virtual ones, too. Calls block, and run
- * their callbacks in the caller's thread; {@link #async} makes them in another. An interrupt ends a
- * call as CANCELLED.
- *
- * <p>Errors: every call may throw {@link PosencException}, and no other exception, even if an
- * argument is null that must not be.
+ * <p>One client serves any number of threads, virtual ones, too. Calls block, and run their
+ * callbacks in the caller's thread. An interrupt ends a call as CANCELLED. Every call may throw
+ * {@link PosencException}, and no other exception, even if an argument is null that must not be.
  */
 public final class Posenc implements AutoCloseable {
   /** The version of this client. */
@@ -49,11 +39,7 @@ public final class Posenc implements AutoCloseable {
   private final Calls calls;
   private final CallOptions options;
 
-  Posenc(Calls calls) {
-    this(calls, CallOptions.DEFAULT);
-  }
-
-  private Posenc(Calls calls, CallOptions options) {
+  Posenc(Calls calls, CallOptions options) {
     this.calls = calls;
     this.options = options;
   }
@@ -77,7 +63,7 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Returns a client over the same connections whose calls must end within this time. This also
+   * Returns a client over the same connection whose calls must end within this time. This also
    * bounds streams, which may otherwise continue as long as they make progress.
    */
   public Posenc withTimeout(Duration timeout) {
@@ -85,19 +71,19 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Returns a client over the same connections whose calls have this request id in the server's
-   * log. By default each call gets a random id.
+   * Returns a client over the same connection whose calls have this request id in the server's log.
+   * By default each call gets a random id.
    */
   public Posenc withRequestId(String requestId) {
     return with(Calls.REQUEST_ID, Arguments.visible("request_id", requestId));
   }
 
-  /** Returns a client over the same connections whose calls send this W3C traceparent. */
+  /** Returns a client over the same connection whose calls send this W3C traceparent. */
   public Posenc withTraceparent(String traceparent) {
     return with(Calls.TRACEPARENT, Arguments.visible("traceparent", traceparent));
   }
 
-  /** Returns a client over the same connections that reports the finished bytes of a stream. */
+  /** Returns a client over the same connection that reports the finished bytes of a stream. */
   public Posenc withProgress(Progress progress) {
     return with(Calls.PROGRESS, progress);
   }
@@ -107,7 +93,7 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Ends the connections, which the clients made by {@code with...} share. Running calls end as
+   * Ends the connection, which the clients made by {@code with...} share. Running calls end as
    * UNAVAILABLE, later ones as CANCELLED.
    */
   @Override
@@ -120,23 +106,17 @@ public final class Posenc implements AutoCloseable {
    * the future ends the call; until it has ended, its tensors are in use.
    */
   public <T> CompletableFuture<T> async(Function<Posenc, T> call) {
-    CompletableFuture<T> result = new CompletableFuture<>();
-    Future<?> running = calls.threads.submit(() -> {
-      try {
-        result.complete(call.apply(this));
-      } catch (Throwable e) {
-        result.completeExceptionally(e);
-      }
-    });
-    result.whenComplete((value, error) -> {
-      if (result.isCancelled()) running.cancel(true);
-    });
+    Context.CancellableContext context = Context.current().withCancellation();
+    CompletableFuture<T> result = CompletableFuture.supplyAsync(
+        () -> call.apply(this), context.fixedContextExecutor(Calls.THREADS));
+    result.whenComplete((value, error) -> context.cancel(error));
     return result;
   }
 
   /** Returns the server's version, instruction set, limits and presets. */
   public GetServerInfoResponse getServerInfo() {
-    return calls.serverInfo(Calls.begin(options));
+    return call("GetServerInfo", GetServerInfoRequest.getDefaultInstance(),
+        GetServerInfoResponse.getDefaultInstance());
   }
 
   /** Makes memory of this many bytes that a server on this host maps; see {@link SharedRegion}. */
@@ -152,9 +132,7 @@ public final class Posenc implements AutoCloseable {
    *     path
    */
   public SharedRegion sharedRegion(long bytes, String name, Path directory) {
-    GetServerInfoResponse server = getServerInfo();
-    SharedMemoryInfo info = server.hasSharedMemory() ? server.getSharedMemory() : null;
-    return SharedRegion.create(bytes, info, name, directory);
+    return new SharedRegion(bytes, getServerInfo(), name, directory);
   }
 
   /** Turns a preset, a config.json or a specification into exact frequencies. */
@@ -180,9 +158,15 @@ public final class Posenc implements AutoCloseable {
   /** Returns the encoding of a source, resolved once. A specification is used without a call. */
   public Rope rope(RopeSource source) {
     ResolveRopeResponse resolved = given("rope", source).hasSpec()
-        ? ResolveRopeResponse.newBuilder().setSpec(source.getSpec()).build()
+        ? ResolveRopeResponse.newBuilder()
+              .setSpec(source.getSpec())
+              .setHeadDim(source.getHeadDim())
+              .build()
         : resolveRope(ResolveRopeRequest.newBuilder().setRope(source).build());
-    return Rope.of(this, source, resolved);
+    RopeSource.Builder own = RopeSource.newBuilder();
+    own.setSpec(resolved.getSpec()).setHeadDim(resolved.getHeadDim());
+    if (source.hasSequenceLength()) own.setSequenceLength(source.getSequenceLength());
+    return new Rope(this, resolved, own.build(), Saturation.SATURATION_UNSPECIFIED);
   }
 
   /** Returns wavelengths, long-term decay and similarity between positions. */
@@ -207,119 +191,121 @@ public final class Posenc implements AutoCloseable {
    * Builds rows of a table. If the table is over a limit, it is requested again as a stream.
    *
    * @param out memory for cos and sin, or for the single table; null: new memory. The server itself
-   *     writes to a tensor of a {@link SharedRegion} if the request shows the table's size.
-   *     Requests with a preset or a configuration do not show it, and their tables come as bytes:
-   *     resolve the encoding first, with {@link #rope}
+   *     writes to tensors of a {@link SharedRegion}
    */
   public Table buildTable(BuildTableRequest request, TensorView... out) {
-    return new Tables(calls, options).whole(request, out == null ? new TensorView[0] : out);
+    return new TableCall(calls, Calls.begin(options), given("request", request)).run(out);
   }
 
   /** Builds a table of any length, and passes on the rows of each message, in order. */
   public void buildTableStream(BuildTableStreamRequest request, Consumer<Table> rows) {
     given("rows", rows);
-    new Tables(calls, options).stream(request, answer -> rows.accept(new Table(answer)));
+    calls.receive(Calls.begin(options), "BuildTableStream", request,
+        BuildTableStreamResponse.getDefaultInstance(), answer -> rows.accept(new Table(answer)));
   }
 
   /** Builds an attention bias tile by tile, in row-major order of the matrix. */
   public void buildBias(BuildBiasRequest request, Consumer<BiasTile> tiles) {
     given("tiles", tiles);
-    new Tables(calls, options).bias(request, answer -> tiles.accept(new BiasTile(answer)));
+    bias(request, answer -> tiles.accept(new BiasTile(answer)));
   }
 
   /** Builds an attention bias as one tensor, [heads, query_length, key_length]. */
   public TensorView buildBias(BuildBiasRequest request) {
-    return new Tables(calls, options).wholeBias(request);
+    Whole bias = new Whole("bias", 2, 1, null);
+    bias(request,
+        answer
+        -> bias.put(answer.getWholeShapeList(), answer.getTile(),
+            answer.getQueryStart() - request.getQueryStart(),
+            answer.getKeyStart() - request.getKeyStart()));
+    return bias.get();
   }
 
-  /** Rotates q, k or both (the other is null) into new memory. */
-  public Rotated applyRope(ApplyRopeRequest request, TensorView q, TensorView k) {
-    return applyRope(request, q, k, null, null);
+  private void bias(BuildBiasRequest request, Consumer<BuildBiasResponse> take) {
+    BuildBiasResponse answer = BuildBiasResponse.getDefaultInstance();
+    calls.receive(Calls.begin(options), "BuildBias", request, answer, take);
   }
 
   /**
-   * Rotates q, k or both, [B, S, H, D] in the order of the request's layout or [T, H, D].
+   * Rotates q, k or both (the other is null), [B, S, H, D] in the order of the request's layout or
+   * [T, H, D].
    *
    * @param request all other arguments
-   * @param qOut memory for the rotated q, which may be q itself; null: new memory
-   * @param kOut the same for k
+   * @param out memory for the rotated q, which may be q itself, and for k; null: new memory
    */
   public Rotated applyRope(
-      ApplyRopeRequest request, TensorView q, TensorView k, TensorView qOut, TensorView kOut) {
-    TensorCall<?> call = tensors("ApplyRope", request, ApplyRopeResponse.getDefaultInstance())
-                             .rotated("q", q, qOut)
-                             .rotated("k", k, kOut);
+      ApplyRopeRequest request, TensorView q, TensorView k, TensorView... out) {
+    TensorCall<?> call = tensors("ApplyRope", request, ApplyRopeResponse.getDefaultInstance(), out)
+                             .rotated("q", q)
+                             .rotated("k", k);
     call.run();
     return new Rotated(call.result("q"), call.result("k"));
   }
 
-  /** Moves rotated keys to other positions, or to another encoding, into new memory. */
-  public TensorView reposition(RepositionRequest request, TensorView k) {
-    return reposition(request, k, null);
-  }
-
-  /** Moves rotated keys into {@code out}, which may be k itself. */
-  public TensorView reposition(RepositionRequest request, TensorView k, TensorView out) {
-    return tensors("Reposition", request, RepositionResponse.getDefaultInstance())
-        .rotated("k", k, out)
+  /**
+   * Moves rotated keys to other positions, or to another encoding.
+   *
+   * @param out memory for the result, which may be k itself
+   */
+  public TensorView reposition(RepositionRequest request, TensorView k, TensorView... out) {
+    return tensors("Reposition", request, RepositionResponse.getDefaultInstance(), out)
+        .rotated("k", k)
         .runFor("k");
   }
 
-  /** Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. */
-  public TensorView addEncoding(AddEncodingRequest request, TensorView x) {
-    return addEncoding(request, x, null);
-  }
-
-  /** Adds encodings into {@code out}, which may be x itself unless they are concatenated. */
-  public TensorView addEncoding(AddEncodingRequest request, TensorView x, TensorView out) {
+  /**
+   * Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding.
+   *
+   * @param out memory for the result, which may be x itself unless they are concatenated
+   */
+  public TensorView addEncoding(AddEncodingRequest request, TensorView x, TensorView... out) {
+    TensorCall<?> call =
+        tensors("AddEncoding", request, AddEncodingResponse.getDefaultInstance(), out);
     // Only the server knows the size of a concatenation, so it comes as bytes.
-    boolean known = x != null
-        && given("request", request).getCombination() != Combination.COMBINATION_CONCATENATE;
-    return tensors("AddEncoding", request, AddEncodingResponse.getDefaultInstance())
-        .input("x", x)
-        .result("x", known ? x.dtype() : null, known ? x.shape() : null, out)
-        .runFor("x");
+    return request.getCombination() == Combination.COMBINATION_CONCATENATE
+        ? call.input("x", x).result("x", null, null).runFor("x")
+        : call.changed("x", x).runFor("x");
   }
 
-  /** Computes attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk]. */
-  public TensorView scoreRelative(ScoreRelativeRequest request, TensorView q, TensorView k) {
-    return scoreRelative(request, q, k, null);
-  }
-
-  /** Computes attention scores into {@code out}. */
+  /**
+   * Computes attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], float64 if
+   * q is, else float32, unless the request says another dtype.
+   *
+   * @param out memory for the scores
+   */
   public TensorView scoreRelative(
-      ScoreRelativeRequest request, TensorView q, TensorView k, TensorView out) {
-    boolean known = q != null && k != null && q.shape().length == 4 && k.shape().length == 4;
-    Dtype dtype = given("request", request).getDtype();
-    if (dtype == Dtype.DTYPE_UNSPECIFIED && q != null) { // the server's default
+      ScoreRelativeRequest request, TensorView q, TensorView k, TensorView... out) {
+    TensorCall<?> call =
+        tensors("ScoreRelative", request, ScoreRelativeResponse.getDefaultInstance(), out)
+            .input("q", q)
+            .input("k", k);
+    if (q == null || k == null || q.shape().length != 4 || k.shape().length != 4) {
+      return call.result("scores", null, null).runFor("scores"); // the server names the fault
+    }
+    Dtype dtype = request.getDtype();
+    if (dtype == Dtype.DTYPE_UNSPECIFIED) {
       dtype = q.dtype() == Dtype.DTYPE_FLOAT64 ? q.dtype() : Dtype.DTYPE_FLOAT32;
     }
-    long[] shape = known ? q.shape() : null;
-    if (known) shape[3] = k.shape()[2];
-    return tensors("ScoreRelative", request, ScoreRelativeResponse.getDefaultInstance())
-        .input("q", q)
-        .input("k", k)
-        .result("scores", known ? dtype : null, shape, out)
-        .runFor("scores");
+    long[] shape = q.shape();
+    shape[3] = k.shape()[2];
+    return call.result("scores", dtype, shape).runFor("scores");
   }
 
-  /** Reorders the rows of a projection's weight or bias, [H * D, ...], for the other pairing. */
-  public TensorView convertPairing(ConvertPairingRequest request, TensorView weight) {
-    return convertPairing(request, weight, null);
-  }
-
-  /** Reorders the rows of a weight or bias into {@code out}, which may be the weight itself. */
+  /**
+   * Reorders the rows of a projection's weight or bias, [H * D, ...], for the other pairing.
+   *
+   * @param out memory for the result, which may be the weight itself
+   */
   public TensorView convertPairing(
-      ConvertPairingRequest request, TensorView weight, TensorView out) {
-    boolean known = weight != null;
-    return tensors("ConvertPairing", request, ConvertPairingResponse.getDefaultInstance())
-        .input("weight", weight)
-        .result("weight", known ? weight.dtype() : null, known ? weight.shape() : null, out)
+      ConvertPairingRequest request, TensorView weight, TensorView... out) {
+    return tensors("ConvertPairing", request, ConvertPairingResponse.getDefaultInstance(), out)
+        .changed("weight", weight)
         .runFor("weight");
   }
 
-  private <M extends Message> TensorCall<M> tensors(String name, Message request, M response) {
-    return new TensorCall<>(calls, options, name, request, response);
+  private <M extends Message> TensorCall<M> tensors(
+      String name, Message request, M response, TensorView[] out) {
+    return new TensorCall<>(calls, Calls.begin(options), name, request, response, out);
   }
 
   /** Makes any unary call, by its name in the contract, with tensors only in the request. */

@@ -4,6 +4,11 @@ import static io.github.posenc.Arguments.given;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonParseException;
+import io.grpc.*;
+import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
+import io.grpc.netty.shaded.io.netty.channel.ChannelOption;
+import java.io.*;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
@@ -14,6 +19,9 @@ import java.util.regex.Pattern;
 /** Options of a client. Only the target is required. */
 public final class PosencBuilder {
   private static final Pattern PORT = Pattern.compile(":([0-9]{5,})(?=,|$)");
+  // About one chunk of a stream. With gRPC's default of 1 MiB, streams took a tenth longer; 16 MiB
+  // and 64 MiB gained nothing.
+  private static final int WINDOW_BYTES = 4 << 20;
 
   final String target;
   Duration timeout = Duration.ofSeconds(60);
@@ -25,30 +33,23 @@ public final class PosencBuilder {
   // cache, 64 MiB took half to two thirds of the time that they took in messages of 4 MiB. A
   // multiple of nearly every head, so that the server answers in place.
   int chunkBytes = (1 << 20) - (64 << 10);
-  int connections = 1;
-  Map<String, ?> serviceConfig;
-  boolean tls;
-  Path caFile;
-  Path certFile;
-  Path keyFile;
-  String serverName;
+  private Map<String, ?> serviceConfig; // null: the published one
+  private boolean tls;
+  private String caFile;
+  private String certFile;
+  private String keyFile;
+  private String serverName;
   String token;
-  Path tokenFile;
+  String tokenFile;
 
   PosencBuilder(String target) {
-    if (target == null || target.isEmpty()) {
-      throw PosencException.invalid("target", "is missing; such as localhost:50051");
-    }
-    // gRPC would report these only in calls, as if the server did not answer.
-    if (target.matches("https?://.*")) {
-      throw PosencException.invalid("target", target + ": must have no scheme; tls() is TLS");
-    }
+    this.target = given("target", target);
+    // gRPC would report a wrong port only in calls, as if the server did not answer.
     Matcher port = PORT.matcher(target.startsWith("unix") ? "" : target);
     while (port.find()) {
       if (port.group(1).length() == 5 && Integer.parseInt(port.group(1)) < 1 << 16) continue;
       throw PosencException.invalid("target", target + ": a port must be 1 to 65535");
     }
-    this.target = target;
   }
 
   /** Makes a builder from an environment; docs/tls-and-tokens.md lists the names. */
@@ -56,19 +57,14 @@ public final class PosencBuilder {
     Map<String, String> set = new HashMap<>(environment);
     set.values().removeIf(String::isEmpty);
     PosencBuilder builder = new PosencBuilder(set.getOrDefault("POSENC_SERVER", "localhost:50051"));
-    if (set.getOrDefault("POSENC_TLS", "").equals("1")) builder.tls();
-    if (set.containsKey("POSENC_TLS_CA")) builder.trust(Path.of(set.get("POSENC_TLS_CA")));
-    if (set.containsKey("POSENC_TLS_CERT") || set.containsKey("POSENC_TLS_KEY")) {
-      builder.certificate(path(set, "POSENC_TLS_CERT"), path(set, "POSENC_TLS_KEY"));
-    }
-    if (set.containsKey("POSENC_TLS_SERVER_NAME")) {
-      builder.serverName(set.get("POSENC_TLS_SERVER_NAME"));
-    }
-    return builder.token(set.get("POSENC_TOKEN")).tokenFile(path(set, "POSENC_TOKEN_FILE"));
-  }
-
-  private static Path path(Map<String, String> set, String name) {
-    return set.containsKey(name) ? Path.of(set.get(name)) : null;
+    builder.tls = "1".equals(set.get("POSENC_TLS"));
+    builder.caFile = set.get("POSENC_TLS_CA");
+    builder.certFile = set.get("POSENC_TLS_CERT");
+    builder.keyFile = set.get("POSENC_TLS_KEY");
+    builder.serverName = set.get("POSENC_TLS_SERVER_NAME");
+    builder.token = set.get("POSENC_TOKEN");
+    builder.tokenFile = set.get("POSENC_TOKEN_FILE");
+    return builder;
   }
 
   /**
@@ -106,26 +102,19 @@ public final class PosencBuilder {
     return Math.min(streamAboveBytes, maxMessageBytes);
   }
 
-  /** Sets the number of connections, which calls use in turn. Default: 1. */
-  public PosencBuilder connections(int connections) {
-    this.connections = connections;
+  /** Sets gRPC's service config, as JSON, instead of the published one. */
+  public PosencBuilder serviceConfig(String json) {
+    this.serviceConfig = config(new StringReader(json));
     return this;
   }
 
-  /** Sets gRPC's service config, as JSON, instead of the published one. */
   @SuppressWarnings("unchecked")
-  public PosencBuilder serviceConfig(String json) {
+  private static Map<String, ?> config(Reader json) {
     try {
-      return serviceConfig(new Gson().fromJson(json, Map.class));
+      return new Gson().fromJson(json, Map.class);
     } catch (JsonParseException e) {
       throw PosencException.invalid("service_config", "is no JSON of an object: " + e.getMessage());
     }
-  }
-
-  /** Sets the service config as a map, with numbers as Double for grpc-java. */
-  public PosencBuilder serviceConfig(Map<String, ?> config) {
-    this.serviceConfig = config;
-    return this;
   }
 
   /** Requires TLS, with the system's authorities. */
@@ -136,21 +125,25 @@ public final class PosencBuilder {
 
   /** Requires TLS with these authorities instead: certificates, as PEM. */
   public PosencBuilder trust(Path caFile) {
-    this.caFile = given("tls.ca_file", caFile);
-    return tls();
+    this.caFile = given("tls.ca_file", caFile).toString();
+    return this;
   }
 
   /** Requires TLS with a certificate of the client, and its key without a passphrase: PEM. */
   public PosencBuilder certificate(Path certFile, Path keyFile) {
-    this.certFile = given("tls.cert_file", certFile);
-    this.keyFile = given("tls.key_file", keyFile);
-    return tls();
+    this.certFile = given("tls.cert_file", certFile).toString();
+    this.keyFile = given("tls.key_file", keyFile).toString();
+    return this;
   }
 
   /** Requires TLS with another name in the server's certificate than the target's. */
   public PosencBuilder serverName(String name) {
     this.serverName = given("tls.server_name", name);
-    return tls();
+    return this;
+  }
+
+  boolean isTls() {
+    return tls || caFile != null || certFile != null || keyFile != null || serverName != null;
   }
 
   /**
@@ -164,7 +157,7 @@ public final class PosencBuilder {
 
   /** Sets a file that holds only the token; it is read again when it changes. */
   public PosencBuilder tokenFile(Path file) {
-    this.tokenFile = file;
+    this.tokenFile = given("token_file", file).toString();
     return this;
   }
 
@@ -174,6 +167,61 @@ public final class PosencBuilder {
    * @throws PosencException INVALID_ARGUMENT if a file cannot be used, or the token cannot be sent
    */
   public Posenc connect() {
-    return new Posenc(new Calls(this));
+    return new Posenc(new Calls(this), CallOptions.DEFAULT);
+  }
+
+  /** Makes a connection, which begins with its first call. */
+  ManagedChannel channel(boolean retries) {
+    try {
+      ManagedChannelBuilder<?> builder =
+          Grpc.newChannelBuilder(target, credentials())
+              .userAgent("posenc-java/" + Posenc.VERSION)
+              .defaultServiceConfig(serviceConfig == null ? published() : serviceConfig)
+              // Tensors do not compress: the client neither offers nor accepts compression, not
+              // even by name.
+              .decompressorRegistry(
+                  DecompressorRegistry.emptyInstance().with(Codec.Identity.NONE, false))
+              // A call that has sent more than this is not retried. gRPC keeps references to the
+              // caller's memory, not copies.
+              .retryBufferSize(Long.MAX_VALUE)
+              .perRpcBufferLimit(Integer.MAX_VALUE);
+      if (!retries) builder.disableRetry();
+      if (serverName != null) builder.overrideAuthority(serverName);
+      if (builder instanceof NettyChannelBuilder) {
+        NettyChannelBuilder netty = (NettyChannelBuilder) builder;
+        netty.flowControlWindow(WINDOW_BYTES);
+        // gRPC sets TCP's keepalive, which Netty cannot set on a unix socket: it would log a
+        // warning for every connection. Null removes the option.
+        if (target.startsWith("unix:")) netty.withOption(ChannelOption.SO_KEEPALIVE, null);
+      }
+      return builder.build();
+    } catch (IllegalStateException e) { // of gRPC's, for a service config with wrong values
+      throw PosencException.invalid("service_config", e.getMessage());
+    } catch (IllegalArgumentException e) { // also of files of TLS that hold no PEM
+      throw PosencException.invalid("target", target + ": " + e.getMessage());
+    }
+  }
+
+  private static Map<String, ?> published() {
+    try (InputStream file = PosencBuilder.class.getResourceAsStream("service_config.json")) {
+      return config(new InputStreamReader(file, StandardCharsets.UTF_8));
+    } catch (IOException e) {
+      throw new UncheckedIOException(e); // never: the file is in the jar
+    }
+  }
+
+  private ChannelCredentials credentials() {
+    if (!isTls()) return InsecureChannelCredentials.create();
+    TlsChannelCredentials.Builder builder = TlsChannelCredentials.newBuilder();
+    try {
+      if (caFile != null) builder.trustManager(new File(caFile));
+      if (certFile != null || keyFile != null) {
+        String cert = given("tls.cert_file", certFile);
+        builder.keyManager(new File(cert), new File(given("tls.key_file", keyFile)));
+      }
+      return builder.build();
+    } catch (IOException e) {
+      throw PosencException.invalid("tls", e.getMessage());
+    }
   }
 }

@@ -45,7 +45,7 @@ public final class PosencException extends RuntimeException {
     return new PosencException(code.name(), "", Map.of(), "", text, null);
   }
 
-  /** Returns the error of a failed request. */
+  /** Returns the error of a request that the server or gRPC ended. */
   static PosencException of(StatusRuntimeException error, String target, String requestId) {
     Status status = error.getStatus();
     ErrorInfo info = infoOf(error.getTrailers());
@@ -65,19 +65,6 @@ public final class PosencException extends RuntimeException {
         text.toString(), status.getCause());
   }
 
-  /** Returns the same error with another text and request id. */
-  PosencException with(String text, String id) {
-    return new PosencException(code, reason, metadata, id, text, getCause());
-  }
-
-  /** Returns the same error with fields relative to the message at a path: table.rows is rows. */
-  PosencException outsideOf(String path) {
-    Map<String, String> facts = new TreeMap<>(metadata);
-    facts.computeIfPresent("field", (key, field) -> field.replaceFirst("^" + path + "\\.", ""));
-    String text = getMessage().replaceAll("(^| )" + path + "\\.", "$1");
-    return new PosencException(code, reason, facts, requestId, text, getCause());
-  }
-
   private static ErrorInfo infoOf(Metadata trailers) {
     byte[] details = trailers == null ? null : trailers.get(DETAILS);
     if (details == null) return ErrorInfo.getDefaultInstance();
@@ -89,6 +76,19 @@ public final class PosencException extends RuntimeException {
       // Unreadable details are ignored; code and text remain.
     }
     return ErrorInfo.getDefaultInstance();
+  }
+
+  /** Returns the same error with another text and request id. */
+  PosencException with(String text, String id) {
+    return new PosencException(code, reason, metadata, id, text, getCause());
+  }
+
+  /** Returns the error of a table's stream as that of the table: table.rows is rows. */
+  PosencException ofTable() {
+    Map<String, String> facts = new TreeMap<>(metadata);
+    facts.computeIfPresent("field", (key, field) -> field.replaceFirst("^table\\.", ""));
+    String text = getMessage().replaceAll("(^| )table\\.", "$1");
+    return new PosencException(code, reason, facts, requestId, text, getCause());
   }
 
   /** Returns whether a message was over a limit, so that a stream may succeed. */

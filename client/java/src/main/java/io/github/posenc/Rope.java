@@ -9,20 +9,11 @@ public final class Rope {
   private final RopeSource source;
   private final Saturation saturation;
 
-  private Rope(
-      Posenc posenc, ResolveRopeResponse resolved, RopeSource source, Saturation saturation) {
+  Rope(Posenc posenc, ResolveRopeResponse resolved, RopeSource source, Saturation saturation) {
     this.posenc = posenc;
     this.resolved = resolved;
     this.source = source;
     this.saturation = saturation;
-  }
-
-  /** Returns the encoding of a source whose specification the server has given. */
-  static Rope of(Posenc posenc, RopeSource asked, ResolveRopeResponse resolved) {
-    RopeSource.Builder source = RopeSource.newBuilder().setSpec(resolved.getSpec());
-    if (asked.hasSequenceLength()) source.setSequenceLength(asked.getSequenceLength());
-    source.setHeadDim(asked.hasSpec() ? asked.getHeadDim() : resolved.getHeadDim());
-    return new Rope(posenc, resolved, source.build(), Saturation.SATURATION_UNSPECIFIED);
   }
 
   /**
@@ -62,7 +53,7 @@ public final class Rope {
 
   /** Moves all rotated keys in place by the same distance, which may be negative. */
   public void reposition(Layout layout, long shift, TensorView k) {
-    reposition(layout, Movement.newBuilder().setShift(shift).build(), k);
+    reposition(layout, Movement.newBuilder().setShift(shift), k);
   }
 
   /** Moves rotated keys in place from old to new positions. */
@@ -70,13 +61,12 @@ public final class Rope {
     Movement.Builder movement = Movement.newBuilder();
     if (from != null) movement.setOldPositions(from);
     if (to != null) movement.setNewPositions(to);
-    reposition(layout, movement.build(), k);
+    reposition(layout, movement, k);
   }
 
-  private void reposition(Layout layout, Movement movement, TensorView k) {
-    RepositionRequest.Builder request =
-        RepositionRequest.newBuilder().setOldRope(source).setMovement(movement).setSaturation(
-            saturation);
+  private void reposition(Layout layout, Movement.Builder movement, TensorView k) {
+    RepositionRequest.Builder request = RepositionRequest.newBuilder();
+    request.setOldRope(source).setMovement(movement).setSaturation(saturation);
     if (layout != null) request.setLayout(layout);
     posenc.reposition(request.build(), k, k);
   }

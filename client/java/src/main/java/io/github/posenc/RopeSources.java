@@ -1,5 +1,7 @@
 package io.github.posenc;
 
+import static io.github.posenc.Arguments.given;
+
 import com.google.gson.Gson;
 import io.github.posenc.v1.RopeSource;
 import io.github.posenc.v1.RopeSpec;
@@ -23,17 +25,15 @@ public final class RopeSources {
    * Takes the text of a config.json or params.json if it begins with a brace, else a preset's name.
    */
   public static RopeSource of(String presetOrJson) {
-    Arguments.given("rope", presetOrJson);
-    return presetOrJson.stripLeading().startsWith("{")
-        ? RopeSource.newBuilder().setConfigJson(presetOrJson).build()
-        : RopeSource.newBuilder().setPreset(presetOrJson).build();
+    RopeSource.Builder source = RopeSource.newBuilder();
+    boolean json = given("rope", presetOrJson).stripLeading().startsWith("{");
+    return (json ? source.setConfigJson(presetOrJson) : source.setPreset(presetOrJson)).build();
   }
 
   /** Reads a model's config.json or params.json. */
   public static RopeSource of(Path config) {
-    Arguments.given("rope", config);
     try {
-      return RopeSource.newBuilder().setConfigJson(Files.readString(config)).build();
+      return of(Files.readString(given("rope", config)));
     } catch (IOException e) {
       throw PosencException.invalid("rope", config + " cannot be read: " + e);
     }
@@ -41,7 +41,7 @@ public final class RopeSources {
 
   /** Takes a specification, which the server may have resolved. */
   public static RopeSource of(RopeSpec spec) {
-    return RopeSource.newBuilder().setSpec(Arguments.given("rope.spec", spec)).build();
+    return RopeSource.newBuilder().setSpec(given("rope.spec", spec)).build();
   }
 
   /**
@@ -50,12 +50,10 @@ public final class RopeSources {
    * "rope_theta", 5e5)}. Every other map is a model's configuration.
    */
   public static RopeSource of(Map<String, ?> specOrConfig) {
-    Arguments.given("rope", specOrConfig);
-    if (specOrConfig.containsKey("pairing") || specOrConfig.containsKey("nope")) {
-      RopeSpec.Builder spec = RopeSpec.newBuilder();
-      Fields.set(spec, specOrConfig, "rope.spec");
-      return of(spec.build());
-    }
-    return RopeSource.newBuilder().setConfigJson(new Gson().toJson(specOrConfig)).build();
+    boolean paired = given("rope", specOrConfig).containsKey("pairing");
+    if (!paired && !specOrConfig.containsKey("nope")) return of(new Gson().toJson(specOrConfig));
+    RopeSpec.Builder spec = RopeSpec.newBuilder();
+    Fields.set(spec, specOrConfig, "rope.spec");
+    return of(spec.build());
   }
 }

@@ -1,8 +1,6 @@
 package io.github.posenc;
 
-import io.github.posenc.v1.Dtype;
-import io.github.posenc.v1.SharedMemory;
-import io.github.posenc.v1.SharedMemoryInfo;
+import io.github.posenc.v1.*;
 import io.grpc.Status;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -11,8 +9,7 @@ import java.nio.file.*;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.Arrays;
 import java.util.Set;
-import java.util.concurrent.ThreadLocalRandom;
-import java.util.regex.Pattern;
+import java.util.UUID;
 
 /**
  * Memory that a server on this host maps, too: for tensors that lie there, calls carry only their
@@ -32,76 +29,37 @@ import java.util.regex.Pattern;
  * says so, write the tensor again.
  */
 public final class SharedRegion implements AutoCloseable {
-  /** The place of a tensor. */
-  static final class Place {
-    final SharedRegion region;
-    final long offset;
-
-    private Place(SharedRegion region, long offset) {
-      this.region = region;
-      this.offset = offset;
-    }
-
-    SharedMemory toMessage() {
-      return SharedMemory.newBuilder().setName(region.name).setOffset(offset).build();
-    }
-
-    boolean is(Place other) {
-      return other != null && region == other.region && offset == other.offset;
-    }
-  }
-
-  private static final Pattern NAME = Pattern.compile("(?!\\.\\.?$)[A-Za-z0-9._-]{1,255}");
-
   private final long bytes;
-  private final String name;
   private final Path path; // null: no memory is shared
   private final FileChannel file;
   private final ByteBuffer own; // instead of a file
-  private volatile boolean closed;
-
-  private SharedRegion(long bytes, String name, Path path, FileChannel file, ByteBuffer own) {
-    this.bytes = bytes;
-    this.name = name;
-    this.path = path;
-    this.file = file;
-    this.own = own;
-  }
 
   /**
-   * Makes a region. Name and directory may be null: the server's. Info is null if the server shares
-   * no memory.
+   * Makes a region, with bytes of its own if the server shares no memory. Name and directory may be
+   * null: the server's.
    */
-  static SharedRegion create(long bytes, SharedMemoryInfo info, String name, Path directory) {
-    if (bytes <= 0) throw PosencException.invalid("bytes", "is " + bytes + "; must be above 0");
-    if (info == null) {
-      if (bytes > Integer.MAX_VALUE) {
-        throw PosencException.invalid(
-            "bytes", "is " + bytes + "; without shared memory a region has less than 2 GiB");
-      }
-      return new SharedRegion(bytes, "", null, null, ByteBuffer.allocate((int) bytes));
+  SharedRegion(long bytes, GetServerInfoResponse server, String name, Path directory) {
+    SharedMemoryInfo info = server.getSharedMemory();
+    long most = server.hasSharedMemory() ? info.getMaxBytes() : Integer.MAX_VALUE;
+    if (bytes <= 0 || bytes > most) {
+      throw PosencException.invalid("bytes", "is " + bytes + "; must be 1 to " + most);
     }
-    if (info.getMaxBytes() > 0 && bytes > info.getMaxBytes()) {
-      throw PosencException.invalid(
-          "bytes", "is " + bytes + "; the server maps at most " + info.getMaxBytes());
+    this.bytes = bytes;
+    if (!server.hasSharedMemory()) {
+      this.path = null;
+      this.file = null;
+      this.own = ByteBuffer.allocate((int) bytes);
+      return;
     }
-    String prefix = info.getPrefix();
-    if (name == null) {
-      long random = ThreadLocalRandom.current().nextLong();
-      name = String.format("%s%d-%016x", prefix, ProcessHandle.current().pid(), random);
-    }
-    if (!NAME.matcher(name).matches() || !name.startsWith(prefix)) {
-      throw PosencException.invalid("name",
-          "is \"" + name + "\"; must be 1 to 255 letters, digits, '.', '_' and '-', not '.' or"
-              + " '..', and begin with " + prefix);
-    }
-    Path path = (directory == null ? Path.of(info.getDirectory()) : directory).resolve(name);
-    return new SharedRegion(bytes, name, path, newFile(path, bytes), null);
+    Path folder = directory == null ? Path.of(info.getDirectory()) : directory;
+    this.path = folder.resolve(name == null ? info.getPrefix() + UUID.randomUUID() : name);
+    this.file = newFile(path, bytes);
+    this.own = null;
   }
 
   /** Returns the file's name; empty if the server shares no memory with the client. */
   public String name() {
-    return name;
+    return path == null ? "" : path.getFileName().toString();
   }
 
   /**
@@ -109,20 +67,16 @@ public final class SharedRegion implements AutoCloseable {
    * Calls send the place of an input, and the server writes an output there. At most 2 GiB.
    */
   public TensorView tensor(Dtype dtype, long offset, long... shape) {
-    if (closed) throw PosencException.invalid("region", "is closed; make another one");
-    Elements element = Elements.of(dtype);
-    if (element == null) throw PosencException.invalid("dtype", "is " + dtype + ", which is none");
-    if (offset < 0 || offset % element.bytes != 0) {
-      throw PosencException.invalid(
-          "offset", "is " + offset + "; must be a multiple of " + element.bytes + ", 0 or more");
-    }
-    long size = TensorView.bytesOf(dtype, shape);
-    if (size < 0 || size > bytes - offset || size > Integer.MAX_VALUE) {
+    long size = TensorView.bytesOf(dtype, Arguments.given("shape", shape));
+    if (size < 0 || size > Integer.MAX_VALUE || offset < 0 || offset > bytes - size
+        || offset % Elements.of(dtype).bytes != 0) {
       throw PosencException.invalid("shape",
-          Arrays.toString(shape) + " at offset " + offset + " does not fit " + bytes
-              + " bytes, or a buffer, which has less than 2 GiB");
+          dtype + " " + Arrays.toString(shape) + " at offset " + offset + " does not fit " + bytes
+              + " bytes, or a buffer, which has less than 2 GiB; an offset is a multiple of an element");
     }
-    Place place = path == null || size == 0 ? null : new Place(this, offset);
+    SharedMemory place = path == null || size == 0
+        ? null
+        : SharedMemory.newBuilder().setName(name()).setOffset(offset).build();
     return new TensorView(dtype, shape, map(offset, (int) size), place);
   }
 
@@ -130,30 +84,23 @@ public final class SharedRegion implements AutoCloseable {
     if (own != null) {
       return own.duplicate().position((int) offset).limit((int) offset + size).slice();
     }
-    if (size == 0) return ByteBuffer.allocate(0);
     try {
       return file.map(FileChannel.MapMode.READ_WRITE, offset, size);
     } catch (IOException e) {
-      throw PosencException.invalid("region", path + " cannot be mapped: " + e.getMessage());
+      throw PosencException.invalid("region", path + " cannot be mapped: " + e);
     }
   }
 
   /** Removes the file. Its tensors stay readable, but no call accepts them. */
   @Override
   public void close() {
-    if (closed) return;
-    closed = true;
     if (path == null) return;
     try {
       file.close();
       Files.deleteIfExists(path);
     } catch (IOException e) {
-      throw PosencException.invalid("region", path + " cannot be removed: " + e.getMessage());
+      throw PosencException.invalid("region", path + " cannot be removed: " + e);
     }
-  }
-
-  boolean isClosed() {
-    return closed;
   }
 
   private static FileChannel newFile(Path path, long bytes) {

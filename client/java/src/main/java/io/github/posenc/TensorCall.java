@@ -10,19 +10,20 @@ import io.grpc.Status;
 import java.util.*;
 
 /**
- * A call with tensors, which are sent from the caller's memory, and whose results go there. It sends
- * only the places of tensors in shared memory. A rotation whose message would be too large goes as a
- * stream of bytes.
+ * A call with tensors, which are sent from the caller's memory, and whose results go there. It
+ * sends only the places of tensors in shared memory. A rotation whose message would be too large
+ * goes as a stream of bytes.
  */
 final class TensorCall<M extends Message> {
   /** A tensor of the answer, by its field. */
   private static final class Result {
     final String field;
-    final Dtype dtype; // null: only the server knows it
-    final long[] shape; // likewise
+    final Dtype dtype; // null: only the server knows it, and the shape
+    final long[] shape;
     TensorView out; // null: new memory
 
     Result(String field, Dtype dtype, long[] shape, TensorView out) {
+      if (dtype != null) Arguments.output(field, out, dtype, shape);
       this.field = field;
       this.dtype = dtype;
       this.shape = shape;
@@ -31,7 +32,21 @@ final class TensorCall<M extends Message> {
 
     // The server writes a whole result to a place, so only one of known size gets its place.
     boolean isPlaced() {
-      return out != null && out.place() != null && shape != null;
+      return out != null && out.place() != null && dtype != null;
+    }
+
+    void take(Tensor tensor) {
+      Dtype is = dtype == null ? tensor.getDtype() : dtype;
+      long[] size = dtype == null ? TensorView.shapeOf(tensor.getShapeList()) : shape;
+      if (!TensorView.is(tensor, is, size)) {
+        throw PosencException.local(Status.Code.INTERNAL,
+            "the answer's " + field + " has " + tensor.getData().size() + " bytes of "
+                + tensor.getDtype() + " " + tensor.getShapeList() + "; must be " + is + " "
+                + Arrays.toString(size));
+      }
+      Arguments.output(field, out, is, size);
+      if (out == null) out = TensorView.allocate(is, size);
+      out.put(0, tensor.getData());
     }
   }
 
@@ -44,41 +59,51 @@ final class TensorCall<M extends Message> {
   private final String name;
   private final Message request; // without tensors
   private final M response;
+  private final Deque<TensorView> out = new LinkedList<>(); // memory for the next results
   private final Map<String, TensorView> inputs = new LinkedHashMap<>();
   private final Map<String, Result> results = new LinkedHashMap<>();
   private boolean rotates;
 
-  TensorCall(Calls calls, CallOptions options, String name, Message request, M response) {
+  /** Makes a call without tensors; `out` is memory for its results in turn, null: new memory. */
+  TensorCall(Calls calls, CallOptions options, String name, Message request, M response,
+      TensorView... out) {
     this.calls = calls;
-    this.options = Calls.begin(options);
+    this.options = options;
     this.name = name;
     this.request = Arguments.given("request", request);
     this.response = response;
+    if (out != null) this.out.addAll(Arrays.asList(out));
+  }
+
+  /** Returns whether memory for a result lies in shared memory. */
+  boolean hasPlaces() {
+    return out.stream().anyMatch(each -> each != null && each.place() != null);
   }
 
   /** Adds a tensor of the request; null: the server says that it is missing. */
   TensorCall<M> input(String field, TensorView tensor) {
-    Arguments.open(field, tensor);
     if (tensor != null) inputs.put(field, tensor);
     return this;
   }
 
   /** Adds a tensor of the answer; dtype and shape are null if only the server knows them. */
-  TensorCall<M> result(String field, Dtype dtype, long[] shape, TensorView out) {
-    Arguments.output(field + "_output", out, dtype, shape);
-    results.put(field, new Result(field, dtype, shape, out));
+  TensorCall<M> result(String field, Dtype dtype, long[] shape) {
+    results.put(field, new Result(field, dtype, shape, out.poll()));
     return this;
   }
 
+  /** Adds a tensor whose result has its dtype and shape. */
+  TensorCall<M> changed(String field, TensorView tensor) {
+    if (tensor != null) return input(field, tensor).result(field, tensor.dtype(), tensor.shape());
+    if (out.poll() == null) return this;
+    throw PosencException.invalid(
+        field + "_output", "is given, but " + field + " is not; give both or neither");
+  }
+
   /** Adds a tensor that is rotated, and so may go through a stream. */
-  TensorCall<M> rotated(String field, TensorView tensor, TensorView out) {
-    if (tensor == null && out != null) {
-      throw PosencException.invalid(
-          field + "_output", "is given, but " + field + " is not; give both or neither");
-    }
+  TensorCall<M> rotated(String field, TensorView tensor) {
     rotates = true;
-    if (tensor == null) return this;
-    return input(field, tensor).result(field, tensor.dtype(), tensor.shape(), out);
+    return changed(field, tensor);
   }
 
   /** Returns a result after run(); null if the call has none of this field. */
@@ -93,26 +118,25 @@ final class TensorCall<M extends Message> {
   }
 
   M run() {
-    boolean shared = results.values().stream().anyMatch(Result::isPlaced)
+    if (!out.isEmpty())
+      throw PosencException.invalid(
+          "out", "has more tensors than the result, which has " + results.keySet());
+    boolean places = results.values().stream().anyMatch(Result::isPlaced)
         || inputs.values().stream().anyMatch(input -> input.place() != null);
-    if (shared) {
-      try {
-        return unary(true);
-      } catch (PosencException e) {
-        if (!mayBeSent(e)) throw e;
-      }
+    try {
+      if (places) return unary(true);
+    } catch (PosencException e) {
+      if (!mayBeSent(e)) throw e;
     }
-    long bytes = new Outgoing().message(request).bytes();
+    long bytes = request.getSerializedSize();
     for (TensorView input : inputs.values()) bytes += input.bytes();
     // A stream would not notice a byte too few in q and one too many in k: the server names them.
     boolean streams = rotates && inputs.values().stream().allMatch(TensorView::isWhole);
-    if (!streams || bytes <= calls.client.streamAboveBytes()) {
-      try {
-        return unary(false);
-      } catch (PosencException e) {
-        // The server's limit may be lower than the client's.
-        if (!streams || !e.isTooLarge() || bytes <= calls.client.chunkBytes) throw e;
-      }
+    try {
+      if (!streams || bytes <= calls.client.streamAboveBytes()) return unary(false);
+    } catch (PosencException e) {
+      // The server's limit may be lower than the client's.
+      if (!streams || !e.isTooLarge() || bytes <= calls.client.chunkBytes) throw e;
     }
     stream();
     return response;
@@ -120,31 +144,26 @@ final class TensorCall<M extends Message> {
 
   /** Returns whether bytes may be sent after a call with places failed; else adds what to do. */
   private boolean mayBeSent(PosencException error) {
-    List<String> replaced = inPlace();
-    // An older server does not know the fields.
-    boolean refused = List.of("SHARED_MEMORY_UNAVAILABLE", "FIELD_UNKNOWN").contains(error.reason())
-        && List.of("UNIMPLEMENTED", "PERMISSION_DENIED").contains(error.code());
-    if (refused || (error.isTooLarge() && replaced.isEmpty())) return true;
+    boolean inPlace = isInPlace();
     // By these errors the server refuses a call before it writes anything.
     boolean untouched =
         List.of("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED")
             .contains(error.code());
-    if (replaced.isEmpty() || untouched) return false;
-    throw error.with(error.getMessage() + "; " + String.join(" and ", replaced)
-            + " may have been rotated by then, in part or whole: write it anew",
-        error.requestId());
+    if (inPlace && !untouched)
+      throw error.with(error.getMessage()
+              + "; the tensors may have been rotated by then, in part or whole: write them anew",
+          error.requestId());
+    // An older server does not know the fields.
+    boolean refused = List.of("SHARED_MEMORY_UNAVAILABLE", "FIELD_UNKNOWN").contains(error.reason())
+        && !error.code().equals("NOT_FOUND");
+    return refused || error.isTooLarge();
   }
 
-  // Returns the results that replace their tensors: such a call must not be sent twice.
-  private List<String> inPlace() {
-    List<String> fields = new ArrayList<>();
-    for (Result result : results.values()) {
-      if (!result.isPlaced()) continue;
-      for (TensorView input : inputs.values()) {
-        if (result.out.place().is(input.place())) fields.add(result.field);
-      }
-    }
-    return fields;
+  // Returns whether a result replaces its tensor: such a call must not be sent twice.
+  private boolean isInPlace() {
+    return results.values().stream().anyMatch(result
+        -> result.isPlaced() && inputs.containsKey(result.field)
+            && result.out.place().equals(inputs.get(result.field).place()));
   }
 
   private M unary(boolean places) {
@@ -153,50 +172,35 @@ final class TensorCall<M extends Message> {
     inputs.forEach((field, tensor) -> {
       FieldDescriptor number = fieldOf(request, field);
       if (places && tensor.place() != null) {
-        small.setField(number, tensor.header().setShared(tensor.place().toMessage()).build());
+        small.setField(number, tensor.header().setShared(tensor.place()).build());
       } else {
         message.tensor(number.getNumber(), tensor);
       }
     });
+    List<Result> sent = new ArrayList<>(results.values()); // as bytes
     for (Result result : results.values()) {
       if (!places || !result.isPlaced()) continue;
-      FieldDescriptor output = fieldOf(request, result.field + "_output");
-      small.setField(output, result.out.place().toMessage());
+      small.setField(fieldOf(request, result.field + "_output"), result.out.place());
+      sent.remove(result);
     }
-    message.message(small.build());
-    boolean once = places && !inPlace().isEmpty();
-    return calls.unary(options, name, message, once, response, true, answer -> {
-      for (Result result : results.values()) {
-        if (places && result.isPlaced()) continue;
-        receive(result, (Tensor) answer.getField(fieldOf(answer, result.field)));
-      }
-    });
+    boolean once = places && isInPlace();
+    return calls.unary(options, name, message.message(small.build()), once, response,
+        answer -> sent.forEach(result -> result.take(tensorOf(answer, result.field))));
   }
 
   private static FieldDescriptor fieldOf(Message message, String name) {
     return message.getDescriptorForType().findFieldByName(name);
   }
 
+  static Tensor tensorOf(Message answer, String field) {
+    return (Tensor) answer.getField(fieldOf(answer, field));
+  }
+
   /** Returns a tensor of an answer in new memory. */
   static TensorView received(String field, Tensor tensor) {
     Result result = new Result(field, null, null, null);
-    receive(result, tensor);
+    result.take(tensor);
     return result.out;
-  }
-
-  private static void receive(Result result, Tensor tensor) {
-    long[] shape = TensorView.shapeOf(tensor.getShapeList());
-    Dtype dtype = result.dtype == null ? tensor.getDtype() : result.dtype;
-    long[] wanted = result.shape == null ? shape : result.shape;
-    if (!TensorView.is(tensor, dtype, wanted)) {
-      throw PosencException.local(Status.Code.INTERNAL,
-          "the answer's " + result.field + " is " + tensor.getDtype() + " " + Arrays.toString(shape)
-              + " with " + tensor.getData().size() + " bytes; must be " + dtype + " "
-              + Arrays.toString(wanted));
-    }
-    Arguments.output(result.field + "_output", result.out, dtype, shape);
-    if (result.out == null) result.out = TensorView.allocate(dtype, shape);
-    result.out.put(0, tensor.getData());
   }
 
   // The messages of ApplyRopeStream and RepositionStream are alike: `call`, which describes the
@@ -223,7 +227,7 @@ final class TensorCall<M extends Message> {
     }
     long all = results.values().stream().mapToLong(result -> result.out.bytes()).sum();
     long[] done = {0};
-    calls.stream(options, name + "Stream", MethodType.BIDI_STREAMING, messages,
+    calls.run(options, name + "Stream", MethodType.BIDI_STREAMING, false, messages,
         ApplyRopeStreamResponse.getDefaultInstance(), answer -> {
           put(answer.getData(), done[0]);
           done[0] += answer.getData().size();

@@ -4,6 +4,7 @@ import static io.github.posenc.Arguments.given;
 
 import com.google.protobuf.ByteString;
 import io.github.posenc.v1.Dtype;
+import io.github.posenc.v1.SharedMemory;
 import io.github.posenc.v1.Tensor;
 import java.io.IOException;
 import java.io.OutputStream;
@@ -32,10 +33,10 @@ public final class TensorView {
   private final long[] shape;
   private final Elements type;
   private final Buffer elements; // from index 0 to its limit
-  private final SharedRegion.Place place; // null: not in a region
+  private final SharedMemory place; // null: its bytes are sent
 
   private TensorView(
-      Dtype dtype, long[] shape, Elements type, Buffer elements, SharedRegion.Place place) {
+      Dtype dtype, long[] shape, Elements type, Buffer elements, SharedMemory place) {
     this.dtype = given("dtype", dtype);
     this.shape = given("shape", shape).clone();
     this.type = type;
@@ -44,7 +45,7 @@ public final class TensorView {
   }
 
   /** Views a little-endian ByteBuffer of a region by its dtype. */
-  TensorView(Dtype dtype, long[] shape, ByteBuffer memory, SharedRegion.Place place) {
+  TensorView(Dtype dtype, long[] shape, ByteBuffer memory, SharedMemory place) {
     this(dtype, shape, Elements.of(dtype),
         Elements.of(dtype).view.apply(memory.order(ByteOrder.LITTLE_ENDIAN)), place);
   }
@@ -128,13 +129,12 @@ public final class TensorView {
   public static TensorView allocate(Dtype dtype, long... shape) {
     long bytes = bytesOf(given("dtype", dtype), given("shape", shape));
     Elements type = Elements.of(dtype);
-    if (type == null) throw PosencException.invalid("dtype", dtype + " has no elements");
     if (bytes < 0 || bytes / type.bytes > Integer.MAX_VALUE) {
       throw PosencException.invalid(
-          "shape", Arrays.toString(shape) + " is not that of an array of Java's");
+          "shape", dtype + " " + Arrays.toString(shape) + " is not that of an array of Java's");
     }
-    return new TensorView(
-        dtype, shape, type, type.allocate.apply((int) (bytes / type.bytes)), null);
+    Buffer elements = type.allocate.apply((int) (bytes / type.bytes));
+    return new TensorView(dtype, shape, type, elements, null);
   }
 
   /** Makes a tensor from a copy of a message, such as position ids that the server built. */
@@ -150,9 +150,9 @@ public final class TensorView {
 
   /** Returns a copy as a message, for tensors inside of messages: position ids, trained tables. */
   public Tensor toMessage() {
-    ByteString.Output data = ByteString.newOutput((int) Math.min(bytes(), Integer.MAX_VALUE));
+    ByteString.Output data = ByteString.newOutput((int) bytes());
     try {
-      writeTo(data, 0, bytes());
+      writeTo(data, 0, (int) bytes());
     } catch (IOException e) {
       throw new UncheckedIOException(e); // never: the stream is in memory
     }
@@ -203,8 +203,8 @@ public final class TensorView {
     return (long) elements.limit() * type.bytes;
   }
 
-  /** Returns the place in a SharedRegion, or null. */
-  SharedRegion.Place place() {
+  /** Returns the place in shared memory, or null. */
+  SharedMemory place() {
     return place;
   }
 
@@ -272,20 +272,20 @@ public final class TensorView {
     return copy.array();
   }
 
-  /** Writes whole elements as little-endian bytes. */
-  void writeTo(OutputStream out, long firstByte, long bytes) throws IOException {
+  /** Writes whole elements as little-endian bytes, and returns their size. */
+  int writeTo(OutputStream out, long firstByte, int bytes) throws IOException {
     if (type == Elements.BYTES && elements.hasArray()) {
-      byte[] array = (byte[]) elements.array();
-      out.write(array, elements.arrayOffset() + (int) firstByte, (int) bytes);
-      return;
+      out.write((byte[]) elements.array(), elements.arrayOffset() + (int) firstByte, bytes);
+      return bytes;
     }
-    byte[] array = new byte[(int) Math.min(BLOCK_BYTES, bytes)];
+    byte[] array = new byte[Math.min(BLOCK_BYTES, bytes)];
     Buffer block = type.view.apply(ByteBuffer.wrap(array).order(ByteOrder.LITTLE_ENDIAN));
-    for (long done = 0; done < bytes; done += array.length) {
-      int size = (int) Math.min(array.length, bytes - done);
+    for (int done = 0; done < bytes; done += array.length) {
+      int size = Math.min(array.length, bytes - done);
       type.copy.accept(range(firstByte + done, size / type.bytes), block.clear());
       out.write(array, 0, size);
     }
+    return bytes;
   }
 
   /** Copies little-endian bytes of whole elements to the elements from a byte on. */

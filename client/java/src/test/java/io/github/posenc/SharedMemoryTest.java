@@ -123,6 +123,11 @@ class SharedMemoryTest {
     assertEquals(field, e.field(), e.getMessage());
   }
 
+  private static void isGone(String field, Executable call) {
+    PosencException e = assertThrows(PosencException.class, call);
+    assertEquals(List.of("NOT_FOUND", "SHARED_MEMORY_UNAVAILABLE", field), List.of(e.code(), e.reason(), e.field()));
+  }
+
   @Test
   void tensorsAreRotatedWhereTheyLie() {
     float[] x = values(80);
@@ -266,7 +271,8 @@ class SharedMemoryTest {
   private static io.grpc.Server refusing(
       Status.Code code, String reason, List<ApplyRopeRequest> calls) throws IOException {
     GetServerInfoResponse info = GetServerInfoResponse.newBuilder()
-        .setSharedMemory(SharedMemoryInfo.newBuilder().setDirectory("/dev/shm").setPrefix(prefix))
+        .setSharedMemory(SharedMemoryInfo.newBuilder()
+            .setDirectory("/dev/shm").setPrefix(prefix).setMaxBytes(1 << 20))
         .build();
     Any detail = Any.newBuilder()
         .setTypeUrl("type.googleapis.com/google.rpc.ErrorInfo")
@@ -329,7 +335,7 @@ class SharedMemoryTest {
       PosencException e = assertThrows(
           PosencException.class, () -> client.applyRope(request(), q, null, q, null));
       assertEquals("UNAVAILABLE", e.code());
-      assertTrue(e.getMessage().contains("q may have been rotated by then"), e.getMessage());
+      assertTrue(e.getMessage().contains("may have been rotated by then"), e.getMessage());
       assertEquals(1, calls.size());
       e = assertThrows(
           PosencException.class, () -> client.applyRope(request(), q, null, other, null));
@@ -364,8 +370,8 @@ class SharedMemoryTest {
     region.close();
     region.close();
     assertFalse(Files.exists(file));
-    fails("q", () -> posenc.applyRope(request(), q, null));
-    fails("q_output", () -> posenc.applyRope(request(), TensorView.of(values(80), SHAPE), null, q, null));
+    isGone("q.shared.name", () -> posenc.applyRope(request(), q, null));
+    isGone("q_output.name", () -> posenc.applyRope(request(), TensorView.of(values(80), SHAPE), null, q));
     fails("region", () -> region.tensor(Dtype.DTYPE_FLOAT32, 0, 1));
   }
 
@@ -374,8 +380,10 @@ class SharedMemoryTest {
     fails("bytes", () -> posenc.sharedRegion(0));
     fails("bytes", () -> posenc.sharedRegion(-1));
     fails("bytes", () -> posenc.sharedRegion(Long.MAX_VALUE));
-    for (String name : List.of("x", "", "..", prefix + "/../x", prefix + "\n", prefix + "x".repeat(255))) {
-      fails("name", () -> posenc.sharedRegion(8, name, null));
+    for (String name : List.of("", "..")) fails("name", () -> posenc.sharedRegion(8, name, null));
+    try (SharedRegion other = posenc.sharedRegion(BYTES, "other-" + prefix, null)) {
+      TensorView q = other.tensor(Dtype.DTYPE_FLOAT32, 0, SHAPE);
+      isGone("q.shared.name", () -> posenc.applyRope(request(), q, null)); // lacks the prefix
     }
     fails("directory", () -> posenc.sharedRegion(8, null, Path.of("/nowhere")));
     try (SharedRegion region = posenc.sharedRegion(64)) {
@@ -383,9 +391,9 @@ class SharedMemoryTest {
       fails("shape", () -> region.tensor(Dtype.DTYPE_FLOAT32, 4, 16));
       fails("shape", () -> region.tensor(Dtype.DTYPE_FLOAT32, 0, -1, 4));
       fails("shape", () -> region.tensor(Dtype.DTYPE_FLOAT32, 0, 1L << 40, 1L << 40));
-      fails("offset", () -> region.tensor(Dtype.DTYPE_FLOAT32, 2, 4));
-      fails("offset", () -> region.tensor(Dtype.DTYPE_FLOAT32, -4, 4));
-      fails("dtype", () -> region.tensor(Dtype.DTYPE_UNSPECIFIED, 0, 4));
+      fails("shape", () -> region.tensor(Dtype.DTYPE_FLOAT32, 2, 4));
+      fails("shape", () -> region.tensor(Dtype.DTYPE_FLOAT32, -4, 4));
+      fails("shape", () -> region.tensor(Dtype.DTYPE_UNSPECIFIED, 0, 4));
       assertEquals(0, region.tensor(Dtype.DTYPE_FLOAT32, 0, 0, 1L << 40).bytes());
     }
   }

@@ -43,8 +43,8 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
 /**
- * What the client sends and takes in a stream, with a server that answers by unary calls of the
- * real one, and cuts its answers at random places.
+ * What the client sends and takes in a stream, with the real server, and with one that answers by
+ * unary calls of the real one and cuts its answers at random places.
  */
 final class StreamTest extends WithServer {
   private static final String SERVICE = "posenc.v1.PositionalEncodingService/";
@@ -214,8 +214,12 @@ final class StreamTest extends WithServer {
     return Numbers.tensor(dtype, values, shape);
   }
 
-  private static Posenc client(int chunkBytes) {
-    PosencBuilder builder = Posenc.builder("127.0.0.1:" + cutting.getPort()).streamAboveBytes(0);
+  private static String cutting() {
+    return "127.0.0.1:" + cutting.getPort();
+  }
+
+  private static Posenc client(String target, int chunkBytes) {
+    PosencBuilder builder = Posenc.builder(target).streamAboveBytes(0);
     builder.chunkBytes = chunkBytes;
     return builder.connect();
   }
@@ -251,14 +255,19 @@ final class StreamTest extends WithServer {
                                    .build();
       Rotated whole = posenc.applyRope(request, q, k);
       TensorView moved = posenc.reposition(move, k);
-      try (Posenc streaming = client(8 * (1 + random.nextInt(300)))) {
-        Rotated cut = streaming.applyRope(request, q, k);
-        assertSame(whole.q(), cut.q(), "seed " + seed);
-        assertSame(whole.k(), cut.k(), "seed " + seed);
-        assertSame(moved, streaming.reposition(move, k), "seed " + seed);
-        streaming.applyRope(request, q, k, q, k);
-        assertSame(whole.q(), q, "seed " + seed + " in place");
-        assertSame(whole.k(), k, "seed " + seed + " in place");
+      for (String target : List.of(cutting(), server.address)) {
+        String what = "seed " + seed + " " + target;
+        TensorView qCopy = TensorView.of(q.toMessage());
+        TensorView kCopy = TensorView.of(k.toMessage());
+        try (Posenc streaming = client(target, 8 * (1 + random.nextInt(300)))) {
+          Rotated cut = streaming.applyRope(request, q, k);
+          assertSame(whole.q(), cut.q(), what);
+          assertSame(whole.k(), cut.k(), what);
+          assertSame(moved, streaming.reposition(move, k), what);
+          streaming.applyRope(request, qCopy, kCopy, qCopy, kCopy);
+          assertSame(whole.q(), qCopy, what + " in place");
+          assertSame(whole.k(), kCopy, what + " in place");
+        }
       }
     }
   }
@@ -272,7 +281,7 @@ final class StreamTest extends WithServer {
                                    .setLayout(Layout.LAYOUT_BSHD)
                                    .setPositions(TokenPositions.startAt(0))
                                    .build();
-    try (Posenc streaming = client(4096)) {
+    try (Posenc streaming = client(cutting(), 4096)) {
       for (int bytes : new int[] {4, -4, 38400, -38400}) {
         extra = bytes;
         PosencException e =
@@ -295,7 +304,7 @@ final class StreamTest extends WithServer {
                                    .setLayout(Layout.LAYOUT_BSHD)
                                    .setPositions(TokenPositions.startAt(0))
                                    .build();
-    try (Posenc streaming = client(4096)) {
+    try (Posenc streaming = client(cutting(), 4096)) {
       IllegalStateException thrown = new IllegalStateException("enough");
       Posenc watched = streaming.withProgress((done, all) -> { throw thrown; });
       TensorView q = TensorView.of(values, 1, 300, 2, 16);
@@ -317,8 +326,8 @@ final class StreamTest extends WithServer {
     List<Outgoing> all =
         messages.stream().map(m -> new Outgoing().message(m)).collect(Collectors.toList());
     try {
-      calls.stream(CallOptions.DEFAULT, "ApplyRopeStream",
-          MethodDescriptor.MethodType.BIDI_STREAMING, all,
+      calls.run(CallOptions.DEFAULT, "ApplyRopeStream",
+          MethodDescriptor.MethodType.BIDI_STREAMING, false, all,
           ApplyRopeStreamResponse.getDefaultInstance(), answer -> {});
       return null;
     } catch (PosencException e) {
