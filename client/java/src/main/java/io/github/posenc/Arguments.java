@@ -5,8 +5,7 @@ import java.util.Arrays;
 
 /** Checks of what only the client sees; the server reports all other faults of a request. */
 final class Arguments {
-  private Arguments() {
-  }
+  private Arguments() {}
 
   /** Returns the argument, or throws if it is null. */
   static <T> T given(String field, T argument) {

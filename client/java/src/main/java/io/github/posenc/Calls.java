@@ -59,18 +59,8 @@ final class Calls {
 
   /** Makes a unary request without tensors of the caller's. */
   <M extends Message> M unary(CallOptions options, String name, Message request, M response) {
-    return unary(options, name, new Outgoing().message(request), false, response, null);
-  }
-
-  /**
-   * Makes a unary request, and returns its answer.
-   *
-   * @param once it must not be sent a second time
-   * @param take as in Exchange
-   */
-  <M extends Message> M unary(CallOptions options, String name, Outgoing request, boolean once,
-      M response, Consumer<M> take) {
-    return run(options, name, MethodType.UNARY, once, List.of(request), response, take);
+    Outgoing only = new Outgoing().message(Arguments.given("request", request));
+    return run(options, name, MethodType.UNARY, false, List.of(only), response, null);
   }
 
   /** Makes a request that has many answers. */
@@ -80,7 +70,12 @@ final class Calls {
     run(options, name, MethodType.SERVER_STREAMING, false, List.of(only), response, take);
   }
 
-  /** Makes any request, and returns its last answer. */
+  /**
+   * Makes any request, and returns its last answer.
+   *
+   * @param once it must not be sent a second time
+   * @param take as in Exchange
+   */
   <M extends Message> M run(CallOptions options, String name, MethodType type, boolean once,
       List<Outgoing> messages, M response, Consumer<M> take) {
     if (channel.isShutdown()) {

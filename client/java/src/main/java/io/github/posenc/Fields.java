@@ -9,8 +9,7 @@ import java.util.Map;
 
 /** Fills messages from maps: keys are the contract's field names, enum values may be short. */
 final class Fields {
-  private Fields() {
-  }
+  private Fields() {}
 
   static void set(Message.Builder message, Map<?, ?> values, String path) {
     values.forEach((key, value) -> {

@@ -2,10 +2,13 @@ package io.github.posenc;
 
 import static io.github.posenc.Arguments.given;
 
+import com.google.gson.Gson;
 import com.google.protobuf.Message;
 import io.github.posenc.v1.*;
 import io.grpc.CallOptions;
 import io.grpc.Context;
+import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
@@ -140,19 +143,35 @@ public final class Posenc implements AutoCloseable {
     return call("ResolveRope", request, ResolveRopeResponse.getDefaultInstance());
   }
 
-  /** Returns the encoding of a model, by its config.json. */
+  /** Returns the encoding of a model, by its config.json or params.json. */
   public Rope rope(Path config) {
-    return rope(RopeSources.of(config));
+    try {
+      String json = Files.readString(given("rope", config));
+      return rope(RopeSource.newBuilder().setConfigJson(json).build());
+    } catch (IOException e) {
+      throw PosencException.invalid("rope", config + " cannot be read: " + e);
+    }
   }
 
-  /** Returns the encoding of a preset, or of the text of a config.json. */
+  /** Returns the encoding of a preset or, if the text begins with a brace, of a config.json. */
   public Rope rope(String presetOrJson) {
-    return rope(RopeSources.of(presetOrJson));
+    RopeSource.Builder source = RopeSource.newBuilder();
+    boolean json = given("rope", presetOrJson).stripLeading().startsWith("{");
+    if (json) return rope(source.setConfigJson(presetOrJson).build());
+    return rope(source.setPreset(presetOrJson).build());
   }
 
-  /** Returns the encoding of a specification or a configuration; see {@link RopeSources}. */
+  /**
+   * Returns the encoding of a specification, by the names of {@code RopeSpec}'s fields, if the map
+   * has a {@code pairing} (or {@code nope}): {@code Map.of("pairing", "half_split", "rotary_dim",
+   * 128, "rope_theta", 5e5)}. Every other map is a model's configuration.
+   */
   public Rope rope(Map<String, ?> specOrConfig) {
-    return rope(RopeSources.of(specOrConfig));
+    boolean paired = given("rope", specOrConfig).containsKey("pairing");
+    if (!paired && !specOrConfig.containsKey("nope")) return rope(new Gson().toJson(specOrConfig));
+    RopeSpec.Builder spec = RopeSpec.newBuilder();
+    Fields.set(spec, specOrConfig, "rope.spec");
+    return rope(RopeSource.newBuilder().setSpec(spec).build());
   }
 
   /** Returns the encoding of a source, resolved once. A specification is used without a call. */
@@ -310,6 +329,6 @@ public final class Posenc implements AutoCloseable {
 
   /** Makes any unary call, by its name in the contract, with tensors only in the request. */
   <M extends Message> M call(String name, Message request, M response) {
-    return calls.unary(Calls.begin(options), name, given("request", request), response);
+    return calls.unary(Calls.begin(options), name, request, response);
   }
 }

@@ -28,12 +28,12 @@ public final class PosencBuilder {
   int maxMessageBytes = 512 << 20;
   // Netty holds a whole message on its way out and again on its way in: beside tensor, result and
   // an idle JVM, 64 MiB took 240 MB and more in one message, and 55 MB as a stream.
-  private long streamAboveBytes = 16 << 20;
+  long streamAboveBytes = 16 << 20;
   // Netty copies a message both ways. In messages of 1 MiB, which fit its pooled buffers and a
   // cache, 64 MiB took half to two thirds of the time that they took in messages of 4 MiB. A
   // multiple of nearly every head, so that the server answers in place.
   int chunkBytes = (1 << 20) - (64 << 10);
-  private Map<String, ?> serviceConfig; // null: the published one
+  private String serviceConfig; // null: the published one
   private boolean tls;
   private String caFile;
   private String certFile;
@@ -89,32 +89,19 @@ public final class PosencBuilder {
 
   /**
    * Sets the bytes above which applyRope and reposition use a stream instead of one message.
-   * Default: 16 MiB, or maxMessageBytes if that is less. gRPC's Netty holds a whole message outside
-   * of the heap; a stream takes less memory, and transfer overlaps with computation. To always use
-   * one message, set maxMessageBytes here.
+   * Default: 16 MiB. Messages over maxMessageBytes are always streams. gRPC's Netty holds a whole
+   * message outside of the heap; a stream takes less memory, and transfer overlaps with
+   * computation. To always use one message, set maxMessageBytes here.
    */
   public PosencBuilder streamAboveBytes(long bytes) {
     this.streamAboveBytes = bytes;
     return this;
   }
 
-  long streamAboveBytes() {
-    return Math.min(streamAboveBytes, maxMessageBytes);
-  }
-
   /** Sets gRPC's service config, as JSON, instead of the published one. */
   public PosencBuilder serviceConfig(String json) {
-    this.serviceConfig = config(new StringReader(json));
+    this.serviceConfig = given("service_config", json);
     return this;
-  }
-
-  @SuppressWarnings("unchecked")
-  private static Map<String, ?> config(Reader json) {
-    try {
-      return new Gson().fromJson(json, Map.class);
-    } catch (JsonParseException e) {
-      throw PosencException.invalid("service_config", "is no JSON of an object: " + e.getMessage());
-    }
   }
 
   /** Requires TLS, with the system's authorities. */
@@ -176,7 +163,7 @@ public final class PosencBuilder {
       ManagedChannelBuilder<?> builder =
           Grpc.newChannelBuilder(target, credentials())
               .userAgent("posenc-java/" + Posenc.VERSION)
-              .defaultServiceConfig(serviceConfig == null ? published() : serviceConfig)
+              .defaultServiceConfig(config())
               // Tensors do not compress: the client neither offers nor accepts compression, not
               // even by name.
               .decompressorRegistry(
@@ -195,33 +182,31 @@ public final class PosencBuilder {
         if (target.startsWith("unix:")) netty.withOption(ChannelOption.SO_KEEPALIVE, null);
       }
       return builder.build();
-    } catch (IllegalStateException e) { // of gRPC's, for a service config with wrong values
-      throw PosencException.invalid("service_config", e.getMessage());
+    } catch (JsonParseException | IllegalStateException e) { // gRPC's, for wrong values
+      throw PosencException.invalid("service_config", "is none: " + e.getMessage());
+    } catch (IOException e) {
+      throw PosencException.invalid("tls", "a file cannot be used: " + e.getMessage());
     } catch (IllegalArgumentException e) { // also of files of TLS that hold no PEM
       throw PosencException.invalid("target", target + ": " + e.getMessage());
     }
   }
 
-  private static Map<String, ?> published() {
-    try (InputStream file = PosencBuilder.class.getResourceAsStream("service_config.json")) {
-      return config(new InputStreamReader(file, StandardCharsets.UTF_8));
-    } catch (IOException e) {
-      throw new UncheckedIOException(e); // never: the file is in the jar
+  @SuppressWarnings("unchecked")
+  private Map<String, ?> config() throws IOException {
+    try (InputStream published = PosencBuilder.class.getResourceAsStream("service_config.json")) {
+      String json = new String(published.readAllBytes(), StandardCharsets.UTF_8);
+      return new Gson().fromJson(serviceConfig == null ? json : serviceConfig, Map.class);
     }
   }
 
-  private ChannelCredentials credentials() {
+  private ChannelCredentials credentials() throws IOException {
     if (!isTls()) return InsecureChannelCredentials.create();
     TlsChannelCredentials.Builder builder = TlsChannelCredentials.newBuilder();
-    try {
-      if (caFile != null) builder.trustManager(new File(caFile));
-      if (certFile != null || keyFile != null) {
-        String cert = given("tls.cert_file", certFile);
-        builder.keyManager(new File(cert), new File(given("tls.key_file", keyFile)));
-      }
-      return builder.build();
-    } catch (IOException e) {
-      throw PosencException.invalid("tls", e.getMessage());
+    if (caFile != null) builder.trustManager(new File(caFile));
+    if (certFile != null || keyFile != null) {
+      String cert = given("tls.cert_file", certFile);
+      builder.keyManager(new File(cert), new File(given("tls.key_file", keyFile)));
     }
+    return builder.build();
   }
 }

@@ -15,14 +15,6 @@ import java.util.UUID;
  * Memory that a server on this host maps, too: for tensors that lie there, calls carry only their
  * places.
  *
- * <pre>{@code
- * try (var region = posenc.sharedRegion(4L * 4096 * 32 * 128)) {
- *   TensorView q = region.tensor(Dtype.DTYPE_FLOAT32, 0, 1, 4096, 32, 128);
- *   ((FloatBuffer) q.buffer()).put(values);
- *   rope.apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), q, null);
- * }
- * }</pre>
- *
  * <p>It is a file of this user, mode 0600 (0660 in a directory with the set-group-ID bit); only
  * {@link #close} removes it. If the server shares no memory with the client, there is no file, and
  * calls send the bytes. A call in place is sent only once, without retries: after an error that
@@ -53,8 +45,15 @@ public final class SharedRegion implements AutoCloseable {
     }
     Path folder = directory == null ? Path.of(info.getDirectory()) : directory;
     this.path = folder.resolve(name == null ? info.getPrefix() + UUID.randomUUID() : name);
-    this.file = newFile(path, bytes);
+    this.file = newFile(path);
     this.own = null;
+    try {
+      fill();
+    } catch (IOException e) {
+      close();
+      throw PosencException.local(Status.Code.RESOURCE_EXHAUSTED,
+          "bytes: no room for " + bytes + " in " + folder + ": " + e);
+    }
   }
 
   /** Returns the file's name; empty if the server shares no memory with the client. */
@@ -103,12 +102,11 @@ public final class SharedRegion implements AutoCloseable {
     }
   }
 
-  private static FileChannel newFile(Path path, long bytes) {
+  private static FileChannel newFile(Path path) {
     Set<OpenOption> options = Set.of(StandardOpenOption.CREATE_NEW, StandardOpenOption.READ,
         StandardOpenOption.WRITE, LinkOption.NOFOLLOW_LINKS);
-    FileChannel file;
     try {
-      file = FileChannel.open(path, options,
+      return FileChannel.open(path, options,
           PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------")));
     } catch (FileAlreadyExistsException e) {
       throw PosencException.invalid("name", path + " is there already; choose another one");
@@ -116,28 +114,19 @@ public final class SharedRegion implements AutoCloseable {
       throw PosencException.invalid(
           "directory", e + "; must be the server's, as this process sees it");
     }
-    try {
-      // A full file system fails here, and not when the bytes are used.
-      ByteBuffer zeros = ByteBuffer.allocateDirect((int) Math.min(bytes, 1 << 20));
-      for (long at = 0; at < bytes;) {
-        zeros.position(0).limit((int) Math.min(zeros.capacity(), bytes - at));
-        at += file.write(zeros, at);
-      }
-      // Files in a directory with S_ISGID belong to its group, for example in a volume with an
-      // fsGroup.
-      if (((int) Files.getAttribute(path.getParent(), "unix:mode") & 02000) != 0) {
-        Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-rw----"));
-      }
-      return file;
-    } catch (IOException e) {
-      try {
-        file.close();
-        Files.deleteIfExists(path);
-      } catch (IOException also) {
-        e.addSuppressed(also);
-      }
-      throw PosencException.local(Status.Code.RESOURCE_EXHAUSTED,
-          "bytes: no room for " + bytes + " in " + path.getParent() + ": " + e.getMessage());
+  }
+
+  private void fill() throws IOException {
+    // A full file system fails here, and not when the bytes are used.
+    ByteBuffer zeros = ByteBuffer.allocateDirect((int) Math.min(bytes, 1 << 20));
+    for (long at = 0; at < bytes;) {
+      zeros.position(0).limit((int) Math.min(zeros.capacity(), bytes - at));
+      at += file.write(zeros, at);
+    }
+    // Files in a directory with S_ISGID belong to its group, for example in a volume with an
+    // fsGroup.
+    if (((int) Files.getAttribute(path.getParent(), "unix:mode") & 02000) != 0) {
+      Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-rw----"));
     }
   }
 }

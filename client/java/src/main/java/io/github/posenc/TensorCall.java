@@ -7,6 +7,7 @@ import io.github.posenc.v1.*;
 import io.grpc.CallOptions;
 import io.grpc.MethodDescriptor.MethodType;
 import io.grpc.Status;
+import java.nio.ByteBuffer;
 import java.util.*;
 
 /**
@@ -21,6 +22,7 @@ final class TensorCall<M extends Message> {
     final Dtype dtype; // null: only the server knows it, and the shape
     final long[] shape;
     TensorView out; // null: new memory
+    long filled; // bytes, of a stream
 
     Result(String field, Dtype dtype, long[] shape, TensorView out) {
       if (dtype != null) Arguments.output(field, out, dtype, shape);
@@ -49,10 +51,6 @@ final class TensorCall<M extends Message> {
       out.put(0, tensor.getData());
     }
   }
-
-  // Fields that lead to the ids and shifts of a request.
-  private static final List<String> POSITIONS =
-      List.of("positions", "movement", "old_positions", "new_positions", "ids", "shifts");
 
   private final Calls calls;
   private final CallOptions options;
@@ -118,9 +116,10 @@ final class TensorCall<M extends Message> {
   }
 
   M run() {
-    if (!out.isEmpty())
+    if (!out.isEmpty()) {
       throw PosencException.invalid(
           "out", "has more tensors than the result, which has " + results.keySet());
+    }
     boolean places = results.values().stream().anyMatch(Result::isPlaced)
         || inputs.values().stream().anyMatch(input -> input.place() != null);
     try {
@@ -133,7 +132,7 @@ final class TensorCall<M extends Message> {
     // A stream would not notice a byte too few in q and one too many in k: the server names them.
     boolean streams = rotates && inputs.values().stream().allMatch(TensorView::isWhole);
     try {
-      if (!streams || bytes <= calls.client.streamAboveBytes()) return unary(false);
+      if (!streams || bytes <= calls.client.streamAboveBytes) return unary(false);
     } catch (PosencException e) {
       // The server's limit may be lower than the client's.
       if (!streams || !e.isTooLarge() || bytes <= calls.client.chunkBytes) throw e;
@@ -142,28 +141,29 @@ final class TensorCall<M extends Message> {
     return response;
   }
 
-  /** Returns whether bytes may be sent after a call with places failed; else adds what to do. */
+  // Returns whether bytes may be sent after a call with places failed; else adds what to do.
   private boolean mayBeSent(PosencException error) {
-    boolean inPlace = isInPlace();
     // By these errors the server refuses a call before it writes anything.
     boolean untouched =
         List.of("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED")
             .contains(error.code());
-    if (inPlace && !untouched)
+    if (isInPlace() && !untouched) {
       throw error.with(error.getMessage()
               + "; the tensors may have been rotated by then, in part or whole: write them anew",
           error.requestId());
-    // An older server does not know the fields.
-    boolean refused = List.of("SHARED_MEMORY_UNAVAILABLE", "FIELD_UNKNOWN").contains(error.reason())
-        && !error.code().equals("NOT_FOUND");
-    return refused || error.isTooLarge();
+    }
+    // An older server does not know the fields; NOT_FOUND is the caller's file.
+    return error.isTooLarge() || error.reason().equals("FIELD_UNKNOWN")
+        || (error.reason().equals("SHARED_MEMORY_UNAVAILABLE")
+            && !error.code().equals("NOT_FOUND"));
   }
 
   // Returns whether a result replaces its tensor: such a call must not be sent twice.
   private boolean isInPlace() {
-    return results.values().stream().anyMatch(result
-        -> result.isPlaced() && inputs.containsKey(result.field)
-            && result.out.place().equals(inputs.get(result.field).place()));
+    return results.values().stream().filter(Result::isPlaced).anyMatch(result -> {
+      TensorView input = inputs.get(result.field);
+      return input != null && result.out.place().equals(input.place());
+    });
   }
 
   private M unary(boolean places) {
@@ -184,8 +184,8 @@ final class TensorCall<M extends Message> {
       sent.remove(result);
     }
     boolean once = places && isInPlace();
-    return calls.unary(options, name, message.message(small.build()), once, response,
-        answer -> sent.forEach(result -> result.take(tensorOf(answer, result.field))));
+    return calls.run(options, name, MethodType.UNARY, once, List.of(message.message(small.build())),
+        response, answer -> sent.forEach(result -> result.take(tensorOf(answer, result.field))));
   }
 
   private static FieldDescriptor fieldOf(Message message, String name) {
@@ -229,44 +229,43 @@ final class TensorCall<M extends Message> {
     long[] done = {0};
     calls.run(options, name + "Stream", MethodType.BIDI_STREAMING, false, messages,
         ApplyRopeStreamResponse.getDefaultInstance(), answer -> {
-          put(answer.getData(), done[0]);
           done[0] += answer.getData().size();
+          if (done[0] > all) throw misfit(done[0], all);
+          put(answer.getData());
           Posenc.Progress progress = options.getOption(Calls.PROGRESS);
           if (progress != null) progress.moved(done[0], all);
         });
-    if (done[0] != all) throw misfit(done[0] + " bytes");
+    if (done[0] < all) throw misfit(done[0], all);
   }
 
-  // Copies bytes of a stream's answers, which are those of all results in turn.
-  private void put(ByteString data, long first) {
+  // Copies the next bytes of a stream's answers, which are those of all results in turn.
+  private void put(ByteString data) {
     ByteString rest = data;
-    long at = first;
     for (Result result : results.values()) {
-      int size = (int) Math.max(0, Math.min(result.out.bytes() - at, rest.size()));
-      if (size > 0) result.out.put(at, rest.substring(0, size));
+      int size = (int) Math.min(result.out.bytes() - result.filled, rest.size());
+      result.out.put(result.filled, rest.substring(0, size));
+      result.filled += size;
       rest = rest.substring(size);
-      at = Math.max(0, at - result.out.bytes());
     }
-    if (!rest.isEmpty()) throw misfit("more bytes");
   }
 
-  private PosencException misfit(String has) {
-    String text = "the server's answer does not fit the tensors: it has " + has;
+  private PosencException misfit(long bytes, long all) {
+    String text = "the answer has " + bytes + " bytes, which does not fit the tensors' " + all;
     return PosencException.local(Status.Code.INTERNAL, text)
         .with(text, options.getOption(Calls.REQUEST_ID));
   }
 
-  // Moves the elements of ids and shifts out of the message, in the order of their fields.
+  // Moves the elements of ids and shifts out of the message, in the order of their fields. There
+  // are no other tensors in it.
   private static void takeIds(Message.Builder message, List<TensorView> sources) {
     message.getAllFields().forEach((field, value) -> {
-      if (!POSITIONS.contains(field.getName()) || !(value instanceof Message)) return;
+      if (!(value instanceof Message)) return;
       Message.Builder inner = ((Message) value).toBuilder();
-      if (!(inner instanceof Tensor.Builder)) {
+      if (!(value instanceof Tensor)) {
         takeIds(inner, sources);
       } else if (((Tensor) value).getValuesCount() == 0) {
-        ByteString data = ((Tensor) value).getData();
-        Dtype dtype = ((Tensor) value).getDtype();
-        sources.add(TensorView.of(dtype, data.asReadOnlyByteBuffer(), data.size()));
+        ByteBuffer data = ((Tensor) value).getData().asReadOnlyByteBuffer();
+        sources.add(TensorView.of(((Tensor) value).getDtype(), data, data.remaining()));
         ((Tensor.Builder) inner).clearData();
       }
       message.setField(field, inner.build());

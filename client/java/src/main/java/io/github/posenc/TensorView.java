@@ -3,12 +3,12 @@ package io.github.posenc;
 import static io.github.posenc.Arguments.given;
 
 import com.google.protobuf.ByteString;
+import com.google.protobuf.UnsafeByteOperations;
 import io.github.posenc.v1.Dtype;
 import io.github.posenc.v1.SharedMemory;
 import io.github.posenc.v1.Tensor;
 import java.io.IOException;
 import java.io.OutputStream;
-import java.io.UncheckedIOException;
 import java.lang.reflect.Array;
 import java.nio.*;
 import java.util.Arrays;
@@ -150,13 +150,10 @@ public final class TensorView {
 
   /** Returns a copy as a message, for tensors inside of messages: position ids, trained tables. */
   public Tensor toMessage() {
-    ByteString.Output data = ByteString.newOutput((int) bytes());
-    try {
-      writeTo(data, 0, (int) bytes());
-    } catch (IOException e) {
-      throw new UncheckedIOException(e); // never: the stream is in memory
-    }
-    return header().setData(data.toByteString()).build();
+    byte[] array = new byte[(int) bytes()];
+    Buffer data = type.view.apply(ByteBuffer.wrap(array).order(ByteOrder.LITTLE_ENDIAN));
+    type.copy.accept(buffer(), data);
+    return header().setData(UnsafeByteOperations.unsafeWrap(array)).build();
   }
 
   /** Returns a message without elements. */

@@ -9,8 +9,7 @@ import java.util.Arrays;
 
 /** Makes positions of tokens; tensor.proto explains the kinds. */
 public final class TokenPositions {
-  private TokenPositions() {
-  }
+  private TokenPositions() {}
 
   /** Puts token t of every sequence at start + t. */
   public static Positions startAt(long start) {

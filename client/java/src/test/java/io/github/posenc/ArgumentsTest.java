@@ -13,7 +13,6 @@ import io.github.posenc.v1.Dtype;
 import io.github.posenc.v1.Layout;
 import io.github.posenc.v1.RepositionRequest;
 import io.github.posenc.v1.RopeSource;
-import io.github.posenc.v1.RopeSpec;
 import io.github.posenc.v1.ScoreRelativeRequest;
 import io.grpc.Context;
 import io.grpc.Grpc;
@@ -93,7 +92,6 @@ final class ArgumentsTest extends WithServer {
     assertRefused("ids", () -> TokenPositions.ids((TensorView) null));
     assertRefused("starts", () -> TokenPositions.startsAt((long[]) null));
     assertRefused("bounds", () -> TokenPositions.packed((long[]) null));
-    assertRefused("rope.spec", () -> RopeSources.of((RopeSpec) null));
     assertRefused("rows", () -> posenc.buildTableStream(BuildTableStreamRequest.getDefaultInstance(), null));
     assertRefused("tiles", () -> posenc.buildBias(BuildBiasRequest.getDefaultInstance(), null));
     assertRefused("target", () -> Posenc.connect(null));

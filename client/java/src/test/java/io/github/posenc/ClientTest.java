@@ -76,7 +76,7 @@ class ClientTest extends WithServer {
 
   private static ApplyRopeRequest.Builder request() {
     return ApplyRopeRequest.newBuilder()
-        .setRope(RopeSources.of(SPEC))
+        .setRope(Sources.of(SPEC))
         .setLayout(Layout.LAYOUT_BSHD)
         .setPositions(TokenPositions.startAt(3));
   }
@@ -156,7 +156,7 @@ class ClientTest extends WithServer {
       assertEquals(4L * (q.length + k.length), done.get());
       TensorView moved = streaming.reposition(
           RepositionRequest.newBuilder()
-              .setOldRope(RopeSources.of(SPEC))
+              .setOldRope(Sources.of(SPEC))
               .setLayout(Layout.LAYOUT_BSHD)
               .setMovement(io.github.posenc.v1.Movement.newBuilder().setShift(-3))
               .build(),
@@ -436,7 +436,7 @@ class ClientTest extends WithServer {
   @Test
   void thePartThatIsAskedForIsResolved() {
     RopeSource model =
-        RopeSources.of("{\"model_type\":\"qwen2_vl\",\"vision_config\":{\"embed_dim\":1280}}");
+        RopeSource.newBuilder().setConfigJson("{\"model_type\":\"qwen2_vl\",\"vision_config\":{\"embed_dim\":1280}}").build();
     assertEquals(
         80, posenc.rope(model.toBuilder().setPart(ModelPart.MODEL_PART_VISION).build())
             .spec().getRotaryDim());

@@ -75,7 +75,7 @@ class DiagnosisTest extends WithServer {
   }
 
   private static RopeSource base(double theta) {
-    return RopeSources.of(Map.of("pairing", "half_split", "rotary_dim", 8, "rope_theta", theta));
+    return Sources.of(Map.of("pairing", "half_split", "rotary_dim", 8, "rope_theta", theta));
   }
 
   // The mean over pairs of cos(r |w - w'|), with w = theta^(-i/4).

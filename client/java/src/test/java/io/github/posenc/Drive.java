@@ -65,7 +65,7 @@ public final class Drive {
     PosencBuilder builder = Posenc.builder(target);
     if (name.startsWith("stream")) builder.streamAboveBytes(0);
     ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
-        .setRope(RopeSources.of(Map.of("pairing", "half_split")))
+        .setRope(Sources.of(Map.of("pairing", "half_split")))
         .setPositions(TokenPositions.startAt(0))
         .setLayout(Layout.LAYOUT_BSHD)
         .build();

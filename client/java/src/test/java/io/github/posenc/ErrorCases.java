@@ -12,7 +12,6 @@ import io.github.posenc.v1.Dtype;
 import io.github.posenc.v1.Layout;
 import io.github.posenc.v1.Positions;
 import io.github.posenc.v1.RopeSource;
-import io.github.posenc.v1.RopeSpec;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
@@ -163,11 +162,9 @@ final class ErrorCases {
 
   // A preset's name or fields of a specification, never a model's configuration.
   private static RopeSource rope(JsonElement rope) {
-    if (rope == null) return RopeSources.of(Map.of("pairing", "half_split"));
-    if (rope.isJsonPrimitive()) return RopeSources.of(rope.getAsString());
-    RopeSpec.Builder spec = RopeSpec.newBuilder();
-    Fields.set(spec, new Gson().fromJson(rope, Map.class), "rope.spec");
-    return RopeSources.of(spec.build());
+    if (rope == null) return Sources.of(Map.of("pairing", "half_split"));
+    if (rope.isJsonPrimitive()) return Sources.preset(rope.getAsString());
+    return Sources.of(new Gson().<Map<String, ?>>fromJson(rope, Map.class));
   }
 
   // The number that the request holds: 0 if the caller gives none, and for a name that the contract

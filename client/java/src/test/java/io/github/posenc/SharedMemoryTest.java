@@ -111,7 +111,7 @@ class SharedMemoryTest {
 
   private static ApplyRopeRequest request() {
     return ApplyRopeRequest.newBuilder()
-        .setRope(RopeSources.of(SPEC))
+        .setRope(Sources.of(SPEC))
         .setLayout(Layout.LAYOUT_BSHD)
         .setPositions(TokenPositions.startAt(3))
         .build();
@@ -146,7 +146,7 @@ class SharedMemoryTest {
   void inputsAndResultsMayLieInDifferentMemory() {
     float[] x = values(80);
     RepositionRequest request = RepositionRequest.newBuilder()
-        .setOldRope(RopeSources.of(SPEC))
+        .setOldRope(Sources.of(SPEC))
         .setMovement(Movement.newBuilder().setShift(-4))
         .setLayout(Layout.LAYOUT_BSHD)
         .build();

@@ -240,13 +240,13 @@ final class StreamTest extends WithServer {
       Positions[] positions = {
           TokenPositions.startAt(7), TokenPositions.ids(random.longs(tokens, 0, 99).toArray())};
       ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
-                                     .setRope(RopeSources.of(SPEC))
+                                     .setRope(Sources.of(SPEC))
                                      .setLayout(Layout.LAYOUT_BSHD)
                                      .setSaturation(Saturation.SATURATION_FINITE)
                                      .setPositions(positions[random.nextInt(2)])
                                      .build();
       RepositionRequest move = RepositionRequest.newBuilder()
-                                   .setOldRope(RopeSources.of(SPEC))
+                                   .setOldRope(Sources.of(SPEC))
                                    .setLayout(Layout.LAYOUT_BSHD)
                                    .setSaturation(Saturation.SATURATION_FINITE)
                                    .setMovement(Movement.newBuilder()
@@ -277,7 +277,7 @@ final class StreamTest extends WithServer {
     random = new Random(1);
     TensorView q = filled(Dtype.DTYPE_FLOAT32, 1, 300, 2, 16);
     ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
-                                   .setRope(RopeSources.of(SPEC))
+                                   .setRope(Sources.of(SPEC))
                                    .setLayout(Layout.LAYOUT_BSHD)
                                    .setPositions(TokenPositions.startAt(0))
                                    .build();
@@ -300,7 +300,7 @@ final class StreamTest extends WithServer {
     random = new Random(2);
     float[] values = new float[9600];
     ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
-                                   .setRope(RopeSources.of(SPEC))
+                                   .setRope(Sources.of(SPEC))
                                    .setLayout(Layout.LAYOUT_BSHD)
                                    .setPositions(TokenPositions.startAt(0))
                                    .build();
@@ -340,7 +340,7 @@ final class StreamTest extends WithServer {
   @Test
   void aStreamWhoseBytesAreNotThoseOfItsDescriptionIsNamed() {
     ApplyRopeRequest call = ApplyRopeRequest.newBuilder()
-                                .setRope(RopeSources.of(SPEC))
+                                .setRope(Sources.of(SPEC))
                                 .setLayout(Layout.LAYOUT_BSHD)
                                 .setPositions(TokenPositions.startAt(0))
                                 .setQ(Tensor.newBuilder()
@@ -374,7 +374,7 @@ final class StreamTest extends WithServer {
   void aStreamThatIsCancelledInTheMiddleEndsAndTheServerGoesOn() {
     TensorView q = TensorView.allocate(Dtype.DTYPE_FLOAT32, 1, 4 << 10, 8, 128); // 16 MiB
     ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
-                                   .setRope(RopeSources.of(SPEC))
+                                   .setRope(Sources.of(SPEC))
                                    .setLayout(Layout.LAYOUT_BSHD)
                                    .setPositions(TokenPositions.startAt(0))
                                    .build();

@@ -74,7 +74,7 @@ class TableTest {
   private static RopeSource spec(Map<String, ?> fields) {
     Map<String, Object> all = new LinkedHashMap<>(fields);
     all.put("pairing", "half_split");
-    return RopeSources.of(all);
+    return Sources.of(all);
   }
 
   private static BuildTableRequest.Builder rotary(RopeSource rope, long rows) {
@@ -163,7 +163,7 @@ class TableTest {
   @Test
   void aTableInSharedMemoryIsNoLargeAnswer() {
     BuildTableRequest request = rotary(spec(Map.of("rotary_dim", 128)), 300).build();
-    BuildTableRequest preset = rotary(RopeSources.of("llama-2-7b"), 300).build();
+    BuildTableRequest preset = rotary(Sources.preset("llama-2-7b"), 300).build();
     try (SharedRegion region = small.sharedRegion(2 * 300 * 256)) {
       TensorView cos = region.tensor(Dtype.DTYPE_FLOAT32, 0, 300, 64);
       TensorView sin = region.tensor(Dtype.DTYPE_FLOAT32, 300 * 256, 300, 64);
@@ -231,12 +231,12 @@ class TableTest {
         "more tensors than the result, which has [table]",
         () -> posenc.buildTable(
             request.toBuilder().setLayout(TableLayout.TABLE_LAYOUT_COMPLEX).build(), right, right));
-    BuildTableRequest preset = rotary(RopeSources.of("llama-2-7b"), 3).build();
+    BuildTableRequest preset = rotary(Sources.preset("llama-2-7b"), 3).build();
     fails("cos_output", "must be [3, 64]", () -> posenc.buildTable(preset, one));
     fails(
         "cos_output",
         "must be [300, 64]",
-        () -> small.buildTable(rotary(RopeSources.of("llama-2-7b"), 300).build(), one));
+        () -> small.buildTable(rotary(Sources.preset("llama-2-7b"), 300).build(), one));
   }
 
   @Test
