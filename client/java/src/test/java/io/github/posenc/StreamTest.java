@@ -22,17 +22,25 @@ import io.github.posenc.v1.RepositionStreamResponse;
 import io.github.posenc.v1.Saturation;
 import io.github.posenc.v1.Tensor;
 import io.grpc.CallOptions;
+import io.grpc.ClientCall;
 import io.grpc.Grpc;
+import io.grpc.InsecureChannelCredentials;
 import io.grpc.InsecureServerCredentials;
+import io.grpc.ManagedChannel;
+import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
 import io.grpc.ServerServiceDefinition;
+import io.grpc.Status;
 import io.grpc.protobuf.ProtoUtils;
 import io.grpc.stub.ServerCalls;
 import io.grpc.stub.StreamObserver;
+import java.time.Duration;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BiFunction;
 import java.util.function.Function;
@@ -101,16 +109,13 @@ final class StreamTest extends WithServer {
   static <A> StreamObserver<A> ignoring() {
     return new StreamObserver<>() {
       @Override
-      public void onNext(A message) {
-      }
+      public void onNext(A message) {}
 
       @Override
-      public void onError(Throwable error) {
-      }
+      public void onError(Throwable error) {}
 
       @Override
-      public void onCompleted() {
-      }
+      public void onCompleted() {}
     };
   }
 
@@ -146,8 +151,7 @@ final class StreamTest extends WithServer {
     }
 
     @Override
-    public void onError(Throwable error) {
-    }
+    public void onError(Throwable error) {}
 
     @Override
     public void onCompleted() {
@@ -326,9 +330,8 @@ final class StreamTest extends WithServer {
     List<Outgoing> all =
         messages.stream().map(m -> new Outgoing().message(m)).collect(Collectors.toList());
     try {
-      calls.run(CallOptions.DEFAULT, "ApplyRopeStream",
-          MethodDescriptor.MethodType.BIDI_STREAMING, false, all,
-          ApplyRopeStreamResponse.getDefaultInstance(), answer -> {});
+      calls.run(CallOptions.DEFAULT, "ApplyRopeStream", MethodDescriptor.MethodType.BIDI_STREAMING,
+          false, all, ApplyRopeStreamResponse.getDefaultInstance(), answer -> {});
       return null;
     } catch (PosencException e) {
       return e;
@@ -337,16 +340,50 @@ final class StreamTest extends WithServer {
     }
   }
 
+  private static ApplyRopeRequest described(long... shape) {
+    return ApplyRopeRequest.newBuilder()
+        .setRope(Sources.of(SPEC))
+        .setLayout(Layout.LAYOUT_BSHD)
+        .setPositions(TokenPositions.startAt(0))
+        .setQ(TensorView.allocate(Dtype.DTYPE_FLOAT32, shape).header())
+        .build();
+  }
+
+  /** The status of a stream of the real server whose client stalls, after half a second. */
+  private static Status statusOfStalled(boolean reads, int messages) throws Exception {
+    ManagedChannel channel =
+        Grpc.newChannelBuilder(server.address, InsecureChannelCredentials.create()).build();
+    try {
+      ClientCall<ApplyRopeStreamRequest, ApplyRopeStreamResponse> call =
+          channel.newCall(method("ApplyRopeStream", ApplyRopeStreamRequest.getDefaultInstance(),
+                              ApplyRopeStreamResponse.getDefaultInstance()),
+              CallOptions.DEFAULT.withDeadlineAfter(Duration.ofMillis(500)));
+      CompletableFuture<Status> closed = new CompletableFuture<>();
+      call.start(new ClientCall.Listener<>() {
+        @Override
+        public void onClose(Status status, Metadata trailers) {
+          closed.complete(status);
+        }
+      }, new Metadata());
+      if (reads) call.request(Integer.MAX_VALUE);
+      call.sendMessage(message(described(1, 4 << 10, 8, 128), 0)); // 16 MiB
+      for (int i = 0; i < messages; i++) call.sendMessage(message(null, 1 << 20));
+      return closed.get(20, TimeUnit.SECONDS);
+    } finally {
+      channel.shutdownNow();
+    }
+  }
+
   @Test
-  void aStreamWhoseBytesAreNotThoseOfItsDescriptionIsNamed() {
-    ApplyRopeRequest call = ApplyRopeRequest.newBuilder()
-                                .setRope(Sources.of(SPEC))
-                                .setLayout(Layout.LAYOUT_BSHD)
-                                .setPositions(TokenPositions.startAt(0))
-                                .setQ(Tensor.newBuilder()
-                                          .setDtype(Dtype.DTYPE_FLOAT32)
-                                          .addAllShape(List.of(1L, 2L, 1L, 4L)))
-                                .build();
+  void aClientThatNeverReadsOrStopsSendingEndsAtItsDeadlineAndNothingIsKept() throws Exception {
+    assertEquals(Status.Code.DEADLINE_EXCEEDED, statusOfStalled(false, 16).getCode());
+    assertEquals(Status.Code.DEADLINE_EXCEEDED, statusOfStalled(true, 3).getCode());
+    server.awaitNothingClaimed();
+  }
+
+  @Test
+  void aStreamWhoseBytesAreNotThoseOfItsDescriptionIsNamedAndNothingIsKept() throws Exception {
+    ApplyRopeRequest call = described(1, 2, 1, 4);
     ApplyRopeRequest filled =
         call.toBuilder()
             .setQ(call.getQ().toBuilder().setData(ByteString.copyFrom(new byte[32])))
@@ -368,10 +405,11 @@ final class StreamTest extends WithServer {
       assertEquals(List.of(parts[0], parts[1]), List.of(e.reason(), e.field()), e.getMessage());
     });
     assertEquals(null, errorOf(List.of(message(call, 8), message(null, 0), message(null, 24))));
+    server.awaitNothingClaimed();
   }
 
   @Test
-  void aStreamThatIsCancelledInTheMiddleEndsAndTheServerGoesOn() {
+  void aStreamThatIsCancelledInTheMiddleEndsAndNothingIsKept() throws Exception {
     TensorView q = TensorView.allocate(Dtype.DTYPE_FLOAT32, 1, 4 << 10, 8, 128); // 16 MiB
     ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
                                    .setRope(Sources.of(SPEC))
@@ -384,6 +422,7 @@ final class StreamTest extends WithServer {
           assertThrows(PosencException.class, () -> cancelling.applyRope(request, q, null));
       assertEquals("CANCELLED", e.code(), e.getMessage());
       assertTrue(Thread.interrupted());
+      server.awaitNothingClaimed();
       streaming.applyRope(request, q, null, q, null);
     }
   }

@@ -28,6 +28,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.function.Consumer;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterAll;
@@ -237,6 +238,40 @@ class TableTest {
         "cos_output",
         "must be [300, 64]",
         () -> small.buildTable(rotary(Sources.preset("llama-2-7b"), 300).build(), one));
+  }
+
+  private static Tensor ones(int... shape) {
+    Tensor.Builder tensor = Tensor.newBuilder().setDtype(Dtype.DTYPE_FLOAT32);
+    int count = 1;
+    for (int extent : shape) count *= extent;
+    for (int extent : shape) tensor.addShape(extent);
+    return tensor.setData(TensorView.of(new float[count], count).toMessage().getData()).build();
+  }
+
+  @Test
+  void partsThatDoNotMakeTheWholeAreAnError() {
+    List<Long> shape = List.of(2L, 4L, 6L);
+    Map<String, Consumer<Whole>> parts = new LinkedHashMap<>();
+    parts.put("has parts missing", whole -> whole.put(shape, ones(2, 4, 3), 0, 0));
+    parts.put("missing or twice", whole -> {
+      for (int i = 0; i < 2; i++) whole.put(shape, ones(2, 4, 6), 0, 0);
+    });
+    parts.put("at row 2 that does not fit", whole -> whole.put(shape, ones(2, 3, 6), 2, 0));
+    parts.put("at row -1 that does not fit", whole -> whole.put(shape, ones(2, 1, 6), -1, 0));
+    parts.put("at row 0 that does not fit", whole -> whole.put(shape, ones(2, 4, 3), 0, 4));
+    parts.put("at row 1 that does not fit", whole -> whole.put(shape, ones(1, 1, 6), 1, 0));
+    parts.put("at row 3 that does not fit", whole -> whole.put(shape, ones(6), 3, 0));
+    parts.put("has no shape", whole -> whole.put(List.of(), ones(2, 4, 6), 0, 0));
+    parts.put("has parts", whole -> {});
+    parts.forEach((text, put) -> {
+      Whole whole = new Whole("bias", 2, 1, null);
+      PosencException e = assertThrows(PosencException.class, () -> {
+        put.accept(whole);
+        whole.get();
+      }, text);
+      assertEquals("INTERNAL", e.code(), e.getMessage());
+      assertTrue(e.getMessage().contains(text), e.getMessage());
+    });
   }
 
   @Test

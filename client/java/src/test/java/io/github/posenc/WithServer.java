@@ -17,7 +17,7 @@ abstract class WithServer {
 
   @BeforeAll
   static void start() throws Exception {
-    server = new Server(folder);
+    server = new Server(folder, "--admin", "127.0.0.1:0");
     posenc = Posenc.connect(server.address);
   }
 
