@@ -144,7 +144,7 @@ public final class Posenc implements AutoCloseable {
   }
 
   /** Returns the encoding of a model, by its config.json or params.json. */
-  public Rope rope(Path config) {
+  public ResolvedRope rope(Path config) {
     try {
       String json = Files.readString(given("rope", config));
       return rope(RopeSource.newBuilder().setConfigJson(json).build());
@@ -154,7 +154,7 @@ public final class Posenc implements AutoCloseable {
   }
 
   /** Returns the encoding of a preset or, if the text begins with a brace, of a config.json. */
-  public Rope rope(String presetOrJson) {
+  public ResolvedRope rope(String presetOrJson) {
     RopeSource.Builder source = RopeSource.newBuilder();
     boolean json = given("rope", presetOrJson).stripLeading().startsWith("{");
     if (json) return rope(source.setConfigJson(presetOrJson).build());
@@ -166,7 +166,7 @@ public final class Posenc implements AutoCloseable {
    * has a {@code pairing} (or {@code nope}): {@code Map.of("pairing", "half_split", "rotary_dim",
    * 128, "rope_theta", 5e5)}. Every other map is a model's configuration.
    */
-  public Rope rope(Map<String, ?> specOrConfig) {
+  public ResolvedRope rope(Map<String, ?> specOrConfig) {
     boolean paired = given("rope", specOrConfig).containsKey("pairing");
     if (!paired && !specOrConfig.containsKey("nope")) return rope(new Gson().toJson(specOrConfig));
     RopeSpec.Builder spec = RopeSpec.newBuilder();
@@ -175,7 +175,7 @@ public final class Posenc implements AutoCloseable {
   }
 
   /** Returns the encoding of a source, resolved once. A specification is used without a call. */
-  public Rope rope(RopeSource source) {
+  public ResolvedRope rope(RopeSource source) {
     ResolveRopeResponse resolved = given("rope", source).hasSpec()
         ? ResolveRopeResponse.newBuilder()
               .setSpec(source.getSpec())
@@ -185,7 +185,7 @@ public final class Posenc implements AutoCloseable {
     RopeSource.Builder own = RopeSource.newBuilder();
     own.setSpec(resolved.getSpec()).setHeadDim(resolved.getHeadDim());
     if (source.hasSequenceLength()) own.setSequenceLength(source.getSequenceLength());
-    return new Rope(this, resolved, own.build(), Saturation.SATURATION_UNSPECIFIED);
+    return new ResolvedRope(this, resolved, own.build(), Saturation.SATURATION_UNSPECIFIED);
   }
 
   /** Returns wavelengths, long-term decay and similarity between positions. */

@@ -23,6 +23,7 @@ import io.grpc.Status;
 import io.grpc.stub.ServerCalls;
 import java.io.InputStream;
 import java.nio.FloatBuffer;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.LinkedHashMap;
@@ -30,6 +31,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 
@@ -39,7 +42,7 @@ final class ArgumentsTest extends WithServer {
 
   @Test
   void whatARotationLacksIsTheServersToNameAsInEveryLanguage() {
-    Rope rope = posenc.rope(Map.of("pairing", "half_split", "rotary_dim", 8));
+    ResolvedRope rope = posenc.rope(Map.of("pairing", "half_split", "rotary_dim", 8));
     Map<String, Executable> calls = new LinkedHashMap<>();
     calls.put("layout", () -> rope.apply(null, TokenPositions.startAt(0), Q, null));
     calls.put("positions", () -> rope.apply(Layout.LAYOUT_BSHD, null, Q, null));
@@ -52,6 +55,16 @@ final class ArgumentsTest extends WithServer {
     });
     assertRefused("layout", () -> rope.reposition(null, 1, Q));
     assertRefused("movement", () -> rope.reposition(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), null, Q));
+  }
+
+  @Test
+  void noClassOfTheClientHasTheNameOfOneOfTheContracts() throws Exception {
+    Path classes = Path.of(Posenc.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+    try (Stream<Path> all = Files.list(classes.resolve("io/github/posenc"))) {
+      List<Path> clashes = all.filter(file -> Files.exists(file.resolveSibling("v1").resolve(file.getFileName())))
+          .collect(Collectors.toList());
+      assertEquals(List.of(), clashes);
+    }
   }
 
   @Test
@@ -114,7 +127,7 @@ final class ArgumentsTest extends WithServer {
       assertRefused("weight_output", () -> posenc.convertPairing(ConvertPairingRequest.getDefaultInstance(), Q, out));
       assertRefused("scores_output", () -> posenc.scoreRelative(ScoreRelativeRequest.getDefaultInstance(), Q, Q, out));
     }
-    Rope rope = posenc.rope(Map.of("pairing", "half_split", "rotary_dim", 8));
+    ResolvedRope rope = posenc.rope(Map.of("pairing", "half_split", "rotary_dim", 8));
     assertRefused("cos_output", () -> rope.table(2, turned, null));
     assertRefused("cos_output", () -> rope.table(2, TensorView.of(new int[8], 2, 4), null));
   }

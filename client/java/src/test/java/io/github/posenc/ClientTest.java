@@ -346,7 +346,7 @@ class ClientTest extends WithServer {
   @Test
   void aRopeRotatesFloat8AsItIsToldToSaturate() {
     byte[] ones = {0x38, 0x38};
-    Rope rope = posenc.rope(SPEC);
+    ResolvedRope rope = posenc.rope(SPEC);
     TensorView k = TensorView.float8E4m3fn(ones, 1, 1, 1, 2);
     PosencException e = assertThrows(
         PosencException.class, () -> rope.apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), null, k));

@@ -183,7 +183,7 @@ class TableTest {
   @Test
   void aTableGoesToArraysInOneMessageAndAsAStream() {
     for (Posenc client : List.of(posenc, small)) {
-      Rope rope = client.rope("llama-2-7b");
+      ResolvedRope rope = client.rope("llama-2-7b");
       Table wire = rope.table(300);
       float[] cos = new float[300 * 64];
       float[] sin = new float[300 * 64];
@@ -206,7 +206,7 @@ class TableTest {
 
   @Test
   void outputsThatDoNotFitAreNamed() {
-    Rope rope = posenc.rope("llama-2-7b");
+    ResolvedRope rope = posenc.rope("llama-2-7b");
     TensorView right = TensorView.of(new float[3 * 64], 3, 64);
     TensorView one = TensorView.of(new float[64], 1, 64);
     fails("cos_output", "has shape [1, 64]; must be [3, 64]", () -> rope.table(3, one, right));
@@ -288,7 +288,7 @@ class TableTest {
   @Test
   void aTableThatTheServerCannotPlaceComesAsBytes() {
     try (Posenc remote = Posenc.connect(address); SharedRegion region = posenc.sharedRegion(96)) {
-      Rope rope = remote.rope(spec(Map.of("rotary_dim", 8)));
+      ResolvedRope rope = remote.rope(spec(Map.of("rotary_dim", 8)));
       TensorView cos = region.tensor(Dtype.DTYPE_FLOAT32, 0, 3, 4);
       TensorView sin = region.tensor(Dtype.DTYPE_FLOAT32, 48, 3, 4);
       Table wire = rope.table(3);

@@ -3,13 +3,14 @@ package io.github.posenc;
 import io.github.posenc.v1.*;
 
 /** A rotary encoding that the server has resolved once: calls send its short specification. */
-public final class Rope {
+public final class ResolvedRope {
   private final Posenc posenc;
   private final ResolveRopeResponse resolved;
   private final RopeSource source;
   private final Saturation saturation;
 
-  Rope(Posenc posenc, ResolveRopeResponse resolved, RopeSource source, Saturation saturation) {
+  ResolvedRope(
+      Posenc posenc, ResolveRopeResponse resolved, RopeSource source, Saturation saturation) {
     this.posenc = posenc;
     this.resolved = resolved;
     this.source = source;
@@ -20,8 +21,8 @@ public final class Rope {
    * Returns this encoding for FP8 tensors, whose calls must set the treatment of results past the
    * largest number of their type.
    */
-  public Rope withSaturation(Saturation saturation) {
-    return new Rope(posenc, resolved, source, Arguments.given("saturation", saturation));
+  public ResolvedRope withSaturation(Saturation saturation) {
+    return new ResolvedRope(posenc, resolved, source, Arguments.given("saturation", saturation));
   }
 
   /** Returns the complete specification. */
