@@ -11,7 +11,7 @@ public final class BiasTile {
   BiasTile(BuildBiasResponse answer) {
     this.queryStart = answer.getQueryStart();
     this.keyStart = answer.getKeyStart();
-    this.tensor = TensorCall.received("tile", answer.getTile());
+    this.tensor = new Result("tile", null).take(answer.getTile());
   }
 
   /** Returns the position of its first query. */

@@ -11,6 +11,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
@@ -231,13 +232,16 @@ public final class Posenc implements AutoCloseable {
 
   /** Builds an attention bias as one tensor, [heads, query_length, key_length]. */
   public TensorView buildBias(BuildBiasRequest request) {
-    Whole bias = new Whole("bias", 2, 1, null);
-    bias(request,
-        answer
-        -> bias.put(answer.getWholeShapeList(), answer.getTile(),
-            answer.getQueryStart() - request.getQueryStart(),
-            answer.getKeyStart() - request.getKeyStart()));
-    return bias.get();
+    Result bias = new Result("tile", null);
+    bias(request, answer -> {
+      Tensor tile = answer.getTile();
+      long row = answer.getQueryStart() - request.getQueryStart();
+      long column = answer.getKeyStart() - request.getKeyStart();
+      bias.expect(tile.getDtype(), answer.getWholeShapeList())
+          .allocate(1)
+          .put(tile, 2, row, column);
+    });
+    return bias.end();
   }
 
   private void bias(BuildBiasRequest request, Consumer<BuildBiasResponse> take) {
@@ -258,7 +262,7 @@ public final class Posenc implements AutoCloseable {
                              .rotated("q", q)
                              .rotated("k", k);
     call.run();
-    return new Rotated(call.result("q"), call.result("k"));
+    return new Rotated(call.get("q"), call.get("k"));
   }
 
   /**
@@ -281,9 +285,8 @@ public final class Posenc implements AutoCloseable {
     TensorCall<?> call =
         tensors("AddEncoding", request, AddEncodingResponse.getDefaultInstance(), out);
     // Only the server knows the size of a concatenation, so it comes as bytes.
-    return request.getCombination() == Combination.COMBINATION_CONCATENATE
-        ? call.input("x", x).result("x", null, null).runFor("x")
-        : call.changed("x", x).runFor("x");
+    boolean known = request.getCombination() != Combination.COMBINATION_CONCATENATE;
+    return (known ? call.changed("x", x) : call.input("x", x)).runFor("x");
   }
 
   /**
@@ -298,16 +301,15 @@ public final class Posenc implements AutoCloseable {
         tensors("ScoreRelative", request, ScoreRelativeResponse.getDefaultInstance(), out)
             .input("q", q)
             .input("k", k);
-    if (q == null || k == null || q.shape().length != 4 || k.shape().length != 4) {
-      return call.result("scores", null, null).runFor("scores"); // the server names the fault
+    // Of other shapes the server names the fault.
+    if (q != null && k != null && q.shape().length == 4 && k.shape().length == 4) {
+      boolean wide = q.dtype() == Dtype.DTYPE_FLOAT64;
+      Dtype own = wide ? Dtype.DTYPE_FLOAT64 : Dtype.DTYPE_FLOAT32;
+      Dtype dtype = request.getDtype() == Dtype.DTYPE_UNSPECIFIED ? own : request.getDtype();
+      long[] s = q.shape();
+      call.result("scores").expect(dtype, List.of(s[0], s[1], s[2], k.shape()[2]));
     }
-    Dtype dtype = request.getDtype();
-    if (dtype == Dtype.DTYPE_UNSPECIFIED) {
-      dtype = q.dtype() == Dtype.DTYPE_FLOAT64 ? q.dtype() : Dtype.DTYPE_FLOAT32;
-    }
-    long[] shape = q.shape();
-    shape[3] = k.shape()[2];
-    return call.result("scores", dtype, shape).runFor("scores");
+    return call.runFor("scores");
   }
 
   /**

@@ -24,9 +24,9 @@ public final class Table {
 
   Table(BuildTableStreamResponse rows) {
     this(rows.getAmplitude(), rows.getFirstRow(),
-        rows.hasCos() ? TensorCall.received("cos", rows.getCos()) : null,
-        rows.hasSin() ? TensorCall.received("sin", rows.getSin()) : null,
-        rows.hasTable() ? TensorCall.received("table", rows.getTable()) : null);
+        rows.hasCos() ? new Result("cos", null).take(rows.getCos()) : null,
+        rows.hasSin() ? new Result("sin", null).take(rows.getSin()) : null,
+        rows.hasTable() ? new Result("table", null).take(rows.getTable()) : null);
   }
 
   /**

@@ -2,7 +2,7 @@ package io.github.posenc;
 
 import io.github.posenc.v1.*;
 import io.grpc.CallOptions;
-import java.util.*;
+import java.util.List;
 import java.util.concurrent.CancellationException;
 import java.util.function.Consumer;
 
@@ -11,64 +11,54 @@ final class TableCall {
   private final Calls calls;
   private final CallOptions options;
   private final BuildTableRequest request;
-  private final boolean complex;
-  private final List<String> fields; // of its tensors
 
   TableCall(Calls calls, CallOptions options, BuildTableRequest request) {
     this.calls = calls;
     this.options = options;
     this.request = request;
-    this.complex = request.getLayout() == TableLayout.TABLE_LAYOUT_COMPLEX;
-    this.fields = complex || !request.hasRope() ? List.of("table") : List.of("cos", "sin");
   }
 
   Table run(TensorView... out) {
+    boolean complex = request.getLayout() == TableLayout.TABLE_LAYOUT_COMPLEX;
+    List<String> fields = complex || !request.hasRope() ? List.of("table") : List.of("cos", "sin");
     TensorCall<BuildTableResponse> call = new TensorCall<>(
         calls, options, "BuildTable", request, BuildTableResponse.getDefaultInstance(), out);
-    BuildTableStreamResponse known = call.hasPlaces() ? firstRow() : null;
-    for (String field : fields) {
-      if (known == null) {
-        call.result(field, null, null);
-      } else {
-        long[] shape = TensorView.shapeOf(known.getWholeShapeList());
-        call.result(field, TensorCall.tensorOf(known, field).getDtype(), shape);
-      }
-    }
+    fields.forEach(call::result);
+    double[] amplitude = {0};
     try {
-      double amplitude = call.run().getAmplitude();
-      return new Table(amplitude, 0, call.result("cos"), call.result("sin"), call.result("table"));
+      if (call.hasPlaces()) expectRows(call, fields);
+      amplitude[0] = call.run().getAmplitude();
     } catch (PosencException e) {
       if (!e.isTooLarge()) throw e;
+      stream(0, part -> {
+        amplitude[0] = part.getAmplitude();
+        for (String field : fields) {
+          Tensor rows = TensorCall.tensorOf(part, field);
+          call.result(field)
+              .expect(rows.getDtype(), part.getWholeShapeList())
+              .allocate(fields.size())
+              .put(rows, complex ? 3 : 2, part.getFirstRow(), 0);
+        }
+      });
+      for (String field : fields) call.result(field).end();
     }
-    Map<String, Whole> wholes = new HashMap<>();
-    for (String field : fields) {
-      wholes.put(field, new Whole(field, complex ? 3 : 2, fields.size(), call.result(field)));
-    }
-    double[] amplitude = {0};
-    stream(0, part -> {
-      amplitude[0] = part.getAmplitude();
-      wholes.forEach((field, whole)
-                         -> whole.put(part.getWholeShapeList(), TensorCall.tensorOf(part, field),
-                             part.getFirstRow(), 0));
-    });
-    Map<String, TensorView> tensors = new HashMap<>();
-    wholes.forEach((field, whole) -> tensors.put(field, whole.get()));
-    return new Table(amplitude[0], 0, tensors.get("cos"), tensors.get("sin"), tensors.get("table"));
+    return new Table(amplitude[0], 0, call.get("cos"), call.get("sin"), call.get("table"));
   }
 
   // Asks for one row, which tells type and shape of the whole: the server writes a whole table to a
   // place, even if that is smaller.
-  private BuildTableStreamResponse firstRow() {
-    BuildTableStreamResponse[] first = {null};
+  private void expectRows(TensorCall<?> call, List<String> fields) {
     try {
       stream(1, part -> {
-        first[0] = part; // its bytes are gone after this
+        for (String field : fields) {
+          Dtype dtype = TensorCall.tensorOf(part, field).getDtype();
+          call.result(field).expect(dtype, part.getWholeShapeList());
+        }
         throw new CancellationException();
       });
     } catch (CancellationException e) {
       // The first row is enough.
     }
-    return first[0];
   }
 
   private void stream(long rowsPerMessage, Consumer<BuildTableStreamResponse> take) {

@@ -16,42 +16,6 @@ import java.util.*;
  * goes as a stream of bytes.
  */
 final class TensorCall<M extends Message> {
-  /** A tensor of the answer, by its field. */
-  private static final class Result {
-    final String field;
-    final Dtype dtype; // null: only the server knows it, and the shape
-    final long[] shape;
-    TensorView out; // null: new memory
-    long filled; // bytes, of a stream
-
-    Result(String field, Dtype dtype, long[] shape, TensorView out) {
-      if (dtype != null) Arguments.output(field, out, dtype, shape);
-      this.field = field;
-      this.dtype = dtype;
-      this.shape = shape;
-      this.out = out;
-    }
-
-    // The server writes a whole result to a place, so only one of known size gets its place.
-    boolean isPlaced() {
-      return out != null && out.place() != null && dtype != null;
-    }
-
-    void take(Tensor tensor) {
-      Dtype is = dtype == null ? tensor.getDtype() : dtype;
-      long[] size = dtype == null ? TensorView.shapeOf(tensor.getShapeList()) : shape;
-      if (!TensorView.is(tensor, is, size)) {
-        throw PosencException.local(Status.Code.INTERNAL,
-            "the answer's " + field + " has " + tensor.getData().size() + " bytes of "
-                + tensor.getDtype() + " " + tensor.getShapeList() + "; must be " + is + " "
-                + Arrays.toString(size));
-      }
-      Arguments.output(field, out, is, size);
-      if (out == null) out = TensorView.allocate(is, size);
-      out.put(0, tensor.getData());
-    }
-  }
-
   private final Calls calls;
   private final CallOptions options;
   private final String name;
@@ -73,29 +37,26 @@ final class TensorCall<M extends Message> {
     if (out != null) this.out.addAll(Arrays.asList(out));
   }
 
-  /** Returns whether memory for a result lies in shared memory. */
-  boolean hasPlaces() {
-    return out.stream().anyMatch(each -> each != null && each.place() != null);
-  }
-
   /** Adds a tensor of the request; null: the server says that it is missing. */
   TensorCall<M> input(String field, TensorView tensor) {
     if (tensor != null) inputs.put(field, tensor);
     return this;
   }
 
-  /** Adds a tensor of the answer; dtype and shape are null if only the server knows them. */
-  TensorCall<M> result(String field, Dtype dtype, long[] shape) {
-    results.put(field, new Result(field, dtype, shape, out.poll()));
-    return this;
+  /** Returns the tensor of the answer in this field, which is new to the call at first. */
+  Result result(String field) {
+    return results.computeIfAbsent(field, name -> new Result(name, out.poll()));
   }
 
   /** Adds a tensor whose result has its dtype and shape. */
   TensorCall<M> changed(String field, TensorView tensor) {
-    if (tensor != null) return input(field, tensor).result(field, tensor.dtype(), tensor.shape());
-    if (out.poll() == null) return this;
-    throw PosencException.invalid(
-        field + "_output", "is given, but " + field + " is not; give both or neither");
+    if (tensor != null) {
+      result(field).expect(tensor.dtype(), tensor.header().getShapeList());
+    } else if (out.poll() != null) {
+      throw PosencException.invalid(
+          field + "_output", "is given, but " + field + " is not; give both or neither");
+    }
+    return input(field, tensor);
   }
 
   /** Adds a tensor that is rotated, and so may go through a stream. */
@@ -104,15 +65,21 @@ final class TensorCall<M extends Message> {
     return changed(field, tensor);
   }
 
-  /** Returns a result after run(); null if the call has none of this field. */
-  TensorView result(String field) {
-    return results.containsKey(field) ? results.get(field).out : null;
+  /** Returns whether memory for a result lies in shared memory. */
+  boolean hasPlaces() {
+    return results.values().stream().anyMatch(Result::isInRegion);
   }
 
-  /** Runs the call, and returns its result of this field. */
+  /** Returns the result of a call that was run; null if it has none of this field. */
+  TensorView get(String field) {
+    return results.containsKey(field) ? results.get(field).out() : null;
+  }
+
+  /** Runs the call, and returns its result in this field. */
   TensorView runFor(String field) {
+    result(field);
     run();
-    return result(field);
+    return get(field);
   }
 
   M run() {
@@ -160,9 +127,10 @@ final class TensorCall<M extends Message> {
 
   // Returns whether a result replaces its tensor: such a call must not be sent twice.
   private boolean isInPlace() {
-    return results.values().stream().filter(Result::isPlaced).anyMatch(result -> {
-      TensorView input = inputs.get(result.field);
-      return input != null && result.out.place().equals(input.place());
+    return inputs.entrySet().stream().anyMatch(input -> {
+      Result result = results.get(input.getKey());
+      return result != null && result.isPlaced()
+          && result.out().place().equals(input.getValue().place());
     });
   }
 
@@ -177,15 +145,15 @@ final class TensorCall<M extends Message> {
         message.tensor(number.getNumber(), tensor);
       }
     });
-    List<Result> sent = new ArrayList<>(results.values()); // as bytes
-    for (Result result : results.values()) {
-      if (!places || !result.isPlaced()) continue;
-      small.setField(fieldOf(request, result.field + "_output"), result.out.place());
-      sent.remove(result);
-    }
-    boolean once = places && isInPlace();
-    return calls.run(options, name, MethodType.UNARY, once, List.of(message.message(small.build())),
-        response, answer -> sent.forEach(result -> result.take(tensorOf(answer, result.field))));
+    Map<String, Result> sent = new HashMap<>(results); // as bytes
+    if (places) sent.values().removeIf(Result::isPlaced);
+    results.forEach((field, result) -> {
+      if (sent.containsKey(field)) return;
+      small.setField(fieldOf(request, field + "_output"), result.out().place());
+    });
+    message.message(small.build());
+    return calls.run(options, name, MethodType.UNARY, places && isInPlace(), List.of(message),
+        response, answer -> sent.forEach((field, result) -> result.take(tensorOf(answer, field))));
   }
 
   private static FieldDescriptor fieldOf(Message message, String name) {
@@ -194,13 +162,6 @@ final class TensorCall<M extends Message> {
 
   static Tensor tensorOf(Message answer, String field) {
     return (Tensor) answer.getField(fieldOf(answer, field));
-  }
-
-  /** Returns a tensor of an answer in new memory. */
-  static TensorView received(String field, Tensor tensor) {
-    Result result = new Result(field, null, null, null);
-    result.take(tensor);
-    return result.out;
   }
 
   // The messages of ApplyRopeStream and RepositionStream are alike: `call`, which describes the
@@ -222,37 +183,26 @@ final class TensorCall<M extends Message> {
             new Outgoing().data(ApplyRopeStreamRequest.DATA_FIELD_NUMBER, source, at, size));
       }
     }
-    for (Result result : results.values()) {
-      if (result.out == null) result.out = TensorView.allocate(result.dtype, result.shape);
-    }
-    long all = results.values().stream().mapToLong(result -> result.out.bytes()).sum();
+    Collection<Result> parts = results.values();
+    long all = parts.stream().mapToLong(part -> part.allocate(1).out().bytes()).sum();
     long[] done = {0};
     calls.run(options, name + "Stream", MethodType.BIDI_STREAMING, false, messages,
         ApplyRopeStreamResponse.getDefaultInstance(), answer -> {
-          done[0] += answer.getData().size();
-          if (done[0] > all) throw misfit(done[0], all);
-          put(answer.getData());
+          ByteString rest = answer.getData();
+          done[0] += rest.size();
+          for (Result part : parts) rest = part.put(rest);
+          if (!rest.isEmpty()) {
+            String text = "the answer does not fit the tensors: it has more bytes";
+            throw PosencException.local(Status.Code.INTERNAL, text);
+          }
           Posenc.Progress progress = options.getOption(Calls.PROGRESS);
           if (progress != null) progress.moved(done[0], all);
         });
-    if (done[0] < all) throw misfit(done[0], all);
-  }
-
-  // Copies the next bytes of a stream's answers, which are those of all results in turn.
-  private void put(ByteString data) {
-    ByteString rest = data;
-    for (Result result : results.values()) {
-      int size = (int) Math.min(result.out.bytes() - result.filled, rest.size());
-      result.out.put(result.filled, rest.substring(0, size));
-      result.filled += size;
-      rest = rest.substring(size);
+    try {
+      parts.forEach(Result::end);
+    } catch (PosencException e) {
+      throw e.with(e.getMessage(), options.getOption(Calls.REQUEST_ID));
     }
-  }
-
-  private PosencException misfit(long bytes, long all) {
-    String text = "the answer has " + bytes + " bytes, which does not fit the tensors' " + all;
-    return PosencException.local(Status.Code.INTERNAL, text)
-        .with(text, options.getOption(Calls.REQUEST_ID));
   }
 
   // Moves the elements of ids and shifts out of the message, in the order of their fields. There

@@ -248,26 +248,31 @@ class TableTest {
     return tensor.setData(TensorView.of(new float[count], count).toMessage().getData()).build();
   }
 
+  private static void put(Result whole, List<Long> shape, Tensor part, long row, long column) {
+    whole.expect(part.getDtype(), shape).allocate(1).put(part, 2, row, column);
+  }
+
   @Test
   void partsThatDoNotMakeTheWholeAreAnError() {
     List<Long> shape = List.of(2L, 4L, 6L);
-    Map<String, Consumer<Whole>> parts = new LinkedHashMap<>();
-    parts.put("has parts missing", whole -> whole.put(shape, ones(2, 4, 3), 0, 0));
-    parts.put("missing or twice", whole -> {
-      for (int i = 0; i < 2; i++) whole.put(shape, ones(2, 4, 6), 0, 0);
+    Map<String, Consumer<Result>> parts = new LinkedHashMap<>();
+    parts.put("parts are missing", whole -> put(whole, shape, ones(2, 4, 3), 0, 0));
+    parts.put("or come twice", whole -> {
+      for (int i = 0; i < 2; i++) put(whole, shape, ones(2, 4, 6), 0, 0);
     });
-    parts.put("at row 2 that does not fit", whole -> whole.put(shape, ones(2, 3, 6), 2, 0));
-    parts.put("at row -1 that does not fit", whole -> whole.put(shape, ones(2, 1, 6), -1, 0));
-    parts.put("at row 0 that does not fit", whole -> whole.put(shape, ones(2, 4, 3), 0, 4));
-    parts.put("at row 1 that does not fit", whole -> whole.put(shape, ones(1, 1, 6), 1, 0));
-    parts.put("at row 3 that does not fit", whole -> whole.put(shape, ones(6), 3, 0));
-    parts.put("has no shape", whole -> whole.put(List.of(), ones(2, 4, 6), 0, 0));
-    parts.put("has parts", whole -> {});
+    parts.put("at row 2 that does not fit", whole -> put(whole, shape, ones(2, 3, 6), 2, 0));
+    parts.put("at row -1 that does not fit", whole -> put(whole, shape, ones(2, 1, 6), -1, 0));
+    parts.put("at row 0 that does not fit", whole -> put(whole, shape, ones(2, 4, 3), 0, 4));
+    parts.put("at row 1 that does not fit", whole -> put(whole, shape, ones(1, 1, 6), 1, 0));
+    parts.put("at row 3 that does not fit", whole -> put(whole, shape, ones(6), 3, 0));
+    parts.put("a part", whole -> put(whole, List.of(), ones(2, 4, 6), 0, 0));
+    parts.put("which is none", whole -> put(whole, List.of(-2L, 4L, 6L), ones(2, 4, 6), 0, 0));
+    parts.put("does not fit", whole -> {});
     parts.forEach((text, put) -> {
-      Whole whole = new Whole("bias", 2, 1, null);
+      Result whole = new Result("tile", null);
       PosencException e = assertThrows(PosencException.class, () -> {
         put.accept(whole);
-        whole.get();
+        whole.end();
       }, text);
       assertEquals("INTERNAL", e.code(), e.getMessage());
       assertTrue(e.getMessage().contains(text), e.getMessage());
@@ -278,9 +283,8 @@ class TableTest {
   void aResultWithMoreElementsThanAnArrayIsRefused() {
     PosencException e = assertThrows(
         PosencException.class,
-        () -> new Whole("table", 2, 1, null).put(
-            List.of(1L << 31, 1L),
-            Tensor.newBuilder().setDtype(Dtype.DTYPE_FLOAT8_E5M2).build(), 0, 0));
+        () -> new Result("table", null)
+            .expect(Dtype.DTYPE_FLOAT8_E5M2, List.of(1L << 31, 1L)).allocate(1));
     assertEquals("RESOURCE_EXHAUSTED", e.code(), e.getMessage());
     assertTrue(e.getMessage().contains("array"), e.getMessage());
   }
