@@ -57,17 +57,12 @@ final class Calls {
     return begun.withOption(REQUEST_ID, UUID.randomUUID().toString().replace("-", ""));
   }
 
-  /** Makes a unary request without tensors of the caller's. */
-  <M extends Message> M unary(CallOptions options, String name, Message request, M response) {
-    Outgoing only = new Outgoing().message(Arguments.given("request", request));
-    return run(options, name, MethodType.UNARY, false, List.of(only), response, null);
-  }
-
-  /** Makes a request that has many answers. */
-  <M extends Message> void receive(
+  /** Makes a request without tensors of the caller's: a unary one if `take` is null. */
+  <M extends Message> M run(
       CallOptions options, String name, Message request, M response, Consumer<M> take) {
     Outgoing only = new Outgoing().message(Arguments.given("request", request));
-    run(options, name, MethodType.SERVER_STREAMING, false, List.of(only), response, take);
+    MethodType type = take == null ? MethodType.UNARY : MethodType.SERVER_STREAMING;
+    return run(options, name, type, false, List.of(only), response, take);
   }
 
   /**
@@ -120,18 +115,19 @@ final class Calls {
 
   // Returns both versions, for the error of a method that the server does not know.
   private String versions(String name, CallOptions options) {
-    String info = "GetServerInfo";
     String server = "unknown";
+    Deadline soon = options.getDeadline().minimum(Deadline.after(1, TimeUnit.SECONDS));
     try {
-      Deadline soon = options.getDeadline().minimum(Deadline.after(1, TimeUnit.SECONDS));
-      if (!name.equals(info)) {
-        server = unary(options.withDeadline(soon), info, GetServerInfoRequest.getDefaultInstance(),
-            GetServerInfoResponse.getDefaultInstance())
-                     .getVersion();
-      }
+      if (!name.equals("GetServerInfo"))
+        server = serverInfo(options.withDeadline(soon)).getVersion();
     } catch (PosencException e) {
       // The text then says that the version is unknown.
     }
     return "; the server's version is " + server + ", this client's is " + Posenc.VERSION;
+  }
+
+  GetServerInfoResponse serverInfo(CallOptions options) {
+    return run(options, "GetServerInfo", GetServerInfoRequest.getDefaultInstance(),
+        GetServerInfoResponse.getDefaultInstance(), null);
   }
 }

@@ -119,8 +119,7 @@ public final class Posenc implements AutoCloseable {
 
   /** Returns the server's version, instruction set, limits and presets. */
   public GetServerInfoResponse getServerInfo() {
-    return call("GetServerInfo", GetServerInfoRequest.getDefaultInstance(),
-        GetServerInfoResponse.getDefaultInstance());
+    return calls.serverInfo(Calls.begin(options));
   }
 
   /** Makes memory of this many bytes that a server on this host maps; see {@link SharedRegion}. */
@@ -220,7 +219,7 @@ public final class Posenc implements AutoCloseable {
   /** Builds a table of any length, and passes on the rows of each message, in order. */
   public void buildTableStream(BuildTableStreamRequest request, Consumer<Table> rows) {
     given("rows", rows);
-    calls.receive(Calls.begin(options), "BuildTableStream", request,
+    calls.run(Calls.begin(options), "BuildTableStream", request,
         BuildTableStreamResponse.getDefaultInstance(), answer -> rows.accept(new Table(answer)));
   }
 
@@ -246,7 +245,7 @@ public final class Posenc implements AutoCloseable {
 
   private void bias(BuildBiasRequest request, Consumer<BuildBiasResponse> take) {
     BuildBiasResponse answer = BuildBiasResponse.getDefaultInstance();
-    calls.receive(Calls.begin(options), "BuildBias", request, answer, take);
+    calls.run(Calls.begin(options), "BuildBias", request, answer, take);
   }
 
   /**
@@ -331,6 +330,6 @@ public final class Posenc implements AutoCloseable {
 
   /** Makes any unary call, by its name in the contract, with tensors only in the request. */
   <M extends Message> M call(String name, Message request, M response) {
-    return calls.unary(Calls.begin(options), name, request, response);
+    return calls.run(Calls.begin(options), name, request, response, null);
   }
 }

@@ -72,20 +72,17 @@ public final class ResolvedRope {
     posenc.reposition(request.build(), k, k);
   }
 
-  /** Builds cosines and sines of positions 0 to rows - 1, float32, [rows, d / 2] each. */
-  public Table table(long rows) {
-    return table(rows, null, null);
-  }
-
   /**
-   * Builds cosines and sines of positions 0 to rows - 1 in the caller's memory; null: new memory.
+   * Builds cosines and sines of positions 0 to rows - 1, float32, [rows, d / 2] each.
+   *
+   * @param out memory for both; null: new memory
    */
-  public Table table(long rows, TensorView cos, TensorView sin) {
+  public Table table(long rows, TensorView... out) {
     BuildTableRequest request = BuildTableRequest.newBuilder()
                                     .setRope(source)
                                     .setPositions(TokenPositions.startAt(0))
                                     .setRows(rows)
                                     .build();
-    return posenc.buildTable(request, cos, sin);
+    return posenc.buildTable(request, out);
   }
 }

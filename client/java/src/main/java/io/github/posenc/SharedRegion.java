@@ -3,7 +3,9 @@ package io.github.posenc;
 import io.github.posenc.v1.*;
 import io.grpc.Status;
 import java.io.IOException;
+import java.nio.Buffer;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
 import java.nio.file.*;
 import java.nio.file.attribute.PosixFilePermissions;
@@ -66,17 +68,18 @@ public final class SharedRegion implements AutoCloseable {
    * Calls send the place of an input, and the server writes an output there. At most 2 GiB.
    */
   public TensorView tensor(Dtype dtype, long offset, long... shape) {
+    Elements type = Elements.of(dtype);
     long size = TensorView.bytesOf(dtype, Arguments.given("shape", shape));
     if (size < 0 || size > Integer.MAX_VALUE || offset < 0 || offset > bytes - size
-        || offset % Elements.of(dtype).bytes != 0) {
+        || offset % type.bytes != 0) {
       throw PosencException.invalid("shape",
           dtype + " " + Arrays.toString(shape) + " at offset " + offset + " does not fit " + bytes
-              + " bytes, or a buffer, which has less than 2 GiB; an offset is a multiple of an element");
+              + " bytes, or a buffer, which has less than 2 GiB; the offset must be a multiple of"
+              + " an element");
     }
-    SharedMemory place = path == null || size == 0
-        ? null
-        : SharedMemory.newBuilder().setName(name()).setOffset(offset).build();
-    return new TensorView(dtype, shape, map(offset, (int) size), place);
+    SharedMemory place = SharedMemory.newBuilder().setName(name()).setOffset(offset).build();
+    Buffer elements = type.view.apply(map(offset, (int) size).order(ByteOrder.LITTLE_ENDIAN));
+    return new TensorView(dtype, shape, type, elements, path == null || size == 0 ? null : place);
   }
 
   private ByteBuffer map(long offset, int size) {

@@ -65,7 +65,7 @@ final class TableCall {
     BuildTableStreamRequest.Builder stream = BuildTableStreamRequest.newBuilder();
     stream.setTable(request).setRowsPerMessage(rowsPerMessage);
     try {
-      calls.receive(options, "BuildTableStream", stream.build(),
+      calls.run(options, "BuildTableStream", stream.build(),
           BuildTableStreamResponse.getDefaultInstance(), take);
     } catch (PosencException e) {
       throw e.ofTable(); // callers do not know the stream's message

@@ -35,19 +35,12 @@ public final class TensorView {
   private final Buffer elements; // from index 0 to its limit
   private final SharedMemory place; // null: its bytes are sent
 
-  private TensorView(
-      Dtype dtype, long[] shape, Elements type, Buffer elements, SharedMemory place) {
+  TensorView(Dtype dtype, long[] shape, Elements type, Buffer elements, SharedMemory place) {
     this.dtype = given("dtype", dtype);
     this.shape = given("shape", shape).clone();
     this.type = type;
     this.elements = given("elements", elements).slice();
     this.place = place;
-  }
-
-  /** Views a little-endian ByteBuffer of a region by its dtype. */
-  TensorView(Dtype dtype, long[] shape, ByteBuffer memory, SharedMemory place) {
-    this(dtype, shape, Elements.of(dtype),
-        Elements.of(dtype).view.apply(memory.order(ByteOrder.LITTLE_ENDIAN)), place);
   }
 
   /** Views float32 elements. */
@@ -171,16 +164,12 @@ public final class TensorView {
         && message.getData().size() == bytesOf(dtype, shape);
   }
 
-  /**
-   * Returns the bytes of a tensor: -1 if there is no such tensor, Long.MAX_VALUE if their number is
-   * larger.
-   */
+  /** Returns a tensor's bytes: -1 if there is no such tensor, Long.MAX_VALUE if there are more. */
   static long bytesOf(Dtype dtype, long... shape) {
     long bytes = Elements.of(dtype) == null ? -1 : Elements.of(dtype).bytes;
     for (long extent : shape) {
       if (extent < 0 || bytes < 0) return -1;
-      boolean overflows = extent > 0 && bytes > Long.MAX_VALUE / extent;
-      bytes = overflows ? Long.MAX_VALUE : bytes * extent;
+      bytes = extent > 0 && bytes > Long.MAX_VALUE / extent ? Long.MAX_VALUE : bytes * extent;
     }
     return bytes;
   }
