@@ -236,9 +236,7 @@ public final class Posenc implements AutoCloseable {
       Tensor tile = answer.getTile();
       long row = answer.getQueryStart() - request.getQueryStart();
       long column = answer.getKeyStart() - request.getKeyStart();
-      bias.expect(tile.getDtype(), answer.getWholeShapeList())
-          .allocate(1)
-          .put(tile, 2, row, column);
+      bias.put(tile, answer.getWholeShapeList(), 1, 2, row, column);
     });
     return bias.end();
   }

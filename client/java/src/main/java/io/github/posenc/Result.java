@@ -89,9 +89,13 @@ final class Result {
   /**
    * Copies a part, which begins at a row and column of the whole.
    *
+   * @param whole shape of the result; only the first part tells it
+   * @param count of results of this size
    * @param axes number of axes from the rows on; an axis before them is of heads
    */
-  void put(Tensor part, int axes, long row, long column) {
+  void put(Tensor part, List<Long> whole, int count, int axes, long row, long column) {
+    if (dtype == null && whole.isEmpty()) throw misfit("has no shape: the server is too old");
+    expect(part.getDtype(), whole).allocate(count);
     int axis = shape.length - axes; // of the rows
     long[] size = shape.clone();
     if (axis >= 0 && part.getShapeCount() == shape.length) {

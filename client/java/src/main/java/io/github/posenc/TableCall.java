@@ -34,10 +34,9 @@ final class TableCall {
         amplitude[0] = part.getAmplitude();
         for (String field : fields) {
           Tensor rows = TensorCall.tensorOf(part, field);
-          call.result(field)
-              .expect(rows.getDtype(), part.getWholeShapeList())
-              .allocate(fields.size())
-              .put(rows, complex ? 3 : 2, part.getFirstRow(), 0);
+          List<Long> whole = part.getWholeShapeList();
+          call.result(field).put(
+              rows, whole, fields.size(), complex ? 3 : 2, part.getFirstRow(), 0);
         }
       });
       for (String field : fields) call.result(field).end();
@@ -50,6 +49,7 @@ final class TableCall {
   private void expectRows(TensorCall<?> call, List<String> fields) {
     try {
       stream(1, part -> {
+        if (part.getWholeShapeCount() == 0) throw new CancellationException(); // an older server
         for (String field : fields) {
           Dtype dtype = TensorCall.tensorOf(part, field).getDtype();
           call.result(field).expect(dtype, part.getWholeShapeList());

@@ -249,7 +249,7 @@ class TableTest {
   }
 
   private static void put(Result whole, List<Long> shape, Tensor part, long row, long column) {
-    whole.expect(part.getDtype(), shape).allocate(1).put(part, 2, row, column);
+    whole.put(part, shape, 1, 2, row, column);
   }
 
   @Test
@@ -265,7 +265,7 @@ class TableTest {
     parts.put("at row 0 that does not fit", whole -> put(whole, shape, ones(2, 4, 3), 0, 4));
     parts.put("at row 1 that does not fit", whole -> put(whole, shape, ones(1, 1, 6), 1, 0));
     parts.put("at row 3 that does not fit", whole -> put(whole, shape, ones(6), 3, 0));
-    parts.put("a part", whole -> put(whole, List.of(), ones(2, 4, 6), 0, 0));
+    parts.put("has no shape", whole -> put(whole, List.of(), ones(2, 4, 6), 0, 0));
     parts.put("which is none", whole -> put(whole, List.of(-2L, 4L, 6L), ones(2, 4, 6), 0, 0));
     parts.put("does not fit", whole -> {});
     parts.forEach((text, put) -> {
