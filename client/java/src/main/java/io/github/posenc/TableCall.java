@@ -49,10 +49,9 @@ final class TableCall {
   private void expectRows(TensorCall<?> call, List<String> fields) {
     try {
       stream(1, part -> {
-        if (part.getWholeShapeCount() == 0) throw new CancellationException(); // an older server
-        for (String field : fields) {
-          Dtype dtype = TensorCall.tensorOf(part, field).getDtype();
-          call.result(field).expect(dtype, part.getWholeShapeList());
+        List<Long> whole = part.getWholeShapeList(); // empty: an older server does not tell it
+        for (String field : whole.isEmpty() ? List.<String>of() : fields) {
+          call.result(field).expect(TensorCall.tensorOf(part, field).getDtype(), whole);
         }
         throw new CancellationException();
       });
