@@ -1,14 +1,13 @@
 package posenc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"strings"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -17,7 +16,7 @@ import (
 
 const service = "/posenc.v1.PositionalEncodingService/"
 
-// call is a unary call whose tensors are not in its messages.
+// call is a unary call whose tensors are not in its messages, but have the names of the messages' fields.
 type call struct {
 	method            string
 	request, response proto.Message
@@ -27,46 +26,83 @@ type call struct {
 }
 
 type input struct {
-	name   string
-	field  protowire.Number
+	name   protoreflect.Name
 	tensor Tensor
 }
 
 // result is a tensor of an answer.
 type result struct {
-	name   string
-	field  protowire.Number
-	want   Tensor // its type and shape, which is nil if only the server knows it; not given: the call has no such tensor
-	into   Tensor // the caller's memory for it; not given: new memory
+	name   protoreflect.Name
+	want   *posencv1.Tensor // its type and shape, which is nil if only the server knows it; nil: there is no such tensor
+	into   Tensor           // the caller's memory for it; not given: new memory
 	got    Tensor
 	joined int64 // bytes that have come, if it comes in parts
 }
 
-// shared returns whether the server may write the result to its place. It writes the whole result, so the size must be
+// place returns where the server may write the result; nil: nowhere. It writes the whole result, so the size must be
 // known.
-func (r *result) shared() bool { return r.into.place != nil && r.want.shape != nil }
+func (r *result) place() *posencv1.SharedMemory {
+	if r.want.GetShape() == nil {
+		return nil
+	}
+	return r.into.m.GetShared()
+}
+
+// take takes the caller's memory for the result. Errors name the contract's field for its place.
+func (r *result) take(output Tensor) error {
+	switch wrong := output.mismatch(r.want); {
+	case !output.Given():
+	case r.want == nil:
+		return wrongArgument(string(r.name)+"_output", "is given, but %s is not; give both or neither", r.name)
+	case wrong != "":
+		return wrongArgument(string(r.name)+"_output", "%s", wrong)
+	}
+	r.into = output
+	return nil
+}
 
 // check returns an error unless the answer has the tensor, as it is wanted and as the caller's memory can hold it.
 func (r *result) check() error {
 	switch wrong := r.got.mismatch(r.want); {
-	case !r.want.given:
+	case r.want == nil:
 		return nil
-	case !r.got.given:
+	case !r.got.Given():
 		return newError(codes.Internal, "the answer has no %s", r.name)
 	case wrong != "":
 		return newError(codes.Internal, "the answer's %s %s", r.name, wrong)
-	case r.into.given && len(r.into.data) != len(r.got.data):
-		return wrongArgument(r.name+"_output", "has %d bytes; the result has %d", len(r.into.data), len(r.got.data))
 	}
-	return nil
+	r.want = r.got.m
+	return r.take(r.into)
 }
 
-// perform makes a call and returns its results, which are zero after an error.
-func (c *Client) perform(ctx context.Context, k *call, o *callOptions) ([]Tensor, error) {
+// perform makes a call and returns its results, which are zero after an error: with places, if a tensor lies in shared
+// memory; with bytes, if none does or the server refuses places; and as a stream, if the bytes are too many.
+func (c *Client) perform(ctx context.Context, k *call, options []Option) ([]Tensor, error) {
 	tensors := make([]Tensor, len(k.results))
-	err := k.prepare(o.outputs)
-	if err == nil {
-		err = c.attempt(o.with(ctx), k)
+	for i, output := range optionsOf(options).outputs {
+		var err error
+		if i < len(k.results) {
+			err = k.results[i].take(output)
+		} else if output.Given() {
+			err = wrongArgument("Into", "output %d is given; this call has %d results", i, len(k.results))
+		}
+		if err != nil {
+			return tensors, err
+		}
+	}
+	var err error
+	m, places, inPlace := k.message(true)
+	switch {
+	case len(inPlace) > 0:
+		err = c.send(ctx, k, m, append(slices.Clone(options), neverAgain()))
+	case places:
+		err = c.send(ctx, k, m, options)
+	}
+	if !places || mayRepeat(err, inPlace) {
+		m, _, _ = k.message(false)
+		if err = c.send(ctx, k, m, options); k.stream != nil && tooLarge(err) {
+			err = k.stream(ctx)
+		}
 	}
 	for i, r := range k.results {
 		if err == nil {
@@ -76,100 +112,49 @@ func (c *Client) perform(ctx context.Context, k *call, o *callOptions) ([]Tensor
 	return tensors, err
 }
 
-// prepare takes the caller's memory for the results. Errors name the contract's fields for their places.
-func (k *call) prepare(outputs []Tensor) error {
-	for _, in := range k.inputs {
-		if in.tensor.place.closed() {
-			return wrongArgument(in.name, "lies in a shared region that is closed")
+// message returns the request with its tensors, as places if they have some and `places` is true, else as bytes; if it
+// has places, and the names of the inputs that the server overwrites.
+func (k *call) message(places bool) (m protoreflect.Message, has bool, inPlace []string) {
+	m = k.request.ProtoReflect().New()
+	set := func(name protoreflect.Name, value proto.Message) {
+		m.Set(m.Descriptor().Fields().ByName(name), protoreflect.ValueOfMessage(value.ProtoReflect()))
+	}
+	k.request.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		m.Set(field, value)
+		return true
+	})
+	for _, r := range k.results {
+		if place := r.place(); places && place != nil {
+			set(r.name+"_output", place)
+			has = true
 		}
 	}
-	for i, output := range outputs {
-		if !output.given {
+	for _, in := range k.inputs {
+		t, place := in.tensor.described(), in.tensor.m.GetShared()
+		if t == nil {
 			continue
 		}
-		if i >= len(k.results) {
-			return wrongArgument("Into", "output %d is given; this call has %d results", i, len(k.results))
-		}
-		r := k.results[i]
-		field := r.name + "_output"
-		if !r.want.given {
-			return wrongArgument(field, "is given, but %s is not; give both or neither", r.name)
-		}
-		if output.place.closed() {
-			return wrongArgument(field, "lies in a shared region that is closed")
-		}
-		if wrong := output.mismatch(r.want); wrong != "" {
-			return wrongArgument(field, "%s", wrong)
-		}
-		r.into = output
-	}
-	return nil
-}
-
-// attempt makes the call: with places, if a tensor lies in shared memory; with bytes, if none does or the server
-// refuses places; and as a stream, if the bytes are too large for a message.
-func (c *Client) attempt(ctx context.Context, k *call) error {
-	shares := slices.ContainsFunc(k.results, (*result).shared)
-	all, rest := int64(0), int64(0) // bytes of all inputs, and of those that have no place
-	var inPlace []string
-	for _, in := range k.inputs {
-		all += int64(len(in.tensor.data))
-		if in.tensor.place == nil {
-			rest += int64(len(in.tensor.data))
-			continue
-		}
-		shares = true
-		for _, r := range k.results {
-			if r.shared() && *r.into.place == *in.tensor.place {
-				inPlace = append(inPlace, in.name)
+		if t.Data = in.tensor.m.Data; places && place != nil {
+			t.Data, t.Shared, has = nil, place, true
+			if slices.ContainsFunc(k.results, func(r *result) bool { return proto.Equal(r.place(), place) }) {
+				inPlace = append(inPlace, string(in.name))
 			}
 		}
+		set(in.name, t)
 	}
-	if shares && (k.stream == nil || rest <= c.streamAbove) {
-		err := c.send(ctx, k, true, len(inPlace) > 0)
-		if !mayRepeat(err, inPlace) {
-			return err
-		}
-	}
-	if k.stream == nil || all <= c.streamAbove {
-		if err := c.send(ctx, k, false, false); k.stream == nil || !tooLarge(err) {
-			return err
-		}
-	}
-	return k.stream(ctx)
+	return m, has, inPlace
 }
 
-// send makes the call in one message, with places if shared is true, and never twice if once is true.
-func (c *Client) send(ctx context.Context, k *call, shared, once bool) error {
-	request := k.request
-	if shared {
-		request = proto.Clone(request)
-		for _, r := range k.results {
-			if message := request.ProtoReflect(); r.shared() {
-				field := message.Descriptor().Fields().ByName(protoreflect.Name(r.name + "_output"))
-				message.Set(field, protoreflect.ValueOfMessage(r.into.place.message().ProtoReflect()))
-			}
-		}
+// send makes the call in one message.
+func (c *Client) send(ctx context.Context, k *call, m protoreflect.Message, options []Option) error {
+	limit := c.maxMessageBytes
+	if k.stream != nil && len(k.inputs) > 0 {
+		limit = min(limit, c.streamAbove)
 	}
-	body, err := proto.Marshal(request)
-	if err != nil {
-		return wrongArgument("request", "%w", err)
+	if bytes := int64(proto.Size(m.Interface())); bytes > limit {
+		return newError(codes.ResourceExhausted, "request: %d bytes; the limit is %d, split the batch", bytes, limit)
 	}
-	m := &sentMessage{loans: &loans{}}
-	m.add(body, nil)
-	for _, in := range k.inputs {
-		if in.tensor.given {
-			m.addTensor(in.field, in.tensor, shared && in.tensor.place != nil)
-		}
-	}
-	var options []grpc.CallOption
-	if once {
-		options = append(options, neverAgain())
-	}
-	err = c.connection(m.size()).Invoke(ctx, service+k.method, m, &receivedMessage{k.response, k.results}, options...)
-	if m.size() >= lendFrom {
-		m.loans.recall(c.stuckTimeout)
-	}
+	err := c.conn.Invoke(ctx, service+k.method, m.Interface(), &answer{k.response, k.results}, options...)
 	for _, r := range k.results {
 		if err == nil {
 			err = r.check()
@@ -185,64 +170,48 @@ func mayRepeat(err error, inPlace []string) bool {
 	if !errors.As(err, &e) {
 		return false
 	}
-	// An older server does not know the fields.
-	refused := e.Reason == "SHARED_MEMORY_UNAVAILABLE" || e.Reason == "FIELD_UNKNOWN"
-	if refused && (e.Code == codes.Unimplemented || e.Code == codes.PermissionDenied) {
-		return true
+	switch e.Code {
+	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Aborted, codes.Unimplemented: // refused
+		return e.Reason == "SHARED_MEMORY_UNAVAILABLE" || e.Reason == "FIELD_UNKNOWN" // by an older server
 	}
 	if len(inPlace) == 0 {
 		return tooLarge(err)
 	}
-	switch e.Code {
-	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Aborted, codes.Unimplemented: // refused
-	default:
-		e.Message += "; " + strings.Join(inPlace, " and ") + " may have been rotated by then, in part or whole: write it anew"
-	}
+	e.Message += "; " + strings.Join(inPlace, " and ") + " may have been rotated by then, in part or whole: write it anew"
 	return false
 }
 
 // AddEncoding combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. The request itself
 // does not have x.
 func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingRequest, x Tensor, options ...Option) (Tensor, error) {
-	want := x
-	if request.GetCombination() == posencv1.Combination_COMBINATION_CONCATENATE {
-		want.shape = nil
+	want := x.described()
+	if x.Given() && request.GetCombination() == posencv1.Combination_COMBINATION_CONCATENATE {
+		want.Shape = nil
 	}
-	k := &call{method: "AddEncoding", request: request, response: &posencv1.AddEncodingResponse{}, inputs: []input{{"x", 15, x}}}
-	return c.oneTensor(ctx, k, "x", want, options)
+	return c.oneTensor(ctx, "AddEncoding", request, &posencv1.AddEncodingResponse{}, "x", want, options, input{"x", x})
 }
 
 // ScoreRelative computes attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D]
 // give [B, H, Sq, Sk], not divided by sqrt(D). The request itself does not have q and k.
 func (c *Client) ScoreRelative(ctx context.Context, request *posencv1.ScoreRelativeRequest, q, k Tensor, options ...Option) (Tensor, error) {
-	want := Tensor{dtype: request.GetDtype()}
-	if want.dtype == 0 { // the server's default
-		want.dtype = DtypeFloat32
-		if q.dtype == DtypeFloat64 {
-			want.dtype = DtypeFloat64
-		}
+	want := &posencv1.Tensor{Dtype: cmp.Or(request.GetDtype(), DtypeFloat32)}
+	if request.GetDtype() == 0 && q.Dtype() == DtypeFloat64 { // the server's default
+		want.Dtype = DtypeFloat64
 	}
-	if len(q.shape) == 4 && len(k.shape) == 4 {
-		want.shape = append(slices.Clone(q.shape[:3]), k.shape[2])
+	if qs, ks := q.m.GetShape(), k.m.GetShape(); len(qs) == 4 && len(ks) == 4 {
+		want.Shape = []int64{qs[0], qs[1], qs[2], ks[2]}
 	}
-	return c.oneTensor(ctx, &call{
-		method: "ScoreRelative", request: request, response: &posencv1.ScoreRelativeResponse{},
-		inputs: []input{{"q", 14, q}, {"k", 15, k}},
-	}, "scores", want, options)
+	return c.oneTensor(ctx, "ScoreRelative", request, &posencv1.ScoreRelativeResponse{}, "scores", want, options, input{"q", q}, input{"k", k})
 }
 
 // ConvertPairing reorders the rows of a projection's weight or bias, [H * D, ...], so that a checkpoint for one pairing
 // works with the other. The request itself does not have the weight.
 func (c *Client) ConvertPairing(ctx context.Context, request *posencv1.ConvertPairingRequest, weight Tensor, options ...Option) (Tensor, error) {
-	return c.oneTensor(ctx, &call{
-		method: "ConvertPairing", request: request, response: &posencv1.ConvertPairingResponse{},
-		inputs: []input{{"weight", 15, weight}},
-	}, "weight", weight, options)
+	return c.oneTensor(ctx, "ConvertPairing", request, &posencv1.ConvertPairingResponse{}, "weight", weight.described(), options, input{"weight", weight})
 }
 
-func (c *Client) oneTensor(ctx context.Context, k *call, name string, want Tensor, options []Option) (Tensor, error) {
-	want.given = true // the server reports a missing input
-	k.results = []*result{{name: name, field: 15, want: want}}
-	results, err := c.perform(ctx, k, optionsOf(options))
-	return results[0], err
+func (c *Client) oneTensor(ctx context.Context, method string, request, response proto.Message, name protoreflect.Name, want *posencv1.Tensor, options []Option, inputs ...input) (Tensor, error) {
+	k := &call{method: method, request: request, response: response, inputs: inputs, results: []*result{{name: name, want: want}}}
+	tensors, err := c.perform(ctx, k, options)
+	return tensors[0], err
 }

@@ -216,10 +216,7 @@ func TestReadsATokenFileAgainWhenItChanges(t *testing.T) {
 	if err := os.WriteFile(path, []byte("first\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b, err := newBearer("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := &bearer{file: path}
 	c := dial(t, address, WithTokenFile(path))
 	if _, err := c.GetServerInfo(context.Background()); err != nil {
 		t.Fatal(err)
@@ -309,13 +306,5 @@ func TestAnUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed(t *testing.T) {
 	if !errors.As(err, &e) || e.Field != "layout" || !strings.HasPrefix(e.Message, "layout: value 99 ") ||
 		strings.Contains(e.Message, "another version") {
 		t.Error(err)
-	}
-}
-
-func TestANameWithoutAnAddressIsSaid(t *testing.T) {
-	c := dial(t, "posenc.invalid:1")
-	err := c.errorOf(status.Error(codes.Unavailable, "no children to pick from"), "", "id")
-	if e := asError(t, err); e.Message != "no address was found for the name; the server is posenc.invalid:1" {
-		t.Errorf("got %v", e)
 	}
 }

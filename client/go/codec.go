@@ -1,9 +1,11 @@
 package posenc
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,80 +14,74 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-const (
-	// Field number of Tensor.data, and of `data` in a stream's messages.
-	dataField = 15
+// codec is gRPC's own, which copies all bytes, but for messages that know a better way. On the wire they are alike.
+type codec struct{ encoding.CodecV2 }
 
-	// Smaller tensors are copied, which costs less than to wait for their return.
-	lendFrom = 64 << 10
-)
-
-// sentMessage is a message on the wire, in pieces: generated code would copy the tensors. Pieces from lendFrom on may
-// be the caller's memory.
-type sentMessage struct {
-	pieces [][]byte
-	loans  *loans
+func (c codec) Marshal(message any) (mem.BufferSlice, error) {
+	if m, ok := message.(*lentMessage); ok {
+		return m.loans.marshal(m.ProtoReflect())
+	}
+	return c.CodecV2.Marshal(message)
 }
 
-func (m *sentMessage) add(own, data []byte) {
-	if len(data) < lendFrom {
-		m.pieces = append(m.pieces, append(own, data...))
-		return
+func (c codec) Unmarshal(data mem.BufferSlice, message any) error {
+	m, ok := message.(interface{ unmarshal(*mem.Reader) error })
+	if !ok {
+		return c.CodecV2.Unmarshal(data, message)
 	}
-	m.pieces = append(m.pieces, own, data)
+	reader := data.Reader()
+	defer reader.Close()
+	return m.unmarshal(reader)
 }
 
-// appendData appends the frame of a field `data`.
-func appendData(frame, data []byte) []byte {
-	if len(data) == 0 {
-		return frame
-	}
-	frame = protowire.AppendTag(frame, dataField, protowire.BytesType)
-	return protowire.AppendVarint(frame, uint64(len(data)))
-}
-
-// addTensor adds a tensor as a field: its place, if it is shared, or its data.
-func (m *sentMessage) addTensor(field protowire.Number, t Tensor, shared bool) {
-	header, data := t.described(), t.data
-	if shared {
-		header.Shared, data = t.place.message(), nil
-	}
-	bytes, _ := proto.Marshal(header) // cannot fail: numbers, and the name of a region
-	bytes = appendData(bytes, data)
-	frame := protowire.AppendTag(nil, field, protowire.BytesType)
-	frame = protowire.AppendVarint(frame, uint64(len(bytes)+len(data)))
-	m.add(append(frame, bytes...), data)
-}
-
-func (m *sentMessage) size() (size int64) {
-	for _, piece := range m.pieces {
-		size += int64(len(piece))
-	}
-	return size
-}
-
-func (m *sentMessage) marshal() (slice mem.BufferSlice) {
-	for _, piece := range m.pieces {
-		if len(piece) < lendFrom {
-			slice = append(slice, mem.SliceBuffer(piece))
-		} else {
-			slice = append(slice, m.loans.lend(piece))
-		}
-	}
-	return slice
+// lentMessage is a message whose tensors are sent from the caller's memory.
+type lentMessage struct {
+	proto.Message
+	loans *loans
 }
 
 // loans counts the memory that a call has lent to its connection. It is a buffer pool: gRPC gives a buffer back to its
 // pool with the last reference.
 type loans struct{ sync.WaitGroup }
 
-func (l *loans) lend(memory []byte) mem.Buffer {
-	l.Add(1)
-	return mem.NewBuffer(&memory, l)
+// Fields of fewer bytes are copied, which costs less than to wait for their return.
+const lendFrom = 64 << 10
+
+// marshal returns the message in pieces: all small fields, and then of each large one its head and its bytes.
+func (l *loans) marshal(m protoreflect.Message) (mem.BufferSlice, error) {
+	small, large, failed := m.New(), mem.BufferSlice{}, error(nil)
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		var pieces mem.BufferSlice
+		switch v := value.Interface().(type) {
+		case []byte:
+			if len(v) >= lendFrom {
+				l.Add(1)
+				pieces = mem.BufferSlice{mem.NewBuffer(&v, l)}
+			}
+		case protoreflect.Message:
+			if proto.Size(v.Interface()) >= lendFrom {
+				pieces, failed = l.marshal(v)
+			}
+		}
+		if pieces == nil {
+			small.Set(field, value)
+			return failed == nil
+		}
+		head := protowire.AppendTag(nil, field.Number(), protowire.BytesType)
+		head = protowire.AppendVarint(head, uint64(pieces.Len()))
+		large = append(append(large, mem.SliceBuffer(head)), pieces...)
+		return true
+	})
+	head, err := proto.Marshal(small.Interface())
+	if len(head) > 0 {
+		large = slices.Insert(large, 0, mem.Buffer(mem.SliceBuffer(head)))
+	}
+	return large, cmp.Or(err, failed)
 }
 
 // Get is part of mem.BufferPool. It is never called.
@@ -108,73 +104,84 @@ func (l *loans) recall(stuckTimeout time.Duration) {
 	}
 }
 
-// codec adds messages with tensors to gRPC's own codec. On the wire they are plain protobuf.
-type codec struct{ encoding.CodecV2 }
+// Field number of Tensor.data, and of `data` in a stream's messages.
+const dataField = 15
 
-func (c codec) Marshal(message any) (mem.BufferSlice, error) {
-	if m, ok := message.(*sentMessage); ok {
-		return m.marshal(), nil
-	}
-	return c.CodecV2.Marshal(message)
+// answer is a message whose tensors are copied from the received bytes directly to the memory for results.
+type answer struct {
+	proto.Message // gets all other fields
+	results       []*result
 }
 
-func (c codec) Unmarshal(data mem.BufferSlice, message any) error {
-	m, ok := message.(interface{ unmarshal(*mem.Reader) error })
-	if !ok {
-		return c.CodecV2.Unmarshal(data, message)
-	}
-	reader := data.Reader()
-	defer reader.Close()
-	return m.unmarshal(reader)
-}
-
-// receivedMessage is a message whose tensors are copied from the received bytes directly to the memory for results.
-type receivedMessage struct {
-	body    proto.Message // gets all other fields
-	results []*result
-}
-
-func (m *receivedMessage) unmarshal(reader *mem.Reader) error {
-	rest, err := readFields(reader, reader.Remaining(), func(field protowire.Number, length int) (bool, error) {
-		for _, r := range m.results {
-			if r.field == field {
+func (a *answer) unmarshal(reader *mem.Reader) error {
+	rest, err := readFields(reader, reader.Remaining(), func(number protowire.Number, length int) (bool, error) {
+		field := a.ProtoReflect().Descriptor().Fields().ByNumber(number)
+		for _, r := range a.results {
+			if field != nil && field.Name() == r.name {
 				return true, r.read(reader, length)
 			}
 		}
 		return false, nil
 	})
-	if err != nil {
-		return err
-	}
-	return proto.Unmarshal(rest, m.body)
+	return cmp.Or(err, proto.Unmarshal(rest, a.Message))
 }
 
 // read reads a tensor of this length. Only check finds that its data does not fit the caller's memory.
 func (r *result) read(reader *mem.Reader, length int) error {
-	var data []byte
+	into, got := r.into.Bytes(), &posencv1.Tensor{}
 	rest, err := readFields(reader, length, func(field protowire.Number, length int) (bool, error) {
 		if field != dataField {
 			return false, nil
 		}
-		if data = r.into.data; len(data) != length {
-			data = newBytes(length)
+		if got.Data = into; len(into) != length {
+			got.Data = newBytes(length)
 		}
-		_, err := io.ReadFull(reader, data)
-		return true, err
+		reader.Read(got.Data)
+		return true, nil
 	})
-	var header posencv1.Tensor
 	if err == nil {
-		err = proto.Unmarshal(rest, &header)
+		err = proto.UnmarshalOptions{Merge: true}.Unmarshal(rest, got)
 	}
-	if header.GetShared() != nil {
-		data = r.into.data
+	if got.Shared != nil {
+		got.Data = into
 	}
-	r.got = Tensor{dtype: header.GetDtype(), shape: header.GetShape(), data: data, given: true, place: r.into.place}
+	got.Shared = r.into.m.GetShared()
+	r.got = Tensor{got}
 	return err
 }
 
-// readFields reads the fields of a message of this length. It offers those of bytes to `take`, which reads the value or
-// returns false, and returns all others.
+// streamed copies the `data` of a stream's answers to the results, one after the other.
+type streamed struct {
+	into        [][]byte // what is not filled yet
+	done, total int64
+	progress    func(done, total int64) // nil: nobody asks
+}
+
+func (s *streamed) unmarshal(reader *mem.Reader) error {
+	_, err := readFields(reader, reader.Remaining(), func(field protowire.Number, length int) (bool, error) {
+		if field != dataField {
+			return false, nil
+		}
+		if s.done += int64(length); s.done > s.total {
+			return false, fmt.Errorf("the server's answer does not fit: it has more than %d bytes", s.total)
+		}
+		for length > 0 {
+			n, _ := reader.Read(s.into[0][:min(length, len(s.into[0]))])
+			length -= n
+			if s.into[0] = s.into[0][n:]; len(s.into[0]) == 0 {
+				s.into = s.into[1:]
+			}
+		}
+		if s.progress != nil {
+			s.progress(s.done, s.total)
+		}
+		return true, nil
+	})
+	return err
+}
+
+// readFields reads the fields of a message of this length. It offers those of bytes to `take`, which reads the value,
+// all of which is there, or returns false. It returns all others.
 func readFields(reader *mem.Reader, length int, take func(field protowire.Number, length int) (bool, error)) (rest []byte, err error) {
 	for end := reader.Remaining() - length; reader.Remaining() > end; {
 		tag, err := binary.ReadUvarint(reader)
@@ -188,7 +195,7 @@ func readFields(reader *mem.Reader, length int, take func(field protowire.Number
 			size = 4
 		case protowire.Fixed64Type:
 			size = 8
-		case protowire.VarintType, protowire.BytesType:
+		default: // a number, or the length of bytes
 			value, err := binary.ReadUvarint(reader)
 			if err != nil {
 				return nil, err
@@ -197,23 +204,21 @@ func readFields(reader *mem.Reader, length int, take func(field protowire.Number
 			if kind == protowire.BytesType {
 				size = value
 			}
-		default:
-			return nil, fmt.Errorf("field %d has wire type %d", field, kind)
 		}
 		if size > uint64(max(reader.Remaining()-end, 0)) {
 			return nil, io.ErrUnexpectedEOF
 		}
 		if kind == protowire.BytesType {
-			if taken, err := take(field, int(size)); err != nil {
+			taken, err := take(field, int(size))
+			if err != nil {
 				return nil, err
-			} else if taken {
+			}
+			if taken {
 				continue
 			}
 		}
 		rest = append(append(rest, head...), make([]byte, size)...)
-		if _, err := io.ReadFull(reader, rest[len(rest)-int(size):]); err != nil {
-			return nil, err
-		}
+		reader.Read(rest[len(rest)-int(size):])
 	}
 	return rest, nil
 }

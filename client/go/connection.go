@@ -1,10 +1,10 @@
 package posenc
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"io"
-	"net"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/health" // the service config's health check
 	"google.golang.org/grpc/keepalive"
@@ -25,9 +24,6 @@ const (
 	traceparentKey  = "traceparent"
 	messageBytesKey = "posenc-message-bytes"
 
-	// Smaller calls gain nothing from a separate connection.
-	bulkFrom = 64 << 10
-
 	// Deadline of a stream whose only limit is progress. Without one the server would set its default.
 	longestStream = 24 * time.Hour
 
@@ -38,16 +34,8 @@ const (
 	connectionWindow = 64 << 20
 )
 
-// connection returns the one for a call of this size. Calls with tensors take the bulk connections in turn.
-func (c *Client) connection(bytes int64) *grpc.ClientConn {
-	if bulk := c.connections[1:]; bytes >= bulkFrom && len(bulk) > 0 {
-		return bulk[int(c.turn.Add(1))%len(bulk)]
-	}
-	return c.connections[0]
-}
-
 func (c *Client) dialing() ([]grpc.DialOption, error) {
-	security, err := c.transport(c.target)
+	transport, token, err := c.security(c.target)
 	if err != nil {
 		return nil, err
 	}
@@ -55,13 +43,14 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 	reconnect := backoff.DefaultConfig
 	reconnect.BaseDelay = 100 * time.Millisecond
 	dialing := []grpc.DialOption{
-		grpc.WithTransportCredentials(patient{security, c.stuckTimeout}),
+		grpc.WithTransportCredentials(transport),
 		grpc.WithUserAgent("posenc-go/" + Version),
-		grpc.WithDefaultServiceConfig(c.serviceConfig),
+		grpc.WithDefaultServiceConfig(serviceConfig),
 		grpc.WithDisableServiceConfig(), // DNS's config would cost a look-up
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 20 * time.Second}),
-		// The timeout becomes TCP_USER_TIMEOUT, which ends connections to machines that are gone. gRPC sets it only if
-		// it also sends pings; servers close connections that ping often, so it is one ping an hour.
+		// On Linux the timeout becomes TCP_USER_TIMEOUT, which ends connections to machines that are gone, and to peers
+		// that read nothing. gRPC sets it only if it also sends pings; servers close connections that ping often, so it
+		// is one ping an hour.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Hour, Timeout: c.stuckTimeout}),
 		grpc.WithReadBufferSize(bufferBytes),
 		grpc.WithWriteBufferSize(bufferBytes),
@@ -78,78 +67,42 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 			grpc.ForceCodecV2(codec{encoding.GetCodecV2("proto")}),
 		),
 	}
-	if c.token != "" || c.tokenFile != "" {
-		token, err := newBearer(c.token, c.tokenFile)
-		if err != nil {
-			return nil, err
-		}
+	if token != nil {
 		dialing = append(dialing, grpc.WithPerRPCCredentials(token))
 	}
 	return dialing, nil
 }
 
-// patient ends a connection whose peer takes no bytes for this time.
-type patient struct {
-	credentials.TransportCredentials
-	timeout time.Duration
-}
-
-// ClientHandshake is part of credentials.TransportCredentials.
-func (p patient) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return p.TransportCredentials.ClientHandshake(ctx, authority, patientConn{conn, p.timeout})
-}
-
-// Clone is part of credentials.TransportCredentials.
-func (p patient) Clone() credentials.TransportCredentials {
-	return patient{p.TransportCredentials.Clone(), p.timeout}
-}
-
-type patientConn struct {
-	net.Conn
-	timeout time.Duration
-}
-
-func (p patientConn) Write(bytes []byte) (int, error) {
-	if err := p.SetWriteDeadline(time.Now().Add(p.timeout)); err != nil {
-		return 0, err
+// begin returns the context of a call with its metadata, and its id.
+func begin(ctx context.Context, options []Option) (context.Context, string) {
+	o := optionsOf(options)
+	id := cmp.Or(o.requestID, rand.Text())
+	if o.traceparent != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, traceparentKey, o.traceparent)
 	}
-	return p.Conn.Write(bytes)
-}
-
-// identify returns the call's request id, and makes one if it has none.
-func identify(ctx context.Context) (context.Context, string) {
-	sent, _ := metadata.FromOutgoingContext(ctx)
-	if ids := sent.Get(requestIDKey); len(ids) > 0 {
-		return ctx, ids[0]
-	}
-	id := rand.Text()
 	return metadata.AppendToOutgoingContext(ctx, requestIDKey, id), id
 }
 
 // announce sends the size of a call's largest message.
-func announce[N int | int64](ctx context.Context, bytes N) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, messageBytesKey, strconv.FormatInt(int64(bytes), 10))
+func announce(ctx context.Context, bytes int) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, messageBytesKey, strconv.Itoa(bytes))
 }
 
-// unary gives a call a request id, a deadline and an announced size, and translates its error. It is a
+// unary gives a call its metadata, a deadline and an announced size, and translates its error. It is a
 // grpc.UnaryClientInterceptor.
-func (c *Client) unary(ctx context.Context, method string, request, response any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+func (c *Client) unary(ctx context.Context, method string, request, response any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...Option) error {
 	if _, set := ctx.Deadline(); !set && c.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 	}
-	ctx, id := identify(ctx)
-	bytes := int64(0)
-	if m, ok := request.(*sentMessage); ok {
-		bytes = m.size()
-	} else {
-		bytes = int64(proto.Size(request.(proto.Message)))
+	ctx, id := begin(ctx, options)
+	sent, size := &lentMessage{request.(proto.Message), &loans{}}, proto.Size(request.(proto.Message))
+	err := invoke(announce(ctx, size), method, sent, response, conn, options...)
+	if size >= lendFrom {
+		sent.loans.recall(c.stuckTimeout)
 	}
-	if bytes > c.maxMessageBytes {
-		return newError(codes.ResourceExhausted, "request: %d bytes; the limit is %d, split the batch", bytes, c.maxMessageBytes)
-	}
-	return c.errorOf(invoke(announce(ctx, bytes), method, request, response, conn, options...), method, id)
+	return c.errorOf(err, method, id)
 }
 
 // stream is a gRPC stream that ends if it makes no progress.
@@ -157,23 +110,24 @@ type stream struct {
 	grpc.ClientStream
 	client     *Client
 	method, id string
-	cancel     context.CancelFunc
-	watch      *time.Timer // nil: the caller has set a deadline
+	end        context.CancelFunc
+	idle       time.Duration // the longest time without progress
+	watch      *time.Timer
 	stood      atomic.Bool
 }
 
 // stream does for streams what unary does, but announces no size. It is a grpc.StreamClientInterceptor.
-func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
-	ctx, id := identify(ctx)
-	s := &stream{client: c, method: method, id: id}
-	_, set := ctx.Deadline()
-	ctx, s.cancel = context.WithTimeout(ctx, longestStream)
-	if !set && c.timeout > 0 {
-		s.watch = time.AfterFunc(c.timeout, func() {
-			s.stood.Store(true)
-			s.cancel()
-		})
+func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...Option) (grpc.ClientStream, error) {
+	ctx, id := begin(ctx, options)
+	s := &stream{client: c, method: method, id: id, idle: c.timeout}
+	if _, set := ctx.Deadline(); set || c.timeout <= 0 {
+		s.idle = longestStream
 	}
+	ctx, s.end = context.WithTimeout(ctx, longestStream)
+	s.watch = time.AfterFunc(s.idle, func() {
+		s.stood.Store(true)
+		s.end()
+	})
 	var err error
 	if s.ClientStream, err = open(ctx, desc, conn, method, options...); err != nil {
 		return nil, s.progress(err)
@@ -184,20 +138,16 @@ func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 // progress notes that a message went. With an error the stream has ended: it translates that; io.EOF stays.
 func (s *stream) progress(err error) error {
 	if err == nil {
-		if s.watch != nil {
-			s.watch.Reset(s.client.timeout)
-		}
+		s.watch.Reset(s.idle)
 		return nil
 	}
-	if s.watch != nil {
-		s.watch.Stop()
-	}
-	s.cancel()
+	s.watch.Stop()
+	s.end()
 	if err == io.EOF {
 		return err
 	}
 	if s.stood.Load() {
-		err = newError(codes.DeadlineExceeded, "the stream stood still for %v; the server is %s", s.client.timeout, s.client.target)
+		err = newError(codes.DeadlineExceeded, "the stream stood still for %v; the server is %s", s.idle, s.client.target)
 	}
 	return s.client.errorOf(err, s.method, s.id)
 }

@@ -17,20 +17,13 @@ import (
 // Error is the error of every call, from the server, the connection or this library. errors.Is finds
 // context.DeadlineExceeded and context.Canceled in it, and status.FromError its code and details.
 type Error struct {
-	Code codes.Code
-	// Reason is the ErrorReason without its prefix, such as "FIELD_REQUIRED": branch on it. Empty if the server gave
-	// none.
-	Reason string
-	// Field is the request's field at fault, if any.
-	Field string
-	// Metadata is ErrorInfo's metadata: field, limitBytes, messageIndex, ...
-	Metadata map[string]string
-	// Violations are all fields at fault, if the server found several.
-	Violations []*errdetails.BadRequest_FieldViolation
-	// RequestID is the call's id in the server's log.
-	RequestID string
-	// Message says what is wrong and how to fix it.
-	Message string
+	Code       codes.Code
+	Reason     string                                  // ErrorReason without its prefix, such as "FIELD_REQUIRED": branch on it; or empty
+	Field      string                                  // of the request, which is at fault
+	Metadata   map[string]string                       // ErrorInfo's: field, limitBytes, messageIndex, ...
+	Violations []*errdetails.BadRequest_FieldViolation // all fields at fault, if the server found several
+	RequestID  string                                  // the call's id in the server's log
+	Message    string                                  // what is wrong, and how to fix it
 
 	details []*anypb.Any
 	cause   error
@@ -80,14 +73,10 @@ func (c *Client) errorOf(err error, method, requestID string) error {
 			e.Violations = d.GetFieldViolations()
 		}
 	}
-	switch {
-	case e.Code == codes.DeadlineExceeded:
-		e.cause = context.DeadlineExceeded
-	case e.Code == codes.Canceled:
-		e.cause = context.Canceled
-	case e.Message == "no children to pick from": // round robin's text
-		e.Message = "no address was found for the name"
-	}
+	e.cause = map[codes.Code]error{
+		codes.DeadlineExceeded: context.DeadlineExceeded,
+		codes.Canceled:         context.Canceled,
+	}[e.Code]
 	switch {
 	case e.Reason != "":
 	case e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded:

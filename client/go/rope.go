@@ -1,6 +1,7 @@
 package posenc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
@@ -19,52 +20,44 @@ type RopeSource struct {
 }
 
 // SourceOption selects a part or a reading of a RopeSource.
-type SourceOption func(*posencv1.RopeSource)
+type SourceOption func(*source)
+
+type source = posencv1.RopeSource
 
 // LayerType picks the layers of this type, such as "full_attention".
 func LayerType(name string) SourceOption {
-	return func(s *posencv1.RopeSource) { s.Layer = &posencv1.RopeSource_LayerType{LayerType: name} }
+	return func(s *source) { s.Layer = &posencv1.RopeSource_LayerType{LayerType: name} }
 }
 
 // LayerIndex picks one layer, counted from 0.
 func LayerIndex(index int) SourceOption {
-	return func(s *posencv1.RopeSource) { s.Layer = &posencv1.RopeSource_LayerIndex{LayerIndex: int32(index)} }
+	return func(s *source) { s.Layer = &posencv1.RopeSource_LayerIndex{LayerIndex: int32(index)} }
 }
 
 // SequenceLength is the length for length-dependent scalings.
-func SequenceLength(tokens int64) SourceOption {
-	return func(s *posencv1.RopeSource) { s.SequenceLength = &tokens }
-}
+func SequenceLength(n int64) SourceOption { return func(s *source) { s.SequenceLength = &n } }
 
 // HeadDim is the width of the widest heads that are rotated, if it is not the model's: keys beside values, latent rows.
-func HeadDim(channels int) SourceOption {
-	return func(s *posencv1.RopeSource) { s.HeadDim = int32(channels) }
-}
+func HeadDim(channels int) SourceOption { return func(s *source) { s.HeadDim = int32(channels) } }
 
 // Profile selects the project whose reading of a configuration applies.
-func Profile(profile posencv1.Profile) SourceOption {
-	return func(s *posencv1.RopeSource) { s.Profile = profile }
-}
+func Profile(p posencv1.Profile) SourceOption { return func(s *source) { s.Profile = p } }
 
 // ProfileVersion is a version of the profile's project, such as vLLM's "0.21.0"; the default is the newest that the
 // server knows.
-func ProfileVersion(version string) SourceOption {
-	return func(s *posencv1.RopeSource) { s.ProfileVersion = version }
-}
+func ProfileVersion(v string) SourceOption { return func(s *source) { s.ProfileVersion = v } }
 
 // Part picks the text model, the vision tower or the audio encoder of a model.
-func Part(part posencv1.ModelPart) SourceOption {
-	return func(s *posencv1.RopeSource) { s.Part = part }
-}
+func Part(part posencv1.ModelPart) SourceOption { return func(s *source) { s.Part = part } }
 
 // Preset is an encoding by a name that GetServerInfo lists.
 func Preset(name string, options ...SourceOption) RopeSource {
-	return sourceOf(&posencv1.RopeSource{Source: &posencv1.RopeSource_Preset{Preset: name}}, options)
+	return Source(collect(&source{Source: &posencv1.RopeSource_Preset{Preset: name}}, options))
 }
 
 // ConfigJSON is the encoding of a model by the text of its config.json.
 func ConfigJSON(text string, options ...SourceOption) RopeSource {
-	return sourceOf(&posencv1.RopeSource{Source: &posencv1.RopeSource_ConfigJson{ConfigJson: text}}, options)
+	return Source(collect(&source{Source: &posencv1.RopeSource_ConfigJson{ConfigJson: text}}, options))
 }
 
 // ConfigFile is the encoding of a model by its config.json. If the file cannot be read, the call that uses it fails.
@@ -78,7 +71,7 @@ func ConfigFile(path string, options ...SourceOption) RopeSource {
 
 // Spec is an encoding by its specification.
 func Spec(spec *posencv1.RopeSpec, options ...SourceOption) RopeSource {
-	return sourceOf(&posencv1.RopeSource{Source: &posencv1.RopeSource_Spec{Spec: spec}}, options)
+	return Source(collect(&source{Source: &posencv1.RopeSource_Spec{Spec: spec}}, options))
 }
 
 // Source is an encoding by its message, as in BuildTableRequest and others.
@@ -88,13 +81,11 @@ func Source(message *posencv1.RopeSource) RopeSource { return RopeSource{message
 // "half_split", "rotary_dim": 128}.
 func SpecJSON(text string, options ...SourceOption) RopeSource {
 	var fields any
-	if err := json.Unmarshal([]byte(text), &fields); err != nil {
-		return RopeSource{err: wrongArgument("rope.spec", "%w", err)}
-	}
 	spec := &posencv1.RopeSpec{}
-	lengthen(fields, spec.ProtoReflect().Descriptor())
-	long, err := json.Marshal(fields)
+	err := json.Unmarshal([]byte(text), &fields)
 	if err == nil {
+		lengthen(fields, spec.ProtoReflect().Descriptor())
+		long, _ := json.Marshal(fields) // cannot fail: it was JSON
 		err = protojson.Unmarshal(long, spec)
 	}
 	if err != nil {
@@ -107,13 +98,9 @@ func SpecJSON(text string, options ...SourceOption) RopeSource {
 func lengthen(value any, descriptor protoreflect.MessageDescriptor) {
 	fields, _ := value.(map[string]any)
 	for name, value := range fields {
-		field := descriptor.Fields().ByTextName(name)
-		if field == nil {
-			field = descriptor.Fields().ByJSONName(name)
-		}
+		field := cmp.Or(descriptor.Fields().ByTextName(name), descriptor.Fields().ByJSONName(name))
 		switch {
-		case field == nil:
-			continue // protojson reports it
+		case field == nil: // protojson reports it
 		case field.Message() != nil:
 			lengthen(value, field.Message())
 		case field.Enum() != nil:
@@ -125,10 +112,6 @@ func lengthen(value any, descriptor protoreflect.MessageDescriptor) {
 			}
 		}
 	}
-}
-
-func sourceOf(message *posencv1.RopeSource, options []SourceOption) RopeSource {
-	return RopeSource{message: collect(message, options)}
 }
 
 // Message returns the source for generated requests; nil if its file could not be read.
@@ -152,8 +135,7 @@ func (c *Client) Rope(ctx context.Context, source RopeSource, options ...Option)
 	if spec := source.message.GetSpec(); spec != nil && spec.GetRotaryDim() == 0 && !spec.GetNope() {
 		return &Rope{client: c, source: source}, nil
 	}
-	request := &posencv1.ResolveRopeRequest{Rope: source.message}
-	resolved, err := c.ResolveRope(ctx, request, options...)
+	resolved, err := c.ResolveRope(ctx, &posencv1.ResolveRopeRequest{Rope: source.message}, options...)
 	if err != nil {
 		return nil, err
 	}

@@ -6,14 +6,13 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/posenc/posenc/client/go/posencv1"
 )
@@ -45,19 +44,10 @@ func (c *Client) ApplyRope(ctx context.Context, args ApplyRopeArgs, options ...O
 	if args.Rope.err != nil {
 		return Tensor{}, Tensor{}, args.Rope.err
 	}
-	o := optionsOf(options)
-	request := &posencv1.ApplyRopeRequest{
+	results, err := c.rotate(ctx, "ApplyRope", &posencv1.ApplyRopeRequest{
 		Rope: args.Rope.message, Positions: args.Positions, Layout: args.Layout, Direction: args.Direction,
-		QueryScale: args.QueryScale, Saturation: cmp.Or(o.saturation, args.Saturation),
-	}
-	first := func() proto.Message {
-		request.Q, request.K = args.Q.described(), args.K.described()
-		return &posencv1.ApplyRopeStreamRequest{Call: request}
-	}
-	results, err := c.rotate(ctx, first, o, &call{
-		method: "ApplyRope", request: request, response: &posencv1.ApplyRopeResponse{},
-		inputs: []input{{"q", 14, args.Q}, {"k", 15, args.K}},
-	})
+		QueryScale: args.QueryScale, Saturation: cmp.Or(optionsOf(options).saturation, args.Saturation),
+	}, &posencv1.ApplyRopeResponse{}, &posencv1.ApplyRopeStreamRequest{}, options, input{"q", args.Q}, input{"k", args.K})
 	return results[0], results[1], err
 }
 
@@ -67,141 +57,128 @@ func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ..
 	if err := cmp.Or(args.OldRope.err, args.NewRope.err); err != nil {
 		return Tensor{}, err
 	}
-	o := optionsOf(options)
-	request := &posencv1.RepositionRequest{
-		OldRope: args.OldRope.message, NewRope: args.NewRope.message, Movement: args.Movement,
-		Layout: args.Layout, Saturation: cmp.Or(o.saturation, args.Saturation),
-	}
-	first := func() proto.Message {
-		request.K = args.K.described()
-		return &posencv1.RepositionStreamRequest{Call: request}
-	}
-	results, err := c.rotate(ctx, first, o, &call{
-		method: "Reposition", request: request, response: &posencv1.RepositionResponse{}, inputs: []input{{"k", 15, args.K}},
-	})
+	results, err := c.rotate(ctx, "Reposition", &posencv1.RepositionRequest{
+		OldRope: args.OldRope.message, NewRope: args.NewRope.message, Movement: args.Movement, Layout: args.Layout,
+		Saturation: cmp.Or(optionsOf(options).saturation, args.Saturation),
+	}, &posencv1.RepositionResponse{}, &posencv1.RepositionStreamRequest{}, options, input{"k", args.K})
 	return results[0], err
 }
 
-// rotate makes a call whose results are like its inputs. first returns the first message of its stream.
-func (c *Client) rotate(ctx context.Context, first func() proto.Message, o *callOptions, k *call) ([]Tensor, error) {
-	bytes := 0
-	for _, in := range k.inputs {
-		k.results = append(k.results, &result{name: in.name, field: in.field, want: in.tensor})
-		bytes += len(in.tensor.data)
+// rotate makes a call whose results are like its inputs. first is the first message of its stream.
+func (c *Client) rotate(ctx context.Context, method string, request, response, first proto.Message, options []Option, inputs ...input) ([]Tensor, error) {
+	k := &call{method: method, request: request, response: response, inputs: inputs}
+	for _, in := range inputs {
+		k.results = append(k.results, &result{name: in.name, want: in.tensor.m})
 	}
-	// A smaller message would only be refused again.
-	if int64(bytes) > min(c.streamAbove, int64(c.chunkBytes)) {
-		k.stream = func(ctx context.Context) error { return c.rotateByStream(ctx, k, first(), o.progress) }
-	}
-	return c.perform(ctx, k, o)
+	k.stream = func(ctx context.Context) error { return c.rotateByStream(ctx, k, first.ProtoReflect(), options) }
+	return c.perform(ctx, k, options)
 }
 
-// rotateByStream sends the bytes of the inputs after the first message, and at the same time receives the results.
-func (c *Client) rotateByStream(ctx context.Context, k *call, first proto.Message, progress func(done, total int64)) error {
-	answer := &receivedBytes{}
+// rotateByStream sends the bytes of the inputs after their description, and at the same time receives the results.
+func (c *Client) rotateByStream(ctx context.Context, k *call, first protoreflect.Message, options []Option) error {
+	results := &streamed{progress: optionsOf(options).progress}
 	for i, in := range k.inputs {
+		if wrong := in.tensor.mismatch(in.tensor.m); wrong != "" {
+			return wrongArgument(string(in.name)+".shape", "%s", wrong)
+		}
 		r := k.results[i]
-		if wrong := in.tensor.mismatch(in.tensor); wrong != "" {
-			return wrongArgument(in.name+".shape", "%s", wrong)
+		if r.got = r.into; !r.got.Given() && in.tensor.Given() {
+			r.got = Tensor{in.tensor.described()}
+			r.got.m.Data = newBytes(len(in.tensor.m.Data))
 		}
-		if r.got = in.tensor; r.into.given {
-			r.got = r.into
-		} else if in.tensor.given {
-			r.got.data, r.got.place = newBytes(len(in.tensor.data)), nil
-		}
-		answer.into = append(answer.into, r.got.data)
-		answer.total += int64(len(r.got.data))
+		results.into = append(results.into, r.got.Bytes())
+		results.total += int64(len(r.got.Bytes()))
 	}
-	ctx = announce(ctx, max(proto.Size(first), c.chunkBytes+16)) // 16: the frame of a chunk
-	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	m, _, _ := k.message(false)
+	described, data := unload(m)
+	first.Set(first.Descriptor().Fields().ByName("call"), protoreflect.ValueOfMessage(described))
+	desc, size := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, c.chunkBytes
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
-		s, err := c.connection(bulkFrom).NewStream(ctx, desc, service+k.method+"Stream", neverAgain())
-		if err != nil {
+		ctx := announce(ctx, max(proto.Size(first.Interface()), size+16)) // 16: the frame of a chunk
+		s, err := c.conn.NewStream(ctx, desc, service+k.method+"Stream", append(slices.Clone(options), neverAgain())...)
+		if err == nil {
+			err = c.exchange(s, first, data, size, results)
+		}
+		var e *Error
+		if !errors.As(err, &e) || results.done > 0 || pause > 400*time.Millisecond {
 			return err
 		}
-		err = c.exchange(s, first, k.inputs, answer, progress)
-		if status.Code(err) != codes.Unavailable || answer.done > 0 || pause > 400*time.Millisecond {
+		limit, _ := strconv.Atoi(e.Metadata["limitBytes"])
+		switch {
+		case e.Code == codes.Unavailable:
+			select {
+			case <-ctx.Done():
+				return err
+			case <-time.After(pause):
+			}
+		case tooLarge(e) && limit > 24 && limit-16 < size: // a server of small messages
+			size = (limit - 16) &^ 7
+		default:
 			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(pause):
 		}
 	}
+}
+
+// unload returns a message without the bytes of its tensors, and these in the order of their fields, as a stream sends
+// them. A tensor whose bytes do not fit its shape stays: the server names the fault.
+func unload(m protoreflect.Message) (rest protoreflect.Message, data [][]byte) {
+	if t, ok := m.Interface().(*posencv1.Tensor); ok {
+		if len(t.Data) == 0 || sizeOf(t) != int64(len(t.Data)) {
+			return m, nil
+		}
+		return Tensor{t}.described().ProtoReflect(), [][]byte{t.Data}
+	}
+	rest = m.New()
+	for i := range m.Descriptor().Fields().Len() {
+		field := m.Descriptor().Fields().Get(i)
+		value := m.Get(field)
+		if !m.Has(field) {
+			continue
+		}
+		if field.Message() != nil && !field.IsList() && !field.IsMap() {
+			inner, more := unload(value.Message())
+			value, data = protoreflect.ValueOfMessage(inner), append(data, more...)
+		}
+		rest.Set(field, value)
+	}
+	return rest, data
 }
 
 // neverAgain makes gRPC repeat no call that has sent a message. To repeat a stream it would have to keep the tensors,
 // and 1.80 may lose a message that it sends while it decides not to.
-func neverAgain() grpc.CallOption { return grpc.MaxRetryRPCBufferSize(0) }
+func neverAgain() Option { return grpc.MaxRetryRPCBufferSize(0) }
 
-func (c *Client) exchange(s grpc.ClientStream, first proto.Message, inputs []input, answer *receivedBytes, progress func(done, total int64)) error {
+// exchange sends the first message and then the data, in messages of this size.
+func (c *Client) exchange(s grpc.ClientStream, first protoreflect.Message, data [][]byte, size int, results *streamed) error {
 	// Before anything is read, so that gRPC does not repeat it.
-	if err := s.SendMsg(first); err != nil && err != io.EOF {
+	if err := s.SendMsg(first.Interface()); err != nil && err != io.EOF {
 		return err
 	}
-	lent, written := &loans{}, make(chan error, 1)
-	go func() { written <- c.write(s, inputs, lent) }()
+	lent, written := &loans{}, make(chan struct{})
+	go func() {
+		defer close(written)
+		for _, bytes := range data {
+			for chunk := range slices.Chunk(bytes, size) {
+				m := first.New()
+				m.Set(m.Descriptor().Fields().ByNumber(dataField), protoreflect.ValueOfBytes(chunk))
+				if s.SendMsg(&lentMessage{m.Interface(), lent}) != nil {
+					return // RecvMsg has the error
+				}
+			}
+		}
+		s.CloseSend()
+	}()
 	var err error
 	for err == nil {
-		if err = s.RecvMsg(answer); err == nil && progress != nil {
-			progress(answer.done, answer.total)
-		}
+		err = s.RecvMsg(results)
 	}
-	// The stream has ended, and so does the writer.
-	if failed := <-written; failed != nil && failed != io.EOF {
-		err = failed
-	}
+	<-written
 	lent.recall(c.stuckTimeout)
 	if err != io.EOF {
 		return err
 	}
-	if answer.done < answer.total {
-		return newError(codes.Internal, "the server's answer does not fit: it has %d of %d bytes", answer.done, answer.total)
+	if results.done < results.total {
+		return newError(codes.Internal, "the server's answer does not fit: it has %d of %d bytes", results.done, results.total)
 	}
 	return nil
-}
-
-// write returns io.EOF if the stream has ended.
-func (c *Client) write(s grpc.ClientStream, inputs []input, lent *loans) error {
-	for _, in := range inputs {
-		for chunk := range slices.Chunk(in.tensor.data, c.chunkBytes) {
-			m := &sentMessage{loans: lent}
-			m.add(appendData(nil, chunk), chunk)
-			if err := s.SendMsg(m); err != nil {
-				return err
-			}
-		}
-	}
-	return s.CloseSend()
-}
-
-// receivedBytes copies the `data` of a stream's answers to the results, one after the other.
-type receivedBytes struct {
-	into        [][]byte // what is not filled yet
-	done, total int64
-}
-
-func (m *receivedBytes) unmarshal(reader *mem.Reader) error {
-	_, err := readFields(reader, reader.Remaining(), func(field protowire.Number, length int) (bool, error) {
-		if field != dataField {
-			return false, nil
-		}
-		if int64(length) > m.total-m.done {
-			return false, errors.New("the server's answer does not fit: it has too many bytes")
-		}
-		m.done += int64(length)
-		for length > 0 {
-			n, err := io.ReadFull(reader, m.into[0][:min(length, len(m.into[0]))])
-			if err != nil {
-				return false, err
-			}
-			length -= n
-			if m.into[0] = m.into[0][n:]; len(m.into[0]) == 0 {
-				m.into = m.into[1:]
-			}
-		}
-		return true, nil
-	})
-	return err
 }

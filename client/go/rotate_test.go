@@ -44,7 +44,7 @@ func TestRotatesFloat8AndSaturatesAsItIsTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := rotatedAll(elements.Values(k.dtype, k.data), 8, 10000, func(head int) float64 { return 1000 + float64(head/2) })
+		want := rotatedAll(elements.Values(k.Dtype(), k.Bytes()), 8, 10000, func(head int) float64 { return 1000 + float64(head/2) })
 		expectValues(t, rotated, want, tolerance(dtype))
 
 		// An eighth of a turn, about: x cos + x sin is 1.4 x.
@@ -238,22 +238,32 @@ func TestStreamsInChunksAsTheFormulaSays(t *testing.T) {
 	}
 }
 
+// With the lower limit even the ids are too large for one message.
 func TestStreamsWhatTheServerDoesNotTakeAtOnce(t *testing.T) {
-	c := dial(t, startServer(t, "--max-request-bytes", "4MiB"))
-	values := numbers(1 << 21) // 8 MiB
-	q := tensorWith(t, DtypeFloat32, values, 1, 1<<12, 4, 128)
-	chunks := 0
-	_, _, err := c.ApplyRope(context.Background(), ApplyRopeArgs{
-		Rope: Spec(halfSplit), Layout: BSHD, Positions: StartAt(0), Q: q,
-	}, Into(q), Progress(func(int64, int64) { chunks++ }))
-	if err != nil {
-		t.Fatal(err)
+	const tokens = 1 << 17
+	values, ids := numbers(tokens*16), make([]int32, tokens)
+	for i := range ids {
+		ids[i] = int32(i / 3)
 	}
-	if chunks < 2 {
-		t.Errorf("%d chunks", chunks)
+	want := rotatedAll(values, 16, 10000, func(h int) float64 { return float64(h / 3) })
+	for _, limit := range []string{"4MiB", "256KiB"} {
+		c := dial(t, startServer(t, "--max-request-bytes", limit))
+		q := tensorWith(t, DtypeFloat32, values, 1, tokens, 1, 16) // 8 MiB
+		chunks := 0
+		_, _, err := c.ApplyRope(context.Background(), ApplyRopeArgs{
+			Rope: Spec(halfSplit), Layout: BSHD, Positions: IDs(Int32(ids, tokens)), Q: q,
+		}, Into(q), Progress(func(int64, int64) { chunks++ }))
+		if err != nil || chunks < 2 {
+			t.Fatalf("%s: %d chunks, %v", limit, chunks, err)
+		}
+		expectValues(t, q, want, tolerance(DtypeFloat32))
+		ends := MoveTo(IDs(Int32(ids, tokens)), IDs(Int32(make([]int32, tokens), tokens)))
+		k, err := c.Reposition(context.Background(), RepositionArgs{OldRope: Spec(halfSplit), Layout: BSHD, Movement: ends, K: q})
+		if err != nil {
+			t.Fatalf("%s: %v", limit, err)
+		}
+		expectValues(t, k, values, 2*tolerance(DtypeFloat32))
 	}
-	want := rotatedAll(values, 128, 10000, func(h int) float64 { return float64(h / 4) })
-	expectValues(t, q, want, tolerance(DtypeFloat32))
 }
 
 func TestRepositionsKeysInPlaceAndInChunks(t *testing.T) {

@@ -7,8 +7,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -17,118 +16,99 @@ import (
 
 // TLS names PEM files, which NewClient reads. The zero TLS trusts the system's authorities.
 type TLS struct {
-	// Authorities of the server's certificate. Empty: the system's.
-	CAFile string
+	CAFile string // authorities of the server's certificate; empty: the system's
 	// This client's own certificate, followed by its issuers, and its key without a passphrase, for servers that
 	// require them. Both or none.
 	CertFile, KeyFile string
-	// The name that the server's certificate must bear. Empty: the target's.
-	ServerName string
+	ServerName        string // that the server's certificate must bear; empty: the target's
 }
 
-func (t TLS) config() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+func (t TLS) credentials() (credentials.TransportCredentials, error) {
+	settings := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CAFile != "" {
 		text, err := os.ReadFile(t.CAFile)
 		if err != nil {
 			return nil, wrongArgument("tls.ca_file", "%w", err)
 		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
+		settings.RootCAs = x509.NewCertPool()
+		if !settings.RootCAs.AppendCertsFromPEM(text) {
 			return nil, wrongArgument("tls.ca_file", "%s: holds no certificate; must be PEM", t.CAFile)
 		}
 	}
-	if (t.CertFile == "") != (t.KeyFile == "") {
-		return nil, wrongArgument("tls.cert_file", "certificate and key come together")
-	}
-	if t.CertFile != "" {
+	if t.CertFile != "" || t.KeyFile != "" {
 		own, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 		if err != nil {
-			return nil, wrongArgument("tls.cert_file", "%s, %s: %w", t.CertFile, t.KeyFile, err)
+			return nil, wrongArgument("tls.cert_file", "must be a pair with tls.key_file: %w", err)
 		}
-		config.Certificates = []tls.Certificate{own}
+		settings.Certificates = []tls.Certificate{own}
 	}
-	return config, nil
+	return credentials.NewTLS(settings), nil
 }
 
-// transport returns the credentials for connections to the target.
-func (o *dialOptions) transport(target string) (credentials.TransportCredentials, error) {
-	switch {
-	case o.tls != nil:
-		config, err := o.tls.config()
-		return credentials.NewTLS(config), err
-	case o.token == "" && o.tokenFile == "":
-		return insecure.NewCredentials(), nil
-	case thisMachine.MatchString(target):
-		// Plaintext; connections that leave this machine fail.
-		return local.NewCredentials(), nil
-	default:
-		return nil, wrongArgument("token", "would be sent in the clear to %s; must have TLS", target)
+// security returns the credentials for connections to the target.
+func (c *config) security(target string) (transport credentials.TransportCredentials, perCall credentials.PerRPCCredentials, err error) {
+	transport = insecure.NewCredentials()
+	if c.tls != nil {
+		if transport, err = c.tls.credentials(); err != nil {
+			return nil, nil, err
+		}
 	}
+	if c.token == "" && c.tokenFile == "" {
+		return transport, nil, nil
+	}
+	if c.tls == nil {
+		if !thisMachine.MatchString(target) {
+			return nil, nil, wrongArgument("token", "would be sent in the clear to %s; must have TLS", target)
+		}
+		transport = local.NewCredentials() // plaintext; connections that leave this machine fail
+	}
+	token := &bearer{file: c.tokenFile}
+	switch {
+	case c.tokenFile == "":
+		err = token.use("token", c.token)
+	case c.token != "":
+		err = wrongArgument("token_file", "excludes token")
+	default:
+		err = token.read()
+	}
+	return transport, token, err
 }
 
 // thisMachine matches targets that are, by their text, a unix socket or loopback.
 var thisMachine = regexp.MustCompile(`^unix(-abstract)?:|^(dns:(///)?|passthrough:///)?(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?$`)
 
-// bearer puts a token into every call's headers. Its file is read again when it has changed; the old token stays in use
-// while the file cannot be read.
+// bearer puts a token into every call's headers. Its file is read each time, because tokens expire; the last good token
+// stays in use while the file cannot be read.
 type bearer struct {
-	path string
-
-	mutex   sync.Mutex
-	token   string
-	changed time.Time
+	file   string // empty: the token stays
+	header atomic.Value
 }
 
-func newBearer(token, path string) (*bearer, error) {
-	if token != "" && path != "" {
-		return nil, wrongArgument("token_file", "excludes token")
-	}
-	b := &bearer{path: path, token: strings.TrimSpace(token)}
-	if path == "" {
-		return b, checkToken("token", b.token)
-	}
-	return b, b.read()
-}
-
-// read reads the file, if it has changed.
 func (b *bearer) read() error {
-	file, err := os.Stat(b.path)
+	text, err := os.ReadFile(b.file)
 	if err != nil {
 		return wrongArgument("token_file", "%w", err)
 	}
-	if file.ModTime().Equal(b.changed) {
-		return nil
-	}
-	text, err := os.ReadFile(b.path)
-	if err != nil {
-		return wrongArgument("token_file", "%w", err)
-	}
-	token := strings.TrimSpace(string(text))
-	if err := checkToken("token_file", token); err != nil {
-		return err
-	}
-	b.token, b.changed = token, file.ModTime()
-	return nil
+	return b.use("token_file", string(text))
 }
 
-func checkToken(field, token string) error {
+func (b *bearer) use(field, text string) error {
+	token := strings.TrimSpace(text)
 	if token == "" || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return wrongArgument(field, "must hold one token, of visible characters")
 	}
+	b.header.Store("Bearer " + token)
 	return nil
 }
 
 // GetRequestMetadata is part of credentials.PerRPCCredentials.
 func (b *bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	if b.path != "" {
+	if b.file != "" {
 		_ = b.read()
 	}
-	return map[string]string{"authorization": "Bearer " + b.token}, nil
+	return map[string]string{"authorization": b.header.Load().(string)}, nil
 }
 
-// RequireTransportSecurity is part of credentials.PerRPCCredentials. transport() ensures that a token never leaves this
+// RequireTransportSecurity is part of credentials.PerRPCCredentials. security() ensures that a token never leaves this
 // machine in the clear.
 func (b *bearer) RequireTransportSecurity() bool { return false }

@@ -205,7 +205,7 @@ func tolerance(dtype Dtype) float64 {
 
 func expectValues(t *testing.T, got Tensor, want []float64, within float64) {
 	t.Helper()
-	values := elements.Values(got.dtype, got.data)
+	values := elements.Values(got.Dtype(), got.Bytes())
 	if len(values) != len(want) {
 		t.Fatalf("%d values; want %d", len(values), len(want))
 	}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 
 	"github.com/posenc/posenc/client/go/posencv1"
 )
@@ -20,14 +19,7 @@ type SharedRegion struct {
 	name string // of the file; empty if no memory is shared
 	path string
 
-	mutex  sync.Mutex
 	memory []byte // nil once it is closed
-}
-
-// place is where a tensor lies in a region.
-type place struct {
-	region *SharedRegion
-	offset int64
 }
 
 type regionOptions struct{ name, directory string }
@@ -78,25 +70,24 @@ func (r *SharedRegion) Name() string { return r.name }
 // Tensor views the bytes from offset on. Calls send the tensor's place, and the server writes results there if Into
 // names it; a tensor made from a slice of its elements is sent as bytes.
 func (r *SharedRegion) Tensor(dtype Dtype, offset int64, shape ...int) (Tensor, error) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
 	if r.memory == nil {
 		return Tensor{}, wrongArgument("region", "is closed; make another one")
 	}
-	element := int64(elementBytes(dtype))
+	element := elementBytes[dtype]
 	if element == 0 {
 		return Tensor{}, wrongArgument("dtype", "is %d, which this client does not know", int32(dtype))
 	}
 	if offset < 0 || offset%element != 0 {
 		return Tensor{}, wrongArgument("offset", "is %d; must be a multiple of %d, 0 or more", offset, element)
 	}
-	size := sizeOf(dtype, extents(shape))
+	tensor := Bytes(dtype, nil, shape...)
+	size := sizeOf(tensor.m)
 	if size < 0 || size > int64(len(r.memory))-offset {
 		return Tensor{}, wrongArgument("shape", "%v of %v at offset %d does not fit %d bytes", shape, dtype, offset, len(r.memory))
 	}
-	tensor := Bytes(dtype, r.memory[offset:offset+size:offset+size], shape...)
+	tensor.m.Data = r.memory[offset : offset+size : offset+size]
 	if r.name != "" && size > 0 {
-		tensor.place = &place{r, offset}
+		tensor.m.Shared = &posencv1.SharedMemory{Name: r.name, Offset: offset}
 	}
 	return tensor, nil
 }
@@ -104,14 +95,8 @@ func (r *SharedRegion) Tensor(dtype Dtype, offset int64, shape ...int) (Tensor, 
 // Close removes the file and unmaps the memory: using a slice of it afterwards crashes the program. No call with its
 // tensors may be running.
 func (r *SharedRegion) Close() error {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	if r.memory == nil {
-		return nil
-	}
 	memory := r.memory
-	r.memory = nil
-	if r.path == "" {
+	if r.memory = nil; memory == nil || r.path == "" {
 		return nil
 	}
 	err := unmap(memory)
@@ -119,18 +104,4 @@ func (r *SharedRegion) Close() error {
 		err = errors.Join(err, failed)
 	}
 	return err
-}
-
-func (p *place) message() *posencv1.SharedMemory {
-	return &posencv1.SharedMemory{Name: p.region.name, Offset: p.offset}
-}
-
-// closed returns whether the tensor's region is closed; false if it has none.
-func (p *place) closed() bool {
-	if p == nil {
-		return false
-	}
-	p.region.mutex.Lock()
-	defer p.region.mutex.Unlock()
-	return p.region.memory == nil
 }

@@ -114,10 +114,10 @@ func TestInputsAndResultsMayLieInDifferentMemory(t *testing.T) {
 		if err != nil || string(got.Bytes()) != string(want.Bytes()) || string(view.Bytes()) != string(sent.Bytes()) {
 			t.Errorf("pair %d: %v", i, err)
 		}
-		if pair[1].given && &got.Bytes()[0] != &pair[1].Bytes()[0] {
+		if pair[1].Given() && &got.Bytes()[0] != &pair[1].Bytes()[0] {
 			t.Errorf("pair %d: the result is elsewhere", i)
 		}
-		if (got.place != nil) != (pair[1].place != nil) {
+		if (got.m.GetShared() != nil) != (pair[1].m.GetShared() != nil) {
 			t.Errorf("pair %d: the result does not know its place", i)
 		}
 		clear(pair[1].Bytes())
@@ -157,7 +157,7 @@ func TestOtherTensorsGoByTheirPlaceToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	held := tensorIn(t, region, 0, rows)
-	if got, err := c.AddEncoding(ctx, add, held, Into(held)); err != nil || string(held.Bytes()) != string(want.Bytes()) || got.place != held.place {
+	if got, err := c.AddEncoding(ctx, add, held, Into(held)); err != nil || string(held.Bytes()) != string(want.Bytes()) || got.m.GetShared() != held.m.GetShared() {
 		t.Errorf("AddEncoding in place: %v", err)
 	}
 	// Twice as large as x: what lies behind an output that is too small stays as it was.

@@ -61,8 +61,8 @@ func TestAStreamFillsItsResultsHoweverTheServerCuts(t *testing.T) {
 	for range 20 {
 		c.chunkBytes = 4 * (1 + random.IntN(50000))
 		q := tensorWith(t, DtypeFloat32, numbers(8*random.IntN(40000)+8), 1, 0, 1, 8)
-		q.shape[1] = int64(len(q.data) / 32)
-		want := slices.Clone(q.data)
+		q.m.Shape[1] = int64(len(q.Bytes()) / 32)
+		want := slices.Clone(q.Bytes())
 		for _, pair := range [][2]Tensor{{q, q}, {empty, q}, {{}, q}, {q, empty}} {
 			args := ApplyRopeArgs{Rope: Spec(halfSplit), Layout: BSHD, Positions: StartAt(0), Q: pair[0], K: pair[1]}
 			last := int64(0)
@@ -70,12 +70,12 @@ func TestAStreamFillsItsResultsHoweverTheServerCuts(t *testing.T) {
 			if err != nil || last != 0 {
 				t.Fatal(err, last)
 			}
-			if !bytes.Equal(gotQ.data, pair[0].data) || !bytes.Equal(gotK.data, pair[1].data) || gotQ.given != pair[0].given {
+			if !bytes.Equal(gotQ.Bytes(), pair[0].Bytes()) || !bytes.Equal(gotK.Bytes(), pair[1].Bytes()) || gotQ.Given() != pair[0].Given() {
 				t.Fatal("the bytes differ")
 			}
 		}
 		args := ApplyRopeArgs{Rope: Spec(halfSplit), Layout: BSHD, Positions: StartAt(0), Q: q}
-		if _, _, err := c.ApplyRope(context.Background(), args, Into(q)); err != nil || !bytes.Equal(q.data, want) {
+		if _, _, err := c.ApplyRope(context.Background(), args, Into(q)); err != nil || !bytes.Equal(q.Bytes(), want) {
 			t.Fatal("in place", err)
 		}
 	}
@@ -202,12 +202,12 @@ func TestAStreamEqualsTheUnaryCallBitForBit(t *testing.T) {
 			}
 			c.chunkBytes = 8 * (1 + random.IntN(100))
 			q, k, err := c.ApplyRope(context.Background(), args)
-			if err != nil || !bytes.Equal(q.data, wantQ.data) || !bytes.Equal(k.data, wantK.data) {
+			if err != nil || !bytes.Equal(q.Bytes(), wantQ.Bytes()) || !bytes.Equal(k.Bytes(), wantK.Bytes()) {
 				t.Fatalf("%v %v in chunks of %d: %v", layout, dtype, c.chunkBytes, err)
 			}
 			request := described(args)
-			joined, err := throughStub(t, c, random, elementBytes(dtype), request, slices.Concat(args.Q.data, args.K.data))
-			if err != nil || !bytes.Equal(joined, slices.Concat(wantQ.data, wantK.data)) {
+			joined, err := throughStub(t, c, random, int(elementBytes[dtype]), request, slices.Concat(args.Q.Bytes(), args.K.Bytes()))
+			if err != nil || !bytes.Equal(joined, slices.Concat(wantQ.Bytes(), wantK.Bytes())) {
 				t.Fatalf("%v %v cut at random: %v", layout, dtype, err)
 			}
 			move := RepositionArgs{OldRope: args.Rope, Layout: layout, Movement: ShiftBy(-7), Saturation: SaturationFinite, K: args.Q}
@@ -215,7 +215,7 @@ func TestAStreamEqualsTheUnaryCallBitForBit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if k, err = c.Reposition(context.Background(), move); err != nil || !bytes.Equal(k.data, moved.data) {
+			if k, err = c.Reposition(context.Background(), move); err != nil || !bytes.Equal(k.Bytes(), moved.Bytes()) {
 				t.Fatalf("%v %v repositioned: %v", layout, dtype, err)
 			}
 		}
@@ -270,7 +270,7 @@ func TestAStreamThatIsNotAsDescribedIsRefused(t *testing.T) {
 	q := tensorWith(t, DtypeFloat32, numbers(64), 1, 8, 1, 8)
 	call := described(ApplyRopeArgs{Rope: Spec(halfSplit), Layout: BSHD, Positions: StartAt(0), Q: q})
 	withData := proto.CloneOf(call)
-	withData.Q.Data = q.data
+	withData.Q.Data = q.Bytes()
 	bad := proto.CloneOf(call)
 	bad.Layout = 0
 	type message = posencv1.ApplyRopeStreamRequest
@@ -278,13 +278,13 @@ func TestAStreamThatIsNotAsDescribedIsRefused(t *testing.T) {
 		reason, field string
 		messages      []*message
 	}{
-		"short":          {"TENSOR_SIZE_MISMATCH", "data", []*message{{Call: call}, {Data: q.data[:200]}}},
-		"long":           {"TENSOR_SIZE_MISMATCH", "data", []*message{{Call: call}, {Data: q.data}, {Data: q.data[:4]}}},
-		"half element":   {"FIELD_INVALID", "data", []*message{{Call: call}, {Data: q.data[:6]}, {Data: q.data[6:]}}},
-		"described once": {"FIELD_INVALID", "call", []*message{{Call: call}, {Call: call, Data: q.data}}},
-		"no description": {"FIELD_REQUIRED", "call", []*message{{Data: q.data}}},
-		"data in call":   {"FIELD_INVALID", "q.data", []*message{{Call: withData}}},
-		"unary fault":    {"FIELD_REQUIRED", "layout", []*message{{Call: bad}, {Data: q.data}}},
+		"short":          {"TENSOR_SIZE_MISMATCH", "data", []*message{{Call: call}, {Data: q.Bytes()[:200]}}},
+		"long":           {"TENSOR_SIZE_MISMATCH", "data", []*message{{Call: call}, {Data: q.Bytes()}, {Data: q.Bytes()[:4]}}},
+		"half element":   {"FIELD_INVALID", "data", []*message{{Call: call}, {Data: q.Bytes()[:6]}, {Data: q.Bytes()[6:]}}},
+		"described once": {"FIELD_INVALID", "call", []*message{{Call: call}, {Call: call, Data: q.Bytes()}}},
+		"no description": {"FIELD_REQUIRED", "call", []*message{{Data: q.Bytes()}}},
+		"data in call":   {"FIELD_INVALID", "q.Bytes()", []*message{{Call: withData}}},
+		"unary fault":    {"FIELD_REQUIRED", "layout", []*message{{Call: bad}, {Data: q.Bytes()}}},
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

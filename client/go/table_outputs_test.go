@@ -13,7 +13,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// tableRequests are tables whose size a client knows, by their encoding.
+// tableRequests are tables by their encoding.
 func tableRequests() map[string]*posencv1.BuildTableRequest {
 	rope := func(dtype Dtype, layout posencv1.TableLayout, spec *posencv1.RopeSpec) *posencv1.BuildTableRequest {
 		return &posencv1.BuildTableRequest{Encoding: &posencv1.BuildTableRequest_Rope{Rope: Spec(spec).Message()},
@@ -68,9 +68,6 @@ func TestTablesOfEveryKindGoToTheirPlaces(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		want := theTensors(wire)
-		if known := tableResults(request)[0].want.shape; !slices.Equal(known, want[0].shape) {
-			t.Errorf("%s: expects shape %v; has %v", name, known, want[0].shape)
-		}
 		region := regionOf(t, c, 8192)
 		memory := region.memory
 		for i := range memory {
@@ -91,7 +88,7 @@ func TestTablesOfEveryKindGoToTheirPlaces(t *testing.T) {
 		}
 		for i, got := range theTensors(table) {
 			if string(got.Bytes()) != string(want[i].Bytes()) || !slices.Equal(got.Shape(), want[i].Shape()) ||
-				got.Dtype() != want[i].Dtype() || &got.Bytes()[0] != &outputs[i].Bytes()[0] || got.place != outputs[i].place {
+				got.Dtype() != want[i].Dtype() || &got.Bytes()[0] != &outputs[i].Bytes()[0] || !proto.Equal(got.m.Shared, outputs[i].m.Shared) {
 				t.Errorf("%s: %v", name, got)
 			}
 			if memory[4096*i+len(got.Bytes())] != 7 {
@@ -118,14 +115,8 @@ func TestATableInSharedMemoryIsNoLargeAnswer(t *testing.T) {
 	c := dial(t, socket)
 	ctx := context.Background()
 	const rows = 300
-	for _, test := range []struct {
-		source  RopeSource
-		streams bool
-	}{
-		{Spec(&posencv1.RopeSpec{Pairing: HalfSplit, RotaryDim: 128}), false},
-		{Preset("llama-2-7b"), true}, // whose size the client does not know
-	} {
-		request := &posencv1.BuildTableRequest{Encoding: &posencv1.BuildTableRequest_Rope{Rope: test.source.Message()},
+	for _, source := range []RopeSource{Spec(&posencv1.RopeSpec{Pairing: HalfSplit, RotaryDim: 128}), Preset("llama-2-7b")} {
+		request := &posencv1.BuildTableRequest{Encoding: &posencv1.BuildTableRequest_Rope{Rope: source.Message()},
 			Positions: StartAt(0), Rows: rows}
 		wire, err := c.BuildTable(ctx, request)
 		if err != nil {
@@ -136,7 +127,7 @@ func TestATableInSharedMemoryIsNoLargeAnswer(t *testing.T) {
 		sin, _ := region.Tensor(DtypeFloat32, rows*64*4, rows, 64)
 		streamed := false
 		got, err := c.BuildTable(ctx, request, Into(cos, sin), Progress(func(int64, int64) { streamed = true }))
-		if err != nil || streamed != test.streams {
+		if err != nil || streamed {
 			t.Fatalf("%v, streamed: %v", err, streamed)
 		}
 		if string(cos.Bytes()) != string(wire.Cos.Bytes()) || string(sin.Bytes()) != string(wire.Sin.Bytes()) ||
@@ -201,10 +192,5 @@ func TestATableThatTheServerCannotPlaceComesAsBytes(t *testing.T) {
 	}
 	if _, err := rope.Table(context.Background(), 3, Into(cos, sin)); err != nil || string(sin.Bytes()) != string(want.Sin.Bytes()) {
 		t.Error(err)
-	}
-	region.Close()
-	var e *Error
-	if _, err := rope.Table(context.Background(), 3, Into(cos, sin)); !errors.As(err, &e) || !strings.Contains(e.Message, "closed") {
-		t.Errorf("a closed region: %v", err)
 	}
 }

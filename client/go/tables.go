@@ -25,12 +25,46 @@ type Table struct {
 
 // BuildTable builds rows of a table: cosines and sines of a rotary encoding, or an absolute encoding. If the table is
 // over a limit, it is requested again as a stream, and Progress follows it. Into names memory for cos and sin, or for
-// the single table.
+// the single table. If it names shared memory, the server is asked for the table's shape first.
 func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableRequest, options ...Option) (*Table, error) {
 	o, body := optionsOf(options), &posencv1.BuildTableResponse{}
-	k := &call{method: "BuildTable", request: request, response: body, results: tableResults(request)}
-	k.stream = func(ctx context.Context) error { return c.tableByRows(ctx, request, k.results, body, o.progress) }
-	tensors, err := c.perform(ctx, k, o)
+	k := &call{method: "BuildTable", request: request, response: body}
+	k.results = []*result{{name: "cos"}, {name: "sin"}}
+	rows := 2 // their axis, counted from the last
+	if request.GetLayout() == posencv1.TableLayout_TABLE_LAYOUT_COMPLEX {
+		rows = 3
+	}
+	if request.GetRope() == nil || rows == 3 {
+		k.results = []*result{{name: "table"}}
+	}
+	for _, r := range k.results {
+		r.want = &posencv1.Tensor{Dtype: cmp.Or(request.GetDtype(), DtypeFloat32)}
+	}
+	k.stream = func(ctx context.Context) error {
+		err := c.tableByRows(ctx, request, 0, func(first int64, part *Table) error {
+			parts := []Tensor{part.Cos, part.Sin}
+			if len(k.results) == 1 {
+				parts = []Tensor{part.Table}
+			}
+			body.Amplitude = part.Amplitude
+			at := make([]int64, max(len(parts[0].m.GetShape()), rows))
+			at[len(at)-rows] = first
+			return join(k.results, part.WholeShape, parts, at, o.progress)
+		}, options)
+		return cmp.Or(err, joined(k.results))
+	}
+	if slices.ContainsFunc(o.outputs, func(t Tensor) bool { return t.m.GetShared() != nil }) {
+		err := c.tableByRows(ctx, request, 1, func(_ int64, part *Table) error {
+			for _, r := range k.results {
+				r.want.Shape = part.WholeShape
+			}
+			return io.EOF
+		}, options)
+		if err != nil {
+			return nil, err
+		}
+	}
+	tensors, err := c.perform(ctx, k, options)
 	if err != nil {
 		return nil, err
 	}
@@ -40,57 +74,30 @@ func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableReq
 	return &Table{Amplitude: body.GetAmplitude(), Cos: tensors[0], Sin: tensors[1]}, nil
 }
 
-// tableByRows gets a table's results as a stream.
-func (c *Client) tableByRows(ctx context.Context, request *posencv1.BuildTableRequest, results []*result, body *posencv1.BuildTableResponse, progress func(done, total int64)) error {
-	axis := min(int(request.GetRope().GetSpec().GetExplicitFrequencies().GetHeads()), 1) // of the rows; 0: no heads
-	var at []int64
-	err := c.BuildTableStream(ctx, &posencv1.BuildTableStreamRequest{Table: request}, func(first int64, part *Table) error {
-		if at == nil && len(part.WholeShape) > axis && part.WholeShape[axis] == rowsOf(request) {
-			at = make([]int64, len(part.WholeShape))
-		}
-		if at == nil || first != at[axis] {
-			return newError(codes.Internal, "the table came with rows at %d that do not fit the request or the rows before", first)
-		}
-		parts := []Tensor{part.Cos, part.Sin}
-		if len(results) == 1 {
-			parts = []Tensor{part.Table}
-		}
-		if err := join(results, part.WholeShape, parts, at); err != nil {
-			return err
-		}
-		at[axis] += parts[0].shape[axis]
-		body.Amplitude = part.Amplitude
-		if progress != nil {
-			all := int64(len(results)) // equally large
-			progress(all*results[0].joined, all*int64(len(results[0].got.data)))
-		}
-		return nil
-	})
+// tableByRows gets a table as a stream, for a caller who does not know of the stream's request: errors name the fields
+// of the table's.
+func (c *Client) tableByRows(ctx context.Context, table *posencv1.BuildTableRequest, rows int64, take func(firstRow int64, rows *Table) error, options []Option) error {
+	err := c.BuildTableStream(ctx, &posencv1.BuildTableStreamRequest{Table: table, RowsPerMessage: rows}, take, options...)
 	var e *Error
-	if errors.As(err, &e) && strings.HasPrefix(e.Field, "table.") { // a message that the caller does not know
-		long := e.Field
-		e.Field = strings.TrimPrefix(long, "table.")
-		e.Message, e.Metadata["field"] = strings.ReplaceAll(e.Message, long, e.Field), e.Field
-		for _, violation := range e.Violations {
-			violation.Field = strings.TrimPrefix(violation.Field, "table.")
-		}
+	if errors.As(err, &e) {
+		e.Field, e.Message = strings.TrimPrefix(e.Field, "table."), strings.TrimPrefix(e.Message, "table.")
 	}
-	return cmp.Or(err, joined(results))
+	return err
 }
 
 // BuildTableStream builds a table of any length, and calls take for each message of rows with the first row's number.
-// An error of take ends the call and is returned.
+// An error of take ends the call and is returned, but for io.EOF, which only ends it.
 func (c *Client) BuildTableStream(ctx context.Context, request *posencv1.BuildTableStreamRequest, take func(firstRow int64, rows *Table) error, options ...Option) error {
-	return receive(optionsOf(options).with(ctx), c.stub.BuildTableStream, request, func(m *posencv1.BuildTableStreamResponse) error {
-		return take(m.GetFirstRow(), &Table{m.GetAmplitude(), tensorOf(m.GetCos()), tensorOf(m.GetSin()), tensorOf(m.GetTable()), m.GetWholeShape()})
-	})
+	return receive(ctx, c.Stub().BuildTableStream, request, func(m *posencv1.BuildTableStreamResponse) error {
+		return take(m.GetFirstRow(), &Table{m.GetAmplitude(), Tensor{m.Cos}, Tensor{m.Sin}, Tensor{m.Table}, m.GetWholeShape()})
+	}, options)
 }
 
 // receive makes a call with one request and many answers.
-func receive[Q, A any](ctx context.Context, open func(context.Context, *Q, ...grpc.CallOption) (grpc.ServerStreamingClient[A], error), request *Q, take func(*A) error) error {
+func receive[Q, A any](ctx context.Context, open func(context.Context, *Q, ...Option) (grpc.ServerStreamingClient[A], error), request *Q, take func(*A) error, options []Option) error {
 	ctx, cancel := context.WithCancel(announce(ctx, proto.Size(any(request).(proto.Message))))
 	defer cancel()
-	s, err := open(ctx, request)
+	s, err := open(ctx, request, options...)
 	for err == nil {
 		var answer *A
 		if answer, err = s.Recv(); err == nil {
@@ -103,28 +110,33 @@ func receive[Q, A any](ctx context.Context, open func(context.Context, *Q, ...gr
 	return err
 }
 
-// join copies parts of results, which have this whole shape, to their place.
-func join(results []*result, whole []int64, parts []Tensor, at []int64) error {
+// join copies parts of results to their place. The first parts tell the shape of the whole.
+func join(results []*result, whole []int64, parts []Tensor, at []int64, progress func(done, total int64)) error {
+	done, total := int64(0), int64(0)
 	for i, r := range results {
 		part := parts[i]
-		if !r.got.given {
-			size := sizeOf(part.dtype, whole)
-			if r.into.given && int64(len(r.into.data)) != size {
-				return wrongArgument(r.name+"_output", "has %d bytes; the result has %d", len(r.into.data), size)
-			}
+		if !r.got.Given() {
+			r.got = Tensor{&posencv1.Tensor{Dtype: part.Dtype(), Shape: whole, Data: r.into.Bytes(), Shared: r.into.m.GetShared()}}
+			size := sizeOf(r.got.m)
 			// Go ends the process if the kernel refuses memory, and the kernel ends it if it has overcommitted.
 			if memory := machineMemory(); size < 0 || size > memory/int64(len(results)) {
 				return newError(codes.ResourceExhausted, "the result has shape %v, %d bytes, and this machine %d of memory; ask for less, or take it in parts", whole, size, memory)
 			}
-			r.got = Tensor{dtype: part.dtype, shape: whole, data: r.into.data, given: true, place: r.into.place}
-			if !r.into.given {
-				r.got.data = newBytes(int(size))
+			if int64(len(r.got.m.Data)) != size {
+				r.got.m.Data = newBytes(int(size))
+			}
+			if err := r.check(); err != nil {
+				return err
 			}
 		}
 		if !r.got.paste(part, at) {
-			return newError(codes.Internal, "the %s of shape %v came with a part %v at %v, which does not fit", r.name, r.got.shape, part.shape, at)
+			return newError(codes.Internal, "the %s of shape %v came with a part %v at %v, which does not fit", r.name, r.got.m.Shape, part.m.GetShape(), at)
 		}
-		r.joined += int64(len(part.data))
+		r.joined += int64(len(part.Bytes()))
+		done, total = done+r.joined, total+int64(len(r.got.Bytes()))
+	}
+	if progress != nil {
+		progress(done, total)
 	}
 	return nil
 }
@@ -132,8 +144,8 @@ func join(results []*result, whole []int64, parts []Tensor, at []int64) error {
 // joined returns an error unless all parts of the results have come.
 func joined(results []*result) error {
 	for _, r := range results {
-		if r.joined != int64(len(r.got.data)) {
-			return newError(codes.Internal, "the %s came with %d of %d bytes", r.name, r.joined, len(r.got.data))
+		if r.joined != int64(len(r.got.Bytes())) {
+			return newError(codes.Internal, "the %s came with %d of %d bytes", r.name, r.joined, len(r.got.Bytes()))
 		}
 		if err := r.check(); err != nil {
 			return err
@@ -150,84 +162,25 @@ type BiasTile struct {
 }
 
 // BuildBiasTiles builds an attention bias for a range of queries and keys, and calls take for each tile in row-major
-// order of the matrix. An error of take ends the call and is returned.
+// order of the matrix. An error of take ends the call and is returned, but for io.EOF, which only ends it.
 func (c *Client) BuildBiasTiles(ctx context.Context, request *posencv1.BuildBiasRequest, take func(BiasTile) error, options ...Option) error {
-	return receive(optionsOf(options).with(ctx), c.stub.BuildBias, request, func(m *posencv1.BuildBiasResponse) error {
-		return take(BiasTile{m.GetQueryStart(), m.GetKeyStart(), tensorOf(m.GetTile()), m.GetWholeShape()})
-	})
+	return receive(ctx, c.Stub().BuildBias, request, func(m *posencv1.BuildBiasResponse) error {
+		return take(BiasTile{m.GetQueryStart(), m.GetKeyStart(), Tensor{m.Tile}, m.GetWholeShape()})
+	}, options)
 }
 
 // BuildBias builds an attention bias as one tensor, [heads, query_length, key_length].
 func (c *Client) BuildBias(ctx context.Context, request *posencv1.BuildBiasRequest, options ...Option) (Tensor, error) {
-	// Trained tables may have no heads: such a bias has no tile.
-	want := Tensor{shape: []int64{0, request.GetQueryLength(), request.GetKeyLength()}, given: true}
 	bias := []*result{{name: "bias"}}
 	err := c.BuildBiasTiles(ctx, request, func(tile BiasTile) error {
-		if !bias[0].want.given && len(tile.WholeShape) > 0 {
-			want.dtype, want.shape[0] = tile.Tensor.dtype, tile.WholeShape[0]
-			bias[0].want = want
-		}
 		at := []int64{0, tile.QueryStart - request.GetQueryStart(), tile.KeyStart - request.GetKeyStart()}
-		return join(bias, tile.WholeShape, []Tensor{tile.Tensor}, at)
+		return join(bias, tile.WholeShape, []Tensor{tile.Tensor}, at, optionsOf(options).progress)
 	}, options...)
 	if err = cmp.Or(err, joined(bias)); err != nil {
 		return Tensor{}, err
 	}
-	if !bias[0].got.given {
-		return want, nil
+	if !bias[0].got.Given() { // trained tables may have no heads
+		return Bytes(request.GetDtype(), nil, 0, int(request.GetQueryLength()), int(request.GetKeyLength())), nil
 	}
 	return bias[0].got, nil
-}
-
-// tableResults are the tensors of a table. Only the server knows their shape for presets and configurations, and for
-// requests that it will refuse.
-func tableResults(request *posencv1.BuildTableRequest) []*result {
-	rope, absolute := request.GetRope(), request.GetAbsolute()
-	// Only one of these is not 0.
-	width := int64(rope.GetSpec().GetRotaryDim()+absolute.GetSinusoidal().GetDim()+absolute.GetSincosGrid().GetDim()+absolute.GetTimestep().GetDim()) +
-		last(absolute.GetLearned().GetTable().GetShape()) + 2*last(absolute.GetFourierFeatures().GetFrequencies().GetShape())
-	shape, results := []int64{rowsOf(request), width}, []*result{{name: "cos", field: 13}, {name: "sin", field: 14}}
-	switch layout := request.GetLayout(); {
-	case rope == nil:
-		results = []*result{{name: "table", field: 15}}
-	case layout == posencv1.TableLayout_TABLE_LAYOUT_COMPLEX:
-		shape, results = []int64{rowsOf(request), width / 2, 2}, []*result{{name: "table", field: 15}}
-	case layout <= posencv1.TableLayout_TABLE_LAYOUT_HALF:
-		shape[1] /= 2
-	}
-	if heads := rope.GetSpec().GetExplicitFrequencies().GetHeads(); heads != 0 {
-		shape = slices.Insert(shape, 0, int64(heads))
-	}
-	for _, r := range results {
-		if r.want = (Tensor{dtype: cmp.Or(request.GetDtype(), DtypeFloat32), given: true}); sizeOf(r.want.dtype, shape) > 0 {
-			r.want.shape = shape
-		}
-	}
-	return results
-}
-
-// last returns the last number, or 0.
-func last(numbers []int64) int64 {
-	if len(numbers) == 0 {
-		return 0
-	}
-	return numbers[len(numbers)-1]
-}
-
-// rowsOf returns a request's number of rows; 0 if only the server knows it.
-func rowsOf(request *posencv1.BuildTableRequest) int64 {
-	positions, grid := request.GetPositions(), request.GetAbsolute().GetSincosGrid()
-	switch {
-	case positions.GetIds() != nil: // after axes or sequences
-		return last(positions.GetIds().GetShape())
-	case positions.GetPacked() != nil:
-		return last(positions.GetPacked().GetCuSeqlens())
-	case grid == nil:
-		return request.GetRows()
-	}
-	cells := int64(1)
-	for _, extent := range grid.GetExtents() {
-		cells = min(cells, 1<<31) * int64(extent) // more fit no memory
-	}
-	return cells + int64(grid.GetLeadingZeroRows())
 }

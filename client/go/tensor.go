@@ -37,11 +37,7 @@ const (
 
 // Tensor views a dense row-major tensor in the caller's or a result's memory. The zero Tensor means no tensor.
 type Tensor struct {
-	dtype Dtype
-	shape []int64
-	data  []byte
-	given bool
-	place *place // in a SharedRegion; nil elsewhere
+	m *posencv1.Tensor // has data, and `shared` beside it if they lie in a shared region
 }
 
 // Float32 views elements as a tensor of this shape.
@@ -70,52 +66,48 @@ func Int64(elements []int64, shape ...int) Tensor { return viewOf(DtypeInt64, el
 
 // Bytes views little-endian data as a tensor of this type and shape.
 func Bytes(dtype Dtype, data []byte, shape ...int) Tensor {
-	return Tensor{dtype: dtype, shape: extents(shape), data: data, given: true}
+	m := &posencv1.Tensor{Dtype: dtype, Data: data}
+	for _, extent := range shape {
+		m.Shape = append(m.Shape, int64(extent))
+	}
+	return Tensor{m}
 }
 
 func viewOf[T any](dtype Dtype, elements []T, shape []int) Tensor {
-	return Bytes(dtype, bytesOf(elements), shape...)
+	checkOrder()
+	return Bytes(dtype, recast[byte](elements), shape...)
 }
 
-// The wire is little-endian, and so is every supported machine.
-func bytesOf[T any](elements []T) []byte {
-	if len(elements) == 0 {
-		return nil
-	}
-	if !littleEndian {
-		panic("posenc: typed views need a little-endian machine; use posenc.Bytes")
-	}
-	size := len(elements) * int(unsafe.Sizeof(elements[0]))
-	return unsafe.Slice((*byte)(unsafe.Pointer(&elements[0])), size)
+// recast views memory as elements of another type.
+func recast[T, F any](from []F) []T {
+	first := (*T)(unsafe.Pointer(unsafe.SliceData(from)))
+	return unsafe.Slice(first, len(from)*int(unsafe.Sizeof(*new(F)))/int(unsafe.Sizeof(*new(T))))
 }
 
-var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-
-func extents(shape []int) []int64 {
-	result := make([]int64, len(shape))
-	for i, extent := range shape {
-		result[i] = int64(extent)
+// The wire is little-endian, and so is every machine that Go's users are likely to have.
+func checkOrder() {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		panic("posenc: typed views need a little-endian machine; use posenc.Bytes and Tensor.Bytes")
 	}
-	return result
 }
 
 // Given returns false for the zero Tensor.
-func (t Tensor) Given() bool { return t.given }
+func (t Tensor) Given() bool { return t.m != nil }
 
 // Dtype returns the type of the elements.
-func (t Tensor) Dtype() Dtype { return t.dtype }
+func (t Tensor) Dtype() Dtype { return t.m.GetDtype() }
 
 // Shape returns the extents, outermost first.
 func (t Tensor) Shape() []int {
-	shape := make([]int, len(t.shape))
-	for i, extent := range t.shape {
+	shape := make([]int, len(t.m.GetShape()))
+	for i, extent := range t.m.GetShape() {
 		shape[i] = int(extent)
 	}
 	return shape
 }
 
 // Bytes returns the tensor's memory.
-func (t Tensor) Bytes() []byte { return t.data }
+func (t Tensor) Bytes() []byte { return t.m.GetData() }
 
 // Float32s returns the tensor's memory as float32, or nil if it is of another type. So do the next ones.
 func (t Tensor) Float32s() []float32 { return elementsOf[float32](t, DtypeFloat32) }
@@ -133,63 +125,78 @@ func (t Tensor) Int64s() []int64 { return elementsOf[int64](t, DtypeInt64) }
 func (t Tensor) Uint16s() []uint16 { return elementsOf[uint16](t, DtypeFloat16, DtypeBFloat16) }
 
 func elementsOf[T any](t Tensor, dtypes ...Dtype) []T {
-	var element T
-	size := int(unsafe.Sizeof(element))
-	if !slices.Contains(dtypes, t.dtype) || len(t.data) < size {
+	if !slices.Contains(dtypes, t.Dtype()) {
 		return nil
 	}
-	first := unsafe.Pointer(&t.data[0])
-	if !littleEndian || uintptr(first)%uintptr(size) != 0 {
-		panic("posenc: bytes of a foreign order or alignment; use Tensor.Bytes")
+	checkOrder()
+	if uintptr(unsafe.Pointer(unsafe.SliceData(t.Bytes())))%unsafe.Alignof(*new(T)) != 0 {
+		panic("posenc: the tensor's memory is not aligned; use Tensor.Bytes")
 	}
-	return unsafe.Slice((*T)(first), len(t.data)/size)
+	return recast[T](t.Bytes())
 }
 
-// elementBytes returns 0 for an unknown type.
-func elementBytes(dtype Dtype) int {
-	switch dtype {
-	case DtypeFloat8E4M3FN, DtypeFloat8E5M2:
-		return 1
-	case DtypeFloat16, DtypeBFloat16:
-		return 2
-	case DtypeFloat32, DtypeInt32:
-		return 4
-	case DtypeFloat64, DtypeInt64:
-		return 8
-	default:
-		return 0
-	}
+var elementBytes = map[Dtype]int64{
+	DtypeFloat8E4M3FN: 1, DtypeFloat8E5M2: 1, DtypeFloat16: 2, DtypeBFloat16: 2,
+	DtypeFloat32: 4, DtypeInt32: 4, DtypeFloat64: 8, DtypeInt64: 8,
 }
 
 // sizeOf returns the bytes of a tensor; -1 if there can be none of this type and shape, in any memory.
-func sizeOf(dtype Dtype, shape []int64) int64 {
-	size := int64(elementBytes(dtype))
-	if size == 0 || len(shape) > 0 && slices.Min(shape) < 0 {
+func sizeOf(m *posencv1.Tensor) int64 {
+	size := float64(elementBytes[m.GetDtype()]) // exact up to 2^53, which no memory has
+	if size == 0 || slices.ContainsFunc(m.GetShape(), func(extent int64) bool { return extent < 0 }) {
 		return -1
 	}
-	if slices.Contains(shape, 0) {
-		return 0
+	for _, extent := range m.GetShape() {
+		size *= float64(extent)
 	}
-	for _, extent := range shape {
-		if extent > (1<<60)/size {
-			return -1
-		}
-		size *= extent
+	if size > 1<<53 {
+		return -1
 	}
-	return size
+	return int64(size)
+}
+
+// described returns a message with the type and shape of the tensor; nil if it is not given.
+func (t Tensor) described() *posencv1.Tensor {
+	if t.m == nil {
+		return nil
+	}
+	return &posencv1.Tensor{Dtype: t.m.Dtype, Shape: t.m.Shape}
+}
+
+// message returns a message with a copy of the tensor.
+func (t Tensor) message() *posencv1.Tensor {
+	m := t.described()
+	if m != nil {
+		m.Data = slices.Clone(t.m.Data)
+	}
+	return m
+}
+
+// mismatch says how the tensor differs from one of this type and shape, which is nil if any will do.
+func (t Tensor) mismatch(want *posencv1.Tensor) string {
+	switch dtype, shape := t.Dtype(), t.m.GetShape(); {
+	case dtype != want.GetDtype():
+		return fmt.Sprintf("is %v; must be %v", dtype, want.GetDtype())
+	case want.GetShape() != nil && !slices.Equal(shape, want.GetShape()):
+		return fmt.Sprintf("has shape %v; must have %v", shape, want.GetShape())
+	case t.Given() && sizeOf(t.m) != int64(len(t.m.Data)):
+		return fmt.Sprintf("has %d bytes, which do not fit %v of %v", len(t.m.Data), shape, dtype)
+	}
+	return ""
 }
 
 // paste copies a part to its place in the tensor. Returns false if it does not fit.
 func (t Tensor) paste(part Tensor, at []int64) bool {
-	if part.mismatch(Tensor{dtype: t.dtype}) != "" || len(at) == 0 || len(at) != len(t.shape) || len(at) != len(part.shape) {
+	whole, extents := t.m.GetShape(), part.m.GetShape()
+	if part.mismatch(&posencv1.Tensor{Dtype: t.Dtype()}) != "" || len(at) == 0 || len(at) != len(whole) || len(at) != len(extents) {
 		return false
 	}
 	for i, offset := range at {
-		if offset < 0 || part.shape[i] < 1 || part.shape[i] > t.shape[i]-offset {
+		if offset < 0 || extents[i] < 1 || extents[i] > whole[i]-offset {
 			return false
 		}
 	}
-	pasteInto(t.data, part.data, t.shape, part.shape, at)
+	pasteInto(t.Bytes(), part.Bytes(), whole, extents, at)
 	return true
 }
 
@@ -206,45 +213,4 @@ func pasteInto(to, from []byte, whole, part, at []int64) {
 }
 
 // newBytes returns memory for a result, aligned for elements of 8 bytes.
-func newBytes(size int) []byte {
-	if size == 0 {
-		return nil
-	}
-	words := make([]uint64, (size+7)/8)
-	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), size)
-}
-
-// tensorOf returns a tensor that views the message's bytes.
-func tensorOf(message *posencv1.Tensor) Tensor {
-	return Tensor{dtype: message.GetDtype(), shape: message.GetShape(), data: message.GetData(), given: message != nil}
-}
-
-// described returns a message with the type and shape of the tensor.
-func (t Tensor) described() *posencv1.Tensor {
-	if !t.given {
-		return nil
-	}
-	return &posencv1.Tensor{Dtype: t.dtype, Shape: t.shape}
-}
-
-// mismatch says how the tensor differs from one of this type and shape, which is nil if any will do.
-func (t Tensor) mismatch(want Tensor) string {
-	switch {
-	case t.dtype != want.dtype:
-		return fmt.Sprintf("is %v; must be %v", t.dtype, want.dtype)
-	case want.shape != nil && !slices.Equal(t.shape, want.shape):
-		return fmt.Sprintf("has shape %v; must have %v", t.shape, want.shape)
-	case t.given && sizeOf(t.dtype, t.shape) != int64(len(t.data)):
-		return fmt.Sprintf("has %d bytes, which do not fit %v of %v", len(t.data), t.shape, t.dtype)
-	}
-	return ""
-}
-
-// message returns a message with a copy of the tensor.
-func (t Tensor) message() *posencv1.Tensor {
-	message := t.described()
-	if t.given {
-		message.Data = slices.Clone(t.data)
-	}
-	return message
-}
+func newBytes(size int) []byte { return recast[byte](make([]uint64, (size+7)/8))[:size:size] }
