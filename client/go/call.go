@@ -171,8 +171,10 @@ func mayRepeat(err error, inPlace []string) bool {
 		return false
 	}
 	switch e.Code {
-	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Aborted, codes.Unimplemented: // refused
+	case codes.Unimplemented, codes.PermissionDenied:
 		return e.Reason == "SHARED_MEMORY_UNAVAILABLE" || e.Reason == "FIELD_UNKNOWN" // by an older server
+	case codes.InvalidArgument, codes.NotFound, codes.Aborted: // refused
+		return false
 	}
 	if len(inPlace) == 0 {
 		return tooLarge(err)

@@ -283,7 +283,7 @@ func TestAStreamThatIsNotAsDescribedIsRefused(t *testing.T) {
 		"half element":   {"FIELD_INVALID", "data", []*message{{Call: call}, {Data: q.Bytes()[:6]}, {Data: q.Bytes()[6:]}}},
 		"described once": {"FIELD_INVALID", "call", []*message{{Call: call}, {Call: call, Data: q.Bytes()}}},
 		"no description": {"FIELD_REQUIRED", "call", []*message{{Data: q.Bytes()}}},
-		"data in call":   {"FIELD_INVALID", "q.Bytes()", []*message{{Call: withData}}},
+		"data in call":   {"FIELD_INVALID", "q.data", []*message{{Call: withData}}},
 		"unary fault":    {"FIELD_REQUIRED", "layout", []*message{{Call: bad}, {Data: q.Bytes()}}},
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
