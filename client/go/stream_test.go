@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -305,4 +307,85 @@ func TestAStreamThatIsNotAsDescribedIsRefused(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
+}
+
+// A caller of the generated stream who changes his mind, sends no more, or never reads.
+func TestAStreamThatIsLeftInTheMiddleEndsClearlyAndKeepsNothing(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := listener.Addr().String()
+	listener.Close()
+	c := dial(t, startServer(t, "--admin", admin), WithTimeout(500*time.Millisecond))
+	call := described(ApplyRopeArgs{Rope: Spec(halfSplit), Layout: BSHD, Positions: StartAt(0),
+		Q: Tensor{&posencv1.Tensor{Dtype: DtypeFloat32, Shape: []int64{1, 1 << 20, 1, 64}}}}) // 256 MiB
+	chunk := &posencv1.ApplyRopeStreamRequest{Data: make([]byte, 1<<20)}
+	type stream = grpc.BidiStreamingClient[posencv1.ApplyRopeStreamRequest, posencv1.ApplyRopeStreamResponse]
+	for name, test := range map[string]struct {
+		code codes.Code
+		act  func(s stream, cancel func()) error
+	}{
+		"cancelled": {codes.Canceled, func(s stream, cancel func()) error {
+			s.Send(chunk)
+			s.Recv()
+			cancel()
+			return nil
+		}},
+		"stalled": {codes.DeadlineExceeded, func(s stream, _ func()) error { return s.Send(chunk) }},
+		"not read": {codes.DeadlineExceeded, func(s stream, _ func()) error {
+			for range 256 {
+				if s.Send(chunk) != nil {
+					return nil
+				}
+			}
+			return errors.New("the server took everything in")
+		}},
+	} {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		s, err := c.ApplyRopeStream(ctx)
+		if err == nil {
+			err = s.Send(&posencv1.ApplyRopeStreamRequest{Call: call})
+		}
+		if err == nil {
+			err = test.act(s, cancel)
+		}
+		for err == nil {
+			_, err = s.Recv()
+		}
+		if status.Code(err) != test.code {
+			t.Errorf("%s: %v", name, err)
+		}
+		claimed := ""
+		for range 100 {
+			if claimed = metric(t, admin, "posenc_claimed_bytes"); claimed == "0" {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if claimed != "0" {
+			t.Errorf("%s: the server keeps %s bytes", name, claimed)
+		}
+	}
+}
+
+// metric returns the value of one of the server's metrics; "" if it has none.
+func metric(t *testing.T, admin, name string) string {
+	t.Helper()
+	answer, err := http.Get("http://" + admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, found := strings.CutPrefix(line, name+" "); found {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
 }
