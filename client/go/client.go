@@ -15,9 +15,11 @@
 package posenc
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"math"
+	"os"
 	"strings"
 	"time"
 
@@ -82,7 +84,7 @@ func Dial(target string, options ...DialOption) (*Client, error) {
 func (c *Client) Close() error { return c.conn.Close() }
 
 // Stub returns the generated client over this client's connection. Its calls have options, request ids, default
-// deadlines, announced sizes and *Error like all others, but copy tensors.
+// deadlines, announced sizes and *Error like all others, but copy what they receive once more.
 func (c *Client) Stub() posencv1.PositionalEncodingServiceClient {
 	return c.PositionalEncodingServiceClient
 }
@@ -90,4 +92,118 @@ func (c *Client) Stub() posencv1.PositionalEncodingServiceClient {
 // GetServerInfo returns the server's version, instruction set, limits and presets.
 func (c *Client) GetServerInfo(ctx context.Context, options ...Option) (*posencv1.GetServerInfoResponse, error) {
 	return c.Stub().GetServerInfo(ctx, &posencv1.GetServerInfoRequest{}, options...)
+}
+
+type config struct {
+	timeout          time.Duration
+	stuckTimeout     time.Duration
+	maxMessageBytes  int64
+	streamAbove      int64
+	chunkBytes       int // of a stream's messages
+	tls              *TLS
+	token, tokenFile string
+}
+
+// collect applies options in their order.
+func collect[O ~func(*T), T any](to *T, options []O) *T {
+	for _, option := range options {
+		option(to)
+	}
+	return to
+}
+
+// DialOption is an option of a Client.
+type DialOption func(*config)
+
+// WithTimeout sets the deadline of calls whose context has none; for streams, the longest time without any progress. 0:
+// none. The default is 60 s.
+func WithTimeout(timeout time.Duration) DialOption { return func(c *config) { c.timeout = timeout } }
+
+// WithStuckTimeout sets the time after which a TCP connection is closed (on Linux) if its peer does not read waiting
+// bytes. A call whose deadline passes earlier waits as long for the connection to release its tensors. 10 s.
+func WithStuckTimeout(timeout time.Duration) DialOption {
+	return func(c *config) { c.stuckTimeout = timeout }
+}
+
+// WithMaxMessageBytes sets the largest size of a message, either way. Larger ones are neither sent nor received. At
+// least 4 MiB, because the server cuts a stream's answers; at most 2 GiB - 1; the default is 512 MiB.
+func WithMaxMessageBytes(bytes int64) DialOption {
+	return func(c *config) { c.maxMessageBytes = bytes }
+}
+
+// WithStreamAbove sets the size above which tensors to rotate or reposition go through a stream. The default is the
+// largest message. A lower value, such as 16 MiB, makes transfer overlap with computation.
+func WithStreamAbove(bytes int64) DialOption { return func(c *config) { c.streamAbove = bytes } }
+
+// WithTLS requires TLS for every connection.
+func WithTLS(files TLS) DialOption { return func(c *config) { c.tls = &files } }
+
+// WithToken sends a bearer token with every call. It needs TLS, or a target that is a unix socket or a loopback
+// address.
+func WithToken(token string) DialOption { return func(c *config) { c.token = token } }
+
+// WithTokenFile is like WithToken, with a file that holds only the token. The file is read again when it changes.
+func WithTokenFile(path string) DialOption { return func(c *config) { c.tokenFile = path } }
+
+// DialFromEnv makes a client from the environment: POSENC_SERVER (default localhost:50051), POSENC_TLS=1 or
+// POSENC_TLS_CA, POSENC_TLS_CERT, POSENC_TLS_KEY and POSENC_TLS_SERVER_NAME, POSENC_TOKEN or POSENC_TOKEN_FILE. Options
+// override it.
+func DialFromEnv(options ...DialOption) (*Client, error) {
+	env := os.Getenv
+	found := []DialOption{WithToken(env("POSENC_TOKEN")), WithTokenFile(env("POSENC_TOKEN_FILE"))}
+	files := TLS{env("POSENC_TLS_CA"), env("POSENC_TLS_CERT"), env("POSENC_TLS_KEY"), env("POSENC_TLS_SERVER_NAME")}
+	if files != (TLS{}) || env("POSENC_TLS") == "1" {
+		found = append(found, WithTLS(files))
+	}
+	return NewClient(cmp.Or(env("POSENC_SERVER"), "localhost:50051"), append(found, options...)...)
+}
+
+// Option is an option of one call: one of this package's, or any of gRPC's.
+type Option = grpc.CallOption
+
+type settings struct {
+	requestID   string
+	traceparent string
+	progress    func(done, total int64)
+	outputs     []Tensor
+	saturation  Saturation
+}
+
+type option struct {
+	grpc.EmptyCallOption
+	set func(*settings)
+}
+
+// RequestID names the call in the server's log; the default is random.
+func RequestID(id string) Option { return option{set: func(o *settings) { o.requestID = id }} }
+
+// Traceparent is the W3C trace context of the caller.
+func Traceparent(value string) Option {
+	return option{set: func(o *settings) { o.traceparent = value }}
+}
+
+// Progress is called while a tensor or table goes through a stream, with bytes of all tensors together.
+func Progress(report func(done, total int64)) Option {
+	return option{set: func(o *settings) { o.progress = report }}
+}
+
+// Into names the memory for a call's results, in the order of its tensors: q's, then k's. An output may be its input's
+// memory. Without Into a Rope rotates in place, and other calls allocate memory.
+func Into(outputs ...Tensor) Option {
+	return option{set: func(o *settings) { o.outputs = outputs }}
+}
+
+// Saturate sets the treatment of results past the largest number of an FP8 type.
+func Saturate(saturation Saturation) Option {
+	return option{set: func(o *settings) { o.saturation = saturation }}
+}
+
+func optionsOf(options []Option) *settings {
+	o := &settings{}
+	for _, given := range options {
+		if own, ok := given.(option); ok {
+			own.set(o)
+		}
+	}
+	return o
 }

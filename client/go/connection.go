@@ -1,34 +1,28 @@
 package posenc
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
-	"io"
-	"strconv"
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"regexp"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials/local"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/health" // the service config's health check
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/proto"
 )
 
+// Bytes that a connection reads and writes at once (gRPC's 32 KiB took a third more processor time with 64 MiB on
+// loopback), and windows so large that neither tensors nor answers wait for them.
 const (
-	requestIDKey    = "x-request-id"
-	traceparentKey  = "traceparent"
-	messageBytesKey = "posenc-message-bytes"
-
-	// Deadline of a stream whose only limit is progress. Without one the server would set its default.
-	longestStream = 24 * time.Hour
-
-	// Bytes that a connection reads and writes at once (gRPC's 32 KiB took a third more processor time with 64 MiB on
-	// loopback), and windows so large that neither tensors nor answers wait for them.
 	bufferBytes      = 256 << 10
 	streamWindow     = 16 << 20
 	connectionWindow = 64 << 20
@@ -73,93 +67,101 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 	return dialing, nil
 }
 
-// begin returns the context of a call with its metadata, and its id.
-func begin(ctx context.Context, options []Option) (context.Context, string) {
-	o := optionsOf(options)
-	id := cmp.Or(o.requestID, rand.Text())
-	if o.traceparent != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, traceparentKey, o.traceparent)
-	}
-	return metadata.AppendToOutgoingContext(ctx, requestIDKey, id), id
+// TLS names PEM files, which NewClient reads. The zero TLS trusts the system's authorities.
+type TLS struct {
+	CAFile string // authorities of the server's certificate; empty: the system's
+	// This client's own certificate, followed by its issuers, and its key without a passphrase, for servers that
+	// require them. Both or none.
+	CertFile, KeyFile string
+	ServerName        string // that the server's certificate must bear; empty: the target's
 }
 
-// announce sends the size of a call's largest message.
-func announce(ctx context.Context, bytes int) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, messageBytesKey, strconv.Itoa(bytes))
+func (t TLS) credentials() (credentials.TransportCredentials, error) {
+	settings := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CAFile != "" {
+		text, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, wrongArgument("tls.ca_file", "%w", err)
+		}
+		settings.RootCAs = x509.NewCertPool()
+		if !settings.RootCAs.AppendCertsFromPEM(text) {
+			return nil, wrongArgument("tls.ca_file", "%s: holds no certificate; must be PEM", t.CAFile)
+		}
+	}
+	if t.CertFile != "" || t.KeyFile != "" {
+		own, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, wrongArgument("tls.cert_file", "must be a pair with tls.key_file: %w", err)
+		}
+		settings.Certificates = []tls.Certificate{own}
+	}
+	return credentials.NewTLS(settings), nil
 }
 
-// unary gives a call its metadata, a deadline and an announced size, and translates its error. It is a
-// grpc.UnaryClientInterceptor.
-func (c *Client) unary(ctx context.Context, method string, request, response any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...Option) error {
-	if _, set := ctx.Deadline(); !set && c.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.timeout)
-		defer cancel()
+// security returns the credentials for connections to the target.
+func (c *config) security(target string) (transport credentials.TransportCredentials, perCall credentials.PerRPCCredentials, err error) {
+	transport = insecure.NewCredentials()
+	if c.tls != nil {
+		if transport, err = c.tls.credentials(); err != nil {
+			return nil, nil, err
+		}
 	}
-	ctx, id := begin(ctx, options)
-	sent, size := &lentMessage{request.(proto.Message), &loans{}}, proto.Size(request.(proto.Message))
-	err := invoke(announce(ctx, size), method, sent, response, conn, options...)
-	if size >= lendFrom {
-		sent.loans.recall(c.stuckTimeout)
+	if c.token == "" && c.tokenFile == "" {
+		return transport, nil, nil
 	}
-	return c.errorOf(err, method, id)
+	if c.tls == nil {
+		if !thisMachine.MatchString(target) {
+			return nil, nil, wrongArgument("token", "would be sent in the clear to %s; must have TLS", target)
+		}
+		transport = local.NewCredentials() // plaintext; connections that leave this machine fail
+	}
+	token := &bearer{file: c.tokenFile}
+	switch {
+	case c.tokenFile == "":
+		err = token.use("token", c.token)
+	case c.token != "":
+		err = wrongArgument("token_file", "excludes token")
+	default:
+		err = token.read()
+	}
+	return transport, token, err
 }
 
-// stream is a gRPC stream that ends if it makes no progress.
-type stream struct {
-	grpc.ClientStream
-	client     *Client
-	method, id string
-	end        context.CancelFunc
-	idle       time.Duration // the longest time without progress
-	watch      *time.Timer
-	stood      atomic.Bool
+// thisMachine matches targets that are, by their text, a unix socket or loopback.
+var thisMachine = regexp.MustCompile(`^unix(-abstract)?:|^(dns:(///)?|passthrough:///)?(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?$`)
+
+// bearer puts a token into every call's headers. Its file is read each time, because tokens expire; the last good token
+// stays in use while the file cannot be read.
+type bearer struct {
+	file   string // empty: the token stays
+	header atomic.Value
 }
 
-// stream does for streams what unary does, but announces no size. It is a grpc.StreamClientInterceptor.
-func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...Option) (grpc.ClientStream, error) {
-	ctx, id := begin(ctx, options)
-	s := &stream{client: c, method: method, id: id, idle: c.timeout}
-	if _, set := ctx.Deadline(); set || c.timeout <= 0 {
-		s.idle = longestStream
+func (b *bearer) read() error {
+	text, err := os.ReadFile(b.file)
+	if err != nil {
+		return wrongArgument("token_file", "%w", err)
 	}
-	ctx, s.end = context.WithTimeout(ctx, longestStream)
-	s.watch = time.AfterFunc(s.idle, func() {
-		s.stood.Store(true)
-		s.end()
-	})
-	var err error
-	if s.ClientStream, err = open(ctx, desc, conn, method, options...); err != nil {
-		return nil, s.progress(err)
-	}
-	return s, nil
+	return b.use("token_file", string(text))
 }
 
-// progress notes that a message went. With an error the stream has ended: it translates that; io.EOF stays.
-func (s *stream) progress(err error) error {
-	if err == nil {
-		s.watch.Reset(s.idle)
-		return nil
+func (b *bearer) use(field, text string) error {
+	token := strings.TrimSpace(text)
+	if token == "" || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return wrongArgument(field, "must hold one token, of visible characters")
 	}
-	s.watch.Stop()
-	s.end()
-	if err == io.EOF {
-		return err
-	}
-	if s.stood.Load() {
-		err = newError(codes.DeadlineExceeded, "the stream stood still for %v; the server is %s", s.idle, s.client.target)
-	}
-	return s.client.errorOf(err, s.method, s.id)
+	b.header.Store("Bearer " + token)
+	return nil
 }
 
-// SendMsg is part of grpc.ClientStream. After an io.EOF, RecvMsg returns the error of the stream.
-func (s *stream) SendMsg(message any) error {
-	err := s.ClientStream.SendMsg(message)
-	if err == io.EOF {
-		return err
+// GetRequestMetadata is part of credentials.PerRPCCredentials.
+func (b *bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if b.file != "" {
+		_ = b.read()
 	}
-	return s.progress(err)
+	return map[string]string{"authorization": b.header.Load().(string)}, nil
 }
 
-// RecvMsg is part of grpc.ClientStream.
-func (s *stream) RecvMsg(message any) error { return s.progress(s.ClientStream.RecvMsg(message)) }
+// RequireTransportSecurity is part of credentials.PerRPCCredentials. security() ensures that a token never leaves this
+// machine in the clear.
+func (b *bearer) RequireTransportSecurity() bool { return false }
