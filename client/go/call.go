@@ -75,22 +75,19 @@ func (r *result) check() error {
 	return r.take(r.into)
 }
 
-// perform makes a call and returns its results, which are zero after an error: with places, if a tensor lies in shared
-// memory; with bytes, if none does or the server refuses places; and as a stream, if the bytes are too many.
-func (c *Client) perform(ctx context.Context, k *call, options []Option) ([]Tensor, error) {
-	tensors := make([]Tensor, len(k.results))
+// perform makes a call, and puts its results into the response: with places, if a tensor lies in shared memory; with
+// bytes, if none does or the server refuses places; and as a stream, if the bytes are too many.
+func (c *Client) perform(ctx context.Context, k *call, options []Option) (err error) {
 	for i, output := range optionsOf(options).outputs {
-		var err error
 		if i < len(k.results) {
 			err = k.results[i].take(output)
 		} else if output.Given() {
 			err = wrongArgument("Into", "output %d is given; this call has %d results", i, len(k.results))
 		}
 		if err != nil {
-			return tensors, err
+			return err
 		}
 	}
-	var err error
 	m, places, inPlace := k.message(true)
 	switch {
 	case len(inPlace) > 0:
@@ -104,28 +101,29 @@ func (c *Client) perform(ctx context.Context, k *call, options []Option) ([]Tens
 			err = k.stream(ctx)
 		}
 	}
-	for i, r := range k.results {
-		if err == nil {
-			tensors[i] = r.got
+	for _, r := range k.results {
+		if err == nil && r.got.Given() {
+			set(k.response.ProtoReflect(), r.name, r.got.m)
 		}
 	}
-	return tensors, err
+	return err
+}
+
+func set(m protoreflect.Message, name protoreflect.Name, value proto.Message) {
+	m.Set(m.Descriptor().Fields().ByName(name), protoreflect.ValueOfMessage(value.ProtoReflect()))
 }
 
 // message returns the request with its tensors, as places if they have some and `places` is true, else as bytes; if it
 // has places, and the names of the inputs that the server overwrites.
 func (k *call) message(places bool) (m protoreflect.Message, has bool, inPlace []string) {
 	m = k.request.ProtoReflect().New()
-	set := func(name protoreflect.Name, value proto.Message) {
-		m.Set(m.Descriptor().Fields().ByName(name), protoreflect.ValueOfMessage(value.ProtoReflect()))
-	}
 	k.request.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		m.Set(field, value)
 		return true
 	})
 	for _, r := range k.results {
 		if place := r.place(); places && place != nil {
-			set(r.name+"_output", place)
+			set(m, r.name+"_output", place)
 			has = true
 		}
 	}
@@ -140,7 +138,7 @@ func (k *call) message(places bool) (m protoreflect.Message, has bool, inPlace [
 				inPlace = append(inPlace, string(in.name))
 			}
 		}
-		set(in.name, t)
+		set(m, in.name, t)
 	}
 	return m, has, inPlace
 }
@@ -186,34 +184,34 @@ func mayRepeat(err error, inPlace []string) bool {
 // AddEncoding combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. The request itself
 // does not have x.
 func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingRequest, x Tensor, options ...Option) (Tensor, error) {
-	want := x.described()
+	want, response := x.described(), &posencv1.AddEncodingResponse{}
 	if x.Given() && request.GetCombination() == posencv1.Combination_COMBINATION_CONCATENATE {
 		want.Shape = nil
 	}
-	return c.oneTensor(ctx, "AddEncoding", request, &posencv1.AddEncodingResponse{}, "x", want, options, input{"x", x})
+	k := &call{"AddEncoding", request, response, []input{{"x", x}}, []*result{{name: "x", want: want}}, nil}
+	err := c.perform(ctx, k, options)
+	return Tensor{response.X}, err
 }
 
 // ScoreRelative computes attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D]
 // give [B, H, Sq, Sk], not divided by sqrt(D). The request itself does not have q and k.
 func (c *Client) ScoreRelative(ctx context.Context, request *posencv1.ScoreRelativeRequest, q, k Tensor, options ...Option) (Tensor, error) {
-	want := &posencv1.Tensor{Dtype: cmp.Or(request.GetDtype(), DtypeFloat32)}
+	response, want := &posencv1.ScoreRelativeResponse{}, &posencv1.Tensor{Dtype: cmp.Or(request.GetDtype(), DtypeFloat32)}
 	if request.GetDtype() == 0 && q.Dtype() == DtypeFloat64 { // the server's default
 		want.Dtype = DtypeFloat64
 	}
 	if qs, ks := q.m.GetShape(), k.m.GetShape(); len(qs) == 4 && len(ks) == 4 {
 		want.Shape = []int64{qs[0], qs[1], qs[2], ks[2]}
 	}
-	return c.oneTensor(ctx, "ScoreRelative", request, &posencv1.ScoreRelativeResponse{}, "scores", want, options, input{"q", q}, input{"k", k})
+	inputs, results := []input{{"q", q}, {"k", k}}, []*result{{name: "scores", want: want}}
+	err := c.perform(ctx, &call{"ScoreRelative", request, response, inputs, results, nil}, options)
+	return Tensor{response.Scores}, err
 }
 
 // ConvertPairing reorders the rows of a projection's weight or bias, [H * D, ...], so that a checkpoint for one pairing
 // works with the other. The request itself does not have the weight.
 func (c *Client) ConvertPairing(ctx context.Context, request *posencv1.ConvertPairingRequest, weight Tensor, options ...Option) (Tensor, error) {
-	return c.oneTensor(ctx, "ConvertPairing", request, &posencv1.ConvertPairingResponse{}, "weight", weight.described(), options, input{"weight", weight})
-}
-
-func (c *Client) oneTensor(ctx context.Context, method string, request, response proto.Message, name protoreflect.Name, want *posencv1.Tensor, options []Option, inputs ...input) (Tensor, error) {
-	k := &call{method: method, request: request, response: response, inputs: inputs, results: []*result{{name: name, want: want}}}
-	tensors, err := c.perform(ctx, k, options)
-	return tensors[0], err
+	response, results := &posencv1.ConvertPairingResponse{}, []*result{{name: "weight", want: weight.described()}}
+	err := c.perform(ctx, &call{"ConvertPairing", request, response, []input{{"weight", weight}}, results, nil}, options)
+	return Tensor{response.Weight}, err
 }

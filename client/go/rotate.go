@@ -44,11 +44,12 @@ func (c *Client) ApplyRope(ctx context.Context, args ApplyRopeArgs, options ...O
 	if args.Rope.err != nil {
 		return Tensor{}, Tensor{}, args.Rope.err
 	}
-	results, err := c.rotate(ctx, "ApplyRope", &posencv1.ApplyRopeRequest{
+	response := &posencv1.ApplyRopeResponse{}
+	err = c.rotate(ctx, "ApplyRope", &posencv1.ApplyRopeRequest{
 		Rope: args.Rope.message, Positions: args.Positions, Layout: args.Layout, Direction: args.Direction,
 		QueryScale: args.QueryScale, Saturation: cmp.Or(optionsOf(options).saturation, args.Saturation),
-	}, &posencv1.ApplyRopeResponse{}, &posencv1.ApplyRopeStreamRequest{}, options, input{"q", args.Q}, input{"k", args.K})
-	return results[0], results[1], err
+	}, response, &posencv1.ApplyRopeStreamRequest{}, options, input{"q", args.Q}, input{"k", args.K})
+	return Tensor{response.Q}, Tensor{response.K}, err
 }
 
 // Reposition moves rotated keys to other positions, or from one rotary encoding to another, in one rotation. Shapes,
@@ -57,15 +58,16 @@ func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ..
 	if err := cmp.Or(args.OldRope.err, args.NewRope.err); err != nil {
 		return Tensor{}, err
 	}
-	results, err := c.rotate(ctx, "Reposition", &posencv1.RepositionRequest{
+	response := &posencv1.RepositionResponse{}
+	err := c.rotate(ctx, "Reposition", &posencv1.RepositionRequest{
 		OldRope: args.OldRope.message, NewRope: args.NewRope.message, Movement: args.Movement, Layout: args.Layout,
 		Saturation: cmp.Or(optionsOf(options).saturation, args.Saturation),
-	}, &posencv1.RepositionResponse{}, &posencv1.RepositionStreamRequest{}, options, input{"k", args.K})
-	return results[0], err
+	}, response, &posencv1.RepositionStreamRequest{}, options, input{"k", args.K})
+	return Tensor{response.K}, err
 }
 
 // rotate makes a call whose results are like its inputs. first is the first message of its stream.
-func (c *Client) rotate(ctx context.Context, method string, request, response, first proto.Message, options []Option, inputs ...input) ([]Tensor, error) {
+func (c *Client) rotate(ctx context.Context, method string, request, response, first proto.Message, options []Option, inputs ...input) error {
 	k := &call{method: method, request: request, response: response, inputs: inputs}
 	for _, in := range inputs {
 		k.results = append(k.results, &result{name: in.name, want: in.tensor.m})

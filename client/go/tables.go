@@ -64,14 +64,10 @@ func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableReq
 			return nil, err
 		}
 	}
-	tensors, err := c.perform(ctx, k, options)
-	if err != nil {
+	if err := c.perform(ctx, k, options); err != nil {
 		return nil, err
 	}
-	if len(tensors) == 1 {
-		return &Table{Amplitude: body.GetAmplitude(), Table: tensors[0]}, nil
-	}
-	return &Table{Amplitude: body.GetAmplitude(), Cos: tensors[0], Sin: tensors[1]}, nil
+	return &Table{Amplitude: body.Amplitude, Cos: Tensor{body.Cos}, Sin: Tensor{body.Sin}, Table: Tensor{body.Table}}, nil
 }
 
 // tableByRows gets a table as a stream, for a caller who does not know of the stream's request: errors name the fields
