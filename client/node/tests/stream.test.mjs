@@ -1,6 +1,7 @@
 import assert from "node:assert";
 import { once } from "node:events";
 import { createRequire } from "node:module";
+import net from "node:net";
 import { after, before, describe, test } from "node:test";
 import grpc from "@grpc/grpc-js";
 import posenc, { tensor } from "../index.mjs";
@@ -34,6 +35,20 @@ async function joined(parts) {
   const all = [];
   for await (const part of parts) all.push(Buffer.from(part));
   return Buffer.concat(all);
+}
+
+async function freeAddress() {
+  const server = net.createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address();
+  server.close();
+  return `127.0.0.1:${port}`;
+}
+
+/** The value of one of the server's metrics; undefined if it has none. */
+async function metric(admin, name) {
+  const text = await (await fetch(`http://${admin}/metrics`)).text();
+  return text.match(new RegExp(`^${name} (.*)$`, "m"))?.[1];
 }
 
 describe("streams", () => {
@@ -314,6 +329,48 @@ describe("streams", () => {
       { code: "CANCELLED", message: /was closed during the call/ },
     );
     await endless(whole, undefined, () => true);
+  });
+
+  // A sender who sends no more, a reader who never reads, and one who changes his mind.
+  test("LeftInTheMiddleEndClearlyAndTheServerKeepsNothing", async (t) => {
+    const admin = await freeAddress();
+    const client = posenc.connect(await startServer(t, "--admin", admin));
+    t.after(() => client.close());
+    const given = { rope: half, start: 0, layout: "bshd", q: { dtype: "float32", shape: [1, 1 << 20, 1, 64] } };
+    const forever = new Promise((resolve) => t.after(resolve));
+    async function* stalled() {
+      yield new Float32Array(1 << 18);
+      await forever;
+    }
+    async function* endless() {
+      for (let i = 0; i < 256; ++i) yield new Float32Array(1 << 18);
+    }
+    const controller = new AbortController();
+    const cases = {
+      "a stalled sender": [stalled, { timeoutMs: 300 }, "DEADLINE_EXCEEDED", () => {}],
+      "a reader who never reads": [
+        endless,
+        { timeoutMs: 300 },
+        "DEADLINE_EXCEEDED",
+        () => new Promise((resolve) => setTimeout(resolve, 600)),
+      ],
+      "a change of mind": [endless, { signal: controller.signal }, "CANCELLED", () => controller.abort()],
+    };
+    for (const [name, [chunks, options, code, act]] of Object.entries(cases)) {
+      const answers = client.applyRopeStream(given, chunks(), options);
+      const ended = async () => {
+        await answers.next();
+        await act();
+        await joined(answers);
+      };
+      await assert.rejects(ended(), { name: "PosencError", code }, name);
+      let claimed = "";
+      for (let i = 0; i < 100 && claimed !== "0"; ++i) {
+        claimed = await metric(admin, "posenc_claimed_bytes");
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+      assert.strictEqual(claimed, "0", name);
+    }
   });
 
   test("BuildABiasFromTilesOfAnySize", async () => {
