@@ -71,12 +71,10 @@ export class Calls {
 
   begin(options: CallOptions = {}): Call {
     checkKeys(options, ["timeoutMs", "signal", "requestId", "traceparent", "onProgress"], "options");
-    const { requestId = randomBytes(16).toString("hex"), timeoutMs, traceparent = "", signal, onProgress } = options;
+    const { requestId = randomBytes(16).toString("hex"), timeoutMs, traceparent = "" } = options;
     checkVisible("requestId", requestId);
     checkVisible("traceparent", traceparent);
     const limitMs = checkNumber("timeoutMs", timeoutMs ?? this.channel.timeoutMs);
-    if (signal !== undefined && !(signal instanceof AbortSignal)) throw invalid("signal", "must be an AbortSignal");
-    if (onProgress !== undefined && typeof onProgress !== "function") throw invalid("onProgress", "must be a function");
     if (limitMs <= 0) {
       throw new PosencError(`timeoutMs: is ${limitMs}; must be above 0`, { code: "DEADLINE_EXCEEDED", requestId });
     }

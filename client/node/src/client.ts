@@ -246,12 +246,13 @@ export class Client {
 
     const shared = [...inputs, ...places].map(([, tensor]) => tensor);
     const areKnown = places.every(([result]) => described[result] !== undefined);
+    const { maxMessageBytes, streamAboveBytes } = this.calls.channel;
     if (shared.length > 0 && areKnown && shared.every(({ region }) => region.name !== "")) {
       for (const [result, { region, offset }] of places) request[`${result}Output`] = { name: region.name, offset };
       const message = frame(type, request);
       const isInput = (place: SharedTensor) => inputs.some(([, input]) => input.isAt(place));
       const inPlace = places.filter(([, place]) => isInput(place)).map(([result]) => result);
-      if (message.size <= this.calls.channel.streamAboveBytes) {
+      if (message.size <= streamAboveBytes) {
         try {
           const answer = await this.calls.unary(name, message, call, inPlace.length > 0);
           const placed = { ...wanted };
@@ -263,7 +264,22 @@ export class Client {
       }
       request = toMessage(type, given, true);
     }
-    return this.byWire(name, request, wanted, call) as Answer;
+
+    const message = frame(type, request);
+    const parts = splitWhole(name, request);
+    let chunkBytes = chunkBytesFor(maxMessageBytes);
+    if (!parts || message.size <= streamAboveBytes) {
+      try {
+        return fromMessage(response, await this.calls.unary(name, message, call), wanted) as Answer;
+      } catch (error) {
+        // The server's limit may be lower than ours. A message no larger than a chunk would only be refused again.
+        if (!isTooLarge(error)) throw error;
+        if (name === "BuildTable") return (await this.tableByRows(request, wanted, call)) as Answer;
+        chunkBytes = chunkBytesFor(Math.min(maxMessageBytes, Number(error.metadata.limitBytes ?? Infinity)));
+        if (!parts || message.size <= chunkBytes) throw error;
+      }
+    }
+    return (await rotateAsStream(this.calls, name, parts, wanted, call, chunkBytes)) as Answer;
   }
 
   /** The tensors of a table, as the first row of a stream tells them. */
@@ -273,26 +289,6 @@ export class Client {
       return Object.fromEntries(tablesOf(table).map((name) => [name, { dtype: (part[name] as Tensor).dtype, shape }]));
     }
     throw falseAnswer("it has no rows");
-  }
-
-  private async byWire(name: string, request: Fields, wanted: Record<string, Wanted>, call: Call): Promise<Fields> {
-    const types = methodNamed(name);
-    const message = frame(types.request, request);
-    const { maxMessageBytes, streamAboveBytes } = this.calls.channel;
-    const parts = splitWhole(name, request);
-    if (parts && message.size > streamAboveBytes) {
-      return rotateAsStream(this.calls, name, parts, wanted, call, chunkBytesFor(maxMessageBytes));
-    }
-    try {
-      return fromMessage(types.response, await this.calls.unary(name, message, call), wanted);
-    } catch (error) {
-      // The server's limit may be lower than ours. A message no larger than a chunk would only be refused again.
-      if (!isTooLarge(error)) throw error;
-      if (name === "BuildTable") return this.tableByRows(request, wanted, call);
-      const chunkBytes = chunkBytesFor(Math.min(maxMessageBytes, Number(error.metadata.limitBytes ?? Infinity)));
-      if (!parts || message.size <= chunkBytes) throw error;
-      return rotateAsStream(this.calls, name, parts, wanted, call, chunkBytes);
-    }
   }
 
   private async tableByRows(table: Fields, wanted: Record<string, Wanted>, call: Call): Promise<Fields> {

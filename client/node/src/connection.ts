@@ -1,7 +1,7 @@
 // The connection to the server: its options, TLS and bearer tokens.
 import fs from "node:fs";
 import { type ChannelCredentials, type ChannelOptions, Client as Connection, credentials } from "@grpc/grpc-js";
-import { serviceConfig as publishedConfig, version } from "./contract";
+import { serviceConfig, version } from "./contract";
 import { checkKeys, invalid, optionOf } from "./errors";
 
 /** Options of a client. Each has a default. */
@@ -18,8 +18,6 @@ export interface ClientOptions {
    * several times, which costs less if it is small.
    */
   streamAboveBytes?: number;
-  /** gRPC's service config, as JSON text. Default: the published one. */
-  serviceConfig?: string;
   /** Requires TLS; true trusts the system's authorities. Default: false. */
   tls?: boolean | TlsOptions;
   /** Bearer token of every call. Never sent in the clear to another machine. */
@@ -60,9 +58,9 @@ export type Channel = ReturnType<typeof openChannel>;
 export function openChannel(target: string, options: ClientOptions) {
   const { timeoutMs = 60_000, maxMessageBytes = 512 << 20, streamAboveBytes = 8 << 20, ...others } = options ?? {};
   const numbers = { timeoutMs, maxMessageBytes, streamAboveBytes };
-  checkKeys(options, [...Object.keys(numbers), "serviceConfig", "tls", "token", "tokenFile"], "");
+  checkKeys(options, [...Object.keys(numbers), "tls", "token", "tokenFile"], "");
   for (const [option, value] of Object.entries(numbers)) checkNumber(option, value);
-  const { tls = false, token: text, tokenFile, serviceConfig = publishedConfig } = others;
+  const { tls = false, token: text, tokenFile } = others;
   checkTarget(target);
   const tlsOptions = typeof tls === "boolean" ? {} : tls;
   const channel = tls === false ? credentials.createInsecure() : tlsCredentials(tlsOptions);
@@ -83,28 +81,23 @@ export function openChannel(target: string, options: ClientOptions) {
     ...(isClear && { "grpc.enable_http_proxy": 0 }),
     ...(serverName && { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName }),
   };
-  const open = (more = {}) =>
-    optionOf("serviceConfig", () => new Connection(target, channel, { ...channelOptions, ...more }));
   return {
     timeoutMs,
     maxMessageBytes: largest,
     streamAboveBytes: Math.min(streamAboveBytes, largest),
     token,
-    retrying: open(),
+    retrying: new Connection(target, channel, channelOptions),
     /** For requests that must not be sent a second time: in gRPC, retries are an option of the connection. */
-    once: open({ "grpc.enable_retries": 0 }),
+    once: new Connection(target, channel, { ...channelOptions, "grpc.enable_retries": 0 }),
   };
 }
 
-// Refuses schemes that gRPC does not know, and impossible ports. grpc-js would only report an unknown name.
+// Refuses what grpc-js would only report as an unknown name.
 function checkTarget(target: unknown): void {
   if (typeof target !== "string" || target === "") {
     throw invalid("target", "is missing; such as localhost:50051", "FIELD_REQUIRED");
   }
   if (/^https?:/.test(target)) throw invalid("target", `${target}: must have no http; the option tls is TLS`);
-  for (const [, port] of target.startsWith("unix") ? [] : target.matchAll(/:(\d{5,})(?=,|$)/g)) {
-    if (Number(port) > 65535) throw invalid("target", `${target}: port ${port}; must be 1 to 65535`);
-  }
 }
 
 // Every address of a list, and no resolver but the system's: another one may put localhost anywhere.
@@ -134,22 +127,19 @@ function tlsCredentials(options: TlsOptions): ChannelCredentials {
   return optionOf("tls", () => credentials.createSsl(ca, key, cert));
 }
 
-/** Returns what tells the token; it reads a file again that has changed. */
+/** Returns what tells the token; it reads a file for each call, because tokens expire. */
 function tokenSource(token?: string, tokenFile?: string): (() => string) | undefined {
   if (token !== undefined && tokenFile !== undefined) throw invalid("tokenFile", "excludes token");
-  let known = token === undefined ? "" : oneToken("token", token);
-  if (tokenFile === undefined) return token === undefined ? undefined : () => known;
-  let stamp = "";
-  const look = () => {
-    const { ino, mtimeMs, size } = fs.statSync(tokenFile);
-    if (`${ino} ${mtimeMs} ${size}` === stamp) return;
-    known = oneToken("tokenFile", fs.readFileSync(tokenFile, "utf8"));
-    stamp = `${ino} ${mtimeMs} ${size}`;
-  };
-  optionOf("tokenFile", look);
+  if (token !== undefined) {
+    const only = oneToken("token", token);
+    return () => only;
+  }
+  if (tokenFile === undefined) return undefined;
+  const read = () => oneToken("tokenFile", fs.readFileSync(tokenFile, "utf8"));
+  let known = optionOf("tokenFile", read);
   return () => {
     try {
-      look();
+      known = read();
     } catch {
       // The old token stays in use while the file cannot be read; the next call tries again.
     }

