@@ -47,8 +47,7 @@ type Client struct {
 }
 
 // NewClient makes a client of the server at target: "localhost:50051", "dns:///posenc:50051", "unix:/run/posenc.sock".
-// It does not wait for the network: if no server answers, the first call fails. NewClient fails if options or their
-// files are wrong.
+// It fails if options or their files are wrong, but does not wait for the network: then the first call fails.
 func NewClient(target string, options ...DialOption) (*Client, error) {
 	c := &Client{target: target, config: config{
 		timeout:         time.Minute,
@@ -115,8 +114,7 @@ func collect[O ~func(*T), T any](to *T, options []O) *T {
 // DialOption is an option of a Client.
 type DialOption func(*config)
 
-// WithTimeout sets the deadline of calls whose context has none; for streams, the longest time without any progress. 0:
-// none. The default is 60 s.
+// WithTimeout sets the deadline of calls whose context has none; of streams, the longest time without progress. 60 s.
 func WithTimeout(timeout time.Duration) DialOption { return func(c *config) { c.timeout = timeout } }
 
 // WithStuckTimeout sets the time after which a TCP connection is closed (on Linux) if its peer does not read waiting
@@ -138,16 +136,14 @@ func WithStreamAbove(bytes int64) DialOption { return func(c *config) { c.stream
 // WithTLS requires TLS for every connection.
 func WithTLS(files TLS) DialOption { return func(c *config) { c.tls = &files } }
 
-// WithToken sends a bearer token with every call. It needs TLS, or a target that is a unix socket or a loopback
-// address.
+// WithToken sends a bearer token with every call. It needs TLS, or a unix socket or loopback address as the target.
 func WithToken(token string) DialOption { return func(c *config) { c.token = token } }
 
 // WithTokenFile is like WithToken, with a file that holds only the token. The file is read again when it changes.
 func WithTokenFile(path string) DialOption { return func(c *config) { c.tokenFile = path } }
 
-// DialFromEnv makes a client from the environment: POSENC_SERVER (default localhost:50051), POSENC_TLS=1 or
-// POSENC_TLS_CA, POSENC_TLS_CERT, POSENC_TLS_KEY and POSENC_TLS_SERVER_NAME, POSENC_TOKEN or POSENC_TOKEN_FILE. Options
-// override it.
+// DialFromEnv makes a client from POSENC_SERVER (default localhost:50051), POSENC_TLS=1 or POSENC_TLS_CA, _CERT, _KEY
+// and _SERVER_NAME, and POSENC_TOKEN or POSENC_TOKEN_FILE. Options override them.
 func DialFromEnv(options ...DialOption) (*Client, error) {
 	env := os.Getenv
 	found := []DialOption{WithToken(env("POSENC_TOKEN")), WithTokenFile(env("POSENC_TOKEN_FILE"))}

@@ -162,6 +162,5 @@ func (b *bearer) GetRequestMetadata(context.Context, ...string) (map[string]stri
 	return map[string]string{"authorization": b.header.Load().(string)}, nil
 }
 
-// RequireTransportSecurity is part of credentials.PerRPCCredentials. security() ensures that a token never leaves this
-// machine in the clear.
+// RequireTransportSecurity is part of credentials.PerRPCCredentials: security() refuses plaintext to other machines.
 func (b *bearer) RequireTransportSecurity() bool { return false }

@@ -35,12 +35,10 @@ func StartsAt(starts ...int64) *Positions {
 	return &Positions{Kind: &posencv1.Positions_Starts{Starts: &posencv1.SequenceStarts{Values: starts}}}
 }
 
-// IDs gives every token its position: [S], [B, S], or [T] for THD, after the axes if there are several. The ids are
-// copied.
+// IDs gives every token its position: [S], [B, S], or [T] for THD, after the axes if there are several. It copies them.
 func IDs(ids Tensor) *Positions { return &Positions{Kind: &posencv1.Positions_Ids{Ids: ids.message()}} }
 
-// Packed sets where the sequences of a THD batch begin and end; sequence i starts at position starts[i], or at 0
-// without starts.
+// Packed sets where the sequences of a THD batch begin and end; sequence i starts at position starts[i], or at 0.
 func Packed(cuSeqlens []int64, starts ...int64) *Positions {
 	packed := &posencv1.PackedSequences{CuSeqlens: cuSeqlens, Starts: starts}
 	return &Positions{Kind: &posencv1.Positions_Packed{Packed: packed}}

@@ -43,8 +43,7 @@ func HeadDim(channels int) SourceOption { return func(s *source) { s.HeadDim = i
 // Profile selects the project whose reading of a configuration applies.
 func Profile(p posencv1.Profile) SourceOption { return func(s *source) { s.Profile = p } }
 
-// ProfileVersion is a version of the profile's project, such as vLLM's "0.21.0"; the default is the newest that the
-// server knows.
+// ProfileVersion is a version of the profile's project, such as vLLM's "0.21.0"; the default is the newest known one.
 func ProfileVersion(v string) SourceOption { return func(s *source) { s.ProfileVersion = v } }
 
 // Part picks the text model, the vision tower or the audio encoder of a model.
@@ -77,8 +76,7 @@ func Spec(spec *posencv1.RopeSpec, options ...SourceOption) RopeSource {
 // Source is an encoding by its message, as in BuildTableRequest and others.
 func Source(message *posencv1.RopeSource) RopeSource { return RopeSource{message: message} }
 
-// SpecJSON is an encoding by its specification as JSON, in proto3's mapping; enum values may be short: {"pairing":
-// "half_split", "rotary_dim": 128}.
+// SpecJSON is an encoding by its specification as proto3's JSON; enum values may be short: {"pairing": "half_split"}.
 func SpecJSON(text string, options ...SourceOption) RopeSource {
 	var fields any
 	spec := &posencv1.RopeSpec{}
@@ -117,8 +115,7 @@ func lengthen(value any, descriptor protoreflect.MessageDescriptor) {
 // Message returns the source for generated requests; nil if its file could not be read.
 func (s RopeSource) Message() *posencv1.RopeSource { return s.message }
 
-// Rope is a rotary encoding that the server has resolved once: its calls send the short specification, not a
-// configuration.
+// Rope is a rotary encoding that the server has resolved once: its calls send a specification, not a configuration.
 type Rope struct {
 	// Resolved is the server's answer: head_dim, frequencies, attention factor, assumptions, warnings.
 	Resolved *posencv1.ResolveRopeResponse
@@ -151,24 +148,18 @@ func (r *Rope) Source() RopeSource { return r.source }
 // Spec returns the resolved specification.
 func (r *Rope) Spec() *posencv1.RopeSpec { return r.source.message.GetSpec() }
 
-// Apply rotates q and k, one of which may be the zero Tensor, in place unless the option Into names other memory. FP8
-// needs the option Saturate.
+// Apply rotates q and k, one of which may be zero, in place unless Into names other memory. FP8 needs Saturate.
 func (r *Rope) Apply(ctx context.Context, layout Layout, positions *Positions, q, k Tensor, options ...Option) error {
 	args := ApplyRopeArgs{Rope: r.source, Layout: layout, Positions: positions, Q: q, K: k}
-	_, _, err := r.client.ApplyRope(ctx, args, inPlace(options, q, k)...)
+	_, _, err := r.client.ApplyRope(ctx, args, append([]Option{Into(q, k)}, options...)...) // later options win
 	return err
 }
 
 // Reposition moves rotated keys, in place unless the option Into names other memory.
 func (r *Rope) Reposition(ctx context.Context, layout Layout, movement *Movement, k Tensor, options ...Option) error {
 	args := RepositionArgs{OldRope: r.source, Layout: layout, Movement: movement, K: k}
-	_, err := r.client.Reposition(ctx, args, inPlace(options, k)...)
+	_, err := r.client.Reposition(ctx, args, append([]Option{Into(k)}, options...)...)
 	return err
-}
-
-// inPlace makes tensors their own outputs; it comes first, so that other options win.
-func inPlace(options []Option, tensors ...Tensor) []Option {
-	return append([]Option{Into(tensors...)}, options...)
 }
 
 // Table builds the cosines and sines of positions 0, 1, ..., [rows, pairs] in float32; BuildTable has all options.

@@ -17,8 +17,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// ApplyRopeArgs are ApplyRope's arguments. Tensors are [B, S, H, D] in the order of Layout, or [T, H, D]; at least one
-// is required.
+// ApplyRopeArgs are ApplyRope's arguments. Tensors, at least one, are [B, S, H, D] in Layout's order, or [T, H, D].
 type ApplyRopeArgs struct {
 	Rope       RopeSource
 	Positions  *Positions

@@ -13,8 +13,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// SharedRegion is memory that a server on this host maps, too: for tensors that lie there, calls carry only their
-// places.
+// SharedRegion is memory that a server on this host maps, too: calls carry only the places of tensors in it.
 type SharedRegion struct {
 	name string // of the file; empty if no memory is shared
 	path string
@@ -35,8 +34,8 @@ func RegionDirectory(path string) RegionOption { return func(o *regionOptions) {
 
 var fileName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
 
-// SharedRegion makes a region of this many bytes; the caller closes it. If the server shares no memory with this
-// client, the region is ordinary memory, and calls send its bytes.
+// SharedRegion makes a region of this many bytes, which the caller closes. If the server shares no memory with this
+// client, it is ordinary memory, and calls send its bytes.
 func (c *Client) SharedRegion(ctx context.Context, bytes int64, options ...RegionOption) (*SharedRegion, error) {
 	if memory := machineMemory(); bytes <= 0 || bytes > memory {
 		return nil, wrongArgument("bytes", "is %d; must be 1 to %d, this machine's memory", bytes, memory)

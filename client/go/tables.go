@@ -70,8 +70,7 @@ func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableReq
 	return &Table{Amplitude: body.Amplitude, Cos: Tensor{body.Cos}, Sin: Tensor{body.Sin}, Table: Tensor{body.Table}}, nil
 }
 
-// tableByRows gets a table as a stream, for a caller who does not know of the stream's request: errors name the fields
-// of the table's.
+// tableByRows gets a table as a stream. Errors name the fields of the table's request, which alone the caller knows.
 func (c *Client) tableByRows(ctx context.Context, table *posencv1.BuildTableRequest, rows int64, take func(firstRow int64, rows *Table) error, options []Option) error {
 	err := c.BuildTableStream(ctx, &posencv1.BuildTableStreamRequest{Table: table, RowsPerMessage: rows}, take, options...)
 	var e *Error

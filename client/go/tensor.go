@@ -12,8 +12,7 @@ import (
 // Dtype is the element type of a tensor.
 type Dtype = posencv1.Dtype
 
-// The element types that tensors may have. Int32 and Int64 hold indices and positions; only rotated heads and weights
-// may be FP8.
+// The element types. Int32 and Int64 hold indices and positions; only rotated heads and weights may be FP8.
 const (
 	DtypeFloat32      = posencv1.Dtype_DTYPE_FLOAT32
 	DtypeFloat16      = posencv1.Dtype_DTYPE_FLOAT16
@@ -28,8 +27,7 @@ const (
 // Saturation is the treatment of results past the largest number of an FP8 type. Calls with FP8 heads require it.
 type Saturation = posencv1.Saturation
 
-// SaturationFinite: such results become that number. SaturationNone: they become infinity, or NaN in E4M3, which has no
-// infinity.
+// SaturationFinite: such results become that number. SaturationNone: infinity, or NaN in E4M3, which has no infinity.
 const (
 	SaturationFinite = posencv1.Saturation_SATURATION_FINITE
 	SaturationNone   = posencv1.Saturation_SATURATION_NONE
