@@ -172,6 +172,9 @@ func (r *result) take(output Tensor) error {
 
 // check returns an error unless the answer has the tensor, as it is wanted and as the caller's memory can hold it.
 func (r *result) check() error {
+	if r.got.m.GetShared() != nil {
+		r.got.m.Data, r.got.m.Shared = r.into.Bytes(), r.into.m.GetShared()
+	}
 	switch wrong := r.got.mismatch(r.want); {
 	case r.want == nil:
 		return nil
@@ -210,12 +213,16 @@ func (c *Client) perform(ctx context.Context, k *call, options []Option) (err er
 			err = k.stream(ctx)
 		}
 	}
+	if err != nil {
+		proto.Reset(k.response)
+		return err
+	}
 	for _, r := range k.results {
-		if err == nil && r.got.Given() {
+		if r.got.Given() {
 			set(k.response.ProtoReflect(), r.name, r.got.m)
 		}
 	}
-	return err
+	return nil
 }
 
 func set(m protoreflect.Message, name protoreflect.Name, value proto.Message) {
@@ -261,9 +268,16 @@ func (c *Client) send(ctx context.Context, k *call, m protoreflect.Message, opti
 	if bytes := int64(proto.Size(m.Interface())); bytes > limit {
 		return newError(codes.ResourceExhausted, "request: %d bytes; the limit is %d, split the batch", bytes, limit)
 	}
-	err := c.conn.Invoke(ctx, service+k.method, m.Interface(), &answer{k.response, k.results}, options...)
+	response := k.response.ProtoReflect()
+	for _, r := range k.results {
+		if into := r.into.Bytes(); into != nil {
+			set(response, r.name, &posencv1.Tensor{Data: into[:0:len(into)]})
+		}
+	}
+	err := c.conn.Invoke(ctx, service+k.method, m.Interface(), k.response, options...)
 	for _, r := range k.results {
 		if err == nil {
+			r.got.m = response.Get(response.Descriptor().Fields().ByName(r.name)).Message().Interface().(*posencv1.Tensor)
 			err = r.check()
 		}
 	}

@@ -83,7 +83,7 @@ func Dial(target string, options ...DialOption) (*Client, error) {
 func (c *Client) Close() error { return c.conn.Close() }
 
 // Stub returns the generated client over this client's connection. Its calls have options, request ids, default
-// deadlines, announced sizes and *Error like all others, but copy what they receive once more.
+// deadlines and *Error like all others, and its unary calls announce their size and do not copy what they send.
 func (c *Client) Stub() posencv1.PositionalEncodingServiceClient {
 	return c.PositionalEncodingServiceClient
 }

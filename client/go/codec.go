@@ -3,7 +3,6 @@ package posenc
 import (
 	"cmp"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -19,7 +18,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// codec is gRPC's own, which copies all bytes, but for messages that know a better way. On the wire they are alike.
+// codec is gRPC's own, but tensors are not copied on their way out, and once on their way in.
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Marshal(message any) (mem.BufferSlice, error) {
@@ -30,13 +29,9 @@ func (c codec) Marshal(message any) (mem.BufferSlice, error) {
 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, message any) error {
-	m, ok := message.(interface{ unmarshal(*mem.Reader) error })
-	if !ok {
-		return c.CodecV2.Unmarshal(data, message)
-	}
 	reader := data.Reader()
 	defer reader.Close()
-	return m.unmarshal(reader)
+	return read(reader, reader.Remaining(), message.(proto.Message))
 }
 
 // lentMessage is a message whose tensors are sent from the caller's memory.
@@ -107,77 +102,33 @@ func (l *loans) recall(stuckTimeout time.Duration) {
 // Field number of Tensor.data, and of `data` in a stream's messages.
 const dataField = 15
 
-// answer is a message whose tensors are copied from the received bytes directly to the memory for results.
-type answer struct {
-	proto.Message // gets all other fields
-	results       []*result
-}
+var tensorType = (*posencv1.Tensor)(nil).ProtoReflect().Descriptor()
 
-func (a *answer) unmarshal(reader *mem.Reader) error {
-	rest, err := readFields(reader, reader.Remaining(), func(number protowire.Number, length int) (bool, error) {
-		field := a.ProtoReflect().Descriptor().Fields().ByNumber(number)
-		for _, r := range a.results {
-			if field != nil && field.Name() == r.name {
-				return true, r.read(reader, length)
+// read adds the fields of a message of this length to m. `data` goes to the memory that m has for it, if it fits.
+func read(reader *mem.Reader, length int, m proto.Message) error {
+	var data *[]byte
+	switch m := m.(type) {
+	case *posencv1.Tensor:
+		data = &m.Data
+	case *posencv1.ApplyRopeStreamResponse:
+		data = &m.Data
+	}
+	rest, err := readFields(reader, length, func(number protowire.Number, length int) (bool, error) {
+		if number == dataField && data != nil {
+			if *data = (*data)[:0]; cap(*data) < length {
+				*data = newBytes(length)
 			}
+			*data = (*data)[:length]
+			reader.Read(*data)
+			return true, nil
 		}
-		return false, nil
-	})
-	return cmp.Or(err, proto.Unmarshal(rest, a.Message))
-}
-
-// read reads a tensor of this length. Only check finds that its data does not fit the caller's memory.
-func (r *result) read(reader *mem.Reader, length int) error {
-	into, got := r.into.Bytes(), &posencv1.Tensor{}
-	rest, err := readFields(reader, length, func(field protowire.Number, length int) (bool, error) {
-		if field != dataField {
+		field := m.ProtoReflect().Descriptor().Fields().ByNumber(number)
+		if field == nil || field.Message() != tensorType || field.IsList() {
 			return false, nil
 		}
-		if got.Data = into; len(into) != length {
-			got.Data = newBytes(length)
-		}
-		reader.Read(got.Data)
-		return true, nil
+		return true, read(reader, length, m.ProtoReflect().Mutable(field).Message().Interface())
 	})
-	if err == nil {
-		err = proto.UnmarshalOptions{Merge: true}.Unmarshal(rest, got)
-	}
-	if got.Shared != nil {
-		got.Data = into
-	}
-	got.Shared = r.into.m.GetShared()
-	r.got = Tensor{got}
-	return err
-}
-
-// streamed copies the `data` of a stream's answers to the results, one after the other.
-type streamed struct {
-	into        [][]byte // what is not filled yet
-	done, total int64
-	progress    func(done, total int64) // nil: nobody asks
-}
-
-func (s *streamed) unmarshal(reader *mem.Reader) error {
-	_, err := readFields(reader, reader.Remaining(), func(field protowire.Number, length int) (bool, error) {
-		if field != dataField {
-			return false, nil
-		}
-		if s.done += int64(length); s.done > s.total {
-			return false, fmt.Errorf("the server's answer does not fit: it has more than %d bytes", s.total)
-		}
-		for length > 0 {
-			n, _ := reader.Read(s.into[0][:min(length, len(s.into[0]))])
-			length -= n
-			if s.into[0] = s.into[0][n:]; len(s.into[0]) == 0 {
-				s.into = s.into[1:]
-			}
-		}
-		if s.progress != nil {
-			s.progress(s.done, s.total)
-		}
-		return true, nil
-	})
-	return err
+	return cmp.Or(err, proto.UnmarshalOptions{Merge: true}.Unmarshal(rest, m))
 }
 
 // readFields reads the fields of a message of this length. It offers those of bytes to `take`, which reads the value,

@@ -65,6 +65,31 @@ func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ..
 	return Tensor{response.K}, err
 }
 
+// streamed are the bytes of a stream's answers: the results, one after the other.
+type streamed struct {
+	into        [][]byte // what is not filled yet
+	done, total int64
+	progress    func(done, total int64) // nil: nobody asks
+}
+
+// take takes the next bytes, which may be there already.
+func (s *streamed) take(data []byte) error {
+	if s.done += int64(len(data)); s.done > s.total {
+		return newError(codes.Internal, "the server's answer does not fit: it has more than %d bytes", s.total)
+	}
+	for len(data) > 0 {
+		n := copy(s.into[0], data)
+		data = data[n:]
+		if s.into[0] = s.into[0][n:]; len(s.into[0]) == 0 {
+			s.into = s.into[1:]
+		}
+	}
+	if s.progress != nil {
+		s.progress(s.done, s.total)
+	}
+	return nil
+}
+
 // rotate makes a call whose results are like its inputs. first is the first message of its stream.
 func (c *Client) rotate(ctx context.Context, method string, request, response, first proto.Message, options []Option, inputs ...input) error {
 	k := &call{method: method, request: request, response: response, inputs: inputs}
@@ -87,19 +112,18 @@ func (c *Client) rotateByStream(ctx context.Context, k *call, first protoreflect
 			r.got = Tensor{in.tensor.described()}
 			r.got.m.Data = newBytes(len(in.tensor.m.Data))
 		}
-		results.into = append(results.into, r.got.Bytes())
-		results.total += int64(len(r.got.Bytes()))
+		if into := slices.Clip(r.got.Bytes()); len(into) > 0 {
+			results.into = append(results.into, into)
+			results.total += int64(len(into))
+		}
 	}
 	m, _, _ := k.message(false)
 	described, data := unload(m)
 	first.Set(first.Descriptor().Fields().ByName("call"), protoreflect.ValueOfMessage(described))
-	desc, size := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, c.chunkBytes
+	size := c.chunkBytes
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
 		ctx := announce(ctx, max(proto.Size(first.Interface()), size+16)) // 16: the frame of a chunk
-		s, err := c.conn.NewStream(ctx, desc, service+k.method+"Stream", append(slices.Clone(options), neverAgain())...)
-		if err == nil {
-			err = c.exchange(s, first, data, size, results)
-		}
+		err := c.exchange(ctx, service+k.method+"Stream", first, data, size, results, append(slices.Clone(options), neverAgain()))
 		var e *Error
 		if !errors.As(err, &e) || results.done > 0 || pause > 400*time.Millisecond {
 			return err
@@ -150,7 +174,13 @@ func unload(m protoreflect.Message) (rest protoreflect.Message, data [][]byte) {
 func neverAgain() Option { return grpc.MaxRetryRPCBufferSize(0) }
 
 // exchange sends the first message and then the data, in messages of this size.
-func (c *Client) exchange(s grpc.ClientStream, first protoreflect.Message, data [][]byte, size int, results *streamed) error {
+func (c *Client) exchange(ctx context.Context, method string, first protoreflect.Message, data [][]byte, size int, results *streamed, options []Option) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, options...)
+	if err != nil {
+		return err
+	}
 	// Before anything is read, so that gRPC does not repeat it.
 	if err := s.SendMsg(first.Interface()); err != nil && err != io.EOF {
 		return err
@@ -169,10 +199,16 @@ func (c *Client) exchange(s grpc.ClientStream, first protoreflect.Message, data 
 		}
 		s.CloseSend()
 	}()
-	var err error
 	for err == nil {
-		err = s.RecvMsg(results)
+		m := &posencv1.ApplyRopeStreamResponse{} // RepositionStream's are alike
+		if len(results.into) > 0 {
+			m.Data = results.into[0][:0]
+		}
+		if err = s.RecvMsg(m); err == nil {
+			err = results.take(m.Data)
+		}
 	}
+	cancel()
 	<-written
 	lent.recall(c.stuckTimeout)
 	if err != io.EOF {
