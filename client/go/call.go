@@ -233,6 +233,7 @@ func set(m protoreflect.Message, name protoreflect.Name, value proto.Message) {
 // has places, and the names of the inputs that the server overwrites.
 func (k *call) message(places bool) (m protoreflect.Message, has bool, inPlace []string) {
 	m = k.request.ProtoReflect().New()
+	m.SetUnknown(k.request.ProtoReflect().GetUnknown())
 	k.request.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		m.Set(field, value)
 		return true

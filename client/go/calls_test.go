@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/posenc/posenc/client/go/posencv1"
@@ -306,5 +307,26 @@ func TestAnUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed(t *testing.T) {
 	if !errors.As(err, &e) || e.Field != "layout" || !strings.HasPrefix(e.Message, "layout: value 99 ") ||
 		strings.Contains(e.Message, "another version") {
 		t.Error(err)
+	}
+}
+
+// The server refuses them: without them the results would lack their effect.
+func TestFieldsOfANewerContractAreNotLost(t *testing.T) {
+	address := startServer(t)
+	source := Spec(proto.CloneOf(halfSplit)).Message()
+	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 1)
+	source.GetSpec().ProtoReflect().SetUnknown(unknown)
+	request := &posencv1.AddEncodingRequest{Positions: StartAt(0)}
+	request.ProtoReflect().SetUnknown(unknown)
+	x := Float32(make([]float32, 1<<16), 1<<10, 1, 1, 1<<6)
+	for _, c := range []*Client{dial(t, address), dial(t, address, WithStreamAbove(1))} {
+		args := ApplyRopeArgs{Rope: Source(source), Layout: BSHD, Positions: StartAt(0), Q: x}
+		_, _, applied := c.ApplyRope(context.Background(), args)
+		_, added := c.AddEncoding(context.Background(), request, x)
+		for _, err := range []error{applied, added} {
+			if e := asError(t, err); e.Reason != "FIELD_UNKNOWN" {
+				t.Error(err)
+			}
+		}
 	}
 }

@@ -50,6 +50,7 @@ const lendFrom = 64 << 10
 // marshal returns the message in pieces: all small fields, and then of each large one its head and its bytes.
 func (l *loans) marshal(m protoreflect.Message) (mem.BufferSlice, error) {
 	small, large, failed := m.New(), mem.BufferSlice{}, error(nil)
+	small.SetUnknown(m.GetUnknown())
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		var pieces mem.BufferSlice
 		switch v := value.Interface().(type) {

@@ -154,6 +154,7 @@ func unload(m protoreflect.Message) (rest protoreflect.Message, data [][]byte) {
 		return Tensor{t}.described().ProtoReflect(), [][]byte{t.Data}
 	}
 	rest = m.New()
+	rest.SetUnknown(m.GetUnknown())
 	for i := range m.Descriptor().Fields().Len() {
 		field := m.Descriptor().Fields().Get(i)
 		value := m.Get(field)
