@@ -1,23 +1,29 @@
 //! Makes a call: deadline, headers, attempts.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderValue;
+use http_body_util::channel::Sender;
 use prost::Message;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::Code;
-use tonic::client::GrpcService;
+use tonic::body::Body;
+use tonic::transport::Channel;
+use tower::ServiceExt;
+use tower::util::Oneshot;
 
-use crate::channels::{Channels, Server};
+use crate::channels::Channels;
 use crate::error::{Error, Result};
-use crate::message::{CHUNK_BYTES, Incoming, Outgoing, RequestBody, Results, unfit};
+use crate::incoming::Incoming;
 use crate::options::{CallOptions, Options};
+use crate::outgoing::{CHUNK_BYTES, Outgoing};
 use crate::retry;
-use crate::slot::{Memory, Slot, bytes_of};
+use crate::slot::Slot;
+use crate::socket::Address;
 use crate::token::Bearer;
 use crate::v1::{self, Tensor};
 
@@ -46,7 +52,7 @@ struct Shared {
 #[derive(Clone)]
 pub(crate) struct Calls {
     shared: Arc<Shared>,
-    pub options: CallOptions,
+    options: CallOptions,
     /// End of all requests of a call with its own timeout.
     deadline: Option<Instant>,
 }
@@ -81,11 +87,15 @@ impl Calls {
         Ok(Self { shared: Arc::new(shared), options: CallOptions::default(), deadline: None })
     }
 
+    pub fn with(&self, options: CallOptions) -> Self {
+        Self { options, ..self.clone() }
+    }
+
     /// Prepares a call that may make several requests: its own timeout bounds all of them together. The client's
     /// timeout bounds each.
     pub fn until_timeout(&self) -> Self {
         let deadline = self.options.timeout.map(|timeout| Instant::now() + timeout.min(LONGEST_TIMEOUT));
-        Self { deadline, ..self.clone() }
+        Self { deadline: self.deadline.or(deadline), ..self.clone() }
     }
 
     fn max_message_bytes(&self) -> usize {
@@ -96,13 +106,8 @@ impl Calls {
         self.shared.options.stream_above_bytes.unwrap_or(usize::MAX).min(self.max_message_bytes())
     }
 
-    /// Makes a call with one message each way, without tensors in the caller's memory.
-    pub async fn unary<M: Message + Default>(&self, method: &'static str, request: &impl Message) -> Result<M> {
-        self.tensors(method, request, &mut []).await
-    }
-
     /// Makes a call with one message each way; results go to the slots. Returns the answer without their elements.
-    pub async fn tensors<M: Message + Default>(
+    pub async fn unary<M: Message + Default>(
         &self,
         method: &'static str,
         request: &impl Message,
@@ -112,7 +117,7 @@ impl Calls {
         if let Some(answer) = calls.by_place(method, request, slots).await? {
             return decode(answer);
         }
-        decode(calls.exchange(method, &Outgoing::unary(request, slots, false), slots, false).await?)
+        decode(calls.exchange(method, &Outgoing::unary(request, slots), slots).await?)
     }
 
     /// Rotates the slots, by a stream if they are too large for a message. `ids` returns the request's tensors of
@@ -121,19 +126,18 @@ impl Calls {
         &self,
         [method, stream_method]: [&'static str; 2],
         request: &R,
-        ids: impl for<'r> FnOnce(&'r mut R) -> Vec<&'r mut Tensor>,
-        slots: &mut [Slot<'_>],
+        ids: fn(&mut R) -> Vec<&mut Tensor>,
+        mut slots: Vec<Slot<'_>>,
     ) -> Result<M> {
         let calls = self.until_timeout();
-        if let Some(answer) = calls.by_place(method, request, slots).await? {
+        if let Some(answer) = calls.by_place(method, request, &mut slots).await? {
             return decode(answer);
         }
-        let outgoing = Outgoing::unary(request, slots, false);
+        let outgoing = Outgoing::unary(request, &slots);
         // The server refuses a tensor that does not fit its shape; in one message it says so of the tensor's field.
-        let fits = |slot: &Slot<'_>| bytes_of(slot.tensor.dtype, &slot.tensor.shape) == Some(slot.tensor.bytes);
-        let can_stream = slots.iter().any(|slot| slot.tensor.bytes > 0) && slots.iter().all(fits);
+        let can_stream = slots.iter().any(|slot| slot.bytes > 0) && slots.iter().all(Slot::is_whole);
         if !can_stream || outgoing.largest <= calls.stream_above_bytes() {
-            match calls.exchange(method, &outgoing, slots, false).await {
+            match calls.exchange(method, &outgoing, &slots).await {
                 // The server's limit may be lower than ours. A message no larger than a chunk would only be refused
                 // again.
                 Err(error) if can_stream && error.is_too_large() && outgoing.largest > CHUNK_BYTES => {}
@@ -143,146 +147,77 @@ impl Calls {
         let mut request = request.clone();
         // Large ids would make the first message too large.
         let large = ids(&mut request).into_iter().filter(|ids| ids.data.len() > CHUNK_BYTES / 2);
-        let ids: Vec<Bytes> = large.map(|ids| std::mem::take(&mut ids.data)).collect();
-        let mut slots: Vec<_> = slots.iter_mut().map(Slot::again).collect();
-        slots.splice(0..0, ids.iter().map(|ids| Slot::of_elements(ids)));
+        let ids = large.map(|ids| Slot::of_ids(std::mem::take(&mut ids.data)));
+        let slots: Vec<_> = ids.chain(slots).collect();
         let outgoing = Outgoing::stream(&request, &slots, calls.max_message_bytes());
-        calls.exchange(stream_method, &outgoing, &mut slots, false).await.map(|_| M::default())
+        calls.exchange(stream_method, &outgoing, &slots).await.map(|_| M::default())
     }
 
-    /// Makes a call with places of tensors. Returns `None` if no tensor is in shared memory, or bytes must be sent.
-    pub async fn by_place(
+    /// Makes a call with places of tensors. Returns `None` if no tensor is in shared memory, or bytes must be sent: the
+    /// slots are then memory like any other.
+    async fn by_place(
         &self,
         method: &'static str,
         request: &impl Message,
         slots: &mut [Slot<'_>],
     ) -> Result<Option<Bytes>> {
         slots.iter().try_for_each(Slot::check_output)?;
-        if !slots.iter().any(Slot::is_shared) {
-            return Ok(None);
-        }
-        let outgoing = Outgoing::unary(request, slots, true);
-        if outgoing.largest > self.stream_above_bytes() {
-            return Ok(None);
-        }
-        match self.exchange(method, &outgoing, slots, true).await {
-            Ok(answer) => Ok(Some(answer)),
-            // An older server does not know the fields.
-            Err(error)
-                if matches!(error.reason_name(), "SHARED_MEMORY_UNAVAILABLE" | "FIELD_UNKNOWN")
-                    && matches!(error.code(), Code::Unimplemented | Code::PermissionDenied) =>
-            {
-                Ok(None)
+        let outgoing = Outgoing::unary(request, slots);
+        if slots.iter().any(Slot::is_shared) && outgoing.largest <= self.stream_above_bytes() {
+            match self.exchange(method, &outgoing, slots).await {
+                Err(error) if error.refuses_places() => {}
+                Err(error) if error.is_too_large() && !slots.iter().any(Slot::in_shared_place) => {}
+                answer => return answer.map(Some).map_err(|error| of_replacing(error, slots)),
             }
-            Err(error) if error.is_too_large() && !slots.iter().any(Slot::in_shared_place) => Ok(None),
-            Err(error) => Err(of_replacing(error, slots)),
         }
+        slots.iter_mut().for_each(Slot::send_bytes);
+        Ok(None)
     }
 
     /// Sends messages with the slots' tensors, and receives their results. Returns a unary call's answer without their
     /// elements.
-    pub async fn exchange(
-        &self,
-        method: &'static str,
-        outgoing: &Outgoing,
-        slots: &mut [Slot<'_>],
-        by_place: bool,
-    ) -> Result<Bytes> {
+    async fn exchange(&self, method: &'static str, outgoing: &Outgoing, slots: &[Slot<'_>]) -> Result<Bytes> {
         let mut attempts = Attempts::new(self, method, outgoing)?;
-        let in_place = slots.iter().any(Slot::in_place);
-        let never_again = by_place && slots.iter().any(Slot::in_shared_place);
         loop {
-            let mut began = never_again;
-            let parts = slots.iter_mut().map(|slot| match by_place && slot.is_shared() {
-                true => (None, Memory { from: None, to: None }),
-                false => (slot.memory.to.is_some().then_some(&slot.tensor), slot.memory.again()),
-            });
-            let (tensors, memories): (Vec<_>, Vec<_>) = parts.unzip();
-            let (sent, places) = mpsc::unbounded_channel();
-            let mut results =
-                Results { tensors: tensors.into_iter().flatten().collect(), places, place: Default::default() };
+            let mut began = false;
             let once = async {
                 let (upload, response) = attempts.begin().await?;
-                let send = async move {
-                    outgoing.send(memories, &upload, &sent).await;
-                    drop((upload, sent));
-                    std::future::pending::<()>().await
-                };
-                let receive = self.receive(response, outgoing, &mut results, &attempts.patience, || began |= in_place);
+                let mut receive = pin!(attempts.receive(response, slots, &mut began));
                 tokio::select! {
                     biased;
-                    answer = receive => answer,
-                    () = send => unreachable!("it waits for the answer"),
+                    answer = &mut receive => answer,
+                    _ = outgoing.send(slots, upload) => receive.await,
                 }
             };
             match once.await {
                 Ok(answer) => return Ok(answer),
-                Err(error) => attempts.failed(error, began).await?,
+                Err(error) => {
+                    let is_last = |slot: &Slot<'_>| slot.in_shared_place() || slot.is_replaced() && began;
+                    attempts.failed(error, slots.iter().any(is_last)).await?;
+                }
             }
-        }
-    }
-
-    /// Receives the answer, or a stream's answers. `begin`: results are written from now on.
-    async fn receive(
-        &self,
-        response: Response,
-        outgoing: &Outgoing,
-        results: &mut Results<'_>,
-        patience: &Patience,
-        mut begin: impl FnMut(),
-    ) -> Result<Bytes> {
-        let mut incoming = patience.wait(response).await?;
-        if outgoing.streams {
-            let mut left: usize = results.tensors.iter().map(|tensor| tensor.bytes).sum();
-            while patience.wait(incoming.next_message()).await?.is_some() {
-                begin();
-                let (_, bytes) = patience.wait(incoming.read_elements(0, left, results)).await?;
-                left = left.checked_sub(bytes).ok_or_else(unfit)?;
-            }
-            return if left == 0 { Ok(Bytes::new()) } else { Err(unfit()) };
-        }
-        patience.wait(self.next_message(&mut incoming)).await?.ok_or_else(|| Error::internal("no answer came"))?;
-        begin();
-        let answer = patience.wait(incoming.read_message(results)).await?;
-        match patience.wait(incoming.next_message()).await? {
-            None => Ok(answer),
-            Some(_) => Err(Error::internal("more than one answer came")),
-        }
-    }
-
-    /// Begins an answer that is kept in memory.
-    async fn next_message(&self, incoming: &mut Incoming) -> Result<Option<()>> {
-        let (length, limit) = (incoming.next_message().await?, self.max_message_bytes());
-        match length.filter(|length| *length > limit) {
-            None => Ok(length.map(drop)),
-            Some(length) => Err(Error::new(
-                Code::ResourceExhausted,
-                format!(
-                    "the answer has {length} bytes; this client's limit is {limit}: raise Options::max_message_bytes"
-                ),
-            )),
         }
     }
 
     /// Sends `request` and returns its answers, one by one.
     pub async fn answers(&self, method: &'static str, request: &impl Message) -> Result<Answers> {
-        let mut outgoing = Outgoing::unary(request, &[], false);
+        let mut outgoing = Outgoing::unary(request, &[]);
         outgoing.streams = true;
         let mut attempts = Attempts::new(self, method, &outgoing)?;
         loop {
             let once = async {
                 let (upload, response) = attempts.begin().await?;
-                outgoing.send(Vec::new(), &upload, &mpsc::unbounded_channel().0).await;
-                drop(upload);
-                let mut incoming = attempts.patience.wait(response).await?;
-                let more = attempts.patience.wait(self.next_message(&mut incoming)).await?.is_some();
+                // The receiver has its errors.
+                let _ = outgoing.send(&[], upload).await;
+                let mut incoming = attempts.patience.wait(Incoming::of(response, self.max_message_bytes())).await?;
+                let more = attempts.patience.wait(incoming.next_message()).await?;
                 Ok((incoming, more))
             };
             match once.await {
                 Err(error) => attempts.failed(error, false).await?,
                 Ok((incoming, more)) => {
                     let Attempts { patience, request_id, .. } = attempts;
-                    return Ok(Answers { calls: self.clone(), incoming, more, patience, request_id });
+                    return Ok(Answers { incoming, more, patience, request_id });
                 }
             }
         }
@@ -295,101 +230,124 @@ impl Calls {
         let standstill = if stream && self.options.timeout.is_none() { default } else { LONGEST_TIMEOUT };
         Patience { deadline: self.deadline.unwrap_or_else(|| Instant::now() + timeout), timeout, standstill }
     }
+
+    /// Asks the server for its version, for the text of an error.
+    async fn server_version(&self, deadline: Instant) -> Option<String> {
+        let calls = Self { deadline: Some(deadline.min(Instant::now() + VERSION_TIMEOUT)), ..self.clone() };
+        let request = v1::GetServerInfoRequest::default();
+        let info = Box::pin(calls.unary::<v1::GetServerInfoResponse>("GetServerInfo", &request, &mut []));
+        info.await.ok().map(|info| info.version)
+    }
 }
 
 /// Returns the error of a call that may have replaced tensors in shared memory.
 fn of_replacing(mut error: Error, slots: &[Slot<'_>]) -> Error {
     // The server returns these errors before it writes anything.
     let untouched = [Code::InvalidArgument, Code::NotFound, Code::PermissionDenied, Code::Aborted, Code::Unimplemented];
-    let replaced: Vec<_> = slots.iter().filter(|slot| slot.in_shared_place()).map(|slot| slot.tensor.name).collect();
-    if !replaced.is_empty() && !untouched.contains(&error.code()) {
-        let names = replaced.join(" and ");
+    let replaced = slots.iter().filter(|slot| slot.in_shared_place()).map(|slot| slot.field.2);
+    let names = replaced.collect::<Vec<_>>().join(" and ");
+    if !names.is_empty() && !untouched.contains(&error.code()) {
         error.0.message += &format!("; {names} may have been rotated by then, in part or whole: write it anew");
     }
     error
 }
 
-/// Resolves to the answer as soon as its headers have arrived.
-type Response = Pin<Box<dyn Future<Output = Result<Incoming>> + Send>>;
+type Response = Oneshot<Channel, http::Request<Body>>;
 
 /// Makes a call until it succeeds, fails for good, or has been made as often as the retry policy allows.
 struct Attempts<'c> {
     calls: &'c Calls,
     method: &'static str,
-    /// Bytes of the largest message, so that the server waits until it has as much memory.
-    announced: usize,
+    outgoing: &'c Outgoing,
     request_id: String,
     patience: Patience,
-    server: Option<Arc<Server>>,
+    server: Option<Address>,
     made: u32,
     /// Number of servers that could not be reached since the last counted attempt.
     skipped: usize,
 }
 
 impl<'c> Attempts<'c> {
-    fn new(calls: &'c Calls, method: &'static str, outgoing: &Outgoing) -> Result<Self> {
+    fn new(calls: &'c Calls, method: &'static str, outgoing: &'c Outgoing) -> Result<Self> {
         let (bytes, limit) = (outgoing.largest, calls.max_message_bytes());
         if bytes > limit {
-            let fact = format!("{bytes} bytes; this client's limit is {limit}");
-            let text = format!("request: {fact}: split the batch, or raise Options::max_message_bytes");
+            let fact = format!("request: {bytes} bytes; this client's limit is {limit}");
+            let text = format!("{fact}: split the batch, or raise Options::max_message_bytes");
             return Err(Error::new(Code::ResourceExhausted, text));
         }
-        calls.options.check()?;
         let random = || format!("{:016x}{:016x}", retry::random(), retry::random());
         let request_id = calls.options.request_id.clone().unwrap_or_else(random);
         let patience = calls.patience(outgoing.streams);
-        Ok(Self { calls, method, announced: bytes, request_id, patience, server: None, made: 0, skipped: 0 })
+        Ok(Self { calls, method, outgoing, request_id, patience, server: None, made: 0, skipped: 0 })
     }
 
-    async fn begin(&mut self) -> Result<(mpsc::Sender<Bytes>, Response)> {
-        let (server, mut channel) = self.patience.wait(self.calls.shared.channels.next()).await?;
+    async fn begin(&mut self) -> Result<(Sender<Bytes>, Response)> {
+        let (upload, body) = http_body_util::channel::Channel::new(BUFFERS_AHEAD);
+        let request = self.request(Body::new(body)).await?;
+        let (server, channel) = self.patience.wait(self.calls.shared.channels.next()).await?;
         self.server = Some(server);
-        let (upload, body) = mpsc::channel(BUFFERS_AHEAD);
-        let request = self.head().body(tonic::body::Body::new(RequestBody(body)));
-        let request = request.map_err(|error| Error::invalid_field("metadata", error))?;
-        let response = Box::pin(async move {
-            let ready = poll_fn(|cx| GrpcService::poll_ready(&mut channel, cx)).await;
-            ready.map_err(|error| Error::of_transport(&error))?;
-            Incoming::of(channel.call(request).await.map_err(|error| Error::of_transport(&error))?)
-        });
-        Ok((upload, response))
+        Ok((upload, channel.oneshot(request)))
     }
 
-    fn head(&self) -> http::request::Builder {
+    /// Receives the answer, or a stream's answers. Sets `began` before it writes results.
+    async fn receive(&self, response: Response, slots: &[Slot<'_>], began: &mut bool) -> Result<Bytes> {
+        let slots: Vec<_> = slots.iter().filter(|slot| slot.is_result()).collect();
+        // What is not kept has no limit.
+        let limit = if self.outgoing.streams { usize::MAX } else { self.calls.max_message_bytes() };
+        let mut incoming = self.patience.wait(Incoming::of(response, limit)).await?;
+        let (mut answer, mut answers, mut done) = (Bytes::new(), 0, 0);
+        while self.patience.wait(incoming.next_message()).await? {
+            (*began, answers) = (true, answers + 1);
+            if self.outgoing.streams {
+                self.patience.wait(incoming.read_elements(0, &slots, &mut done)).await?;
+            } else {
+                answer = self.patience.wait(incoming.read_message(&slots)).await?;
+            }
+        }
+        let fits = match self.outgoing.streams {
+            true => done == slots.iter().map(|slot| slot.bytes).sum(),
+            false => answers == 1,
+        };
+        if fits { Ok(answer) } else { Err(Error::internal("the server's answer does not fit the tensors")) }
+    }
+
+    async fn request(&self, body: Body) -> Result<http::Request<Body>> {
         let left = self.patience.deadline.saturating_duration_since(Instant::now());
         // gRPC allows at most eight digits.
         let timeout = match left.as_millis() {
             millis @ 0..=99_999_999 => format!("{millis}m"),
             _ => format!("{}S", left.as_secs().min(99_999_999)),
         };
+        let CallOptions { traceparent, .. } = &self.calls.options;
         let mut head = http::Request::post(format!("/posenc.v1.PositionalEncodingService/{}", self.method))
             .version(http::Version::HTTP_2)
             .header("te", "trailers")
             .header("content-type", "application/grpc")
             .header("grpc-timeout", timeout)
-            .header("x-request-id", &self.request_id)
-            .header("posenc-message-bytes", self.announced);
-        if let Some(traceparent) = &self.calls.options.traceparent {
-            head = head.header("traceparent", traceparent);
+            .header("x-request-id", visible("request_id", &self.request_id)?)
+            // The server waits until it has as much memory.
+            .header("posenc-message-bytes", self.outgoing.largest);
+        if let Some(traceparent) = traceparent {
+            head = head.header("traceparent", visible("traceparent", traceparent)?);
         }
         if let Some(bearer) = &self.calls.shared.bearer {
-            head = head.header("authorization", bearer.header());
+            head = head.header("authorization", bearer.header().await);
         }
-        head
+        head.body(body).map_err(|error| Error::invalid_field("metadata", error))
     }
 
-    /// Waits for the next attempt's time, or returns the error if there is no next attempt. `began`: the call cannot be
-    /// made again.
-    async fn failed(&mut self, error: Error, began: bool) -> Result<()> {
-        if error.code() != Code::Unavailable || began {
+    /// Waits for the next attempt's time, or returns the error if there is no next attempt. `is_last`: the call cannot
+    /// be made again.
+    async fn failed(&mut self, error: Error, is_last: bool) -> Result<()> {
+        if error.code() != Code::Unavailable || is_last {
             return Err(self.explained(error).await);
         }
-        let channels = &self.calls.shared.channels;
-        if let Some(server) = self.server.take() {
-            server.failed();
-        }
+        let servers = match self.server.take() {
+            Some(server) => self.calls.shared.channels.failed(&server).await,
+            None => 0,
+        };
         // Another address may have a server: "localhost" has two, and often only one has a listener.
-        if error.0.connection && self.skipped + 1 < channels.servers() {
+        if error.0.connection && self.skipped + 1 < servers {
             self.skipped += 1;
             return Ok(());
         }
@@ -407,13 +365,13 @@ impl<'c> Attempts<'c> {
 
     /// Adds the request's id, and facts beside the server's text.
     async fn explained(&self, mut error: Error) -> Error {
-        let (target, told) = (self.calls.shared.channels.target(), !error.reason_name().is_empty());
+        let (target, told) = (&self.calls.shared.channels.target.text, !error.reason_name().is_empty());
         if error.0.connection || error.code() == Code::DeadlineExceeded && !told {
             let fact = if self.patience.timeout.is_zero() { "timeout: is 0; must be above 0" } else { error.message() };
             error.0.message = format!("{target}: {fact}");
-        } else if error.code() == Code::Unimplemented && !told {
+        } else if error.code() == Code::Unimplemented && !told && self.method != "GetServerInfo" {
             // With a reason, the server has already said what it does not know.
-            let version = if self.method == "GetServerInfo" { None } else { self.server_version().await };
+            let version = self.calls.server_version(self.patience.deadline).await;
             let version = version.as_deref().unwrap_or("it does not tell which");
             let client = env!("CARGO_PKG_VERSION");
             let said = if error.0.message.is_empty() { "" } else { "; " };
@@ -423,20 +381,17 @@ impl<'c> Attempts<'c> {
         error.0.request_id = self.request_id.clone();
         error
     }
+}
 
-    /// Asks the server for its version, for the text of an error.
-    async fn server_version(&self) -> Option<String> {
-        let mut calls = self.calls.clone();
-        calls.deadline = Some(self.patience.deadline.min(Instant::now() + VERSION_TIMEOUT));
-        let request = v1::GetServerInfoRequest::default();
-        let info = Box::pin(calls.unary::<v1::GetServerInfoResponse>("GetServerInfo", &request)).await;
-        info.ok().map(|info| info.version)
-    }
+/// Returns a header's value, which has no other characters.
+fn visible(option: &str, text: &str) -> Result<HeaderValue> {
+    let is_visible = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    let value = HeaderValue::from_str(text).ok().filter(|_| is_visible);
+    value.ok_or_else(|| Error::invalid_field(option, "must be of visible ASCII characters"))
 }
 
 /// Answers of a stream that the server sends.
 pub(crate) struct Answers {
-    calls: Calls,
     incoming: Incoming,
     more: bool,
     patience: Patience,
@@ -450,8 +405,8 @@ impl Answers {
             if !self.more {
                 return Ok(None);
             }
-            let message = self.patience.wait(self.incoming.read_rest()).await?;
-            self.more = self.patience.wait(self.calls.next_message(&mut self.incoming)).await?.is_some();
+            let message = self.patience.wait(self.incoming.read_message(&[])).await?;
+            self.more = self.patience.wait(self.incoming.next_message()).await?;
             decode(message).map(Some)
         };
         read.await.map_err(|mut error: Error| {

@@ -5,8 +5,9 @@ use crate::error::{Error, Result};
 use crate::options::{CallOptions, Options};
 use crate::rope::{Config, Rope};
 use crate::shared::{RegionOptions, SharedRegion};
-use crate::slot::{Heads, Input, Output, Slot};
+use crate::slot::{Field, Heads, Slot};
 use crate::table::Tiles;
+use crate::tensor::bytes_of;
 use crate::v1::{self, Dtype, movement, positions};
 
 /// A client of a target's server or servers.
@@ -20,33 +21,27 @@ pub struct Client {
 }
 
 /// Makes a client of the server at `target`: `localhost:50051`, `dns:///posenc:50051`, `unix:/run/posenc`, optionally
-/// after `http://` or `https://`. Never waits for the network: if no server answers, the first call fails.
-pub async fn connect(target: impl AsRef<str>) -> Result<Client> {
-    Client::new(target.as_ref(), Options::default())
+/// after `http://` or `https://`. Connections are made at the first call, which fails if no server answers.
+/// Fails with INVALID_ARGUMENT if the target is none.
+pub fn connect(target: impl AsRef<str>) -> Result<Client> {
+    connect_with(target, Options::default())
 }
 
-/// Makes a client with options.
-pub async fn connect_with(target: impl AsRef<str>, options: Options) -> Result<Client> {
-    Client::new(target.as_ref(), options)
+/// Makes a client with options. Fails with INVALID_ARGUMENT if the target, TLS or the token cannot be used.
+pub fn connect_with(target: impl AsRef<str>, options: Options) -> Result<Client> {
+    Ok(Client { calls: Calls::new(target.as_ref(), options)? })
 }
 
 impl Client {
-    /// Fails with INVALID_ARGUMENT if the target, TLS or the token cannot be used.
-    pub fn new(target: &str, options: Options) -> Result<Self> {
-        Ok(Self { calls: Calls::new(target, options)? })
-    }
-
     /// Makes a client from the environment; see [`Options::from_env`].
     pub fn from_env() -> Result<Self> {
         let (target, options) = Options::from_env()?;
-        Self::new(&target, options)
+        connect_with(target, options)
     }
 
     /// Returns a client with the same connections, and these options for every call.
     pub fn with(&self, options: CallOptions) -> Self {
-        let mut calls = self.calls.clone();
-        calls.options = options;
-        Self { calls }
+        Self { calls: self.calls.with(options) }
     }
 
     /// Resolves a model's rotary encoding once, for many calls.
@@ -56,7 +51,7 @@ impl Client {
 
     /// Returns version, instruction set, limits and everything that the server knows by name.
     pub async fn get_server_info(&self) -> Result<v1::GetServerInfoResponse> {
-        self.calls.unary("GetServerInfo", &v1::GetServerInfoRequest::default()).await
+        self.calls.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), &mut []).await
     }
 
     /// Makes memory of this many bytes that a server on this host maps, too: calls with its tensors do not carry their
@@ -74,23 +69,23 @@ impl Client {
 
     /// Turns a preset, a config.json or a specification into exact frequencies, and says what was assumed.
     pub async fn resolve_rope(&self, request: v1::ResolveRopeRequest) -> Result<v1::ResolveRopeResponse> {
-        self.calls.unary("ResolveRope", &request).await
+        self.calls.unary("ResolveRope", &request, &mut []).await
     }
 
     /// Returns wavelengths, long-term decay and similarity between positions.
     pub async fn analyze_rope(&self, request: v1::AnalyzeRopeRequest) -> Result<v1::AnalyzeRopeResponse> {
-        self.calls.unary("AnalyzeRope", &request).await
+        self.calls.unary("AnalyzeRope", &request, &mut []).await
     }
 
     /// Returns which descriptions of a checkpoint, and which of their readers, disagree, from which distance on, and
     /// which key fixes it.
     pub async fn diagnose_rope(&self, request: v1::DiagnoseRopeRequest) -> Result<v1::DiagnoseRopeResponse> {
-        self.calls.unary("DiagnoseRope", &request).await
+        self.calls.unary("DiagnoseRope", &request, &mut []).await
     }
 
     /// Builds position ids for batches that are packed, padded, split over devices, or mix text and images.
     pub async fn build_positions(&self, request: v1::BuildPositionsRequest) -> Result<v1::BuildPositionsResponse> {
-        self.calls.unary("BuildPositions", &request).await
+        self.calls.unary("BuildPositions", &request, &mut []).await
     }
 
     /// Builds rows of a table of any length: cosines and sines, or an absolute encoding. A table over a limit comes as
@@ -105,7 +100,7 @@ impl Client {
     pub async fn build_table_into<'a>(
         &self,
         request: v1::BuildTableRequest,
-        outputs: impl IntoIterator<Item = Output<'a>>,
+        outputs: impl IntoIterator<Item = Slot<'a>>,
     ) -> Result<v1::BuildTableResponse> {
         self.calls.build_table(request, outputs).await
     }
@@ -128,14 +123,10 @@ impl Client {
         mut k: K,
     ) -> Result<(Q::Output, K::Output, v1::ApplyRopeResponse)> {
         let (mut q_out, mut k_out) = (q.output(), k.output());
-        let mut slots = Vec::new();
-        add(&mut slots, q.slot(&mut q_out), (14, 7, "q"), &request.q)?;
-        add(&mut slots, k.slot(&mut k_out), (15, 8, "k"), &request.k)?;
+        let mut slots = slots((14, 7, "q"), &request.q, q.slot(&mut q_out))?;
+        slots.extend(self::slots((15, 8, "k"), &request.k, k.slot(&mut k_out))?);
         let methods = ["ApplyRope", "ApplyRopeStream"];
-        let response = self
-            .calls
-            .rotate(methods, &request, |request| ids(&mut request.positions).into_iter().collect(), &mut slots)
-            .await?;
+        let response = self.calls.rotate(methods, &request, rotated_ids, slots).await?;
         Ok((q_out, k_out, response))
     }
 
@@ -146,10 +137,8 @@ impl Client {
         mut k: K,
     ) -> Result<(K::Output, v1::RepositionResponse)> {
         let mut out = k.output();
-        let mut slots = Vec::new();
-        add(&mut slots, k.slot(&mut out), (15, 6, "k"), &request.k)?;
-        let methods = ["Reposition", "RepositionStream"];
-        let response = self.calls.rotate(methods, &request, moved_ids, &mut slots).await?;
+        let slots = slots((15, 6, "k"), &request.k, k.slot(&mut out))?;
+        let response = self.calls.rotate(["Reposition", "RepositionStream"], &request, moved_ids, slots).await?;
         Ok((out, response))
     }
 
@@ -161,47 +150,44 @@ impl Client {
         mut x: X,
     ) -> Result<(X::Output, v1::AddEncodingResponse)> {
         let mut out = x.output();
-        let mut slots = Vec::new();
-        add(&mut slots, x.slot(&mut out), (15, 5, "x"), &request.x)?;
+        let mut slots = slots((15, 5, "x"), &request.x, x.slot(&mut out))?;
         if !slots.is_empty() && request.combination() == v1::Combination::Concatenate {
             let fact = "a concatenation is larger; leave x in the request, and it comes back in the answer";
             return Err(Error::invalid_field("x", fact));
         }
-        let response = self.calls.tensors("AddEncoding", &request, &mut slots).await?;
+        let response = self.calls.unary("AddEncoding", &request, &mut slots).await?;
         Ok((out, response))
     }
 
     /// Computes attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D] give [B,
     /// H, Sq, Sk], not divided by sqrt(D).
     pub async fn score_relative(&self, request: v1::ScoreRelativeRequest) -> Result<v1::ScoreRelativeResponse> {
-        self.calls.unary("ScoreRelative", &request).await
+        self.calls.unary("ScoreRelative", &request, &mut []).await
     }
 
     /// Computes scores of tensors in the caller's memory.
     pub async fn score_relative_into<'a>(
         &self,
         request: v1::ScoreRelativeRequest,
-        q: impl Into<Input<'a>>,
-        k: impl Into<Input<'a>>,
-        scores: impl Into<Output<'a>>,
+        q: impl Into<Slot<'a>>,
+        k: impl Into<Slot<'a>>,
+        scores: impl Into<Slot<'a>>,
     ) -> Result<v1::ScoreRelativeResponse> {
-        let mut slots = Vec::new();
-        add(&mut slots, Some(q.into().0), (14, 0, "q"), &request.q)?;
-        add(&mut slots, Some(k.into().0), (15, 0, "k"), &request.k)?;
-        let [q, k] = [&slots[0].tensor, &slots[1].tensor];
-        let dtype = match request.dtype() {
-            Dtype::Unspecified if q.dtype == Dtype::Float64 => Dtype::Float64,
-            Dtype::Unspecified => Dtype::Float32,
-            dtype => dtype,
-        };
-        let shape = match (&q.shape[..], &k.shape[..]) {
-            (&[batch, heads, queries, _], &[_, _, keys, _]) => Some(vec![batch, heads, queries, keys]),
-            _ => None,
-        };
-        let mut scores = scores.into().0.named(15, 5, "scores");
-        scores.check_result(dtype, shape.as_deref())?;
+        let mut slots = slots((14, 0, "q"), &request.q, Some(q.into()))?;
+        slots.extend(self::slots((15, 0, "k"), &request.k, Some(k.into()))?);
+        let scores = scores.into().of_result((15, 5, "scores"));
+        // The server refuses other shapes of q and k, and would write the scores even to a smaller place.
+        if let [&[batch, heads, queries, _], &[.., keys, _]] = [0, 1].map(|index| &slots[index].shape[..]) {
+            let dtype = match request.dtype() {
+                Dtype::Unspecified if slots[0].dtype == Dtype::Float64 => Dtype::Float64,
+                Dtype::Unspecified => Dtype::Float32,
+                dtype => dtype,
+            };
+            let bytes = bytes_of(dtype, &[batch, heads, queries, keys]).unwrap_or(usize::MAX);
+            scores.check_result(dtype, bytes)?;
+        }
         slots.push(scores);
-        self.calls.tensors("ScoreRelative", &request, &mut slots).await
+        self.calls.unary("ScoreRelative", &request, &mut slots).await
     }
 
     /// Reorders the rows of a projection's weight or bias, [heads * head_dim, ...], so that a checkpoint for one pairing
@@ -212,9 +198,8 @@ impl Client {
         mut weight: W,
     ) -> Result<(W::Output, v1::ConvertPairingResponse)> {
         let mut out = weight.output();
-        let mut slots = Vec::new();
-        add(&mut slots, weight.slot(&mut out), (15, 6, "weight"), &request.weight)?;
-        let response = self.calls.tensors("ConvertPairing", &request, &mut slots).await?;
+        let mut slots = slots((15, 6, "weight"), &request.weight, weight.slot(&mut out))?;
+        let response = self.calls.unary("ConvertPairing", &request, &mut slots).await?;
         Ok((out, response))
     }
 }
@@ -225,6 +210,10 @@ fn ids(positions: &mut Option<v1::Positions>) -> Option<&mut v1::Tensor> {
         positions::Kind::Ids(ids) => Some(ids),
         _ => None,
     }
+}
+
+fn rotated_ids(request: &mut v1::ApplyRopeRequest) -> Vec<&mut v1::Tensor> {
+    ids(&mut request.positions).into_iter().collect()
 }
 
 fn moved_ids(request: &mut v1::RepositionRequest) -> Vec<&mut v1::Tensor> {
@@ -240,16 +229,11 @@ fn moved_ids(request: &mut v1::RepositionRequest) -> Vec<&mut v1::Tensor> {
     ids(&mut movement.old_positions).into_iter().chain(target).collect()
 }
 
-/// Adds an argument's slot. Fails if the request has the tensor, too: on the wire the two would become one.
-fn add<'a>(
-    slots: &mut Vec<Slot<'a>>,
-    slot: Option<Slot<'a>>,
-    (field, output_field, name): (u32, u32, &'static str),
-    in_request: &Option<v1::Tensor>,
-) -> Result<()> {
-    if slot.is_some() && in_request.is_some() {
-        return Err(Error::invalid_field(name, "is in the request and beside it; must be given once"));
+/// Returns an argument's slot, if it has one. Fails if the request has the tensor, too: on the wire the two would become
+/// one.
+fn slots<'a>(field: Field, in_request: &Option<v1::Tensor>, slot: Option<Slot<'a>>) -> Result<Vec<Slot<'a>>> {
+    match (slot, in_request) {
+        (Some(_), Some(_)) => Err(Error::invalid_field(field.2, "is in the request and beside it; must be given once")),
+        (slot, _) => Ok(slot.map(|slot| slot.named(field)).into_iter().collect()),
     }
-    slots.extend(slot.map(|slot| slot.named(field, output_field, name)));
-    Ok(())
 }

@@ -31,6 +31,7 @@ pub(crate) struct Inner {
     pub pushback: Option<i64>,
 }
 
+/// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
@@ -77,12 +78,12 @@ impl Error {
 
     /// Returns the server's reason; `None` if it gave none, or one that this client does not know.
     pub fn reason(&self) -> Option<Reason> {
-        Reason::from_str_name(&format!("{REASON_PREFIX}{}", self.0.reason))
+        Reason::from_str_name(&self.0.reason)
     }
 
     /// Returns the reason's name without its prefix, such as `FIELD_REQUIRED`; empty without a reason.
     pub fn reason_name(&self) -> &str {
-        &self.0.reason
+        self.0.reason.strip_prefix("ERROR_REASON_").unwrap_or(&self.0.reason)
     }
 
     /// Returns the request's field at fault, such as `rope.spec.rotary_dim`.
@@ -107,10 +108,8 @@ impl Error {
 
     /// Returns the error with its field named as in `prefix`'s message, without "`prefix`." in front.
     pub(crate) fn without(mut self, prefix: &str) -> Self {
-        let front = format!("{prefix}.");
-        let field = self.field().and_then(|field| Some(field.strip_prefix(&front)?.to_owned()));
-        if let Some(field) = field {
-            self.0.message = self.0.message.strip_prefix(&front).unwrap_or(&self.0.message).to_owned();
+        if let Some(field) = self.field().and_then(|field| Some(field.strip_prefix(prefix)?.to_owned())) {
+            self.0.message = self.0.message.strip_prefix(prefix).unwrap_or(&self.0.message).to_owned();
             self.0.metadata.insert("field".to_owned(), field);
         }
         self
@@ -118,22 +117,27 @@ impl Error {
 
     /// Returns whether a message was over the server's or the client's limit: a stream may work.
     pub(crate) fn is_too_large(&self) -> bool {
-        self.0.code == Code::ResourceExhausted && self.0.reason != "OVERLOADED"
+        self.0.code == Code::ResourceExhausted && self.reason() != Some(Reason::Overloaded)
+    }
+
+    /// Returns whether the server, or one that is older, maps no memory of this caller.
+    pub(crate) fn refuses_places(&self) -> bool {
+        matches!(self.reason(), Some(Reason::SharedMemoryUnavailable | Reason::FieldUnknown))
+            && matches!(self.0.code, Code::Unimplemented | Code::PermissionDenied)
     }
 
     /// Returns the error in trailers; `None` if they say OK, or nothing.
     pub(crate) fn of_trailers(trailers: &HeaderMap) -> Option<Self> {
+        const DETAILS: &str = "grpc-status-details-bin";
         // tonic panics on details that are not base64, so they are decoded apart.
         let mut rest = trailers.clone();
         rest.remove(DETAILS);
         let status = Status::from_header_map(&rest).filter(|status| status.code() != Code::Ok)?;
         let metadata = MetadataMap::from_headers(trailers.clone());
         let details = metadata.get_bin(DETAILS).and_then(|value| value.to_bytes().ok()).unwrap_or_default();
-        let status = Status::with_details(status.code(), status.message(), details);
         let mut error = Self::new(status.code(), status.message());
-        if let Some(info) = status.get_details_error_info() {
-            error.0.reason = info.reason.strip_prefix(REASON_PREFIX).unwrap_or(&info.reason).to_owned();
-            error.0.metadata = info.metadata;
+        if let Some(info) = Status::with_details(status.code(), "", details).get_details_error_info() {
+            (error.0.reason, error.0.metadata) = (info.reason, info.metadata);
         }
         error.0.pushback = trailers.get("grpc-retry-pushback-ms").and_then(|value| value.to_str().ok()?.parse().ok());
         Some(error)
@@ -146,7 +150,7 @@ impl Error {
             401 => Code::Unauthenticated,
             403 => Code::PermissionDenied,
             404 => Code::Unimplemented,
-            429 | 502 | 503 | 504 => Code::Unavailable,
+            429 | 502..=504 => Code::Unavailable,
             _ => Code::Unknown,
         };
         Self::new(code, format!("HTTP status {status} instead of a gRPC answer"))
@@ -183,11 +187,8 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self} (reason {:?}, {:?}, request {})", self.0.reason, self.0.metadata, self.0.request_id)
+        write!(f, "{self} (reason {:?}, {:?}, request {})", self.reason_name(), self.0.metadata, self.0.request_id)
     }
 }
 
 impl StdError for Error {}
-
-const DETAILS: &str = "grpc-status-details-bin";
-const REASON_PREFIX: &str = "ERROR_REASON_";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 
 /// PEM files, read when the client is made.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TlsOptions {
     /// Authorities of the server's certificate. `None`: the system's.
     pub ca_file: Option<PathBuf>,
@@ -52,11 +52,6 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns whether calls would show a token to everybody between here and the server.
-    pub(crate) fn shows_token(&self) -> bool {
-        self.tls.is_none() && (self.token.is_some() || self.token_file.is_some())
-    }
-
     /// Returns target and options from the environment: POSENC_SERVER (default localhost:50051), POSENC_TLS=1,
     /// POSENC_TLS_CA, POSENC_TLS_CERT, POSENC_TLS_KEY, POSENC_TLS_SERVER_NAME, POSENC_TOKEN, POSENC_TOKEN_FILE.
     pub fn from_env() -> Result<(String, Self)> {
@@ -70,17 +65,14 @@ impl Options {
             key_file: get("POSENC_TLS_KEY").map(PathBuf::from),
             server_name: get("POSENC_TLS_SERVER_NAME"),
         };
-        let named =
-            tls.ca_file.is_some() || tls.cert_file.is_some() || tls.key_file.is_some() || tls.server_name.is_some();
+        let is_named = tls != TlsOptions::default();
         let with_tls = match get("POSENC_TLS").as_deref() {
-            None => named,
+            None => is_named,
             Some("1" | "true") => true,
-            Some("0" | "false") if !named => false,
+            Some("0" | "false") if !is_named => false,
             Some(other) => {
-                return Err(Error::invalid_field(
-                    "POSENC_TLS",
-                    format!("is {other:?}; must be 1, or 0 without POSENC_TLS_*"),
-                ));
+                let fact = format!("is {other:?}; must be 1, or 0 without POSENC_TLS_*");
+                return Err(Error::invalid_field("POSENC_TLS", fact));
             }
         };
         let options = Self {
@@ -102,19 +94,6 @@ pub struct CallOptions {
     pub request_id: Option<String>,
     /// The caller's W3C trace context.
     pub traceparent: Option<String>,
-}
-
-impl CallOptions {
-    /// Fails with INVALID_ARGUMENT if headers cannot carry the values.
-    pub(crate) fn check(&self) -> Result<()> {
-        for (option, value) in [("request_id", &self.request_id), ("traceparent", &self.traceparent)] {
-            let visible = |text: &String| text.bytes().all(|c| (b' '..=b'~').contains(&c));
-            if !value.as_ref().is_none_or(visible) {
-                return Err(Error::invalid_field(option, "must be of visible ASCII characters"));
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

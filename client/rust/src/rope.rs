@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::slot::{Heads, Output};
+use crate::slot::{Heads, Slot};
+use crate::tensor::{Element, View};
 use crate::v1::{self, movement, positions, rope_source};
 
 /// The source of a rotary encoding: a preset, a model's config.json, or a specification.
@@ -12,84 +13,45 @@ use crate::v1::{self, movement, positions, rope_source};
 pub struct Config {
     /// Read when the encoding is resolved.
     file: Option<PathBuf>,
-    rope: v1::RopeSource,
+    /// Its other fields select the part of the model (text, vision, audio, indexer), the layer, the length, and the
+    /// project whose interpretation applies.
+    pub source: v1::RopeSource,
 }
 
 impl Config {
-    fn of(source: rope_source::Source) -> Self {
-        Self { file: None, rope: source.into() }
-    }
-
     /// Reads a config.json of Hugging Face, or Mistral's params.json, on this machine.
     pub fn file(path: impl AsRef<Path>) -> Self {
-        Self { file: Some(path.as_ref().to_owned()), rope: v1::RopeSource::default() }
+        Self { file: Some(path.as_ref().to_owned()), source: v1::RopeSource::default() }
     }
 
     /// Takes the text of such a file.
     pub fn json(text: impl Into<String>) -> Self {
-        Self::of(rope_source::Source::ConfigJson(text.into()))
+        Self { file: None, source: rope_source::Source::ConfigJson(text.into()).into() }
     }
 
     /// Takes a name that the server knows, such as `llama-3.1-8b`.
     pub fn preset(name: impl Into<String>) -> Self {
-        Self::of(rope_source::Source::Preset(name.into()))
+        Self { file: None, source: rope_source::Source::Preset(name.into()).into() }
     }
 
     /// Takes a specification. An unset `rotary_dim` is `head_dim`.
     pub fn spec(spec: v1::RopeSpec) -> Self {
-        Self::of(rope_source::Source::Spec(spec))
-    }
-
-    /// Sets the project whose interpretation applies.
-    pub fn profile(mut self, profile: v1::Profile) -> Self {
-        self.rope.profile = profile.into();
-        self
-    }
-
-    /// Sets the version of that project, such as vLLM's `0.21.0`; the default is the newest that the server knows.
-    pub fn profile_version(mut self, version: impl Into<String>) -> Self {
-        self.rope.profile_version = version.into();
-        self
-    }
-
-    /// Selects the part of the model: its text, its vision tower, its audio encoder or its indexer.
-    pub fn part(mut self, part: v1::ModelPart) -> Self {
-        self.rope.part = part.into();
-        self
-    }
-
-    /// Selects layers by type if layers differ: `full_attention`, `sliding_attention`.
-    pub fn layer_type(mut self, layer_type: impl Into<String>) -> Self {
-        self.rope.layer = Some(rope_source::Layer::LayerType(layer_type.into()));
-        self
-    }
-
-    /// Selects a layer, counted from 0.
-    pub fn layer_index(mut self, layer_index: i32) -> Self {
-        self.rope.layer = Some(rope_source::Layer::LayerIndex(layer_index));
-        self
-    }
-
-    /// Sets the length for length-dependent scalings.
-    pub fn sequence_length(mut self, sequence_length: i64) -> Self {
-        self.rope.sequence_length = Some(sequence_length);
-        self
+        Self { file: None, source: spec.into() }
     }
 
     /// Sets the width of the widest heads; required if the source does not contain it, or if they are wider than the
     /// model's (keys beside values, latent rows).
     pub fn head_dim(mut self, head_dim: i32) -> Self {
-        self.rope.head_dim = head_dim;
+        self.source.head_dim = head_dim;
         self
     }
 
     /// Returns the source for requests. Fails with INVALID_ARGUMENT if a file cannot be read.
     pub async fn to_source(&self) -> Result<v1::RopeSource> {
-        let mut rope = self.rope.clone();
+        let mut rope = self.source.clone();
         if let Some(path) = &self.file {
-            let text = tokio::fs::read_to_string(path).await;
-            let text =
-                text.map_err(|error| Error::invalid_field("config.json", format!("{}: {error}", path.display())))?;
+            let wrong = |error| Error::invalid_field("config.json", format!("{}: {error}", path.display()));
+            let text = tokio::fs::read_to_string(path).await.map_err(wrong)?;
             rope.source = Some(rope_source::Source::ConfigJson(text));
         }
         Ok(rope)
@@ -208,12 +170,12 @@ impl Rope {
     }
 
     /// Rotates q and k into `q_out` and `k_out`.
-    pub async fn apply_into<Q: crate::Element, K: crate::Element>(
+    pub async fn apply_into<Q: Element, K: Element>(
         &self,
         layout: v1::Layout,
         positions: impl Into<v1::Positions>,
-        (q, q_out): (crate::View<'_, Q>, &mut [Q]),
-        (k, k_out): (crate::View<'_, K>, &mut [K]),
+        (q, q_out): (View<'_, Q>, &mut [Q]),
+        (k, k_out): (View<'_, K>, &mut [K]),
     ) -> Result<()> {
         self.apply(layout, positions, q.write_to(q_out), k.write_to(k_out)).await.map(drop)
     }
@@ -238,17 +200,11 @@ impl Rope {
     /// Builds cosines and sines of positions 0 to `rows` - 1, [rows, rotary_dim / 2] each, in float32.
     pub async fn table(&self, rows: i64) -> Result<(Vec<f32>, Vec<f32>)> {
         let table = self.client.build_table(self.rows(rows)).await?;
-        let missing = || Error::internal("a table without cosines or sines");
-        Ok((table.cos.ok_or_else(missing)?.to_vec()?, table.sin.ok_or_else(missing)?.to_vec()?))
+        Ok((table.cos.unwrap_or_default().to_vec()?, table.sin.unwrap_or_default().to_vec()?))
     }
 
     /// Builds a table in the caller's memory, which may be a region's.
-    pub async fn table_into<'a>(
-        &self,
-        rows: i64,
-        cos: impl Into<Output<'a>>,
-        sin: impl Into<Output<'a>>,
-    ) -> Result<()> {
+    pub async fn table_into<'a>(&self, rows: i64, cos: impl Into<Slot<'a>>, sin: impl Into<Slot<'a>>) -> Result<()> {
         self.client.build_table_into(self.rows(rows), [cos.into(), sin.into()]).await.map(drop)
     }
 

@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fchmod, open, stat};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use tonic::Code;
 
 use crate::error::{Error, Result};
 use crate::retry;
-use crate::tensor::{Element, element_bytes};
+use crate::slot::Slot;
+use crate::tensor::{Element, bytes_of, extents};
 use crate::v1::{Dtype, SharedMemory, SharedMemoryInfo};
 
 /// Tensors of a region begin at a cache line.
@@ -80,7 +81,10 @@ impl SharedRegion {
         }
         let random = || format!("{}{}-{:016x}", info.prefix, std::process::id(), retry::random());
         let name = options.name.unwrap_or_else(random);
-        check_name(&name, &info.prefix)?;
+        if !name.starts_with(&info.prefix) || name.contains('/') {
+            let fact = format!("is {name:?}; must begin with {:?}, and have no '/'", info.prefix);
+            return Err(Error::invalid_field("name", fact));
+        }
         let path = options.directory.unwrap_or_else(|| info.directory.into()).join(&name);
         let memory = new_file(&path, bytes)?;
         Ok(Self::of(memory, bytes, name, path))
@@ -98,43 +102,32 @@ impl SharedRegion {
 
     /// Makes a tensor in the rest of the region, at a multiple of 64 bytes. The elements are 0 at first.
     pub fn tensor<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<SharedTensor<T>> {
-        let dtype = T::DTYPE.ok_or_else(|| Error::invalid_field("dtype", "is missing; use tensor_of_bytes()"))?;
-        self.take(dtype, size_of::<T>(), shape.as_ref())
+        self.take(T::DTYPE.unwrap_or_default(), shape.as_ref())
     }
 
     /// Makes a tensor with elements of any type, as bytes.
     pub fn tensor_of_bytes(&self, dtype: Dtype, shape: impl AsRef<[usize]>) -> Result<SharedTensor<u8>> {
-        match element_bytes(dtype) {
-            0 => Err(Error::invalid_field("dtype", "is UNSPECIFIED; must be one of a tensor's")),
-            bytes => self.take(dtype, bytes, shape.as_ref()),
-        }
+        self.take(dtype, shape.as_ref())
     }
 
-    fn take<T: Element>(&self, dtype: Dtype, element: usize, shape: &[usize]) -> Result<SharedTensor<T>> {
-        let bytes = shape.iter().try_fold(element, |bytes, &extent| bytes.checked_mul(extent));
+    fn take<T: Element>(&self, dtype: Dtype, shape: &[usize]) -> Result<SharedTensor<T>> {
+        if dtype == Dtype::Unspecified {
+            return Err(Error::invalid_field("dtype", "is missing; tensor_of_bytes() takes it beside the shape"));
+        }
+        let shape = extents(shape);
         // An extent of 0 makes the tensor empty.
-        let bytes = if shape.contains(&0) { Some(0) } else { bytes };
+        let bytes = if shape.contains(&0) { Some(0) } else { bytes_of(dtype, &shape) };
         let room = |taken: usize| {
             let end = bytes?.checked_add(taken)?;
             (end <= self.mapping.bytes).then(|| end.next_multiple_of(ALIGNMENT).min(self.mapping.bytes))
         };
         let offset = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).map_err(|taken| {
-            let fact = format!(
-                "{shape:?} of {} does not fit: {taken} of the region's {} bytes are taken, each \
-                tensor's up to a multiple of {ALIGNMENT}",
-                dtype.as_str_name(),
-                self.mapping.bytes
-            );
-            Error::invalid_field("shape", fact)
+            let (dtype, all) = (dtype.as_str_name(), self.mapping.bytes);
+            let fact = format!("{shape:?} of {dtype} does not fit: {taken} of the region's {all} bytes are taken");
+            Error::invalid_field("shape", format!("{fact}, each tensor's up to a multiple of {ALIGNMENT}"))
         })?;
-        Ok(SharedTensor {
-            mapping: self.mapping.clone(),
-            offset,
-            elements: bytes.unwrap_or(0) / size_of::<T>(),
-            dtype,
-            shape: shape.iter().map(|&extent| i64::try_from(extent).unwrap_or(i64::MAX)).collect(),
-            kind: PhantomData,
-        })
+        let elements = bytes.unwrap_or(0) / size_of::<T>();
+        Ok(SharedTensor { mapping: self.mapping.clone(), offset, elements, dtype, shape, kind: PhantomData })
     }
 }
 
@@ -152,9 +145,11 @@ pub struct SharedTensor<T> {
 }
 
 impl<T: Element> SharedTensor<T> {
-    /// Sends the result to `out`, which has the same type and shape.
-    pub fn write_to<'a>(&'a self, out: &'a mut SharedTensor<T>) -> SharedTo<'a, T> {
-        SharedTo { from: self, out }
+    /// Sends the result to `out`, which has the length of this tensor.
+    pub fn write_to<'a>(&'a self, out: &'a mut SharedTensor<T>) -> Slot<'a> {
+        let (place, output_place) = self.place().zip(out.place()).unzip();
+        let (from, to) = (bytemuck::cast_slice(self), bytemuck::cast_slice_mut(out));
+        Slot::new(self.dtype, self.shape.clone(), Some(from), Some(to)).at(place, output_place)
     }
 
     /// Returns `None` if the server does not map the region, or the tensor has no elements.
@@ -186,25 +181,6 @@ impl<T: Element> DerefMut for SharedTensor<T> {
     }
 }
 
-/// A tensor in a region, and another one for its result.
-#[derive(Debug)]
-pub struct SharedTo<'a, T> {
-    pub(crate) from: &'a SharedTensor<T>,
-    pub(crate) out: &'a mut SharedTensor<T>,
-}
-
-fn check_name(name: &str, prefix: &str) -> Result<()> {
-    let letters = name.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c));
-    if !letters || name.is_empty() || name.len() > 255 || name == "." || name == ".." {
-        let rule = "must be 1 to 255 letters, digits, '.', '_' and '-', and not '.' or '..'";
-        return Err(Error::invalid_field("name", format!("is {name:?}; {rule}")));
-    }
-    if !name.starts_with(prefix) {
-        return Err(Error::invalid_field("name", format!("is {name:?}; must begin with {prefix:?}")));
-    }
-    Ok(())
-}
-
 /// Makes a file of its full size and maps it.
 fn new_file(path: &Path, bytes: usize) -> Result<*mut c_void> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -218,10 +194,7 @@ fn new_file(path: &Path, bytes: usize) -> Result<*mut c_void> {
         }
     })?;
     // Without it, a full file system would cause a signal when the bytes are used.
-    let mut made = fallocate(&file, FallocateFlags::empty(), 0, bytes as u64);
-    while made == Err(Errno::INTR) {
-        made = fallocate(&file, FallocateFlags::empty(), 0, bytes as u64);
-    }
+    let made = retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes as u64));
     // Files in such a directory belong to its group, for example in a volume with an fsGroup.
     let directory = path.parent().unwrap_or(path);
     let share_with_group = || match stat(directory)?.st_mode & 0o2000 {

@@ -1,181 +1,207 @@
 //! A call's tensors and results, in the caller's memory.
 
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
 use crate::error::{Error, Result};
-use crate::shared::{SharedTensor, SharedTo};
-use crate::tensor::{Element, View, ViewMut, ViewTo, element_bytes};
+use crate::shared::SharedTensor;
+use crate::tensor::{Element, View, bytes_of, extents};
 use crate::v1::{Dtype, SharedMemory, Tensor};
 
-/// The description of a tensor in a message.
-#[derive(Clone)]
-pub struct Described {
-    /// Number of the tensor's field, which is the same in requests and responses.
-    pub(crate) field: u32,
-    /// Number of the field for the result's place.
-    pub(crate) output_field: u32,
-    pub(crate) name: &'static str,
+/// A tensor's field in requests and responses, the field for its result's place, and its name.
+pub(crate) type Field = (u32, u32, &'static str);
+
+/// A tensor of a call: its elements, and the memory for its result, which is the tensor's own
+/// ([`view_mut!`](crate::view_mut)) or other memory ([`View::write_to`]). If a call fails, the memory may be partly
+/// replaced.
+///
+/// A [`View`] or a `&`[`SharedTensor`] is a tensor that is only read; a `&mut` slice, `Vec` or [`SharedTensor`] is
+/// memory for a result.
+#[derive(Debug)]
+pub struct Slot<'a> {
+    pub(crate) field: Field,
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<i64>,
-    /// Bytes of the result, or of the tensor if it has none.
     pub(crate) bytes: usize,
-    /// Whether the tensor is only of the response.
+    /// `None`: the elements lie in the memory for the result, and the result replaces them.
+    from: Option<&'a [u8]>,
+    /// Elements without results, which a stream sends before the tensors.
+    ids: Bytes,
+    /// The sender and the receiver of a call share it.
+    to: Option<Mutex<&'a mut [u8]>>,
+    /// Whether the tensor is only of the response; type and shape are then those that are known.
     pub(crate) received: bool,
-}
-
-/// Elements to send, and memory for the result. With memory alone, the result replaces the elements there, or there are
-/// none: see [`Described::received`].
-pub struct Memory<'a> {
-    pub(crate) from: Option<&'a [u8]>,
-    pub(crate) to: Option<&'a mut [u8]>,
-}
-
-/// A tensor of a call.
-pub struct Slot<'a> {
-    pub(crate) tensor: Described,
-    pub(crate) memory: Memory<'a>,
     /// Places of tensor and result in shared memory; the same place if the result replaces the tensor.
     pub(crate) place: Option<SharedMemory>,
     pub(crate) output_place: Option<SharedMemory>,
-    /// Shape of the result's memory, if it has one of its own.
-    output_shape: Option<Vec<i64>>,
-}
-
-impl<'a> Memory<'a> {
-    /// Borrows the memory for one attempt of a call.
-    pub(crate) fn again(&mut self) -> Memory<'_> {
-        Memory { from: self.from, to: self.to.as_deref_mut() }
-    }
-
-    /// Takes the next bytes: copies the elements, and hands over the memory of their result. So a result may replace
-    /// elements only after they were copied.
-    pub(crate) fn next<T>(&mut self, bytes: usize, copy: impl FnOnce(&[u8]) -> T) -> (T, Option<&'a mut [u8]>) {
-        let to = self.to.as_mut().and_then(|to| to.split_off_mut(..bytes));
-        let from = self.from.as_mut().and_then(|from| from.split_off(..bytes));
-        (copy(from.or(to.as_deref()).unwrap_or_default()), to)
-    }
-}
-
-impl Described {
-    /// Returns the message of the tensor without its elements.
-    pub(crate) fn head(&self) -> Tensor {
-        Tensor { dtype: self.dtype.into(), shape: self.shape.clone(), ..Default::default() }
-    }
-
-    /// Returns an error that names the contract's field for the result's place.
-    fn wrong_output(&self, fact: String) -> Error {
-        Error::invalid_field(&format!("{}_output", self.name), fact)
-    }
-
-    fn other_shape(&self, found: &[i64], wanted: &[i64]) -> Error {
-        self.wrong_output(format!("has shape {found:?}; must have {wanted:?}"))
-    }
-
-    /// Fails if a result has another size than its memory.
-    pub(crate) fn check_bytes(&self, bytes: usize) -> Result<()> {
-        match self.bytes {
-            own if own == bytes => Ok(()),
-            // Only the answer shows the size.
-            own if self.received => Err(self.wrong_output(format!("has {own} bytes; the result has {bytes}"))),
-            own => Err(Error::internal(format!("the answer's {} has {bytes} bytes; must have {own}", self.name))),
-        }
-    }
-
-    /// Checks type and shape of a response's tensor.
-    pub(crate) fn check_answer(&self, answer: &Tensor) -> Result<()> {
-        let dtype = self.dtype == Dtype::Unspecified || answer.dtype() == self.dtype;
-        if dtype && (self.shape.is_empty() || answer.shape == self.shape) {
-            return Ok(());
-        }
-        let (dtype, wanted) = (answer.dtype().as_str_name(), self.dtype.as_str_name());
-        let text =
-            format!("the answer's {} is {dtype} {:?}; must be {wanted} {:?}", self.name, answer.shape, self.shape);
-        Err(Error::internal(text))
-    }
 }
 
 impl<'a> Slot<'a> {
-    fn new(dtype: Dtype, shape: &[i64], from: Option<&'a [u8]>, to: Option<&'a mut [u8]>) -> Self {
+    /// Makes a tensor that its result replaces.
+    pub fn in_place<T: Element>(elements: &'a mut [T], shape: impl AsRef<[usize]>) -> Self {
+        Self::of_bytes(T::DTYPE.unwrap_or_default(), bytemuck::cast_slice_mut(elements), shape)
+    }
+
+    /// Makes one of elements of any type, which are little-endian bytes.
+    pub fn of_bytes(dtype: Dtype, bytes: &'a mut [u8], shape: impl AsRef<[usize]>) -> Self {
+        Self::new(dtype, extents(shape.as_ref()), None, Some(bytes))
+    }
+
+    pub(crate) fn new(dtype: Dtype, shape: Vec<i64>, from: Option<&'a [u8]>, to: Option<&'a mut [u8]>) -> Self {
         let bytes = from.or(to.as_deref()).map_or(0, <[u8]>::len);
-        let tensor =
-            Described { field: 0, output_field: 0, name: "", dtype, shape: shape.to_vec(), bytes, received: false };
-        Self { tensor, memory: Memory { from, to }, place: None, output_place: None, output_shape: None }
+        let (to, field, ids) = (to.map(Mutex::new), Field::default(), Bytes::new());
+        Self { field, dtype, shape, bytes, from, ids, to, received: false, place: None, output_place: None }
     }
 
-    fn received(dtype: Dtype, shape: &[i64], to: &'a mut [u8]) -> Self {
-        let mut slot = Self::new(dtype, shape, None, Some(to));
-        slot.tensor.received = true;
-        slot
+    pub(crate) fn of_ids(ids: Bytes) -> Self {
+        Self { bytes: ids.len(), ids, ..Self::new(Dtype::Unspecified, Vec::new(), None, None) }
     }
 
-    /// Returns elements for a stream's `data`.
-    pub(crate) fn of_elements(from: &'a [u8]) -> Self {
-        Self::new(Dtype::Unspecified, &[], Some(from), None)
-    }
-
-    pub(crate) fn named(mut self, field: u32, output_field: u32, name: &'static str) -> Self {
-        (self.tensor.field, self.tensor.output_field, self.tensor.name) = (field, output_field, name);
+    /// Sets the places of tensor and result in shared memory.
+    pub(crate) fn at(mut self, place: Option<SharedMemory>, output_place: Option<SharedMemory>) -> Self {
+        (self.place, self.output_place) = (place, output_place);
         self
     }
 
-    /// Borrows the slot for another form of its call, which sends bytes.
-    pub(crate) fn again(&mut self) -> Slot<'_> {
-        Slot {
-            tensor: self.tensor.clone(),
-            memory: self.memory.again(),
-            place: None,
-            output_place: None,
-            output_shape: None,
-        }
+    pub(crate) fn named(mut self, field: Field) -> Self {
+        self.field = field;
+        self
     }
 
-    /// Returns whether results overwrite the input, so that the call cannot be repeated.
-    pub(crate) fn in_place(&self) -> bool {
-        self.memory.from.is_none() && !self.tensor.received
+    /// Makes the slot one of memory for a result.
+    pub(crate) fn of_result(mut self, field: Field) -> Self {
+        (self.place, self.received) = (None, true);
+        self.named(field)
     }
 
-    /// Returns whether the result replaces the tensor in shared memory: such a call must not be sent twice.
-    pub(crate) fn in_shared_place(&self) -> bool {
-        self.place.is_some() && self.place == self.output_place
+    /// Makes the slot one of memory that is not shared.
+    pub(crate) fn send_bytes(&mut self) {
+        (self.place, self.output_place) = (None, None);
     }
 
     pub(crate) fn is_shared(&self) -> bool {
         self.place.is_some() || self.output_place.is_some()
     }
 
-    /// Fails unless memory for the result has the tensor's size, and its shape if it has one.
-    pub(crate) fn check_output(&self) -> Result<()> {
-        if let Some(shape) = self.output_shape.as_ref().filter(|&shape| *shape != self.tensor.shape) {
-            return Err(self.tensor.other_shape(shape, &self.tensor.shape));
-        }
-        let (Some(from), Some(to)) = (&self.memory.from, &self.memory.to) else { return Ok(()) };
-        if from.len() == to.len() {
-            return Ok(());
-        }
-        Err(self.tensor.wrong_output(format!("has {} bytes; must have {}, as the tensor", to.len(), from.len())))
+    /// Returns whether the answer has bytes for the slot.
+    pub(crate) fn is_result(&self) -> bool {
+        self.to.is_some() && !self.is_shared()
     }
 
-    /// Fails if the result is known to have another type, shape or size. A result of unknown size comes as bytes,
-    /// because the server would write the whole result to a place.
-    pub(crate) fn check_result(&mut self, dtype: Dtype, shape: Option<&[i64]>) -> Result<()> {
-        let tensor = &self.tensor;
-        if tensor.dtype != Dtype::Unspecified && tensor.dtype != dtype {
-            let fact = format!("is {}; must be {}", tensor.dtype.as_str_name(), dtype.as_str_name());
-            return Err(tensor.wrong_output(fact));
+    /// Returns whether received results overwrite the input, so that the call cannot be repeated.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.from.is_none() && self.to.is_some() && !self.received
+    }
+
+    /// Returns whether the server replaces the tensor in shared memory: such a call must not be sent twice.
+    pub(crate) fn in_shared_place(&self) -> bool {
+        self.place.is_some() && self.place == self.output_place
+    }
+
+    /// Returns whether the tensor has the bytes of its shape.
+    pub(crate) fn is_whole(&self) -> bool {
+        bytes_of(self.dtype, &self.shape) == Some(self.bytes)
+    }
+
+    /// Returns the message of the tensor without its elements.
+    pub(crate) fn head(&self) -> Tensor {
+        Tensor { dtype: self.dtype.into(), shape: self.shape.clone(), ..Default::default() }
+    }
+
+    /// Copies a range of the tensor's bytes.
+    pub(crate) fn read(&self, range: Range<usize>) -> Bytes {
+        match (self.from, self.result()) {
+            (Some(from), _) => Bytes::copy_from_slice(&from[range]),
+            (None, Some(to)) => Bytes::copy_from_slice(&to[range]),
+            (None, None) => self.ids.slice(range),
         }
-        let Some(shape) = shape else {
-            self.output_place = None;
+    }
+
+    /// Writes bytes of the result.
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
+        if let Some(mut to) = self.result() {
+            to[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+    }
+
+    fn result(&self) -> Option<MutexGuard<'_, &'a mut [u8]>> {
+        self.to.as_ref().map(|to| to.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns an error that names the contract's field for the result's place.
+    fn wrong_output(&self, fact: String) -> Error {
+        Error::invalid_field(&format!("{}_output", self.field.2), fact)
+    }
+
+    /// Fails unless memory for the result has the tensor's size.
+    pub(crate) fn check_output(&self) -> Result<()> {
+        match self.result().map(|to| to.len()).filter(|bytes| *bytes != self.bytes) {
+            None => Ok(()),
+            Some(bytes) => {
+                Err(self.wrong_output(format!("has {bytes} bytes; must have {}, as the tensor", self.bytes)))
+            }
+        }
+    }
+
+    /// Fails unless a result fits its memory: by type, which memory of bytes has not, and size.
+    pub(crate) fn check_result(&self, dtype: Dtype, bytes: usize) -> Result<()> {
+        if self.dtype != Dtype::Unspecified && self.dtype != dtype {
+            let fact = format!("is {}; must be {}", self.dtype.as_str_name(), dtype.as_str_name());
+            return Err(self.wrong_output(fact));
+        }
+        if self.bytes != bytes {
+            return Err(self.wrong_output(format!("has {} bytes; the result has {bytes}", self.bytes)));
+        }
+        Ok(())
+    }
+
+    /// Checks a response's tensor, which came with these bytes.
+    pub(crate) fn check_answer(&self, answer: &Tensor, bytes: usize) -> Result<()> {
+        if self.received {
+            return self.check_result(answer.dtype(), bytes);
+        }
+        if answer.dtype() == self.dtype && answer.shape == self.shape && bytes == self.bytes {
             return Ok(());
-        };
-        // Memory without a shape fits any shape.
-        if !tensor.shape.is_empty() && tensor.shape != shape {
-            return Err(tensor.other_shape(&tensor.shape, shape));
         }
-        tensor.check_bytes(bytes_of(dtype, shape).unwrap_or(usize::MAX))
+        let text = |dtype: Dtype, shape, bytes| format!("{} {shape:?} of {bytes} bytes", dtype.as_str_name());
+        let found = text(answer.dtype(), &answer.shape, bytes);
+        let wanted = text(self.dtype, &self.shape, self.bytes);
+        Err(Error::internal(format!("the answer's {} is {found}; must be {wanted}", self.field.2)))
     }
 }
 
-/// Returns the bytes of a tensor; `None` if no memory has as many.
-pub(crate) fn bytes_of(dtype: Dtype, shape: &[i64]) -> Option<usize> {
-    shape.iter().try_fold(element_bytes(dtype), |bytes, &extent| bytes.checked_mul(usize::try_from(extent).ok()?))
+impl<'a, T: Element> From<View<'a, T>> for Slot<'a> {
+    fn from(view: View<'a, T>) -> Self {
+        Self::new(view.dtype, view.shape, Some(bytemuck::cast_slice(view.elements)), None)
+    }
+}
+
+impl<'a, T: Element> From<&'a SharedTensor<T>> for Slot<'a> {
+    fn from(tensor: &'a SharedTensor<T>) -> Self {
+        let slot = Self::new(tensor.dtype, tensor.shape.clone(), Some(bytemuck::cast_slice(tensor)), None);
+        slot.at(tensor.place(), None)
+    }
+}
+
+impl<'a, T: Element> From<&'a mut SharedTensor<T>> for Slot<'a> {
+    fn from(tensor: &'a mut SharedTensor<T>) -> Self {
+        let (dtype, shape, place) = (tensor.dtype, tensor.shape.clone(), tensor.place());
+        Self::new(dtype, shape, None, Some(bytemuck::cast_slice_mut(tensor))).at(place.clone(), place)
+    }
+}
+
+impl<'a, T: Element> From<&'a mut [T]> for Slot<'a> {
+    fn from(elements: &'a mut [T]) -> Self {
+        Self::in_place(elements, [])
+    }
+}
+
+impl<'a, T: Element> From<&'a mut Vec<T>> for Slot<'a> {
+    fn from(elements: &'a mut Vec<T>) -> Self {
+        Self::in_place(elements, [])
+    }
 }
 
 /// A call's argument for a tensor. It decides where the result goes:
@@ -183,17 +209,19 @@ pub(crate) fn bytes_of(dtype: Dtype, shape: &[i64]) -> Option<usize> {
 /// | argument | result |
 /// |---|---|
 /// | [`View`] | a new `Vec` |
-/// | [`ViewTo`], [`SharedTo`] | the memory that it names |
-/// | [`ViewMut`], `&mut` [`SharedTensor`] | replaces the tensor |
+/// | [`Slot`] | replaces the tensor, or goes to the memory that [`View::write_to`] names |
+/// | `&mut` [`SharedTensor`] | replaces the tensor |
 /// | `&ndarray::ArrayBase`, with the feature `ndarray` | a new array |
 /// | `()` | none, because there is no tensor |
 ///
 /// Only this crate implements it.
 pub trait Heads: Send {
+    /// What the call returns for the tensor: its result if that is new, or else `()`.
     type Output: Send;
     /// Makes the memory for a result that the call returns.
     #[doc(hidden)]
     fn output(&self) -> Self::Output;
+    /// Makes the tensor one of a call.
     #[doc(hidden)]
     fn slot<'s>(&'s mut self, output: &'s mut Self::Output) -> Option<Slot<'s>>;
 }
@@ -212,25 +240,17 @@ impl<T: Element> Heads for View<'_, T> {
         bytemuck::zeroed_vec(self.elements.len())
     }
     fn slot<'s>(&'s mut self, output: &'s mut Vec<T>) -> Option<Slot<'s>> {
-        let (from, to) = (bytemuck::cast_slice(self.elements), bytemuck::cast_slice_mut(output));
-        Some(Slot::new(self.dtype, &self.shape, Some(from), Some(to)))
+        Some(self.clone().write_to(output))
     }
 }
 
-impl<T: Element> Heads for ViewTo<'_, T> {
+impl Heads for Slot<'_> {
     type Output = ();
     fn output(&self) {}
     fn slot<'s>(&'s mut self, (): &'s mut ()) -> Option<Slot<'s>> {
-        let (from, to) = (bytemuck::cast_slice(self.view.elements), bytemuck::cast_slice_mut(self.out));
-        Some(Slot::new(self.view.dtype, &self.view.shape, Some(from), Some(to)))
-    }
-}
-
-impl<T: Element> Heads for ViewMut<'_, T> {
-    type Output = ();
-    fn output(&self) {}
-    fn slot<'s>(&'s mut self, (): &'s mut ()) -> Option<Slot<'s>> {
-        Some(Slot::new(self.dtype, &self.shape, None, Some(bytemuck::cast_slice_mut(self.elements))))
+        let to = self.to.take().and_then(|to| to.into_inner().ok());
+        let slot = Slot::new(self.dtype, self.shape.clone(), self.from, to);
+        Some(slot.at(self.place.take(), self.output_place.take()))
     }
 }
 
@@ -238,21 +258,7 @@ impl<T: Element> Heads for &mut SharedTensor<T> {
     type Output = ();
     fn output(&self) {}
     fn slot<'s>(&'s mut self, (): &'s mut ()) -> Option<Slot<'s>> {
-        let (dtype, shape, place) = (self.dtype, self.shape.clone(), self.place());
-        let slot = Slot::new(dtype, &shape, None, Some(bytemuck::cast_slice_mut(self)));
-        Some(Slot { place: place.clone(), output_place: place, ..slot })
-    }
-}
-
-impl<T: Element> Heads for SharedTo<'_, T> {
-    type Output = ();
-    fn output(&self) {}
-    fn slot<'s>(&'s mut self, (): &'s mut ()) -> Option<Slot<'s>> {
-        let (place, output_place) = self.from.place().zip(self.out.place()).unzip();
-        let output_shape = Some(self.out.shape.clone());
-        let (from, to) = (bytemuck::cast_slice(self.from), bytemuck::cast_slice_mut(self.out));
-        let slot = Slot::new(self.from.dtype, &self.from.shape, Some(from), Some(to));
-        Some(Slot { place, output_place, output_shape, ..slot })
+        Some(Slot::from(&mut **self))
     }
 }
 
@@ -271,46 +277,8 @@ where
         }
     }
     fn slot<'s>(&'s mut self, output: &'s mut Self::Output) -> Option<Slot<'s>> {
-        let shape: Vec<i64> = self.shape().iter().map(|&extent| extent as i64).collect();
         let to = output.as_slice_mut().map(bytemuck::cast_slice_mut);
-        Some(Slot::new(T::DTYPE.unwrap_or_default(), &shape, self.as_slice().map(bytemuck::cast_slice), to))
-    }
-}
-
-/// A tensor that a call only reads: a [`View`], or a `&SharedTensor`.
-pub struct Input<'a>(pub(crate) Slot<'a>);
-
-impl<'a, T: Element> From<View<'a, T>> for Input<'a> {
-    fn from(view: View<'a, T>) -> Self {
-        Self(Slot::new(view.dtype, &view.shape, Some(bytemuck::cast_slice(view.elements)), None))
-    }
-}
-
-impl<'a, T: Element> From<&'a SharedTensor<T>> for Input<'a> {
-    fn from(tensor: &'a SharedTensor<T>) -> Self {
-        let slot = Slot::new(tensor.dtype, &tensor.shape, Some(bytemuck::cast_slice(tensor)), None);
-        Self(Slot { place: tensor.place(), ..slot })
-    }
-}
-
-/// Memory for a result: a `&mut SharedTensor`, or a mutable slice or `Vec` of its elements, or its bytes.
-pub struct Output<'a>(pub(crate) Slot<'a>);
-
-impl<'a, T: Element> From<&'a mut [T]> for Output<'a> {
-    fn from(elements: &'a mut [T]) -> Self {
-        Self(Slot::received(T::DTYPE.unwrap_or_default(), &[], bytemuck::cast_slice_mut(elements)))
-    }
-}
-
-impl<'a, T: Element> From<&'a mut Vec<T>> for Output<'a> {
-    fn from(elements: &'a mut Vec<T>) -> Self {
-        Self::from(&mut elements[..])
-    }
-}
-
-impl<'a, T: Element> From<&'a mut SharedTensor<T>> for Output<'a> {
-    fn from(tensor: &'a mut SharedTensor<T>) -> Self {
-        let (dtype, shape, output_place) = (tensor.dtype, tensor.shape.clone(), tensor.place());
-        Self(Slot { output_place, ..Slot::received(dtype, &shape, bytemuck::cast_slice_mut(tensor)) })
+        let from = self.as_slice().map(bytemuck::cast_slice);
+        Some(Slot::new(T::DTYPE.unwrap_or_default(), extents(self.shape()), from, to))
     }
 }

@@ -4,11 +4,9 @@ use tonic::Code;
 
 use crate::calls::{Answers, Calls};
 use crate::error::{Error, Result};
-use crate::slot::{Output, Slot, bytes_of};
-use crate::tensor::element_bytes;
-use crate::v1::absolute_encoding::Encoding as Absolute;
+use crate::slot::Slot;
+use crate::tensor::{bytes_of, element_bytes};
 use crate::v1::build_table_request::Encoding;
-use crate::v1::rope_spec::Scaling;
 use crate::v1::{self, Dtype, Tensor};
 
 impl Calls {
@@ -17,59 +15,77 @@ impl Calls {
     pub async fn build_table<'a>(
         &self,
         request: v1::BuildTableRequest,
-        outputs: impl IntoIterator<Item = Output<'a>>,
+        outputs: impl IntoIterator<Item = Slot<'a>>,
     ) -> Result<v1::BuildTableResponse> {
-        let mut slots = slots(&request, outputs)?;
-        let placed: Vec<_> = slots.iter().map(|slot| slot.tensor.name).collect();
-        let names: &[_] = if is_pair(&request) { &["cos", "sin"] } else { &["table"] };
+        let is_rope = matches!(request.encoding, Some(Encoding::Rope(_)));
+        let is_complex = is_rope && request.layout() == v1::TableLayout::Complex;
+        let pair = [(13, 8, "cos"), (14, 9, "sin")];
+        let fields = if is_rope && !is_complex { &pair[..] } else { &[(15, 10, "table")] };
+        let mut outputs = outputs.into_iter();
+        let mut slots: Vec<_> =
+            fields.iter().zip(&mut outputs).map(|(field, output)| output.of_result(*field)).collect();
+        if outputs.next().is_some() {
+            return Err(Error::invalid_field("outputs", format!("has more than {}, as the table", fields.len())));
+        }
         let calls = self.until_timeout();
-        match calls.tensors("BuildTable", &request, &mut slots).await {
+        if slots.iter().any(Slot::is_shared) {
+            calls.check_places(&request, &slots).await?;
+        }
+        let lent = slots.len();
+        match calls.unary("BuildTable", &request, &mut slots).await {
             Err(error) if error.is_too_large() => {}
-            answer => return check_whole(names, &placed, answer?),
+            Err(error) => return Err(error),
+            Ok(table) => return check_whole(table, fields.len(), lent),
         }
         // Rows are the last axis but one, or but two if a row holds complex numbers.
-        let axes_from_rows = if is_complex(&request) { 3 } else { 2 };
-        let request = v1::BuildTableStreamRequest { table: Some(request), rows_per_message: 0 };
-        // The caller's request is the stream's field `table`.
-        let named = |error: Error| error.without("table");
-        let mut answers = calls.answers("BuildTableStream", &request).await.map_err(named)?;
+        let axes_from_rows = if is_complex { 3 } else { 2 };
+        let mut answers = calls.table_parts(request, 0).await?;
         let (mut shape, mut amplitude) = (Vec::new(), 0.0);
-        let mut wholes: [Option<Whole<'_>>; 3] = Default::default();
-        while let Some(answer) = answers.next::<v1::BuildTableStreamResponse>().await.map_err(named)? {
-            amplitude = answer.amplitude;
+        let mut wholes = [const { None }; 3];
+        while let Some(answer) = answers.next::<v1::BuildTableStreamResponse>().await? {
             if !answer.whole_shape.is_empty() {
-                shape = answer.whole_shape;
+                (shape, amplitude) = (answer.whole_shape, answer.amplitude);
             }
             let mut at = vec![0; shape.len()];
             *shape.len().checked_sub(axes_from_rows).map(|axis| &mut at[axis]).ok_or_else(misfit)? = answer.first_row;
-            let parts = [("cos", answer.cos), ("sin", answer.sin), ("table", answer.table)];
-            for (whole, (name, part)) in wholes.iter_mut().zip(parts) {
+            for (whole, part) in wholes.iter_mut().zip([answer.cos, answer.sin, answer.table]) {
                 let Some(part) = part else { continue };
-                if whole.is_none() {
-                    let slot = slots.iter().position(|slot| slot.tensor.name == name);
-                    *whole = Some(Whole::new(part.dtype(), &shape, slot.map(|index| slots.swap_remove(index)))?);
-                }
-                whole.as_mut().and_then(|whole| whole.put(&part, &at)).ok_or_else(misfit)?;
+                let whole = match whole {
+                    Some(whole) => whole,
+                    None => {
+                        whole.insert(Whole::new(part.dtype(), &shape, (!slots.is_empty()).then(|| slots.remove(0)))?)
+                    }
+                };
+                whole.put(&part, &at).ok_or_else(misfit)?;
             }
         }
         let [cos, sin, table] = wholes.map(|whole| whole.map(Whole::finish).transpose());
-        let table = v1::BuildTableResponse { amplitude, cos: cos?, sin: sin?, table: table? };
-        check_whole(names, &placed, table)
+        check_whole(v1::BuildTableResponse { amplitude, cos: cos?, sin: sin?, table: table? }, fields.len(), lent)
+    }
+
+    async fn table_parts(&self, table: v1::BuildTableRequest, rows_per_message: i64) -> Result<Answers> {
+        let request = v1::BuildTableStreamRequest { table: Some(table), rows_per_message };
+        // The caller's request is the stream's field `table`.
+        self.answers("BuildTableStream", &request).await.map_err(|error| error.without("table."))
+    }
+
+    /// Fails unless the table fits its outputs: the server would write the whole table even to a smaller place.
+    async fn check_places(&self, request: &v1::BuildTableRequest, slots: &[Slot<'_>]) -> Result<()> {
+        let mut answers = self.table_parts(request.clone(), 1).await?;
+        let first: v1::BuildTableStreamResponse = answers.next().await?.ok_or_else(misfit)?;
+        let part = first.cos.or(first.table).ok_or_else(misfit)?;
+        let bytes = bytes_of(part.dtype(), &first.whole_shape).ok_or_else(misfit)?;
+        slots.iter().try_for_each(|slot| slot.check_result(part.dtype(), bytes))
     }
 }
 
-/// Fails unless a table has the tensors of these names, each with all of its bytes. The bytes of placed tensors
-/// were checked when they came.
-fn check_whole(names: &[&str], placed: &[&str], table: v1::BuildTableResponse) -> Result<v1::BuildTableResponse> {
-    for (name, tensor) in [("cos", &table.cos), ("sin", &table.sin), ("table", &table.table)] {
-        let is_whole = |tensor: &Tensor| {
-            placed.contains(&name) || bytes_of(tensor.dtype(), &tensor.shape) == Some(tensor.data.len())
-        };
-        if names.contains(&name) && !tensor.as_ref().is_some_and(is_whole) {
-            return Err(Error::internal(format!("the answer's {name} is missing, or lacks bytes")));
-        }
-    }
-    Ok(table)
+/// Fails unless a table has as many tensors, each with its bytes, but for those that were `lent`: their bytes were
+/// checked when they came.
+fn check_whole(table: v1::BuildTableResponse, tensors: usize, lent: usize) -> Result<v1::BuildTableResponse> {
+    let has_bytes = |tensor: &Tensor| bytes_of(tensor.dtype(), &tensor.shape) == Some(tensor.data.len());
+    let all = [&table.cos, &table.sin, &table.table].into_iter().flatten().enumerate();
+    let whole = all.filter(|(index, tensor)| *index < lent || has_bytes(tensor)).count();
+    if whole == tensors { Ok(table) } else { Err(misfit()) }
 }
 
 /// The tiles of a bias, in row-major order of the matrix.
@@ -109,32 +125,23 @@ impl Tiles {
 struct Whole<'a> {
     head: Tensor,
     own: Vec<u8>,
-    lent: Option<&'a mut [u8]>,
-    /// Number of received bytes; parts do not overlap.
-    filled: usize,
+    lent: Option<Slot<'a>>,
+    /// Number of bytes to come; parts do not overlap.
+    left: usize,
 }
 
 impl<'a> Whole<'a> {
-    fn new(dtype: Dtype, shape: &[i64], slot: Option<Slot<'a>>) -> Result<Self> {
+    fn new(dtype: Dtype, shape: &[i64], lent: Option<Slot<'a>>) -> Result<Self> {
         let head = Tensor { dtype: dtype.into(), shape: shape.to_vec(), ..Tensor::default() };
         let bytes = bytes_of(dtype, shape).ok_or_else(misfit)?;
-        let mut whole = Self { head, own: Vec::new(), lent: None, filled: 0 };
-        if let Some(slot) = slot {
-            slot.tensor.check_bytes(bytes)?;
-            slot.tensor.check_answer(&whole.head)?;
-            whole.lent = slot.memory.to;
-        } else {
-            let memory = bytemuck::allocation::try_zeroed_vec(bytes);
-            whole.own = memory.map_err(|()| {
-                let text = format!("no memory for the result's {bytes} bytes; ask for less, or take it in parts");
-                Error::new(Code::ResourceExhausted, text)
-            })?;
+        if let Some(slot) = &lent {
+            slot.check_result(dtype, bytes)?;
         }
-        Ok(whole)
-    }
-
-    fn memory(&mut self) -> &mut [u8] {
-        self.lent.as_deref_mut().unwrap_or(&mut self.own)
+        let own = bytemuck::allocation::try_zeroed_vec(if lent.is_some() { 0 } else { bytes }).map_err(|()| {
+            let text = format!("no memory for the result's {bytes} bytes; ask for less, or take it in parts");
+            Error::new(Code::ResourceExhausted, text)
+        })?;
+        Ok(Self { head, own, lent, left: bytes })
     }
 
     /// Copies a part to its place, whose first element has the indices `at`. Returns `None` if it does not fit.
@@ -157,95 +164,21 @@ impl<'a> Whole<'a> {
                 index /= extent;
                 stride *= shape[axis] as usize;
             }
-            self.memory()[begin..begin + run].copy_from_slice(from);
+            match &self.lent {
+                Some(slot) => slot.write(begin, from),
+                None => self.own[begin..begin + run].copy_from_slice(from),
+            }
         }
-        self.filled += part.data.len();
+        self.left = self.left.checked_sub(part.data.len())?;
         Some(())
     }
 
-    fn finish(mut self) -> Result<Tensor> {
-        if self.filled != self.memory().len() {
-            return Err(Error::internal("the result came with parts missing or twice"));
-        }
-        Ok(Tensor { data: self.own.into(), ..self.head })
+    fn finish(self) -> Result<Tensor> {
+        if self.left > 0 { Err(misfit()) } else { Ok(Tensor { data: self.own.into(), ..self.head }) }
     }
 }
 
+/// Returns the error of a result with missing, false or overlapping parts.
 fn misfit() -> Error {
-    Error::internal("the result came in parts that do not fit together")
-}
-
-/// Returns the slots of a table's outputs: cos and sin, or the single table. Fails if an output is for a tensor that
-/// the table lacks, or is known not to fit its tensor.
-fn slots<'a>(request: &v1::BuildTableRequest, outputs: impl IntoIterator<Item = Output<'a>>) -> Result<Vec<Slot<'a>>> {
-    let is_pair = is_pair(request);
-    let fields: &[_] = if is_pair { &[(13, 8, "cos"), (14, 9, "sin")] } else { &[(15, 10, "table")] };
-    let dtype = if request.dtype() == Dtype::Unspecified { Dtype::Float32 } else { request.dtype() };
-    let mut slots = Vec::new();
-    for (index, Output(slot)) in outputs.into_iter().enumerate() {
-        let &(field, output_field, name) = fields.get(index).ok_or_else(|| {
-            let names = if is_pair { "cos and sin" } else { "one tensor" };
-            Error::invalid_field("outputs", format!("has more than {}; this table has {names}", fields.len()))
-        })?;
-        let mut slot = slot.named(field, output_field, name);
-        slot.check_result(dtype, shape(request).as_deref())?;
-        slots.push(slot);
-    }
-    Ok(slots)
-}
-
-/// Returns whether a table has cos and sin; else it is one tensor.
-fn is_pair(request: &v1::BuildTableRequest) -> bool {
-    matches!(request.encoding, Some(Encoding::Rope(_))) && !is_complex(request)
-}
-
-fn is_complex(request: &v1::BuildTableRequest) -> bool {
-    matches!(request.encoding, Some(Encoding::Rope(_))) && request.layout() == v1::TableLayout::Complex
-}
-
-/// Returns the shape of each tensor of a table; `None` if only the server knows it: for presets, configurations, and
-/// requests that it will refuse.
-fn shape(request: &v1::BuildTableRequest) -> Option<Vec<i64>> {
-    let mut shape = vec![rows(request)?];
-    match request.encoding.as_ref()? {
-        Encoding::Rope(v1::RopeSource { source: Some(v1::rope_source::Source::Spec(spec)), .. }) => {
-            // If explicit frequencies differ by head, every shape starts with the heads.
-            if let Some(Scaling::ExplicitFrequencies(frequencies)) = &spec.scaling
-                && frequencies.heads > 0
-            {
-                shape.insert(0, frequencies.heads.into());
-            }
-            let width = i64::from(spec.rotary_dim);
-            match request.layout() {
-                v1::TableLayout::Unspecified | v1::TableLayout::Half => shape.push(width / 2),
-                v1::TableLayout::Complex => shape.extend([width / 2, 2]),
-                _ => shape.push(width),
-            }
-        }
-        Encoding::Rope(_) => return None,
-        Encoding::Absolute(absolute) => shape.push(match absolute.encoding.as_ref()? {
-            Absolute::Sinusoidal(rows) => rows.dim.into(),
-            Absolute::SincosGrid(grid) => grid.dim.into(),
-            Absolute::Timestep(rows) => rows.dim.into(),
-            Absolute::Learned(rows) => *rows.table.as_ref()?.shape.last()?,
-            Absolute::FourierFeatures(features) => features.frequencies.as_ref()?.shape.last()?.checked_mul(2)?,
-        }),
-    }
-    shape.iter().all(|&extent| extent > 0).then_some(shape)
-}
-
-/// Returns a request's number of rows.
-fn rows(request: &v1::BuildTableRequest) -> Option<i64> {
-    let kind = request.positions.as_ref().and_then(|positions| positions.kind.as_ref());
-    match (kind, &request.encoding) {
-        // The last extent of ids counts tokens; the others are axes.
-        (Some(v1::positions::Kind::Ids(ids)), _) => ids.shape.last().copied(),
-        (Some(v1::positions::Kind::Packed(packed)), _) => packed.cu_seqlens.last().copied(),
-        // A grid has a row for every cell, after the rows of special tokens.
-        (_, Some(Encoding::Absolute(v1::AbsoluteEncoding { encoding: Some(Absolute::SincosGrid(grid)) }))) => {
-            let cells = grid.extents.iter().try_fold(1_i64, |cells, &extent| cells.checked_mul(extent.into()))?;
-            cells.checked_add(grid.leading_zero_rows.into())
-        }
-        _ => Some(request.rows),
-    }
+    Error::internal("the answer's tensors are missing, lack bytes, or do not fit together")
 }

@@ -1,15 +1,18 @@
 //! Parses a target's text.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
+
+use http::uri::Authority;
 
 use crate::error::{Error, Result};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Place {
-    /// `host:port`, one or several; brackets around IPv6 addresses.
-    Hosts(Vec<String>),
+    /// Host and port, one or several.
+    Hosts(Vec<Authority>),
     /// A unix socket's path.
-    Unix(String),
+    Unix(PathBuf),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -23,46 +26,36 @@ pub(crate) struct Target {
 
 impl Target {
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = |fact: &str| Error::invalid_field("target", format!("{text:?} {fact}"));
-        let target = |place, https| Ok(Self { text: text.to_owned(), place, https });
-        if let Some(path) = text.strip_prefix("unix:") {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            return if path.is_empty() {
-                Err(wrong("names no socket"))
-            } else {
-                target(Place::Unix(path.to_owned()), false)
-            };
-        }
-        let https = text.starts_with("https://");
-        let schemes = ["http://", "https://", "dns:///", "dns:", "ipv4:", "ipv6:"];
-        let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
-        let hosts: Vec<String> = rest.split(',').map(str::to_owned).collect();
-        for host in &hosts {
-            let port = host.rsplit_once(':').filter(|(name, _)| !name.is_empty() && !host.ends_with(']'));
-            let Some((_, port)) = port else { return Err(wrong("has no port; must be host:port or unix:/path")) };
-            if host.contains('/') || port.parse::<u16>().is_err() {
-                return Err(wrong("is no target; must be host:port or unix:/path"));
-            }
-        }
-        target(Place::Hosts(hosts), https)
+        let place = match text.strip_prefix("unix:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
+            Some("") => None,
+            Some(path) => Some(Place::Unix(path.into())),
+            None => hosts(text).map(Place::Hosts),
+        };
+        let fact = format!("{text:?} is no target; must be host:port or unix:/path");
+        let place = place.ok_or_else(|| Error::invalid_field("target", fact))?;
+        Ok(Self { text: text.to_owned(), place, https: text.starts_with("https://") })
     }
 
     /// Returns whether the text shows that nothing leaves this machine.
     pub fn is_local(&self) -> bool {
+        let is_loopback = |name: &str| name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
         match &self.place {
             Place::Unix(_) => true,
-            Place::Hosts(hosts) => hosts.iter().all(|host| {
-                let name = host_name(host);
-                name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-            }),
+            Place::Hosts(hosts) => hosts.iter().map(host_name).all(|name| name == "localhost" || is_loopback(name)),
         }
     }
 }
 
 /// Returns a host without its port and brackets.
-pub(crate) fn host_name(host: &str) -> &str {
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    name.trim_start_matches('[').trim_end_matches(']')
+pub(crate) fn host_name(host: &Authority) -> &str {
+    host.host().trim_start_matches('[').trim_end_matches(']')
+}
+
+fn hosts(text: &str) -> Option<Vec<Authority>> {
+    let schemes = ["http://", "https://", "dns:///", "dns:", "ipv4:", "ipv6:"];
+    let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
+    let is_whole = |host: &Authority| !host.host().is_empty() && host.port_u16().is_some();
+    rest.split(',').map(|host| host.parse().ok().filter(is_whole)).collect()
 }
 
 #[cfg(test)]
@@ -72,15 +65,17 @@ mod tests {
     #[test]
     fn every_spelling_of_a_host_means_the_same() {
         for text in ["h:1", "http://h:1", "http://h:1/", "https://h:1", "dns:///h:1", "dns:h:1"] {
-            assert_eq!(Target::parse(text).unwrap().place, Place::Hosts(vec!["h:1".into()]), "{text}");
+            let host = Authority::from_static("h:1");
+            assert_eq!(Target::parse(text).unwrap().place, Place::Hosts(vec![host]), "{text}");
         }
-        assert_eq!(Target::parse("unix:/a/b").unwrap().place, Place::Unix("/a/b".into()));
-        assert_eq!(Target::parse("unix:///a/b").unwrap().place, Place::Unix("/a/b".into()));
+        for text in ["unix:/a/b", "unix:///a/b"] {
+            assert_eq!(Target::parse(text).unwrap().place, Place::Unix("/a/b".into()), "{text}");
+        }
     }
 
     #[test]
     fn a_target_without_port_is_refused() {
-        for text in ["", "h", "http://h", "[::1]", "h:x", ":1", "dns://resolver/h:1", "unix:"] {
+        for text in ["", "h", "http://h", "[::1]", "h:x", ":1", "dns://resolver/h:1", "unix:", "unix://"] {
             assert!(Target::parse(text).is_err(), "{text}");
         }
     }

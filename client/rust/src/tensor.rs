@@ -5,15 +5,19 @@ use bytes::Bytes;
 use tonic::Code;
 
 use crate::error::{Error, Result};
+use crate::slot::Slot;
 use crate::v1::{Dtype, Tensor};
 
 // On the wire elements are little-endian, and the client sends memory unchanged.
 #[cfg(target_endian = "big")]
 compile_error!("posenc: the client runs on little-endian machines only");
 
-/// An element type. `u8` means bytes of elements of any type.
+/// A type of elements that tensors may have in memory: `f32`, `f64`, `i32`, `i64`; with the feature `half` also
+/// `half::f16` and `half::bf16`. `u8` means bytes of elements of any type.
+///
+/// Only this crate implements it.
 pub trait Element: Pod + Send + Sync {
-    /// `None`: bytes, whose element type is given separately.
+    /// The contract's name of the type. `None`: bytes, whose element type is given separately.
     const DTYPE: Option<Dtype>;
 }
 
@@ -44,58 +48,26 @@ pub struct View<'a, T> {
 impl<'a, T: Element> View<'a, T> {
     /// Makes a view. If elements and shape disagree, the server reports both sizes.
     pub fn new(elements: &'a [T], shape: impl AsRef<[usize]>) -> Self {
-        Self { elements, dtype: T::DTYPE.unwrap_or(Dtype::Unspecified), shape: extents(shape.as_ref()) }
+        Self { elements, dtype: T::DTYPE.unwrap_or_default(), shape: extents(shape.as_ref()) }
     }
 
     /// Sends the result to `out`, which has the length of this tensor.
-    pub fn write_to(self, out: &'a mut [T]) -> ViewTo<'a, T> {
-        ViewTo { view: self, out }
+    pub fn write_to(self, out: &'a mut [T]) -> Slot<'a> {
+        let (from, to) = (bytemuck::cast_slice(self.elements), bytemuck::cast_slice_mut(out));
+        Slot::new(self.dtype, self.shape, Some(from), Some(to))
     }
 
     /// Returns a message with a copy of the elements.
     pub fn to_tensor(&self) -> Tensor {
-        Tensor {
-            dtype: self.dtype.into(),
-            shape: self.shape.clone(),
-            data: Bytes::copy_from_slice(bytemuck::cast_slice(self.elements)),
-            ..Tensor::default()
-        }
+        let data = Bytes::copy_from_slice(bytemuck::cast_slice(self.elements));
+        Tensor { dtype: self.dtype.into(), shape: self.shape.clone(), data, ..Tensor::default() }
     }
 }
 
 impl<'a> View<'a, u8> {
     /// Views elements of any type as little-endian bytes. Results are bytes, too.
     pub fn of_bytes(dtype: Dtype, bytes: &'a [u8], shape: impl AsRef<[usize]>) -> Self {
-        Self { elements: bytes, dtype, shape: extents(shape.as_ref()) }
-    }
-}
-
-/// A tensor, and the memory for its result.
-#[derive(Debug)]
-pub struct ViewTo<'a, T> {
-    pub(crate) view: View<'a, T>,
-    pub(crate) out: &'a mut [T],
-}
-
-/// A tensor that its result replaces. [`view_mut!`](crate::view_mut) makes one.
-/// If a call fails, it may be partly replaced.
-#[derive(Debug)]
-pub struct ViewMut<'a, T> {
-    pub(crate) elements: &'a mut [T],
-    pub(crate) dtype: Dtype,
-    pub(crate) shape: Vec<i64>,
-}
-
-impl<'a, T: Element> ViewMut<'a, T> {
-    pub fn new(elements: &'a mut [T], shape: impl AsRef<[usize]>) -> Self {
-        Self { elements, dtype: T::DTYPE.unwrap_or(Dtype::Unspecified), shape: extents(shape.as_ref()) }
-    }
-}
-
-impl<'a> ViewMut<'a, u8> {
-    /// Views elements of any type as little-endian bytes.
-    pub fn of_bytes(dtype: Dtype, bytes: &'a mut [u8], shape: impl AsRef<[usize]>) -> Self {
-        Self { elements: bytes, dtype, shape: extents(shape.as_ref()) }
+        Self { dtype, ..Self::new(bytes, shape) }
     }
 }
 
@@ -107,16 +79,16 @@ macro_rules! view {
     };
 }
 
-/// `view_mut!(q, [1, 1024, 32, 128])` is a [`ViewMut`](crate::ViewMut), which the result replaces.
+/// `view_mut!(q, [1, 1024, 32, 128])` is a [`Slot`](crate::Slot), which the result replaces.
 #[macro_export]
 macro_rules! view_mut {
     ($elements:expr, $shape:expr) => {
-        $crate::ViewMut::new(&mut $elements[..], $shape)
+        $crate::Slot::in_place(&mut $elements[..], $shape)
     };
 }
 
-// A slice has at most isize::MAX bytes, so an extent beyond i64 fits no slice.
-fn extents(shape: &[usize]) -> Vec<i64> {
+/// Returns a message's shape. A slice has at most isize::MAX bytes, so an extent beyond i64 fits no slice.
+pub(crate) fn extents(shape: &[usize]) -> Vec<i64> {
     shape.iter().map(|&extent| i64::try_from(extent).unwrap_or(i64::MAX)).collect()
 }
 
@@ -125,8 +97,7 @@ impl Tensor {
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE.is_some_and(|dtype| dtype != self.dtype()) {
             let (dtype, wanted) = (self.dtype().as_str_name(), std::any::type_name::<T>());
-            let text = format!("the tensor's elements are {dtype}, not {wanted}");
-            return Err(Error::new(Code::InvalidArgument, text));
+            return Err(Error::new(Code::InvalidArgument, format!("the tensor's elements are {dtype}, not {wanted}")));
         }
         let mut elements = bytemuck::zeroed_vec::<T>(self.data.len() / size_of::<T>());
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut elements);
@@ -147,4 +118,9 @@ pub(crate) fn element_bytes(dtype: Dtype) -> usize {
         Dtype::Float32 | Dtype::Int32 => 4,
         Dtype::Float64 | Dtype::Int64 => 8,
     }
+}
+
+/// Returns the bytes of a tensor; `None` if no memory has as many.
+pub(crate) fn bytes_of(dtype: Dtype, shape: &[i64]) -> Option<usize> {
+    shape.iter().try_fold(element_bytes(dtype), |bytes, &extent| bytes.checked_mul(usize::try_from(extent).ok()?))
 }

@@ -49,7 +49,7 @@ fn ids(values: &[f64]) -> Option<v1::Positions> {
 #[tokio::test]
 async fn of_a_tensor() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let q = numbers(64);
     let mut table = Table::default();
     let invalid = Code::InvalidArgument;
@@ -110,7 +110,7 @@ async fn of_a_tensor() {
 #[tokio::test]
 async fn of_the_settings_of_a_call() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let q = numbers(64);
     let mut table = Table::default();
     let cases: Vec<(&str, v1::ApplyRopeRequest, Code, &str, &str)> = vec![
@@ -187,7 +187,7 @@ async fn of_the_settings_of_a_call() {
 #[tokio::test]
 async fn of_the_options_of_a_call() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let mut table = Table::default();
     let with = |options: CallOptions| client.with(options);
     let late = |timeout: Duration| CallOptions { timeout: Some(timeout), ..Default::default() };
@@ -245,7 +245,7 @@ async fn of_the_options_of_a_call() {
 }
 
 async fn dialled(target: &str, options: Options) -> Result<impl Debug, Error> {
-    posenc::connect_with(target, Options { timeout: Duration::from_secs(20), ..options }).await?.get_server_info().await
+    posenc::connect_with(target, Options { timeout: Duration::from_secs(20), ..options })?.get_server_info().await
 }
 
 #[tokio::test]
@@ -288,7 +288,7 @@ async fn of_the_connection() {
         table.expect(field, dialled(&server.target, options).await, Code::InvalidArgument, Some(field), text);
     }
     let options = Options { max_message_bytes: 10, ..Options::default() };
-    let client = posenc::connect_with(&server.target, options).await.unwrap();
+    let client = posenc::connect_with(&server.target, options).unwrap();
     let q = numbers(64);
     let sent = client.apply_rope(request(), view!(q, [1, 2, 2, 16]), ()).await;
     table.expect("a tensor over the client's limit", sent, Code::ResourceExhausted, None, "max_message_bytes");
@@ -299,7 +299,7 @@ async fn of_the_connection() {
 async fn of_a_stream() {
     let server = Server::start();
     let options = Options { stream_above_bytes: Some(1), ..Options::default() };
-    let client: Client = posenc::connect_with(&server.target, options).await.unwrap();
+    let client: Client = posenc::connect_with(&server.target, options).unwrap();
     let q = numbers(64);
     let mut table = Table::default();
     let shape = [1, 2, 2, 16];
@@ -313,6 +313,7 @@ async fn of_a_stream() {
             "positions.ids.shape",
         ),
         ("no layout", v1::ApplyRopeRequest { layout: 0, ..request() }, invalid, "layout"),
+        ("a layout of the future", v1::ApplyRopeRequest { layout: 99, ..request() }, Code::Unimplemented, "layout"),
         ("no rope", v1::ApplyRopeRequest { rope: None, ..request() }, invalid, "rope"),
         (
             "a position that is none",

@@ -8,7 +8,7 @@ use posenc::{Config, Options, StartAt, v1};
 #[tokio::test]
 async fn a_table_has_the_cosines_and_sines_of_the_formula() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let spec = v1::RopeSpec { pairing: v1::Pairing::HalfSplit.into(), rotary_dim: 8, ..Default::default() };
     let (cos, sin) = client.rope(spec).await.unwrap().table(100).await.unwrap();
     let angle = |index: usize| (index / 4) as f64 * 1e4_f64.powf(-2.0 * (index % 4) as f64 / 8.0);
@@ -23,8 +23,8 @@ async fn a_table_over_the_limit_is_put_together_from_a_stream() {
     let server = Server::start();
     // 16 MiB of cosines and as much of sines, in messages of 4 MiB.
     let small = Options { max_message_bytes: 6 << 20, ..Options::default() };
-    let limited = posenc::connect_with(&server.target, small).await.unwrap();
-    let whole = posenc::connect(&server.target).await.unwrap();
+    let limited = posenc::connect_with(&server.target, small).unwrap();
+    let whole = posenc::connect(&server.target).unwrap();
     let heads: Vec<f64> = (0..2 * 64).map(|i| 1.0 / (1 + i) as f64).collect();
     let by_head = v1::ExplicitFrequencies { values: heads, heads: 2, axes: 0 };
     let spec = v1::RopeSpec {
@@ -52,7 +52,7 @@ async fn a_table_over_the_limit_is_put_together_from_a_stream() {
 #[tokio::test]
 async fn a_bias_is_put_together_from_its_tiles() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let alibi = v1::Alibi { heads: 4, ..Default::default() };
     let request = v1::BuildBiasRequest {
         bias: Some(v1::Bias { bias: Some(v1::bias::Bias::Alibi(alibi)) }),
@@ -85,16 +85,18 @@ async fn a_bias_is_put_together_from_its_tiles() {
 #[tokio::test]
 async fn the_part_that_is_asked_for_is_resolved() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let model = r#"{"model_type": "qwen2_vl", "vision_config": {"embed_dim": 1280, "num_heads": 16}}"#;
-    let rope = client.rope(Config::json(model).part(v1::ModelPart::Vision)).await.unwrap();
+    let mut config = Config::json(model);
+    config.source.set_part(v1::ModelPart::Vision);
+    let rope = client.rope(config).await.unwrap();
     assert_eq!(rope.resolved().head_dim, 80);
 }
 
 #[tokio::test]
 async fn a_resolved_rope_says_what_it_is() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let rope = client.rope(Config::preset("llama-3.1-8b")).await.unwrap();
     assert_eq!(rope.resolved().head_dim, 128);
     assert_eq!(rope.spec().rope_theta, Some(500000.0));

@@ -17,7 +17,7 @@ fn config(text: &str) -> v1::ModelDescription {
 #[tokio::test]
 async fn a_configuration_that_readers_take_differently_is_diagnosed() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let readers = vec!["hf".into(), "mlx".into()];
     let request =
         v1::DiagnoseRopeRequest { inputs: vec![config(TWO_TYPES)], readers, length: 4096, ..Default::default() };
@@ -35,7 +35,7 @@ async fn a_configuration_that_readers_take_differently_is_diagnosed() {
 #[tokio::test]
 async fn a_diagnosis_names_what_it_cannot_take() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let nobody = vec!["nobody".into()];
     let kindless = v1::ModelDescription { text: TWO_TYPES.into(), ..Default::default() };
     for (inputs, readers, field) in [
@@ -56,7 +56,7 @@ async fn a_diagnosis_names_what_it_cannot_take() {
 #[tokio::test]
 async fn what_is_left_of_a_score_under_another_encoding_is_the_formula() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let base = |theta: f64| v1::RopeSpec {
         pairing: v1::Pairing::HalfSplit.into(),
         rotary_dim: 8,

@@ -12,9 +12,9 @@ fn plain(pairing: Pairing) -> v1::RopeSpec {
 }
 
 /// Tensors over 1 MiB go as a stream.
-async fn streaming(server: &Server) -> Client {
+fn streaming(server: &Server) -> Client {
     let options = Options { stream_above_bytes: Some(1 << 20), ..Options::default() };
-    posenc::connect_with(&server.target, options).await.unwrap()
+    posenc::connect_with(&server.target, options).unwrap()
 }
 
 fn positions(count: usize, start: f64) -> Vec<f64> {
@@ -24,7 +24,7 @@ fn positions(count: usize, start: f64) -> Vec<f64> {
 #[tokio::test]
 async fn q_and_k_are_rotated_as_the_formula_says() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     for pairing in [Pairing::HalfSplit, Pairing::Interleaved] {
         let rope = client.rope(Config::spec(plain(pairing)).head_dim(64)).await.unwrap();
         let (q, k) = (numbers(20 * 4 * 64), numbers(20 * 2 * 64));
@@ -39,7 +39,7 @@ async fn q_and_k_are_rotated_as_the_formula_says() {
 #[tokio::test]
 async fn float64_is_rotated_in_float64() {
     let server = Server::start();
-    let rope = posenc::connect(&server.target).await.unwrap();
+    let rope = posenc::connect(&server.target).unwrap();
     let rope = rope.rope(Config::spec(plain(Pairing::HalfSplit)).head_dim(8)).await.unwrap();
     let q = widened(&numbers(4 * 8));
     let (out, ()) = rope.apply(Thd, StartAt(3), view!(q, [4, 1, 8]), ()).await.unwrap();
@@ -50,7 +50,7 @@ async fn float64_is_rotated_in_float64() {
 #[tokio::test]
 async fn a_preset_and_a_file_of_the_same_model_rotate_alike() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let config = r#"{"model_type": "llama", "rope_theta": 500000.0, "head_dim": 64, "num_attention_heads": 4}"#;
     let file = client.rope(Config::file(server.folder.file("config.json", config))).await.unwrap();
     let q = numbers(4 * 64);
@@ -65,7 +65,7 @@ async fn a_preset_and_a_file_of_the_same_model_rotate_alike() {
 async fn sixteen_bits_are_rounded_once_more() {
     use half::{bf16, f16};
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let rope = client.rope(Config::spec(plain(Pairing::HalfSplit)).head_dim(64)).await.unwrap();
     let q: Vec<bf16> = numbers(5 * 64).into_iter().map(bf16::from_f32).collect();
     let k: Vec<f16> = numbers(5 * 64).into_iter().map(f16::from_f32).collect();
@@ -81,7 +81,7 @@ async fn sixteen_bits_are_rounded_once_more() {
 #[tokio::test]
 async fn bytes_of_float8_come_back_rotated_and_saturate_as_told() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     // An eighth of a turn, about: x cos + x sin is 1.4 x.
     let frequencies = v1::ExplicitFrequencies { values: vec![0.785], ..Default::default() };
     let spec = v1::RopeSpec {
@@ -113,7 +113,7 @@ async fn bytes_of_float8_come_back_rotated_and_saturate_as_told() {
 #[tokio::test]
 async fn results_in_place_and_in_given_memory_are_those_of_new_memory() {
     let server = Server::start();
-    for client in [posenc::connect(&server.target).await.unwrap(), streaming(&server).await] {
+    for client in [posenc::connect(&server.target).unwrap(), streaming(&server)] {
         let rope = client.rope(Config::preset("llama-3.1-8b")).await.unwrap();
         // 12 MiB and 3 MiB: several chunks, and one.
         let (q_shape, k_shape) = ([1, 768, 32, 128], [1, 768, 8, 128]);
@@ -131,7 +131,7 @@ async fn results_in_place_and_in_given_memory_are_those_of_new_memory() {
 #[tokio::test]
 async fn keys_move_to_where_they_would_have_been_rotated() {
     let server = Server::start();
-    for client in [posenc::connect(&server.target).await.unwrap(), streaming(&server).await] {
+    for client in [posenc::connect(&server.target).unwrap(), streaming(&server)] {
         let rope = client.rope(Config::spec(plain(Pairing::Interleaved)).head_dim(64)).await.unwrap();
         let shape = [1, 10240, 2, 64];
         let k = numbers(shape.iter().product());
@@ -151,7 +151,7 @@ async fn keys_move_to_where_they_would_have_been_rotated() {
 #[tokio::test]
 async fn arrays_of_any_order_of_memory_are_rotated_alike() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let rope = client.rope(Config::spec(plain(Pairing::HalfSplit)).head_dim(16)).await.unwrap();
     let q = ndarray::Array3::from_shape_vec((3, 2, 16), numbers(96)).unwrap();
     let (straight, ()) = rope.apply(Thd, StartAt(1), &q, ()).await.unwrap();
@@ -168,7 +168,7 @@ async fn arrays_of_any_order_of_memory_are_rotated_alike() {
 #[tokio::test]
 async fn a_tensor_without_tokens_comes_back_empty() {
     let server = Server::start();
-    let rope = posenc::connect(&server.target).await.unwrap();
+    let rope = posenc::connect(&server.target).unwrap();
     let rope = rope.rope(Config::spec(plain(Pairing::HalfSplit)).head_dim(16)).await.unwrap();
     let none: [f32; 0] = [];
     let (out, ()) = rope.apply(Thd, StartAt(0), view!(none, [0, 2, 16]), ()).await.unwrap();
@@ -178,7 +178,7 @@ async fn a_tensor_without_tokens_comes_back_empty() {
 #[tokio::test]
 async fn many_calls_at_once_do_not_mix() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let rope = client.rope(Config::spec(plain(Pairing::HalfSplit)).head_dim(64)).await.unwrap();
     let calls: Vec<_> = (0..32_usize)
         .map(|call| {

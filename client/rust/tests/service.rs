@@ -9,14 +9,14 @@ use posenc::{Bshd, CallOptions, Client, Code, Config, Layout, Options, Reason, S
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-async fn with(target: &str, options: Options) -> Client {
-    posenc::connect_with(target, options).await.unwrap()
+fn with(target: &str, options: Options) -> Client {
+    posenc::connect_with(target, options).unwrap()
 }
 
 #[tokio::test]
 async fn an_error_has_the_servers_reason_field_and_remedy() {
     let server = Server::start();
-    let client = posenc::connect(&server.target).await.unwrap();
+    let client = posenc::connect(&server.target).unwrap();
     let call = CallOptions { request_id: Some("request-7".into()), ..Default::default() };
     let error = client.with(call).rope(Config::preset("llama-3.1-8B")).await.err().unwrap();
     assert_eq!((error.code(), error.code_name().as_str()), (Code::NotFound, "NOT_FOUND"));
@@ -32,7 +32,7 @@ async fn an_error_has_the_servers_reason_field_and_remedy() {
 #[tokio::test]
 async fn a_tensor_that_is_not_as_large_as_its_shape_is_the_servers_to_refuse() {
     let server = Server::start();
-    let rope = posenc::connect(&server.target).await.unwrap().rope(Config::preset("llama-3.1-8b")).await.unwrap();
+    let rope = posenc::connect(&server.target).unwrap().rope(Config::preset("llama-3.1-8b")).await.unwrap();
     let q = numbers(128);
     let error = rope.apply(Bshd, StartAt(0), view!(q, [1, 2, 1, 128]), ()).await.unwrap_err();
     assert_eq!(error.reason(), Some(Reason::TensorSizeMismatch));
@@ -44,7 +44,7 @@ async fn a_tensor_that_is_not_as_large_as_its_shape_is_the_servers_to_refuse() {
 #[tokio::test]
 async fn an_answer_over_the_clients_limit_says_which_option_to_raise() {
     let server = Server::start();
-    let client = with(&server.target, Options { max_message_bytes: 64, ..Options::default() }).await;
+    let client = with(&server.target, Options { max_message_bytes: 64, ..Options::default() });
     let error = client.get_server_info().await.unwrap_err();
     assert_eq!(error.code(), Code::ResourceExhausted);
     assert!(error.message().contains("max_message_bytes"), "{error}");
@@ -53,7 +53,7 @@ async fn an_answer_over_the_clients_limit_says_which_option_to_raise() {
 #[tokio::test]
 async fn tensors_over_the_servers_limit_go_as_a_stream() {
     let server = Server::with(&["--max-request-bytes", "6MiB"]);
-    let rope = posenc::connect(&server.target).await.unwrap().rope(Config::preset("llama-3.1-8b")).await.unwrap();
+    let rope = posenc::connect(&server.target).unwrap().rope(Config::preset("llama-3.1-8b")).await.unwrap();
     let q = numbers(1024 * 32 * 128);
     let (out, ()) = rope.apply(Bshd, StartAt(0), view!(q, [1, 1024, 32, 128]), ()).await.unwrap();
     // Position 0 does not turn, later ones do.
@@ -73,7 +73,7 @@ async fn a_server_that_is_away_is_tried_four_times_and_named() {
         }
         listener
     });
-    let error = posenc::connect(&target).await.unwrap().get_server_info().await.unwrap_err();
+    let error = posenc::connect(&target).unwrap().get_server_info().await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
     assert!(error.to_string().contains(&target), "{error}");
     let listener = attempts.await.unwrap();
@@ -97,7 +97,7 @@ async fn silent_server() -> (JoinHandle<()>, String) {
 #[tokio::test]
 async fn a_server_that_does_not_answer_ends_the_call_at_its_deadline() {
     let (silent, target) = silent_server().await;
-    let client = with(&target, Options { timeout: Duration::from_millis(200), ..Options::default() }).await;
+    let client = with(&target, Options { timeout: Duration::from_millis(200), ..Options::default() });
     let error = client.get_server_info().await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded);
     assert!(error.to_string().contains(&target), "{error}");
@@ -106,7 +106,7 @@ async fn a_server_that_does_not_answer_ends_the_call_at_its_deadline() {
     assert_eq!(error.code(), Code::DeadlineExceeded);
     let streaming = Options { stream_above_bytes: Some(0), timeout: Duration::from_millis(200), ..Options::default() };
     let request = v1::ApplyRopeRequest { layout: Layout::Thd.into(), ..Default::default() };
-    let error = with(&target, streaming).await.apply_rope(request, view!([0_f32; 8], [1, 1, 8]), ()).await.unwrap_err();
+    let error = with(&target, streaming).apply_rope(request, view!([0_f32; 8], [1, 1, 8]), ()).await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded);
     assert!(error.to_string().contains("stood still"), "{error}");
     silent.abort();
@@ -115,7 +115,7 @@ async fn a_server_that_does_not_answer_ends_the_call_at_its_deadline() {
 #[tokio::test]
 async fn calls_go_round_all_servers_and_past_those_that_have_gone() {
     let (mut first, second) = (Server::start(), Server::with(&["--max-request-bytes", "6MiB"]));
-    let client = posenc::connect(format!("{},{}", first.target, second.target)).await.unwrap();
+    let client = posenc::connect(format!("{},{}", first.target, second.target)).unwrap();
     let mut limits = Vec::new();
     for _ in 0..4 {
         limits.push(client.get_server_info().await.unwrap().limits.unwrap().max_request_bytes);
@@ -134,7 +134,7 @@ async fn a_unix_socket_is_a_target() {
     let folder = Folder::new();
     let target = format!("unix:{}/socket", folder.0.display());
     let _server = Server::at(&target, &[], folder);
-    assert!(!posenc::connect(target).await.unwrap().get_server_info().await.unwrap().version.is_empty());
+    assert!(!posenc::connect(target).unwrap().get_server_info().await.unwrap().version.is_empty());
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn localhost_is_found_though_only_one_of_its_addresses_is_listened_at() {
     let server = Server::start();
     let port = server.target.rsplit(':').next().unwrap();
     for scheme in ["", "http://", "dns:///"] {
-        let client = posenc::connect(format!("{scheme}localhost:{port}")).await.unwrap();
+        let client = posenc::connect(format!("{scheme}localhost:{port}")).unwrap();
         client.get_server_info().await.unwrap();
         client.get_server_info().await.unwrap();
     }
@@ -161,20 +161,20 @@ async fn a_token_is_shown_over_tls_to_a_server_that_is_trusted() {
     let tls = TlsOptions { ca_file: Some(cert), ..Default::default() };
     let shown =
         |token: Option<&str>| Options { tls: Some(tls.clone()), token: token.map(str::to_owned), ..Options::default() };
-    with(&target, shown(Some("good-token"))).await.get_server_info().await.unwrap();
+    with(&target, shown(Some("good-token"))).get_server_info().await.unwrap();
     for (token, cause) in [(None, "missing"), (Some("bad"), "invalid"), (Some("old-token"), "expired")] {
-        let error = with(&target, shown(token)).await.get_server_info().await.unwrap_err();
+        let error = with(&target, shown(token)).get_server_info().await.unwrap_err();
         assert_eq!((error.code(), error.reason()), (Code::Unauthenticated, Some(Reason::Unauthenticated)));
         assert_eq!(error.metadata()["cause"], cause);
     }
     // The system does not trust it.
-    let error = with(&target, Options::default()).await.get_server_info().await.unwrap_err();
+    let error = with(&target, Options::default()).get_server_info().await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
     assert!(error.to_string().contains("certificate"), "{error}");
     // By a file, too.
     let mut options = shown(None);
     options.token_file = Some(server.folder.file("token", "good-token\n"));
-    let rope = with(&target, options).await.rope(Config::preset("llama-3.1-8b")).await.unwrap();
+    let rope = with(&target, options).rope(Config::preset("llama-3.1-8b")).await.unwrap();
     let q = numbers(512 * 32 * 128);
     let (out, ()) = rope.apply(Bshd, StartAt(0), view!(q, [1, 512, 32, 128]), ()).await.unwrap();
     assert!(out[..4096] == q[..4096]);
@@ -183,10 +183,10 @@ async fn a_token_is_shown_over_tls_to_a_server_that_is_trusted() {
 #[tokio::test]
 async fn a_token_never_goes_in_the_clear_to_another_machine() {
     let options = Options { token: Some("secret".into()), ..Options::default() };
-    let error = posenc::connect_with("posenc.example:50051", options.clone()).await.err().unwrap();
+    let error = posenc::connect_with("posenc.example:50051", options.clone()).err().unwrap();
     assert_eq!(error.code(), Code::InvalidArgument);
     assert!(error.message().starts_with("token: "), "{error}");
-    assert!(posenc::connect_with("localhost:50051", options).await.is_ok());
+    assert!(posenc::connect_with("localhost:50051", options).is_ok());
 }
 
 /// A server of the test's own, which ends each ApplyRope late, as too large for it. Its calls' times go to `told`.
@@ -232,7 +232,7 @@ fn timeout_of(header: &str) -> Duration {
 #[tokio::test]
 async fn a_timeout_is_that_of_all_requests_of_a_call() {
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    let client = posenc::connect(late_server(tell).await).await.unwrap();
+    let client = posenc::connect(late_server(tell).await).unwrap();
     let client = client.with(CallOptions { timeout: Some(Duration::from_secs(8)), ..Default::default() });
     let request = v1::ApplyRopeRequest { layout: Layout::Bshd.into(), ..Default::default() };
     // More than a chunk: what the server refuses as too large then goes as a stream.

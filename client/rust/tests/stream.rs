@@ -19,9 +19,9 @@ impl Random {
 }
 
 /// A client whose tensors all go as streams, in messages of at most these bytes.
-async fn streaming(target: &str, max_message_bytes: usize) -> Client {
+fn streaming(target: &str, max_message_bytes: usize) -> Client {
     let options = Options { stream_above_bytes: Some(0), max_message_bytes, ..Options::default() };
-    posenc::connect_with(target, options).await.unwrap()
+    posenc::connect_with(target, options).unwrap()
 }
 
 fn spec() -> v1::RopeSpec {
@@ -36,7 +36,7 @@ fn ids(shape: &[usize]) -> v1::Tensor {
 #[tokio::test]
 async fn rotations_cut_at_random_places_give_the_bytes_of_one_message() {
     let server = Server::start();
-    let whole = posenc::connect(&server.target).await.unwrap();
+    let whole = posenc::connect(&server.target).unwrap();
     let sectioned = v1::rotary_axes::Assignment::Sectioned.into();
     let axes = v1::RotaryAxes { assignment: sectioned, sections: vec![8, 12, 12], ..Default::default() };
     let axes = v1::RopeSpec { axes: Some(axes), ..spec() };
@@ -80,7 +80,7 @@ async fn rotations_cut_at_random_places_give_the_bytes_of_one_message() {
         assert!(one != x && one == also_one, "{layout:?} {shape:?}");
         for _ in 0..3 {
             let most = request.encoded_len() + 64 + random.below(40_000);
-            let client = streaming(&server.target, most).await;
+            let client = streaming(&server.target, most);
             let (many, also_many, _) = client.apply_rope(request.clone(), q(), q()).await.unwrap();
             assert!(one == many && one == also_many, "{layout:?} {shape:?} in messages of {most}");
             let mut own = x.clone();
@@ -93,8 +93,8 @@ async fn rotations_cut_at_random_places_give_the_bytes_of_one_message() {
 #[tokio::test]
 async fn large_positions_go_before_the_tensors() {
     let server = Server::start();
-    let whole = posenc::connect(&server.target).await.unwrap();
-    let stream = streaming(&server.target, 4 << 20).await;
+    let whole = posenc::connect(&server.target).unwrap();
+    let stream = streaming(&server.target, 4 << 20);
     // Ids of 2.4 MB each, which no first message should hold.
     let shape = [300_000, 1, 8];
     let x = numbers(shape.iter().product());
@@ -130,7 +130,7 @@ async fn large_positions_go_before_the_tensors() {
 #[tokio::test]
 async fn a_stream_that_is_dropped_in_the_middle_leaves_its_client_in_order() {
     let server = Server::start();
-    let client = streaming(&server.target, 4 << 20).await;
+    let client = streaming(&server.target, 4 << 20);
     let request = v1::ApplyRopeRequest {
         rope: Some(spec().into()),
         positions: Some(StartAt(0).into()),
@@ -204,7 +204,7 @@ async fn answers_cut_at_random_places_fill_both_tensors() {
         messages
     };
     for most in [2000, 9000, 4 << 20] {
-        let client = streaming(&answering(cut).await, most).await;
+        let client = streaming(&answering(cut).await, most);
         let (mut q, mut k) = (numbers(4096), numbers(2048));
         let (q_was, k_was) = (q.clone(), k.clone());
         let (q_out, k_out, _) = client
@@ -228,7 +228,7 @@ async fn answers_that_do_not_fit_the_tensor_are_errors() {
         ("twice", |data| vec![[data.clone(), data].concat()]),
     ];
     for (what, answer) in cases {
-        let client = streaming(&answering(answer).await, 4 << 20).await;
+        let client = streaming(&answering(answer).await, 4 << 20);
         let q = numbers(4096);
         let sent = client.apply_rope(v1::ApplyRopeRequest::default(), view!(q, [1, 16, 4, 64]), ()).await;
         let error = sent.expect_err(what);

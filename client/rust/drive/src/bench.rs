@@ -20,7 +20,7 @@ pub async fn run(target: &str, case: &str) -> Outcome {
     };
     // Larger tensors than a chunk then go as a stream.
     let stream_above_bytes = (case == "stream256").then_some(1 << 20);
-    let client = posenc::connect_with(target, Options { stream_above_bytes, ..Options::default() }).await?;
+    let client = posenc::connect_with(target, Options { stream_above_bytes, ..Options::default() })?;
     let shape = [1, tokens, 32, 128];
     let q = vec![1.0_f32; shape.iter().product()];
     let mut out = vec![0.0_f32; q.len()];

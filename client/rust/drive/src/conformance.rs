@@ -12,7 +12,7 @@ use crate::{Outcome, Report};
 
 pub async fn run(target: &str, directory: &Path, descriptors: &Path) -> Outcome {
     let pool = DescriptorPool::decode(std::fs::read(descriptors)?.as_slice())?;
-    let client = posenc::connect(target).await?;
+    let client = posenc::connect(target)?;
     let mut files: Vec<_> =
         std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
@@ -43,7 +43,7 @@ async fn replay(target: &str, client: &Client, random: u64, pool: &DescriptorPoo
     // The first message has the request without the tensors' elements. Every other ends at a random place.
     let max_message_bytes = request.len() + 64 + (random >> 33) as usize % 4096;
     let options = Options { stream_above_bytes: Some(0), max_message_bytes, ..Options::default() };
-    let streams = posenc::connect_with(target, options).await.map_err(|error| error.to_string())?;
+    let streams = posenc::connect_with(target, options).map_err(|error| error.to_string())?;
     let answers = call(client, &streams, rpc, &request).await?;
     for answer in answers {
         check(descriptor("Response")?, answer, &case["expect"])?;

@@ -64,7 +64,7 @@ async fn call(case: &Value, environment: &HashMap<&str, &str>) -> Result<(), Fai
         options.token = Some(of(&format!("TOKEN_{}", which.to_uppercase()))?);
     }
     let server = case["server"].as_str().unwrap_or("plain").to_uppercase();
-    let client = posenc::connect_with(of(&server)?, options).await?;
+    let client = posenc::connect_with(of(&server)?, options)?;
     match case["call"].as_str() {
         Some("info") => client.get_server_info().await.map(drop)?,
         Some("table") => {

@@ -16,7 +16,7 @@ pub async fn run(target: &str, input: &str, output: &str, shift: i64) -> Outcome
         layout: Bshd.into(),
         ..Default::default()
     };
-    let (moved, _) = posenc::connect(target).await?.reposition(request, View::new(&k, SHAPE)).await?;
+    let (moved, _) = posenc::connect(target)?.reposition(request, View::new(&k, SHAPE)).await?;
     std::fs::write(output, moved.iter().flat_map(|element| element.to_le_bytes()).collect::<Vec<u8>>())?;
     Ok(())
 }

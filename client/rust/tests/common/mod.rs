@@ -109,8 +109,8 @@ impl Sharing {
         Self { server, socket, prefix }
     }
 
-    pub async fn client(&self) -> posenc::Client {
-        posenc::connect(&self.socket).await.unwrap()
+    pub fn client(&self) -> posenc::Client {
+        posenc::connect(&self.socket).unwrap()
     }
 
     pub fn files(&self) -> Vec<String> {

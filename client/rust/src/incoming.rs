@@ -1,0 +1,197 @@
+//! Responses with tensors, without a copy of a whole message: elements go from the received frames directly to their
+//! places, and everything else becomes a message for prost. tonic's codecs gather a whole message in a buffer first.
+
+use bytes::{Buf, Bytes};
+use http::HeaderMap;
+use http_body_util::BodyExt;
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint};
+use tonic::Code;
+use tonic::body::Body;
+
+use crate::error::{Error, Result};
+use crate::outgoing::{DATA, PREFIX_BYTES};
+use crate::slot::Slot;
+use crate::v1::Tensor;
+
+/// The bytes of a response, in the pieces that arrive.
+pub(crate) struct Incoming {
+    body: Body,
+    piece: Bytes,
+    trailers: Option<HeaderMap>,
+    /// Bytes of the current message that are not read yet.
+    left: usize,
+    /// The most bytes of a message.
+    limit: usize,
+}
+
+impl Incoming {
+    /// Waits for the answer's headers.
+    pub async fn of<F>(response: F, limit: usize) -> Result<Self>
+    where
+        F: Future<Output = std::result::Result<http::Response<Body>, tonic::transport::Error>>,
+    {
+        let (head, body) = response.await.map_err(|error| Error::of_transport(&error))?.into_parts();
+        // An answer without a message has its trailers in its headers.
+        if let Some(error) = Error::of_trailers(&head.headers) {
+            return Err(error);
+        }
+        if head.status != http::StatusCode::OK {
+            return Err(Error::of_http(head.status));
+        }
+        let trailers = head.headers.contains_key("grpc-status").then_some(head.headers);
+        Ok(Self { body, piece: Bytes::new(), trailers, left: 0, limit })
+    }
+
+    /// Waits for bytes; false at the end.
+    async fn wait(&mut self) -> Result<bool> {
+        while self.piece.is_empty() {
+            let Some(frame) = self.body.frame().await else { return Ok(false) };
+            match frame.map_err(|status| Error::of_transport(&status))?.into_data() {
+                Ok(data) => self.piece = data,
+                Err(frame) => self.trailers = frame.into_trailers().ok(),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Begins the next message; false if the call has succeeded.
+    pub async fn next_message(&mut self) -> Result<bool> {
+        if !self.wait().await? {
+            let broken = || Error::of_transport(&Error::internal("the answer broke off"));
+            return Error::of_trailers(self.trailers.as_ref().ok_or_else(broken)?).map_or(Ok(false), Err);
+        }
+        self.left = PREFIX_BYTES;
+        let mut prefix = Vec::new();
+        self.copy(PREFIX_BYTES, &mut prefix).await?;
+        if prefix[0] != 0 {
+            return Err(Error::internal("the answer is compressed, which nobody asked for"));
+        }
+        self.left = (&prefix[1..]).get_u32() as usize;
+        if self.left > self.limit {
+            let fact = format!("the answer has {} bytes; this client's limit is {}", self.left, self.limit);
+            return Err(Error::new(Code::ResourceExhausted, format!("{fact}: raise Options::max_message_bytes")));
+        }
+        Ok(true)
+    }
+
+    /// Reads the next bytes of the message, at most as many as given.
+    async fn next(&mut self, most: usize) -> Result<Bytes> {
+        if !self.wait().await? {
+            // If the server ended the call itself, the trailers say why.
+            let told = self.trailers.as_ref().and_then(Error::of_trailers);
+            return Err(told.unwrap_or_else(|| Error::internal("the answer ends within a message")));
+        }
+        let next = self.piece.split_to(most.min(self.piece.len()));
+        self.left = self.left.checked_sub(next.len()).ok_or_else(malformed)?;
+        Ok(next)
+    }
+
+    /// Reads bytes of the message to the end of `rest`.
+    async fn copy(&mut self, bytes: usize, rest: &mut Vec<u8>) -> Result<()> {
+        let end = rest.len() + bytes;
+        while rest.len() < end {
+            rest.extend_from_slice(&self.next(end - rest.len()).await?);
+        }
+        Ok(())
+    }
+
+    /// Reads the message: copies the results' elements to their slots, and returns everything else.
+    pub async fn read_message(&mut self, slots: &[&Slot<'_>]) -> Result<Bytes> {
+        let (mut rest, mut slots) = (Vec::new(), slots.iter());
+        while self.left > 0
+            && let Some(&slot) = slots.as_slice().first()
+        {
+            let Some((field, length)) = self.next_field(&mut rest).await? else { continue };
+            if field != slot.field.0 {
+                self.copy_field(field, length, &mut rest).await?;
+                continue;
+            }
+            slots.next();
+            let mut bytes = 0;
+            let head = self.read_elements(self.left - length, &[slot], &mut bytes).await?;
+            slot.check_answer(&Tensor::decode(&head[..]).map_err(|_| malformed())?, bytes)?;
+            prost::encoding::bytes::encode(field, &head, &mut rest);
+        }
+        self.copy(self.left, &mut rest).await?;
+        match slots.find(|slot| slot.bytes > 0) {
+            Some(slot) => Err(Error::internal(format!("the answer came without {}", slot.field.2))),
+            None => Ok(rest.into()),
+        }
+    }
+
+    /// Reads fields until `end` bytes of the message are left: writes elements to the slots, of which `done` bytes are
+    /// filled, as far as there is room. Returns the other fields.
+    pub async fn read_elements(&mut self, end: usize, slots: &[&Slot<'_>], done: &mut usize) -> Result<Vec<u8>> {
+        let mut rest = Vec::new();
+        while self.left > end {
+            match self.next_field(&mut rest).await? {
+                Some((DATA, mut length)) => {
+                    while length > 0 {
+                        let bytes = self.next(length).await?;
+                        write(slots, *done, &bytes);
+                        (length, *done) = (length - bytes.len(), *done + bytes.len());
+                    }
+                }
+                Some((field, length)) => self.copy_field(field, length, &mut rest).await?,
+                None => {}
+            }
+        }
+        Ok(rest)
+    }
+
+    /// Reads a field: up to the value if that has a length, and returns number and length. Others go to `rest`.
+    async fn next_field(&mut self, rest: &mut Vec<u8>) -> Result<Option<(u32, usize)>> {
+        let key = self.varint().await?;
+        let (field, wire_type) = ((key >> 3) as u32, WireType::try_from(key & 7).map_err(|_| malformed())?);
+        if wire_type == WireType::LengthDelimited {
+            let length = usize::try_from(self.varint().await?).ok().filter(|length| *length <= self.left);
+            return Ok(Some((field, length.ok_or_else(malformed)?)));
+        }
+        encode_key(field, wire_type, rest);
+        match wire_type {
+            WireType::Varint => encode_varint(self.varint().await?, rest),
+            WireType::SixtyFourBit => self.copy(8, rest).await?,
+            WireType::ThirtyTwoBit => self.copy(4, rest).await?,
+            _ => return Err(malformed()),
+        }
+        Ok(None)
+    }
+
+    async fn copy_field(&mut self, field: u32, length: usize, rest: &mut Vec<u8>) -> Result<()> {
+        encode_key(field, WireType::LengthDelimited, rest);
+        encode_varint(length as u64, rest);
+        self.copy(length, rest).await
+    }
+
+    async fn varint(&mut self) -> Result<u64> {
+        let mut value = 0;
+        // 64 bits are at most ten groups of seven.
+        for group in 0..10 {
+            let byte = self.next(1).await?[0];
+            value |= u64::from(byte & 0x7f) << (7 * group);
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(malformed())
+    }
+}
+
+/// Writes bytes to slots that are filled one after the other, from byte `at` of all of them on.
+fn write(slots: &[&Slot<'_>], mut at: usize, mut bytes: &[u8]) {
+    for slot in slots {
+        match slot.bytes.checked_sub(at) {
+            Some(room) => {
+                let (now, later) = bytes.split_at(room.min(bytes.len()));
+                slot.write(at, now);
+                (at, bytes) = (0, later);
+            }
+            None => at -= slot.bytes,
+        }
+    }
+}
+
+fn malformed() -> Error {
+    Error::internal("the answer is no protobuf message")
+}
