@@ -102,10 +102,6 @@ impl Calls {
         self.shared.options.max_message_bytes.min(MAX_PROTO_BYTES)
     }
 
-    fn stream_above_bytes(&self) -> usize {
-        self.shared.options.stream_above_bytes.unwrap_or(usize::MAX).min(self.max_message_bytes())
-    }
-
     /// Makes a call with one message each way; results go to the slots. Returns the answer without their elements.
     pub async fn unary<M: Message + Default>(
         &self,
@@ -113,71 +109,66 @@ impl Calls {
         request: &impl Message,
         slots: &mut [Slot<'_>],
     ) -> Result<M> {
-        let calls = self.until_timeout();
-        if let Some(answer) = calls.by_place(method, request, slots).await? {
-            return decode(answer);
-        }
-        decode(calls.exchange(method, &Outgoing::unary(request, slots), slots).await?)
+        decode(self.until_timeout().message(method, request, slots, self.max_message_bytes()).await?)
     }
 
     /// Rotates the slots, by a stream if they are too large for a message. `ids` returns the request's tensors of
     /// positions, in the order in which a stream sends them.
-    pub async fn rotate<R: Message + Clone, M: Message + Default>(
+    pub async fn rotate<R: Message, M: Message + Default>(
         &self,
         [method, stream_method]: [&'static str; 2],
-        request: &R,
+        mut request: R,
         ids: fn(&mut R) -> Vec<&mut Tensor>,
         mut slots: Vec<Slot<'_>>,
     ) -> Result<M> {
-        let calls = self.until_timeout();
-        if let Some(answer) = calls.by_place(method, request, &mut slots).await? {
-            return decode(answer);
-        }
-        let outgoing = Outgoing::unary(request, &slots);
+        let (calls, max_message_bytes) = (self.until_timeout(), self.max_message_bytes());
         // The server refuses a tensor that does not fit its shape; in one message it says so of the tensor's field.
         let can_stream = slots.iter().any(|slot| slot.bytes > 0) && slots.iter().all(Slot::is_whole);
-        if !can_stream || outgoing.largest <= calls.stream_above_bytes() {
-            match calls.exchange(method, &outgoing, &slots).await {
-                // The server's limit may be lower than ours. A message no larger than a chunk would only be refused
-                // again.
-                Err(error) if can_stream && error.is_too_large() && outgoing.largest > CHUNK_BYTES => {}
-                answer => return decode(answer?),
-            }
+        let above = self.shared.options.stream_above_bytes.filter(|_| can_stream).unwrap_or(usize::MAX);
+        match calls.message(method, &request, &mut slots, above.min(max_message_bytes)).await {
+            // The server's limit may be lower than ours.
+            Err(error) if error.is_too_large() && can_stream && !slots.iter().any(Slot::is_shared) => {}
+            answer => return decode(answer?),
         }
-        let mut request = request.clone();
         // Large ids would make the first message too large.
         let large = ids(&mut request).into_iter().filter(|ids| ids.data.len() > CHUNK_BYTES / 2);
         let ids = large.map(|ids| Slot::of_ids(std::mem::take(&mut ids.data)));
         let slots: Vec<_> = ids.chain(slots).collect();
-        let outgoing = Outgoing::stream(&request, &slots, calls.max_message_bytes());
-        calls.exchange(stream_method, &outgoing, &slots).await.map(|_| M::default())
+        let outgoing = Outgoing::stream(&request, &slots, max_message_bytes);
+        calls.exchange(stream_method, &outgoing, &slots, max_message_bytes).await.map(|_| M::default())
     }
 
-    /// Makes a call with places of tensors. Returns `None` if no tensor is in shared memory, or bytes must be sent: the
-    /// slots are then memory like any other.
-    async fn by_place(
+    /// Makes a call with one message each way, of at most `limit` bytes. If the server does not map the slots' memory,
+    /// they become slots of memory that is not shared.
+    async fn message(
         &self,
         method: &'static str,
         request: &impl Message,
         slots: &mut [Slot<'_>],
-    ) -> Result<Option<Bytes>> {
+        limit: usize,
+    ) -> Result<Bytes> {
         slots.iter().try_for_each(Slot::check_output)?;
-        let outgoing = Outgoing::unary(request, slots);
-        if slots.iter().any(Slot::is_shared) && outgoing.largest <= self.stream_above_bytes() {
-            match self.exchange(method, &outgoing, slots).await {
-                Err(error) if error.refuses_places() => {}
-                Err(error) if error.is_too_large() && !slots.iter().any(Slot::in_shared_place) => {}
-                answer => return answer.map(Some).map_err(|error| of_replacing(error, slots)),
-            }
+        let sent = self.exchange(method, &Outgoing::unary(request, slots), slots, limit).await;
+        let Some(error) = sent.as_ref().err().filter(|_| slots.iter().any(Slot::is_shared)) else { return sent };
+        let was_sent = !error.request_id().is_empty();
+        let is_too_large = error.is_too_large() && !(was_sent && slots.iter().any(Slot::in_shared_place));
+        if !is_too_large && !error.refuses_places() {
+            return sent.map_err(|error| of_replacing(error, slots));
         }
         slots.iter_mut().for_each(Slot::send_bytes);
-        Ok(None)
+        self.exchange(method, &Outgoing::unary(request, slots), slots, limit).await
     }
 
     /// Sends messages with the slots' tensors, and receives their results. Returns a unary call's answer without their
     /// elements.
-    async fn exchange(&self, method: &'static str, outgoing: &Outgoing, slots: &[Slot<'_>]) -> Result<Bytes> {
-        let mut attempts = Attempts::new(self, method, outgoing)?;
+    async fn exchange(
+        &self,
+        method: &'static str,
+        outgoing: &Outgoing,
+        slots: &[Slot<'_>],
+        limit: usize,
+    ) -> Result<Bytes> {
+        let mut attempts = Attempts::new(self, method, outgoing, limit)?;
         loop {
             let mut began = false;
             let once = async {
@@ -201,23 +192,22 @@ impl Calls {
 
     /// Sends `request` and returns its answers, one by one.
     pub async fn answers(&self, method: &'static str, request: &impl Message) -> Result<Answers> {
+        let limit = self.max_message_bytes();
         let mut outgoing = Outgoing::unary(request, &[]);
         outgoing.streams = true;
-        let mut attempts = Attempts::new(self, method, &outgoing)?;
+        let mut attempts = Attempts::new(self, method, &outgoing, limit)?;
         loop {
             let once = async {
                 let (upload, response) = attempts.begin().await?;
                 // The receiver has its errors.
                 let _ = outgoing.send(&[], upload).await;
-                let mut incoming = attempts.patience.wait(Incoming::of(response, self.max_message_bytes())).await?;
-                let more = attempts.patience.wait(incoming.next_message()).await?;
-                Ok((incoming, more))
+                attempts.patience.wait(Incoming::of(response, limit)).await
             };
-            match once.await {
+            match once.await.map_err(Error::of_table) {
                 Err(error) => attempts.failed(error, false).await?,
-                Ok((incoming, more)) => {
+                Ok(incoming) => {
                     let Attempts { patience, request_id, .. } = attempts;
-                    return Ok(Answers { incoming, more, patience, request_id });
+                    return Ok(Answers { incoming, patience, request_id });
                 }
             }
         }
@@ -268,8 +258,8 @@ struct Attempts<'c> {
 }
 
 impl<'c> Attempts<'c> {
-    fn new(calls: &'c Calls, method: &'static str, outgoing: &'c Outgoing) -> Result<Self> {
-        let (bytes, limit) = (outgoing.largest, calls.max_message_bytes());
+    fn new(calls: &'c Calls, method: &'static str, outgoing: &'c Outgoing, limit: usize) -> Result<Self> {
+        let bytes = outgoing.largest;
         if bytes > limit {
             let fact = format!("request: {bytes} bytes; this client's limit is {limit}");
             let text = format!("{fact}: split the batch, or raise Options::max_message_bytes");
@@ -393,7 +383,6 @@ fn visible(option: &str, text: &str) -> Result<HeaderValue> {
 /// Answers of a stream that the server sends.
 pub(crate) struct Answers {
     incoming: Incoming,
-    more: bool,
     patience: Patience,
     request_id: String,
 }
@@ -402,14 +391,13 @@ impl Answers {
     /// Returns the next answer; `None` at the end.
     pub async fn next<M: Message + Default>(&mut self) -> Result<Option<M>> {
         let read = async {
-            if !self.more {
-                return Ok(None);
+            match self.patience.wait(self.incoming.next_message()).await? {
+                true => decode(self.patience.wait(self.incoming.read_message(&[])).await?).map(Some),
+                false => Ok(None),
             }
-            let message = self.patience.wait(self.incoming.read_message(&[])).await?;
-            self.more = self.patience.wait(self.incoming.next_message()).await?;
-            decode(message).map(Some)
         };
-        read.await.map_err(|mut error: Error| {
+        read.await.map_err(|error: Error| {
+            let mut error = error.of_table();
             error.0.request_id = self.request_id.clone();
             error
         })

@@ -126,7 +126,7 @@ impl Client {
         let mut slots = slots((14, 7, "q"), &request.q, q.slot(&mut q_out))?;
         slots.extend(self::slots((15, 8, "k"), &request.k, k.slot(&mut k_out))?);
         let methods = ["ApplyRope", "ApplyRopeStream"];
-        let response = self.calls.rotate(methods, &request, rotated_ids, slots).await?;
+        let response = self.calls.rotate(methods, request, rotated_ids, slots).await?;
         Ok((q_out, k_out, response))
     }
 
@@ -138,7 +138,7 @@ impl Client {
     ) -> Result<(K::Output, v1::RepositionResponse)> {
         let mut out = k.output();
         let slots = slots((15, 6, "k"), &request.k, k.slot(&mut out))?;
-        let response = self.calls.rotate(["Reposition", "RepositionStream"], &request, moved_ids, slots).await?;
+        let response = self.calls.rotate(["Reposition", "RepositionStream"], request, moved_ids, slots).await?;
         Ok((out, response))
     }
 
@@ -205,28 +205,25 @@ impl Client {
 }
 
 /// Returns ids with one element for each token, whose bytes a stream may send apart.
-fn ids(positions: &mut Option<v1::Positions>) -> Option<&mut v1::Tensor> {
-    match positions.as_mut()?.kind.as_mut()? {
+fn ids(positions: Option<&mut v1::Positions>) -> Option<&mut v1::Tensor> {
+    match positions?.kind.as_mut()? {
         positions::Kind::Ids(ids) => Some(ids),
         _ => None,
     }
 }
 
 fn rotated_ids(request: &mut v1::ApplyRopeRequest) -> Vec<&mut v1::Tensor> {
-    ids(&mut request.positions).into_iter().collect()
+    ids(request.positions.as_mut()).into_iter().collect()
 }
 
 fn moved_ids(request: &mut v1::RepositionRequest) -> Vec<&mut v1::Tensor> {
     let Some(movement) = &mut request.movement else { return Vec::new() };
     let target = match &mut movement.target {
         Some(movement::Target::Shifts(shifts)) => Some(shifts),
-        Some(movement::Target::NewPositions(new)) => match &mut new.kind {
-            Some(positions::Kind::Ids(ids)) => Some(ids),
-            _ => None,
-        },
+        Some(movement::Target::NewPositions(new)) => ids(Some(new)),
         _ => None,
     };
-    ids(&mut movement.old_positions).into_iter().chain(target).collect()
+    ids(movement.old_positions.as_mut()).into_iter().chain(target).collect()
 }
 
 /// Returns an argument's slot, if it has one. Fails if the request has the tensor, too: on the wire the two would become

@@ -106,10 +106,10 @@ impl Error {
         &self.0.message
     }
 
-    /// Returns the error with its field named as in `prefix`'s message, without "`prefix`." in front.
-    pub(crate) fn without(mut self, prefix: &str) -> Self {
-        if let Some(field) = self.field().and_then(|field| Some(field.strip_prefix(prefix)?.to_owned())) {
-            self.0.message = self.0.message.strip_prefix(prefix).unwrap_or(&self.0.message).to_owned();
+    /// Returns the error of a table that comes as a stream, whose request is the field `table` of the stream's.
+    pub(crate) fn of_table(mut self) -> Self {
+        if let Some(field) = self.field().and_then(|field| Some(field.strip_prefix("table.")?.to_owned())) {
+            self.0.message = self.0.message.strip_prefix("table.").unwrap_or(&self.0.message).to_owned();
             self.0.metadata.insert("field".to_owned(), field);
         }
         self

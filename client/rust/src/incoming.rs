@@ -98,20 +98,16 @@ impl Incoming {
 
     /// Reads the message: copies the results' elements to their slots, and returns everything else.
     pub async fn read_message(&mut self, slots: &[&Slot<'_>]) -> Result<Bytes> {
-        let (mut rest, mut slots) = (Vec::new(), slots.iter());
+        let (mut rest, mut slots) = (Vec::new(), slots.iter().peekable());
         while self.left > 0
-            && let Some(&slot) = slots.as_slice().first()
+            && let Some(&&slot) = slots.peek()
         {
-            let Some((field, length)) = self.next_field(&mut rest).await? else { continue };
-            if field != slot.field.0 {
-                self.copy_field(field, length, &mut rest).await?;
-                continue;
-            }
+            let Some(length) = self.find(slot.field.0, &mut rest).await? else { continue };
             slots.next();
             let mut bytes = 0;
             let head = self.read_elements(self.left - length, &[slot], &mut bytes).await?;
             slot.check_answer(&Tensor::decode(&head[..]).map_err(|_| malformed())?, bytes)?;
-            prost::encoding::bytes::encode(field, &head, &mut rest);
+            prost::encoding::bytes::encode(slot.field.0, &head, &mut rest);
         }
         self.copy(self.left, &mut rest).await?;
         match slots.find(|slot| slot.bytes > 0) {
@@ -125,43 +121,39 @@ impl Incoming {
     pub async fn read_elements(&mut self, end: usize, slots: &[&Slot<'_>], done: &mut usize) -> Result<Vec<u8>> {
         let mut rest = Vec::new();
         while self.left > end {
-            match self.next_field(&mut rest).await? {
-                Some((DATA, mut length)) => {
-                    while length > 0 {
-                        let bytes = self.next(length).await?;
-                        write(slots, *done, &bytes);
-                        (length, *done) = (length - bytes.len(), *done + bytes.len());
-                    }
-                }
-                Some((field, length)) => self.copy_field(field, length, &mut rest).await?,
-                None => {}
+            let mut length = self.find(DATA, &mut rest).await?.unwrap_or(0);
+            while length > 0 {
+                let bytes = self.next(length).await?;
+                write(slots, *done, &bytes);
+                (length, *done) = (length - bytes.len(), *done + bytes.len());
             }
         }
         Ok(rest)
     }
 
-    /// Reads a field: up to the value if that has a length, and returns number and length. Others go to `rest`.
-    async fn next_field(&mut self, rest: &mut Vec<u8>) -> Result<Option<(u32, usize)>> {
+    /// Reads a field. If it is the one that is looked for, returns the length of its value; others go to `rest`.
+    async fn find(&mut self, wanted: u32, rest: &mut Vec<u8>) -> Result<Option<usize>> {
         let key = self.varint().await?;
         let (field, wire_type) = ((key >> 3) as u32, WireType::try_from(key & 7).map_err(|_| malformed())?);
-        if wire_type == WireType::LengthDelimited {
-            let length = usize::try_from(self.varint().await?).ok().filter(|length| *length <= self.left);
-            return Ok(Some((field, length.ok_or_else(malformed)?)));
+        let length = match wire_type {
+            WireType::LengthDelimited => self.varint().await?,
+            WireType::SixtyFourBit => 8,
+            WireType::ThirtyTwoBit => 4,
+            _ => 0,
+        };
+        let length = usize::try_from(length).ok().filter(|length| *length <= self.left).ok_or_else(malformed)?;
+        if field == wanted && wire_type == WireType::LengthDelimited {
+            return Ok(Some(length));
         }
         encode_key(field, wire_type, rest);
         match wire_type {
+            WireType::LengthDelimited => encode_varint(length as u64, rest),
             WireType::Varint => encode_varint(self.varint().await?, rest),
-            WireType::SixtyFourBit => self.copy(8, rest).await?,
-            WireType::ThirtyTwoBit => self.copy(4, rest).await?,
+            WireType::SixtyFourBit | WireType::ThirtyTwoBit => {}
             _ => return Err(malformed()),
         }
+        self.copy(length, rest).await?;
         Ok(None)
-    }
-
-    async fn copy_field(&mut self, field: u32, length: usize, rest: &mut Vec<u8>) -> Result<()> {
-        encode_key(field, WireType::LengthDelimited, rest);
-        encode_varint(length as u64, rest);
-        self.copy(length, rest).await
     }
 
     async fn varint(&mut self) -> Result<u64> {

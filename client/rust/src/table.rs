@@ -65,8 +65,7 @@ impl Calls {
 
     async fn table_parts(&self, table: v1::BuildTableRequest, rows_per_message: i64) -> Result<Answers> {
         let request = v1::BuildTableStreamRequest { table: Some(table), rows_per_message };
-        // The caller's request is the stream's field `table`.
-        self.answers("BuildTableStream", &request).await.map_err(|error| error.without("table."))
+        self.answers("BuildTableStream", &request).await
     }
 
     /// Fails unless the table fits its outputs: the server would write the whole table even to a smaller place.
