@@ -1,14 +1,52 @@
-//! The client: one method for each RPC.
+//! A client, and how it makes a call: deadline, headers, attempts.
 
-use crate::calls::Calls;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use http_body_util::channel::Sender;
+use prost::Message;
+use tokio::time::{Instant, sleep, timeout_at};
+use tonic::Code;
+use tonic::body::Body;
+use tonic::transport::Channel;
+use tower::ServiceExt;
+use tower::util::Oneshot;
+
+use crate::channels::Channels;
 use crate::error::{Error, Result};
+use crate::incoming::Incoming;
 use crate::options::{CallOptions, Options};
-use crate::rope::{Config, Rope};
-use crate::shared::{RegionOptions, SharedRegion};
-use crate::slot::{Field, Heads, Slot};
-use crate::table::Tiles;
-use crate::tensor::bytes_of;
-use crate::v1::{self, Dtype, movement, positions};
+use crate::outgoing::{CHUNK_BYTES, Outgoing};
+use crate::retry;
+use crate::slot::Slot;
+use crate::socket::Address;
+use crate::token::Bearer;
+use crate::v1::{self, Tensor};
+
+/// Deadline of a stream whose only limit is progress. Without a deadline the server would set its default.
+const LONGEST_STREAM: Duration = Duration::from_secs(24 * 3600);
+
+/// A longer timeout could overflow the clock.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Longest wait of a failed call for the server's version, for the error's text.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The largest message of protobuf.
+const MAX_PROTO_BYTES: usize = (1 << 31) - 1;
+
+/// Buffers ready for the connection's task, so that it need not wait for the caller's task.
+const BUFFERS_AHEAD: usize = 4;
+
+struct Shared {
+    channels: Channels,
+    bearer: Option<Bearer>,
+    options: Options,
+}
 
 /// A client of a target's server or servers.
 /// It is cheap to copy: copies share the connections, and a client serves any number of tasks. A dropped call ends on
@@ -17,7 +55,33 @@ use crate::v1::{self, Dtype, movement, positions};
 /// whole, and cut into chunks for a stream if they are too large for a message.
 #[derive(Clone)]
 pub struct Client {
-    calls: Calls,
+    shared: Arc<Shared>,
+    options: CallOptions,
+    /// End of all requests of a call with its own timeout.
+    deadline: Option<Instant>,
+}
+
+/// The deadline of a call, and the longest time without progress.
+#[derive(Clone, Copy)]
+struct Patience {
+    deadline: Instant,
+    timeout: Duration,
+    standstill: Duration,
+}
+
+impl Patience {
+    /// Waits for a step of the call.
+    async fn wait<T>(&self, step: impl Future<Output = Result<T>>) -> Result<T> {
+        let until = self.deadline.min(Instant::now() + self.standstill);
+        timeout_at(until, step).await.unwrap_or_else(|_| {
+            let text = if Instant::now() < self.deadline {
+                format!("the stream stood still for {:?}", self.standstill)
+            } else {
+                format!("no answer within {:?}", self.timeout)
+            };
+            Err(Error::new(Code::DeadlineExceeded, text))
+        })
+    }
 }
 
 /// Makes a client of the server at `target`: `localhost:50051`, `dns:///posenc:50051`, `unix:/run/posenc`, optionally
@@ -29,7 +93,9 @@ pub fn connect(target: impl AsRef<str>) -> Result<Client> {
 
 /// Makes a client with options. Fails with INVALID_ARGUMENT if the target, TLS or the token cannot be used.
 pub fn connect_with(target: impl AsRef<str>, options: Options) -> Result<Client> {
-    Ok(Client { calls: Calls::new(target.as_ref(), options)? })
+    let channels = Channels::new(target.as_ref(), &options)?;
+    let shared = Shared { channels, bearer: Bearer::of(&options)?, options };
+    Ok(Client { shared: Arc::new(shared), options: CallOptions::default(), deadline: None })
 }
 
 impl Client {
@@ -41,196 +107,322 @@ impl Client {
 
     /// Returns a client with the same connections, and these options for every call.
     pub fn with(&self, options: CallOptions) -> Self {
-        Self { calls: self.calls.with(options) }
+        Self { options, ..self.clone() }
     }
 
-    /// Resolves a model's rotary encoding once, for many calls.
-    pub async fn rope(&self, config: impl Into<Config>) -> Result<Rope> {
-        Rope::resolve(self.clone(), config.into()).await
+    /// Prepares a call that may make several requests: its own timeout bounds all of them together. The client's
+    /// timeout bounds each.
+    pub(crate) fn until_timeout(&self) -> Self {
+        let deadline = self.options.timeout.map(|timeout| Instant::now() + timeout.min(LONGEST_TIMEOUT));
+        Self { deadline: self.deadline.or(deadline), ..self.clone() }
     }
 
-    /// Returns version, instruction set, limits and everything that the server knows by name.
-    pub async fn get_server_info(&self) -> Result<v1::GetServerInfoResponse> {
-        self.calls.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), &mut []).await
+    fn max_message_bytes(&self) -> usize {
+        self.shared.options.max_message_bytes.min(MAX_PROTO_BYTES)
     }
 
-    /// Makes memory of this many bytes that a server on this host maps, too: calls with its tensors do not carry their
-    /// bytes. If the server shares no memory with this client, calls send the bytes.
-    /// A call that replaces a tensor there is sent only once, without retries: after an error that says so, write the
-    /// tensor again.
-    pub async fn shared_region(&self, bytes: usize) -> Result<SharedRegion> {
-        self.shared_region_with(bytes, RegionOptions::default()).await
-    }
-
-    /// Makes a region with options.
-    pub async fn shared_region_with(&self, bytes: usize, options: RegionOptions) -> Result<SharedRegion> {
-        SharedRegion::new(bytes, self.get_server_info().await?.shared_memory, options)
-    }
-
-    /// Turns a preset, a config.json or a specification into exact frequencies, and says what was assumed.
-    pub async fn resolve_rope(&self, request: v1::ResolveRopeRequest) -> Result<v1::ResolveRopeResponse> {
-        self.calls.unary("ResolveRope", &request, &mut []).await
-    }
-
-    /// Returns wavelengths, long-term decay and similarity between positions.
-    pub async fn analyze_rope(&self, request: v1::AnalyzeRopeRequest) -> Result<v1::AnalyzeRopeResponse> {
-        self.calls.unary("AnalyzeRope", &request, &mut []).await
-    }
-
-    /// Returns which descriptions of a checkpoint, and which of their readers, disagree, from which distance on, and
-    /// which key fixes it.
-    pub async fn diagnose_rope(&self, request: v1::DiagnoseRopeRequest) -> Result<v1::DiagnoseRopeResponse> {
-        self.calls.unary("DiagnoseRope", &request, &mut []).await
-    }
-
-    /// Builds position ids for batches that are packed, padded, split over devices, or mix text and images.
-    pub async fn build_positions(&self, request: v1::BuildPositionsRequest) -> Result<v1::BuildPositionsResponse> {
-        self.calls.unary("BuildPositions", &request, &mut []).await
-    }
-
-    /// Builds rows of a table of any length: cosines and sines, or an absolute encoding. A table over a limit comes as
-    /// a stream.
-    pub async fn build_table(&self, request: v1::BuildTableRequest) -> Result<v1::BuildTableResponse> {
-        self.build_table_into(request, []).await
-    }
-
-    /// Builds a table in the caller's memory: cos and sin, or the single table. The answer has their types and shapes.
-    /// The server writes to outputs in a region if the request shows the table's size. For a preset or a configuration
-    /// the table comes as bytes; [`rope`](Self::rope) resolves these.
-    pub async fn build_table_into<'a>(
+    /// Makes a call with one message each way; results go to the slots. Returns the answer without their elements.
+    pub(crate) async fn unary<M: Message + Default>(
         &self,
-        request: v1::BuildTableRequest,
-        outputs: impl IntoIterator<Item = Slot<'a>>,
-    ) -> Result<v1::BuildTableResponse> {
-        self.calls.build_table(request, outputs).await
+        method: &'static str,
+        request: &impl Message,
+        slots: &mut [Slot<'_>],
+    ) -> Result<M> {
+        decode(self.until_timeout().message(method, request, slots, self.max_message_bytes()).await?)
     }
 
-    /// Builds an attention bias for a range of queries and keys, as one tensor [heads, queries, keys].
-    pub async fn build_bias(&self, request: v1::BuildBiasRequest) -> Result<v1::Tensor> {
-        self.build_bias_tiles(request).await?.joined().await
-    }
-
-    /// Builds a bias tile by tile.
-    pub async fn build_bias_tiles(&self, request: v1::BuildBiasRequest) -> Result<Tiles> {
-        Tiles::of(&self.calls, &request).await
-    }
-
-    /// Rotates `q` and `k`, and tensors in the request itself, which come back in the answer.
-    pub async fn apply_rope<Q: Heads, K: Heads>(
+    /// Rotates the slots, by a stream if they are too large for a message. `ids` returns the request's tensors of
+    /// positions, in the order in which a stream sends them.
+    pub(crate) async fn rotate<R: Message, M: Message + Default>(
         &self,
-        request: v1::ApplyRopeRequest,
-        mut q: Q,
-        mut k: K,
-    ) -> Result<(Q::Output, K::Output, v1::ApplyRopeResponse)> {
-        let (mut q_out, mut k_out) = (q.output(), k.output());
-        let mut slots = slots((14, 7, "q"), &request.q, q.slot(&mut q_out))?;
-        slots.extend(self::slots((15, 8, "k"), &request.k, k.slot(&mut k_out))?);
-        let methods = ["ApplyRope", "ApplyRopeStream"];
-        let response = self.calls.rotate(methods, request, rotated_ids, slots).await?;
-        Ok((q_out, k_out, response))
-    }
-
-    /// Moves rotated keys to other positions, or from one rotary encoding to another, in one rotation.
-    pub async fn reposition<K: Heads>(
-        &self,
-        request: v1::RepositionRequest,
-        mut k: K,
-    ) -> Result<(K::Output, v1::RepositionResponse)> {
-        let mut out = k.output();
-        let slots = slots((15, 6, "k"), &request.k, k.slot(&mut out))?;
-        let response = self.calls.rotate(["Reposition", "RepositionStream"], request, moved_ids, slots).await?;
-        Ok((out, response))
-    }
-
-    /// Combines embeddings with an absolute encoding: `x`, or with `()` the request's own x, whose result comes back in
-    /// the answer. A concatenation, which is larger than x, also comes back in the answer.
-    pub async fn add_encoding<X: Heads>(
-        &self,
-        request: v1::AddEncodingRequest,
-        mut x: X,
-    ) -> Result<(X::Output, v1::AddEncodingResponse)> {
-        let mut out = x.output();
-        let mut slots = slots((15, 5, "x"), &request.x, x.slot(&mut out))?;
-        if !slots.is_empty() && request.combination() == v1::Combination::Concatenate {
-            let fact = "a concatenation is larger; leave x in the request, and it comes back in the answer";
-            return Err(Error::invalid_field("x", fact));
+        [method, stream_method]: [&'static str; 2],
+        mut request: R,
+        ids: fn(&mut R) -> Vec<&mut Tensor>,
+        mut slots: Vec<Slot<'_>>,
+    ) -> Result<M> {
+        let (client, max_message_bytes) = (self.until_timeout(), self.max_message_bytes());
+        // The server refuses a tensor that does not fit its shape; in one message it says so of the tensor's field.
+        let can_stream = slots.iter().any(|slot| slot.bytes > 0) && slots.iter().all(Slot::is_whole);
+        let above = self.shared.options.stream_above_bytes.filter(|_| can_stream).unwrap_or(usize::MAX);
+        match client.message(method, &request, &mut slots, above.min(max_message_bytes)).await {
+            // The server's limit may be lower than ours.
+            Err(error) if error.is_too_large() && can_stream && !slots.iter().any(Slot::is_shared) => {}
+            answer => return decode(answer?),
         }
-        let response = self.calls.unary("AddEncoding", &request, &mut slots).await?;
-        Ok((out, response))
+        // Large ids would make the first message too large.
+        let large = ids(&mut request).into_iter().filter(|ids| ids.data.len() > CHUNK_BYTES / 2);
+        let ids = large.map(|ids| Slot::of_ids(std::mem::take(&mut ids.data)));
+        let slots: Vec<_> = ids.chain(slots).collect();
+        let outgoing = Outgoing::stream(&request, &slots, max_message_bytes);
+        client.exchange(stream_method, &outgoing, &slots, max_message_bytes).await.map(|_| M::default())
     }
 
-    /// Computes attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D] give [B,
-    /// H, Sq, Sk], not divided by sqrt(D).
-    pub async fn score_relative(&self, request: v1::ScoreRelativeRequest) -> Result<v1::ScoreRelativeResponse> {
-        self.calls.unary("ScoreRelative", &request, &mut []).await
-    }
-
-    /// Computes scores of tensors in the caller's memory.
-    pub async fn score_relative_into<'a>(
+    /// Makes a call with one message each way, of at most `limit` bytes. If the server does not map the slots' memory,
+    /// they become slots of memory that is not shared.
+    async fn message(
         &self,
-        request: v1::ScoreRelativeRequest,
-        q: impl Into<Slot<'a>>,
-        k: impl Into<Slot<'a>>,
-        scores: impl Into<Slot<'a>>,
-    ) -> Result<v1::ScoreRelativeResponse> {
-        let mut slots = slots((14, 0, "q"), &request.q, Some(q.into()))?;
-        slots.extend(self::slots((15, 0, "k"), &request.k, Some(k.into()))?);
-        let scores = scores.into().of_result((15, 5, "scores"));
-        // The server refuses other shapes of q and k, and would write the scores even to a smaller place.
-        if let [&[batch, heads, queries, _], &[.., keys, _]] = [0, 1].map(|index| &slots[index].shape[..]) {
-            let dtype = match request.dtype() {
-                Dtype::Unspecified if slots[0].dtype == Dtype::Float64 => Dtype::Float64,
-                Dtype::Unspecified => Dtype::Float32,
-                dtype => dtype,
+        method: &'static str,
+        request: &impl Message,
+        slots: &mut [Slot<'_>],
+        limit: usize,
+    ) -> Result<Bytes> {
+        slots.iter().try_for_each(Slot::check_output)?;
+        let sent = self.exchange(method, &Outgoing::unary(request, slots), slots, limit).await;
+        let Some(error) = sent.as_ref().err().filter(|_| slots.iter().any(Slot::is_shared)) else { return sent };
+        let was_sent = !error.request_id().is_empty();
+        let is_too_large = error.is_too_large() && !(was_sent && slots.iter().any(Slot::in_shared_place));
+        if !is_too_large && !error.refuses_places() {
+            return sent.map_err(|error| of_replacing(error, slots));
+        }
+        slots.iter_mut().for_each(Slot::send_bytes);
+        self.exchange(method, &Outgoing::unary(request, slots), slots, limit).await
+    }
+
+    /// Sends messages with the slots' tensors, and receives their results. Returns a unary call's answer without their
+    /// elements.
+    async fn exchange(
+        &self,
+        method: &'static str,
+        outgoing: &Outgoing,
+        slots: &[Slot<'_>],
+        limit: usize,
+    ) -> Result<Bytes> {
+        let mut attempts = Attempts::new(self, method, outgoing, limit)?;
+        loop {
+            let mut began = false;
+            let once = async {
+                let (upload, response) = attempts.begin().await?;
+                let mut receive = pin!(attempts.receive(response, slots, &mut began));
+                tokio::select! {
+                    biased;
+                    answer = &mut receive => answer,
+                    _ = outgoing.send(slots, upload) => receive.await,
+                }
             };
-            let bytes = bytes_of(dtype, &[batch, heads, queries, keys]).unwrap_or(usize::MAX);
-            scores.check_result(dtype, bytes)?;
+            match once.await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    let is_last = |slot: &Slot<'_>| slot.in_shared_place() || slot.is_replaced() && began;
+                    attempts.failed(error, slots.iter().any(is_last)).await?;
+                }
+            }
         }
-        slots.push(scores);
-        self.calls.unary("ScoreRelative", &request, &mut slots).await
     }
 
-    /// Reorders the rows of a projection's weight or bias, [heads * head_dim, ...], so that a checkpoint for one pairing
-    /// works with the other. With `()` the request has the weight, and the answer has the result.
-    pub async fn convert_pairing<W: Heads>(
-        &self,
-        request: v1::ConvertPairingRequest,
-        mut weight: W,
-    ) -> Result<(W::Output, v1::ConvertPairingResponse)> {
-        let mut out = weight.output();
-        let mut slots = slots((15, 6, "weight"), &request.weight, weight.slot(&mut out))?;
-        let response = self.calls.unary("ConvertPairing", &request, &mut slots).await?;
-        Ok((out, response))
+    /// Sends `request` and returns its answers, one by one.
+    pub(crate) async fn answers(&self, method: &'static str, request: &impl Message) -> Result<Answers> {
+        let limit = self.max_message_bytes();
+        let mut outgoing = Outgoing::unary(request, &[]);
+        outgoing.streams = true;
+        let mut attempts = Attempts::new(self, method, &outgoing, limit)?;
+        loop {
+            let once = async {
+                let (upload, response) = attempts.begin().await?;
+                // The receiver has its errors.
+                let _ = outgoing.send(&[], upload).await;
+                attempts.patience.wait(Incoming::of(response, limit)).await
+            };
+            match once.await.map_err(Error::of_table) {
+                Err(error) => attempts.failed(error, false).await?,
+                Ok(incoming) => {
+                    let Attempts { patience, request_id, .. } = attempts;
+                    return Ok(Answers { incoming, patience, request_id });
+                }
+            }
+        }
+    }
+
+    fn patience(&self, stream: bool) -> Patience {
+        let default = self.shared.options.timeout;
+        let timeout = self.options.timeout.unwrap_or(if stream { LONGEST_STREAM } else { default });
+        let timeout = timeout.min(LONGEST_TIMEOUT);
+        let standstill = if stream && self.options.timeout.is_none() { default } else { LONGEST_TIMEOUT };
+        Patience { deadline: self.deadline.unwrap_or_else(|| Instant::now() + timeout), timeout, standstill }
+    }
+
+    /// Asks the server for its version, for the text of an error.
+    async fn server_version(&self, deadline: Instant) -> Option<String> {
+        let client = Self { deadline: Some(deadline.min(Instant::now() + VERSION_TIMEOUT)), ..self.clone() };
+        let request = v1::GetServerInfoRequest::default();
+        let info = Box::pin(client.unary::<v1::GetServerInfoResponse>("GetServerInfo", &request, &mut []));
+        info.await.ok().map(|info| info.version)
     }
 }
 
-/// Returns ids with one element for each token, whose bytes a stream may send apart.
-fn ids(positions: Option<&mut v1::Positions>) -> Option<&mut v1::Tensor> {
-    match positions?.kind.as_mut()? {
-        positions::Kind::Ids(ids) => Some(ids),
-        _ => None,
+/// Returns the error of a call that may have replaced tensors in shared memory.
+fn of_replacing(mut error: Error, slots: &[Slot<'_>]) -> Error {
+    // The server returns these errors before it writes anything.
+    let untouched = [Code::InvalidArgument, Code::NotFound, Code::PermissionDenied, Code::Aborted, Code::Unimplemented];
+    let replaced = slots.iter().filter(|slot| slot.in_shared_place()).map(|slot| slot.field.2);
+    let names = replaced.collect::<Vec<_>>().join(" and ");
+    if !names.is_empty() && !untouched.contains(&error.code()) {
+        error.0.message += &format!("; {names} may have been rotated by then, in part or whole: write it anew");
+    }
+    error
+}
+
+type Response = Oneshot<Channel, http::Request<Body>>;
+
+/// Makes a call until it succeeds, fails for good, or has been made as often as the retry policy allows.
+struct Attempts<'c> {
+    client: &'c Client,
+    method: &'static str,
+    outgoing: &'c Outgoing,
+    request_id: String,
+    patience: Patience,
+    server: Option<Address>,
+    made: u32,
+    /// Number of servers that could not be reached since the last counted attempt.
+    skipped: usize,
+}
+
+impl<'c> Attempts<'c> {
+    fn new(client: &'c Client, method: &'static str, outgoing: &'c Outgoing, limit: usize) -> Result<Self> {
+        let bytes = outgoing.largest;
+        if bytes > limit {
+            let fact = format!("request: {bytes} bytes; this client's limit is {limit}");
+            let text = format!("{fact}: split the batch, or raise Options::max_message_bytes");
+            return Err(Error::new(Code::ResourceExhausted, text));
+        }
+        let random = || format!("{:016x}{:016x}", retry::random(), retry::random());
+        let request_id = client.options.request_id.clone().unwrap_or_else(random);
+        let patience = client.patience(outgoing.streams);
+        Ok(Self { client, method, outgoing, request_id, patience, server: None, made: 0, skipped: 0 })
+    }
+
+    async fn begin(&mut self) -> Result<(Sender<Bytes>, Response)> {
+        let (upload, body) = http_body_util::channel::Channel::new(BUFFERS_AHEAD);
+        let request = self.request(Body::new(body)).await?;
+        let (server, channel) = self.patience.wait(self.client.shared.channels.next()).await?;
+        self.server = Some(server);
+        Ok((upload, channel.oneshot(request)))
+    }
+
+    /// Receives the answer, or a stream's answers. Sets `began` before it writes results.
+    async fn receive(&self, response: Response, slots: &[Slot<'_>], began: &mut bool) -> Result<Bytes> {
+        let slots: Vec<_> = slots.iter().filter(|slot| slot.is_result()).collect();
+        // What is not kept has no limit.
+        let limit = if self.outgoing.streams { usize::MAX } else { self.client.max_message_bytes() };
+        let mut incoming = self.patience.wait(Incoming::of(response, limit)).await?;
+        let (mut answer, mut answers, mut done) = (Bytes::new(), 0, 0);
+        while self.patience.wait(incoming.next_message()).await? {
+            (*began, answers) = (true, answers + 1);
+            if self.outgoing.streams {
+                self.patience.wait(incoming.read_elements(0, &slots, &mut done)).await?;
+            } else {
+                answer = self.patience.wait(incoming.read_message(&slots)).await?;
+            }
+        }
+        let fits = match self.outgoing.streams {
+            true => done == slots.iter().map(|slot| slot.bytes).sum(),
+            false => answers == 1,
+        };
+        if fits { Ok(answer) } else { Err(Error::internal("the server's answer does not fit the tensors")) }
+    }
+
+    async fn request(&self, body: Body) -> Result<http::Request<Body>> {
+        let left = self.patience.deadline.saturating_duration_since(Instant::now());
+        // gRPC allows at most eight digits.
+        let timeout = match left.as_millis() {
+            millis @ 0..=99_999_999 => format!("{millis}m"),
+            _ => format!("{}S", left.as_secs().min(99_999_999)),
+        };
+        let CallOptions { traceparent, .. } = &self.client.options;
+        let mut head = http::Request::post(format!("/posenc.v1.PositionalEncodingService/{}", self.method))
+            .version(http::Version::HTTP_2)
+            .header("te", "trailers")
+            .header("content-type", "application/grpc")
+            .header("grpc-timeout", timeout)
+            .header("x-request-id", visible("request_id", &self.request_id)?)
+            // The server waits until it has as much memory.
+            .header("posenc-message-bytes", self.outgoing.largest);
+        if let Some(traceparent) = traceparent {
+            head = head.header("traceparent", visible("traceparent", traceparent)?);
+        }
+        if let Some(bearer) = &self.client.shared.bearer {
+            head = head.header("authorization", bearer.header().await);
+        }
+        head.body(body).map_err(|error| Error::invalid_field("metadata", error))
+    }
+
+    /// Waits for the next attempt's time, or returns the error if there is no next attempt. `is_last`: the call cannot
+    /// be made again.
+    async fn failed(&mut self, error: Error, is_last: bool) -> Result<()> {
+        if error.code() != Code::Unavailable || is_last {
+            return Err(self.explained(error).await);
+        }
+        let servers = match self.server.take() {
+            Some(server) => self.client.shared.channels.failed(&server).await,
+            None => 0,
+        };
+        // Another address may have a server: "localhost" has two, and often only one has a listener.
+        if error.0.connection && self.skipped + 1 < servers {
+            self.skipped += 1;
+            return Ok(());
+        }
+        (self.made, self.skipped) = (self.made + 1, 0);
+        let wait = match error.0.pushback {
+            Some(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
+            None => Some(retry::backoff(self.made)),
+        };
+        match wait.filter(|wait| Instant::now() + *wait < self.patience.deadline) {
+            Some(wait) if self.made < retry::MAX_ATTEMPTS => sleep(wait).await,
+            _ => return Err(self.explained(error).await),
+        }
+        Ok(())
+    }
+
+    /// Adds the request's id, and facts beside the server's text.
+    async fn explained(&self, mut error: Error) -> Error {
+        let (target, told) = (&self.client.shared.channels.target.text, !error.reason_name().is_empty());
+        if error.0.connection || error.code() == Code::DeadlineExceeded && !told {
+            let fact = if self.patience.timeout.is_zero() { "timeout: is 0; must be above 0" } else { error.message() };
+            error.0.message = format!("{target}: {fact}");
+        } else if error.code() == Code::Unimplemented && !told && self.method != "GetServerInfo" {
+            // With a reason, the server has already said what it does not know.
+            let version = self.client.server_version(self.patience.deadline).await;
+            let version = version.as_deref().unwrap_or("it does not tell which");
+            let client = env!("CARGO_PKG_VERSION");
+            let said = if error.0.message.is_empty() { "" } else { "; " };
+            error.0.message +=
+                &format!("{said}the server at {target} is of another version ({version}) than this client ({client})");
+        }
+        error.0.request_id = self.request_id.clone();
+        error
     }
 }
 
-fn rotated_ids(request: &mut v1::ApplyRopeRequest) -> Vec<&mut v1::Tensor> {
-    ids(request.positions.as_mut()).into_iter().collect()
+/// Returns a header's value, which has no other characters.
+fn visible(option: &str, text: &str) -> Result<HeaderValue> {
+    let is_visible = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    let value = HeaderValue::from_str(text).ok().filter(|_| is_visible);
+    value.ok_or_else(|| Error::invalid_field(option, "must be of visible ASCII characters"))
 }
 
-fn moved_ids(request: &mut v1::RepositionRequest) -> Vec<&mut v1::Tensor> {
-    let Some(movement) = &mut request.movement else { return Vec::new() };
-    let target = match &mut movement.target {
-        Some(movement::Target::Shifts(shifts)) => Some(shifts),
-        Some(movement::Target::NewPositions(new)) => ids(Some(new)),
-        _ => None,
-    };
-    ids(movement.old_positions.as_mut()).into_iter().chain(target).collect()
+/// Answers of a stream that the server sends.
+pub(crate) struct Answers {
+    incoming: Incoming,
+    patience: Patience,
+    request_id: String,
 }
 
-/// Returns an argument's slot, if it has one. Fails if the request has the tensor, too: on the wire the two would become
-/// one.
-fn slots<'a>(field: Field, in_request: &Option<v1::Tensor>, slot: Option<Slot<'a>>) -> Result<Vec<Slot<'a>>> {
-    match (slot, in_request) {
-        (Some(_), Some(_)) => Err(Error::invalid_field(field.2, "is in the request and beside it; must be given once")),
-        (slot, _) => Ok(slot.map(|slot| slot.named(field)).into_iter().collect()),
+impl Answers {
+    /// Returns the next answer; `None` at the end.
+    pub async fn next<M: Message + Default>(&mut self) -> Result<Option<M>> {
+        let read = async {
+            match self.patience.wait(self.incoming.next_message()).await? {
+                true => decode(self.patience.wait(self.incoming.read_message(&[])).await?).map(Some),
+                false => Ok(None),
+            }
+        };
+        read.await.map_err(|error: Error| {
+            let mut error = error.of_table();
+            error.0.request_id = self.request_id.clone();
+            error
+        })
     }
+}
+
+fn decode<M: Message + Default>(bytes: Bytes) -> Result<M> {
+    M::decode(bytes).map_err(|error| Error::internal(format!("the answer: {error}")))
 }

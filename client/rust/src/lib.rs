@@ -1,10 +1,10 @@
 #![doc = include_str!("../README.md")]
 
-mod calls;
 mod channels;
 mod client;
 mod error;
 mod incoming;
+mod methods;
 mod options;
 mod outgoing;
 mod retry;

@@ -122,11 +122,8 @@ pub struct Rope {
 }
 
 impl Rope {
-    pub(crate) async fn resolve(client: Client, config: Config) -> Result<Self> {
-        let rope = Some(config.to_source().await?);
-        let request = v1::ResolveRopeRequest { rope, ..Default::default() };
-        let resolved = client.resolve_rope(request).await?;
-        Ok(Self { client, resolved, saturation: v1::Saturation::Unspecified })
+    pub(crate) fn new(client: Client, resolved: v1::ResolveRopeResponse) -> Self {
+        Self { client, resolved, saturation: v1::Saturation::Unspecified }
     }
 
     /// Returns frequencies, attention factor, assumptions, warnings.

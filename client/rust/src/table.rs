@@ -2,17 +2,17 @@
 
 use tonic::Code;
 
-use crate::calls::{Answers, Calls};
+use crate::client::{Answers, Client};
 use crate::error::{Error, Result};
 use crate::slot::Slot;
 use crate::tensor::{bytes_of, element_bytes};
 use crate::v1::build_table_request::Encoding;
 use crate::v1::{self, Dtype, Tensor};
 
-impl Calls {
-    /// Builds a table in one message, or, if it is over a limit, from the parts of a stream. Outputs are the memory of
-    /// cos and sin, or of the single table.
-    pub async fn build_table<'a>(
+impl Client {
+    /// Builds a table in the caller's memory: cos and sin, or the single table. The answer has their types and shapes.
+    /// The server itself writes to outputs in a region. A table over a limit comes as a stream.
+    pub async fn build_table_into<'a>(
         &self,
         request: v1::BuildTableRequest,
         outputs: impl IntoIterator<Item = Slot<'a>>,
@@ -27,19 +27,19 @@ impl Calls {
         if outputs.next().is_some() {
             return Err(Error::invalid_field("outputs", format!("has more than {}, as the table", fields.len())));
         }
-        let calls = self.until_timeout();
+        let client = self.until_timeout();
         if slots.iter().any(Slot::is_shared) {
-            calls.check_places(&request, &slots).await?;
+            client.check_places(&request, &slots).await?;
         }
         let lent = slots.len();
-        match calls.unary("BuildTable", &request, &mut slots).await {
+        match client.unary("BuildTable", &request, &mut slots).await {
             Err(error) if error.is_too_large() => {}
             Err(error) => return Err(error),
             Ok(table) => return check_whole(table, fields.len(), lent),
         }
         // Rows are the last axis but one, or but two if a row holds complex numbers.
         let axes_from_rows = if is_complex { 3 } else { 2 };
-        let mut answers = calls.table_parts(request, 0).await?;
+        let mut answers = client.table_parts(request, 0).await?;
         let (mut shape, mut amplitude) = (Vec::new(), 0.0);
         let mut wholes = [const { None }; 3];
         while let Some(answer) = answers.next::<v1::BuildTableStreamResponse>().await? {
@@ -95,8 +95,8 @@ pub struct Tiles {
 }
 
 impl Tiles {
-    pub(crate) async fn of(calls: &Calls, request: &v1::BuildBiasRequest) -> Result<Self> {
-        let answers = calls.answers("BuildBias", request).await?;
+    pub(crate) async fn of(client: &Client, request: &v1::BuildBiasRequest) -> Result<Self> {
+        let answers = client.answers("BuildBias", request).await?;
         Ok(Self { answers, start: [request.query_start, request.key_start] })
     }
 

@@ -1,0 +1,193 @@
+//! One method for each RPC.
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::rope::{Config, Rope};
+use crate::shared::{RegionOptions, SharedRegion};
+use crate::slot::{Field, Heads, Slot};
+use crate::table::Tiles;
+use crate::tensor::bytes_of;
+use crate::v1::{self, Dtype, movement, positions};
+
+impl Client {
+    /// Resolves a model's rotary encoding once, for many calls.
+    pub async fn rope(&self, config: impl Into<Config>) -> Result<Rope> {
+        let rope = Some(config.into().to_source().await?);
+        let resolved = self.resolve_rope(v1::ResolveRopeRequest { rope, ..Default::default() }).await?;
+        Ok(Rope::new(self.clone(), resolved))
+    }
+
+    /// Returns version, instruction set, limits and everything that the server knows by name.
+    pub async fn get_server_info(&self) -> Result<v1::GetServerInfoResponse> {
+        self.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), &mut []).await
+    }
+
+    /// Makes memory of this many bytes that a server on this host maps, too: calls with its tensors do not carry their
+    /// bytes. If the server shares no memory with this client, calls send the bytes.
+    /// A call that replaces a tensor there is sent only once, without retries: after an error that says so, write the
+    /// tensor again.
+    pub async fn shared_region(&self, bytes: usize) -> Result<SharedRegion> {
+        self.shared_region_with(bytes, RegionOptions::default()).await
+    }
+
+    /// Makes a region with options.
+    pub async fn shared_region_with(&self, bytes: usize, options: RegionOptions) -> Result<SharedRegion> {
+        SharedRegion::new(bytes, self.get_server_info().await?.shared_memory, options)
+    }
+
+    /// Turns a preset, a config.json or a specification into exact frequencies, and says what was assumed.
+    pub async fn resolve_rope(&self, request: v1::ResolveRopeRequest) -> Result<v1::ResolveRopeResponse> {
+        self.unary("ResolveRope", &request, &mut []).await
+    }
+
+    /// Returns wavelengths, long-term decay and similarity between positions.
+    pub async fn analyze_rope(&self, request: v1::AnalyzeRopeRequest) -> Result<v1::AnalyzeRopeResponse> {
+        self.unary("AnalyzeRope", &request, &mut []).await
+    }
+
+    /// Returns which descriptions of a checkpoint, and which of their readers, disagree, from which distance on, and
+    /// which key fixes it.
+    pub async fn diagnose_rope(&self, request: v1::DiagnoseRopeRequest) -> Result<v1::DiagnoseRopeResponse> {
+        self.unary("DiagnoseRope", &request, &mut []).await
+    }
+
+    /// Builds position ids for batches that are packed, padded, split over devices, or mix text and images.
+    pub async fn build_positions(&self, request: v1::BuildPositionsRequest) -> Result<v1::BuildPositionsResponse> {
+        self.unary("BuildPositions", &request, &mut []).await
+    }
+
+    /// Builds rows of a table of any length: cosines and sines, or an absolute encoding. A table over a limit comes as
+    /// a stream.
+    pub async fn build_table(&self, request: v1::BuildTableRequest) -> Result<v1::BuildTableResponse> {
+        self.build_table_into(request, []).await
+    }
+
+    /// Builds an attention bias for a range of queries and keys, as one tensor [heads, queries, keys].
+    pub async fn build_bias(&self, request: v1::BuildBiasRequest) -> Result<v1::Tensor> {
+        self.build_bias_tiles(request).await?.joined().await
+    }
+
+    /// Builds a bias tile by tile.
+    pub async fn build_bias_tiles(&self, request: v1::BuildBiasRequest) -> Result<Tiles> {
+        Tiles::of(self, &request).await
+    }
+
+    /// Rotates `q` and `k`, and tensors in the request itself, which come back in the answer.
+    pub async fn apply_rope<Q: Heads, K: Heads>(
+        &self,
+        request: v1::ApplyRopeRequest,
+        mut q: Q,
+        mut k: K,
+    ) -> Result<(Q::Output, K::Output, v1::ApplyRopeResponse)> {
+        let (mut q_out, mut k_out) = (q.output(), k.output());
+        let mut slots = slots((14, 7, "q"), &request.q, q.slot(&mut q_out))?;
+        slots.extend(self::slots((15, 8, "k"), &request.k, k.slot(&mut k_out))?);
+        let methods = ["ApplyRope", "ApplyRopeStream"];
+        let response = self.rotate(methods, request, rotated_ids, slots).await?;
+        Ok((q_out, k_out, response))
+    }
+
+    /// Moves rotated keys to other positions, or from one rotary encoding to another, in one rotation.
+    pub async fn reposition<K: Heads>(
+        &self,
+        request: v1::RepositionRequest,
+        mut k: K,
+    ) -> Result<(K::Output, v1::RepositionResponse)> {
+        let mut out = k.output();
+        let slots = slots((15, 6, "k"), &request.k, k.slot(&mut out))?;
+        let response = self.rotate(["Reposition", "RepositionStream"], request, moved_ids, slots).await?;
+        Ok((out, response))
+    }
+
+    /// Combines embeddings with an absolute encoding: `x`, or with `()` the request's own x, whose result comes back in
+    /// the answer. A concatenation, which is larger than x, also comes back in the answer.
+    pub async fn add_encoding<X: Heads>(
+        &self,
+        request: v1::AddEncodingRequest,
+        mut x: X,
+    ) -> Result<(X::Output, v1::AddEncodingResponse)> {
+        let mut out = x.output();
+        let mut slots = slots((15, 5, "x"), &request.x, x.slot(&mut out))?;
+        if !slots.is_empty() && request.combination() == v1::Combination::Concatenate {
+            let fact = "a concatenation is larger; leave x in the request, and it comes back in the answer";
+            return Err(Error::invalid_field("x", fact));
+        }
+        let response = self.unary("AddEncoding", &request, &mut slots).await?;
+        Ok((out, response))
+    }
+
+    /// Computes attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D] give [B,
+    /// H, Sq, Sk], not divided by sqrt(D).
+    pub async fn score_relative(&self, request: v1::ScoreRelativeRequest) -> Result<v1::ScoreRelativeResponse> {
+        self.unary("ScoreRelative", &request, &mut []).await
+    }
+
+    /// Computes scores of tensors in the caller's memory.
+    pub async fn score_relative_into<'a>(
+        &self,
+        request: v1::ScoreRelativeRequest,
+        q: impl Into<Slot<'a>>,
+        k: impl Into<Slot<'a>>,
+        scores: impl Into<Slot<'a>>,
+    ) -> Result<v1::ScoreRelativeResponse> {
+        let mut slots = slots((14, 0, "q"), &request.q, Some(q.into()))?;
+        slots.extend(self::slots((15, 0, "k"), &request.k, Some(k.into()))?);
+        let scores = scores.into().of_result((15, 5, "scores"));
+        // The server refuses other shapes of q and k, and would write the scores even to a smaller place.
+        if let [&[batch, heads, queries, _], &[.., keys, _]] = [0, 1].map(|index| &slots[index].shape[..]) {
+            let dtype = match request.dtype() {
+                Dtype::Unspecified if slots[0].dtype == Dtype::Float64 => Dtype::Float64,
+                Dtype::Unspecified => Dtype::Float32,
+                dtype => dtype,
+            };
+            let bytes = bytes_of(dtype, &[batch, heads, queries, keys]).unwrap_or(usize::MAX);
+            scores.check_result(dtype, bytes)?;
+        }
+        slots.push(scores);
+        self.unary("ScoreRelative", &request, &mut slots).await
+    }
+
+    /// Reorders the rows of a projection's weight or bias, [heads * head_dim, ...], so that a checkpoint for one pairing
+    /// works with the other. With `()` the request has the weight, and the answer has the result.
+    pub async fn convert_pairing<W: Heads>(
+        &self,
+        request: v1::ConvertPairingRequest,
+        mut weight: W,
+    ) -> Result<(W::Output, v1::ConvertPairingResponse)> {
+        let mut out = weight.output();
+        let mut slots = slots((15, 6, "weight"), &request.weight, weight.slot(&mut out))?;
+        let response = self.unary("ConvertPairing", &request, &mut slots).await?;
+        Ok((out, response))
+    }
+}
+
+/// Returns ids with one element for each token, whose bytes a stream may send apart.
+fn ids(positions: Option<&mut v1::Positions>) -> Option<&mut v1::Tensor> {
+    match positions?.kind.as_mut()? {
+        positions::Kind::Ids(ids) => Some(ids),
+        _ => None,
+    }
+}
+
+fn rotated_ids(request: &mut v1::ApplyRopeRequest) -> Vec<&mut v1::Tensor> {
+    ids(request.positions.as_mut()).into_iter().collect()
+}
+
+fn moved_ids(request: &mut v1::RepositionRequest) -> Vec<&mut v1::Tensor> {
+    let Some(movement) = &mut request.movement else { return Vec::new() };
+    let target = match &mut movement.target {
+        Some(movement::Target::Shifts(shifts)) => Some(shifts),
+        Some(movement::Target::NewPositions(new)) => ids(Some(new)),
+        _ => None,
+    };
+    ids(movement.old_positions.as_mut()).into_iter().chain(target).collect()
+}
+
+/// Returns an argument's slot, if it has one. Fails if the request has the tensor, too: on the wire the two would become
+/// one.
+fn slots<'a>(field: Field, in_request: &Option<v1::Tensor>, slot: Option<Slot<'a>>) -> Result<Vec<Slot<'a>>> {
+    match (slot, in_request) {
+        (Some(_), Some(_)) => Err(Error::invalid_field(field.2, "is in the request and beside it; must be given once")),
+        (slot, _) => Ok(slot.map(|slot| slot.named(field)).into_iter().collect()),
+    }
+}
