@@ -2,7 +2,12 @@
 
 mod common;
 
-use common::{Server, numbers};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::{Folder, Server, numbers};
 use posenc::{Bhsd, Bshd, Client, Code, Dtype, Layout, Options, Sbhd, StartAt, Thd, View, v1, view, view_mut};
 use prost::Message;
 use tokio::net::TcpListener;
@@ -127,10 +132,45 @@ async fn large_positions_go_before_the_tensors() {
     }
 }
 
+/// A server that tells what its calls hold.
+struct Watched {
+    server: Server,
+    admin: PathBuf,
+}
+
+impl Watched {
+    fn start() -> Self {
+        let folder = Folder::new();
+        let admin = folder.0.join("admin");
+        let server = Server::at("127.0.0.1:0", &["--admin", &format!("unix:{}", admin.display())], folder);
+        Self { server, admin }
+    }
+
+    /// Waits until no call is in progress and no byte is claimed.
+    async fn assert_holds_nothing(&self) {
+        let mut held = Vec::new();
+        for _ in 0..1000 {
+            let mut admin = UnixStream::connect(&self.admin).unwrap();
+            admin.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+            let mut metrics = String::new();
+            admin.read_to_string(&mut metrics).unwrap();
+            let is_held = |line: &&str| {
+                line.starts_with("posenc_claimed_bytes ") || line.starts_with("posenc_calls_in_progress ")
+            };
+            held = metrics.lines().filter(is_held).map(str::to_owned).collect();
+            if held.len() == 2 && held.iter().all(|line| line.ends_with(" 0")) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the server holds {held:?}");
+    }
+}
+
 #[tokio::test]
-async fn a_stream_that_is_dropped_in_the_middle_leaves_its_client_in_order() {
-    let server = Server::start();
-    let client = streaming(&server.target, 4 << 20);
+async fn a_stream_that_is_dropped_in_the_middle_leaves_client_and_server_in_order() {
+    let watched = Watched::start();
+    let client = streaming(&watched.server.target, 4 << 20);
     let request = v1::ApplyRopeRequest {
         rope: Some(spec().into()),
         positions: Some(StartAt(0).into()),
@@ -141,11 +181,140 @@ async fn a_stream_that_is_dropped_in_the_middle_leaves_its_client_in_order() {
     let q = numbers(shape.iter().product());
     for micros in [1, 100, 1000, 10_000] {
         let call = client.apply_rope(request.clone(), view!(q, shape), ());
-        let _ = tokio::time::timeout(std::time::Duration::from_micros(micros), call).await;
+        let _ = tokio::time::timeout(Duration::from_micros(micros), call).await;
     }
+    watched.assert_holds_nothing().await;
     let small = [1, 4, 32, 64];
     let (out, ..) = client.apply_rope(request, view!(q[..4 * 32 * 64], small), ()).await.unwrap();
     assert!(out[..2048] == q[..2048] && out[2048..] != q[2048..8192]);
+}
+
+/// The end of a stream that is made by hand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    HalfClose,
+    /// No more messages come, and no half-close.
+    Stall,
+    /// The answers are not read.
+    NeverRead,
+}
+
+/// Makes a call with these messages. Returns code, reason and field of its status; `None` if it was reset.
+async fn by_hand(target: &str, messages: &[v1::ApplyRopeStreamRequest], end: End) -> Option<(Code, String, String)> {
+    let socket = tokio::net::TcpStream::connect(target).await.unwrap();
+    let (mut connection, task) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(task);
+    let head = http::Request::post(format!("http://{target}/posenc.v1.PositionalEncodingService/ApplyRopeStream"))
+        .header("te", "trailers")
+        .header("content-type", "application/grpc")
+        .header("posenc-message-bytes", messages.iter().map(Message::encoded_len).max().unwrap_or(0))
+        .header("grpc-timeout", if end == End::HalfClose { "60S" } else { "500m" });
+    let (response, mut upload) = connection.send_request(head.body(()).unwrap(), false).unwrap();
+    for message in messages {
+        let framed = [&[0][..], &(message.encoded_len() as u32).to_be_bytes(), &message.encode_to_vec()].concat();
+        // The server may have ended the call.
+        let _ = upload.send_data(framed.into(), false);
+    }
+    if end == End::HalfClose {
+        let _ = upload.send_data(Default::default(), true);
+    }
+    let (head, mut body) = response.await.ok()?.into_parts();
+    if end == End::NeverRead {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    while let Some(piece) = body.data().await {
+        body.flow_control().release_capacity(piece.ok()?.len()).unwrap();
+    }
+    let trailers = body.trailers().await.ok()?.unwrap_or(head.headers);
+    let status = tonic::Status::from_header_map(&trailers)?;
+    let info = tonic_types::StatusExt::get_details_error_info(&status);
+    let (reason, field) = info.map(|mut info| (info.reason, info.metadata.remove("field"))).unwrap_or_default();
+    Some((status.code(), reason, field.unwrap_or_default()))
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_the_contract_has_its_status_and_leaves_nothing() {
+    let q = |shape: Vec<i64>| v1::Tensor { dtype: Dtype::Float32.into(), shape, ..Default::default() };
+    let call = |shape| v1::ApplyRopeRequest {
+        rope: Some(spec().into()),
+        positions: Some(StartAt(5).into()),
+        layout: Bshd.into(),
+        q: Some(q(shape)),
+        ..Default::default()
+    };
+    let describe = |shape| v1::ApplyRopeStreamRequest { call: Some(call(shape)), ..Default::default() };
+    let bytes = |count| v1::ApplyRopeStreamRequest { data: vec![0; count].into(), ..Default::default() };
+    // 16 bytes.
+    let first = || describe(vec![1, 2, 1, 2]);
+    let large = vec![describe(vec![1, 8192, 16, 64])].into_iter().chain((0..8).map(|_| bytes(4 << 20))).collect();
+    let (wrong, late) = (Code::InvalidArgument, Code::DeadlineExceeded);
+    let cases = [
+        ("all bytes", vec![first(), bytes(16)], End::HalfClose, Code::Ok, "", ""),
+        ("too few bytes", vec![first(), bytes(12)], End::HalfClose, wrong, "TENSOR_SIZE_MISMATCH", "data"),
+        ("too many bytes", vec![first(), bytes(16), bytes(4)], End::HalfClose, wrong, "TENSOR_SIZE_MISMATCH", "data"),
+        ("a cut in an element", vec![first(), bytes(6), bytes(10)], End::HalfClose, wrong, "FIELD_INVALID", "data"),
+        ("a second description", vec![first(), first()], End::HalfClose, wrong, "FIELD_INVALID", "call"),
+        ("no description", vec![bytes(16)], End::HalfClose, wrong, "FIELD_REQUIRED", "call"),
+        ("no message", vec![], End::HalfClose, wrong, "FIELD_REQUIRED", ""),
+        ("a sender that stalls", vec![first(), bytes(8)], End::Stall, late, "", ""),
+        ("a reader that never reads", large, End::NeverRead, late, "", ""),
+    ];
+    let watched = Watched::start();
+    for (what, messages, end, code, reason, field) in cases {
+        let status = by_hand(&watched.server.target, &messages, end).await;
+        let reason = if reason.is_empty() { String::new() } else { format!("ERROR_REASON_{reason}") };
+        // A call at its deadline may also be reset, with its answers unread.
+        let reset = status.is_none() && code == late;
+        assert!(reset || status == Some((code, reason, field.to_owned())), "{what}: {status:?}");
+        watched.assert_holds_nothing().await;
+    }
+}
+
+/// A server that takes a call's messages, if it `reads`, answers with half of the first tensor, and then does nothing.
+async fn stalling(reads: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (socket, _) = listener.accept().await.unwrap();
+        let mut connection = h2::server::handshake(socket).await.unwrap();
+        let mut held = Vec::new();
+        while let Some(Ok((request, mut respond))) = connection.accept().await {
+            let response = http::Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+            let mut answers = respond.send_response(response, false).unwrap();
+            let message = v1::ApplyRopeStreamResponse { data: vec![0; 8192].into() }.encode_to_vec();
+            let framed = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
+            answers.send_data(framed.into(), false).unwrap();
+            let mut body = request.into_body();
+            if reads {
+                let reader = tokio::spawn(async move {
+                    while let Some(Ok(piece)) = body.data().await {
+                        body.flow_control().release_capacity(piece.len()).unwrap();
+                    }
+                    std::future::pending::<()>().await
+                });
+                held.push((answers, Ok(reader)));
+            } else {
+                held.push((answers, Err(body)));
+            }
+        }
+    });
+    target
+}
+
+#[tokio::test]
+async fn a_server_that_stalls_or_never_reads_ends_the_stream() {
+    for reads in [true, false] {
+        let options =
+            Options { stream_above_bytes: Some(0), timeout: Duration::from_millis(300), ..Options::default() };
+        let client = posenc::connect_with(stalling(reads).await, options).unwrap();
+        // More than the windows of HTTP/2 and of the sockets hold.
+        let shape = [1, 4096, 16, 64];
+        let mut q = numbers(shape.iter().product());
+        let sent = client.apply_rope(v1::ApplyRopeRequest::default(), view_mut!(q, shape), ()).await;
+        let error = sent.unwrap_err();
+        assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
+        assert!(error.message().contains("the stream stood still for 300ms"), "{error}");
+    }
 }
 
 /// A server of the test's own, which takes a whole stream, and answers with these messages' data.
