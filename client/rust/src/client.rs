@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderValue;
-use http_body_util::channel::Sender;
+use http_body_util::StreamBody;
 use prost::Message;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 use tonic::body::Body;
 use tonic::transport::Channel;
@@ -20,7 +22,7 @@ use crate::channels::Channels;
 use crate::error::{Error, Result};
 use crate::incoming::Incoming;
 use crate::options::{CallOptions, Options};
-use crate::outgoing::{CHUNK_BYTES, Outgoing};
+use crate::outgoing::{CHUNK_BYTES, Outgoing, Piece};
 use crate::retry;
 use crate::slot::Slot;
 use crate::socket::Address;
@@ -290,9 +292,9 @@ impl<'c> Attempts<'c> {
         Ok(Self { client, method, outgoing, request_id, patience, server: None, made: 0, skipped: 0 })
     }
 
-    async fn begin(&mut self) -> Result<(Sender<Bytes>, Response)> {
-        let (upload, body) = http_body_util::channel::Channel::new(BUFFERS_AHEAD);
-        let request = self.request(Body::new(body)).await?;
+    async fn begin(&mut self) -> Result<(mpsc::Sender<Piece>, Response)> {
+        let (upload, body) = mpsc::channel(BUFFERS_AHEAD);
+        let request = self.request(Body::new(StreamBody::new(ReceiverStream::new(body)))).await?;
         let (server, channel) = self.patience.wait(self.client.shared.channels.next()).await?;
         self.server = Some(server);
         Ok((upload, channel.oneshot(request)))

@@ -6,12 +6,15 @@
 //!   caller's memory --copy--> buffers of 256 KiB --> HTTP/2, socket
 //! ```
 
+use std::convert::Infallible;
 use std::ops::Range;
 
 use bytes::Bytes;
-use http_body_util::channel::{SendError, Sender};
+use http_body::Frame;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::error::SendError;
 
 use crate::slot::Slot;
 use crate::v1::Tensor;
@@ -31,6 +34,9 @@ pub(crate) const CHUNK_BYTES: usize = (4 << 20) - (64 << 10);
 
 /// Bytes of a stream's message beside its elements: key and length.
 const CHUNK_HEAD_BYTES: usize = 5;
+
+/// A piece of a request's body.
+pub(crate) type Piece = Result<Frame<Bytes>, Infallible>;
 
 /// The messages of a call, encoded except for the elements of their tensors.
 #[derive(Default)]
@@ -115,19 +121,16 @@ impl Outgoing {
     }
 
     /// Sends the messages. Ends early if the server has stopped reading.
-    pub async fn send(&self, slots: &[Slot<'_>], mut upload: Sender<Bytes>) -> Result<(), SendError> {
+    pub async fn send(&self, slots: &[Slot<'_>], upload: Sender<Piece>) -> Result<(), SendError<Piece>> {
         let (mut encoded, mut sent) = (Bytes::copy_from_slice(&self.encoded), 0);
         for (at, slot, bytes) in &self.elements {
-            upload.send_data(encoded.split_to(at - sent)).await?;
+            upload.send(Ok(Frame::data(encoded.split_to(at - sent)))).await?;
             sent = *at;
             for begin in bytes.clone().step_by(BUFFER_BYTES) {
                 let elements = slots[*slot].read(begin..bytes.end.min(begin + BUFFER_BYTES));
-                upload.send_data(elements).await?;
+                upload.send(Ok(Frame::data(elements))).await?;
             }
         }
-        if !encoded.is_empty() {
-            upload.send_data(encoded).await?;
-        }
-        Ok(())
+        if encoded.is_empty() { Ok(()) } else { upload.send(Ok(Frame::data(encoded))).await }
     }
 }
