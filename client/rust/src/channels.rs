@@ -2,9 +2,12 @@
 //! tonic balances by load and never retries, so this code follows the service config: calls go to the addresses in
 //! turn, and an address that failed is skipped for a while.
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use http::uri::Authority;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
@@ -13,7 +16,6 @@ use tower::service_fn;
 use crate::error::{Error, Result};
 use crate::options::{Options, TlsOptions};
 use crate::retry;
-use crate::socket::Address;
 use crate::target::{Place, Target, host_name};
 
 /// The most bytes that an endpoint may send before they are acknowledged. Answers are processed as they arrive, so a
@@ -29,9 +31,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Kubernetes' names are valid for 5 s.
 const RESOLVE_AGAIN: Duration = Duration::from_secs(5);
 
-/// One server.
+/// `None`: the unix socket.
+pub(crate) type Address = Option<SocketAddr>;
+
 #[derive(Clone)]
-pub(crate) struct Server {
+struct Server {
     address: Address,
     /// Used in turn; each connects at its first call.
     channels: Vec<Channel>,
@@ -41,7 +45,7 @@ pub(crate) struct Server {
 
 pub(crate) struct Channels {
     pub target: Target,
-    /// One for each of the target's hosts.
+    /// One for each of the target's hosts, or for its unix socket.
     endpoints: Vec<Endpoint>,
     connections: usize,
     known: Mutex<Known>,
@@ -64,10 +68,14 @@ impl Channels {
                 return Err(Error::invalid_field(option, fact));
             }
         }
-        // gRPC's name for the server of a unix socket.
-        let local = [Authority::from_static("localhost")];
-        let hosts = if let Place::Hosts(hosts) = &target.place { hosts.as_slice() } else { &local };
-        let endpoints = hosts.iter().map(|host| endpoint(host, tls.as_ref())).collect::<Result<_>>()?;
+        let (scheme, tls) = (if tls.is_some() { "https" } else { "http" }, tls.as_ref());
+        let endpoints = match &target.place {
+            Place::Unix(path) => vec![endpoint(format!("unix:{path}"), tls, "localhost")?],
+            Place::Hosts(hosts) => {
+                let endpoints = hosts.iter().map(|host| endpoint(format!("{scheme}://{host}"), tls, host_name(host)));
+                endpoints.collect::<Result<_>>()?
+            }
+        };
         Ok(Self { target, endpoints, connections: options.connections.max(1), known: Mutex::default() })
     }
 
@@ -87,13 +95,13 @@ impl Channels {
         // If all are down, take the one that has been down longest.
         let server = in_turn.min_by_key(|server| server.down_until.filter(|until| *until > now));
         let server = server.ok_or_else(|| Error::new(Code::Unavailable, "the name has no address"))?;
-        Ok((server.address.clone(), server.channels[turn / count % self.connections].clone()))
+        Ok((server.address, server.channels[turn / count % self.connections].clone()))
     }
 
     /// Makes calls prefer other servers for a while. Returns the number of servers.
-    pub async fn failed(&self, address: &Address) -> usize {
+    pub async fn failed(&self, address: Address) -> usize {
         let mut known = self.known.lock().await;
-        for server in known.servers.iter_mut().filter(|server| server.address == *address) {
+        for server in known.servers.iter_mut().filter(|server| server.address == address) {
             server.down_until = Some(Instant::now() + retry::MAX_BACKOFF);
         }
         known.servers.len()
@@ -103,12 +111,12 @@ impl Channels {
     async fn resolve(&self, known: &[Server]) -> Result<Vec<Server>> {
         let mut found = Vec::new();
         match &self.target.place {
-            Place::Unix(path) => found.push((Address::Unix(path.clone()), &self.endpoints[0])),
+            Place::Unix(_) => found.push((None, &self.endpoints[0])),
             Place::Hosts(hosts) => {
                 for (host, endpoint) in hosts.iter().zip(&self.endpoints) {
                     let addresses = tokio::net::lookup_host(host.as_str()).await;
                     let addresses = addresses.map_err(|error| Error::of_transport(&error))?;
-                    found.extend(addresses.map(|address| (Address::Tcp(address), endpoint)));
+                    found.extend(addresses.map(|address| (Some(address), endpoint)));
                 }
             }
         }
@@ -120,18 +128,25 @@ impl Channels {
     }
 
     fn server(&self, address: Address, endpoint: &Endpoint) -> Server {
-        let connect = |_| {
-            let address = address.clone();
-            endpoint.connect_with_connector_lazy(service_fn(move |_| address.clone().connect()))
+        let connect = |_| match address {
+            None => endpoint.connect_lazy(),
+            Some(address) => endpoint.connect_with_connector_lazy(service_fn(move |_| connect(address))),
         };
         Server { channels: (0..self.connections).map(connect).collect(), address, down_until: None }
     }
 }
 
-fn endpoint(host: &Authority, tls: Option<&TlsOptions>) -> Result<Endpoint> {
+/// Connects to one of a name's addresses.
+async fn connect(address: SocketAddr) -> io::Result<TokioIo<TcpStream>> {
+    let stream = TcpStream::connect(address).await?;
+    // Small writes must not wait for earlier acknowledgements.
+    stream.set_nodelay(true)?;
+    Ok(TokioIo::new(stream))
+}
+
+fn endpoint(uri: String, tls: Option<&TlsOptions>, host: &str) -> Result<Endpoint> {
     let wrong = |error: tonic::transport::Error| Error::invalid_field("target", Error::of_transport(&error).message());
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))
+    let endpoint = Endpoint::from_shared(uri)
         .and_then(|endpoint| endpoint.user_agent(concat!("posenc-rust/", env!("CARGO_PKG_VERSION"))))
         .map_err(wrong)?
         .connect_timeout(CONNECT_TIMEOUT)
@@ -140,7 +155,7 @@ fn endpoint(host: &Authority, tls: Option<&TlsOptions>) -> Result<Endpoint> {
         .max_frame_size(FRAME_BYTES);
     match tls {
         None => Ok(endpoint),
-        Some(tls) => with_tls(endpoint, tls, host_name(host)),
+        Some(tls) => with_tls(endpoint, tls, host),
     }
 }
 

@@ -18,14 +18,13 @@ use tonic::transport::Channel;
 use tower::ServiceExt;
 use tower::util::Oneshot;
 
-use crate::channels::Channels;
+use crate::channels::{Address, Channels};
 use crate::error::{Error, Result};
 use crate::incoming::Incoming;
 use crate::options::{CallOptions, Options};
 use crate::outgoing::{CHUNK_BYTES, Outgoing, Piece};
 use crate::retry;
 use crate::slot::Slot;
-use crate::socket::Address;
 use crate::token::Bearer;
 use crate::v1::{self, Tensor};
 
@@ -354,7 +353,7 @@ impl<'c> Attempts<'c> {
             return Err(self.explained(error).await);
         }
         let servers = match self.server.take() {
-            Some(server) => self.client.shared.channels.failed(&server).await,
+            Some(server) => self.client.shared.channels.failed(server).await,
             None => 0,
         };
         // Another address may have a server: "localhost" has two, and often only one has a listener.

@@ -11,7 +11,6 @@ mod retry;
 mod rope;
 mod shared;
 mod slot;
-mod socket;
 mod table;
 mod target;
 mod tensor;

@@ -1,7 +1,6 @@
 //! Parses a target's text.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use http::uri::Authority;
 
@@ -12,7 +11,7 @@ pub(crate) enum Place {
     /// Host and port, one or several.
     Hosts(Vec<Authority>),
     /// A unix socket's path.
-    Unix(PathBuf),
+    Unix(String),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +27,7 @@ impl Target {
     pub fn parse(text: &str) -> Result<Self> {
         let place = match text.strip_prefix("unix:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
             Some("") => None,
-            Some(path) => Some(Place::Unix(path.into())),
+            Some(path) => Some(Place::Unix(path.to_owned())),
             None => hosts(text).map(Place::Hosts),
         };
         let fact = format!("{text:?} is no target; must be host:port or unix:/path");
