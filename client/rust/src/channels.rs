@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use http::uri::Authority;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
@@ -16,7 +17,7 @@ use tower::service_fn;
 use crate::error::{Error, Result};
 use crate::options::{Options, TlsOptions};
 use crate::retry;
-use crate::target::{Place, Target, host_name};
+use crate::target::{Target, host_name};
 
 /// The most bytes that an endpoint may send before they are acknowledged. Answers are processed as they arrive, so a
 /// large window costs little memory, and a small one would make servers wait.
@@ -45,7 +46,7 @@ struct Server {
 
 pub(crate) struct Channels {
     pub target: Target,
-    /// One for each of the target's hosts, or for its unix socket.
+    /// One for each of the target's hosts.
     endpoints: Vec<Endpoint>,
     connections: usize,
     known: Mutex<Known>,
@@ -68,14 +69,8 @@ impl Channels {
                 return Err(Error::invalid_field(option, fact));
             }
         }
-        let (scheme, tls) = (if tls.is_some() { "https" } else { "http" }, tls.as_ref());
-        let endpoints = match &target.place {
-            Place::Unix(path) => vec![endpoint(format!("unix:{path}"), tls, "localhost")?],
-            Place::Hosts(hosts) => {
-                let endpoints = hosts.iter().map(|host| endpoint(format!("{scheme}://{host}"), tls, host_name(host)));
-                endpoints.collect::<Result<_>>()?
-            }
-        };
+        let endpoint = |host: &Option<Authority>| endpoint(&target.text, host.as_ref(), tls.as_ref());
+        let endpoints = target.hosts.iter().map(endpoint).collect::<Result<_>>()?;
         Ok(Self { target, endpoints, connections: options.connections.max(1), known: Mutex::default() })
     }
 
@@ -109,30 +104,26 @@ impl Channels {
 
     /// Returns the servers of all addresses. Connections to addresses that stay are kept.
     async fn resolve(&self, known: &[Server]) -> Result<Vec<Server>> {
-        let mut found = Vec::new();
-        match &self.target.place {
-            Place::Unix(_) => found.push((None, &self.endpoints[0])),
-            Place::Hosts(hosts) => {
-                for (host, endpoint) in hosts.iter().zip(&self.endpoints) {
+        let mut servers = Vec::new();
+        for (host, endpoint) in self.target.hosts.iter().zip(&self.endpoints) {
+            let addresses = match host {
+                None => vec![None],
+                Some(host) => {
                     let addresses = tokio::net::lookup_host(host.as_str()).await;
-                    let addresses = addresses.map_err(|error| Error::of_transport(&error))?;
-                    found.extend(addresses.map(|address| (Some(address), endpoint)));
+                    addresses.map_err(|error| Error::of_transport(&error))?.map(Some).collect()
                 }
+            };
+            for address in addresses {
+                let connect = |_| match address {
+                    None => endpoint.connect_lazy(),
+                    Some(address) => endpoint.connect_with_connector_lazy(service_fn(move |_| connect(address))),
+                };
+                let channels = || (0..self.connections).map(connect).collect();
+                let kept = known.iter().find(|old| old.address == address).cloned();
+                servers.push(kept.unwrap_or_else(|| Server { address, channels: channels(), down_until: None }));
             }
         }
-        let server = |(address, endpoint): (Address, &Endpoint)| {
-            let kept = known.iter().find(|old| old.address == address).cloned();
-            kept.unwrap_or_else(|| self.server(address, endpoint))
-        };
-        Ok(found.into_iter().map(server).collect())
-    }
-
-    fn server(&self, address: Address, endpoint: &Endpoint) -> Server {
-        let connect = |_| match address {
-            None => endpoint.connect_lazy(),
-            Some(address) => endpoint.connect_with_connector_lazy(service_fn(move |_| connect(address))),
-        };
-        Server { channels: (0..self.connections).map(connect).collect(), address, down_until: None }
+        Ok(servers)
     }
 }
 
@@ -144,9 +135,11 @@ async fn connect(address: SocketAddr) -> io::Result<TokioIo<TcpStream>> {
     Ok(TokioIo::new(stream))
 }
 
-fn endpoint(uri: String, tls: Option<&TlsOptions>, host: &str) -> Result<Endpoint> {
+/// Makes what connects to a host, or to the unix socket that is the target.
+fn endpoint(target: &str, host: Option<&Authority>, tls: Option<&TlsOptions>) -> Result<Endpoint> {
     let wrong = |error: tonic::transport::Error| Error::invalid_field("target", Error::of_transport(&error).message());
-    let endpoint = Endpoint::from_shared(uri)
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let endpoint = Endpoint::from_shared(host.map_or(target.to_owned(), |host| format!("{scheme}://{host}")))
         .and_then(|endpoint| endpoint.user_agent(concat!("posenc-rust/", env!("CARGO_PKG_VERSION"))))
         .map_err(wrong)?
         .connect_timeout(CONNECT_TIMEOUT)
@@ -155,7 +148,7 @@ fn endpoint(uri: String, tls: Option<&TlsOptions>, host: &str) -> Result<Endpoin
         .max_frame_size(FRAME_BYTES);
     match tls {
         None => Ok(endpoint),
-        Some(tls) => with_tls(endpoint, tls, host),
+        Some(tls) => with_tls(endpoint, tls, host.map_or("localhost", host_name)),
     }
 }
 

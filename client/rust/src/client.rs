@@ -63,7 +63,6 @@ pub struct Client {
 }
 
 /// The deadline of a call, and the longest time without progress.
-#[derive(Clone, Copy)]
 struct Patience {
     deadline: Instant,
     timeout: Duration,
@@ -305,20 +304,19 @@ impl<'c> Attempts<'c> {
         // What is not kept has no limit.
         let limit = if self.outgoing.streams { usize::MAX } else { self.client.max_message_bytes() };
         let mut incoming = self.patience.wait(Incoming::of(response, limit)).await?;
-        let (mut answer, mut answers, mut done) = (Bytes::new(), 0, 0);
-        while self.patience.wait(incoming.next_message()).await? {
-            (*began, answers) = (true, answers + 1);
+        // Bytes of a stream, or messages.
+        let wanted = if self.outgoing.streams { slots.iter().map(|slot| slot.bytes).sum() } else { 1 };
+        let (mut answer, mut done) = (Bytes::new(), 0);
+        while done <= wanted && self.patience.wait(incoming.next_message()).await? {
+            *began = true;
             if self.outgoing.streams {
                 self.patience.wait(incoming.read_elements(0, &slots, &mut done)).await?;
             } else {
                 answer = self.patience.wait(incoming.read_message(&slots)).await?;
+                done += 1;
             }
         }
-        let fits = match self.outgoing.streams {
-            true => done == slots.iter().map(|slot| slot.bytes).sum(),
-            false => answers == 1,
-        };
-        if fits { Ok(answer) } else { Err(Error::internal("the server's answer does not fit the tensors")) }
+        if done == wanted { Ok(answer) } else { Err(Error::internal("the server's answer does not fit the tensors")) }
     }
 
     async fn request(&self, body: Body) -> Result<http::Request<Body>> {
@@ -326,9 +324,8 @@ impl<'c> Attempts<'c> {
         // gRPC allows at most eight digits.
         let timeout = match left.as_millis() {
             millis @ 0..=99_999_999 => format!("{millis}m"),
-            _ => format!("{}S", left.as_secs().min(99_999_999)),
+            _ => format!("{}S", left.as_secs()),
         };
-        let CallOptions { traceparent, .. } = &self.client.options;
         let mut head = http::Request::post(format!("/posenc.v1.PositionalEncodingService/{}", self.method))
             .version(http::Version::HTTP_2)
             .header("te", "trailers")
@@ -337,7 +334,7 @@ impl<'c> Attempts<'c> {
             .header("x-request-id", visible("request_id", &self.request_id)?)
             // The server waits until it has as much memory.
             .header("posenc-message-bytes", self.outgoing.largest);
-        if let Some(traceparent) = traceparent {
+        if let Some(traceparent) = &self.client.options.traceparent {
             head = head.header("traceparent", visible("traceparent", traceparent)?);
         }
         if let Some(bearer) = &self.client.shared.bearer {
@@ -379,9 +376,10 @@ impl<'c> Attempts<'c> {
         if error.0.connection || error.code() == Code::DeadlineExceeded && !told {
             let fact = if self.patience.timeout.is_zero() { "timeout: is 0; must be above 0" } else { error.message() };
             error.0.message = format!("{target}: {fact}");
-        } else if error.code() == Code::Unimplemented && !told && self.method != "GetServerInfo" {
+        } else if error.code() == Code::Unimplemented && !told {
             // With a reason, the server has already said what it does not know.
-            let version = self.client.server_version(self.patience.deadline).await;
+            let is_info = self.method == "GetServerInfo";
+            let version = if is_info { None } else { self.client.server_version(self.patience.deadline).await };
             let version = version.as_deref().unwrap_or("it does not tell which");
             let client = env!("CARGO_PKG_VERSION");
             let said = if error.0.message.is_empty() { "" } else { "; " };

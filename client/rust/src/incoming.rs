@@ -64,9 +64,6 @@ impl Incoming {
         self.left = PREFIX_BYTES;
         let mut prefix = Vec::new();
         self.copy(PREFIX_BYTES, &mut prefix).await?;
-        if prefix[0] != 0 {
-            return Err(Error::internal("the answer is compressed, which nobody asked for"));
-        }
         self.left = (&prefix[1..]).get_u32() as usize;
         if self.left > self.limit {
             let fact = format!("the answer has {} bytes; this client's limit is {}", self.left, self.limit);

@@ -6,42 +6,31 @@ use http::uri::Authority;
 
 use crate::error::{Error, Result};
 
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Place {
-    /// Host and port, one or several.
-    Hosts(Vec<Authority>),
-    /// A unix socket's path.
-    Unix(String),
-}
-
-#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target {
     /// The caller's text, for errors.
     pub text: String,
-    pub place: Place,
+    /// Host and port of each server; `None` is the unix socket of the text.
+    pub hosts: Vec<Option<Authority>>,
     /// `https://` asks for TLS.
     pub https: bool,
 }
 
 impl Target {
     pub fn parse(text: &str) -> Result<Self> {
-        let place = match text.strip_prefix("unix:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
-            Some("") => None,
-            Some(path) => Some(Place::Unix(path.to_owned())),
-            None => hosts(text).map(Place::Hosts),
+        let hosts = match text.strip_prefix("unix:") {
+            Some("" | "//") => None,
+            Some(_) => Some(vec![None]),
+            None => hosts(text),
         };
         let fact = format!("{text:?} is no target; must be host:port or unix:/path");
-        let place = place.ok_or_else(|| Error::invalid_field("target", fact))?;
-        Ok(Self { text: text.to_owned(), place, https: text.starts_with("https://") })
+        let hosts = hosts.ok_or_else(|| Error::invalid_field("target", fact))?;
+        Ok(Self { text: text.to_owned(), hosts, https: text.starts_with("https://") })
     }
 
     /// Returns whether the text shows that nothing leaves this machine.
     pub fn is_local(&self) -> bool {
         let is_loopback = |name: &str| name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-        match &self.place {
-            Place::Unix(_) => true,
-            Place::Hosts(hosts) => hosts.iter().map(host_name).all(|name| name == "localhost" || is_loopback(name)),
-        }
+        self.hosts.iter().flatten().map(host_name).all(|name| name == "localhost" || is_loopback(name))
     }
 }
 
@@ -50,11 +39,11 @@ pub(crate) fn host_name(host: &Authority) -> &str {
     host.host().trim_start_matches('[').trim_end_matches(']')
 }
 
-fn hosts(text: &str) -> Option<Vec<Authority>> {
+fn hosts(text: &str) -> Option<Vec<Option<Authority>>> {
     let schemes = ["http://", "https://", "dns:///", "dns:", "ipv4:", "ipv6:"];
     let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
     let is_whole = |host: &Authority| !host.host().is_empty() && host.port_u16().is_some();
-    rest.split(',').map(|host| host.parse().ok().filter(is_whole)).collect()
+    rest.split(',').map(|host| host.parse().ok().filter(is_whole).map(Some)).collect()
 }
 
 #[cfg(test)]
@@ -64,12 +53,9 @@ mod tests {
     #[test]
     fn every_spelling_of_a_host_means_the_same() {
         for text in ["h:1", "http://h:1", "http://h:1/", "https://h:1", "dns:///h:1", "dns:h:1"] {
-            let host = Authority::from_static("h:1");
-            assert_eq!(Target::parse(text).unwrap().place, Place::Hosts(vec![host]), "{text}");
+            assert_eq!(Target::parse(text).unwrap().hosts, [Some(Authority::from_static("h:1"))], "{text}");
         }
-        for text in ["unix:/a/b", "unix:///a/b"] {
-            assert_eq!(Target::parse(text).unwrap().place, Place::Unix("/a/b".into()), "{text}");
-        }
+        assert_eq!(Target::parse("unix:/a/b").unwrap().hosts, [None]);
     }
 
     #[test]
