@@ -166,7 +166,7 @@ impl Client {
         slots: &mut [Slot<'_>],
         limit: usize,
     ) -> Result<Bytes> {
-        slots.iter().try_for_each(Slot::check_output)?;
+        slots.iter().try_for_each(|slot| slot.check_result(slot.dtype, slot.bytes))?;
         let sent = self.exchange(method, &Outgoing::unary(request, slots), slots, limit).await;
         let Some(error) = sent.as_ref().err().filter(|_| slots.iter().any(Slot::is_shared)) else { return sent };
         let was_sent = !error.request_id().is_empty();

@@ -38,12 +38,13 @@ const CHUNK_HEAD_BYTES: usize = 5;
 /// A piece of a request's body.
 pub(crate) type Piece = Result<Frame<Bytes>, Infallible>;
 
+/// Bytes of a message, and the elements after them: their slot, and their bytes in it.
+type Part<B> = (B, usize, Range<usize>);
+
 /// The messages of a call, encoded except for the elements of their tensors.
 #[derive(Default)]
 pub(crate) struct Outgoing {
-    encoded: Vec<u8>,
-    /// Elements: the offset in `encoded` at which they are sent, the index of their slot, and their bytes in it.
-    elements: Vec<(usize, usize, Range<usize>)>,
+    parts: Vec<Part<Bytes>>,
     /// Bytes of the largest message.
     pub largest: usize,
     pub streams: bool,
@@ -53,84 +54,79 @@ impl Outgoing {
     /// Makes one message of `request` and the slots' tensors, whose fields `request` does not have. Tensors in shared
     /// memory are named, not sent.
     pub fn unary(request: &impl Message, slots: &[Slot<'_>]) -> Self {
-        let mut this = Self::default();
-        let begin = this.begin();
-        request.encode_raw(&mut this.encoded);
+        let (mut parts, mut encoded) = (Vec::new(), vec![0; PREFIX_BYTES]);
+        request.encode_raw(&mut encoded);
         for (index, slot) in slots.iter().enumerate() {
             let (number, output, _) = slot.field;
             if !slot.received {
                 let head = Tensor { shared: slot.place.clone(), ..slot.head() };
                 let sent = if slot.place.is_some() { 0 } else { slot.bytes };
                 let data = if sent > 0 { 1 + encoded_len_varint(sent as u64) + sent } else { 0 };
-                encode_key(number, WireType::LengthDelimited, &mut this.encoded);
-                encode_varint((head.encoded_len() + data) as u64, &mut this.encoded);
-                head.encode_raw(&mut this.encoded);
-                this.data(index, 0..sent);
+                encode_key(number, WireType::LengthDelimited, &mut encoded);
+                encode_varint((head.encoded_len() + data) as u64, &mut encoded);
+                head.encode_raw(&mut encoded);
+                if sent > 0 {
+                    parts.push((before_data(encoded, sent), index, 0..sent));
+                    encoded = Vec::new();
+                }
             }
             if let Some(place) = &slot.output_place {
-                prost::encoding::message::encode(output, place, &mut this.encoded);
+                prost::encoding::message::encode(output, place, &mut encoded);
             }
         }
-        this.end(begin);
+        parts.push((encoded, 0, 0..0));
+        let mut this = Self::default();
+        this.add(parts);
         this
     }
 
     /// Makes a stream: a message that describes the call, and messages of the slots' elements, which end anywhere.
     pub fn stream(request: &impl Message, slots: &[Slot<'_>], max_message_bytes: usize) -> Self {
         let mut this = Self { streams: true, ..Self::default() };
-        let begin = this.begin();
-        let mut call = request.encode_to_vec();
+        let (mut call, mut first) = (request.encode_to_vec(), vec![0; PREFIX_BYTES]);
         for slot in slots.iter().filter(|slot| slot.field.0 > 0) {
             prost::encoding::message::encode(slot.field.0, &slot.head(), &mut call);
         }
-        prost::encoding::bytes::encode(1, &call, &mut this.encoded);
-        this.end(begin);
+        prost::encoding::bytes::encode(1, &call, &mut first);
+        this.add(vec![(first, 0, 0..0)]);
         // No element has more than eight bytes.
         let chunk = CHUNK_BYTES.min(max_message_bytes.saturating_sub(CHUNK_HEAD_BYTES) / 8 * 8).max(8);
         for (index, slot) in slots.iter().enumerate() {
-            for done in (0..slot.bytes).step_by(chunk) {
-                let begin = this.begin();
-                this.data(index, done..slot.bytes.min(done + chunk));
-                this.end(begin);
+            for begin in (0..slot.bytes).step_by(chunk) {
+                let elements = begin..slot.bytes.min(begin + chunk);
+                this.add(vec![(before_data(vec![0; PREFIX_BYTES], elements.len()), index, elements)]);
             }
         }
         this
     }
 
-    fn data(&mut self, slot: usize, bytes: Range<usize>) {
-        if !bytes.is_empty() {
-            encode_key(DATA, WireType::LengthDelimited, &mut self.encoded);
-            encode_varint(bytes.len() as u64, &mut self.encoded);
-            self.elements.push((self.encoded.len(), slot, bytes));
-        }
-    }
-
-    /// Begins a message. Returns its offset.
-    fn begin(&mut self) -> usize {
-        self.encoded.extend([0; PREFIX_BYTES]);
-        self.encoded.len()
-    }
-
-    /// Ends the message that begins at an offset: writes its length before it.
-    fn end(&mut self, begin: usize) {
-        let elements = self.elements.iter().rev().take_while(|(at, ..)| *at > begin).map(|(.., bytes)| bytes.len());
-        let bytes = self.encoded.len() - begin + elements.sum::<usize>();
+    /// Adds a message, which begins with the place of its prefix.
+    fn add(&mut self, mut parts: Vec<Part<Vec<u8>>>) {
+        let bytes = parts.iter().map(|(bytes, _, elements)| bytes.len() + elements.len()).sum::<usize>() - PREFIX_BYTES;
         // Messages over 4 GiB are refused before they are sent.
-        self.encoded[begin - 4..begin].copy_from_slice(&(bytes as u32).to_be_bytes());
+        parts[0].0[1..PREFIX_BYTES].copy_from_slice(&(bytes as u32).to_be_bytes());
+        self.parts.extend(parts.into_iter().map(|(bytes, slot, elements)| (bytes.into(), slot, elements)));
         self.largest = self.largest.max(bytes);
     }
 
     /// Sends the messages. Ends early if the server has stopped reading.
     pub async fn send(&self, slots: &[Slot<'_>], upload: Sender<Piece>) -> Result<(), SendError<Piece>> {
-        let (mut encoded, mut sent) = (Bytes::copy_from_slice(&self.encoded), 0);
-        for (at, slot, bytes) in &self.elements {
-            upload.send(Ok(Frame::data(encoded.split_to(at - sent)))).await?;
-            sent = *at;
-            for begin in bytes.clone().step_by(BUFFER_BYTES) {
-                let elements = slots[*slot].read(begin..bytes.end.min(begin + BUFFER_BYTES));
+        for (bytes, slot, elements) in &self.parts {
+            if !bytes.is_empty() {
+                upload.send(Ok(Frame::data(bytes.clone()))).await?;
+            }
+            for begin in elements.clone().step_by(BUFFER_BYTES) {
+                let elements = slots[*slot].read(begin..elements.end.min(begin + BUFFER_BYTES));
                 upload.send(Ok(Frame::data(elements))).await?;
             }
         }
-        if encoded.is_empty() { Ok(()) } else { upload.send(Ok(Frame::data(encoded))).await }
+        Ok(())
     }
+}
+
+/// Returns a message's bytes with the key and the length of its elements, which follow.
+fn before_data(mut encoded: Vec<u8>, elements: usize) -> Vec<u8> {
+    encode_key(DATA, WireType::LengthDelimited, &mut encoded);
+    encode_varint(elements as u64, &mut encoded);
+    encoded
 }

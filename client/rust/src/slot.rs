@@ -130,31 +130,16 @@ impl<'a> Slot<'a> {
         self.to.as_ref().map(|to| to.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns an error that names the contract's field for the result's place.
-    fn wrong_output(&self, fact: String) -> Error {
-        Error::invalid_field(&format!("{}_output", self.field.2), fact)
-    }
-
-    /// Fails unless memory for the result has the tensor's size.
-    pub(crate) fn check_output(&self) -> Result<()> {
-        match self.result().map(|to| to.len()).filter(|bytes| *bytes != self.bytes) {
-            None => Ok(()),
-            Some(bytes) => {
-                Err(self.wrong_output(format!("has {bytes} bytes; must have {}, as the tensor", self.bytes)))
-            }
-        }
-    }
-
     /// Fails unless a result fits its memory: by type, which memory of bytes has not, and size.
     pub(crate) fn check_result(&self, dtype: Dtype, bytes: usize) -> Result<()> {
-        if self.dtype != Dtype::Unspecified && self.dtype != dtype {
-            let fact = format!("is {}; must be {}", self.dtype.as_str_name(), dtype.as_str_name());
-            return Err(self.wrong_output(fact));
-        }
-        if self.bytes != bytes {
-            return Err(self.wrong_output(format!("has {} bytes; the result has {bytes}", self.bytes)));
-        }
-        Ok(())
+        let fact = match self.result().map_or(bytes, |to| to.len()) {
+            _ if self.dtype != Dtype::Unspecified && self.dtype != dtype => {
+                format!("is {}; must be {}", self.dtype.as_str_name(), dtype.as_str_name())
+            }
+            memory if memory != bytes => format!("has {memory} bytes; must have {bytes}"),
+            _ => return Ok(()),
+        };
+        Err(Error::invalid_field(&format!("{}_output", self.field.2), fact))
     }
 
     /// Checks a response's tensor, which came with these bytes.

@@ -145,7 +145,7 @@ async fn a_table_goes_to_slices_too() {
     let mut small = vec![0_f32; 64];
     let mut halves = vec![0_i32; 3 * 64];
     let error = rope.table_into(3, &mut cos, &mut small).await.unwrap_err();
-    assert_eq!(error.to_string(), "INVALID_ARGUMENT: sin_output: has 256 bytes; the result has 768");
+    assert_eq!(error.to_string(), "INVALID_ARGUMENT: sin_output: has 256 bytes; must have 768");
     let error = rope.table_into(3, &mut halves, &mut sin).await.unwrap_err();
     assert_eq!(error.to_string(), "INVALID_ARGUMENT: cos_output: is DTYPE_INT32; must be DTYPE_FLOAT32");
     let request = v1::BuildTableRequest {
@@ -225,7 +225,7 @@ async fn scores_go_to_their_place_from_tensors_anywhere() {
 
     let mut small = region.tensor::<f32>([2, 3]).unwrap();
     let error = client.score_relative_into(request.clone(), &held, k.clone(), &mut small).await.unwrap_err();
-    assert_eq!(error.to_string(), "INVALID_ARGUMENT: scores_output: has 24 bytes; the result has 480");
+    assert_eq!(error.to_string(), "INVALID_ARGUMENT: scores_output: has 24 bytes; must have 480");
     let wide = v1::ScoreRelativeRequest { dtype: v1::Dtype::Float64.into(), ..request };
     let error = client.score_relative_into(wide, &held, k, &mut scores).await.unwrap_err();
     assert_eq!(error.to_string(), "INVALID_ARGUMENT: scores_output: is DTYPE_FLOAT32; must be DTYPE_FLOAT64");
