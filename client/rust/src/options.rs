@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 pub struct TlsOptions {
     /// Authorities of the server's certificate. `None`: the system's.
     pub ca_file: Option<PathBuf>,
-    /// The client's own certificate, followed by its issuers, and its key without a passphrase, for servers that
-    /// require them. Both or none.
+    /// The client's own certificate, followed by its issuers, for servers that require one.
     pub cert_file: Option<PathBuf>,
+    /// The certificate's key, without a passphrase.
     pub key_file: Option<PathBuf>,
     /// The name that the server's certificate must bear. `None`: the target's.
     pub server_name: Option<String>,
@@ -31,9 +31,9 @@ pub struct Options {
     pub connections: usize,
     /// Requires TLS. `None`: plaintext, unless the target begins with `https://`.
     pub tls: Option<TlsOptions>,
-    /// The bearer token of every call, or a file with only the token, which is read again when it changes. Never sent
-    /// in the clear to another machine.
+    /// The bearer token of every call. Never sent in the clear to another machine.
     pub token: Option<String>,
+    /// A file with only the token, which is read again when it changes.
     pub token_file: Option<PathBuf>,
 }
 

@@ -86,7 +86,7 @@ impl From<StartAt> for v1::Positions {
     }
 }
 
-/// Position ids: one per token, [S] or [B, S], after the axes if there are several.
+/// Position ids: one per token, `[S]` or `[B, S]`, after the axes if there are several.
 impl From<v1::Tensor> for v1::Positions {
     fn from(ids: v1::Tensor) -> Self {
         Self { kind: Some(positions::Kind::Ids(ids)) }

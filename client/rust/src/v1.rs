@@ -1,5 +1,5 @@
 //! The messages of the contract, `posenc.v1`, as prost generates them. Their comments are the specification.
 
-#![allow(clippy::doc_lazy_continuation, clippy::large_enum_variant, rustdoc::all)]
+#![allow(clippy::doc_lazy_continuation, clippy::large_enum_variant, missing_docs, rustdoc::all)]
 
 include!("generated/posenc.v1.rs");
