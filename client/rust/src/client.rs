@@ -1,6 +1,7 @@
 //! A client, and how it makes a call: deadline, headers, attempts.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -210,7 +211,7 @@ impl Client {
     }
 
     /// Sends `request` and returns its answers, one by one.
-    pub(crate) async fn answers(&self, method: &'static str, request: &impl Message) -> Result<Answers> {
+    pub(crate) async fn answers<M>(&self, method: &'static str, request: &impl Message) -> Result<Answers<M>> {
         let limit = self.max_message_bytes();
         let mut outgoing = Outgoing::unary(request, &[]);
         outgoing.streams = true;
@@ -226,18 +227,10 @@ impl Client {
                 Err(error) => attempts.failed(error, false).await?,
                 Ok(incoming) => {
                     let Attempts { patience, request_id, .. } = attempts;
-                    return Ok(Answers { incoming, patience, request_id });
+                    return Ok(Answers { incoming, patience, request_id, kind: PhantomData });
                 }
             }
         }
-    }
-
-    fn patience(&self, stream: bool) -> Patience {
-        let default = self.shared.options.timeout;
-        let timeout = self.options.timeout.unwrap_or(if stream { LONGEST_STREAM } else { default });
-        let timeout = timeout.min(LONGEST_TIMEOUT);
-        let standstill = if stream && self.options.timeout.is_none() { default } else { LONGEST_TIMEOUT };
-        Patience { deadline: self.deadline.unwrap_or_else(|| Instant::now() + timeout), timeout, standstill }
     }
 
     /// Asks the server for its version, for the text of an error.
@@ -286,7 +279,11 @@ impl<'c> Attempts<'c> {
         }
         let random = || format!("{:016x}{:016x}", retry::random(), retry::random());
         let request_id = client.options.request_id.clone().unwrap_or_else(random);
-        let patience = client.patience(outgoing.streams);
+        let (default, own) = (client.shared.options.timeout, client.options.timeout);
+        let timeout = own.unwrap_or(if outgoing.streams { LONGEST_STREAM } else { default }).min(LONGEST_TIMEOUT);
+        let standstill = if outgoing.streams && own.is_none() { default } else { LONGEST_TIMEOUT };
+        let deadline = client.deadline.unwrap_or_else(|| Instant::now() + timeout);
+        let patience = Patience { deadline, timeout, standstill };
         Ok(Self { client, method, outgoing, request_id, patience, server: None, made: 0, skipped: 0 })
     }
 
@@ -399,15 +396,16 @@ fn visible(option: &str, text: &str) -> Result<HeaderValue> {
 }
 
 /// Answers of a stream that the server sends.
-pub(crate) struct Answers {
+pub struct Answers<M> {
     incoming: Incoming,
     patience: Patience,
     request_id: String,
+    kind: PhantomData<fn() -> M>,
 }
 
-impl Answers {
+impl<M: Message + Default> Answers<M> {
     /// Returns the next answer; `None` at the end.
-    pub async fn next<M: Message + Default>(&mut self) -> Result<Option<M>> {
+    pub async fn next(&mut self) -> Result<Option<M>> {
         let read = async {
             match self.patience.wait(self.incoming.next_message()).await? {
                 true => decode(self.patience.wait(self.incoming.read_message(&[])).await?).map(Some),

@@ -18,7 +18,7 @@ mod tensor;
 mod token;
 pub mod v1;
 
-pub use client::{Client, connect, connect_with};
+pub use client::{Answers, Client, connect, connect_with};
 pub use error::{Code, Error, Reason, Result};
 pub use options::{CallOptions, Options, TlsOptions};
 pub use rope::{Between, Config, Rope, ShiftBy, StartAt};

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::rope::{Config, Rope};
 use crate::shared::{RegionOptions, SharedRegion};
 use crate::slot::{Field, Heads, Slot};
-use crate::table::Tiles;
+use crate::table::{Tiles, joined};
 use crate::tensor::bytes_of;
 use crate::v1::{self, Dtype, movement, positions};
 
@@ -64,12 +64,13 @@ impl Client {
 
     /// Builds an attention bias for a range of queries and keys, as one tensor [heads, queries, keys].
     pub async fn build_bias(&self, request: v1::BuildBiasRequest) -> Result<v1::Tensor> {
-        self.build_bias_tiles(request).await?.joined().await
+        let start = [request.query_start, request.key_start];
+        joined(self.build_bias_tiles(request).await?, start).await
     }
 
     /// Builds a bias tile by tile.
     pub async fn build_bias_tiles(&self, request: v1::BuildBiasRequest) -> Result<Tiles> {
-        Tiles::of(self, &request).await
+        self.answers("BuildBias", &request).await
     }
 
     /// Rotates `q` and `k`, and tensors in the request itself, which come back in the answer.

@@ -42,7 +42,7 @@ impl Client {
         let mut answers = client.table_parts(request, 0).await?;
         let (mut shape, mut amplitude) = (Vec::new(), 0.0);
         let mut wholes = [const { None }; 3];
-        while let Some(answer) = answers.next::<v1::BuildTableStreamResponse>().await? {
+        while let Some(answer) = answers.next().await? {
             if !answer.whole_shape.is_empty() {
                 (shape, amplitude) = (answer.whole_shape, answer.amplitude);
             }
@@ -63,7 +63,11 @@ impl Client {
         check_whole(v1::BuildTableResponse { amplitude, cos: cos?, sin: sin?, table: table? }, fields.len(), lent)
     }
 
-    async fn table_parts(&self, table: v1::BuildTableRequest, rows_per_message: i64) -> Result<Answers> {
+    async fn table_parts(
+        &self,
+        table: v1::BuildTableRequest,
+        rows_per_message: i64,
+    ) -> Result<Answers<v1::BuildTableStreamResponse>> {
         let request = v1::BuildTableStreamRequest { table: Some(table), rows_per_message };
         self.answers("BuildTableStream", &request).await
     }
@@ -71,7 +75,7 @@ impl Client {
     /// Fails unless the table fits its outputs: the server would write the whole table even to a smaller place.
     async fn check_places(&self, request: &v1::BuildTableRequest, slots: &[Slot<'_>]) -> Result<()> {
         let mut answers = self.table_parts(request.clone(), 1).await?;
-        let first: v1::BuildTableStreamResponse = answers.next().await?.ok_or_else(misfit)?;
+        let first = answers.next().await?.ok_or_else(misfit)?;
         let part = first.cos.or(first.table).ok_or_else(misfit)?;
         let bytes = bytes_of(part.dtype(), &first.whole_shape).ok_or_else(misfit)?;
         slots.iter().try_for_each(|slot| slot.check_result(part.dtype(), bytes))
@@ -88,36 +92,20 @@ fn check_whole(table: v1::BuildTableResponse, tensors: usize, lent: usize) -> Re
 }
 
 /// The tiles of a bias, in row-major order of the matrix.
-pub struct Tiles {
-    answers: Answers,
-    /// Position of the first query and the first key.
-    start: [i64; 2],
-}
+pub type Tiles = Answers<v1::BuildBiasResponse>;
 
-impl Tiles {
-    pub(crate) async fn of(client: &Client, request: &v1::BuildBiasRequest) -> Result<Self> {
-        let answers = client.answers("BuildBias", request).await?;
-        Ok(Self { answers, start: [request.query_start, request.key_start] })
-    }
-
-    /// Returns the next tile; `None` at the end.
-    pub async fn next(&mut self) -> Result<Option<v1::BuildBiasResponse>> {
-        self.answers.next().await
-    }
-
-    pub(crate) async fn joined(mut self) -> Result<Tensor> {
-        let mut whole: Option<Whole<'_>> = None;
-        while let Some(answer) = self.next().await? {
-            let tile = answer.tile.unwrap_or_default();
-            if whole.is_none() {
-                whole = Some(Whole::new(tile.dtype(), &answer.whole_shape, None)?);
-            }
-            let [query, key] = self.start;
-            let at = [0, answer.query_start.wrapping_sub(query), answer.key_start.wrapping_sub(key)];
-            whole.as_mut().and_then(|whole| whole.put(&tile, &at)).ok_or_else(misfit)?;
+/// Joins a bias whose first query and first key have these positions.
+pub(crate) async fn joined(mut tiles: Tiles, [query, key]: [i64; 2]) -> Result<Tensor> {
+    let mut whole: Option<Whole<'_>> = None;
+    while let Some(answer) = tiles.next().await? {
+        let tile = answer.tile.unwrap_or_default();
+        let at = [0, answer.query_start.wrapping_sub(query), answer.key_start.wrapping_sub(key)];
+        if whole.is_none() {
+            whole = Some(Whole::new(tile.dtype(), &answer.whole_shape, None)?);
         }
-        whole.ok_or_else(misfit)?.finish()
+        whole.as_mut().and_then(|whole| whole.put(&tile, &at)).ok_or_else(misfit)?;
     }
+    whole.ok_or_else(misfit)?.finish()
 }
 
 /// A tensor that is joined from parts, in the caller's memory or its own.
