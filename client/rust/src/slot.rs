@@ -29,7 +29,8 @@ pub struct Slot<'a> {
     from: Option<&'a [u8]>,
     /// Elements without results, which a stream sends before the tensors.
     ids: Bytes,
-    /// The sender and the receiver of a call share it.
+    /// The sender and the receiver of a call share it. An answer has only bytes that the server has received, so a
+    /// result replaces elements that were copied before.
     to: Option<Mutex<&'a mut [u8]>>,
     /// Whether the tensor is only of the response; type and shape are then those that are known.
     pub(crate) received: bool,
