@@ -99,13 +99,10 @@ impl Tensor {
             let (dtype, wanted) = (self.dtype().as_str_name(), std::any::type_name::<T>());
             return Err(Error::new(Code::InvalidArgument, format!("the tensor's elements are {dtype}, not {wanted}")));
         }
-        let mut elements = bytemuck::zeroed_vec::<T>(self.data.len() / size_of::<T>());
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut elements);
-        if bytes.len() != self.data.len() {
+        if !self.data.len().is_multiple_of(size_of::<T>()) {
             return Err(Error::internal(format!("a tensor of {} bytes", self.data.len())));
         }
-        bytes.copy_from_slice(&self.data);
-        Ok(elements)
+        Ok(bytemuck::allocation::pod_collect_to_vec(&self.data))
     }
 }
 
