@@ -84,8 +84,7 @@ absl::Status CheckFlags(const CLI::App& app, const Flags& flags) {
                              {"--calls", "--find-capacity"},
                              {"--overload", "--rates"},
                              {"--overload", "--calls"},
-                             {"--size", "--shape"},
-                             {"--protocol", "--shared-memory"}}) {
+                             {"--size", "--shape"}}) {
     if (given(a) && given(b)) {
       return absl::InvalidArgumentError(
           absl::StrCat(a, ": excludes ", b, "; must be given alone"));
@@ -188,9 +187,6 @@ void AddFlags(CLI::App* app, Flags* flags) {
          "out-of-place")
       ->expected(0, 1)
       ->check(CLI::IsMember({"in-place", "out-of-place"}));
-  add("--protocol", &flags->protocol, "NAME",
-      "native, or kserve: ModelInfer instead of the RPCs")
-      ->check(CLI::IsMember({"native", "kserve"}));
   add("--max-error-rate", &flags->max_error_rate, "SHARE",
       "Share of failed, unsent or wrong calls that still exits 0")
       ->check(CLI::Validator(ShareFault, ""));
@@ -211,8 +207,6 @@ void AddFlags(CLI::App* app, Flags* flags) {
          "retries");
   add("--json", &flags->json_path, "FILE", "Report as JSON");
   add("--html", &flags->html_path, "FILE", "Report as a page with charts");
-  add("--hlog", &flags->hlog_path, "FILE",
-      "Histograms of every second in HdrHistogram's log format");
   hidden("--compare", &flags->compare, "A.json B.json",
          "Print what differs in two JSON reports (--html: a page)")
       ->expected(2);

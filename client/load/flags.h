@@ -30,7 +30,6 @@ struct Flags {
   int threads = 0;
   bool no_retry = false;
   std::string shared_memory;  // "in-place", "out-of-place"; empty: off
-  std::string protocol = "native";
   double max_error_rate = 0;
   bool find_capacity = false;
   absl::Duration p99 = absl::Milliseconds(10);
@@ -38,7 +37,6 @@ struct Flags {
   std::vector<double> overload;  // multiples of the peak
   std::string json_path;
   std::string html_path;
-  std::string hlog_path;
   std::vector<std::string> compare;
   bool quiet = false;
 };

@@ -27,7 +27,6 @@ class Histogram {
  public:
   static constexpr std::int64_t kLowest = 1;
   static constexpr std::int64_t kHighest = 3'600'000'000'000;
-  static constexpr int kDigits = 3;
 
   Histogram();
 

@@ -27,7 +27,6 @@
 #include "client/load/check.h"
 #include "client/load/engine.h"
 #include "client/load/flags.h"
-#include "client/load/hdr_log.h"
 #include "client/load/report.h"
 #include "client/load/units.h"
 #include "client/load/workload.h"
@@ -106,8 +105,6 @@ class Run {
   SteadyClock clock_;
   std::shared_ptr<SharedRegion> region_;  // null: tensors are sent
   std::unique_ptr<Engine> engine_;
-  std::ofstream hlog_;
-  absl::Time started_ = absl::Now();
   Json report_;
 };
 
@@ -185,22 +182,6 @@ absl::Status Run::Prepare() {
                      ShareWorkload(client, flags_.shared_memory == "in-place",
                                    MostSlots(), &workload_));
   }
-  if (flags_.protocol == "kserve") {
-    RETURN_IF_ERROR(TurnIntoInferences(
-        [&](const Case& one, const Request& request) {
-          return engine_->Ask(one, request, timeout);
-        },
-        &workload_));
-  }
-  if (!flags_.hlog_path.empty()) {
-    hlog_.open(flags_.hlog_path, std::ios::binary | std::ios::trunc);
-    started_ = absl::Now();
-    hlog_ << HdrLogHeader(started_);
-    if (!hlog_) {
-      return absl::PermissionDeniedError(flags_.hlog_path +
-                                         ": cannot be written");
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -208,16 +189,10 @@ StepResult Run::RunStep(const StepOptions& step) {
   const std::string label = Label(step);
   const bool live = !flags_.quiet && isatty(STDERR_FILENO);
   if (live) std::fprintf(stderr, "%-12s warming up\n", label.c_str());
-  const absl::Duration offset = absl::Now() - started_ + step.warm_up;
   Json series = Json::array();
   const StepResult result = engine_->Run(
       step,
       [&](const Interval& interval) {
-        if (hlog_.is_open()) {
-          hlog_ << HdrLogLine(
-              label, offset + absl::Seconds(interval.start_seconds),
-              absl::Seconds(interval.seconds), interval.counts.latency);
-        }
         // The rest after the last whole second is too short to give a rate.
         if (interval.seconds < 0.25 && !series.empty()) return;
         series.push_back(PointJson(interval));
@@ -330,7 +305,6 @@ Json Run::Settings() const {
           {"retry", Retries()},
           {"verify", flags_.step.verify},
           {"shared_memory", flags_.shared_memory},
-          {"protocol", flags_.protocol},
           {"max_error_rate", flags_.max_error_rate}};
 }
 
@@ -362,10 +336,6 @@ absl::Status Run::Main() {
   }
   if (!flags_.html_path.empty()) {
     RETURN_IF_ERROR(WriteFile(flags_.html_path, ReportPage(report_)));
-  }
-  hlog_.close();
-  if (!flags_.hlog_path.empty() && !hlog_) {
-    return absl::DataLossError(flags_.hlog_path + ": cannot be written");
   }
   return interrupted ? absl::CancelledError(
                            "interrupted; the figures cover only a part")

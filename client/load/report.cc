@@ -9,7 +9,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "client/load/hdr_log.h"
 #include "client/load/units.h"
 
 namespace posenc::load {
@@ -164,7 +163,6 @@ Json StepJson(const std::string& label, const StepResult& result,
           {"failed_latency_us", LatencyJson(total.failed)},
           {"refused_latency_us", LatencyJson(total.refused)},
           {"send_delay_us", LatencyJson(result.send_delay)},
-          {"histogram", EncodeHistogram(total.latency)},
           {"cases", std::move(cases)},
           {"series", std::move(series)}};
 }
@@ -335,19 +333,18 @@ std::string ReportText(const Json& report) {
     if (Count(step, "unsent") > 0) {
       tell(Count(step, "unsent"), " calls were due but not sent in time");
     }
-    // The tester's own limits could be mistaken for the server's. Older reports
-    // lack these keys.
-    if (step.value("dropped", std::int64_t{0}) > 0) {
+    // The tester's own limits could be mistaken for the server's.
+    if (Count(step, "dropped") > 0) {
       tell(Count(step, "dropped"),
            " calls were dropped: their deadline had passed before they could "
            "be sent");
     }
-    if (step.value("limited", std::int64_t{0}) > 0) {
+    if (Count(step, "limited") > 0) {
       tell(Count(step, "limited"), " calls were held back by ",
            Count(step, "in_flight_limit"),
            " calls in flight; raise --max-in-flight to offer the whole load");
     }
-    if (step.value("tester_limited", false)) {
+    if (step.at("tester_limited").get<bool>()) {
       tell(absl::StrFormat(
           "this is a figure of the tester, not of the server: %d calls were "
           "sent more than 10 ms late, and its busiest thread used %.0f %% of a "

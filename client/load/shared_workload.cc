@@ -6,6 +6,7 @@
 #include "client/flags/status_macros.h"
 #include "client/load/workload.h"
 #include "google/protobuf/message.h"
+#include "posenc/client.h"
 
 namespace posenc::load {
 namespace {
@@ -17,6 +18,33 @@ constexpr std::size_t kAlignment = 4096;
 
 std::size_t Aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Parses a message of the contract by its name, "ApplyRopeRequest". INTERNAL if
+// the bytes are no such message.
+absl::StatusOr<std::unique_ptr<pb::Message>> ParseMessage(
+    const std::string& name, const std::string& bytes) {
+  const pb::Descriptor* const type =
+      v1::GetServerInfoRequest::descriptor()->file()->FindMessageTypeByName(
+          name);
+  std::unique_ptr<pb::Message> message(
+      pb::MessageFactory::generated_factory()->GetPrototype(type)->New());
+  if (message->ParseFromString(bytes)) return message;
+  return absl::InternalError(absl::StrCat("no ", name, ": it does not parse"));
+}
+
+// Returns the bytes of a message's tensors, one after the other.
+std::string TensorBytes(const pb::Message& message) {
+  std::vector<const pb::FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  std::string bytes;
+  for (const auto* const field : fields) {
+    if (field->message_type() != v1::Tensor::descriptor()) continue;
+    bytes += static_cast<const v1::Tensor&>(
+                 message.GetReflection()->GetMessage(message, field))
+                 .data();
+  }
+  return bytes;
 }
 
 // A call's inputs and outputs, without the slot's place.

@@ -14,7 +14,6 @@
 #include "client/check/random.h"
 #include "client/flags/status_macros.h"
 #include "client/load/units.h"
-#include "google/protobuf/descriptor.h"
 #include "posenc/wire/frame.h"
 
 namespace posenc::load {
@@ -224,8 +223,11 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
                                                : absl::StrJoin(shape, "x"));
       }
       for (int v = 0; v < options.variants; ++v) {
-        SetMessage(Serialize(options, rpc, dtype, shape, v),
-                   &added.requests.emplace_back());
+        Request& request = added.requests.emplace_back();
+        const grpc::Slice slice(Serialize(options, rpc, dtype, shape, v));
+        request.message = grpc::ByteBuffer(&slice, 1);
+        request.bytes = static_cast<std::int64_t>(slice.size());
+        request.bytes_text = absl::StrCat(slice.size());
       }
     };
     if (rpc == "ResolveRope") {
@@ -264,39 +266,6 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
     }
   }
   return cases;
-}
-
-void SetMessage(const std::string& bytes, Request* request) {
-  const grpc::Slice slice(bytes);
-  request->message = grpc::ByteBuffer(&slice, 1);
-  request->bytes = static_cast<std::int64_t>(bytes.size());
-  request->bytes_text = absl::StrCat(bytes.size());
-}
-
-absl::StatusOr<std::unique_ptr<google::protobuf::Message>> ParseMessage(
-    const std::string& name, const std::string& bytes) {
-  const google::protobuf::Descriptor* const type =
-      v1::GetServerInfoRequest::descriptor()->file()->FindMessageTypeByName(
-          name);
-  std::unique_ptr<google::protobuf::Message> message(
-      google::protobuf::MessageFactory::generated_factory()
-          ->GetPrototype(type)
-          ->New());
-  if (message->ParseFromString(bytes)) return message;
-  return absl::InternalError(absl::StrCat("no ", name, ": it does not parse"));
-}
-
-std::string TensorBytes(const google::protobuf::Message& message) {
-  std::vector<const google::protobuf::FieldDescriptor*> fields;
-  message.GetReflection()->ListFields(message, &fields);
-  std::string bytes;
-  for (const auto* const field : fields) {
-    if (field->message_type() != v1::Tensor::descriptor()) continue;
-    bytes += static_cast<const v1::Tensor&>(
-                 message.GetReflection()->GetMessage(message, field))
-                 .data();
-  }
-  return bytes;
 }
 
 std::string BytesOf(const grpc::ByteBuffer& message) {

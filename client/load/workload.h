@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,7 +12,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "posenc/client.h"
 
@@ -92,27 +90,6 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(const WorkloadOptions& options);
 absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
     const Client& client, bool in_place, int slots,
     std::vector<Case>* workload);
-
-// Turns every request into ModelInfer of KServe's protocol (--protocol kserve).
-// The server's models have the names of the RPCs, and their parameters are
-// paths in the RPCs' requests. A request with a learned native answer is sent
-// once by `ask`, which returns the response's bytes. The response must have the
-// native answer's tensors, bit for bit; later answers are compared with it.
-absl::Status TurnIntoInferences(
-    const std::function<absl::StatusOr<std::string>(
-        const Case& one, const Request& request)>& ask,
-    std::vector<Case>* workload);
-
-// Sets a request's message and its size.
-void SetMessage(const std::string& bytes, Request* request);
-
-// Parses a message of the contract by its name, "ApplyRopeRequest". INTERNAL if
-// the bytes are no such message.
-absl::StatusOr<std::unique_ptr<google::protobuf::Message>> ParseMessage(
-    const std::string& name, const std::string& bytes);
-
-// Returns the bytes of a message's tensors, one after the other.
-std::string TensorBytes(const google::protobuf::Message& message);
 
 // Returns the bytes of a message, copied into one string.
 std::string BytesOf(const grpc::ByteBuffer& message);

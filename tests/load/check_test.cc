@@ -100,16 +100,12 @@ TEST_F(CheckTest, AnAnswerWithOneOtherElementIsWrong) {
   const absl::Status learned = engine.Learn(
       &*workload, kPatience,
       [&](const Case& one, const std::string& request, std::string answer) {
-        if (one.rpc == "ResolveRope") {
-          v1::ResolveRopeResponse response;
-          EXPECT_TRUE(response.ParseFromString(answer));
-          response.set_inv_freq(3, response.inv_freq(3) * 1.000001);
-          answer = response.SerializeAsString();
-        } else {
-          // The tensor comes last: this changes some ulps of its last element
-          // in 16-bit types, and more in others.
-          answer[answer.size() - 2] ^= 0x10;
+        if (one.rpc != "ApplyRope" && one.rpc != "Reposition") {
+          return absl::OkStatus();
         }
+        // The tensor comes last: this changes some ulps of its last element in
+        // 16-bit types, and more in others.
+        answer[answer.size() - 2] ^= 0x10;
         const absl::Status status =
             CheckAnswer(one.rpc, request, answer, nullptr);
         EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << one.name;
@@ -117,7 +113,7 @@ TEST_F(CheckTest, AnAnswerWithOneOtherElementIsWrong) {
         return absl::OkStatus();
       });
   ASSERT_TRUE(learned.ok()) << learned;
-  EXPECT_EQ(altered, (4 * 2 * 4 + 1) * 2);
+  EXPECT_EQ(altered, 2 * 2 * 4 * 2);
 }
 
 TEST_F(CheckTest, AnAnswerOfAnotherShapeIsWrong) {

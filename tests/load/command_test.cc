@@ -32,7 +32,7 @@ class LoadCommandTest : public testing::Test {
   }
   void TearDown() override {
     server_.reset();
-    for (const char* ending : {".sock", ".json", ".html", ".hlog"}) {
+    for (const char* ending : {".sock", ".json", ".html"}) {
       unlink((base_ + ending).c_str());
     }
   }
@@ -82,7 +82,7 @@ TEST_F(LoadCommandTest, WritesItsReports) {
   const Outcome run = RunAtServer(absl::StrCat(
       "--calls 200 --in-flight 1,8 --verify 1 --dtype float32,bfloat16 "
       "--size 4KiB --connections 2 --threads 2 --json ",
-      base_, ".json --html ", base_, ".html --hlog ", base_, ".hlog"));
+      base_, ".json --html ", base_, ".html"));
   ASSERT_EQ(run.exit_code, 0) << run.out;
   EXPECT_THAT(run.out, HasSubstr("8 in flight: 200 answers compared bit for "
                                  "bit, 0 differ\n"));
@@ -204,7 +204,7 @@ TEST_F(LoadCommandTest, VerifyFailsWhereTheFirstAnswerIsAnError) {
 }
 
 TEST_F(LoadCommandTest, PathsThatCannotBeWrittenFailBeforeTheRun) {
-  for (const char* flag : {"--json", "--html", "--hlog"}) {
+  for (const char* flag : {"--json", "--html"}) {
     const Outcome run =
         RunAtServer(absl::StrCat("--calls 1 ", flag, " /no/such/dir/file"));
     EXPECT_EQ(run.exit_code, 1);

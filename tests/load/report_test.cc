@@ -239,8 +239,6 @@ TEST(ReportTest, StepHasTheFigures) {
   EXPECT_EQ(latency["max"], 1000);
   EXPECT_EQ(latency["percentiles"][0][0], 0);
   EXPECT_EQ(step["failed_latency_us"]["max"], 5000);
-  EXPECT_THAT(step["histogram"].get<std::string>(),
-              testing::StartsWith("HISTFAAA"));
   ASSERT_EQ(step["cases"].size(), 2u);
   EXPECT_EQ(step["cases"][0]["ok"], 500);
   EXPECT_EQ(step["cases"][0]["latency_us"]["max"], 1000);
