@@ -72,14 +72,7 @@ int FaultOf(MHD_Connection* connection, absl::string_view path,
   if (!absl::ConsumePrefix(&path, kMethods)) {
     return method == "GET" || method == "HEAD" ? 0 : 405;
   }
-  switch (FindJsonMethod(path)) {
-    case JsonMethod::kNone:
-      return 404;
-    case JsonMethod::kGet:
-      return method == "GET" ? 0 : 405;
-    case JsonMethod::kPost:
-      break;
-  }
+  if (!IsJsonMethod(path)) return 404;
   if (method != "POST") return 405;
   // A form of another site cannot send JSON without a preflight request.
   const std::string type = Header(connection, "Content-Type");
@@ -108,20 +101,15 @@ Response Refusal(int status) {
   }
 }
 
-Response Page(const ExplorerPage& page, absl::string_view path,
-              const std::string& known_etag) {
+Response Page(const ExplorerPage& page, absl::string_view path) {
   if (path != "/") return Refusal(404);
-  const bool known = known_etag == page.etag;
-  return {known ? 304 : 200,
-          known ? "" : page.html,
-          {{"Content-Type", "text/html; charset=utf-8"},
-           {"X-Content-Type-Options", "nosniff"},
-           {"Cache-Control", "no-cache"},  // ask each time
-           {"ETag", page.etag},
-           {"Content-Security-Policy", page.policy},
-           {"Referrer-Policy", "no-referrer"},
-           {"Cross-Origin-Opener-Policy", "same-origin"},
-           {"Cross-Origin-Resource-Policy", "same-origin"}}};
+  Response response = Content(200, page.html, "text/html; charset=utf-8");
+  response.headers.insert(response.headers.end(),
+                          {{"Content-Security-Policy", page.policy},
+                           {"Referrer-Policy", "no-referrer"},
+                           {"Cross-Origin-Opener-Policy", "same-origin"},
+                           {"Cross-Origin-Resource-Policy", "same-origin"}});
+  return response;
 }
 
 MHD_Result Send(MHD_Connection* connection, const Response& response) {
@@ -171,8 +159,7 @@ struct Explorer::Callbacks {
       if (exchange->too_long) return Send(connection, Refusal(413));
       absl::string_view path = url;
       if (!absl::ConsumePrefix(&path, kMethods)) {
-        return Send(connection, Page(self.page_, path,
-                                     Header(connection, "If-None-Match")));
+        return Send(connection, Page(self.page_, path));
       }
       const JsonAnswer answer =
           MakeJsonCall(self.client_, path, exchange->body);

@@ -16,31 +16,6 @@
 namespace posenc::explorer {
 namespace {
 
-// The HTTP status of each code but UNKNOWN, INTERNAL and DATA_LOSS, as in
-// google/rpc/code.proto.
-constexpr std::pair<absl::StatusCode, int> kHttp[] = {
-    {absl::StatusCode::kOk, 200},
-    {absl::StatusCode::kInvalidArgument, 400},
-    {absl::StatusCode::kFailedPrecondition, 400},
-    {absl::StatusCode::kOutOfRange, 400},
-    {absl::StatusCode::kUnauthenticated, 401},
-    {absl::StatusCode::kPermissionDenied, 403},
-    {absl::StatusCode::kNotFound, 404},
-    {absl::StatusCode::kAborted, 409},
-    {absl::StatusCode::kAlreadyExists, 409},
-    {absl::StatusCode::kResourceExhausted, 429},
-    {absl::StatusCode::kCancelled, 499},
-    {absl::StatusCode::kUnimplemented, 501},
-    {absl::StatusCode::kUnavailable, 503},
-    {absl::StatusCode::kDeadlineExceeded, 504}};
-
-int HttpStatus(absl::StatusCode code) {
-  for (const auto& [known, status] : kHttp) {
-    if (code == known) return status;
-  }
-  return 500;
-}
-
 JsonAnswer ToAnswer(const absl::Status& status) {
   nlohmann::ordered_json error = {
       {"code", absl::StatusCodeToString(status.code())},
@@ -50,7 +25,7 @@ JsonAnswer ToAnswer(const absl::Status& status) {
   if (!id.empty()) error["request_id"] = id;
   const nlohmann::ordered_json body = {{"error", std::move(error)}};
   // Replaces bytes that are no UTF-8: by default dump() would throw.
-  return {HttpStatus(status.code()),
+  return {400,
           body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
@@ -181,23 +156,19 @@ JsonAnswer Gguf(const Client& /*client*/, const std::string& body) {
 
 struct Method {
   const char* name;
-  JsonMethod kind;
   JsonAnswer (*make)(const Client&, const std::string& body);
 };
 constexpr Method kMethods[] = {
-    {"info", JsonMethod::kGet, Info},
-    {"resolve", JsonMethod::kPost,
-     Unary<v1::ResolveRopeRequest, v1::ResolveRopeResponse,
-           &Client::ResolveRope>},
-    {"analyze", JsonMethod::kPost,
-     Unary<v1::AnalyzeRopeRequest, v1::AnalyzeRopeResponse,
-           &Client::AnalyzeRope>},
-    {"table", JsonMethod::kPost, Table},
-    {"doctor", JsonMethod::kPost,
-     Unary<v1::DiagnoseRopeRequest, v1::DiagnoseRopeResponse,
-           &Client::DiagnoseRope>},
-    {"preset", JsonMethod::kPost, Preset},
-    {"gguf", JsonMethod::kPost, Gguf},
+    {"info", Info},
+    {"resolve", Unary<v1::ResolveRopeRequest, v1::ResolveRopeResponse,
+                      &Client::ResolveRope>},
+    {"analyze", Unary<v1::AnalyzeRopeRequest, v1::AnalyzeRopeResponse,
+                      &Client::AnalyzeRope>},
+    {"table", Table},
+    {"doctor", Unary<v1::DiagnoseRopeRequest, v1::DiagnoseRopeResponse,
+                     &Client::DiagnoseRope>},
+    {"preset", Preset},
+    {"gguf", Gguf},
 };
 
 const Method* FindMethod(absl::string_view name) {
@@ -209,18 +180,13 @@ const Method* FindMethod(absl::string_view name) {
 
 }  // namespace
 
-JsonMethod FindJsonMethod(absl::string_view name) {
-  const Method* const method = FindMethod(name);
-  return method == nullptr ? JsonMethod::kNone : method->kind;
+bool IsJsonMethod(absl::string_view name) {
+  return FindMethod(name) != nullptr;
 }
 
 JsonAnswer MakeJsonCall(const Client& client, absl::string_view name,
                         const std::string& body) {
-  const Method* const method = FindMethod(name);
-  if (method == nullptr) {
-    return ToAnswer(absl::NotFoundError("no method has this name"));
-  }
-  return method->make(client, body);
+  return FindMethod(name)->make(client, body);
 }
 
 }  // namespace posenc::explorer

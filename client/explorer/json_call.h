@@ -2,7 +2,7 @@
 //
 // Body and answer are the contract's messages in protobuf's JSON. An error is
 // {"error": {"code", "reason", "message", "request_id"}}, as in `posenc
-// --json`, with the HTTP status of its code in google.rpc.Code.
+// --json`, with the HTTP status 400.
 
 #pragma once
 
@@ -21,15 +21,10 @@ struct JsonAnswer {
   std::string body;
 };
 
-// The HTTP method of a call.
-enum class JsonMethod {
-  kNone,  // no method has this name
-  kGet,   // info
-  kPost,  // resolve, analyze, table, doctor, preset, gguf
-};
-JsonMethod FindJsonMethod(absl::string_view name);
+// Methods are info, resolve, analyze, table, doctor, preset and gguf.
+bool IsJsonMethod(absl::string_view name);
 
-// Makes the call and waits for its end. Safe for any thread.
+// Makes the call of a method and waits for its end. Safe for any thread.
 JsonAnswer MakeJsonCall(const Client& client, absl::string_view method,
                         const std::string& body);
 

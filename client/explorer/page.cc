@@ -33,7 +33,6 @@ ExplorerPage MakeExplorerPage() {
       "'; style-src 'sha256-", HashOf(kPageStyle),
       "'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
       "frame-ancestors 'none'");
-  page.etag = absl::StrCat("\"", HashOf(page.html), "\"");
   return page;
 }
 

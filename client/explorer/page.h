@@ -17,7 +17,6 @@ struct ExplorerPage {
   // Content-Security-Policy: allows only the page's own script and style, by
   // their hashes.
   std::string policy;
-  std::string etag;  // with its quotes
 };
 
 ExplorerPage MakeExplorerPage();

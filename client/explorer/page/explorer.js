@@ -465,7 +465,7 @@ async function start() {
   readFragment();
   wire();
   changed();
-  const [info, fault] = await caught(ask('info'));
+  const [info, fault] = await caught(ask('info', {}));
   const presets = info ? info.presets : [state.preset];
   for (const name of presets.includes(state.preset) ? presets : [state.preset, ...presets]) byId('preset').append(make('option', {value: name}, name));
   showForm();

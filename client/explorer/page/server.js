@@ -38,7 +38,7 @@ async function ask(method, message) {
 }
 
 async function askNow(method, message) {
-  const request = message === undefined ? {} : {
+  const request = {
     method: 'POST',
     headers: {'Content-Type': 'application/json'},
     body: JSON.stringify(message),
