@@ -31,10 +31,9 @@ absl::Status RunAdd(const AddFlags& flags, const GlobalFlags& globals) {
   }
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   return Transform(flags.files, globals, "encoded", {"x"},
-                   [&](const std::string& /*name*/, const TensorView& tensor,
-                       const CallOptions& options) {
+                   [&](const std::string& /*name*/, const TensorView& tensor) {
                      args.x = tensor;
-                     return connection.client().AddEncoding(args, options);
+                     return connection.client().AddEncoding(args);
                    });
 }
 

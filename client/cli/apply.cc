@@ -10,7 +10,6 @@
 #include "client/cli/connection.h"
 #include "client/cli/enum_flags.h"
 #include "client/cli/print.h"
-#include "client/cli/progress.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 #include "client/cli/transform.h"
@@ -83,10 +82,8 @@ absl::StatusOr<Chosen> ChooseTensors(const ApplyFlags& flags, TensorFile* file,
 absl::StatusOr<ApplyRopeResult> Rotate(const Client& client,
                                        const ApplyRopeArgs& args,
                                        double* seconds) {
-  Progress progress;
   const auto begin = std::chrono::steady_clock::now();
-  absl::StatusOr<ApplyRopeResult> result =
-      client.ApplyRope(args, ShowProgress(&progress, "rotating "));
+  absl::StatusOr<ApplyRopeResult> result = client.ApplyRope(args);
   *seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
           .count();

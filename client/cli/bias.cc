@@ -14,7 +14,6 @@
 #include "client/cli/field_flags.h"
 #include "client/cli/matrix_file.h"
 #include "client/cli/print.h"
-#include "client/cli/progress.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 
@@ -172,23 +171,12 @@ absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(MatrixFile file, MatrixFile::Create(path, "bias"));
-  const double elements = static_cast<double>(request.query_length()) *
-                          static_cast<double>(request.key_length());
-  double done = 0;
   absl::Status written;
-  absl::Status status;
-  {
-    Progress progress;
-    status = connection.client().BuildBias(request, [&](const BiasTile& tile) {
-      written = file.Write(request, tile);
-      if (!written.ok()) return false;
-      done += static_cast<double>(tile.tensor.shape[1]) *
-              static_cast<double>(tile.tensor.shape[2]);
-      progress.Tell(
-          absl::StrFormat("building the bias: %.0f %%", 100 * done / elements));
-      return true;
-    });
-  }
+  const absl::Status status =
+      connection.client().BuildBias(request, [&](const BiasTile& tile) {
+        written = file.Write(request, tile);
+        return written.ok();
+      });
   RETURN_IF_ERROR(written);
   RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(file.Commit());

@@ -1,6 +1,6 @@
 // `posenc check`: compares a rotated file, element by element, with a rotation
 // that client/check evaluates in long double: each must be within the error
-// that the contract allows. Scores must depend only on distances.
+// that the contract allows.
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/check/element.h"
-#include "client/check/random.h"
 #include "client/check/rotated_heads.h"
 #include "client/check/rounding.h"
 #include "client/cli/commands.h"
@@ -22,13 +21,9 @@
 namespace posenc::cli {
 namespace {
 
-// `before` and `after` are files. `moved` is a third file, rotated from another
-// start; its scores must agree with those of `after`.
 struct CheckFlags {
   SourceFlags source;
-  std::string before;
-  std::string after;
-  std::string moved;
+  std::string before, after;  // files
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
   std::int64_t start = 0;
   int repositions = 0;
@@ -180,86 +175,6 @@ absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
   return result;
 }
 
-struct ScoreCheck {
-  std::int64_t samples = 0;
-  std::int64_t wrong = 0;
-  double max_difference = 0;
-  double max_difference_of_bound = 0;
-  double typical_score = 0;  // root mean square
-};
-
-// Compares sampled scores q . k of one rotation with those of the same tensors
-// rotated from another start. They may differ by the rounding to the dtype.
-absl::StatusOr<ScoreCheck> CheckScores(const check::HeadsView& q,
-                                       const check::HeadsView& k,
-                                       const check::HeadsView& moved_q,
-                                       const check::HeadsView& moved_k) {
-  if (q.tensor.shape != moved_q.tensor.shape ||
-      k.tensor.shape != moved_k.tensor.shape ||
-      q.index.batch != k.index.batch || q.index.tokens != k.index.tokens ||
-      q.index.head_dim != k.index.head_dim || k.index.heads == 0 ||
-      q.index.heads % k.index.heads != 0 ||
-      q.tensor.dtype != moved_q.tensor.dtype ||
-      k.tensor.dtype != moved_k.tensor.dtype) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "scores of q ", check::ShapeText(q.tensor.shape), " and k ",
-        check::ShapeText(k.tensor.shape), " with q ",
-        check::ShapeText(moved_q.tensor.shape), " and k ",
-        check::ShapeText(moved_k.tensor.shape), ": shapes disagree"));
-  }
-  ScoreCheck result;
-  if (q.index.batch * q.index.tokens * q.index.heads == 0) return result;
-  // The error of a rotated value is half an ulp, that is 2^-bits of it, plus
-  // the arithmetic's 8 units (RoundingBound) of its products' sum. For both
-  // channels of a pair together these sums are at most sqrt(2) < 1.5 times the
-  // pair's length. Every factor of every product has such an error, in both
-  // rotations: twice the sum for q and k.
-  const auto unit = [](const check::HeadsView& view) {
-    return std::ldexp(1.0, -check::SignificandBits(view.tensor.dtype)) +
-           8 * 1.5 *
-               std::ldexp(1.0,
-                          view.tensor.dtype == v1::DTYPE_FLOAT64 ? -53 : -24);
-  };
-  const double relative = 2 * (unit(q) + unit(k)) * 1.01;  // second order
-  // A sample: all pairs of 4096 tokens would be 16 million for each head.
-  constexpr std::int64_t kSamples = 20000;
-  check::Random random(1);
-  double squares = 0;
-  for (std::int64_t n = 0; n < kSamples; ++n) {
-    const std::int64_t b = random.Below(q.index.batch);
-    const std::int64_t h = random.Below(q.index.heads);
-    const std::int64_t q_head =
-        q.index.Offset(b, random.Below(q.index.tokens), h);
-    const std::int64_t k_head = k.index.Offset(
-        b, random.Below(k.index.tokens), h / (q.index.heads / k.index.heads));
-    double score = 0, moved = 0, q_squares = 0, k_squares = 0;
-    for (std::int64_t i = 0; i < q.index.head_dim; ++i) {
-      const double qi = check::ElementAt(q.tensor, q_head + i);
-      const double ki = check::ElementAt(k.tensor, k_head + i);
-      score += qi * ki;
-      moved += check::ElementAt(moved_q.tensor, q_head + i) *
-               check::ElementAt(moved_k.tensor, k_head + i);
-      q_squares += qi * qi;
-      k_squares += ki * ki;
-    }
-    // A rotation keeps lengths, so that |q| |k| bounds the sums of |q_i k_i| in
-    // both rotations (Cauchy-Schwarz).
-    const double bound = relative * std::sqrt(q_squares * k_squares);
-    const double difference = std::fabs(score - moved);
-    if (!(difference <= bound)) ++result.wrong;
-    ++result.samples;
-    squares += score * score;
-    result.max_difference = std::max(result.max_difference, difference);
-    if (bound > 0) {
-      result.max_difference_of_bound =
-          std::max(result.max_difference_of_bound, difference / bound);
-    }
-  }
-  result.typical_score =
-      std::sqrt(squares / static_cast<double>(result.samples));
-  return result;
-}
-
 // Checks both tensors, prints the result, and returns DATA_LOSS (exit code 1)
 // if an element is wrong.
 absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
@@ -300,37 +215,6 @@ absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
   return failures.empty() ? absl::OkStatus() : absl::DataLossError(failures);
 }
 
-// Compares scores q . k of the two rotated files: with a rotary encoding they
-// depend only on the distance of two tokens, not on their positions.
-absl::Status CheckMoved(const CheckFlags& flags, const HeadsFile& after,
-                        const GlobalFlags& globals,
-                        nlohmann::ordered_json* json) {
-  ASSIGN_OR_RETURN(const HeadsFile moved, ReadHeads(flags.moved, flags.layout));
-  if (!after.q || !after.k || !moved.q || !moved.k) {
-    return UsageError("--moved: scores need q and k in both files");
-  }
-  ASSIGN_OR_RETURN(const ScoreCheck verdict,
-                   CheckScores(*after.q, *after.k, *moved.q, *moved.k));
-  (*json)["scores"] = {
-      {"samples", verdict.samples},
-      {"wrong", verdict.wrong},
-      {"max_difference", verdict.max_difference},
-      {"max_difference_of_bound", verdict.max_difference_of_bound},
-      {"typical_score", verdict.typical_score}};
-  if (!globals.json) {
-    absl::PrintF(
-        "  %d scores q.k (typically %.3g): moved, they differ by at most "
-        "%.3g, %.3f of what rounding to %s allows\n",
-        verdict.samples, verdict.typical_score, verdict.max_difference,
-        verdict.max_difference_of_bound,
-        check::DtypeName(after.q->tensor.dtype));
-  }
-  if (verdict.wrong == 0) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat("scores: ", verdict.wrong, " of ", verdict.samples,
-                   " depend on more than the distance of their positions"));
-}
-
 absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
   v1::ResolveRopeRequest request;
   ASSIGN_OR_RETURN(*request.mutable_rope(), BuildSource(flags.source));
@@ -347,9 +231,6 @@ absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
 
   nlohmann::ordered_json json;
   RETURN_IF_ERROR(CheckTensors(rope, flags, before, after, globals, &json));
-  if (!flags.moved.empty()) {
-    RETURN_IF_ERROR(CheckMoved(flags, after, globals, &json));
-  }
   if (globals.json) PrintJson(json);
   return absl::OkStatus();
 }
@@ -365,8 +246,6 @@ Command AddCheck(CLI::App* app, const GlobalFlags* globals) {
   AddValue(app, "--after", &flags->after, "FILE",
            "The same tensors, rotated forward")
       ->required();
-  AddValue(app, "--moved", &flags->moved, "FILE",
-           "The same tensors, rotated with another start: scores must agree");
   AddLayoutFlag(app, &flags->layout);
   AddValue(app, "--start", &flags->start, "N", "Position of the first token")
       ->capture_default_str();

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
-#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
@@ -20,11 +18,6 @@ using Command = std::function<absl::Status()>;
 using AddCommand = Command(CLI::App* app, const GlobalFlags* globals);
 AddCommand AddInfo, AddResolve, AddTable, AddApply, AddAdd, AddReposition,
     AddPositions, AddBias, AddScores, AddConvert, AddAnalyze, AddPlot,
-    AddSample, AddCheck, AddDoctor, AddExplore, AddCompletion, AddMan;
-
-// Prints the completions of the last word of a command line, one on a line: a
-// word, or a word, a tab and its meaning, or ":files" for the names of files.
-// `app` has all commands.
-void PrintCandidates(CLI::App* app, const std::vector<std::string>& words);
+    AddSample, AddCheck, AddDoctor, AddExplore;
 
 }  // namespace posenc::cli

@@ -13,8 +13,8 @@ namespace {
 // the server refuse: the server's own limit is not higher.
 constexpr std::int64_t kMaxMessageBytes = INT32_MAX;
 
-// Larger tensors are sent as a stream of chunks: users want to see its
-// progress, and transfer and computation overlap.
+// Larger tensors are sent as a stream of chunks: transfer and computation
+// overlap.
 constexpr std::int64_t kStreamAboveBytes = 64 << 20;
 
 }  // namespace

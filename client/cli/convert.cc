@@ -67,13 +67,13 @@ absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
   std::pair<std::string, std::int64_t> first;
   return Transform(
       flags.files, globals, "converted", {std::begin(kUsual), std::end(kUsual)},
-      [&](const std::string& name, const TensorView& tensor,
-          const CallOptions& options) -> absl::StatusOr<TensorResult> {
+      [&](const std::string& name,
+          const TensorView& tensor) -> absl::StatusOr<TensorResult> {
         args.heads =
             IsKeys(name) && flags.kv_heads != 0 ? flags.kv_heads : flags.heads;
         RETURN_IF_ERROR(CheckWidth(name, tensor, args.heads, &first));
         args.weight = tensor;
-        return connection.client().ConvertPairing(args, options);
+        return connection.client().ConvertPairing(args);
       });
 }
 

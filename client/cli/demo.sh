@@ -78,9 +78,11 @@ posenc apply --config "$llama" --in "$work/qk.safetensors" --layout bshd \
 posenc apply --config "$llama" --in "$work/qk.safetensors" --layout bshd \
   --start 1000 --out "$work/moved.safetensors" 2>&1
 
-heading "Checked: every element, and that scores know distances only"
+heading "Checked: every element of both"
 posenc check --config "$llama" --layout bshd --before "$work/qk.safetensors" \
-  --after "$work/rotated.safetensors" --moved "$work/moved.safetensors"
+  --after "$work/rotated.safetensors"
+posenc check --config "$llama" --layout bshd --before "$work/qk.safetensors" \
+  --after "$work/moved.safetensors" --start 1000
 
 heading "Cached YaRN keys, moved by 1000 without their originals, and checked"
 posenc sample --out "$work/k.safetensors" --seed 8 --dtype bfloat16 \

@@ -1,11 +1,11 @@
 #include "client/cli/enum_flags.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "client/cli/status.h"
@@ -34,18 +34,13 @@ const EnumValueDescriptor* Find(const EnumDescriptor& type,
   return nullptr;
 }
 
-std::vector<std::string> EnumNames(const EnumDescriptor& type) {
+// Returns "'x' is none of half_split, interleaved".
+std::string NoneOf(const EnumDescriptor& type, const std::string& text) {
   std::vector<std::string> names;
   for (int i = 1; i < type.value_count(); ++i) {
     names.push_back(NameOf(*type.value(i)));
   }
-  return names;
-}
-
-// Returns "'x' is none of half_split, interleaved".
-std::string NoneOf(const EnumDescriptor& type, const std::string& text) {
-  return absl::StrCat("'", text, "' is none of ",
-                      absl::StrJoin(EnumNames(type), ", "));
+  return absl::StrCat("'", text, "' is none of ", absl::StrJoin(names, ", "));
 }
 
 }  // namespace
@@ -65,20 +60,10 @@ std::string EnumText(const EnumDescriptor& type, int value) {
 
 CLI::Validator EnumValidator(const EnumDescriptor& type) {
   return CLI::Validator(
-             [&type](const std::string& text) {
-               return Find(type, text) == nullptr ? NoneOf(type, text) : "";
-             },
-             "")
-      .name(absl::StrJoin(EnumNames(type), ","));
-}
-
-std::vector<std::string> EnumValues(CLI::Option* option) {
-  try {
-    return absl::StrSplit(option->get_validator(0)->get_name(), ',',
-                          absl::SkipEmpty());
-  } catch (const CLI::OptionNotFound&) {  // there is no validator
-    return {};
-  }
+      [&type](const std::string& text) {
+        return Find(type, text) == nullptr ? NoneOf(type, text) : "";
+      },
+      "");
 }
 
 CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name,

@@ -6,7 +6,6 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
@@ -29,10 +28,6 @@ std::string EnumText(Enum value) {
 
 // Makes a validator that refuses texts that are no name of the enum.
 CLI::Validator EnumValidator(const google::protobuf::EnumDescriptor& type);
-
-// Returns the names that an option accepts if its first validator is such a
-// one.
-std::vector<std::string> EnumValues(CLI::Option* option);
 
 // Adds a flag that sets a value of the enum. --help shows `usual` as its
 // default, unless that is the unspecified value.

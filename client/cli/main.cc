@@ -172,15 +172,6 @@ int Main(int argc, char** argv) {
   add("explore", "A page in the browser: encodings, readers, doctor's findings",
       "explore --port 8080", AddExplore);
 
-  add("completion", "A script that completes commands and flags in a shell",
-      "completion bash > ~/.local/share/bash-completion/completions/posenc",
-      AddCompletion);
-  add("man", "This program's manual page", "man | man -l -", AddMan);
-
-  if (argc > 1 && !std::strcmp(argv[1], "__complete")) {  // from a shell
-    PrintCandidates(&app, {argv + 2, argv + argc});
-    return kExitOk;
-  }
   const auto refuse = [&](absl::string_view fact) {
     // The parser may have stopped before --json, which also applies to errors.
     bool json = false;
@@ -193,12 +184,13 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
-    const std::string unknown = FindUnknownCommand(app, argc, argv);
-    return unknown.empty() ? app.exit(help) : refuse(unknown);
+    const bool is_known =
+        app.remaining().empty() || !app.get_subcommands().empty();
+    return is_known ? app.exit(help) : refuse(FindMisspelt(app));
   } catch (const CLI::Success& success) {  // --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    const std::string misspelt = FindMisspelt(app, argc, argv);
+    const std::string misspelt = FindMisspelt(app);
     return refuse(misspelt.empty() ? error.what() : misspelt);
   }
   for (const auto& [command, run] : commands) {

@@ -27,25 +27,16 @@ bool Contains(const std::vector<std::string>& words, absl::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Returns true if the next argument is the flag's value.
-bool TakesValue(const CLI::App& app, absl::string_view flag) {
-  if (absl::StrContains(flag, "=")) return false;
-  const CLI::Option* const option = app.get_option_no_throw(std::string(flag));
-  return option != nullptr && option->get_items_expected_max() > 0;
-}
-
 std::string Ask(const std::string& nearest) {
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
 
-// Returns the error of a word that is no command; empty if it is a command.
 std::string NoCommand(const CLI::App& app, absl::string_view word) {
   std::vector<std::string> commands;
   for (const CLI::App* const command :
        app.get_subcommands([](const CLI::App*) { return true; })) {
     commands.push_back(command->get_name());
   }
-  if (Contains(commands, word)) return "";
   const std::string nearest = NearestWord(word, commands);
   return absl::StrCat(word, ": is no command",
                       nearest.empty() ? "; see `posenc --help`" : Ask(nearest));
@@ -82,46 +73,28 @@ std::string NearestWord(absl::string_view word,
   return begun.size() == 1 ? begun[0] : "";
 }
 
-std::string FindMisspelt(const CLI::App& app, int argc,
-                         const char* const* argv) {
-  const CLI::App* command = nullptr;
-  for (int i = 1; i < argc; ++i) {
-    const absl::string_view argument = argv[i];
-    if (argument == "--") break;
-    if (absl::StartsWith(argument, "--")) {
-      const absl::string_view flag = argument.substr(0, argument.find('='));
+std::string FindMisspelt(const CLI::App& app) {
+  const std::vector<CLI::App*> parsed = app.get_subcommands();
+  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+    if (word == "--") break;
+    if (absl::StartsWith(word, "--")) {
+      const std::string flag = word.substr(0, word.find('='));
       std::vector<std::string> flags = FlagsOf(app);
-      if (command != nullptr) {
-        const std::vector<std::string> own = FlagsOf(*command);
+      if (!parsed.empty()) {
+        const std::vector<std::string> own = FlagsOf(*parsed[0]);
         flags.insert(flags.begin(), own.begin(), own.end());
       }
-      if (!Contains(flags, flag)) {
-        return absl::StrCat(
-            flag, ": is no flag of `posenc",
-            command == nullptr ? "" : absl::StrCat(" ", command->get_name()),
-            "`", Ask(NearestWord(flag, flags)));
-      }
-      const bool own = command != nullptr && TakesValue(*command, argument);
-      if (own || TakesValue(app, argument)) ++i;
-    } else if (command == nullptr && !absl::StartsWith(argument, "-")) {
-      std::string fact = NoCommand(app, argument);
-      if (!fact.empty()) return fact;
-      command = app.get_subcommand(std::string(argument));
+      return absl::StrCat(
+          flag, ": is no flag of `posenc",
+          parsed.empty() ? "" : absl::StrCat(" ", parsed[0]->get_name()), "`",
+          Ask(NearestWord(flag, flags)));
+    }
+    if (parsed.empty() && !absl::StartsWith(word, "-")) {
+      return NoCommand(app, word);
     }
   }
-  return command != nullptr ? ""
-                            : "no command is given; `posenc --help` lists them";
-}
-
-std::string FindUnknownCommand(const CLI::App& app, int argc,
-                               const char* const* argv) {
-  for (int i = 1; i < argc; ++i) {
-    const absl::string_view argument = argv[i];
-    if (argument == "help") continue;
-    if (!absl::StartsWith(argument, "-")) return NoCommand(app, argument);
-    if (TakesValue(app, argument)) ++i;
-  }
-  return "";
+  return parsed.empty() ? "no command is given; `posenc --help` lists them"
+                        : "";
 }
 
 std::string FlagOfField(const CLI::App& command, absl::string_view message) {

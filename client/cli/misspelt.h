@@ -18,15 +18,10 @@ std::string NearestWord(absl::string_view word,
                         const std::vector<std::string>& candidates);
 
 // Returns "resolv: is no command; did you mean resolve?", or "--presett: is no
-// flag of `posenc resolve`; did you mean --preset?", or a text that no command
-// is given; empty if all words are known.
-std::string FindMisspelt(const CLI::App& app, int argc,
-                         const char* const* argv);
-
-// Checks the first word that is no flag. Returns "plto: is no command; did you
-// mean plot?", or nothing if it is a command, or if there is no such word.
-std::string FindUnknownCommand(const CLI::App& app, int argc,
-                               const char* const* argv);
+// flag of `posenc resolve`; did you mean --preset?", for the first word that
+// the parser has left over, or a text that no command is given. Empty if a
+// command is given and all flags are known.
+std::string FindMisspelt(const CLI::App& app);
 
 // Returns the command's flag for the field of a server's error:
 // "--compare-layer-index" for "compare_with.layer_index: ...". Empty if the

@@ -68,10 +68,9 @@ absl::Status RunReposition(const RepositionFlags& flags,
   }
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   return Transform(flags.files, globals, "repositioned", {"k", "*.k", "*key*"},
-                   [&](const std::string& /*name*/, const TensorView& tensor,
-                       const CallOptions& options) {
+                   [&](const std::string& /*name*/, const TensorView& tensor) {
                      args.k = tensor;
-                     return connection.client().Reposition(args, options);
+                     return connection.client().Reposition(args);
                    });
 }
 

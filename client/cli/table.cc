@@ -9,7 +9,6 @@
 #include "client/cli/enum_flags.h"
 #include "client/cli/npy.h"
 #include "client/cli/print.h"
-#include "client/cli/progress.h"
 #include "client/cli/safetensors.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
@@ -124,14 +123,6 @@ absl::Status WriteTensors(const TableFlags& flags, const Tensors& tensors) {
   return WriteSafetensors(flags.out, file);
 }
 
-// Shows the progress until the table is here.
-absl::StatusOr<BuildTableResult> Build(const Client& client,
-                                       const v1::BuildTableRequest& request) {
-  Progress progress;
-  return client.BuildTable(request,
-                           ShowProgress(&progress, "building the table: "));
-}
-
 // A grid defines its rows; other tables start at position 0 unless flags give
 // another.
 absl::Status SetPositions(const TableFlags& flags,
@@ -169,7 +160,7 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   RETURN_IF_ERROR(SetEncoding(flags, connection, &request));
 
-  ASSIGN_OR_RETURN(const auto result, Build(connection.client(), request));
+  ASSIGN_OR_RETURN(const auto result, connection.client().BuildTable(request));
   Tensors tensors;
   if (result.cos) tensors.emplace_back("cos", *result.cos);
   if (result.sin) tensors.emplace_back("sin", *result.sin);

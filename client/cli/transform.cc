@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/print.h"
-#include "client/cli/progress.h"
 #include "client/cli/status.h"
 #include "client/cli/tensor_file.h"
 
@@ -46,12 +45,11 @@ void AddTransformFlags(CLI::App* app, const std::string& usual,
       ->allow_extra_args(false);
 }
 
-absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
-                       const std::string& verb,
-                       const std::vector<std::string>& usual,
-                       const std::function<absl::StatusOr<TensorResult>(
-                           const std::string& name, const TensorView& tensor,
-                           const CallOptions& options)>& call) {
+absl::Status Transform(
+    const TransformFlags& flags, const GlobalFlags& globals,
+    const std::string& verb, const std::vector<std::string>& usual,
+    const std::function<absl::StatusOr<TensorResult>(
+        const std::string& name, const TensorView& tensor)>& call) {
   RETURN_IF_ERROR(CheckFormats(flags.in, flags.out));
   ASSIGN_OR_RETURN(TensorFile file, TensorFile::Read("--in", flags.in));
   RETURN_IF_ERROR(file.CheckFormat(flags.out));
@@ -62,25 +60,18 @@ absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
   nlohmann::ordered_json tensors;
   double bytes = 0;
   const auto begin = std::chrono::steady_clock::now();
-  {
-    Progress progress;
-    for (SafetensorsEntry* const entry : selected) {
-      const std::string text = absl::StrCat(verb, " ", results.size(), " of ",
-                                            selected.size(), " tensors");
-      progress.Tell(text);
-      ASSIGN_OR_RETURN(const TensorView tensor, AsTensor(*entry));
-      absl::StatusOr<TensorResult> result =
-          call(entry->name, tensor, ShowProgress(&progress, text + ", "));
-      if (!result.ok()) return Named(entry->name, result.status());
-      absl::StatusOr<SafetensorsEntry> replaced =
-          FromTensor(entry->name, result->tensor);
-      if (!replaced.ok()) return Named(entry->name, replaced.status());
-      tensors[entry->name.empty() ? "tensor" : entry->name] =
-          TensorJson(result->tensor);
-      bytes += static_cast<double>(tensor.bytes.size());
-      *entry = *std::move(replaced);
-      results.push_back(*std::move(result));
-    }
+  for (SafetensorsEntry* const entry : selected) {
+    ASSIGN_OR_RETURN(const TensorView tensor, AsTensor(*entry));
+    absl::StatusOr<TensorResult> result = call(entry->name, tensor);
+    if (!result.ok()) return Named(entry->name, result.status());
+    absl::StatusOr<SafetensorsEntry> replaced =
+        FromTensor(entry->name, result->tensor);
+    if (!replaced.ok()) return Named(entry->name, replaced.status());
+    tensors[entry->name.empty() ? "tensor" : entry->name] =
+        TensorJson(result->tensor);
+    bytes += static_cast<double>(tensor.bytes.size());
+    *entry = *std::move(replaced);
+    results.push_back(*std::move(result));
   }
   Timing timing;
   timing.seconds =

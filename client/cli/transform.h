@@ -29,17 +29,15 @@ void AddInOutFlags(CLI::App* app, std::string* in, std::string* out);
 void AddTransformFlags(CLI::App* app, const std::string& usual,
                        TransformFlags* flags);
 
-// Calls `call` for every selected tensor, one after the other, with options
-// that show the progress of a stream. Then writes the file, with everything
-// else unchanged, and prints a summary with `verb` ("repositioned"). Without
-// --tensor, the patterns `usual` select tensors. If a call fails, nothing is
-// written and the error names the tensor.
-absl::Status Transform(const TransformFlags& flags, const GlobalFlags& globals,
-                       const std::string& verb,
-                       const std::vector<std::string>& usual,
-                       const std::function<absl::StatusOr<TensorResult>(
-                           const std::string& name, const TensorView& tensor,
-                           const CallOptions& options)>& call);
+// Calls `call` for every selected tensor, one after the other. Then writes the
+// file, with everything else unchanged, and prints a summary with `verb`
+// ("repositioned"). Without --tensor, the patterns `usual` select tensors. If a
+// call fails, nothing is written and the error names the tensor.
+absl::Status Transform(
+    const TransformFlags& flags, const GlobalFlags& globals,
+    const std::string& verb, const std::vector<std::string>& usual,
+    const std::function<absl::StatusOr<TensorResult>(
+        const std::string& name, const TensorView& tensor)>& call);
 
 // The duration of a command's calls.
 struct Timing {
