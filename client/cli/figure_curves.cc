@@ -342,7 +342,7 @@ absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
   }
   if (flags.trained_length) {
     chart.rules.push_back(
-        {false, static_cast<double>(*flags.trained_length),
+        {static_cast<double>(*flags.trained_length),
          absl::StrCat("trained length ", *flags.trained_length)});
   }
   chart.description = absl::StrCat(
@@ -400,7 +400,7 @@ absl::StatusOr<Figure> CompareFigure(const FigureFlags& flags,
     }
     chart.curves.push_back(std::move(curve));
   }
-  chart.rules.push_back({false, 1, "the same"});
+  chart.rules.push_back({1, "the same"});
   chart.shown_y = {0.9, 1.1};
   chart.description = absl::StrCat(
       "Frequency of each pair in another reading, divided by that of ",
@@ -445,7 +445,7 @@ absl::StatusOr<Figure> KeptFigure(const FigureFlags& flags,
             : absl::StrCat("90 % of a score is left to distance ", first)));
     chart.curves.push_back(std::move(curve));
   }
-  chart.rules.push_back({false, core::kKeptLimit, "0.9"});
+  chart.rules.push_back({core::kKeptLimit, "0.9"});
   chart.shown_y = {0, 1};
   chart.description = absl::StrCat(
       "Mean over pairs of cos(distance x difference of frequencies), by the "

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "client/plot/colors.h"
 
 namespace posenc::plot {
 namespace {
@@ -39,6 +40,13 @@ std::vector<Tick> LogTicks(const Scale& scale) {
   return ticks;
 }
 
+constexpr double kTickLength = 5;
+
+void AddTick(Point from, Point to, bool grid, Svg* svg) {
+  svg->Add(
+      Path{grid ? "grid" : "tick", "", {from, to}, grid ? kGrid : kInk, 1, {}});
+}
+
 }  // namespace
 
 double Scale::At(double value) const {
@@ -66,6 +74,45 @@ std::vector<Tick> Ticks(const Scale& scale) {
     ticks.push_back({value, TickText(value)});
   }
   return ticks;
+}
+
+void AddXTicks(const Scale& scale, double bottom, double top, bool grid,
+               Svg* svg) {
+  double free_from = -1e9;
+  for (const Tick& tick : Ticks(scale)) {
+    const double x = scale.At(tick.value);
+    AddTick({x, bottom}, {x, grid ? top : bottom + kTickLength}, grid, svg);
+    // Leaves out a text that would touch its neighbour.
+    const double half = TextWidth(tick.text, kTickSize) / 2;
+    if (x - half < free_from) continue;
+    free_from = x + half + 4;
+    svg->Add(Label{
+        "tick-x", tick.text, {x, bottom + 19}, Anchor::kMiddle, kTickSize});
+  }
+}
+
+void AddYTicks(const Scale& scale, double left, double right, bool grid,
+               Svg* svg) {
+  double last = -1e9;
+  for (const Tick& tick : Ticks(scale)) {
+    const double y = scale.At(tick.value);
+    AddTick({left, y}, {grid ? right : left - kTickLength, y}, grid, svg);
+    if (std::fabs(y - last) < kTickSize + 2) continue;
+    last = y;
+    svg->Add(
+        Label{"tick-y", tick.text, {left - 8, y + 4}, Anchor::kEnd, kTickSize});
+  }
+}
+
+void AddXLabel(const std::string& text, double center, double bottom,
+               Svg* svg) {
+  svg->Add(
+      Label{"label", text, {center, bottom + 41}, Anchor::kMiddle, kTextSize});
+}
+
+void AddYLabel(const std::string& text, double left, double center, Svg* svg) {
+  svg->Add(Label{
+      "label", text, {left - 60, center}, Anchor::kMiddle, kTextSize, true});
 }
 
 }  // namespace posenc::plot

@@ -1,9 +1,12 @@
-// Axes: the place of a value between two pixels, and the values of ticks.
+// Axes of charts and heat maps: the place of a value between two pixels, ticks
+// and labels.
 
 #pragma once
 
 #include <string>
 #include <vector>
+
+#include "client/plot/svg.h"
 
 namespace posenc::plot {
 
@@ -27,5 +30,21 @@ struct Tick {
 // On a logarithmic scale: powers of ten, with 2 and 5 between them if there are
 // few, and only every second or third if there are many.
 std::vector<Tick> Ticks(const Scale& scale);
+
+// Pixels between the picture's edges and its axes: room for tick texts of six
+// digits and an upward label on the left, and for two lines below.
+inline constexpr double kLeft = 78, kRight = 24, kBottom = 54, kTop = 44;
+inline constexpr double kTickSize = 12, kTextSize = 13;
+
+// Add each tick's text and its line: with `grid` across the picture, else a
+// short one outside. The ends of the other axis, in pixels, are `bottom` and
+// `top` for an x axis, `left` and `right` for a y axis.
+void AddXTicks(const Scale& scale, double bottom, double top, bool grid,
+               Svg* svg);
+void AddYTicks(const Scale& scale, double left, double right, bool grid,
+               Svg* svg);
+
+void AddXLabel(const std::string& text, double center, double bottom, Svg* svg);
+void AddYLabel(const std::string& text, double left, double center, Svg* svg);
 
 }  // namespace posenc::plot

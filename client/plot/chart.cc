@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "client/plot/axis.h"
 #include "client/plot/colors.h"
-#include "client/plot/layout.h"
 
 namespace posenc::plot {
 namespace {
@@ -105,29 +105,18 @@ double AddLegend(const std::vector<Curve>& curves, Svg* svg) {
   return y + 14;
 }
 
-// Adds a rule with its text: above a horizontal rule near its right end, beside
-// a vertical rule near its top, on the side with more room.
 void AddRule(const Rule& rule, const Scale& x, const Scale& y, Svg* svg) {
-  const Scale& along = rule.vertical ? x : y;
-  if (!(rule.at >= along.low && rule.at <= along.high)) return;
-  const double at = along.At(rule.at);
-  const Point from = rule.vertical ? Point{at, y.from} : Point{x.from, at};
-  const Point to = rule.vertical ? Point{at, y.to} : Point{x.to, at};
-  svg->Add(Path{"rule", rule.text, {from, to}, kInk, 1, "4 3"});
-  Label label{"rule", rule.text, {x.to - 6, at - 6}, Anchor::kEnd, kTickSize};
-  if (rule.vertical) {
-    const bool left_half = at < (x.from + x.to) / 2;
-    label.at = {at + (left_half ? 6 : -6), y.to + 15};
-    label.anchor = left_half ? Anchor::kStart : Anchor::kEnd;
-  }
-  svg->Add(label);
+  if (!(rule.at >= y.low && rule.at <= y.high)) return;
+  const double at = y.At(rule.at);
+  svg->Add(Path{"rule", rule.text, {{x.from, at}, {x.to, at}}, kInk, 1, "4 3"});
+  svg->Add(
+      Label{"rule", rule.text, {x.to - 6, at - 6}, Anchor::kEnd, kTickSize});
 }
 
 }  // namespace
 
 std::string Draw(const Chart& chart, int width, int height) {
   Svg svg(chart.title, chart.description, width, height);
-  AddTitle(chart.title, &svg);
   const std::vector<Curve> curves = JoinAlike(chart.curves);
   const double top = chart.curves.size() < 2 ? kTop : AddLegend(curves, &svg);
 
@@ -144,8 +133,7 @@ std::string Draw(const Chart& chart, int width, int height) {
     }
   }
   for (const Rule& rule : chart.rules) {
-    if (!Shown(rule.vertical ? chart.x : chart.y, rule.at)) continue;
-    (rule.vertical ? x_range : y_range).Include(rule.at);
+    if (Shown(chart.y, rule.at)) y_range.Include(rule.at);
   }
   Scale x = Fit(chart.x, x_range, chart.equal_units ? 0.04 : 0, kLeft,
                 width - kRight);

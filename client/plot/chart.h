@@ -18,9 +18,8 @@ struct Curve {
   std::vector<std::pair<double, double>> points;
 };
 
-// A straight reference line across the picture, with a text at its end.
+// A horizontal reference line, with a text above its right end.
 struct Rule {
-  bool vertical = false;
   double at = 0;
   std::string text;
 };

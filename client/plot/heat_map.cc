@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "client/plot/axis.h"
 #include "client/plot/colors.h"
-#include "client/plot/layout.h"
 
 namespace posenc::plot {
 namespace {
@@ -47,8 +47,7 @@ void AddMatrix(const HeatMap& map, const Matrix& matrix, bool first,
   cells.levels = Levels(map, matrix, cells.masked);
   const double left = cells.at.x, top = cells.at.y;
   const double right = left + cells.width, bottom = top + cells.height;
-  AddXTicks(Numbered(matrix.first_column, matrix.columns, left, right), bottom,
-            top, false, svg);
+  AddXTicks(Numbered(0, matrix.columns, left, right), bottom, top, false, svg);
   AddYTicks(Numbered(matrix.first_row, matrix.rows, top, bottom), left, right,
             false, svg);
   AddXLabel(map.column_label, (left + right) / 2, bottom, svg);
@@ -92,7 +91,6 @@ void AddColors(const HeatMap& map, double left, double top, double bottom,
 
 std::string Draw(const HeatMap& map, int width, int height) {
   Svg svg(map.title, map.description, width, height);
-  AddTitle(map.title, &svg);
   const double top = kTop + (map.matrices.size() > 1 ? 16 : 0);
   const double bottom = height - kBottom;
   const double count = static_cast<double>(map.matrices.size());

@@ -7,13 +7,13 @@
 
 namespace posenc::plot {
 
-// Values [rows, columns], row-major. Columns and rows are numbered from
-// first_column and first_row; ticks are at the middle of their column or row.
+// Values [rows, columns], row-major. Rows are numbered from first_row, columns
+// from 0; ticks are at the middle of their column or row.
 // Values that are not finite are masked.
 struct Matrix {
   std::string name;
   int rows = 0, columns = 0;
-  double first_row = 0, first_column = 0;
+  double first_row = 0;
   std::vector<double> values;
 };
 

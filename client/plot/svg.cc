@@ -1,5 +1,6 @@
 #include "client/plot/svg.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/escaping.h"
@@ -11,6 +12,8 @@
 
 namespace posenc::plot {
 namespace {
+
+constexpr double kTitleSize = 15;
 
 // Returns at most two decimals, without trailing zeros.
 std::string Number(double value) {
@@ -43,7 +46,13 @@ Svg::Svg(const std::string& title, const std::string& description, int width,
           "<title id=\"title\">%s</title>\n<desc id=\"desc\">%s</desc>\n"
           "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
           width, height, width, height, kInk, EscapeXml(title),
-          EscapeXml(description))) {}
+          EscapeXml(description))) {
+  std::string text = title;
+  const auto fits = static_cast<std::size_t>(
+      std::max(4.0, (width - 20) / TextWidth("m", kTitleSize)));
+  if (text.size() > fits) text = text.substr(0, fits - 3) + "...";
+  Add(Label{"title", text, {14, 25}, Anchor::kStart, kTitleSize, false});
+}
 
 void Svg::Add(const Path& path) {
   absl::StrAppendFormat(&text_,

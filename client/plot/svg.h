@@ -57,7 +57,8 @@ struct Cells {
 // Coordinates have two decimals.
 class Svg {
  public:
-  // Screen readers read the title and the description.
+  // Screen readers read the title and the description. The title also stands at
+  // the top, cut at the picture's width.
   Svg(const std::string& title, const std::string& description, int width,
       int height);
 

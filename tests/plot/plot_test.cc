@@ -136,7 +136,7 @@ TEST(PngTest, MaskedCellsAreGrey) {
 TEST(HeatMapTest, NumbersStandAtTheMiddleOfTheirCellsAndMaskedOnesAreGrey) {
   HeatMap map;
   map.low = -1;
-  map.matrices.push_back({"", 2, 2, 5, 0, {-1, 1, 0, -INFINITY}});
+  map.matrices.push_back({"", 2, 2, 5, {-1, 1, 0, -INFINITY}});
   const auto root = ParseXml(Draw(map, 400, 300));
   const auto rows = root->All("text", "tick-y");
   ASSERT_EQ(rows.size(), 2u);
