@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(const WorkloadOptions& options);
 // (worker.h) has its own place, and its own requests that name it. In place,
 // results are rotated again and again; before a call that is verified, its
 // input is written anew. Requests with learned answers are verified by their
-// tensors. Requests without tensors (ResolveRope) are not changed.
+// tensors. Requests without tensors (ResolveRope, BuildTable) are not changed.
 absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
     const Client& client, bool in_place, int slots,
     std::vector<Case>* workload);
