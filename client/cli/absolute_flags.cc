@@ -2,6 +2,7 @@
 // adds them to embeddings.
 
 #include "client/cli/options.h"
+#include "client/cli/status.h"
 
 namespace posenc::cli {
 namespace {
@@ -55,6 +56,13 @@ constexpr FieldFlag kFlags[] = {
 
 void AddAbsoluteFlags(CLI::App* app, FieldFlags* flags) {
   flags->Add(app, "Absolute encoding", kFlags);
+}
+
+absl::Status NoEncoding() {
+  return UsageError(
+      "no encoding; give --preset, --config or --spec for a rotary one, or an "
+      "absolute one: --sinusoidal, --learned, --sincos-grid, --timestep, "
+      "--fourier-features");
 }
 
 }  // namespace posenc::cli

@@ -91,7 +91,6 @@ absl::StatusOr<ApplyRopeResult> Rotate(const Client& client,
 }
 
 absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
-  RETURN_IF_ERROR(CheckFormats(flags.in, flags.out));
   ApplyRopeArgs args;
   args.layout = flags.layout;
   args.direction = flags.direction;

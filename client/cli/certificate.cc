@@ -47,6 +47,8 @@ constexpr int kFloat32Bits = 24;
 // Bound on other shifts that are tried.
 constexpr std::int64_t kTriedShift = 1 << 17;
 
+constexpr char kDigits[] = "0123456789";
+
 std::string Sha256(absl::Span<const char> bytes) {
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
@@ -58,33 +60,16 @@ std::string Sha256(absl::Span<const char> bytes) {
   return text;
 }
 
-// Returns the first number of a name; -1 if it has none.
-std::int32_t FirstNumber(const std::string& name) {
-  constexpr char kDigits[] = "0123456789";
-  const std::size_t first = name.find_first_of(kDigits);
-  if (first == std::string::npos) return -1;
-  const std::size_t end = name.find_first_not_of(kDigits, first);
-  std::int32_t number = -1;
-  return absl::SimpleAtoi(name.substr(first, end - first), &number) ? number
-                                                                    : -1;
-}
-
 // Returns the layer of "layers.3.k" and "*.3.*key*". With a pattern: the first
 // numeric step of a matching name, or else its first number. -1 for other
 // names.
 std::int32_t LayerOf(const std::string& name, const std::string& pattern) {
+  if (!pattern.empty() && !Matches(name, {pattern})) return -1;
   const std::vector<std::string> steps = absl::StrSplit(name, '.');
-  if (!pattern.empty()) {
-    if (!Matches(name, {pattern})) return -1;
-    for (const std::string& step : steps) {
-      std::int32_t layer = -1;
-      if (absl::SimpleAtoi(step, &layer) && layer >= 0) return layer;
-    }
-    return FirstNumber(name);
-  }
+  std::int32_t layer = -1;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    std::int32_t layer = -1;
     if (!absl::SimpleAtoi(steps[i], &layer) || layer < 0) continue;
+    if (!pattern.empty()) return layer;
     for (std::size_t j = i + 1; j < steps.size(); ++j) {
       if (absl::StrContains(steps[j], "key") ||
           (steps[j] == "k" && j + 1 == steps.size())) {
@@ -92,7 +77,10 @@ std::int32_t LayerOf(const std::string& name, const std::string& pattern) {
       }
     }
   }
-  return -1;
+  const std::size_t first = name.find_first_of(kDigits);
+  if (pattern.empty() || first == std::string::npos) return -1;
+  const std::size_t end = name.find_first_not_of(kDigits, first);
+  return absl::SimpleAtoi(name.substr(first, end - first), &layer) ? layer : -1;
 }
 
 struct Cache {
@@ -162,13 +150,11 @@ class Certifier {
   explicit Certifier(const CertificateFlags& flags) : flags_(flags) {}
 
   absl::StatusOr<Certificate> Run() {
-    absl::Status status = CheckFlags();
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckFlags());
     result_.measured = flags_.measured;
     ReadCache(flags_.cache, flags_.layers, &before_);
     ReadCache(flags_.after, flags_.layers, &after_);
-    status = ReadConfig();
-    if (!status.ok()) return status;
+    config_unreadable_ = ReadConfig();
     Report();
     if (!result_.diagnosis.unreadable()) CertifyLayers();
     return std::move(result_);
@@ -203,23 +189,18 @@ class Certifier {
     return absl::OkStatus();
   }
 
-  absl::Status ReadConfig() {
+  // Returns why the configuration cannot be read; empty: it can.
+  std::string ReadConfig() {
     const absl::StatusOr<std::string> text = ReadConfigText(flags_.config);
-    if (!text.ok()) {
-      config_unreadable_ = std::string(text.status().message());
-      return absl::OkStatus();
-    }
-    config_unreadable_ = core::doctor::JsonFault(*text);
-    if (!config_unreadable_.empty()) return absl::OkStatus();
+    if (!text.ok()) return std::string(text.status().message());
+    std::string fault = core::doctor::JsonFault(*text);
+    if (!fault.empty()) return fault;
+    nlohmann::json root = nlohmann::json::parse(*text, nullptr, false);
+    if (root.is_discarded()) return "has NaN or Infinity";
     std::vector<const core::interpretation::Reader*> readers;
     for (const core::interpretation::Reader& reader :
          core::interpretation::Readers()) {
       readers.push_back(&reader);
-    }
-    nlohmann::json root = nlohmann::json::parse(*text, nullptr, false);
-    if (root.is_discarded()) {
-      config_unreadable_ = "has NaN or Infinity";
-      return absl::OkStatus();
     }
     const core::interpretation::RopeSource source = {
         core::interpretation::ConfigJson{*text}};
@@ -228,43 +209,38 @@ class Certifier {
     config_ = std::make_unique<core::doctor::ConfigCase>(
         flags_.config, std::move(root), readers, core::doctor::Reach{length});
     result_.diagnosis.length = length;
-    if (config_->reference() == nullptr) {
-      config_unreadable_ =
-          core::doctor::FactOf(config_->readings()[0].status());
-    }
-    return absl::OkStatus();
+    return config_->reference() != nullptr
+               ? ""
+               : core::doctor::FactOf(config_->readings()[0].status());
   }
 
   void Report() {
     const auto add = [&](const std::string& path, core::doctor::InputKind kind,
-                         const std::string& unreadable) {
-      core::doctor::InputReport input;
+                         const std::string& unreadable,
+                         std::string spec) -> core::doctor::InputReport& {
+      core::doctor::InputReport& input =
+          result_.diagnosis.inputs.emplace_back();
       input.path = path;
       input.kind = kind;
       // FileBytes' errors begin with the path.
       input.unreadable =
           std::string(absl::StripPrefix(unreadable, absl::StrCat(path, ": ")));
-      result_.diagnosis.inputs.push_back(input);
+      input.spec = std::move(spec);
+      return input;
     };
-    add(flags_.config, core::doctor::InputKind::kConfig, config_unreadable_);
+    core::doctor::InputReport& config =
+        add(flags_.config, core::doctor::InputKind::kConfig, config_unreadable_,
+            "");
     if (config_ != nullptr && config_->reference() != nullptr) {
-      const ResolvedRope& rope = *config_->reference()->ropes[0];
-      result_.diagnosis.inputs[0].model_type = config_->model_type();
-      result_.diagnosis.inputs[0].content_hash =
-          core::interpretation::ContentHash(rope);
-      result_.diagnosis.inputs[0].spec = core::doctor::DescribeRope(rope);
+      config.model_type = config_->model_type();
+      config.content_hash = core::interpretation::ContentHash(config_->rope());
+      config.spec = core::doctor::DescribeRope(config_->rope());
     }
-    for (const Cache* cache : {&before_, &after_}) {
-      add(cache->path, core::doctor::InputKind::kSafetensors,
-          cache->unreadable);
-      result_.diagnosis.inputs.back().spec =
-          absl::StrCat(cache->layers.size(), " layers of keys");
-    }
-    if (before_.unreadable.empty()) {
-      result_.cache_sha256 = Sha256(before_.bytes.bytes());
-    }
-    if (after_.unreadable.empty()) {
-      result_.after_sha256 = Sha256(after_.bytes.bytes());
+    for (auto [cache, sha256] : {std::pair(&before_, &result_.cache_sha256),
+                                 std::pair(&after_, &result_.after_sha256)}) {
+      add(cache->path, core::doctor::InputKind::kSafetensors, cache->unreadable,
+          absl::StrCat(cache->layers.size(), " layers of keys"));
+      if (cache->unreadable.empty()) *sha256 = Sha256(cache->bytes.bytes());
     }
   }
 

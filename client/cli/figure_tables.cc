@@ -208,10 +208,7 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
                                    "' is unknown; there are: cos, sin, both"));
   }
   if (flags.source.Empty() && flags.absolute.Empty()) {
-    return UsageError(
-        "no encoding; give --preset, --config or --spec for a rotary one, or "
-        "an absolute one: --sinusoidal, --learned, --sincos-grid, --timestep, "
-        "--fourier-features");
+    return NoEncoding();
   }
   ASSIGN_OR_RETURN(Table table, ReadTable(flags, client));
   if (flags.channels) {

@@ -53,12 +53,12 @@ using core::interpretation::GgufRope;
 absl::Status CheckLayersAlike(const GgufRope& gguf, std::int64_t length,
                               const core::ResolvedRope& rope,
                               const SourceFlags& flags) {
-  const absl::StatusOr<core::ResolvedRope> sliding =
-      core::interpretation::ResolveGguf(gguf, length, /*sliding=*/true);
-  if (!sliding.ok()) return FileError(flags.config, sliding.status());
-  if (sliding->inv_freq == rope.inv_freq &&
-      sliding->attention_factor == rope.attention_factor &&
-      sliding->head_dim == rope.head_dim) {
+  ASSIGN_OR_RETURN(const core::ResolvedRope sliding,
+                   InFile(flags.config, core::interpretation::ResolveGguf(
+                                            gguf, length, /*sliding=*/true)));
+  if (sliding.inv_freq == rope.inv_freq &&
+      sliding.attention_factor == rope.attention_factor &&
+      sliding.head_dim == rope.head_dim) {
     return absl::OkStatus();
   }
   return UsageError(
@@ -70,47 +70,42 @@ absl::Status CheckLayersAlike(const GgufRope& gguf, std::int64_t length,
 
 absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
   const v1::RopeSource details = flags.Details();
-  const absl::Status good = CheckFlags(flags, details);
-  if (!good.ok()) return good;
-  const auto fail = [&](const absl::Status& status) {
-    return FileError(flags.config, status);
-  };
-  const absl::StatusOr<core::interpretation::GgufRope> gguf =
-      ReadGgufKeys(flags.config);
-  if (!gguf.ok()) return fail(gguf.status());
-  if (gguf->pairing == core::interpretation::GgufPairing::kNone) {
-    return fail(absl::InvalidArgumentError(
-        absl::StrCat("architecture ", gguf->architecture, " does not rotate")));
+  RETURN_IF_ERROR(CheckFlags(flags, details));
+  ASSIGN_OR_RETURN(const GgufRope gguf,
+                   InFile(flags.config, ReadGgufKeys(flags.config)));
+  if (gguf.pairing == core::interpretation::GgufPairing::kNone) {
+    return FileError(
+        flags.config,
+        absl::StrCat("architecture ", gguf.architecture, " does not rotate"));
   }
   const std::int64_t length = details.has_sequence_length()
                                   ? details.sequence_length()
-                                  : gguf->context_length.value_or(1);
-  absl::StatusOr<core::ResolvedRope> rope = core::interpretation::ResolveGguf(
-      *gguf, length, details.layer_type() == kSliding);
-  if (!rope.ok()) return fail(rope.status());
+                                  : gguf.context_length.value_or(1);
+  ASSIGN_OR_RETURN(core::ResolvedRope rope,
+                   InFile(flags.config,
+                          core::interpretation::ResolveGguf(
+                              gguf, length, details.layer_type() == kSliding)));
   if (!details.has_layer_type()) {
-    const absl::Status alike = CheckLayersAlike(*gguf, length, *rope, flags);
-    if (!alike.ok()) return alike;
+    RETURN_IF_ERROR(CheckLayersAlike(gguf, length, rope, flags));
   }
-  const absl::Status axes = core::interpretation::SetGgufAxes(*gguf, &*rope);
-  if (!axes.ok()) return fail(axes);
+  const absl::Status axes = core::interpretation::SetGgufAxes(gguf, &rope);
+  if (!axes.ok()) return FileError(flags.config, axes);
   return rope;
 }
 
 }  // namespace
 
 absl::StatusOr<v1::RopeSource> GgufSource(const SourceFlags& flags) {
-  const absl::StatusOr<core::ResolvedRope> rope = ResolvedGguf(flags);
-  if (!rope.ok()) return rope.status();
+  ASSIGN_OR_RETURN(const core::ResolvedRope rope, ResolvedGguf(flags));
   // A spec has no place for them.
-  for (const core::Assumption& one : rope->assumptions) {
+  for (const core::Assumption& one : rope.assumptions) {
     std::fprintf(stderr, "posenc: %s: assumed %s = %s (%s)\n",
                  core::OneLine(flags.config).c_str(),
                  core::OneLine(one.field).c_str(), one.value.c_str(),
                  core::OneLine(one.reason).c_str());
   }
   v1::ResolveRopeResponse resolved;
-  server::WriteRope(*rope, /*content_hash=*/"", &resolved);
+  server::WriteRope(rope, /*content_hash=*/"", &resolved);
   v1::RopeSource source;
   source.mutable_spec()->Swap(resolved.mutable_spec());
   source.set_head_dim(resolved.head_dim());

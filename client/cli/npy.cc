@@ -158,23 +158,15 @@ absl::StatusOr<std::string> NpyHeader(const TensorView& tensor) {
   std::string dict = absl::StrCat(
       "{'descr': '", descr, "', 'fortran_order': False, 'shape': (",
       absl::StrJoin(tensor.shape, ", "), comma, "), }");
-  // Returns the header's length with padding and newline, if it starts at
-  // `start`.
-  const auto padded = [&](std::size_t start) {
-    const std::size_t size = start + dict.size() + 1;  // with the newline
-    return dict.size() + (kAlignment - size % kAlignment) % kAlignment + 1;
-  };
-  const int major = padded(10) <= 0xffff ? 1 : 2;
-  const std::size_t length = padded(major == 1 ? 10 : 12);
+  // Ten bytes come before it. Results have few extents: 16 bits hold its
+  // length.
+  const std::size_t length =
+      (10 + dict.size() + 1 + kAlignment - 1) / kAlignment * kAlignment - 10;
   dict.resize(length - 1, ' ');
-  dict += '\n';
-  std::string header(kMagic);
-  header += static_cast<char>(major);
-  header += '\0';
-  for (int i = 0; i < (major == 1 ? 2 : 4); ++i) {
-    header += static_cast<char>(length >> (8 * i));
-  }
-  return header + dict;
+  return absl::StrCat(kMagic, absl::string_view("\x01\0", 2),
+                      std::string{static_cast<char>(length & 0xff),
+                                  static_cast<char>(length >> 8)},
+                      dict, "\n");
 }
 
 absl::Status WriteNpy(const std::string& path, const TensorView& tensor) {

@@ -73,6 +73,22 @@ constexpr FieldFlag kPositions[] = {
      "First position of each packed sequence", "--cu-seqlens"},
 };
 
+// `parse` sets a part's value, or returns false; `fault` then follows the part.
+template <typename T>
+absl::StatusOr<std::vector<T>> ParseList(const std::string& flag,
+                                         const std::string& text,
+                                         char separator,
+                                         bool (*parse)(absl::string_view, T*),
+                                         const char* fault) {
+  std::vector<T> values;
+  for (const absl::string_view part : absl::StrSplit(text, separator)) {
+    if (!parse(part, &values.emplace_back())) {
+      return UsageError(absl::StrCat(flag, ": '", part, "' ", fault));
+    }
+  }
+  return values;
+}
+
 }  // namespace
 
 void AddGlobalFlags(CLI::App* app, GlobalFlags* flags) {
@@ -197,45 +213,26 @@ void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation) {
 
 absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
     const std::string& flag, const std::string& text) {
-  std::vector<std::int64_t> values;
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    std::int64_t value;
-    if (!absl::SimpleAtoi(part, &value)) {
-      return UsageError(
-          absl::StrCat(flag, ": '", part, "' is no integer; write 0,3,7"));
-    }
-    values.push_back(value);
-  }
-  return values;
+  return ParseList<std::int64_t>(flag, text, ',',
+                                 absl::SimpleAtoi<std::int64_t>,
+                                 "is no integer; write 0,3,7");
 }
 
 absl::StatusOr<std::vector<double>> ParseNumbers(const std::string& flag,
                                                  const std::string& text) {
-  std::vector<double> numbers;
-  if (text.empty()) return numbers;
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    double value;
-    if (!absl::SimpleAtod(part, &value)) {
-      return UsageError(
-          absl::StrCat(flag, ": '", part, "' is no number; write 1,0.5"));
-    }
-    numbers.push_back(value);
-  }
-  return numbers;
+  if (text.empty()) return std::vector<double>();
+  return ParseList<double>(flag, text, ',', absl::SimpleAtod,
+                           "is no number; write 1,0.5");
 }
 
 absl::StatusOr<std::vector<std::int32_t>> ParseExtents(
     const std::string& flag, const std::string& text) {
-  std::vector<std::int32_t> extents;
-  for (const absl::string_view part : absl::StrSplit(text, 'x')) {
-    std::int32_t extent;
-    if (!absl::SimpleAtoi(part, &extent) || extent < 0) {
-      return UsageError(
-          absl::StrCat(flag, ": '", text, "' are no extents; write 2x4x4"));
-    }
-    extents.push_back(extent);
-  }
-  return extents;
+  return ParseList<std::int32_t>(
+      flag, text, 'x',
+      [](absl::string_view part, std::int32_t* extent) {
+        return absl::SimpleAtoi(part, extent) && *extent >= 0;
+      },
+      "is no extent; write 2x4x4");
 }
 
 void AddPositionFlags(CLI::App* app, const std::string& prefix,

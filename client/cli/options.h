@@ -90,6 +90,9 @@ absl::StatusOr<v1::Positions> BuildPositions(const FieldFlags& flags);
 // AbsoluteEncoding.
 void AddAbsoluteFlags(CLI::App* app, FieldFlags* flags);
 
+// Exit code 2: neither a rotary encoding nor an absolute one is given.
+absl::Status NoEncoding();
+
 // Adds --layout, which is required.
 void AddLayoutFlag(CLI::App* app, v1::Layout* layout);
 

@@ -49,10 +49,7 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
     return flags.absolute.Read(request->mutable_absolute());
   }
   if (flags.source.Empty()) {
-    return UsageError(
-        "no encoding; give --preset, --config or --spec for a rotary one, or "
-        "an absolute one: --sinusoidal, --learned, --sincos-grid, --timestep, "
-        "--fourier-features");
+    return NoEncoding();
   }
   ASSIGN_OR_RETURN(v1::RopeSource source, BuildSource(flags.source));
   const bool resolve =

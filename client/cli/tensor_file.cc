@@ -48,18 +48,6 @@ absl::Status Copy(const TensorFile& file, const std::string& name,
 
 }  // namespace
 
-absl::Status CheckFormats(const std::string& in, const std::string& out) {
-  if (IsStandardStream(in)) return CheckOut(out);
-  const bool npy = HasExtension(in, kNpy);
-  if (!npy && !HasExtension(in, kSafetensors)) {
-    return UsageError("--in: neither .npy nor .safetensors");
-  }
-  if (!IsStandardStream(out) && !HasExtension(out, npy ? kNpy : kSafetensors)) {
-    return UsageError("--out: the extension differs from that of --in");
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<TensorFile> TensorFile::Read(const std::string& flag,
                                             const std::string& path) {
   TensorFile result;
@@ -118,7 +106,7 @@ absl::StatusOr<std::vector<SafetensorsEntry*>> TensorFile::Select(
 }
 
 absl::Status TensorFile::CheckFormat(const std::string& out) const {
-  if (IsStandardStream(out) || HasExtension(out, kNpy) == npy_) {
+  if (IsStandardStream(out) || HasExtension(out, npy_ ? kNpy : kSafetensors)) {
     return absl::OkStatus();
   }
   return UsageError(absl::StrCat("--out: --in is ",

@@ -16,10 +16,6 @@
 
 namespace posenc::cli {
 
-// Returns exit code 2 unless both paths end in .npy, or both in .safetensors.
-// "-", standard input or output, may have either format.
-absl::Status CheckFormats(const std::string& in, const std::string& out);
-
 // The bytes of the file and entries that point into them.
 class TensorFile {
  public:
@@ -46,8 +42,7 @@ class TensorFile {
       const std::vector<std::string>& wanted,
       const std::vector<std::string>& usual);
 
-  // Returns exit code 2 if `out` has the extension of the other format.
-  // CheckFormats() cannot check this for standard input.
+  // Returns exit code 2 unless `out` has the extension of this format, or is "-".
   absl::Status CheckFormat(const std::string& out) const;
 
   // Writes the file in its format. Tensors that were not replaced are

@@ -50,7 +50,6 @@ absl::Status Transform(
     const std::string& verb, const std::vector<std::string>& usual,
     const std::function<absl::StatusOr<TensorResult>(
         const std::string& name, const TensorView& tensor)>& call) {
-  RETURN_IF_ERROR(CheckFormats(flags.in, flags.out));
   ASSIGN_OR_RETURN(TensorFile file, TensorFile::Read("--in", flags.in));
   RETURN_IF_ERROR(file.CheckFormat(flags.out));
   ASSIGN_OR_RETURN(const auto selected, file.Select(flags.tensors, usual));
