@@ -42,7 +42,8 @@ class TensorFile {
       const std::vector<std::string>& wanted,
       const std::vector<std::string>& usual);
 
-  // Returns exit code 2 unless `out` has the extension of this format, or is "-".
+  // Returns exit code 2 unless `out` has the extension of this format, or is
+  // "-".
   absl::Status CheckFormat(const std::string& out) const;
 
   // Writes the file in its format. Tensors that were not replaced are
