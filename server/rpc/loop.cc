@@ -1,11 +1,16 @@
 #include "server/rpc/loop.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "grpc/support/time.h"
 
 namespace posenc::server {
+namespace {
+
+// Events that may come before a tick that is due: some milliseconds of work.
+constexpr std::size_t kEventsPerTick = 256;
+
+}  // namespace
 
 int Loop::CountFor(int compute_threads) {
   return std::clamp(compute_threads / 2, 1, 16);
@@ -29,11 +34,14 @@ void Loop::Stop() {
   queue_ = nullptr;
 }
 
-// Returns a ready event; if there is none, notes idle time and waits for one.
+// Returns a ready event; if there is none, ticks, notes idle time and waits for
+// one. The tick comes after all ready events, because one of them may be the
+// end of an operation that the tick would find slow: the loop itself was late.
 grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
   const grpc::CompletionQueue::NextStatus status =
       queue_->AsyncNext(tag, ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
   if (status != grpc::CompletionQueue::TIMEOUT) return status;
+  TickIfDue();
   gpr_timespec wake = gpr_inf_future(GPR_CLOCK_MONOTONIC);
   if (!ticked_.empty()) {
     wake = gpr_time_add(
@@ -48,6 +56,7 @@ grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
 }
 
 void Loop::Run() {
+  std::size_t events = 0;
   do {
     void* tag = nullptr;
     bool ok = false;
@@ -60,7 +69,8 @@ void Loop::Run() {
       case grpc::CompletionQueue::TIMEOUT:
         break;
     }
-    TickIfDue();
+    // A loop that always has ready events ticks, too.
+    if (++events % kEventsPerTick == 0) TickIfDue();
   } while (coroutines_ > 0);
 }
 

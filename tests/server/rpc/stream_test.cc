@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/base/config.h"
 #include "gmock/gmock.h"
 #include "tests/fixtures/byte_stream.h"
 #include "tests/fixtures/server.h"
@@ -283,6 +284,7 @@ TEST_F(CrowdedTest, ACallWaitsForRoomAndIsRefusedWhereTheQueueIsFull) {
   std::vector<std::multimap<std::string, std::string>> trailers(4);
   std::atomic<int> refused{0};
   std::vector<std::thread> threads;
+  threads.reserve(waited.size());
   for (std::size_t i = 0; i < waited.size(); ++i) {
     threads.emplace_back([&, i] {
       grpc::ClientContext context;
@@ -314,6 +316,31 @@ TEST_F(CrowdedTest, ACallWaitsForRoomAndIsRefusedWhereTheQueueIsFull) {
   }
   EXPECT_EQ(served, 1);
   ExpectNothingInFlight();
+}
+
+TEST_F(StreamTest, AWaitingStreamEndsWhileMemoryIsOverTheBudget) {
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
+  GTEST_SKIP() << "a sanitizer's heap cannot be measured";
+#endif
+  Start(
+      {.limits = {.max_request_bytes = 4 << 20, .in_flight_bytes = 16 << 20}});
+  grpc::ClientContext context;
+  context.set_deadline(Deadline());
+  const auto stream = stub_->ApplyRopeStream(&context);
+  v1::ApplyRopeStreamResponse response;
+  v1::ApplyRopeRequest call = Unary(0, 2);
+  const std::string data = TakeData(&call);
+  // The first message has the first of two tokens.
+  ASSERT_TRUE(stream->Write(
+      StreamOf<v1::ApplyRopeStreamRequest>(call, data, {data.size() / 2})[0]));
+  ASSERT_TRUE(stream->Read(&response));
+  // The server measures the heap of this process.
+  const std::string much(128 << 20, 'x');
+  EXPECT_FALSE(stream->Read(&response));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), Status::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("waiting stream"));
+  EXPECT_EQ(much.back(), 'x');
 }
 
 class HurriedTest : public StreamTest {
