@@ -1,8 +1,7 @@
 #include "server/metrics/call_metrics.h"
 
-#include <algorithm>
-#include <string>
-
+#include "absl/strings/ascii.h"
+#include "absl/strings/strip.h"
 #include "posenc/v1/service.pb.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
@@ -56,8 +55,8 @@ const char* TypeOf(const google::protobuf::MethodDescriptor& method) {
   return method.server_streaming() ? "server_stream" : "unary";
 }
 
-// Returns the reason of a refusal; null if the call was not refused.
-const char* RefusedFor(const CallRecord& record) {
+// Returns the reason of a refusal; empty if the call was not refused.
+std::string RefusedFor(const CallRecord& record) {
   switch (record.code) {
     case grpc::StatusCode::UNAUTHENTICATED:
       return "unauthenticated";
@@ -65,14 +64,10 @@ const char* RefusedFor(const CallRecord& record) {
       return "permission_denied";
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
     case grpc::StatusCode::UNAVAILABLE:
-      if (record.reason == "ERROR_REASON_OVERLOADED") return "overloaded";
-      if (record.reason == "ERROR_REASON_DRAINING") return "draining";
-      if (record.reason == "ERROR_REASON_MESSAGE_TOO_LARGE") {
-        return "message_too_large";
-      }
-      return kOther;
+      return absl::AsciiStrToLower(
+          absl::StripPrefix(record.reason, "ERROR_REASON_"));
     default:
-      return nullptr;
+      return "";
   }
 }
 
@@ -91,37 +86,42 @@ Histograms& MakeHistograms(prometheus::Registry* registry, const char* name,
 
 }  // namespace
 
-struct CallMetrics::Families {
-  Counters &started, &handled, &received, &sent;
-  Histograms& handling;
-};
-
-CallMetrics::Method CallMetrics::Add(const Families& families,
-                                     const std::string& type,
+// A registry returns the same family again for the same name.
+CallMetrics::Method CallMetrics::Add(const std::string& type,
                                      const std::string& service,
                                      const std::string& name) {
   const prometheus::Labels labels = {
       {"grpc_type", type}, {"grpc_service", service}, {"grpc_method", name}};
+  prometheus::Registry* const registry = registry_.get();
   Method method;
-  method.started = &families.started.Add(labels);
+  method.started = &MakeCounters(registry, "grpc_server_started_total",
+                                 "Calls that were received.")
+                        .Add(labels);
+  Counters& handled = MakeCounters(registry, "grpc_server_handled_total",
+                                   "Calls that are over, whatever their code.");
   for (std::size_t code = 0; code < kCodes; ++code) {
     prometheus::Labels with_code = labels;
     with_code.emplace("grpc_code", kCodeNames[code]);
-    method.handled[code] = &families.handled.Add(with_code);
+    method.handled[code] = &handled.Add(with_code);
   }
-  method.received = &families.received.Add(labels);
-  method.sent = &families.sent.Add(labels);
-  method.handling = &families.handling.Add(labels, Buckets());
+  method.received = &MakeCounters(registry, "grpc_server_msg_received_total",
+                                  "Messages received in calls that are over.")
+                         .Add(labels);
+  method.sent = &MakeCounters(registry, "grpc_server_msg_sent_total",
+                              "Messages sent in calls that are over.")
+                     .Add(labels);
+  method.handling = &MakeHistograms(registry, "grpc_server_handling_seconds",
+                                    "From a call's headers to its end.")
+                         .Add(labels, Buckets());
   return method;
 }
 
-void CallMetrics::AddAll(const Families& families,
-                         const google::protobuf::ServiceDescriptor& service) {
+void CallMetrics::AddAll(const google::protobuf::ServiceDescriptor& service) {
   for (int i = 0; i < service.method_count(); ++i) {
     const google::protobuf::MethodDescriptor& method = *service.method(i);
-    methods_.emplace(method.name(), Add(families, TypeOf(method),
-                                        std::string(service.full_name()),
-                                        std::string(method.name())));
+    methods_.emplace(method.name(),
+                     Add(TypeOf(method), std::string(service.full_name()),
+                         std::string(method.name())));
   }
 }
 
@@ -129,25 +129,13 @@ CallMetrics::CallMetrics(
     const std::vector<const google::protobuf::ServiceDescriptor*>& more)
     : registry_(std::make_unique<prometheus::Registry>()) {
   prometheus::Registry* const registry = registry_.get();
-  const Families families = {
-      MakeCounters(registry, "grpc_server_started_total",
-                   "Calls that were received."),
-      MakeCounters(registry, "grpc_server_handled_total",
-                   "Calls that are over, whatever their code."),
-      MakeCounters(registry, "grpc_server_msg_received_total",
-                   "Messages received in calls that are over."),
-      MakeCounters(registry, "grpc_server_msg_sent_total",
-                   "Messages sent in calls that are over."),
-      MakeHistograms(registry, "grpc_server_handling_seconds",
-                     "From a call's headers to its end.")};
   const google::protobuf::ServiceDescriptor& contract =
       *v1::GetServerInfoRequest::descriptor()->file()->service(0);
-  AddAll(families, contract);
+  AddAll(contract);
   for (const google::protobuf::ServiceDescriptor* const service : more) {
-    AddAll(families, *service);
+    AddAll(*service);
   }
-  unknown_ =
-      Add(families, "unary", std::string(contract.full_name()), kUnknown);
+  unknown_ = Add("unary", std::string(contract.full_name()), kUnknown);
 
   waited_ =
       &MakeHistograms(registry, "posenc_waited_seconds",
@@ -198,8 +186,10 @@ void CallMetrics::Finished(const CallRecord& record) {
   }
   bytes_received_->Increment(static_cast<double>(record.bytes_received));
   bytes_sent_->Increment(static_cast<double>(record.bytes_sent));
-  if (const char* const reason = RefusedFor(record)) {
-    refused_.find(reason)->second->Increment();
+  if (const std::string reason = RefusedFor(record); !reason.empty()) {
+    const auto found = refused_.find(reason);
+    (found == refused_.end() ? refused_.at(kOther) : found->second)
+        ->Increment();
   }
 }
 

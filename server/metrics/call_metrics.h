@@ -53,12 +53,9 @@ class CallMetrics final : public CallObserver {
     prometheus::Histogram* handling = nullptr;
   };
 
-  struct Families;  // with one series for each method
-
-  static Method Add(const Families& families, const std::string& type,
-                    const std::string& service, const std::string& name);
-  void AddAll(const Families& families,
-              const google::protobuf::ServiceDescriptor& service);
+  Method Add(const std::string& type, const std::string& service,
+             const std::string& name);
+  void AddAll(const google::protobuf::ServiceDescriptor& service);
   const Method& Find(absl::string_view name) const;
 
   const std::unique_ptr<prometheus::Registry> registry_;
