@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 
 namespace posenc::server {
 namespace {
@@ -9,52 +14,39 @@ namespace {
 // The form is "00-" trace id "-" parent id "-" flags.
 constexpr std::size_t kTraceAt = 3, kParentAt = 36, kFlagsAt = 53;
 constexpr std::size_t kBytes = 55;
-constexpr std::uint8_t kSampled = 1;
+constexpr unsigned char kSampled = 1;
 
-// Parses a hexadecimal digit in lower case. Nothing for other characters.
-std::optional<std::uint8_t> Digit(char c) {
-  if (c >= '0' && c <= '9') return static_cast<std::uint8_t>(c - '0');
-  if (c >= 'a' && c <= 'f') return static_cast<std::uint8_t>(c - 'a' + 10);
-  return std::nullopt;
-}
-
-template <std::size_t size>
-std::optional<std::array<std::uint8_t, size>> ReadHex(absl::string_view text) {
-  std::array<std::uint8_t, size> bytes;
-  for (std::size_t i = 0; i < size; ++i) {
-    const auto high = Digit(text[2 * i]), low = Digit(text[2 * i + 1]);
-    if (!high || !low) return std::nullopt;
-    bytes[i] = static_cast<std::uint8_t>(*high << 4 | *low);
-  }
-  return bytes;
-}
-
-template <std::size_t size>
-bool IsZero(const std::array<std::uint8_t, size>& bytes) {
-  return std::all_of(bytes.begin(), bytes.end(),
-                     [](std::uint8_t byte) { return byte == 0; });
+bool IsZero(absl::string_view bytes) {
+  return bytes.find_first_not_of('\0') == bytes.npos;
 }
 
 }  // namespace
 
 std::optional<Traceparent> ParseTraceparent(absl::string_view text) {
-  if (text.size() < kBytes || text[kTraceAt - 1] != '-' ||
-      text[kParentAt - 1] != '-' || text[kFlagsAt - 1] != '-') {
-    return std::nullopt;
+  if (text.size() < kBytes) return std::nullopt;
+  for (std::size_t i = 0; i < kBytes; ++i) {
+    const bool dash =
+        i + 1 == kTraceAt || i + 1 == kParentAt || i + 1 == kFlagsAt;
+    const bool digit =
+        absl::ascii_isxdigit(text[i]) && !absl::ascii_isupper(text[i]);
+    if (dash ? text[i] != '-' : !digit) return std::nullopt;
   }
-  const auto version = ReadHex<1>(text);
-  const auto trace_id = ReadHex<16>(text.substr(kTraceAt));
-  const auto parent_id = ReadHex<8>(text.substr(kParentAt));
-  const auto flags = ReadHex<1>(text.substr(kFlagsAt));
-  if (!version || !trace_id || !parent_id || !flags) return std::nullopt;
-  if ((*version)[0] == 0xff || IsZero(*trace_id) || IsZero(*parent_id)) {
+  const std::string trace = absl::HexStringToBytes(text.substr(kTraceAt, 32));
+  const std::string parent = absl::HexStringToBytes(text.substr(kParentAt, 16));
+  if (absl::StartsWith(text, "ff") || IsZero(trace) || IsZero(parent)) {
     return std::nullopt;
   }
   // Version 0 ends here; later versions may have more after another dash.
-  if (text.size() > kBytes && ((*version)[0] == 0 || text[kBytes] != '-')) {
+  if (text.size() > kBytes &&
+      (absl::StartsWith(text, "00") || text[kBytes] != '-')) {
     return std::nullopt;
   }
-  return Traceparent{*trace_id, *parent_id, ((*flags)[0] & kSampled) != 0};
+  const std::string flags = absl::HexStringToBytes(text.substr(kFlagsAt, 2));
+  Traceparent parsed;
+  std::copy(trace.begin(), trace.end(), parsed.trace_id.begin());
+  std::copy(parent.begin(), parent.end(), parsed.parent_id.begin());
+  parsed.sampled = (flags[0] & kSampled) != 0;
+  return parsed;
 }
 
 absl::string_view TraceIdText(absl::string_view text) {
