@@ -1,5 +1,6 @@
 // The reflection service, under its name and under the older one. Tools such as
-// grpcurl and buf curl learn a server's contract from it.
+// grpcurl and buf curl learn a server's contract from it: its descriptors,
+// those of gRPC's own services, and those of the details of errors.
 //
 // gRPC's own service exists only as v1alpha. Its descriptors have no JSON
 // names, so that tools would spell fields in two ways, and it knows neither
@@ -7,26 +8,46 @@
 
 #pragma once
 
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "google/protobuf/descriptor.h"
 #include "server/methods/methods.h"
-#include "server/reflection/reflected_files.h"
 
 namespace posenc::server {
 
-// Safe for many threads. Outlives its calls.
+// Never changes once it is made: requests of peers, even with invented names,
+// add nothing to it. Outlives its calls.
 class Reflection final {
  public:
   // more: services beside the contract's and gRPC's own.
   explicit Reflection(
-      const std::vector<const google::protobuf::ServiceDescriptor*>& more)
-      : files_(more) {}
+      const std::vector<const google::protobuf::ServiceDescriptor*>& more);
 
   std::vector<Method> Methods();
 
  private:
-  const ReflectedFiles files_;
+  // A file and all its imports, as serialized FileDescriptorProtos with JSON
+  // names.
+  using Files = std::vector<std::string>;
+  using FilesByName = std::unordered_map<std::string, Files>;
+
+  void Add(const google::protobuf::FileDescriptor& file);
+  void AddSymbols(const google::protobuf::Descriptor& message,
+                  const Files* files);
+  void AddSymbols(const google::protobuf::EnumDescriptor& type,
+                  const Files* files);
+  // Returns the serialized answer to a request.
+  absl::StatusOr<std::string> Answer(const std::string& message) const;
+  // Returns the file that has a service, method, message, field, enum or value
+  // of this full name; null if there is none.
+  const Files* Holding(const std::string& symbol) const;
+
+  std::vector<std::string> services_;  // full names
+  FilesByName by_name_;
+  // Points into by_name_, whose nodes do not move.
+  std::unordered_map<std::string, const Files*> by_symbol_;
 };
 
 }  // namespace posenc::server
