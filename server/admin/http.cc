@@ -1,11 +1,17 @@
 #include "server/admin/http.h"
 
-#include <optional>
-#include <utility>
+#include <arpa/inet.h>
 
-#include "absl/status/statusor.h"
-#include "server/admin/channelz.h"
-#include "server/admin/host.h"
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
+#include "grpc/grpc.h"
+#include "grpc/support/alloc.h"
 #include "server/metrics/exposition.h"
 
 namespace posenc::server {
@@ -23,6 +29,21 @@ AdminResponse Content(int status, std::string body, const char* type) {
 
 AdminResponse Text(int status, const char* text) {
   return Content(status, text, kPlain);
+}
+
+bool IsAddress(int family, absl::string_view text) {
+  // inet_pton would stop at a NUL and accept the text before it.
+  if (absl::StrContains(text, '\0')) return false;
+  in6_addr address;  // the larger of the two types
+  return inet_pton(family, std::string(text).c_str(), &address) == 1;
+}
+
+// Returns true for "" and for a port such as ":9090".
+bool IsPort(absl::string_view text) {
+  if (text.empty()) return true;
+  if (text.size() < 2 || text.size() > 6 || text.front() != ':') return false;
+  text.remove_prefix(1);
+  return std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
 }
 
 // Returns the refusal of a request; nothing if the request is allowed.
@@ -43,7 +64,51 @@ std::optional<AdminResponse> Refusal(const AdminRequest& request,
   return response;
 }
 
+constexpr std::intptr_t kMaxSockets = 100;
+
+// Copies a text that gRPC has allocated, and frees it.
+absl::StatusOr<std::string> Take(char* json) {
+  if (json == nullptr) return absl::NotFoundError("no such entity");
+  std::string text = json;
+  gpr_free(json);
+  return text;
+}
+
 }  // namespace
+
+bool HostAllowed(absl::string_view host,
+                 const std::vector<std::string>& names) {
+  if (absl::StartsWith(host, "[")) {
+    const std::size_t end = host.find(']');
+    return end != absl::string_view::npos && IsPort(host.substr(end + 1)) &&
+           IsAddress(AF_INET6, host.substr(1, end - 1));
+  }
+  const std::size_t colon = std::min(host.find(':'), host.size());
+  if (!IsPort(host.substr(colon))) return false;
+  const absl::string_view name = host.substr(0, colon);
+  if (absl::EqualsIgnoreCase(name, "localhost")) return true;
+  if (IsAddress(AF_INET, name)) return true;
+  return std::any_of(names.begin(), names.end(),
+                     [name](const std::string& allowed) {
+                       return absl::EqualsIgnoreCase(name, allowed);
+                     });
+}
+
+absl::StatusOr<std::string> ChannelzPage(absl::string_view path) {
+  const absl::Status unknown = absl::NotFoundError("no such page");
+  if (path == "/channelz" || path == "/channelz/") path = "/channelz/servers";
+  if (!absl::ConsumePrefix(&path, "/channelz/")) return unknown;
+  if (path == "servers") return Take(grpc_channelz_get_servers(0));
+  const bool server = absl::ConsumePrefix(&path, "server/");
+  if (!server && !absl::ConsumePrefix(&path, "socket/")) return unknown;
+  const bool sockets = server && absl::ConsumeSuffix(&path, "/sockets");
+  std::int64_t id = 0;
+  if (!absl::SimpleAtoi(path, &id) || id <= 0) return unknown;
+  if (sockets)
+    return Take(grpc_channelz_get_server_sockets(id, 0, kMaxSockets));
+  return Take(server ? grpc_channelz_get_server(id)
+                     : grpc_channelz_get_socket(id));
+}
 
 AdminResponse AdminHttp::Answer(const AdminRequest& request) const {
   try {

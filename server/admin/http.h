@@ -7,6 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
 namespace posenc::server {
 
 // Functions that make the admin server's pages. They run on its threads,
@@ -31,10 +34,25 @@ struct AdminResponse {
   std::vector<std::pair<std::string, std::string>> headers;
 };
 
+// Returns whether the value of a Host header is an IP address, localhost or one
+// of `names` (compared without case), each with or without a port.
+//
+// A web page may give its own name the address of a server that only its
+// visitor can reach (DNS rebinding), and make the visitor's browser send
+// requests there. The browser then sends the page's name as Host, so the server
+// can refuse it. An IP address as Host is safe: there is no name to rebind.
+// Prometheus and kubelet use addresses.
+bool HostAllowed(absl::string_view host, const std::vector<std::string>& names);
+
+// Returns gRPC's channelz as JSON, the servers and sockets of this process, for
+// /channelz, /channelz/servers, /channelz/server/ID[/sockets] and
+// /channelz/socket/ID. Lists have at most 100 entries. NOT_FOUND for another
+// path and for an unknown ID. gRPC must have been initialised.
+absl::StatusOr<std::string> ChannelzPage(absl::string_view path);
+
 class AdminHttp {
  public:
-  // `names`: hosts that requests may name beside IP addresses and localhost
-  // (host.h).
+  // names: of HostAllowed().
   AdminHttp(AdminPages pages, std::vector<std::string> names)
       : pages_(std::move(pages)), names_(std::move(names)) {}
 

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "server/admin/host.h"
 #include "server/admin/http.h"
 
 namespace {

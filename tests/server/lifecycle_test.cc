@@ -15,7 +15,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "nlohmann/json.hpp"
-#include "server/admin/channelz.h"
+#include "server/admin/http.h"
 #include "tests/fixtures/directory.h"
 #include "tests/fixtures/http2.h"
 #include "tests/fixtures/server.h"

@@ -10,7 +10,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "gmock/gmock.h"
-#include "server/admin/host.h"
 
 namespace posenc::server {
 namespace {
