@@ -1,8 +1,4 @@
 // Limits that a server enforces on its calls: sizes, numbers and times.
-//
-// No other place holds them. ServerOptions carries a Limits from the flags to
-// the service, which replaces zeros by defaults and lends it to calls and
-// methods.
 
 #pragma once
 
@@ -22,15 +18,13 @@ struct Limits {
   std::int64_t max_request_bytes = std::int64_t{512} << 20;
   std::int64_t max_response_bytes = std::int64_t{512} << 20;
 
-  // The budget: bytes of requests and responses in flight at any time. Calls
-  // that do not fit wait before they are read; small calls may exceed it by a
-  // sixteenth (Admission). 0: half of the memory that the
-  // process may use, but at least one message each way.
+  // The budget: bytes of requests and responses in flight at any time. 0: half
+  // of the memory that the process may use, but at least one message each way.
   std::int64_t in_flight_bytes = 0;
 
   // Calls that may wait for the budget, and unary calls that may wait for a
   // place; further calls are refused. Calls whose message is already read wait
-  // for a place in any number: those of streams, and those that lost a place.
+  // for a place in any number.
   std::int64_t max_waiting = 1024;
 
   // Bytes of the budget that all callers with one token may claim together. 0:
@@ -44,8 +38,8 @@ struct Limits {
   int threads = 0;
 };
 
-// Returns INVALID_ARGUMENT if a limit is out of its range; the field is its
-// flag ("--max-request-bytes").
+// Returns INVALID_ARGUMENT if the budget cannot hold a request. The ranges of
+// single limits are those of their flags (config/keys.cc).
 absl::Status CheckLimits(const Limits& limits);
 
 // Returns the same limits with zeros replaced by defaults.

@@ -3,30 +3,19 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/error.h"
-#include "server/base/descriptor.h"
 
 namespace posenc::server {
 
 absl::Status BadAddress(const Address& address, absl::string_view fact) {
   return core::FieldInvalid(address.flag,
                             absl::StrCat(address.text, ": ", fact));
-}
-
-absl::Status CannotBind(const Address& address, absl::string_view why) {
-  return absl::UnavailableError(absl::StrCat(
-      address.flag, ": cannot listen on ", address.text, ": ", why));
 }
 
 absl::StatusOr<Address> ParseAddress(const std::string& text,
@@ -73,27 +62,6 @@ bool IsLoopback(const std::string& host) {
   in6_addr v6;
   return inet_pton(AF_INET6, host.c_str(), &v6) == 1 &&
          IN6_IS_ADDR_LOOPBACK(&v6);
-}
-
-absl::Status CheckUnixPath(const Address& address) {
-  struct stat info;
-  if (lstat(address.path.c_str(), &info) != 0) {
-    return errno == ENOENT ? absl::OkStatus()
-                           : CannotBind(address, std::strerror(errno));
-  }
-  if (!S_ISSOCK(info.st_mode)) {
-    return CannotBind(address, "the file exists and is not a socket");
-  }
-  sockaddr_un peer = {};
-  peer.sun_family = AF_UNIX;
-  std::copy(address.path.begin(), address.path.end(), peer.sun_path);
-  const Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return CannotBind(address, std::strerror(errno));
-  const bool in_use =
-      connect(fd.get(), reinterpret_cast<sockaddr*>(&peer), sizeof(peer)) == 0;
-  // If the connection is refused, a killed process has left the socket behind.
-  return in_use ? CannotBind(address, "a running process listens there")
-                : absl::OkStatus();
 }
 
 }  // namespace posenc::server

@@ -25,12 +25,7 @@ absl::StatusOr<Address> ParseAddress(const std::string& text,
 // Returns whether only this machine can reach the host.
 bool IsLoopback(const std::string& host);
 
-// Returns UNAVAILABLE if the path holds a file, or a socket on which a process
-// listens. Binding removes an unused socket.
-absl::Status CheckUnixPath(const Address& address);
-
-// These make the errors of the functions above: the address, then the fact.
+// Returns INVALID_ARGUMENT about the address: its text, then the fact.
 absl::Status BadAddress(const Address& address, absl::string_view fact);
-absl::Status CannotBind(const Address& address, absl::string_view why);
 
 }  // namespace posenc::server

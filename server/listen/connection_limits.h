@@ -10,9 +10,8 @@
 namespace posenc::server {
 
 struct ConnectionLimits {
-  // Connections at any time. 0: 4096, or half of the process' limit of file
-  // descriptors less 64, whichever is fewer: each connection has two
-  // descriptors. At the limit, a new connection is closed.
+  // Connections at any time; a further one is closed. 0: 4096, or half of the
+  // process' limit of file descriptors less 64, whichever is fewer.
   std::int64_t max_connections = 0;
   // Connections from one IPv4 address, or one /64 of IPv6. Peers on a unix
   // socket cannot be told apart and have no such limit.
@@ -47,7 +46,8 @@ struct ConnectionLimits {
 inline constexpr std::int64_t kLeastMetadata = 1 << 10;
 inline constexpr std::int64_t kMostMetadata = 1 << 20;
 
-// Returns INVALID_ARGUMENT for a value out of range; the field is its flag.
+// Returns INVALID_ARGUMENT if there are not so many file descriptors. The
+// ranges of single limits are those of their flags (config/keys.cc).
 absl::Status CheckConnectionLimits(const ConnectionLimits& limits);
 
 // Replaces zeros by defaults.

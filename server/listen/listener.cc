@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
-#include <utility>
 
 namespace posenc::server {
 namespace {

@@ -3,12 +3,9 @@
 // gRPC 1.51's own listener has no limit, and never accepts again once the
 // process has run out of file descriptors.
 //
-// gRPC owns the descriptor that it gets. The listener keeps a duplicate, whose
-// epoll event reports the end of the connection: gRPC shuts the socket down
-// when it is done, and the socket is hung up when the peer leaves. The listener
-// also uses the duplicate to end a connection.
-//
-// Peers on unix sockets have no address. They count only for the total.
+// gRPC owns the descriptor that it gets. The listener keeps a duplicate, to end
+// the connection, and to learn of its end from epoll: gRPC shuts the socket
+// down when it is done, and the socket is hung up when the peer leaves.
 
 #pragma once
 
@@ -26,7 +23,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "grpcpp/server_builder.h"

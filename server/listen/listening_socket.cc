@@ -4,7 +4,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -22,6 +21,11 @@ namespace {
 // Attempts for port 0: the port that the kernel chose for one address of the
 // host may be in use on another.
 constexpr int kAttempts = 16;
+
+absl::Status CannotBind(const Address& address, absl::string_view why) {
+  return absl::UnavailableError(absl::StrCat(
+      address.flag, ": cannot listen on ", address.text, ": ", why));
+}
 
 // Returns the port of "host:port".
 const char* PortOf(const Address& address) {
@@ -117,6 +121,29 @@ void ShareWithGroup(const std::string& path) {
   }
   fchmodat(AT_FDCWD, path.c_str(), (socket.st_mode & 0777) | S_IWGRP,
            AT_SYMLINK_NOFOLLOW);
+}
+
+// Returns UNAVAILABLE if the path holds a file, or a socket on which a process
+// listens. Binding removes an unused socket.
+absl::Status CheckUnixPath(const Address& address) {
+  struct stat info;
+  if (lstat(address.path.c_str(), &info) != 0) {
+    return errno == ENOENT ? absl::OkStatus()
+                           : CannotBind(address, std::strerror(errno));
+  }
+  if (!S_ISSOCK(info.st_mode)) {
+    return CannotBind(address, "the file exists and is not a socket");
+  }
+  sockaddr_un peer = {};
+  peer.sun_family = AF_UNIX;
+  std::copy(address.path.begin(), address.path.end(), peer.sun_path);
+  const Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return CannotBind(address, std::strerror(errno));
+  const bool in_use =
+      connect(fd.get(), reinterpret_cast<sockaddr*>(&peer), sizeof(peer)) == 0;
+  // If the connection is refused, a killed process has left the socket behind.
+  return in_use ? CannotBind(address, "a running process listens there")
+                : absl::OkStatus();
 }
 
 absl::Status BindUnix(const Address& address,
