@@ -7,21 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/error.h"
-#include "server/auth/token_file.h"
+#include "server/auth/tokens.h"
 #include "server/listen/address.h"
 #include "server/server.h"
 #include "server/tls/certificates.h"
 
 namespace posenc::server {
 namespace {
-
-absl::Status CheckTimes(const ServerOptions& options) {
-  if (options.drain_timeout >= absl::ZeroDuration()) return absl::OkStatus();
-  return core::FieldInvalid(
-      "--drain-timeout",
-      absl::StrCat(absl::FormatDuration(options.drain_timeout),
-                   "; must not be negative"));
-}
 
 // Refuses plaintext on an address off loopback, unless it was asked for.
 absl::Status CheckPlaintext(const Address& address,
@@ -90,7 +82,6 @@ absl::Status CheckFiles(const ServerOptions& options) {
 absl::Status CheckOptions(const ServerOptions& options) {
   absl::Status status = CheckLimits(options.limits);
   if (status.ok()) status = CheckConnectionLimits(options.connections);
-  if (status.ok()) status = CheckTimes(options);
   if (status.ok()) status = CheckAddresses(options);
   if (status.ok()) status = CheckFiles(options);
   if (status.ok()) status = SharedFiles::Open(options.shared_memory).status();

@@ -79,25 +79,22 @@ void Credentials::OnChange() {
   Tell(Notice::kInfo, "certificates and tokens were read again");
 }
 
-void Credentials::WarnOfTokens() {
-  if (tokens_ == nullptr) return;
-  const absl::Time expiry = tokens_->last_expiry();
-  if (absl::Now() < expiry || warned_of_tokens_ == expiry) return;
-  warned_of_tokens_ = expiry;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Tell(Notice::kWarning,
-       "--token-file: all tokens have expired; calls that need one are "
-       "refused");
-}
-
 void Credentials::WarnOfExpiry() {
-  WarnOfTokens();
+  const auto warn = [this](absl::Time expiry, absl::Time* warned,
+                           absl::string_view line) {
+    if (absl::Now() < expiry || *warned == expiry) return;
+    *warned = expiry;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Tell(Notice::kWarning, line);
+  };
+  if (tokens_ != nullptr) {
+    warn(tokens_->last_expiry(), &warned_of_tokens_,
+         "--token-file: all tokens have expired; calls that need one are "
+         "refused");
+  }
   if (tls_ == nullptr) return;
   const absl::Time expiry = tls_->not_after();
-  if (absl::Now() <= expiry || warned_of_ == expiry) return;
-  warned_of_ = expiry;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Tell(Notice::kWarning,
+  warn(expiry, &warned_of_,
        absl::StrCat(
            "--tls-cert: has expired on ",
            absl::FormatTime(absl::RFC3339_sec, expiry, absl::UTCTimeZone()),

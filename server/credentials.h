@@ -7,11 +7,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "server/auth/token_file.h"
+#include "server/auth/tokens.h"
 #include "server/base/small_file.h"
 #include "server/server.h"
 #include "server/tls/tls.h"
@@ -41,7 +40,6 @@ class Credentials {
   void Tell(Notice notice, absl::string_view line);
   void OnChange();
   void WarnOfExpiry();
-  void WarnOfTokens();
 
   const std::function<void(Notice, absl::string_view)> notice_;
   std::mutex mutex_;  // one reload, and one notice, at a time

@@ -12,15 +12,6 @@
 #include "core/error.h"
 
 namespace posenc::server {
-namespace {
-
-// The file gets this name while it is written, and is then renamed.
-std::string TemporaryOf(const std::string& path) {
-  return absl::StrCat(path, ".", getpid());
-}
-
-}  // namespace
-
 // Tries to create a file: permissions alone do not show what root may do in
 // /proc, or that a medium is read-only.
 absl::Status ReadyFile::Check(const std::string& path) {
@@ -50,7 +41,7 @@ absl::Status ReadyFile::Check(const std::string& path) {
 
 absl::Status ReadyFile::Write(const std::vector<std::string>& addresses) const {
   if (path_.empty()) return absl::OkStatus();
-  const std::string temporary = TemporaryOf(path_);
+  const std::string temporary = absl::StrCat(path_, ".", getpid());
   bool written = false;
   if (std::FILE* const file = std::fopen(temporary.c_str(), "we")) {
     written = true;

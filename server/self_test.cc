@@ -1,8 +1,6 @@
 #include "server/self_test.h"
 
-#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

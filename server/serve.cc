@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "server/admin/admin_server.h"
 #include "server/config/check.h"
+#include "server/config/keys.h"
 #include "server/config/print.h"
 #include "server/forced_exit.h"
 #include "server/log/call_log.h"
@@ -22,8 +22,6 @@
 #include "server/log/log.h"
 #include "server/metrics/exposition.h"
 #include "server/ready_file.h"
-#include "server/reload.h"
-#include "server/rpc/observer_list.h"
 #include "server/server.h"
 #include "server/trace/traces.h"
 #include "server/version.h"
@@ -55,23 +53,50 @@ void AwaitStop(Server* server, const std::function<void()>& reload) {
   }
 }
 
-// The configuration in force, as the admin port shows it.
-class ConfigPage {
- public:
-  explicit ConfigPage(std::string text) : text_(std::move(text)) {}
-  void Set(std::string text) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    text_ = std::move(text);
-  }
-  std::string text() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return text_;
-  }
+void WriteRefusal(const absl::Status& status, Log* log) {
+  log->Write(LogLevel::kError,
+             "configuration not reloaded; everything stays as it was",
+             {{"error", status.message()}});
+}
 
- private:
-  mutable std::mutex mutex_;
-  std::string text_;  // guarded by mutex_
-};
+// Takes over the keys of `fresh` that may change, also into `running`, and logs
+// the changes: one line, and one more if a key needs a restart. If `fresh` is
+// an error or inconsistent, everything stays as it was.
+void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
+            Server* server, Log* log, CallLog* calls) {
+  if (!fresh.ok()) return WriteRefusal(fresh.status(), log);
+  LoadedConfig next = *running;
+  const ConfigChanges changes = TakeChanges(fresh->config, &next.config);
+  // The new values are checked together with the old values of keys that need a
+  // restart. Certificates and tokens are read again whether or not a key
+  // changed; an error in them does not keep other keys from changing.
+  const absl::Status status =
+      WithSource(server->Reload(next.config.server), *fresh);
+  if (!status.ok()) return WriteRefusal(status, log);
+  for (std::size_t i = 0; i < Keys().size(); ++i) {
+    if (Keys()[i].reloads) next.sources[i] = fresh->sources[i];
+  }
+  *running = next;
+  const LogOptions& options = running->config.log;
+  // The line is written if the old or the new level admits it.
+  const bool was = log->Writes(LogLevel::kInfo);
+  if (!was) log->set_level(*ParseLogLevel(options.level));
+  calls->set_fraction(options.calls);
+  std::vector<LogField> fields;
+  fields.reserve(changes.taken.size());
+  for (const ConfigChange& change : changes.taken) {
+    fields.push_back({change.key, absl::string_view(change.values)});
+  }
+  log->Write(LogLevel::kInfo, "configuration reloaded", fields);
+  if (!changes.ignored.empty()) {
+    const std::string keys = absl::StrJoin(changes.ignored, ", ");
+    log->Write(LogLevel::kWarning,
+               "some keys that changed need a restart; they keep their "
+               "values",
+               {{"keys", absl::string_view(keys)}});
+  }
+  log->set_level(*ParseLogLevel(options.level));
+}
 
 // Silences gRPC's page-long bind errors, unless GRPC_VERBOSITY asks for its
 // log: our own error is one line.
@@ -154,10 +179,8 @@ absl::Status Serve(
     if (!started.ok()) return WithSource(started.status(), running);
     traces = *std::move(started);
   }
-  ObserverList observers = traces == nullptr
-                               ? ObserverList({&calls, &metrics})
-                               : ObserverList({&calls, &metrics, traces.get()});
-  config.server.observer = &observers;
+  config.server.observers = {&calls, &metrics};
+  if (traces != nullptr) config.server.observers.push_back(traces.get());
   config.server.notice = [&log](Notice notice, absl::string_view line) {
     log->Write(notice == Notice::kInfo ? LogLevel::kInfo : LogLevel::kWarning,
                line);
@@ -166,7 +189,8 @@ absl::Status Serve(
   absl::StatusOr<std::unique_ptr<Server>> server =
       StartServer(config.server, log);
   if (!server.ok()) return WithSource(server.status(), running);
-  ConfigPage config_page(ConfigText(running));
+  std::mutex page_mutex;
+  std::string page = ConfigText(running);  // guarded by page_mutex
   absl::StatusOr<std::unique_ptr<AdminServer>> admin = StartAdmin(
       config, {.metrics =
                    [&, instruction_set] {
@@ -174,7 +198,11 @@ absl::Status Serve(
                      status.log_lines_dropped = log->dropped();
                      return MetricsText(metrics, status, instruction_set);
                    },
-               .config = [&config_page] { return config_page.text(); },
+               .config =
+                   [&page_mutex, &page] {
+                     const std::lock_guard<std::mutex> lock(page_mutex);
+                     return page;
+                   },
                .ready = [&server] { return (*server)->Status().ready; }});
   if (!admin.ok()) return WithSource(admin.status(), running);
   LogStart(running, (*server)->addresses(), admin->get(), instruction_set,
@@ -184,8 +212,9 @@ absl::Status Serve(
   if (!ready.ok()) return ready;
 
   AwaitStop(server->get(), [&] {
-    Reload(load_again(), &running, {server->get(), log.get(), &calls});
-    config_page.Set(ConfigText(running));
+    Reload(load_again(), &running, server->get(), log.get(), &calls);
+    const std::lock_guard<std::mutex> lock(page_mutex);
+    page = ConfigText(running);
   });
   LimitDrain(config, log);
   log->Write(LogLevel::kInfo, "draining");

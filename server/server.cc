@@ -8,9 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/error.h"
 #include "grpc/compression.h"
 #include "grpc/grpc.h"
 #include "grpcpp/security/server_credentials.h"
@@ -95,7 +93,7 @@ class RunningServer final : public Server {
                                        : nullptr),
         extra_services_(Make(options, shared_files_.get())),
         service_(WithDefaults(options.limits), options.connections,
-                 options.observer, credentials_->tokens(), shared_files_.get(),
+                 options.observers, credentials_->tokens(), shared_files_.get(),
                  MethodsBeside()),
         lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {

@@ -18,7 +18,7 @@
 #include "server/metrics/server_status.h"
 #include "server/rpc/call_observer.h"
 #include "server/shared/shared_files.h"
-#include "server/tls/tls_files.h"
+#include "server/tls/certificates.h"
 
 namespace posenc::server {
 
@@ -65,8 +65,8 @@ struct ServerOptions {
   ConnectionLimits connections;
   Limits limits;
 
-  // Is notified of every call. Outlives the server; may be null.
-  CallObserver* observer = nullptr;
+  // Are notified of every call. They outlive the server.
+  std::vector<CallObserver*> observers;
 
   // Gets a line for the log whenever files of certificates or tokens were read
   // again because they changed, or have expired. Called on threads of the

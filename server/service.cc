@@ -8,12 +8,9 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "core/error.h"
 #include "server/budget/errors.h"
-#include "server/convert/status.h"
 #include "server/memory/heap.h"
-#include "server/methods/methods.h"
 #include "server/version.h"
 
 namespace posenc::server {
@@ -77,11 +74,13 @@ absl::Status NoSuchMethod(absl::string_view path) {
 
 RpcService::RpcService(const Limits& limits,
                        const ConnectionLimits& connections,
-                       CallObserver* observer, const TokenFile* tokens,
-                       SharedFiles* shared_files, std::vector<Method> more)
+                       std::vector<CallObserver*> observers,
+                       const TokenFile* tokens, SharedFiles* shared_files,
+                       std::vector<Method> more)
     : methods_(WithContracts(std::move(more))),
       limits_(limits),
       max_metadata_bytes_(connections.max_metadata_bytes),
+      observers_(std::move(observers)),
       tokens_(tokens),
       shared_files_(shared_files),
       open_calls_(connections.max_concurrent_streams),
@@ -97,10 +96,10 @@ RpcService::RpcService(const Limits& limits,
               static_cast<int>(methods_.size()), Seconds),
       other_at_start_(Excess(ResidentMemory(), UsedMemory())),
       pool_(limits.threads, kComputeNiceness),
-      resources_{&pool_,   admission_.get(), &callers_,
-                 &places_, &buffers_,        &held_,
-                 &calls_,  &limits_,         &default_deadline_ns_,
-                 observer} {
+      resources_{&pool_,     admission_.get(), &callers_,
+                 &places_,   &buffers_,        &held_,
+                 &calls_,    &limits_,         &default_deadline_ns_,
+                 &observers_} {
   for (std::size_t i = 0; i < methods_.size(); ++i) {
     by_path_.emplace(
         absl::StrCat("/", methods_[i].service, "/", methods_[i].name),

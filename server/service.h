@@ -1,9 +1,7 @@
 // The RPCs as gRPC sees them: their names, callers, and shared resources. The
 // coroutine in rpc/call.cc serves each call.
 //
-// The calls come through gRPC's generic service. It shows a call's headers
-// before its payload is read (so that the call can claim memory, or be refused)
-// and gives the payload as raw slices (so that tensors need no copy). See
+// The calls come through gRPC's generic service, for the reasons in
 // docs/adr/0001.
 
 #pragma once
@@ -21,7 +19,7 @@
 #include "absl/time/time.h"
 #include "core/runtime/pool.h"
 #include "grpcpp/generic/async_generic_service.h"
-#include "server/auth/token_file.h"
+#include "server/auth/tokens.h"
 #include "server/budget/admission.h"
 #include "server/budget/calls_in_progress.h"
 #include "server/budget/limits.h"
@@ -41,12 +39,12 @@ namespace posenc::server {
 class RpcService final : public CallService {
  public:
   // limits, connections: with defaults filled in.
-  // observer: outlives this; may be null.
+  // observers: outlive this.
   // tokens: required of callers; outlives this; null: none are required.
   // shared_files: files that calls may name; outlives this; may be null.
   // more: methods beside the contract's.
   RpcService(const Limits& limits, const ConnectionLimits& connections,
-             CallObserver* observer, const TokenFile* tokens,
+             std::vector<CallObserver*> observers, const TokenFile* tokens,
              SharedFiles* shared_files, std::vector<Method> more);
 
   // `end` ends the connection of a peer that has far more calls open than it
@@ -69,10 +67,6 @@ class RpcService final : public CallService {
   }
 
   const Admission& admission() const { return *admission_; }
-  const Places& places() const { return places_; }
-  const RopeCache& cache() const { return cache_; }
-  const ResponseBuffers& buffers() const { return buffers_; }
-  std::int64_t calls() const { return calls_.count(); }
 
   // Fills in the fields that this service knows.
   void FillIn(ServerStatus* status) const;
@@ -103,6 +97,7 @@ class RpcService final : public CallService {
   absl::flat_hash_map<std::string, int> by_path_;
   const Limits limits_;
   const std::int64_t max_metadata_bytes_;
+  const std::vector<CallObserver*> observers_;
   const TokenFile* const tokens_;
   SharedFiles* const shared_files_;
   OpenCalls open_calls_;

@@ -1,7 +1,5 @@
 #include "server/budget/admission.h"
 
-#include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "server/budget/errors.h"

@@ -5,16 +5,9 @@
 // Two queues wait for the budget, each in the order of arrival:
 //   inside_   calls that hold a claim and need more, for their response
 //   outside_  calls that hold nothing yet, or next to nothing (IsSmall)
-// Small calls pass all that wait, and small responses pass calls inside that
-// have not waited for long; both may exceed the budget by up to a sixteenth.
-// Calls inside go first, because only they can give bytes back. If
-// all calls that hold a claim wait for more, none would ever go on. Then the
-// newest of them is refused, and the claim that it releases lets the others go
-// on.
-//
-// A call may hold more bytes than it claimed: a message that announced nothing
-// may be large. It is claimed after it has come (ClaimHeld); HeldMemory
-// measures all that come at the same time.
+// Calls inside go first, because only they can give bytes back. If all calls
+// that hold a claim wait for more, none would ever go on. Then the newest of
+// them is refused, and the claim that it releases lets the others go on.
 //
 // Invariants, under the lock:
 //   waiting_held_ is the part of claimed_ that waiting calls hold
@@ -64,9 +57,8 @@ class Admission {
   // Sets other limits from now on. Claims stay as they are.
   void SetLimits(std::int64_t budget_bytes, std::size_t max_waiting);
 
-  // Sets a function that is called after every claim, with the unclaimed bytes
-  // of the budget, on the claiming thread and without locks. Call it once,
-  // before any claim.
+  // Sets a function that is called after every claim with the unclaimed bytes
+  // of the budget. Call it once, before any claim.
   void OnClaim(std::function<void(std::int64_t left)> react) {
     react_ = std::move(react);
   }
@@ -76,7 +68,6 @@ class Admission {
   static constexpr std::int64_t kSmallPart = 256;
   static constexpr std::int64_t kSmallsPart = 16;
 
-  // Returns whether a claim of so many bytes passes those that wait.
   bool IsSmall(std::int64_t bytes) const {
     return bytes <= budget() / kSmallPart;
   }

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/error.h"
 
 namespace posenc::server {
@@ -11,6 +12,15 @@ std::string ToString(absl::uint128 value) {
   std::ostringstream out;
   out << value;
   return out.str();
+}
+
+absl::Status WithField(const absl::Status& status, absl::string_view field) {
+  const auto details = core::GetErrorDetails(status);
+  if (!details) return status;
+  absl::string_view fact = status.message();
+  absl::ConsumePrefix(&fact, absl::StrCat(details->field, ": "));
+  return core::MakeError(status.code(), details->reason, field, fact,
+                         details->metadata);
 }
 
 absl::Status CheckSize(absl::string_view field, absl::string_view what,

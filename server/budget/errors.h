@@ -53,6 +53,9 @@ absl::Status OrOutOfMemory(const Function& function) {
   }
 }
 
+// Returns the error with another field; errors without details as they are.
+absl::Status WithField(const absl::Status& status, absl::string_view field);
+
 // `value` in decimal.
 std::string ToString(absl::uint128 value);
 

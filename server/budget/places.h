@@ -1,9 +1,7 @@
 // Decides which calls the server works on now, which wait, and which are
 // refused because they could not end in time.
 //
-// Calls that run at the same time share the processor and the links, and become
-// late together. So only a limited number of calls is at work. The others wait:
-// the server takes one call of each party (connection, or token) in turn, and
+// The server takes one call of each party (connection, or token) in turn, and
 // from each party the call with the earliest deadline first.
 //
 //   Enter --a place is free--> at work --Leave--> the next one's turn
@@ -11,12 +9,9 @@
 //     |     '---its deadline cannot be met any more: refused
 //     '---could not end in time: refused, before its payload is read
 //
-// The limit follows the time that calls take. While calls take no more than
-// kMostSlowdown times as long as on an idle server, the limit grows by one if
-// calls had to wait; when they take longer, it shrinks by a tenth.
-//
-// A call's wait is estimated from the calls before it and from the time that
-// calls of their RPCs have taken lately.
+// The limit of calls at work follows the time that they take. While this is no
+// more than kMostSlowdown times as long as on an idle server, the limit grows
+// by one if calls had to wait; when calls take longer, it shrinks by a tenth.
 
 #pragma once
 

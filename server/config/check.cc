@@ -1,13 +1,11 @@
 #include "server/config/check.h"
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/error.h"
-#include "server/auth/token_file.h"
+#include "server/auth/tokens.h"
 #include "server/budget/machine.h"
 #include "server/kserve/kserve_service.h"
 #include "server/listen/address.h"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -27,33 +26,20 @@ constexpr char kFloat[] = "a number with a point";
 constexpr char kBoolean[] = "true or false";
 constexpr char kOther[] = "of another type";
 
-// The TOML types that a key accepts, and their name in errors.
-struct Wanted {
-  std::vector<absl::string_view> types;
+// The TOML types that keys of each KeyKind accept, and their name in errors.
+constexpr struct {
+  absl::string_view types[2];
   const char* words;
+} kWanted[] = {
+    {{kString, kInteger}, "bytes as a whole number, or \"64MiB\" in quotes"},
+    {{kString}, "a time in quotes, as \"30s\""},
+    {{kInteger}, "a whole number, without quotes"},
+    {{kInteger, kFloat}, "a number, without quotes"},
+    {{kString, kBoolean}, "true or false"},
+    {{kString}, "a string, in quotes"},  // a choice
+    {{kString}, "a string, in quotes"},
+    {{kString}, "an array of strings"},
 };
-
-Wanted WantedFor(const Key& key) {
-  switch (key.kind) {
-    case KeyKind::kBytes:
-      return {{kString, kInteger},
-              "bytes as a whole number, or \"64MiB\" in quotes"};
-    case KeyKind::kDuration:
-      return {{kString}, "a time in quotes, as \"30s\""};
-    case KeyKind::kInteger:
-      return {{kInteger}, "a whole number, without quotes"};
-    case KeyKind::kFraction:
-      return {{kInteger, kFloat}, "a number, without quotes"};
-    case KeyKind::kSwitch:
-      return {{kString, kBoolean}, "true or false"};
-    case KeyKind::kList:
-      return {{kString}, "an array of strings"};
-    case KeyKind::kChoice:
-    case KeyKind::kText:
-      break;
-  }
-  return {{kString}, "a string, in quotes"};
-}
 
 FileValue ValueOf(const toml::node& node) {
   if (const auto* const text = node.as_string()) return {kString, text->get()};
@@ -166,18 +152,17 @@ absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
 
 absl::StatusOr<std::vector<std::string>> TextsFor(const Key& key,
                                                   const FileEntry& entry) {
-  const Wanted wanted = WantedFor(key);
+  const auto& [types, words] = kWanted[static_cast<int>(key.kind)];
   if (entry.array && key.kind != KeyKind::kList) {
     return absl::InvalidArgumentError(
-        absl::StrCat("is an array; must be ", wanted.words));
+        absl::StrCat("is an array; must be ", words));
   }
   std::vector<std::string> texts;
   for (const FileValue& value : entry.values) {
-    if (std::find(wanted.types.begin(), wanted.types.end(), value.type) ==
-        wanted.types.end()) {
+    if (value.type != types[0] && value.type != types[1]) {
       return absl::InvalidArgumentError(
           absl::StrCat(entry.array ? "holds what is " : "is ", value.type,
-                       "; must be ", wanted.words));
+                       "; must be ", words));
     }
     texts.push_back(value.text);
   }

@@ -78,4 +78,19 @@ absl::Status SetKey(const Key& key, const std::vector<std::string>& values,
 // Returns the value as the file has it: 1024, "64MiB", ["a", "b"], true.
 std::string KeyText(const Key& key, const Config& config);
 
+struct ConfigChange {
+  const char* key;
+  std::string values;  // "1024 -> 2048"
+};
+
+struct ConfigChanges {
+  std::vector<ConfigChange> taken;
+  // Names of keys that need a restart.
+  std::vector<std::string> ignored;
+};
+
+// Copies from `fresh` to `running` the keys that may change while the server
+// runs. The others keep their values in `running`.
+ConfigChanges TakeChanges(const Config& fresh, Config* running);
+
 }  // namespace posenc::server

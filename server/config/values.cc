@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -113,16 +114,10 @@ absl::Status SetFraction(const Key& key, absl::string_view text,
 }
 
 absl::Status SetSwitch(absl::string_view text, bool* on) {
-  constexpr const char* kWords[][2] = {{"on", "off"},
-                                       {"true", "false"},
-                                       {"yes", "no"},
-                                       {"enable", "disable"},
-                                       {"1", "0"}};
-  for (const auto& [yes, no] : kWords) {
-    if (absl::EqualsIgnoreCase(text, yes) || absl::EqualsIgnoreCase(text, no)) {
-      *on = absl::EqualsIgnoreCase(text, yes);
-      return absl::OkStatus();
-    }
+  *on = absl::EqualsIgnoreCase(text, "on");
+  if (*on || absl::EqualsIgnoreCase(text, "off") ||
+      absl::SimpleAtob(text, on)) {
+    return absl::OkStatus();
   }
   return IsNot(text, "on or off");
 }
@@ -259,6 +254,25 @@ std::string KeyText(const Key& key, const Config& config) {
                       out->append(Quoted(text));
                     }),
       "]");
+}
+
+ConfigChanges TakeChanges(const Config& fresh, Config* running) {
+  ConfigChanges changes;
+  Config source = fresh;  // a copy, because Key::field() needs a mutable one
+  for (const Key& key : Keys()) {
+    const std::string before = KeyText(key, *running);
+    const std::string after = KeyText(key, fresh);
+    if (before == after) continue;
+    if (!key.reloads) {
+      changes.ignored.emplace_back(key.name);
+      continue;
+    }
+    changes.taken.push_back({key.name, absl::StrCat(before, " -> ", after)});
+    std::visit(
+        [&](auto* to) { *to = *std::get<decltype(to)>(key.field(source)); },
+        key.field(*running));
+  }
+  return changes;
 }
 
 }  // namespace posenc::server

@@ -1,8 +1,5 @@
 #include "server/convert/absolute.h"
 
-#include <utility>
-
-#include "core/error.h"
 #include "server/convert/fields.h"
 
 namespace posenc::server {

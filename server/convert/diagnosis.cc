@@ -125,24 +125,27 @@ absl::StatusOr<Floats> ReadFloats(const v1::Tensor& tensor,
                     dtype, bytes, static_cast<std::size_t>(elements))};
 }
 
-absl::StatusOr<core::doctor::SavedTable> ReadTable(const v1::NamedTensor& in) {
-  if (in.name().empty()) return core::FieldRequired("name", "not given");
+absl::StatusOr<Floats> ReadNamed(const v1::NamedTensor& in,
+                                 std::size_t dimensions, std::int64_t most) {
   const absl::Status name = CheckName("name", in.name());
   if (!name.ok()) return name;
   if (!in.has_tensor()) return core::FieldRequired("tensor", "not given");
-  absl::StatusOr<Floats> floats = ReadFloats(in.tensor(), 1, kMaxTableElements);
+  absl::StatusOr<Floats> floats = ReadFloats(in.tensor(), dimensions, most);
   if (!floats.ok()) return core::Prefixed("tensor", floats.status());
+  return floats;
+}
+
+absl::StatusOr<core::doctor::SavedTable> ReadTable(const v1::NamedTensor& in) {
+  if (in.name().empty()) return core::FieldRequired("name", "not given");
+  absl::StatusOr<Floats> floats = ReadNamed(in, 1, kMaxTableElements);
+  if (!floats.ok()) return floats.status();
   return core::doctor::SavedTable{in.name(), floats->dtype,
                                   std::move(floats->values)};
 }
 
 absl::StatusOr<core::doctor::QueryRows> ReadRows(const v1::NamedTensor& in) {
-  const absl::Status name = CheckName("name", in.name());
-  if (!name.ok()) return name;
-  if (!in.has_tensor()) return core::FieldRequired("tensor", "not given");
-  const absl::StatusOr<Floats> floats =
-      ReadFloats(in.tensor(), 2, kMaxRowElements);
-  if (!floats.ok()) return core::Prefixed("tensor", floats.status());
+  const absl::StatusOr<Floats> floats = ReadNamed(in, 2, kMaxRowElements);
+  if (!floats.ok()) return floats.status();
   core::doctor::QueryRows out;
   out.name = in.name();
   const auto columns = floats->shape[1];

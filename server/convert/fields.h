@@ -1,10 +1,15 @@
-// Converts protobuf's fields of plain values to C++ values, for the files of
-// this directory.
+// Converts protobuf's fields of plain values to C++ values; and messages to
+// bytes.
 
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
+
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/message.h"
 
 namespace posenc::server {
 
@@ -14,9 +19,26 @@ auto ToVector(const Repeated& values) {
                                                     values.end());
 }
 
+// Adds all values to a repeated field.
+template <typename Values, typename Repeated>
+void Append(const Values& values, Repeated* to) {
+  to->Add(values.begin(), values.end());
+}
+
 template <typename T>
 std::optional<T> Optional(bool has, T value) {
   return has ? std::optional<T>(value) : std::nullopt;
+}
+
+// Maps have no fixed order; equal messages get equal bytes here.
+inline std::string Serialize(const google::protobuf::Message& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&coded);
+  coded.Trim();
+  return bytes;
 }
 
 }  // namespace posenc::server

@@ -1,7 +1,5 @@
 #include "server/convert/relative.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "server/convert/fields.h"

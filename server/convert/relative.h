@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <optional>
-
 #include "absl/status/statusor.h"
 #include "core/relative/bias.h"
 #include "core/relative/score.h"

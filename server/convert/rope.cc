@@ -129,10 +129,8 @@ void WriteScaling(const core::YarnScaling& in, v1::RopeSpec* out) {
 }
 void WriteScaling(const core::LongRopeScaling& in, v1::RopeSpec* out) {
   v1::LongRopeScaling* const longrope = out->mutable_longrope();
-  longrope->mutable_short_factor()->Add(in.short_factor.begin(),
-                                        in.short_factor.end());
-  longrope->mutable_long_factor()->Add(in.long_factor.begin(),
-                                       in.long_factor.end());
+  Append(in.short_factor, longrope->mutable_short_factor());
+  Append(in.long_factor, longrope->mutable_long_factor());
   longrope->set_original_max_position_embeddings(
       in.original_max_position_embeddings);
   if (in.factor) longrope->set_factor(*in.factor);
@@ -154,7 +152,7 @@ void WriteScaling(const core::ProportionalScaling& in, v1::RopeSpec* out) {
 }
 void WriteScaling(const core::ExplicitFrequencies& in, v1::RopeSpec* out) {
   v1::ExplicitFrequencies* const given = out->mutable_explicit_frequencies();
-  given->mutable_values()->Add(in.values.begin(), in.values.end());
+  Append(in.values, given->mutable_values());
   given->set_heads(in.heads);
   given->set_axes(in.axes);
 }
@@ -177,13 +175,10 @@ void WriteSpec(const core::RopeSpec& in, v1::RopeSpec* out) {
     v1::RotaryAxes* const axes = out->mutable_axes();
     axes->set_assignment(
         static_cast<v1::RotaryAxes::Assignment>(in.axes->assignment));
-    axes->mutable_sections()->Add(in.axes->sections.begin(),
-                                  in.axes->sections.end());
-    axes->mutable_axis_thetas()->Add(in.axes->axis_thetas.begin(),
-                                     in.axes->axis_thetas.end());
+    Append(in.axes->sections, axes->mutable_sections());
+    Append(in.axes->axis_thetas, axes->mutable_axis_thetas());
     axes->set_halves_per_axis(in.axes->halves_per_axis);
-    axes->mutable_position_axes()->Add(in.axes->position_axes.begin(),
-                                       in.axes->position_axes.end());
+    Append(in.axes->position_axes, axes->mutable_position_axes());
   }
   if (in.xpos) {
     v1::XPos* const xpos = out->mutable_xpos();
@@ -287,9 +282,8 @@ void WriteRope(const core::ResolvedRope& rope, const std::string& content_hash,
                v1::ResolveRopeResponse* response) {
   WriteSpec(rope.spec, response->mutable_spec());
   response->set_head_dim(static_cast<std::int32_t>(rope.head_dim));
-  response->mutable_inv_freq()->Add(rope.inv_freq.begin(), rope.inv_freq.end());
-  response->mutable_axis_of_pair()->Add(rope.axis_of_pair.begin(),
-                                        rope.axis_of_pair.end());
+  Append(rope.inv_freq, response->mutable_inv_freq());
+  Append(rope.axis_of_pair, response->mutable_axis_of_pair());
   response->set_amplitude(rope.attention_factor);
   response->set_softmax_scale_multiplier(rope.softmax_scale_multiplier);
   if (rope.query_scale.has_value()) {
@@ -328,12 +322,10 @@ void WriteDifference(const core::interpretation::RopeDifference& difference,
 
 void WriteAnalysis(const core::RopeAnalysis& analysis,
                    v1::AnalyzeRopeResponse* response) {
-  response->mutable_wavelengths()->Add(analysis.wavelengths.begin(),
-                                       analysis.wavelengths.end());
-  response->mutable_decay()->Add(analysis.decay.begin(), analysis.decay.end());
-  response->mutable_similarity()->Add(analysis.similarity.begin(),
-                                      analysis.similarity.end());
-  response->mutable_kept()->Add(analysis.kept.begin(), analysis.kept.end());
+  Append(analysis.wavelengths, response->mutable_wavelengths());
+  Append(analysis.decay, response->mutable_decay());
+  Append(analysis.similarity, response->mutable_similarity());
+  Append(analysis.kept, response->mutable_kept());
   response->set_pairs_within_trained_length(
       analysis.pairs_within_trained_length);
 }

@@ -6,7 +6,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"

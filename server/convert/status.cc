@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,10 +9,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/error.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "posenc/rpc/status.pb.h"
 #include "posenc/v1/errors.pb.h"
+#include "server/convert/fields.h"
 #include "server/convert/utf8.h"
 
 namespace posenc::server {
@@ -88,12 +86,7 @@ void Pack(absl::string_view name, const google::protobuf::Message& detail,
           rpc::Status* status) {
   google::protobuf::Any* const any = status->add_details();
   any->set_type_url("type.googleapis.com/google.rpc." + std::string(name));
-  // Entries of maps have no fixed order. Deterministic serialization gives
-  // equal errors equal bytes.
-  google::protobuf::io::StringOutputStream value(any->mutable_value());
-  google::protobuf::io::CodedOutputStream coded(&value);
-  coded.SetSerializationDeterministic(true);
-  detail.SerializeToCodedStream(&coded);
+  any->set_value(Serialize(detail));
 }
 
 }  // namespace

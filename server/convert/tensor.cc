@@ -1,7 +1,6 @@
 #include "server/convert/tensor.h"
 
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>

@@ -1,11 +1,8 @@
 #include "server/convert/unknown_fields.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "core/error.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/wire_format_lite.h"

@@ -6,7 +6,7 @@
 //
 // Also refuses messages that would take many times their bytes once they are
 // parsed: an empty element of a repeated message has two bytes on the wire and
-// over a hundred in memory; a small number in a list has one and eight.
+// over a hundred in memory.
 
 #pragma once
 

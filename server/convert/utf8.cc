@@ -33,26 +33,20 @@ std::size_t SequenceLength(absl::string_view text) {
 std::string Utf8(absl::string_view text, std::size_t limit,
                  absl::string_view instead) {
   std::string out;
-  bool cut = false;
+  std::size_t whole = 0;  // bytes after which "..." still fits
   while (!text.empty()) {
     const std::size_t length = SequenceLength(text);
     const absl::string_view piece =
         length == 0 ? instead : text.substr(0, length);
     if (out.size() + piece.size() > limit) {
-      cut = true;
-      break;
+      out.resize(whole);
+      return out + "...";
     }
     out.append(piece.data(), piece.size());
+    if (out.size() + 3 <= limit) whole = out.size();
     text.remove_prefix(length == 0 ? 1 : length);
   }
-  if (!cut) return out;
-  while (!out.empty() && out.size() + 3 > limit) {
-    while ((static_cast<unsigned char>(out.back()) & 0xC0) == 0x80) {
-      out.pop_back();
-    }
-    out.pop_back();
-  }
-  return out + "...";
+  return out;
 }
 
 }  // namespace posenc::server

@@ -1,7 +1,6 @@
 #include "server/health/health.h"
 
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"

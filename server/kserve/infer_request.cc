@@ -11,14 +11,17 @@
 #include "absl/strings/str_join.h"
 #include "core/error.h"
 #include "server/budget/errors.h"
-#include "server/kserve/datatypes.h"
+#include "server/convert/unknown_fields.h"
 #include "server/kserve/inference.h"
+#include "server/rpc/request.h"
 
 namespace posenc::server {
 namespace {
 
 using inference::InferParameter;
-using Input = inference::ModelInferRequest::InferInputTensor;
+using Request = inference::ModelInferRequest;
+using Input = Request::InferInputTensor;
+namespace pb = google::protobuf;
 
 // Returns the parameters in the order of their names. A map's own order changes
 // from message to message, and equal requests must get equal errors.
@@ -46,22 +49,131 @@ bool HasContents(const Input& input) {
          (!IsShared(input) || input.contents().ByteSizeLong() > 0);
 }
 
+// Limits far above any model's needs, and so low that growth by parsing is
+// harmless.
+constexpr std::size_t kMostTensors = 64;
+constexpr std::size_t kMostParameters = 1024;
+constexpr std::size_t kMostSmallBytes = 16 << 20;
+// Limit for a message that only the generated parser understands.
+constexpr std::size_t kMostOddBytes = 1 << 20;
+
+absl::Status CheckCounts(const wire::SplitEnvelope& split) {
+  for (const int field :
+       {Request::kParametersFieldNumber, Request::kInputsFieldNumber,
+        Request::kOutputsFieldNumber, Request::kRawInputContentsFieldNumber}) {
+    const std::size_t most = field == Request::kParametersFieldNumber
+                                 ? kMostParameters
+                                 : kMostTensors;
+    if (split.records[field] <= most) continue;
+    return core::FieldInvalid(
+        Request::descriptor()->FindFieldByNumber(field)->name(),
+        absl::StrCat(split.records[field], " of them; at most ", most));
+  }
+  return absl::OkStatus();
+}
+
+wire::BorrowedBytes Bytes(const void* data, std::size_t size) {
+  wire::BorrowedBytes bytes;
+  bytes.size = size;
+  if (size > 0) bytes.pieces.emplace_back(static_cast<const char*>(data), size);
+  return bytes;
+}
+
+// Returns the bytes of `elements`, unless the input has other contents.
+template <typename T>
+absl::StatusOr<wire::BorrowedBytes> Only(absl::string_view field,
+                                         const pb::RepeatedField<T>& elements,
+                                         const Input& input) {
+  std::vector<const pb::FieldDescriptor*> given;
+  input.contents().GetReflection()->ListFields(input.contents(), &given);
+  for (const pb::FieldDescriptor* const other : given) {
+    if (other->name() == field) continue;
+    return core::FieldInvalid(
+        "", absl::StrCat("has ", other->name(), "; elements of ",
+                         input.datatype(), " belong in ", field));
+  }
+  return Bytes(elements.data(), elements.size() * sizeof(T));
+}
+
+// Returns the bytes of an input's typed contents, which stay in `input`.
+// INVALID_ARGUMENT, without a field, if they do not match its datatype, or if
+// the datatype has no typed form.
+absl::StatusOr<wire::BorrowedBytes> TypedBytes(const Input& input) {
+  const inference::InferTensorContents& contents = input.contents();
+  const Datatype* const datatype = FindDatatype(input.datatype());
+  switch (datatype == nullptr ? v1::DTYPE_UNSPECIFIED : datatype->dtype) {
+    case v1::DTYPE_FLOAT32:
+      return Only("fp32_contents", contents.fp32_contents(), input);
+    case v1::DTYPE_FLOAT64:
+      return Only("fp64_contents", contents.fp64_contents(), input);
+    case v1::DTYPE_INT32:
+      return Only("int_contents", contents.int_contents(), input);
+    case v1::DTYPE_INT64:
+      return Only("int64_contents", contents.int64_contents(), input);
+    default:
+      return core::FieldInvalid(
+          "", absl::StrCat(input.datatype(),
+                           " has no typed form; send raw_input_contents"));
+  }
+}
+
 }  // namespace
 
 absl::Status Inference::Read(RequestMessage message) {
-  absl::Status status = Parse(std::move(message), &envelope_);
+  absl::Status status = Parse(std::move(message));
   if (!status.ok()) return status;
   const absl::StatusOr<const Model*> model = FindModel(
       envelope_.request.model_name(), envelope_.request.model_version());
   if (!model.ok()) return model.status();
   model_ = *model;
-  native_.emplace(*model_, &envelope_.message);
+  native_.reset(model_->request->New());
   status = ReadInputs();
   if (status.ok()) status = ReadParameters();
   if (status.ok()) status = ReadOutputs();
-  if (status.ok()) status = native_->CheckKnown();
-  if (status.ok()) status = native_->ReadShared(shared_.get());
+  if (status.ok()) status = CheckKnown();
+  if (status.ok()) status = ReadShared();
   return status;
+}
+
+absl::Status Inference::Parse(RequestMessage message) {
+  static const KnownFields kKnown(*Request::descriptor());
+  envelope_.message = std::move(message);
+  wire::SplitEnvelope split;
+  envelope_.borrows = wire::SplitValues(envelope_.message.pieces(),
+                                        Request::kRawInputContentsFieldNumber,
+                                        kMostTensors, &split);
+  if (envelope_.borrows) {
+    const absl::Status counts = CheckCounts(split);
+    if (!counts.ok()) return counts;
+  } else {
+    if (envelope_.message.bytes() > kMostOddBytes) return NotAMessage();
+    split.rest = envelope_.message.Joined();
+  }
+  absl::Status status =
+      CheckSize("", "request without raw_input_contents", split.rest.size(),
+                kMostSmallBytes, "send tensors as raw_input_contents");
+  Request& request = envelope_.request;
+  if (status.ok()) {
+    status = envelope_.message.ClaimMore(
+        static_cast<std::int64_t>(2 * split.rest.size()));
+  }
+  if (status.ok()) {
+    status = ParseSmall(kKnown, split.rest, &envelope_.message, &request);
+  }
+  if (!status.ok()) return status;
+  if (envelope_.borrows) {
+    if (request.parameters_size() !=
+        static_cast<int>(split.records[Request::kParametersFieldNumber])) {
+      return core::FieldInvalid("parameters", "one of them is given twice");
+    }
+    envelope_.raw = std::move(split.values);
+    return absl::OkStatus();
+  }
+  envelope_.message.Clear();
+  for (const std::string& raw : request.raw_input_contents()) {
+    envelope_.raw.push_back(Bytes(raw.data(), raw.size()));
+  }
+  return absl::OkStatus();
 }
 
 // raw_input_contents has one entry for each input outside shared memory.
@@ -151,14 +263,14 @@ absl::Status Inference::ReadInput(const Input& input,
     if (!contents.ok()) return core::Prefixed("contents", contents.status());
     bytes = *std::move(contents);
   }
-  return native_->SetTensor(input.name(), std::move(tensor), bytes);
+  return SetTensor(input.name(), std::move(tensor), bytes);
 }
 
 absl::Status Inference::ReadParameters() {
   for (const auto& [name, value] : Sorted(envelope_.request.parameters())) {
     absl::Status status;
     if (!ReadReserved(name, *value, &status)) {
-      status = native_->SetParameter(name, *value);
+      status = SetParameter(name, *value);
     }
     if (!status.ok()) {
       return core::Prefixed(absl::StrCat("parameters.", name), status);

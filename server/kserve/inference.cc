@@ -1,19 +1,15 @@
 #include "server/kserve/inference.h"
 
 #include <algorithm>
-#include <optional>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "posenc/wire/frame.h"
 #include "server/base/steady_time.h"
 #include "server/budget/errors.h"
+#include "server/convert/fields.h"
 #include "server/convert/status.h"
-#include "server/kserve/datatypes.h"
 #include "server/rpc/pending_response.h"
 
 namespace posenc::server {
@@ -30,17 +26,6 @@ constexpr std::int64_t kMostCopiedOfStream = 1 << 20;
 
 // Triton's clients send this metadata if an error must end the stream.
 constexpr char kErrorsEndStreams[] = "triton_grpc_error";
-
-// Maps have no fixed order; equal answers must get equal bytes.
-std::string Serialize(const pb::Message& message) {
-  std::string bytes;
-  pb::io::StringOutputStream stream(&bytes);
-  pb::io::CodedOutputStream coded(&stream);
-  coded.SetSerializationDeterministic(true);
-  message.SerializeToCodedStream(&coded);
-  coded.Trim();
-  return bytes;
-}
 
 absl::uint128 DataBytes(const OutputTensor& tensor) {
   return wire::DataBytes(core::DtypeSize(tensor.dtype), tensor.shape);
@@ -82,6 +67,11 @@ absl::Status Inference::ChooseOutputs(TensorAnswer* answer) {
         outputs_.push_back({&output, {}});
       }
     }
+  }
+  if (outputs_.empty()) {
+    return core::FieldInvalid(
+        "outputs", absl::StrCat("this request computes no output of the model ",
+                                model_->name));
   }
   answer->sent.emplace();
   for (const Output& output : outputs_) {
@@ -130,7 +120,7 @@ inference::ModelInferResponse Inference::Named() const {
 std::string Inference::Head(const TensorAnswer& answer,
                             pb::Message* native) const {
   ModelInferResponse response = Named();
-  if (native != nullptr) AddParameters(native, response.mutable_parameters());
+  AddParameters(native, response.mutable_parameters());
   absl::uint128 raw = 0;
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     const auto& [model, placed] = outputs_[i];
@@ -138,7 +128,7 @@ std::string Inference::Head(const TensorAnswer& answer,
     auto* const output = response.add_outputs();
     output->set_name(std::string(model->name));
     output->set_datatype(std::string(DatatypeName(tensor.dtype)));
-    output->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
+    Append(tensor.shape, output->mutable_shape());
     absl::uint128 size = DataBytes(tensor);
     if (placed.given()) {
       auto& parameters = *output->mutable_parameters();
@@ -193,14 +183,15 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
   Limits limits = *context_.limits;
   MethodContext native_context = context_;
   native_context.limits = &limits;
+  native_context.borrowed = {fields_, bytes_, has_shared_};
   for (const Output& output : outputs_) {
     if (!output.placed.given()) continue;
     limits.max_response_bytes = std::max(limits.max_response_bytes,
                                          context_.sharing.files->max_bytes());
   }
   std::unique_ptr<pb::Message> native;
-  absl::StatusOr<TensorAnswer> answer = model_->answer(
-      native_->message(), native_->borrowed(), native_context, &native);
+  absl::StatusOr<TensorAnswer> answer =
+      model_->answer(*native_, native_context, &native);
   if (!answer.ok()) return answer.status();
   absl::Status status = ChooseOutputs(&*answer);
   if (status.ok()) status = CheckTime();

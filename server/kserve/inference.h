@@ -1,7 +1,7 @@
 // One request of ModelInfer or ModelStreamInfer, from its message to the
 // message of its answer.
 //
-//   ModelInferRequest --Read--> NativeRequest --Model::answer--> TensorAnswer
+//   ModelInferRequest --Read--> native request --Model::answer--> TensorAnswer
 //     --Answer--> | model_name .. outputs | raw_output_contents | .. |
 //
 // The tensors' bytes are treated as in the contract's calls: borrowed from the
@@ -13,20 +13,22 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "google/protobuf/message.h"
 #include "inference/inference.pb.h"
-#include "server/kserve/envelope.h"
+#include "posenc/v1/tensor.pb.h"
+#include "posenc/wire/split.h"
 #include "server/kserve/models.h"
-#include "server/kserve/native_request.h"
 #include "server/kserve/parameters.h"
 #include "server/kserve/regions.h"
 #include "server/kserve/statistics.h"
+#include "server/memory/request_message.h"
 #include "server/methods/methods.h"
 #include "server/methods/shared_tensors.h"
 #include "server/rpc/handler.h"
@@ -58,7 +60,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // Returns the bytes that Read() has copied out of shared memory.
   std::int64_t copied_bytes() const { return shared_->copied_bytes(); }
   // See CallHandler. Call it after Read().
-  bool TakesLong() const { return model_->takes_long(native_->message()); }
+  bool TakesLong() const { return model_->takes_long(*native_); }
 
   // Call this once, after Read().
   absl::StatusOr<std::unique_ptr<PendingResponse>> Answer();
@@ -82,6 +84,16 @@ class Inference : public std::enable_shared_from_this<Inference> {
     Placed placed;
   };
 
+  struct Place {
+    google::protobuf::Message* parent;
+    const google::protobuf::FieldDescriptor* field;
+  };
+
+  // Parses into envelope_. INVALID_ARGUMENT for a malformed message, or one
+  // with more tensors or parameters than any model takes; UNIMPLEMENTED,
+  // kFieldUnknown, for fields that this server does not know; kMessageTooLarge,
+  // if the message has more than 16 MiB beside raw_input_contents.
+  absl::Status Parse(RequestMessage message);
   absl::Status ReadInputs();
   absl::Status ReadInput(const Input& input, const wire::BorrowedBytes* raw);
   absl::Status ReadParameters();
@@ -94,6 +106,25 @@ class Inference : public std::enable_shared_from_this<Inference> {
                           const inference::InferParameter& value,
                           Placed* placed) const;
   absl::Status Find(Placed* placed) const;
+
+  // These set the field at the end of a path of the native request: a tensor,
+  // or another field. An error, without a field, if the path does not exist or
+  // was set before. Bytes of a root field's tensor are borrowed; others are
+  // copied into the request. A tensor in shared memory has no bytes before
+  // ReadShared().
+  absl::Status SetTensor(const std::string& path, v1::Tensor tensor,
+                         const wire::BorrowedBytes& data);
+  absl::Status SetParameter(const std::string& path,
+                            const inference::InferParameter& value);
+  // Returns the place at the end of a path. none: the error for a wrong path.
+  absl::StatusOr<Place> Walk(absl::string_view path, absl::string_view none);
+  // INVALID_ARGUMENT if the path, one above or one below it was taken before.
+  absl::Status Take(const std::string& path);
+  // Returns UNIMPLEMENTED, kFieldUnknown, for an unknown enum number in JSON.
+  absl::Status CheckKnown() const;
+  // Reads the tensors in shared memory. INVALID_ARGUMENT if a parameter names a
+  // place for an output there.
+  absl::Status ReadShared();
 
   // Selects the outputs of the answer's message, and gives those in shared
   // memory their places.
@@ -117,9 +148,25 @@ class Inference : public std::enable_shared_from_this<Inference> {
   std::atomic<bool> computing_{false};
   bool answered_ = false;
 
-  InferEnvelope envelope_;
+  // The message with parsed small fields. The bytes of raw_input_contents point
+  // into `message` (`borrows`), or into `request` if only the generated parser
+  // understands the message's framing.
+  struct {
+    inference::ModelInferRequest request;  // without the bytes in `raw`
+    RequestMessage message;
+    std::vector<wire::BorrowedBytes> raw;
+    bool borrows = false;
+  } envelope_;
+
   const Model* model_ = nullptr;
-  std::optional<NativeRequest> native_;
+  std::unique_ptr<google::protobuf::Message> native_;
+  std::set<std::string> taken_;  // paths
+  bool has_json_ = false;
+  // Field numbers and bytes of the borrowed tensors.
+  std::vector<int> fields_;
+  BorrowedList bytes_;
+  bool has_shared_ = false;  // at least one is in shared memory
+
   std::vector<Output> outputs_;  // requested ones
   const std::shared_ptr<SharedTensors> shared_;
   absl::Duration timeout_ = absl::InfiniteDuration();

@@ -13,7 +13,6 @@
 #include "core/error.h"
 #include "inference/inference.pb.h"
 #include "server/extra_service.h"
-#include "server/kserve/datatypes.h"
 #include "server/kserve/inference.h"
 #include "server/kserve/models.h"
 #include "server/kserve/regions.h"

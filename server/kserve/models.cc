@@ -1,51 +1,42 @@
 #include "server/kserve/models.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/error.h"
 #include "posenc/v1/service.pb.h"
-#include "server/methods/answers.h"
 #include "server/methods/rope_source.h"
 
 namespace posenc::server {
 namespace {
 
 using google::protobuf::Message;
-using Response = std::unique_ptr<Message>;
 
 constexpr char kFloats[] = "FP32,FP16,BF16,FP64";
 // Datatypes of heads to rotate.
 constexpr char kHeads[] = "FP32,FP16,BF16,FP64,FP8E4M3,FP8E5M2";
 constexpr char kPositions[] = "INT64,INT32,FP32,FP64";
 
-// Makes a model of an RPC that takes and returns tensors; or, with a
-// NativeResponse, takes settings, and returns tensors and small fields.
-template <typename Request, auto answer, typename NativeResponse = void>
-Model MakeModel(absl::string_view name, std::vector<ModelInput> inputs,
-                std::vector<ModelOutput> outputs) {
+// Makes a model of an RPC.
+template <auto answer, typename Request, typename Response>
+Model MakeBy(absl::StatusOr<TensorAnswer> (*)(const Request&,
+                                              const MethodContext&, Response*),
+             absl::string_view name, std::vector<ModelInput> inputs,
+             std::vector<ModelOutput> outputs) {
   static const auto* const known = new KnownFields(*Request::descriptor());
   const auto takes_long = [](const Message& request) {
-    return ResolvesLong(static_cast<const Request&>(request));
+    return TakesLong(static_cast<const Request&>(request));
   };
-  const auto call = [](const Message& message, const BorrowedTensors& borrowed,
-                       const MethodContext& context, Response* response) {
-    const auto& request = static_cast<const Request&>(message);
-    if constexpr (std::is_void_v<NativeResponse>) {
-      return answer(request, borrowed, context);
-    } else {
-      auto native = std::make_unique<NativeResponse>();
-      auto tensors = answer(request, context, native.get());
-      *response = std::move(native);
-      return tensors;
-    }
+  const auto call = [](const Message& request, const MethodContext& context,
+                       std::unique_ptr<Message>* response) {
+    auto native = std::make_unique<Response>();
+    auto tensors =
+        answer(static_cast<const Request&>(request), context, native.get());
+    *response = std::move(native);
+    return tensors;
   };
   return {name,
           &Request::default_instance(),
@@ -55,33 +46,10 @@ Model MakeModel(absl::string_view name, std::vector<ModelInput> inputs,
           takes_long,
           call};
 }
-
-// BuildTable is two models, because tools request every output of a model: this
-// one has cos and sin.
-absl::StatusOr<TensorAnswer> BuildTable(const v1::BuildTableRequest& request,
-                                        const MethodContext& context,
-                                        v1::BuildTableResponse* response) {
-  if (request.has_absolute()) {
-    return core::FieldInvalid("absolute",
-                              "not here; the model build_encoding gives it");
-  }
-  if (request.layout() == v1::TABLE_LAYOUT_COMPLEX) {
-    return core::FieldInvalid(
-        "layout", "TABLE_LAYOUT_COMPLEX; the model build_encoding gives it");
-  }
-  return AnswerBuildTable(request, context, response);
-}
-
-absl::StatusOr<TensorAnswer> BuildEncoding(const v1::BuildTableRequest& request,
-                                           const MethodContext& context,
-                                           v1::BuildTableResponse* response) {
-  if (request.has_rope() && request.layout() != v1::TABLE_LAYOUT_COMPLEX) {
-    return core::FieldInvalid(
-        "layout",
-        absl::StrCat(v1::TableLayout_Name(request.layout()),
-                     " has two tensors; the model build_table gives them"));
-  }
-  return AnswerBuildTable(request, context, response);
+template <auto answer>
+Model MakeModel(absl::string_view name, std::vector<ModelInput> inputs,
+                std::vector<ModelOutput> outputs) {
+  return MakeBy<answer>(answer, name, std::move(inputs), std::move(outputs));
 }
 
 // Moves a list of numbers from the response to a tensor of the answer.
@@ -130,47 +98,46 @@ std::vector<Model> MakeModels() {
   using Resolved = v1::ResolveRopeResponse;
   const ModelInput positions = {{"positions", kPositions, 1}, true};
   return {
-      MakeModel<v1::ApplyRopeRequest, AnswerApplyRope>(
+      MakeModel<AnswerApplyRope>(
           "apply_rope",
           {{{"q", kHeads, 4}, true}, {{"k", kHeads, 4}, true}, positions},
           {{{"q", kHeads, 4}, v1::ApplyRopeResponse::kQFieldNumber},
            {{"k", kHeads, 4}, v1::ApplyRopeResponse::kKFieldNumber}}),
-      MakeModel<v1::RepositionRequest, AnswerReposition>(
+      MakeModel<AnswerReposition>(
           "reposition",
           {{{"k", kHeads, 4}, false},
            {{"movement.old_positions", kPositions, 1}, true},
            {{"movement.new_positions", kPositions, 1}, true},
            {{"movement.shifts", kPositions, 1}, true}},
           {{{"k", kHeads, 4}, v1::RepositionResponse::kKFieldNumber}}),
-      MakeModel<v1::BuildTableRequest, BuildTable, Table>(
+      // BuildTable is two models, because tools request every output of one.
+      MakeModel<AnswerBuildTable>(
           "build_table", {positions},
           {{{"cos", kFloats, 2}, Table::kCosFieldNumber},
            {{"sin", kFloats, 2}, Table::kSinFieldNumber}}),
-      MakeModel<v1::BuildTableRequest, BuildEncoding, Table>(
+      MakeModel<AnswerBuildTable>(
           "build_encoding", {positions},
           {{{"table", kFloats, 2}, Table::kTableFieldNumber}}),
-      MakeModel<v1::AddEncodingRequest, AnswerAddEncoding>(
+      MakeModel<AnswerAddEncoding>(
           "add_encoding", {{{"x", kFloats, 3}, false}, positions},
           {{{"x", kFloats, 3}, v1::AddEncodingResponse::kXFieldNumber}}),
-      MakeModel<v1::ScoreRelativeRequest, AnswerScoreRelative>(
+      MakeModel<AnswerScoreRelative>(
           "score_relative",
           {{{"q", kFloats, 4}, false}, {{"k", kFloats, 4}, false}},
           {{{"scores", kFloats, 4},
             v1::ScoreRelativeResponse::kScoresFieldNumber}}),
-      MakeModel<v1::BuildBiasRequest, AnswerWholeBias, v1::BuildBiasResponse>(
-          "build_bias", {},
-          {{{"bias", "FP32,FP16,BF16,FP64,INT32", 3},
-            v1::BuildBiasResponse::kTileFieldNumber}}),
-      MakeModel<v1::BuildPositionsRequest, AnswerBuildPositions, Positions>(
-          "build_positions", {},
-          {{{"positions", "INT32,FP32,FP64", 1},
-            v1::Positions::kIdsFieldNumber,
-            Positions::kPositionsFieldNumber}}),
-      MakeModel<v1::ConvertPairingRequest, AnswerConvertPairing>(
+      MakeModel<AnswerWholeBias>("build_bias", {},
+                                 {{{"bias", "FP32,FP16,BF16,FP64,INT32", 3},
+                                   v1::BuildBiasResponse::kTileFieldNumber}}),
+      MakeModel<AnswerBuildPositions>("build_positions", {},
+                                      {{{"positions", "INT32,FP32,FP64", 1},
+                                        v1::Positions::kIdsFieldNumber,
+                                        Positions::kPositionsFieldNumber}}),
+      MakeModel<AnswerConvertPairing>(
           "convert_pairing", {{{"weight", kFloats, 2}, false}},
           {{{"weight", kFloats, 2},
             v1::ConvertPairingResponse::kWeightFieldNumber}}),
-      MakeModel<v1::ResolveRopeRequest, ResolveRope, Resolved>(
+      MakeModel<ResolveRope>(
           "resolve_rope", {},
           {{{"inv_freq", "FP64", 1}, Resolved::kInvFreqFieldNumber},
            // It is not listed, because most encodings have none.

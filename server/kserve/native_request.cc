@@ -1,4 +1,12 @@
-#include "server/kserve/native_request.h"
+// Builds a request of the contract from KServe's names, which are paths in it.
+//
+//   input "q"                        the Tensor field q
+//   input "positions"                the Tensor `ids` of the Positions field
+//   parameter "rope.spec.rope_theta" any other field, from the root
+//   parameter "rope"                 a message or list, as ProtoJSON
+//
+// Paths come from untrusted clients: they are resolved with descriptors, in at
+// most 8 steps, and never enter a list.
 
 #include <utility>
 
@@ -6,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/error.h"
-#include "server/convert/shared_parts.h"
+#include "server/kserve/inference.h"
 #include "server/kserve/parameters.h"
 
 namespace posenc::server {
@@ -30,12 +38,12 @@ bool Is(const FieldDescriptor& field) {
 
 }  // namespace
 
-absl::StatusOr<NativeRequest::Place> NativeRequest::Walk(
-    absl::string_view path, absl::string_view none) {
+absl::StatusOr<Inference::Place> Inference::Walk(absl::string_view path,
+                                                 absl::string_view none) {
   const std::vector<absl::string_view> steps =
       absl::StrSplit(path, absl::MaxSplits('.', kMostSteps));
   if (steps.size() > kMostSteps) return core::FieldInvalid("", none);
-  Place at = {message_.get(), nullptr};
+  Place at = {native_.get(), nullptr};
   for (const absl::string_view step : steps) {
     if (at.field != nullptr) {
       if (!IsMessage(*at.field)) return core::FieldInvalid("", none);
@@ -59,7 +67,7 @@ absl::StatusOr<NativeRequest::Place> NativeRequest::Walk(
 }
 
 // A linear search is enough: a request has few paths.
-absl::Status NativeRequest::Take(const std::string& path) {
+absl::Status Inference::Take(const std::string& path) {
   for (const std::string& other : taken_) {
     if (absl::StartsWith(path + ".", other + ".") ||
         absl::StartsWith(other, path + ".")) {
@@ -71,9 +79,8 @@ absl::Status NativeRequest::Take(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status NativeRequest::SetTensor(const std::string& path,
-                                      v1::Tensor tensor,
-                                      const wire::BorrowedBytes& data) {
+absl::Status Inference::SetTensor(const std::string& path, v1::Tensor tensor,
+                                  const wire::BorrowedBytes& data) {
   absl::StatusOr<Place> place = Walk(path, kNoInput);
   if (!place.ok()) return place.status();
   if (Is<v1::Positions>(*place->field)) {
@@ -84,12 +91,12 @@ absl::Status NativeRequest::SetTensor(const std::string& path,
   }
   const absl::Status taken = Take(path);
   if (!taken.ok()) return taken;
-  if (place->parent == message_.get()) {
+  if (place->parent == native_.get()) {
     fields_.push_back(place->field->number());
     bytes_.push_back(data);
   } else if (!tensor.has_shared()) {
     const absl::Status room =
-        received_->ClaimMore(static_cast<std::int64_t>(data.size));
+        envelope_.message.ClaimMore(static_cast<std::int64_t>(data.size));
     if (!room.ok()) return room;
     std::string* const bytes = tensor.mutable_data();
     bytes->reserve(data.size);
@@ -103,8 +110,8 @@ absl::Status NativeRequest::SetTensor(const std::string& path,
   return absl::OkStatus();
 }
 
-absl::Status NativeRequest::SetParameter(
-    const std::string& path, const inference::InferParameter& value) {
+absl::Status Inference::SetParameter(const std::string& path,
+                                     const inference::InferParameter& value) {
   const absl::StatusOr<Place> place =
       Walk(path, "the request has no such field");
   if (!place.ok()) return place.status();
@@ -118,21 +125,21 @@ absl::Status NativeRequest::SetParameter(
   return SetField(value, field, place->parent);
 }
 
-absl::Status NativeRequest::CheckKnown() const {
+absl::Status Inference::CheckKnown() const {
   if (!has_json_) return absl::OkStatus();
-  return model_.known->Check(*message_);
+  return model_->known->Check(*native_);
 }
 
-absl::Status NativeRequest::ReadShared(SharedTensors* shared) {
-  const SharedParts parts = FindSharedParts(message_.get());
+absl::Status Inference::ReadShared() {
+  const SharedParts parts = FindSharedParts(native_.get());
   if (!parts.places.empty()) {
     return core::FieldInvalid(
         absl::StrCat("parameters.", parts.places[0].path),
         "names a place for an output; give it as parameters of the output");
   }
   if (parts.tensors.empty()) return absl::OkStatus();
-  shared_ = true;
-  return shared->ReadInputs(parts, message_.get(), fields_, &bytes_);
+  has_shared_ = true;
+  return shared_->ReadInputs(parts, native_.get(), fields_, &bytes_);
 }
 
 }  // namespace posenc::server

@@ -45,19 +45,6 @@ bool IsTight(absl::string_view text) {
          !absl::ascii_isspace(text.back());
 }
 
-bool ReadWhole(absl::string_view text, absl::int128* number) {
-  std::int64_t any_sign = 0;
-  std::uint64_t large = 0;
-  if (!IsTight(text)) return false;
-  if (absl::SimpleAtoi(text, &any_sign)) {
-    *number = any_sign;
-    return true;
-  }
-  if (!absl::SimpleAtoi(text, &large)) return false;
-  *number = large;
-  return true;
-}
-
 absl::Status SetEnum(const InferParameter& value, const FieldDescriptor& field,
                      pb::Message* message) {
   if (!value.has_string_param()) return WrongKind(value, "string_param");
@@ -120,13 +107,14 @@ absl::Status SetWhole(const InferParameter& value, const FieldDescriptor& field,
                       pb::Message* message) {
   const bool is_text = value.has_string_param();
   const std::string& text = value.string_param();
-  absl::int128 number = WholeOf(value);
+  std::int64_t spelled = 0;
   if (!is_text && !IsInteger(value)) {
     return WrongKind(value, "int64_param or uint64_param, or its text");
   }
-  if (is_text && !ReadWhole(text, &number)) {
+  if (is_text && !(IsTight(text) && absl::SimpleAtoi(text, &spelled))) {
     return Invalid("'", text, "'; must be a whole number of 64 bits");
   }
+  const absl::int128 number = is_text ? spelled : WholeOf(value);
   const bool is_long = field.cpp_type() == FieldDescriptor::CPPTYPE_INT64;
   const absl::int128 limit = absl::int128(1) << (is_long ? 63 : 31);
   if (number < -limit || number >= limit) {

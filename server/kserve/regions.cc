@@ -4,6 +4,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/error.h"
+#include "server/budget/errors.h"
 
 namespace posenc::server {
 namespace {
@@ -16,16 +17,6 @@ constexpr std::size_t kLongestName = 255;
 // Clients write "/name", as for shm_open().
 absl::string_view FileOf(absl::string_view key) {
   return absl::StripPrefix(key, "/");
-}
-
-// Returns the same error with another field.
-absl::Status Of(absl::string_view field, const absl::Status& status) {
-  const auto details = core::GetErrorDetails(status);
-  if (!details) return status;
-  absl::string_view fact = status.message();
-  absl::ConsumePrefix(&fact, absl::StrCat(details->field, ": "));
-  return core::MakeError(status.code(), details->reason, field, fact,
-                         details->metadata);
 }
 
 // The error does not list the regions: others' names must not leak.
@@ -54,8 +45,8 @@ absl::Status Regions::Register(
       files_->Map(FileOf(request.key()), request.offset(), request.byte_size());
   if (!place.ok()) {
     const auto details = core::GetErrorDetails(place.status());
-    return Of(details && details->field == "name" ? "key" : "byte_size",
-              place.status());
+    return WithField(place.status(),
+                     details && details->field == "name" ? "key" : "byte_size");
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   if (registered_.regions().contains(name)) {

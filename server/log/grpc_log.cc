@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstddef>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>

@@ -2,8 +2,7 @@
 //
 // glibc returns large blocks to the kernel when they are freed. Each large
 // message would then pay again for page faults, which cost several times as
-// much as its rotation. So the process keeps freed memory while calls come, and
-// returns it when they stop.
+// much as its rotation.
 
 #pragma once
 

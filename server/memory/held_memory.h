@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -19,10 +20,23 @@ class HeldMemory {
   explicit HeldMemory(const ResponseBuffers* buffers) : buffers_(buffers) {}
 
   // Returns the heap's growth since the start plus the blocks of responses.
-  // Measures at most every 10 ms, because that may take a millisecond.
-  std::int64_t Bytes(absl::Time now);
+  // Measures at most every kInterval, because that may take a millisecond.
+  std::int64_t Bytes(absl::Time now) {
+    const std::int64_t ns = absl::ToUnixNanos(now);
+    std::int64_t last = measured_ns_.load();
+    // One thread measures; the others use its last result.
+    if (ns - last >= absl::ToInt64Nanoseconds(kInterval) &&
+        measured_ns_.compare_exchange_strong(last, ns)) {
+      const std::size_t used = UsedMemory();
+      bytes_.store(static_cast<std::int64_t>(std::max(used, at_start_) -
+                                             at_start_ + buffers_->used()));
+    }
+    return bytes_.load();
+  }
 
  private:
+  static constexpr absl::Duration kInterval = absl::Milliseconds(10);
+
   const ResponseBuffers* const buffers_;
   const std::size_t at_start_ = UsedMemory();
   std::atomic<std::int64_t> measured_ns_{0};  // time of the last measurement

@@ -1,17 +1,14 @@
 // A request message as gRPC received it: bytes in slices, never copied.
 //
-// Code that reads a request sees const bytes. Results may be written over them
-// only if there is no other reader, and only through Writable(), which returns
-// the slices of a given part. A client in the same process is such a reader: it
-// lends its own memory to the server without a copy, so the bytes of an
-// in-process call are never writable.
+// Results may be written over the bytes only through Writable(), and only if
+// there is no other reader. A client in the same process is one: it lends its
+// own memory to the server.
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"

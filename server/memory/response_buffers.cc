@@ -1,9 +1,7 @@
 #include "server/memory/response_buffers.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
-#include <utility>
 
 #include "grpc/slice.h"
 #include "server/budget/errors.h"

@@ -1,7 +1,6 @@
 // Allocates the memory that responses are computed into and sent from.
 //
-// A buffer is 64-byte aligned (a cache line, and the widest vector). It counts
-// against the budget of bytes in flight from its allocation until gRPC has sent
+// A buffer is 64-byte aligned. It counts against the budget until gRPC has sent
 // it and frees its slice, which may be after the call has ended. Large buffers
 // come from a BlockPool, which keeps them for the next response as long as
 // their bytes are not claimed.

@@ -1,10 +1,8 @@
 // A gRPC slice whose bytes may be written.
 //
-// gRPC's slices are shared by reference count and give their bytes as const. A
-// WritableSlice promises that no other code reads the bytes yet: either the
+// A WritableSlice promises that no other code reads the bytes yet: either the
 // server allocated them for a response, or it is the only owner of the request
-// that they came with (see request_message.h). Only this class makes a slice's
-// const bytes writable.
+// that they came with. Only this class makes a slice's const bytes writable.
 
 #pragma once
 

@@ -9,9 +9,7 @@
 #include "posenc/v1/service.pb.h"
 #include "server/convert/absolute.h"
 #include "server/convert/positions.h"
-#include "server/methods/answers.h"
 #include "server/methods/methods.h"
-#include "server/methods/unary.h"
 
 namespace posenc::server {
 namespace {
@@ -21,8 +19,8 @@ using Request = v1::AddEncodingRequest;
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerAddEncoding(
-    const Request& request, const BorrowedTensors& borrowed,
-    const MethodContext& /*context*/) {
+    const Request& request, const MethodContext& context,
+    v1::AddEncodingResponse* /*response*/) {
   core::Faults faults;
   if (!request.has_encoding()) {
     faults.Note(
@@ -32,8 +30,9 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
   faults.Note(core::Prefixed("encoding", encoding.status()));
   absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
   faults.Note(core::Prefixed("positions", positions.status()));
-  absl::StatusOr<InputTensor> x = ReadRequiredTensor(
-      "x", request.has_x(), request.x(), borrowed.Find(Request::kXFieldNumber));
+  absl::StatusOr<InputTensor> x =
+      ReadRequiredTensor("x", request.has_x(), request.x(),
+                         context.borrowed.Find(Request::kXFieldNumber));
   faults.Note(x.status());
   if (!faults.none()) {
     // A grid needs no positions; other encodings do.
@@ -71,13 +70,8 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
       std::move(maps),
       std::make_shared<const Inputs>(
           Inputs{*std::move(encoding), *std::move(x)}),
-      borrowed.tile_bytes());
+      context.borrowed.tile_bytes());
   return answer;
-}
-
-std::unique_ptr<CallHandler> StartAddEncoding(const MethodContext& context) {
-  return StartTensorCall<Request, v1::AddEncodingResponse, AnswerAddEncoding,
-                         Request::kXFieldNumber>(context);
 }
 
 }  // namespace posenc::server

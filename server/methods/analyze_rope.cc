@@ -3,27 +3,18 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 
-#include "core/error.h"
 #include "core/rope/analyze.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
-#include "server/methods/unary.h"
 
 namespace posenc::server {
-namespace {
 
-using Request = v1::AnalyzeRopeRequest;
-
-absl::Status Answer(const Request& request, const MethodContext& /*context*/,
-                    StopCheck stop, v1::AnalyzeRopeResponse* response) {
-  core::Faults faults;
-  faults.Note(CheckHeadDim(request.head_dim()));
-  faults.Note(CheckGiven("rope", request.has_rope(), request.rope()));
-  if (!faults.none()) return faults.status();
+absl::Status AnswerAnalyzeRope(const v1::AnalyzeRopeRequest& request,
+                               const MethodContext& /*context*/, StopCheck stop,
+                               v1::AnalyzeRopeResponse* response) {
   const absl::StatusOr<ComparedRopes> ropes = ResolveCompared(
       request.rope(),
       request.has_compare_with() ? &request.compare_with() : nullptr,
@@ -39,20 +30,14 @@ absl::Status Answer(const Request& request, const MethodContext& /*context*/,
 }
 
 // Each distance takes sines and cosines of about 64 pairs, as much time as
-// moving 1 KiB.
-std::size_t Work(const Request& request) {
-  constexpr std::int64_t kBytesPerDistance = 1024;
+// moving 1 KiB. 128 KiB are as much as a thread of connections computes.
+bool TakesLong(const v1::AnalyzeRopeRequest& request) {
+  constexpr std::int64_t kShort = 128;
   const std::int64_t step = std::max<std::int64_t>(1, request.distance_step());
-  return kBytesPerDistance * (request.has_compare_with() ? 3 : 1) *
-         std::clamp<std::int64_t>(request.max_distance() / step, 0,
-                                  core::kMaxDistances);
-}
-
-}  // namespace
-
-std::unique_ptr<CallHandler> StartAnalyzeRope(const MethodContext& context) {
-  return StartMessageCall<Request, v1::AnalyzeRopeResponse, Answer, Work>(
-      context);
+  const std::int64_t distances =
+      std::min<std::int64_t>(request.max_distance() / step, kShort + 1);
+  return distances * (request.has_compare_with() ? 3 : 1) > kShort ||
+         ResolvesLong(request.rope(), request.head_dim());
 }
 
 }  // namespace posenc::server

@@ -10,12 +10,9 @@
 #include "posenc/v1/service.pb.h"
 #include "server/convert/positions.h"
 #include "server/convert/rope.h"
-#include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
-#include "server/methods/rotation.h"
 #include "server/methods/stream.h"
-#include "server/methods/unary.h"
 
 namespace posenc::server {
 namespace {
@@ -61,7 +58,7 @@ void NoteMore(const Request& request, bool positions_read,
     if (!inputs.q) args.query_scale.reset();
     faults->Note(Prepare(args, inputs).status());
   } else {
-    faults->Note(CheckResolves("rope", request.has_rope(), request.rope()));
+    faults->Note(CheckResolves("rope", request.rope()));
   }
   if (request.positions().kind_case() == v1::Positions::KIND_NOT_SET &&
       !IsEmpty(inputs.q) && !IsEmpty(inputs.k)) {
@@ -72,11 +69,10 @@ void NoteMore(const Request& request, bool positions_read,
 
 // Checks a request, and prepares the rotation of its tensors.
 absl::StatusOr<Rotation> Rotate(const Request& request,
-                                const BorrowedTensors& borrowed,
                                 const MethodContext& context) {
   core::Faults faults;
   core::ApplyRopeArgs args;
-  if (faults.Note(CheckGiven("rope", request.has_rope(), request.rope()))) {
+  if (faults.Note(CheckGiven("rope", request.rope()))) {
     args.rope = CachedLookup("rope", request.rope(), context);
   }
   faults.Note(CheckLayout(request.layout()));
@@ -96,10 +92,10 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
   args.reserve = context.reserve;
   Inputs inputs;
   faults.Note(ReadTensorIfGiven("q", request.has_q(), request.q(),
-                                borrowed.Find(Request::kQFieldNumber),
+                                context.borrowed.Find(Request::kQFieldNumber),
                                 &inputs.q));
   faults.Note(ReadTensorIfGiven("k", request.has_k(), request.k(),
-                                borrowed.Find(Request::kKFieldNumber),
+                                context.borrowed.Find(Request::kKFieldNumber),
                                 &inputs.k));
   if (!faults.none()) {
     NoteMore(request, positions.ok(), std::move(args), inputs, &faults);
@@ -134,26 +130,15 @@ absl::Status Describe(Request* call, StreamedBytes* bytes) {
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerApplyRope(const Request& request,
-                                             const BorrowedTensors& borrowed,
-                                             const MethodContext& context) {
-  absl::StatusOr<Rotation> rotation = Rotate(request, borrowed, context);
-  if (!rotation.ok()) return rotation.status();
-  return AnswerRotation(*std::move(rotation), borrowed.tile_bytes());
-}
-
-std::unique_ptr<CallHandler> StartApplyRope(const MethodContext& context) {
-  return StartTensorCall<Request, Response, AnswerApplyRope,
-                         Request::kQFieldNumber, Request::kKFieldNumber>(
-      context);
+                                             const MethodContext& context,
+                                             Response* /*response*/) {
+  return AnswerRotation(Rotate(request, context), context);
 }
 
 std::unique_ptr<CallHandler> StartApplyRopeStream(
     const MethodContext& context) {
-  static constexpr int kTensors[] = {Request::kQFieldNumber,
-                                     Request::kKFieldNumber};
-  return std::make_unique<RotationStream<v1::ApplyRopeStreamRequest>>(
-      context, kTensors,
-      RotationStream<v1::ApplyRopeStreamRequest>::Functions{Describe, Rotate});
+  return std::make_unique<
+      RotationStream<v1::ApplyRopeStreamRequest, Describe, Rotate>>(context);
 }
 
 }  // namespace posenc::server

@@ -17,8 +17,8 @@
 #include "core/relative/bias.h"
 #include "posenc/v1/service.pb.h"
 #include "server/budget/errors.h"
+#include "server/convert/fields.h"
 #include "server/convert/relative.h"
-#include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/methods/stream.h"
 #include "server/rpc/request.h"
@@ -84,28 +84,6 @@ absl::Status CheckBiasTile(absl::string_view field, std::int64_t extent) {
   if (extent >= 0) return absl::OkStatus();
   return core::FieldInvalid(
       field, absl::StrCat(extent, "; must be positive, or unset"));
-}
-
-// Returns the field that sets the number of heads.
-const char* HeadsField(const v1::Bias& bias) {
-  switch (bias.bias_case()) {
-    case v1::Bias::kAlibi:
-      return "bias.alibi.heads";
-    case v1::Bias::kT5:
-      return "bias.t5.weights";
-    case v1::Bias::kKerple:
-      return "bias.kerple.r1";
-    case v1::Bias::kFire:
-      return "bias.fire.w2";
-    case v1::Bias::kSandwich:
-      return "bias.sandwich.heads";
-    case v1::Bias::kUntiedPositions:
-      return "bias.untied_positions.position_queries";
-    case v1::Bias::kRelativeIndex:
-    case v1::Bias::BIAS_NOT_SET:
-      break;
-  }
-  return "bias";
 }
 
 // A validated request, which it borrows: bias tiles in row-major order, each
@@ -204,29 +182,18 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
                                 heads * static_cast<std::int64_t>(
                                             core::DtypeSize(bias_.dtype())),
                                 std::min(kStreamChunkBytes, limit));
-    const auto check = [&](const char* field, const Extents& extents,
-                           absl::string_view remedy) {
-      const core::Shape shape = {heads, extents.queries, extents.keys};
-      return CheckSize(
-          field,
-          absl::StrCat("tiles of ", core::ShapeToString(shape), " ",
-                       core::DtypeName(bias_.dtype()), ", messages"),
-          kStartBytes +
-              TensorFieldBytes(v1::BuildBiasResponse::kTileFieldNumber,
-                               bias_.dtype(), shape, TensorForm::kData),
-          limit, remedy);
-    };
-    const absl::Status least =
-        check(HeadsField(request.bias()), {1, 1},
-              "ask for fewer heads, or raise --max-response-bytes");
-    if (!least.ok()) return least;
-    if (whole) {
-      return check("query_length", bias_tile_,
-                   "ask for fewer queries or keys at a time, or raise "
-                   "--max-response-bytes");
-    }
-    return check("query_tile", bias_tile_,
-                 "ask for smaller tiles, or raise --max-response-bytes");
+    const core::Shape shape = {heads, bias_tile_.queries, bias_tile_.keys};
+    return CheckSize(
+        whole ? "query_length" : "query_tile",
+        absl::StrCat("tiles of ", core::ShapeToString(shape), " ",
+                     core::DtypeName(bias_.dtype()), ", messages"),
+        kStartBytes + TensorFieldBytes(v1::BuildBiasResponse::kTileFieldNumber,
+                                       bias_.dtype(), shape, TensorForm::kData),
+        limit,
+        whole ? "ask for fewer queries, keys or heads at a time, or raise "
+                "--max-response-bytes"
+              : "ask for smaller tiles or fewer heads, or raise "
+                "--max-response-bytes");
   }
 
   // Computes the tile that starts at `start` within the bias tile `whole`;
@@ -282,7 +249,7 @@ class BuildBiasHandler final : public CallHandler {
     v1::BuildBiasResponse response;
     if (first) {
       const core::Shape whole = bias_->WholeShape();
-      response.mutable_whole_shape()->Add(whole.begin(), whole.end());
+      Append(whole, response.mutable_whole_shape());
     }
     response.set_query_start(bias_tile->query_start);
     response.set_key_start(bias_tile->key_start);

@@ -5,9 +5,7 @@
 #include "core/position_schemes.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/positions.h"
-#include "server/methods/answers.h"
 #include "server/methods/methods.h"
-#include "server/methods/unary.h"
 
 namespace posenc::server {
 namespace {
@@ -41,11 +39,6 @@ absl::StatusOr<TensorAnswer> AnswerBuildPositions(
         return absl::OkStatus();
       });
   return answer;
-}
-
-std::unique_ptr<CallHandler> StartBuildPositions(const MethodContext& context) {
-  return StartBuildCall<v1::BuildPositionsRequest, Response,
-                        AnswerBuildPositions>(context);
 }
 
 }  // namespace posenc::server

@@ -5,17 +5,16 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "posenc/v1/service.pb.h"
-#include "server/methods/answers.h"
+#include "server/convert/fields.h"
 #include "server/methods/checked_table.h"
 #include "server/methods/methods.h"
+#include "server/methods/rope_source.h"
 #include "server/methods/stream.h"
-#include "server/methods/unary.h"
 
 namespace posenc::server {
 namespace {
@@ -86,7 +85,7 @@ class BuildTableStreamHandler final : public CallHandler {
 
   bool TakesLong() const override {
     return table_ == nullptr && request_ != nullptr &&
-           ResolvesLong(request_->request.table());
+           server::TakesLong(request_->request.table());
   }
 
   bool HasNext() const override { return request_ != nullptr && !done_; }
@@ -103,7 +102,7 @@ class BuildTableStreamHandler final : public CallHandler {
     response.set_first_row(first_row_);
     if (first_row_ == 0) {
       const core::Shape whole = table_->WholeShape();
-      response.mutable_whole_shape()->Add(whole.begin(), whole.end());
+      Append(whole, response.mutable_whole_shape());
     }
     absl::StatusOr<std::unique_ptr<PendingResponse>> pending =
         MakeResponse(table_->Answer(first_row_, n), request_, nullptr,
@@ -150,11 +149,6 @@ class BuildTableStreamHandler final : public CallHandler {
 };
 
 }  // namespace
-
-std::unique_ptr<CallHandler> StartBuildTable(const MethodContext& context) {
-  return StartBuildCall<v1::BuildTableRequest, v1::BuildTableResponse,
-                        AnswerBuildTable>(context);
-}
 
 std::unique_ptr<CallHandler> StartBuildTableStream(
     const MethodContext& context) {

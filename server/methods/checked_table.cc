@@ -83,8 +83,7 @@ absl::Status RotaryOnly(const v1::BuildTableRequest& request) {
 // A table needs no head_dim: its encoding has a width.
 absl::StatusOr<std::shared_ptr<const core::PreparedRope>> FindRope(
     const v1::BuildTableRequest& request, const MethodContext& context) {
-  const absl::Status given =
-      CheckGiven("rope", request.has_rope(), request.rope());
+  const absl::Status given = CheckGiven("rope", request.rope());
   if (!given.ok()) return given;
   absl::StatusOr<std::shared_ptr<const core::PreparedRope>> rope =
       CachedLookup("rope", request.rope(), context)(0);

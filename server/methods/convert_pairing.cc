@@ -10,9 +10,7 @@
 #include "core/error.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
-#include "server/methods/answers.h"
 #include "server/methods/methods.h"
-#include "server/methods/unary.h"
 
 namespace posenc::server {
 namespace {
@@ -25,11 +23,11 @@ constexpr std::size_t kTileBytes = 1 << 20;
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerConvertPairing(
-    const Request& request, const BorrowedTensors& borrowed,
-    const MethodContext& /*context*/) {
+    const Request& request, const MethodContext& context,
+    v1::ConvertPairingResponse* /*response*/) {
   absl::StatusOr<InputTensor> weight =
       ReadRequiredTensor("weight", request.has_weight(), request.weight(),
-                         borrowed.Find(Request::kWeightFieldNumber));
+                         context.borrowed.Find(Request::kWeightFieldNumber));
   if (!weight.ok()) {
     core::Faults faults;
     faults.Note(weight.status());
@@ -63,12 +61,6 @@ absl::StatusOr<TensorAnswer> AnswerConvertPairing(
         return absl::OkStatus();
       });
   return answer;
-}
-
-std::unique_ptr<CallHandler> StartConvertPairing(const MethodContext& context) {
-  return StartTensorCall<Request, v1::ConvertPairingResponse,
-                         AnswerConvertPairing, Request::kWeightFieldNumber>(
-      context);
 }
 
 }  // namespace posenc::server

@@ -1,6 +1,5 @@
 // GetServerInfo returns version, instruction set, limits, presets and dtypes.
 
-#include <memory>
 #include <string>
 
 #include "core/interpretation/presets.h"
@@ -9,15 +8,14 @@
 #include "posenc/v1/service.pb.h"
 #include "server/methods/methods.h"
 #include "server/methods/shared_tensors.h"
-#include "server/methods/unary.h"
 #include "server/version.h"
 
 namespace posenc::server {
-namespace {
 
-absl::Status Answer(const v1::GetServerInfoRequest& /*request*/,
-                    const MethodContext& context, StopCheck /*stop*/,
-                    v1::GetServerInfoResponse* response) {
+absl::Status AnswerGetServerInfo(const v1::GetServerInfoRequest& /*request*/,
+                                 const MethodContext& context,
+                                 StopCheck /*stop*/,
+                                 v1::GetServerInfoResponse* response) {
   response->set_version(kVersion);
   response->set_instruction_set(simd::ActiveKernels().name);
   v1::Limits* const limits = response->mutable_limits();
@@ -42,13 +40,6 @@ absl::Status Answer(const v1::GetServerInfoRequest& /*request*/,
     response->add_tensor_dtypes(dtype);
   }
   return absl::OkStatus();
-}
-
-}  // namespace
-
-std::unique_ptr<CallHandler> StartGetServerInfo(const MethodContext& context) {
-  return StartMessageCall<v1::GetServerInfoRequest, v1::GetServerInfoResponse,
-                          Answer>(context);
 }
 
 }  // namespace posenc::server

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "server/methods/unary.h"
+
 namespace posenc::server {
 namespace {
 
@@ -10,21 +12,21 @@ constexpr char kService[] = "posenc.v1.PositionalEncodingService";
 // The order is that of service.proto.
 const std::vector<Method>& All() {
   static const auto* const all = new std::vector<Method>{
-      {{kService, "GetServerInfo"}, StartGetServerInfo},
-      {{kService, "ResolveRope"}, StartResolveRope},
-      {{kService, "BuildTable"}, StartBuildTable},
+      {{kService, "GetServerInfo"}, StartUnary<AnswerGetServerInfo>},
+      {{kService, "ResolveRope"}, StartUnary<AnswerResolveRope>},
+      {{kService, "BuildTable"}, StartUnary<AnswerBuildTable>},
       {{kService, "BuildTableStream", true}, StartBuildTableStream},
       {{kService, "BuildBias", true}, StartBuildBias},
-      {{kService, "BuildPositions"}, StartBuildPositions},
-      {{kService, "ApplyRope"}, StartApplyRope},
+      {{kService, "BuildPositions"}, StartUnary<AnswerBuildPositions>},
+      {{kService, "ApplyRope"}, StartUnary<AnswerApplyRope>},
       {{kService, "ApplyRopeStream", true}, StartApplyRopeStream},
-      {{kService, "Reposition"}, StartReposition},
+      {{kService, "Reposition"}, StartUnary<AnswerReposition>},
       {{kService, "RepositionStream", true}, StartRepositionStream},
-      {{kService, "AddEncoding"}, StartAddEncoding},
-      {{kService, "ScoreRelative"}, StartScoreRelative},
-      {{kService, "ConvertPairing"}, StartConvertPairing},
-      {{kService, "AnalyzeRope"}, StartAnalyzeRope},
-      {{kService, "DiagnoseRope"}, StartDiagnoseRope},
+      {{kService, "AddEncoding"}, StartUnary<AnswerAddEncoding>},
+      {{kService, "ScoreRelative"}, StartUnary<AnswerScoreRelative>},
+      {{kService, "ConvertPairing"}, StartUnary<AnswerConvertPairing>},
+      {{kService, "AnalyzeRope"}, StartUnary<AnswerAnalyzeRope>},
+      {{kService, "DiagnoseRope"}, StartUnary<AnswerDiagnoseRope>},
   };
   return *all;
 }

@@ -1,9 +1,9 @@
 // The RPCs of the service, one file each: how a request is checked, and how its
 // response is computed.
 //
-// Simple RPCs pass a function to one of the templates in unary.h; streams have
-// their own CallHandler. Core computes and server/convert converts: a method
-// joins the two and names the fields of errors.
+// A unary RPC is a function; a stream has a CallHandler. Core computes and
+// server/convert converts: a method joins the two and names the fields of
+// errors.
 
 #pragma once
 
@@ -15,11 +15,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/positions.h"
+#include "posenc/v1/service.pb.h"
 #include "server/budget/limits.h"
+#include "server/convert/tensor.h"
 #include "server/convert/unknown_fields.h"
 #include "server/methods/rope_cache.h"
 #include "server/rpc/call_headers.h"
-#include "server/rpc/call_spec.h"
+#include "server/rpc/computation.h"
 #include "server/rpc/handler.h"
 #include "server/shared/shared_files.h"
 
@@ -42,6 +44,7 @@ struct MethodContext {
   const CallHeaders* call = nullptr;
   // Encodings of the request; null if it is no message of the contract.
   const RopeBytes* ropes = nullptr;
+  BorrowedTensors borrowed;  // tensors of the request
   // Claims memory that a stream's rotation keeps; empty in other calls.
   core::ReserveFunction reserve;
 };
@@ -60,23 +63,57 @@ absl::Span<const Method> Methods();
 // Returns null if the contract has no RPC of this name.
 const Method* FindMethod(absl::string_view name);
 
-// These return the handler of a new call.
-std::unique_ptr<CallHandler> StartGetServerInfo(const MethodContext& context);
-std::unique_ptr<CallHandler> StartResolveRope(const MethodContext& context);
-std::unique_ptr<CallHandler> StartBuildTable(const MethodContext& context);
+// The unary RPCs as functions from a request to its answer, also for
+// server/kserve, which frames messages in its own way. An answer with tensors
+// borrows the request, and has computed nothing yet; `response`, empty at
+// first, gets the fields that are not tensors. Other answers are the response.
+// Errors are those of the RPC.
+absl::StatusOr<TensorAnswer> AnswerBuildTable(
+    const v1::BuildTableRequest& request, const MethodContext& context,
+    v1::BuildTableResponse* response);
+absl::StatusOr<TensorAnswer> AnswerBuildPositions(
+    const v1::BuildPositionsRequest& request, const MethodContext& context,
+    v1::BuildPositionsResponse* response);
+absl::StatusOr<TensorAnswer> AnswerApplyRope(
+    const v1::ApplyRopeRequest& request, const MethodContext& context,
+    v1::ApplyRopeResponse* response);
+absl::StatusOr<TensorAnswer> AnswerReposition(
+    const v1::RepositionRequest& request, const MethodContext& context,
+    v1::RepositionResponse* response);
+absl::StatusOr<TensorAnswer> AnswerAddEncoding(
+    const v1::AddEncodingRequest& request, const MethodContext& context,
+    v1::AddEncodingResponse* response);
+absl::StatusOr<TensorAnswer> AnswerScoreRelative(
+    const v1::ScoreRelativeRequest& request, const MethodContext& context,
+    v1::ScoreRelativeResponse* response);
+absl::StatusOr<TensorAnswer> AnswerConvertPairing(
+    const v1::ConvertPairingRequest& request, const MethodContext& context,
+    v1::ConvertPairingResponse* response);
+
+// Returns the matrix as one tile. Refuses a request for several tiles.
+absl::StatusOr<TensorAnswer> AnswerWholeBias(
+    const v1::BuildBiasRequest& request, const MethodContext& context,
+    v1::BuildBiasResponse* response);
+
+absl::Status AnswerGetServerInfo(const v1::GetServerInfoRequest& request,
+                                 const MethodContext& context, StopCheck stop,
+                                 v1::GetServerInfoResponse* response);
+absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
+                               const MethodContext& context, StopCheck stop,
+                               v1::ResolveRopeResponse* response);
+absl::Status AnswerAnalyzeRope(const v1::AnalyzeRopeRequest& request,
+                               const MethodContext& context, StopCheck stop,
+                               v1::AnalyzeRopeResponse* response);
+absl::Status AnswerDiagnoseRope(const v1::DiagnoseRopeRequest& request,
+                                const MethodContext& context, StopCheck stop,
+                                v1::DiagnoseRopeResponse* response);
+
+// These return the handlers of streams.
 std::unique_ptr<CallHandler> StartBuildTableStream(
     const MethodContext& context);
 std::unique_ptr<CallHandler> StartBuildBias(const MethodContext& context);
-std::unique_ptr<CallHandler> StartBuildPositions(const MethodContext& context);
-std::unique_ptr<CallHandler> StartApplyRope(const MethodContext& context);
 std::unique_ptr<CallHandler> StartApplyRopeStream(const MethodContext& context);
-std::unique_ptr<CallHandler> StartReposition(const MethodContext& context);
 std::unique_ptr<CallHandler> StartRepositionStream(
     const MethodContext& context);
-std::unique_ptr<CallHandler> StartAddEncoding(const MethodContext& context);
-std::unique_ptr<CallHandler> StartScoreRelative(const MethodContext& context);
-std::unique_ptr<CallHandler> StartConvertPairing(const MethodContext& context);
-std::unique_ptr<CallHandler> StartAnalyzeRope(const MethodContext& context);
-std::unique_ptr<CallHandler> StartDiagnoseRope(const MethodContext& context);
 
 }  // namespace posenc::server

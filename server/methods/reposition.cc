@@ -9,12 +9,9 @@
 #include "core/error.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
-#include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
-#include "server/methods/rotation.h"
 #include "server/methods/stream.h"
-#include "server/methods/unary.h"
 
 namespace posenc::server {
 namespace {
@@ -23,10 +20,9 @@ using Request = v1::RepositionRequest;
 
 // Notes faults of a request beyond those that were found while reading it.
 void NoteMore(const Request& request, core::Faults* faults) {
-  faults->Note(
-      CheckResolves("old_rope", request.has_old_rope(), request.old_rope()));
+  faults->Note(CheckResolves("old_rope", request.old_rope()));
   if (request.has_new_rope()) {
-    faults->Note(CheckResolves("new_rope", true, request.new_rope()));
+    faults->Note(CheckResolves("new_rope", request.new_rope()));
   }
   if (request.movement().target_case() == v1::Movement::TARGET_NOT_SET) {
     faults->Note(core::FieldRequired(
@@ -37,16 +33,14 @@ void NoteMore(const Request& request, core::Faults* faults) {
 
 // Checks a request, and prepares the rotation of its tensor.
 absl::StatusOr<Rotation> Rotate(const Request& request,
-                                const BorrowedTensors& borrowed,
                                 const MethodContext& context) {
   core::Faults faults;
   core::RepositionArgs args;
-  if (faults.Note(
-          CheckGiven("old_rope", request.has_old_rope(), request.old_rope()))) {
+  if (faults.Note(CheckGiven("old_rope", request.old_rope()))) {
     args.old_rope = CachedLookup("old_rope", request.old_rope(), context);
   }
   if (request.has_new_rope() &&
-      faults.Note(CheckGiven("new_rope", true, request.new_rope()))) {
+      faults.Note(CheckGiven("new_rope", request.new_rope()))) {
     args.new_rope = CachedLookup("new_rope", request.new_rope(), context);
   }
   faults.Note(CheckLayout(request.layout()));
@@ -57,8 +51,9 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
   if (faults.Note(core::Prefixed("movement", movement.status()))) {
     args.movement = std::move(movement->movement);
   }
-  absl::StatusOr<InputTensor> k = ReadRequiredTensor(
-      "k", request.has_k(), request.k(), borrowed.Find(Request::kKFieldNumber));
+  absl::StatusOr<InputTensor> k =
+      ReadRequiredTensor("k", request.has_k(), request.k(),
+                         context.borrowed.Find(Request::kKFieldNumber));
   faults.Note(k.status());
   if (!faults.none()) {
     NoteMore(request, &faults);
@@ -96,25 +91,16 @@ absl::Status Describe(Request* call, StreamedBytes* bytes) {
 
 }  // namespace
 
-absl::StatusOr<TensorAnswer> AnswerReposition(const Request& request,
-                                              const BorrowedTensors& borrowed,
-                                              const MethodContext& context) {
-  absl::StatusOr<Rotation> rotation = Rotate(request, borrowed, context);
-  if (!rotation.ok()) return rotation.status();
-  return AnswerRotation(*std::move(rotation), borrowed.tile_bytes());
-}
-
-std::unique_ptr<CallHandler> StartReposition(const MethodContext& context) {
-  return StartTensorCall<Request, v1::RepositionResponse, AnswerReposition,
-                         Request::kKFieldNumber>(context);
+absl::StatusOr<TensorAnswer> AnswerReposition(
+    const Request& request, const MethodContext& context,
+    v1::RepositionResponse* /*response*/) {
+  return AnswerRotation(Rotate(request, context), context);
 }
 
 std::unique_ptr<CallHandler> StartRepositionStream(
     const MethodContext& context) {
-  static constexpr int kTensors[] = {Request::kKFieldNumber};
-  return std::make_unique<RotationStream<v1::RepositionStreamRequest>>(
-      context, kTensors,
-      RotationStream<v1::RepositionStreamRequest>::Functions{Describe, Rotate});
+  return std::make_unique<
+      RotationStream<v1::RepositionStreamRequest, Describe, Rotate>>(context);
 }
 
 }  // namespace posenc::server

@@ -1,8 +1,9 @@
 // ResolveRope explains an encoding, and how a second one differs.
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
@@ -12,10 +13,8 @@
 #include "core/interpretation/preset_default.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
-#include "server/methods/answers.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
-#include "server/methods/unary.h"
 
 namespace posenc::server {
 namespace {
@@ -45,33 +44,35 @@ std::int64_t LengthOf(const Request& request) {
   return claimed > 0 ? claimed : core::interpretation::kDefaultComparedLength;
 }
 
-// A comparison of scores takes sines and cosines of about 128 frequencies at up
-// to 8192 distances. Each distance takes about as long as moving 2 KiB.
-std::size_t Work(const Request& request) {
-  constexpr std::size_t kComparison = 16 << 20;
-  return request.has_compare_with() ? kComparison : 0;
-}
-
 }  // namespace
 
-absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
-                               const MethodContext& /*context*/, StopCheck stop,
+absl::Status AnswerResolveRope(const Request& request,
+                               const MethodContext& context, StopCheck stop,
                                v1::ResolveRopeResponse* response) {
-  core::Faults faults;
-  faults.Note(CheckHeadDim(request.head_dim()));
-  faults.Note(CheckGiven("rope", request.has_rope(), request.rope()));
-  faults.Note(CheckLength(request));
-  if (!faults.none()) return faults.status();
+  std::string key;
+  if (!request.has_compare_with() && request.length() == 0) {
+    key = CacheKey("rope", request.rope(), request.head_dim(), context.ropes);
+    key += ":explained";
+    if (const auto known = context.cache->Find(key)) {
+      WriteRope(known->rope, core::interpretation::ContentHash(known->rope),
+                response);
+      return absl::OkStatus();
+    }
+  }
   absl::StatusOr<ComparedRopes> ropes = ResolveCompared(
       request.rope(),
       request.has_compare_with() ? &request.compare_with() : nullptr,
-      request.head_dim());
+      request.head_dim(), CheckLength(request));
   if (!ropes.ok()) return ropes.status();
   core::ResolvedRope& rope = ropes->rope;
   const auto unlike_class = core::interpretation::DifferenceFromDefault(
       ReadRopeSource(request.rope()), rope);
   if (unlike_class) rope.assumptions.push_back(*unlike_class);
   WriteRope(rope, core::interpretation::ContentHash(rope), response);
+  if (!key.empty()) {
+    context.cache->Insert(
+        key, std::make_shared<const core::PreparedRope>(std::move(rope)));
+  }
   if (!ropes->other) return absl::OkStatus();
   core::interpretation::RopeDifference difference =
       core::interpretation::CompareRopes(rope, *ropes->other);
@@ -83,9 +84,11 @@ absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
   return absl::OkStatus();
 }
 
-std::unique_ptr<CallHandler> StartResolveRope(const MethodContext& context) {
-  return StartMessageCall<Request, v1::ResolveRopeResponse, AnswerResolveRope,
-                          Work>(context);
+// A comparison of scores takes sines and cosines of about 128 frequencies at up
+// to 8192 distances.
+bool TakesLong(const v1::ResolveRopeRequest& request) {
+  return request.has_compare_with() ||
+         ResolvesLong(request.rope(), request.head_dim());
 }
 
 }  // namespace posenc::server

@@ -1,7 +1,6 @@
 #include "server/methods/rope_source.h"
 
 #include <memory>
-#include <string>
 #include <utility>
 #include <variant>
 
@@ -12,22 +11,17 @@
 
 namespace posenc::server {
 
-absl::Status CheckGiven(absl::string_view field, bool given,
-                        const v1::RopeSource& source) {
-  if (!given) {
-    return core::FieldRequired(
-        field, "not given; it takes a spec, a preset or a config_json");
+absl::Status CheckGiven(absl::string_view field, const v1::RopeSource& source) {
+  if (source.source_case() != v1::RopeSource::SOURCE_NOT_SET) {
+    return absl::OkStatus();
   }
-  if (source.source_case() == v1::RopeSource::SOURCE_NOT_SET) {
-    return core::FieldRequired(
-        field, "no source; give a spec, a preset or a config_json");
-  }
-  return absl::OkStatus();
+  return core::FieldRequired(
+      field, "not given; it takes a spec, a preset or a config_json");
 }
 
-absl::Status CheckResolves(absl::string_view field, bool given,
+absl::Status CheckResolves(absl::string_view field,
                            const v1::RopeSource& source) {
-  const absl::Status there = CheckGiven(field, given, source);
+  const absl::Status there = CheckGiven(field, source);
   if (!there.ok()) return there;
   const core::interpretation::RopeSource read = ReadRopeSource(source);
   const auto* spec = std::get_if<core::RopeSpec>(&read.source);
@@ -39,29 +33,24 @@ absl::Status CheckResolves(absl::string_view field, bool given,
                                    .status());
 }
 
-absl::StatusOr<core::ResolvedRope> Resolve(absl::string_view field, bool given,
-                                           const v1::RopeSource& source,
-                                           std::int64_t head_dim,
-                                           core::MissingLength missing_length) {
-  const absl::Status there = CheckGiven(field, given, source);
-  if (!there.ok()) return there;
-  core::interpretation::RopeSource read = ReadRopeSource(source);
-  if (read.head_dim == 0) read.head_dim = head_dim;
-  absl::StatusOr<core::ResolvedRope> rope =
-      core::interpretation::ResolveSource(read, head_dim, missing_length);
-  if (!rope.ok()) return core::Prefixed(field, rope.status());
-  return rope;
-}
-
 absl::StatusOr<ComparedRopes> ResolveCompared(
     const v1::RopeSource& rope, const v1::RopeSource* compare_with,
-    std::int64_t head_dim) {
+    std::int32_t head_dim, const absl::Status& more) {
   core::Faults faults;
+  if (head_dim < 0) {
+    faults.Note(core::FieldInvalid(
+        "head_dim", absl::StrCat(head_dim, "; must be positive, or unset")));
+  }
+  faults.Note(CheckGiven("rope", rope));
+  faults.Note(more);
+  if (!faults.none()) return faults.status();
   const auto resolve = [&](absl::string_view field,
                            const v1::RopeSource& source) {
-    absl::StatusOr<core::ResolvedRope> resolved = Resolve(
-        field, true, source, head_dim, core::MissingLength::kAssumeOriginal);
-    faults.Note(resolved.status());
+    core::interpretation::RopeSource read = ReadRopeSource(source);
+    if (read.head_dim == 0) read.head_dim = head_dim;
+    auto resolved = core::interpretation::ResolveSource(
+        read, head_dim, core::MissingLength::kAssumeOriginal);
+    faults.Note(core::Prefixed(field, resolved.status()));
     return resolved;
   };
   absl::StatusOr<core::ResolvedRope> first = resolve("rope", rope);
@@ -76,22 +65,22 @@ absl::StatusOr<ComparedRopes> ResolveCompared(
   return ropes;
 }
 
+std::string CacheKey(absl::string_view field, const v1::RopeSource& source,
+                     std::int64_t head_dim, const RopeBytes* ropes) {
+  std::string key = absl::StrCat(head_dim, ":");
+  const auto* const came =
+      ropes == nullptr || !ropes->contains(field) ? nullptr : &ropes->at(field);
+  key += came == nullptr ? source.SerializeAsString() : *came;
+  return key;
+}
+
 core::RopeLookup CachedLookup(absl::string_view field,
                               const v1::RopeSource& source,
                               const MethodContext& context) {
-  const std::string* bytes = nullptr;
-  if (context.ropes != nullptr) {
-    const auto came = context.ropes->find(field);
-    if (came != context.ropes->end()) bytes = &came->second;
-  }
-  return [&source, bytes, cache = context.cache](std::int64_t head_dim)
+  return [field, &source, ropes = context.ropes,
+          cache = context.cache](std::int64_t head_dim)
              -> absl::StatusOr<std::shared_ptr<const core::PreparedRope>> {
-    std::string key = absl::StrCat(head_dim, ":");
-    if (bytes != nullptr) {
-      key += *bytes;
-    } else {
-      key += source.SerializeAsString();
-    }
+    const std::string key = CacheKey(field, source, head_dim, ropes);
     auto rope = cache->Find(key);
     if (rope != nullptr) return rope;
     absl::StatusOr<core::ResolvedRope> resolved =
@@ -111,12 +100,6 @@ bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim) {
   return head_dim > kWide || source.head_dim() > kWide ||
          source.spec().rotary_dim() > kWide ||
          source.config_json().size() > kLong;
-}
-
-absl::Status CheckHeadDim(std::int32_t head_dim) {
-  if (head_dim >= 0) return absl::OkStatus();
-  return core::FieldInvalid(
-      "head_dim", absl::StrCat(head_dim, "; must be positive, or unset"));
 }
 
 absl::Status CheckLayout(v1::Layout layout) {

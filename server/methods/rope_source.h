@@ -1,12 +1,12 @@
 // Resolves the rotary encodings of requests, with a cache for the calls that
 // rotate.
 //
-// `field` is the request's field ("rope", "old_rope"), which prefixes errors;
-// `given` is true if the request has it.
+// `field` is the request's field ("rope", "old_rope"), which prefixes errors.
 
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,19 +22,12 @@ namespace posenc::server {
 
 // Returns FieldRequired if there is no source. Does not check the source: that
 // happens when it is resolved.
-absl::Status CheckGiven(absl::string_view field, bool given,
-                        const v1::RopeSource& source);
+absl::Status CheckGiven(absl::string_view field, const v1::RopeSource& source);
 
 // Checks an encoding by resolving it. Skips a specification without rotary_dim,
 // because it takes its width from the first tensor.
-absl::Status CheckResolves(absl::string_view field, bool given,
+absl::Status CheckResolves(absl::string_view field,
                            const v1::RopeSource& source);
-
-// Resolves an encoding. head_dim 0: unknown.
-absl::StatusOr<core::ResolvedRope> Resolve(absl::string_view field, bool given,
-                                           const v1::RopeSource& source,
-                                           std::int64_t head_dim,
-                                           core::MissingLength missing_length);
 
 // The encoding to explain, and the one to compare it with.
 struct ComparedRopes {
@@ -42,12 +35,17 @@ struct ComparedRopes {
   absl::optional<core::ResolvedRope> other;
 };
 
-// Resolves the fields "rope" and "compare_with" (null: not given), which
-// CheckGiven has accepted. A scaling that needs a length takes the original
-// one. An error names both fields if both are wrong.
+// Resolves the fields "rope" and "compare_with" (null: not given) with the
+// field "head_dim" (0: not given). A scaling that needs a length takes the
+// original one. An error names all wrong fields, and that of `more`.
 absl::StatusOr<ComparedRopes> ResolveCompared(
     const v1::RopeSource& rope, const v1::RopeSource* compare_with,
-    std::int64_t head_dim);
+    std::int32_t head_dim, const absl::Status& more = absl::OkStatus());
+
+// Returns an encoding's key in the cache: its unparsed bytes in `ropes`, if
+// they are there.
+std::string CacheKey(absl::string_view field, const v1::RopeSource& source,
+                     std::int64_t head_dim, const RopeBytes* ropes);
 
 // Returns a lookup in the cache by the unparsed bytes of `field`; it resolves
 // `source` if needed. CheckGiven has accepted `source`; it and the context's
@@ -62,16 +60,17 @@ core::RopeLookup CachedLookup(absl::string_view field,
 // request's, for a source without a width.
 bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim = 0);
 
-// Returns the same for a request's encodings, if it has any.
+// These return whether the answer to a request takes half a millisecond or more
+// although its message is small: by default, if its encodings resolve long.
+bool TakesLong(const v1::AnalyzeRopeRequest& request);
+bool TakesLong(const v1::ResolveRopeRequest& request);
+inline bool TakesLong(const v1::DiagnoseRopeRequest& /*request*/) {
+  return true;  // about ten readers of each configuration are compared
+}
 template <typename Request>
-bool ResolvesLong(const Request& request) {
+bool TakesLong(const Request& request) {
   if constexpr (requires { request.old_rope(); }) {
     return ResolvesLong(request.old_rope()) || ResolvesLong(request.new_rope());
-  } else if constexpr (requires {
-                         request.rope();
-                         request.head_dim();
-                       }) {
-    return ResolvesLong(request.rope(), request.head_dim());
   } else if constexpr (requires { request.rope(); }) {
     return ResolvesLong(request.rope());
   } else if constexpr (requires { request.vision().rope(); }) {
@@ -80,9 +79,6 @@ bool ResolvesLong(const Request& request) {
     return false;
   }
 }
-
-// Returns INVALID_ARGUMENT if head_dim is negative.
-absl::Status CheckHeadDim(std::int32_t head_dim);
 
 // Returns FieldRequired if no layout is given.
 absl::Status CheckLayout(v1::Layout layout);

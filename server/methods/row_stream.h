@@ -1,11 +1,12 @@
-// The rows of a stream's tensors, found in bytes that were cut anywhere.
+// The tensors that a call rotates, for its unary form; and for its stream:
+// their rows, found in bytes that were cut anywhere.
 //
 //   messages   |......q......|......q......|..q....k...|
 //   rows       |--0--|--1--|-:-2--|--3--|...            : a cut row
 //   responses  |  0, 1     |  2   |  3 ...
 //
-// Whole rows of a message are rotated where they lie. The bytes of a cut row
-// are collected; it becomes a response of its own when it is whole.
+// Whole rows of a message are rotated where they lie. A cut row is collected,
+// and is a response of its own.
 
 #pragma once
 
@@ -13,17 +14,47 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "core/runtime/pieces.h"
 #include "core/runtime/row_map.h"
 #include "core/tensor.h"
+#include "server/convert/tensor.h"
 #include "server/memory/request_message.h"
-#include "server/methods/rotation.h"
+#include "server/methods/methods.h"
+#include "server/rpc/computation.h"
 #include "server/rpc/pending_response.h"
 
 namespace posenc::server {
+
+struct RotatedTensor {
+  int field;  // number in the response
+  InputTensor tensor;
+  std::unique_ptr<const core::RowMap> map;
+};
+
+// In the order of a stream's bytes.
+using Rotation = absl::InlinedVector<RotatedTensor, 2>;
+
+// Returns the answer that holds the rotated tensors.
+inline absl::StatusOr<TensorAnswer> AnswerRotation(
+    absl::StatusOr<Rotation> rotation, const MethodContext& context) {
+  if (!rotation.ok()) return rotation.status();
+  TensorAnswer answer;
+  absl::InlinedVector<RowMapComputation::Output, 2> maps;
+  auto inputs = std::make_shared<absl::InlinedVector<InputTensor, 2>>();
+  for (auto& [field, tensor, map] : *rotation) {
+    answer.outputs.push_back(
+        {field, tensor.view.dtype, tensor.view.shape, tensor.form});
+    maps.push_back({std::move(map), tensor.pieces});
+    inputs->push_back(std::move(tensor));
+  }
+  answer.computation = std::make_unique<RowMapComputation>(
+      std::move(maps), std::move(inputs), context.borrowed.tile_bytes());
+  return answer;
+}
 
 class RowStream {
  public:

@@ -8,9 +8,7 @@
 #include "core/relative/score.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/relative.h"
-#include "server/methods/answers.h"
 #include "server/methods/methods.h"
-#include "server/methods/unary.h"
 
 namespace posenc::server {
 namespace {
@@ -23,16 +21,18 @@ constexpr std::int64_t kTileProducts = std::int64_t{1} << 20;
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerScoreRelative(
-    const Request& request, const BorrowedTensors& borrowed,
-    const MethodContext& /*context*/) {
+    const Request& request, const MethodContext& context,
+    v1::ScoreRelativeResponse* /*response*/) {
   core::Faults faults;
   absl::StatusOr<InputScore> score = ReadScore(request);
   faults.Note(score.status());
-  absl::StatusOr<InputTensor> q = ReadRequiredTensor(
-      "q", request.has_q(), request.q(), borrowed.Find(Request::kQFieldNumber));
+  absl::StatusOr<InputTensor> q =
+      ReadRequiredTensor("q", request.has_q(), request.q(),
+                         context.borrowed.Find(Request::kQFieldNumber));
   faults.Note(q.status());
-  absl::StatusOr<InputTensor> k = ReadRequiredTensor(
-      "k", request.has_k(), request.k(), borrowed.Find(Request::kKFieldNumber));
+  absl::StatusOr<InputTensor> k =
+      ReadRequiredTensor("k", request.has_k(), request.k(),
+                         context.borrowed.Find(Request::kKFieldNumber));
   faults.Note(k.status());
   if (!faults.none()) {
     if (!request.has_score()) {
@@ -76,12 +76,6 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
         return absl::OkStatus();
       });
   return answer;
-}
-
-std::unique_ptr<CallHandler> StartScoreRelative(const MethodContext& context) {
-  return StartTensorCall<Request, v1::ScoreRelativeResponse,
-                         AnswerScoreRelative, Request::kQFieldNumber,
-                         Request::kKFieldNumber>(context);
 }
 
 }  // namespace posenc::server

@@ -15,6 +15,42 @@ namespace {
 
 namespace pb = google::protobuf;
 
+void Find(const std::string& path, pb::Message* message, SharedParts* parts);
+
+// `number`: field number of `found` in the root message; 0 below it.
+void Look(const std::string& path, int number, pb::Message* found,
+          SharedParts* parts) {
+  // The casts are safe: all messages are of generated classes.
+  if (found->GetDescriptor() == v1::SharedMemory::descriptor()) {
+    parts->places.push_back({path, static_cast<v1::SharedMemory*>(found)});
+  } else if (found->GetDescriptor() != v1::Tensor::descriptor()) {
+    Find(path + ".", found, parts);
+  } else if (auto* const tensor = static_cast<v1::Tensor*>(found);
+             tensor->has_shared()) {
+    parts->tensors.push_back({path, number, tensor});
+  }
+}
+
+// `path` is the prefix of the field names in this message.
+void Find(const std::string& path, pb::Message* message, SharedParts* parts) {
+  const pb::Reflection& reflection = *message->GetReflection();
+  std::vector<const pb::FieldDescriptor*> fields;
+  reflection.ListFields(*message, &fields);
+  for (const pb::FieldDescriptor* const field : fields) {
+    if (field->cpp_type() != pb::FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    const std::string at = absl::StrCat(path, field->name());
+    const int number = path.empty() ? field->number() : 0;
+    if (!field->is_repeated()) {
+      Look(at, number, reflection.MutableMessage(message, field), parts);
+      continue;
+    }
+    for (int i = 0; i < reflection.FieldSize(*message, field); ++i) {
+      Look(absl::StrCat(at, "[", i, "]"), number,
+           reflection.MutableRepeatedMessage(message, field, i), parts);
+    }
+  }
+}
+
 // Checks that a shared tensor has neither values nor data.
 absl::Status CheckOnlyForm(const v1::Tensor& tensor, std::size_t data_bytes) {
   if (tensor.values_size() == 0 && data_bytes == 0) return absl::OkStatus();
@@ -43,6 +79,21 @@ BorrowedList BytesOf(const pb::Message& request, absl::Span<const int> fields) {
 }
 
 }  // namespace
+
+absl::Status SharedParts::CheckNone() const {
+  if (none()) return absl::OkStatus();
+  return core::FieldInvalid(
+      tensors.empty() ? places[0].path
+                      : absl::StrCat(tensors[0].path, ".shared"),
+      "shared memory in a stream; streams send tensors, unary calls share "
+      "them");
+}
+
+SharedParts FindSharedParts(pb::Message* message) {
+  SharedParts parts;
+  Find("", message, &parts);
+  return parts;
+}
 
 absl::Status SharedTensors::CheckAllowed(const CallSharing& call) {
   if (call.files != nullptr) return call.allowed;
@@ -147,7 +198,6 @@ absl::Status SharedTensors::CheckOverlap(const std::string& field,
                             "; outputs need places of their own"));
   }
   const core::ConstPieces* const own = answer.computation->InputInPlace(output);
-  const Use* held = nullptr;
   for (const Use& input : inputs_) {
     if (!place.Overlaps(input.place)) continue;
     const bool is_own = !input.copied && own != nullptr &&
@@ -155,15 +205,9 @@ absl::Status SharedTensors::CheckOverlap(const std::string& field,
                         own->size() == input.place.bytes &&
                         place.data() == input.place.data() &&
                         place.bytes == input.place.bytes;
-    if (is_own && held == nullptr) {
-      held = &input;
+    if (is_own && !*holds_input) {
+      *holds_input = true;
       continue;
-    }
-    if (held != nullptr) {
-      return core::FieldInvalid(
-          field, absl::StrCat("overlaps ", held->field, " and ", input.field,
-                              "; an output may overwrite only one tensor, the "
-                              "one that it is made of"));
     }
     return core::FieldInvalid(
         field,
@@ -171,10 +215,9 @@ absl::Status SharedTensors::CheckOverlap(const std::string& field,
                      own == nullptr
                          ? "; this output cannot be computed in place (a "
                            "changed pairing never can); name another place"
-                         : "; an output may overwrite only the tensor that it "
-                           "is made of, and only as a whole"));
+                         : "; an output may overwrite only one tensor, the one "
+                           "that it is made of, and only as a whole"));
   }
-  *holds_input = held != nullptr;
   return absl::OkStatus();
 }
 

@@ -17,15 +17,54 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "google/protobuf/message.h"
+#include "posenc/v1/tensor.pb.h"
 #include "posenc/wire/split.h"
-#include "server/convert/shared_parts.h"
 #include "server/methods/methods.h"
 #include "server/rpc/computation.h"
 #include "server/shared/shared_files.h"
 
 namespace posenc::server {
 
+// Returns the numbers of a message's own fields that are tensors.
+inline std::vector<int> TensorFields(
+    const google::protobuf::Descriptor& message) {
+  std::vector<int> fields;
+  for (int i = 0; i < message.field_count(); ++i) {
+    if (message.field(i)->message_type() == v1::Tensor::descriptor()) {
+      fields.push_back(message.field(i)->number());
+    }
+  }
+  return fields;
+}
+
 using BorrowedList = decltype(wire::SplitMessage::tensors);
+
+// The parts of a message that are about shared memory, at any depth: tensors in
+// shared memory, and places for tensors of the response. Points into the
+// message.
+struct SharedParts {
+  // `path` is the tensor's, such as "positions.ids" or "tables[0].tensor".
+  // `field` is its number if it is a field of the message itself, else 0.
+  struct Tensor {
+    std::string path;
+    int field;
+    v1::Tensor* tensor;
+  };
+  struct Place {
+    std::string path;
+    const v1::SharedMemory* place;
+  };
+  std::vector<Tensor> tensors;
+  std::vector<Place> places;
+
+  bool none() const { return tensors.empty() && places.empty(); }
+  // Returns INVALID_ARGUMENT if there are any: streams may have none.
+  absl::Status CheckNone() const;
+};
+
+// Visits every field that is set. KnownFields::Walk() is a cheap way to learn
+// that a message has no such part.
+SharedParts FindSharedParts(google::protobuf::Message* message);
 
 class SharedTensors {
  public:

@@ -7,21 +7,21 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "absl/types/span.h"
 #include "core/error.h"
 #include "core/runtime/pieces.h"
 #include "posenc/wire/split.h"
-#include "server/convert/shared_parts.h"
+#include "server/budget/errors.h"
 #include "server/convert/tensor.h"
 #include "server/methods/methods.h"
-#include "server/methods/rotation.h"
 #include "server/methods/row_stream.h"
+#include "server/methods/shared_tensors.h"
 #include "server/methods/streamed_bytes.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/request.h"
@@ -45,34 +45,19 @@ inline absl::Status WithoutCall(const absl::Status& status) {
   constexpr absl::string_view kCall = "call.";
   const auto details = core::GetErrorDetails(status);
   if (!details || !absl::StartsWith(details->field, kCall)) return status;
-  absl::string_view fact = status.message();
-  absl::ConsumePrefix(&fact, details->field);
-  absl::ConsumePrefix(&fact, ": ");
-  return core::MakeError(status.code(), details->reason,
-                         absl::StripPrefix(details->field, kCall), fact,
-                         details->metadata);
+  return WithField(status, absl::StripPrefix(details->field, kCall));
 }
 
 // Handles a stream that carries the bytes of one unary call's tensors. Request:
-// has the fields `call`, in its first message, and `data`.
-template <typename Request>
+// has the fields `call`, in its first message, and `data`. describe(call,
+// bytes) adds the parts of the stream's bytes, tensors in the order of their
+// fields; rotate(call, context) checks the call as its unary form does.
+template <typename Request, auto describe, auto rotate>
 class RotationStream final : public CallHandler {
  public:
   using UnaryCall = std::decay_t<decltype(std::declval<Request>().call())>;
 
-  struct Functions {
-    // Adds the parts of the stream's bytes.
-    absl::Status (*describe)(UnaryCall* call, StreamedBytes* bytes);
-    // Checks the call as its unary form does.
-    absl::StatusOr<Rotation> (*prepare)(const UnaryCall& call,
-                                        const BorrowedTensors& borrowed,
-                                        const MethodContext& context);
-  };
-
-  // tensors: the call's fields that describe() adds as tensors, in that order.
-  RotationStream(const MethodContext& context, absl::Span<const int> tensors,
-                 const Functions& functions)
-      : context_(context), tensors_(tensors), functions_(functions) {}
+  explicit RotationStream(const MethodContext& context) : context_(context) {}
 
   absl::Status Receive(RequestMessage message) override {
     auto parsed = Parse<Request>(std::move(message), kData);
@@ -129,7 +114,7 @@ class RotationStream final : public CallHandler {
     UnaryCall* const call = call_->request.mutable_call();
     absl::Status status;
     if (call_->may_share) status = FindSharedParts(call).CheckNone();
-    if (status.ok()) status = functions_.describe(call, &bytes_);
+    if (status.ok()) status = describe(call, &bytes_);
     // Growing them may take them twice.
     if (status.ok()) status = Keep(2 * bytes_.ids_bytes());
     return status;
@@ -138,10 +123,10 @@ class RotationStream final : public CallHandler {
   absl::Status Prepare() {
     MethodContext with = context_;
     with.ropes = &call_->ropes;
+    const std::vector<int> fields = TensorFields(*UnaryCall::descriptor());
+    with.borrowed = BorrowedTensors(fields, bytes_.tensors(), false);
     with.reserve = [this](std::int64_t bytes) { return Keep(bytes); };
-    absl::StatusOr<Rotation> rotation = functions_.prepare(
-        call_->request.call(),
-        BorrowedTensors(tensors_, bytes_.tensors(), false), with);
+    absl::StatusOr<Rotation> rotation = rotate(call_->request.call(), with);
     if (!rotation.ok()) return rotation.status();
     rows_.emplace(*std::move(rotation));
     call_ = nullptr;
@@ -161,8 +146,6 @@ class RotationStream final : public CallHandler {
   }
 
   const MethodContext context_;
-  const absl::Span<const int> tensors_;
-  const Functions functions_;
   bool begun_ = false;
   StreamedBytes bytes_;
   // The first message, until the rotation is prepared; bytes_ points into it.

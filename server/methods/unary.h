@@ -1,20 +1,19 @@
 // Handlers of RPCs with one message each way. Each is made from a function that
-// answers a request.
+// answers a request (methods.h).
 
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "google/protobuf/descriptor.h"
 #include "server/budget/errors.h"
-#include "server/convert/shared_parts.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
 #include "server/methods/shared_tensors.h"
@@ -29,23 +28,18 @@ class UnaryHandler final : public CallHandler {
  public:
   // A function that returns the answer to a request, which must outlive it.
   // Sets the response's small fields if they are known before the computation.
-  using Answer = absl::StatusOr<TensorAnswer> (*)(
-      const ParsedRequest<Request>& parsed, const MethodContext& context,
-      std::string* fields);
+  using Answer = absl::StatusOr<TensorAnswer> (*)(const Request& request,
+                                                  const MethodContext& context,
+                                                  std::string* fields);
 
-  // tensor_fields: fields whose bytes are borrowed. response: its type; places
-  // in shared memory refer to its field names.
+  // response: its type; places in shared memory refer to its field names.
   UnaryHandler(const MethodContext& context,
-               absl::Span<const int> tensor_fields,
                const google::protobuf::Descriptor& response, Answer answer)
-      : context_(context),
-        tensor_fields_(tensor_fields),
-        response_(response),
-        answer_(answer) {}
+      : context_(context), response_(response), answer_(answer) {}
 
   absl::Status Receive(RequestMessage message) override {
     absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> parsed =
-        Parse<Request>(std::move(message), tensor_fields_);
+        Parse<Request>(std::move(message), Tensors());
     if (!parsed.ok()) return parsed.status();
     const absl::Status shared = ReadShared(parsed->get());
     if (!shared.ok()) return shared;
@@ -56,7 +50,7 @@ class UnaryHandler final : public CallHandler {
     return shared_ == nullptr ? 0 : shared_->copied_bytes();
   }
   bool TakesLong() const override {
-    return parsed_ != nullptr && ResolvesLong(parsed_->request);
+    return parsed_ != nullptr && server::TakesLong(parsed_->request);
   }
   bool HasNext() const override { return parsed_ != nullptr; }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
@@ -64,18 +58,30 @@ class UnaryHandler final : public CallHandler {
     auto parsed = std::exchange(parsed_, nullptr);
     std::string fields;
     context_.ropes = &parsed->ropes;
-    absl::StatusOr<TensorAnswer> answer = answer_(*parsed, context_, &fields);
-    if (answer.ok() && shared_ != nullptr) {
+    context_.borrowed = parsed->Borrowed(Tensors());
+    absl::StatusOr<TensorAnswer> answer =
+        answer_(parsed->request, context_, &fields);
+    if (!answer.ok()) return answer.status();
+    if (shared_ != nullptr) {
       const absl::Status placed =
           shared_->PlaceOutputs(parts_, response_, &*answer);
       if (!placed.ok()) return placed;
       SharedTensors::Attach(shared_, &*answer);
     }
-    return Respond(std::move(answer), std::move(parsed), std::move(fields),
-                   context_.limits->max_response_bytes);
+    const RequestMessage* const message =
+        parsed->borrows ? &parsed->message : nullptr;
+    return MakeResponse(*std::move(answer), std::move(parsed), message,
+                        std::move(fields), context_.limits->max_response_bytes);
   }
 
  private:
+  // The fields whose bytes are borrowed.
+  static absl::Span<const int> Tensors() {
+    static const auto* const fields =
+        new std::vector<int>(TensorFields(*Request::descriptor()));
+    return *fields;
+  }
+
   absl::Status ReadShared(ParsedRequest<Request>* parsed) {
     if (!parsed->may_share) return absl::OkStatus();
     parts_ = FindSharedParts(&parsed->request);
@@ -83,12 +89,11 @@ class UnaryHandler final : public CallHandler {
     shared_ = std::make_shared<SharedTensors>(
         context_.sharing, context_.limits->max_request_bytes);
     parsed->shared = true;
-    return shared_->ReadInputs(parts_, &parsed->request, tensor_fields_,
+    return shared_->ReadInputs(parts_, &parsed->request, Tensors(),
                                &parsed->split.tensors);
   }
 
   MethodContext context_;
-  const absl::Span<const int> tensor_fields_;
   const google::protobuf::Descriptor& response_;
   const Answer answer_;
   // The request that Next() answers, and its parts about shared memory.
@@ -97,59 +102,41 @@ class UnaryHandler final : public CallHandler {
   std::shared_ptr<SharedTensors> shared_;  // null: no shared memory
 };
 
-// Starts calls with tensors both ways: `answer(request, borrowed, context)`
-// returns a TensorAnswer. `fields` are the numbers of the request's tensors.
-template <typename Request, typename Response, auto answer, int... fields>
-std::unique_ptr<CallHandler> StartTensorCall(const MethodContext& context) {
-  static constexpr int kFields[] = {fields...};
+// Starts calls whose answer has tensors.
+template <auto answer, typename Request, typename Response>
+std::unique_ptr<CallHandler> StartCall(
+    absl::StatusOr<TensorAnswer> (*)(const Request&, const MethodContext&,
+                                     Response*),
+    const MethodContext& context) {
   return std::make_unique<UnaryHandler<Request>>(
-      context, kFields, *Response::descriptor(),
-      [](const ParsedRequest<Request>& parsed, const MethodContext& with,
-         std::string* /*fields*/) {
-        return answer(parsed.request, parsed.Borrowed(kFields), with);
-      });
-}
-
-// Starts calls that return tensors and small fields: `answer(request, context,
-// &response)` returns a TensorAnswer and sets the other fields.
-template <typename Request, typename Response, auto answer>
-std::unique_ptr<CallHandler> StartBuildCall(const MethodContext& context) {
-  return std::make_unique<UnaryHandler<Request>>(
-      context, absl::Span<const int>(), *Response::descriptor(),
-      [](const ParsedRequest<Request>& parsed, const MethodContext& with,
-         std::string* small) {
+      context, *Response::descriptor(),
+      [](const Request& request, const MethodContext& with,
+         std::string* fields) {
         Response response;
-        auto answered = answer(parsed.request, with, &response);
-        *small = response.SerializeAsString();
+        auto answered = answer(request, with, &response);
+        *fields = response.SerializeAsString();
         return answered;
       });
 }
 
-// Returns the `work` of answers that take microseconds.
-template <typename Request>
-std::size_t LittleWork(const Request& /*request*/) {
-  return 0;
-}
-
-// Starts calls with a small message each way: `answer(request, context, stop,
-// &response)` is computed as one tile, so that a long one can be stopped.
-// `work(request)` estimates its time as the number of bytes that could be
-// copied in that time; above 128 KiB the answer is computed on the pool.
-template <typename Request, typename Response, auto answer,
-          auto work = LittleWork<Request>>
-std::unique_ptr<CallHandler> StartMessageCall(const MethodContext& context) {
+// Starts calls whose answer has none. It is computed as one tile, so that a
+// long one can be stopped.
+template <auto answer, typename Request, typename Response>
+std::unique_ptr<CallHandler> StartCall(absl::Status (*)(const Request&,
+                                                        const MethodContext&,
+                                                        StopCheck, Response*),
+                                       const MethodContext& context) {
   return std::make_unique<UnaryHandler<Request>>(
-      context, absl::Span<const int>(), *Response::descriptor(),
-      [](const ParsedRequest<Request>& parsed, const MethodContext& with,
+      context, *Response::descriptor(),
+      [](const Request& request, const MethodContext& with,
          std::string* /*fields*/) -> absl::StatusOr<TensorAnswer> {
         const auto fields = std::make_shared<std::string>();
         TensorAnswer answered;
         answered.fields = fields;
         answered.computation = std::make_unique<TileFunction>(
-            1,
-            [&request = parsed.request, with, fields](
-                std::int64_t /*tile*/, absl::Span<const OutputBuffer> /*none*/,
-                StopCheck stop) {
+            1, [&request, with, fields](std::int64_t /*tile*/,
+                                        absl::Span<const OutputBuffer> /*none*/,
+                                        StopCheck stop) {
               Response response;
               absl::Status status = answer(request, with, stop, &response);
               if (status.ok()) {
@@ -158,10 +145,15 @@ std::unique_ptr<CallHandler> StartMessageCall(const MethodContext& context) {
               }
               if (status.ok()) *fields = response.SerializeAsString();
               return status;
-            },
-            work(parsed.request));
+            });
         return answered;
       });
+}
+
+// Makes the handler of a call from a function of answers.h.
+template <auto answer>
+std::unique_ptr<CallHandler> StartUnary(const MethodContext& context) {
+  return StartCall<answer>(answer, context);
 }
 
 }  // namespace posenc::server

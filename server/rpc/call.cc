@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -50,6 +49,9 @@ constexpr double kPlaceLeaseTimes = 4;
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
 constexpr char kPushbackMs[] = "1000";
 
+// Limit for the bytes of a peer's metadata in a CallRecord.
+constexpr std::size_t kMostObserved = 128;
+
 // Returns whether messages of this peer came over a socket, so that the server
 // alone owns their memory. A client in the same process owns the memory of its
 // messages; gRPC calls such a peer "inproc" or "unknown".
@@ -60,6 +62,23 @@ bool IsSocket(const std::string& peer) {
 
 absl::Status NoMessage() {
   return core::FieldRequired("", "no message was sent");
+}
+
+// Returns whether the status says that the server is full.
+bool IsOverload(const absl::Status& status) {
+  const auto details = core::GetErrorDetails(status);
+  return details && details->reason == core::ErrorReason::kOverloaded;
+}
+
+// Returns the status that the call's client gets.
+absl::Status AsTold(const CallSpec& spec, const absl::Status& status) {
+  if (!spec.full_is_unavailable || !IsOverload(status)) return status;
+  absl::Status told(absl::StatusCode::kUnavailable, status.message());
+  status.ForEachPayload(
+      [&told](absl::string_view type, const absl::Cord& payload) {
+        told.SetPayload(type, payload);
+      });
+  return told;
 }
 
 }  // namespace
@@ -120,8 +139,8 @@ absl::Status Call::Begin() {
 absl::Status Call::Accept() {
   const absl::Status status = OrOutOfMemory(
       [this] { return service_->Accept(headers_, &spec_, &slot_, &handler_); });
-  if (resources_.observer != nullptr && spec_.observed) {
-    resources_.observer->Started(spec_.name, spec_.stream);
+  for (CallObserver* const observer : *resources_.observers) {
+    if (spec_.observed) observer->Started(spec_.name, spec_.stream);
   }
   if (!status.ok()) return status;
   const absl::StatusOr<std::optional<std::int64_t>> announced =
@@ -468,9 +487,22 @@ void Call::CutOff(const absl::Status& why) {
 }
 
 void Call::Observe(const absl::Status& told) const {
-  if (resources_.observer == nullptr || !spec_.observed) return;
+  if (resources_.observers->empty() || !spec_.observed) return;
   const std::string reason = ReasonName(told);
-  CallRecord record = RecordOf(headers_, spec_, told, reason);
+  const auto metadata = [this](absl::string_view key) {
+    return headers_.Find(key).value_or("").substr(0, kMostObserved);
+  };
+  CallRecord record;
+  record.service = spec_.service;
+  record.method = spec_.name;
+  record.stream = spec_.stream;
+  record.code = static_cast<grpc::StatusCode>(told.raw_code());
+  record.reason = reason;
+  record.message = told.message();
+  record.peer = headers_.peer();
+  record.caller = spec_.caller;
+  record.request_id = metadata("x-request-id");
+  record.traceparent = metadata("traceparent");
   record.handling = SteadyNow() - started_;
   record.started = absl::Now() - record.handling;
   record.waited = wait_.all();
@@ -479,7 +511,9 @@ void Call::Observe(const absl::Status& told) const {
   record.messages_sent = messages_out_;
   record.bytes_received = bytes_in_;
   record.bytes_sent = bytes_out_;
-  resources_.observer->Finished(record);
+  for (CallObserver* const observer : *resources_.observers) {
+    observer->Finished(record);
+  }
 }
 
 }  // namespace posenc::server

@@ -9,11 +9,9 @@
 //
 //   ReadAll -- received_ --> ComputeAll -- computed_ --> WriteAll
 //
-// All code of a call runs on its loop's thread; only Step::Advance() may run on
-// the pool. The call has no lock; objects that calls share have their own. When
-// the call's Stop is requested, its waits for a place, memory, a message or
-// another coroutine end. A computation ends before its next tile. A write ends
-// when gRPC has taken it, or has cancelled the call.
+// When the call's Stop is requested, its waits for a place, memory, a message
+// or another coroutine end. A computation ends before its next tile. A write
+// ends when gRPC has taken it, or has cancelled the call.
 
 #pragma once
 
@@ -21,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -40,7 +39,6 @@
 #include "server/rpc/call_headers.h"
 #include "server/rpc/call_memory.h"
 #include "server/rpc/call_observer.h"
-#include "server/rpc/call_spec.h"
 #include "server/rpc/call_stream.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/handover.h"
@@ -64,7 +62,7 @@ struct CallResources {
   CallsInProgress* calls;
   const Limits* limits;
   const std::atomic<std::int64_t>* default_deadline_ns;
-  CallObserver* observer;  // null: no observer
+  const std::vector<CallObserver*>* observers;
 };
 
 // The owner of the calls.
@@ -125,8 +123,7 @@ class Call final : private Loop::Ticked {
   // Runs the step, on this thread or on the pool, with a place.
   Task Run(Step* step);
 
-  // These begin an operation, which the coroutine awaits: a wait_, for a place
-  // or for memory, or gRPC's.
+  // These begin an operation, which the coroutine awaits.
   void EnterPlace(bool refusable);
   void EnterMemory();
   auto Read();
@@ -168,7 +165,7 @@ class Call final : private Loop::Ticked {
   bool finished_ = false;
   UnderWay reading_, writing_;
 
-  // These are used by streams only.
+  // Of streams only.
   Handover<RequestMessage> received_;
   Handover<grpc::ByteBuffer> computed_;
   std::int64_t answered_ = 0;  // messages with computed responses

@@ -1,7 +1,13 @@
 #include "server/rpc/call_headers.h"
 
 #include "absl/hash/hash.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "core/error.h"
 #include "grpc/support/time.h"
+#include "posenc/wire/metadata.h"
+#include "server/budget/errors.h"
 
 namespace posenc::server {
 
@@ -29,6 +35,23 @@ absl::Duration CallHeaders::TimeLeft() const {
   const gpr_timespec left =
       gpr_time_sub(deadline, gpr_now(deadline.clock_type));
   return absl::Seconds(left.tv_sec) + absl::Nanoseconds(left.tv_nsec);
+}
+
+absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
+    const CallHeaders& headers, std::int64_t limit) {
+  const std::optional<absl::string_view> text =
+      headers.Find(wire::kMessageBytes);
+  if (!text) return std::nullopt;
+  std::uint64_t bytes = 0;
+  if (!absl::SimpleAtoi(*text, &bytes)) {
+    return core::FieldInvalid(
+        wire::kMessageBytes,
+        absl::StrCat("'", absl::CHexEscape(*text),
+                     "'; must be a number, the bytes of the largest message"));
+  }
+  const absl::Status size = CheckRequest(bytes, limit);
+  if (!size.ok()) return size;
+  return static_cast<std::int64_t>(bytes);
 }
 
 }  // namespace posenc::server

@@ -1,4 +1,4 @@
-// The headers of a call. They do not change from the call's arrival to its end.
+// The headers of a call, and what they say about it.
 
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "grpcpp/generic/async_generic_service.h"
@@ -14,6 +15,7 @@
 
 namespace posenc::server {
 
+// The headers do not change from the arrival of the call to its end.
 class CallHeaders final {
  public:
   using Metadata = std::multimap<grpc::string_ref, grpc::string_ref>;
@@ -47,6 +49,33 @@ class CallHeaders final {
   const grpc::GenericServerContext* const context_;
   const std::string peer_;
   const std::uint64_t peer_id_;
+};
+
+// Returns the announced size of the largest message, if there is one.
+// INVALID_ARGUMENT if it is no number, kMessageTooLarge over the limit.
+absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
+    const CallHeaders& headers, std::int64_t limit);
+
+// Properties of a method that are known before it is called.
+struct MethodTraits {
+  absl::string_view service;  // "posenc.v1.PositionalEncodingService"
+  absl::string_view name;     // "ApplyRope"
+  bool stream = false;        // requests, responses or both
+  // Whether a full server returns UNAVAILABLE, for clients that retry only
+  // that, instead of RESOURCE_EXHAUSTED.
+  bool full_is_unavailable = false;
+  // Whether messages have at most 4 KiB: then calls need no place and no claim,
+  // and are answered during a drain, too.
+  bool exempt = false;
+  bool observed = true;  // by metrics, log and traces
+};
+
+struct CallSpec : MethodTraits {
+  int method = 0;           // number of the method
+  std::uint64_t party = 0;  // as in Places::Request
+  std::string caller;       // name of its token; empty without tokens
+  // Bytes that all calls of this caller may have in flight; 0: no limit.
+  std::int64_t caller_bytes = 0;
 };
 
 }  // namespace posenc::server

@@ -1,16 +1,10 @@
 // One call's claim on the budget of bytes in flight: claimed before its
-// messages are read, corrected when they have come, released at its end.
-//
-//   a unary call   the announced bytes, else a part of the budget
-//                  (Admission::kSmallPart), at least 64 KiB, or the largest
-//                  possible message
-//   a stream       kMessages x the announced bytes, else x 5 MiB
+// messages are read, corrected when they have come, released at its end. See
+// docs/memory-and-admission.md.
 //
 // A stream has at most kMessages messages in the server: one is read or waits,
 // one is computed, one waits to be sent, one is sent. A response that is
-// written over its request is the same message. When its message has come, a
-// unary call claims its real size; a stream claims more if an unannounced
-// message is above 5 MiB.
+// written over its request is the same message.
 //
 // Threads: the loop's thread; also one thread of the pool for ClaimMade(),
 // AddCopied(), ClaimFinished(), ReleaseResponse(), and ClaimResponse() without
@@ -51,11 +45,10 @@ class CallMemory final : public RequestMessage::Claimer {
   CallMemory(const CallMemory&) = delete;
   CallMemory& operator=(const CallMemory&) = delete;
 
-  // Claims for the messages to come. The largest has `announced` bytes, if the
-  // client announced it; else, if `largest`, a unary call claims the largest
-  // possible message. nullopt: the call waits, and `waiter` is resumed.
-  // RESOURCE_EXHAUSTED, kOverloaded: too many wait already, or the caller's
-  // limit is reached.
+  // Claims for the messages to come: the announced size of the largest; else,
+  // if `largest`, a unary call's largest possible message. nullopt: the call
+  // waits, and `waiter` is resumed. kOverloaded: too many wait already, or the
+  // caller's limit is reached.
   std::optional<absl::Status> ClaimRequest(
       std::optional<std::int64_t> announced, bool largest, Waiter* waiter);
   // Returns the assumed limit for the next message's size.

@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
@@ -141,14 +140,9 @@ class TileFunction final : public Computation {
       std::int64_t tile, absl::Span<const OutputBuffer> outputs,
       StopCheck stop)>;
 
-  // input_bytes: result of input_bytes().
-  TileFunction(std::int64_t tiles, Function compute,
-               std::size_t input_bytes = 0)
-      : Computation(tiles),
-        compute_(std::move(compute)),
-        input_bytes_(input_bytes) {}
+  TileFunction(std::int64_t tiles, Function compute)
+      : Computation(tiles), compute_(std::move(compute)) {}
 
-  std::size_t input_bytes() const override { return input_bytes_; }
   absl::Status Compute(std::int64_t tile,
                        absl::Span<const OutputBuffer> outputs,
                        StopCheck stop) const override {
@@ -157,7 +151,6 @@ class TileFunction final : public Computation {
 
  private:
   const Function compute_;
-  const std::size_t input_bytes_;
 };
 
 // A completely validated answer. Borrows the request.
@@ -172,11 +165,9 @@ struct TensorAnswer {
   // The response's small fields, if the computation makes them; null: they are
   // known before.
   std::shared_ptr<const std::string> fields;
-  // Called before each tile, perhaps on several threads; an error ends the
-  // computation. May be empty.
+  // Called before each tile, perhaps on several threads. May be empty.
   std::function<absl::Status()> check;
-  // Called after the computation; returns an error if the result is not valid,
-  // for example because shared memory was truncated. May be empty.
+  // Called after the computation: is the result valid? May be empty.
   std::function<absl::Status()> complete;
 };
 

@@ -1,10 +1,5 @@
 // The work of an RPC on its messages: the interface between the code that every
 // call shares (call.h, step.h) and the methods (server/methods).
-//
-//   message -> CallHandler::Receive()     parses and validates
-//              CallHandler::Next()        -> PendingResponse, or none
-//   PendingResponse: claim bytes_to_claim(), Allocate(), Compute() each tile,
-//              Finish()                   -> message
 
 #pragma once
 

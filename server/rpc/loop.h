@@ -2,8 +2,8 @@
 // one after the other.
 //
 // A call belongs to one loop. All its code runs on the loop's thread, except
-// computations on the pool; its coroutine is suspended meanwhile. So no two
-// threads run code of one call at once, and a call has no lock.
+// Step::Advance(), while its coroutine is suspended. So no two threads run code
+// of one call at once, and a call has no lock.
 //
 // Order: AddTo(builder), BuildAndStart(), Start(); then the server's Shutdown()
 // and Wait(), then Stop().

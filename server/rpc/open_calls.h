@@ -8,7 +8,7 @@
 
 #pragma once
 
-#include <cstddef>
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <utility>
@@ -52,13 +52,35 @@ class OpenCalls {
   // `far` if the fixed number is reached, which a client that respects its
   // limit never does. shared: several connections have this number, as on a
   // unix socket; the fixed number is then kMostInAll, and `far` is never set.
-  Slot Open(std::uint64_t connection, bool shared, bool* far);
+  Slot Open(std::uint64_t connection, bool shared, bool* far) {
+    Slot slot;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = by_connection_.try_emplace(connection, 0).first;
+    const int fixed = shared ? kMostInAll : most_;
+    int most = fixed;
+    if (in_all_ >= kMostInAll) {
+      const auto connections = static_cast<int>(by_connection_.size());
+      most = std::clamp(kMostInAll / connections, 1, fixed);
+    }
+    *far = !shared && at->second >= fixed;
+    if (at->second >= most) return slot;
+    ++at->second;
+    ++in_all_;
+    slot.calls_ = this;
+    slot.connection_ = connection;
+    return slot;
+  }
 
   // With 25 kB each, this is 400 MB.
   static constexpr int kMostInAll = 16384;
 
  private:
-  void Close(std::uint64_t connection);
+  void Close(std::uint64_t connection) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = by_connection_.find(connection);
+    --in_all_;
+    if (--at->second == 0) by_connection_.erase(at);
+  }
 
   const int most_;
   std::mutex mutex_;

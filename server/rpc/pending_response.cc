@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
-#include <vector>
 
 #include "posenc/v1/tensor.pb.h"
 #include "posenc/wire/frame.h"
 #include "server/budget/errors.h"
+#include "server/convert/fields.h"
 #include "server/convert/tensor.h"
 
 namespace posenc::server {
@@ -32,7 +31,7 @@ std::string Field(int number, const v1::Tensor& tensor) {
 std::string PlacedField(const OutputTensor& output) {
   v1::Tensor tensor;
   tensor.set_dtype(static_cast<v1::Dtype>(output.dtype));
-  tensor.mutable_shape()->Add(output.shape.begin(), output.shape.end());
+  Append(output.shape, tensor.mutable_shape());
   tensor.mutable_shared()->set_name(output.place->name);
   tensor.mutable_shared()->set_offset(output.place->offset);
   return Field(output.field, tensor);

@@ -6,9 +6,7 @@
 // `fields` are serialized small fields; a header is the protobuf framing before
 // a tensor's bytes (posenc/wire/frame.h). A tensor's memory is the request's
 // own bytes if there is no other reader, a place that the caller has named, or
-// a separate buffer. Nothing is copied: gRPC writes the slices to the socket
-// one after the other. A small response is one slice, because copying it costs
-// less than gRPC's work for each slice.
+// a separate buffer. A small response is one slice.
 
 #pragma once
 

@@ -15,9 +15,6 @@
 #include "server/convert/tensor.h"
 #include "server/convert/unknown_fields.h"
 #include "server/memory/request_message.h"
-#include "server/rpc/computation.h"
-#include "server/rpc/handler.h"
-#include "server/rpc/pending_response.h"
 
 namespace posenc::server {
 
@@ -83,20 +80,6 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
                  &parsed->may_share, &parsed->ropes);
   if (!status.ok()) return status;
   return parsed;
-}
-
-// Makes the response to `parsed`, which lives until the response is finished.
-// `fields` are the response's other fields, serialized.
-template <typename Request>
-absl::StatusOr<std::unique_ptr<PendingResponse>> Respond(
-    absl::StatusOr<TensorAnswer>&& answer,
-    std::shared_ptr<const ParsedRequest<Request>> parsed, std::string fields,
-    std::int64_t max_response_bytes) {
-  if (!answer.ok()) return answer.status();
-  const RequestMessage* const message =
-      parsed->borrows ? &parsed->message : nullptr;
-  return MakeResponse(*std::move(answer), std::move(parsed), message,
-                      std::move(fields), max_response_bytes);
 }
 
 }  // namespace posenc::server

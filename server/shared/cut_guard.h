@@ -3,9 +3,9 @@
 // A page past the file's end raises SIGBUS in the thread that touches it, as
 // does a page for which a full tmpfs has no memory. The handler maps zeros from
 // there to the mapping's end, so that the running computation goes on, and
-// marks the mapping as cut; its calls fail after their computation. Undamaged
-// files cost nothing. Jumping out of the handler would skip destructors, and
-// checking the file's size before each use would be a race.
+// marks the mapping as cut; its calls fail after their computation. Jumping out
+// of the handler would skip destructors, and checking the file's size before
+// each use would be a race.
 //
 // A SIGBUS elsewhere ends the process, with a core, as by default.
 

@@ -8,9 +8,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/tls/tls_files.h"
 
 namespace posenc::server {
+
+// PEM files. All empty: plaintext. `cert` and `key` are needed together.
+struct TlsFiles {
+  std::string cert;       // the server's certificate, then its intermediates
+  std::string key;        // its private key, without a passphrase
+  std::string client_ca;  // authorities of required client certificates
+};
 
 // Texts in OpenSSL's PEM format, known to work.
 struct Certificates {

@@ -12,7 +12,6 @@
 #include "grpcpp/security/server_credentials.h"
 #include "server/base/descriptor.h"
 #include "server/tls/certificates.h"
-#include "server/tls/tls_files.h"
 
 namespace posenc::server {
 

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
-#include "server/config/changes.h"
 #include "server/config/check.h"
 #include "server/config/keys.h"
 #include "server/config/load.h"

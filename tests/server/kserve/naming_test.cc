@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -275,18 +276,23 @@ TEST_F(NamingTest, EqualRequestsGetEqualErrors) {
 }
 
 TEST_F(NamingTest, ModelsRefuseWhatOthersAreFor) {
-  ExpectRefused(
-      InferRequest("build_table", {{"rope.preset", Parameter("llama-3.1-8b")},
-                                   {"positions.start", Parameter(0)},
-                                   {"rows", Parameter(2)},
-                                   {"layout", Parameter("complex")}}),
-      kInvalid, "the model build_encoding");
-  ExpectRefused(
-      InferRequest("build_table", {{"absolute.sinusoidal.dim", Parameter(4)}}),
-      kInvalid, "absolute: not here");
-  ExpectRefused(InferRequest("build_encoding",
-                             {{"rope.preset", Parameter("llama-3.1-8b")}}),
-                kInvalid, "the model build_table");
+  const auto table = [](const char* model, const char* field,
+                        inference::InferParameter value) {
+    return InferRequest(model, {{field, std::move(value)},
+                                {"positions.start", Parameter(0)},
+                                {"rows", Parameter(2)}});
+  };
+  Request complex =
+      table("build_table", "rope.preset", Parameter("llama-3.1-8b"));
+  (*complex.mutable_parameters())["layout"] = Parameter("complex");
+  for (const Request& request :
+       {complex,
+        table("build_table", "absolute.sinusoidal",
+              Parameter(R"({"dim": 4, "order": "SINUSOIDAL_ORDER_SIN_COS"})")),
+        table("build_encoding", "rope.preset", Parameter("llama-3.1-8b"))}) {
+    ExpectRefused(request, kInvalid,
+                  "outputs: this request computes no output");
+  }
   ExpectRefused(InferRequest("build_bias", {{"bias.alibi.heads", Parameter(4)},
                                             {"query_length", Parameter(4)},
                                             {"key_length", Parameter(4)},

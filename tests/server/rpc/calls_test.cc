@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "server/extra_service.h"
+#include "tests/fixtures/http2.h"
 #include "tests/fixtures/server_errors.h"
 
 namespace posenc::server {
@@ -37,6 +38,25 @@ class CallsTest : public ServerTest {
     }
     EXPECT_EQ(methods.size(), 15u);
     return methods;
+  }
+
+  // Makes a call without a deadline that never sends its message.
+  grpc::Status SendNothing(const std::string& method) {
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    grpc::GenericStub stub(channel_);
+    const auto call = stub.PrepareCall(&context, method, &queue);
+    call->StartCall(nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    queue.Next(&tag, &ok);
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) {
+    }
+    return status;
   }
 
   static bool IsStream(const std::string& method) {
@@ -362,24 +382,41 @@ TEST_F(CallsTest, EveryCallWithoutADeadlineGetsTheServersOwn) {
   Start({.limits = {.default_deadline = absl::Milliseconds(20)}});
   for (const std::string& method : Methods()) {
     SCOPED_TRACE(method);
-    // This call never sends its message.
-    grpc::ClientContext context;
-    grpc::CompletionQueue queue;
-    grpc::GenericStub stub(channel_);
-    const auto call = stub.PrepareCall(&context, method, &queue);
-    call->StartCall(nullptr);
-    void* tag = nullptr;
-    bool ok = false;
-    queue.Next(&tag, &ok);
-    grpc::Status status;
-    call->Finish(&status, nullptr);
-    queue.Next(&tag, &ok);
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-    queue.Shutdown();
-    while (queue.Next(&tag, &ok)) {
-    }
+    EXPECT_EQ(SendNothing(method).error_code(),
+              grpc::StatusCode::DEADLINE_EXCEEDED);
   }
   ExpectNothingInFlight();
+}
+
+// The status waits behind a large response, because its client does not read.
+TEST_F(CallsTest, AStatusThatTellsOfTheDeadlineIsSentAfterIt) {
+  const std::string service = "/posenc.v1.PositionalEncodingService/";
+  Start({.limits = {.default_deadline = absl::Milliseconds(50)}});
+  http2::Socket socket(server_->addresses()[0]);
+  const std::string table = LargeTable(1 << 15).SerializeAsString();
+  // The windows are 2 GiB. The first call has a deadline of its own.
+  socket.Send(
+      http2::kPreface +
+      http2::Frame(4, 0, 0, std::string("\0\4\x7f\xff\xff\xff", 6)) +
+      http2::Frame(8, 0, 0, std::string("\x7f\xff\0\0", 4)) +
+      http2::Frame(1, 4, 1,
+                   http2::CallHeaders(service + "BuildTable", 1).substr(9) +
+                       http2::Header("grpc-timeout", "1M")) +
+      http2::Frame(
+          0, 1, 1,
+          std::string(4, '\0') + static_cast<char>(table.size()) + table));
+  EXPECT_TRUE(
+      Eventually([this] { return server_->BytesInFlight() >= 16 << 20; }));
+  socket.Send(http2::CallHeaders(service + "ApplyRope", 3));
+  EXPECT_TRUE(
+      Eventually([this] { return server_->Status().calls_in_progress == 2; }));
+  // This call's deadline is later.
+  SendNothing(service + "ApplyRope");
+  std::string frame;
+  do {
+    frame = socket.ReadFrame();
+  } while (!frame.empty() && (frame[8] != 3 || frame[3] == 8));
+  EXPECT_THAT(frame, HasSubstr("the client set no deadline"));
 }
 
 // Protobuf merges a field that comes in parts.
@@ -467,7 +504,7 @@ class Observer final : public CallObserver {
 TEST_F(CallsTest, ACallWithoutMemoryForItsStateIsRefusedAndOthersGoOn) {
   Observer observer;
   observer.no_memory_for = "ResolveRope";
-  Start({.observer = &observer});
+  Start({.observers = {&observer}});
   v1::ResolveRopeResponse response;
   const grpc::Status status =
       Call(&Stub::ResolveRope, v1::ResolveRopeRequest(), &response);
@@ -483,7 +520,7 @@ TEST_F(CallsTest, AClientThatGoesBeforeItsFirstMessageIsRecordedAsCancelled) {
   for (const std::string& method : Methods()) {
     SCOPED_TRACE(method);
     Observer observer;
-    Start({.observer = &observer});
+    Start({.observers = {&observer}});
     {
       const RawCall call(channel_, method);
       ASSERT_TRUE(Eventually(
@@ -497,7 +534,7 @@ TEST_F(CallsTest, AClientThatGoesBeforeItsFirstMessageIsRecordedAsCancelled) {
 
 TEST_F(CallsTest, ARefusedCallDoesNotCountAsOneInProgress) {
   Observer observer;
-  Start({.observer = &observer});
+  Start({.observers = {&observer}});
   observer.server = server_.get();
   std::string response;
   EXPECT_EQ(RawUnary(channel_, "/none/Such", "", &response).error_code(),
