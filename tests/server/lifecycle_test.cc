@@ -277,18 +277,6 @@ TEST_F(LifecycleTest, PlaintextOffLoopbackMustBeAskedForByName) {
   EXPECT_TRUE(Server::Start(options).ok());
 }
 
-TEST_F(LifecycleTest, LimitsOutsideOfWhatProtobufCanFrameAreRefused) {
-  for (const std::int64_t bytes :
-       {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 31}) {
-    ServerOptions options;
-    options.limits.max_request_bytes = bytes;
-    EXPECT_FALSE(Server::Start(options).ok()) << bytes;
-    options = ServerOptions();
-    options.limits.max_response_bytes = bytes;
-    EXPECT_FALSE(Server::Start(options).ok()) << bytes;
-  }
-}
-
 // A request whose bytes are mostly one tensor.
 v1::ApplyRopeRequest RequestOf(std::int64_t floats) {
   v1::ApplyRopeRequest request;
