@@ -13,7 +13,8 @@ namespace {
 
 // Other model types: a configuration that publishes partial_rotary_factor means
 // it, although Llama's class would not read it.
-constexpr Family kOther = {.width = RotaryWidth::kPartial, .any_names = true};
+constexpr Family kOther = {
+    .width = RotaryWidth::kPartial, .any_names = true, .scaling_layers = true};
 constexpr Family kOtherLatent = {.pairing = Pairing::kInterleaved,
                                  .output_pairing = Pairing::kHalfSplit,
                                  .width = RotaryWidth::kMla,

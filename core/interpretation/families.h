@@ -150,6 +150,8 @@ struct Family {
   bool scales_queries = false;
   // The class reads per_layer_config once for each type of layer.
   bool entries_by_type = false;
+  // The class reads which layers are scaled: rope_scaling_layers.
+  bool scaling_layers = false;
   // Entries of per_layer_config do not replace the class's own.
   bool merges_entries = false;
   // transformers has no class: its code lies beside its checkpoints. Some names

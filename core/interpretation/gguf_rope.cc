@@ -354,9 +354,13 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
         " are missing or 0; nothing says the width of a head"));
   }
   if (d <= 0 || d % 2 != 0 || d > kMaxRotaryDim) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("key ", gguf.Key("rope.dimension_count"), " is ", d,
-                     "; it must be even and in [2, ", kMaxRotaryDim, "]"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "key ",
+        gguf.Key(gguf.dimension_count ? "rope.dimension_count"
+                 : gguf.key_length    ? "attention.key_length"
+                                      : "embedding_length"),
+        gguf.dimension_count || gguf.key_length ? " is " : " gives heads of ",
+        d, "; it must be even and in [2, ", kMaxRotaryDim, "]"));
   }
   const std::size_t n = static_cast<std::size_t>(d) / 2;
   const bool scaled =

@@ -1,6 +1,7 @@
 #include "core/interpretation/known_keys.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "core/error.h"
 #include "core/interpretation/families.h"
 #include "core/interpretation/layer_entries.h"
 #include "core/interpretation/profile.h"
@@ -28,8 +30,10 @@ constexpr char kNumbers[] =
     "partial_rotary_factor rotary_pct rotary_emb_base rope_local_base_freq "
     "global_rope_theta local_rope_theta swa_rope_theta "
     "original_max_position_embeddings";
-constexpr char kTexts[] = "model_type position_embedding_type";
-constexpr char kObjects[] = "rope_scaling rope_parameters per_layer_config";
+constexpr char kTexts[] =
+    "model_type position_embedding_type position_embeddings_type";
+constexpr char kObjects[] =
+    "rope_scaling rope_parameters per_layer_config attn_config";
 constexpr char kTextLists[] = "layers_block_type";
 
 constexpr char kDictNumbers[] =
@@ -61,7 +65,7 @@ enum class RefusedValue {
   kAbsent,  // of an object that has other keys, or none
   kNull,
   kEmpty,
-  kTrue,
+  kNotFalse,  // nor null
   kZero,
   kNotPositive,
   kNumber,
@@ -160,8 +164,8 @@ bool IsRefused(const json& value, RefusedValue when) {
       return value.is_null();
     case RefusedValue::kEmpty:
       return value == json::object();
-    case RefusedValue::kTrue:
-      return value == true;
+    case RefusedValue::kNotFalse:
+      return !value.is_null() && value != false;
     case RefusedValue::kZero:
       return value == 0;
     case RefusedValue::kNotPositive:
@@ -186,6 +190,67 @@ bool IsMet(const Refusal& row, const JsonObject& config,
   if (other != nullptr && !other->is_null()) return false;
   if (row.when == RefusedValue::kAbsent) return value == nullptr;
   return value != nullptr && IsRefused(*value, row.when);
+}
+
+// Names in files of what is no rotation.
+constexpr char kOtherEncodings[] =
+    "absolute alibi learned none nope relative relative_key sinusoidal";
+
+// A switch whose text the class does not know, and switches that the class does
+// not have.
+void WarnOfSwitches(const ModelLayers& model) {
+  const auto& [config, model_type, family] = model;
+  const json* const own = config.Find(family.rope_switch);
+  if (own != nullptr && own->is_string() && IsSwitchedOff(model) &&
+      !IsAmong(own->get_ref<const std::string&>(), kOtherEncodings)) {
+    config.Warn(family.rope_switch, " is ", Shortened(*own), ", and ",
+                ClassOf(model_type), " rotates for ", family.rope_switch_value,
+                " alone: nothing rotates");
+  }
+  if (family.nope == NopeRule::kEveryLayer) return;
+  const std::string whose = family.any_names || IsRemote(model_type)
+                                ? "the class that is known here"
+                                : ClassOf(model_type);
+  for (const absl::string_view key :
+       {"use_rope", "rope", "alibi", "use_alibi", "position_embedding_type"}) {
+    const json* const value = config.Find(key);
+    if (value == nullptr || value->is_null() || key == family.rope_switch) {
+      continue;
+    }
+    // BERT's "absolute" says nothing: files of types that rotate have it.
+    const bool turns_off = key == "position_embedding_type"
+                               ? IsAmong(config.Peek().Text(key).value_or(""),
+                                         "alibi learned none nope sinusoidal")
+                               : *value != !absl::StrContains(key, "alibi");
+    if (!turns_off) continue;
+    config.Warn(key, " is ", Shortened(*value), ", which ", whose,
+                " does not read: its layers rotate",
+                *value == "nope" ? "; read as no rope" : "");
+  }
+  const json* const list = config.Find("no_rope_layers");
+  if (list != nullptr && !list->is_null() && *list != json::array() &&
+      family.nope == NopeRule::kNone) {
+    config.Warn("no_rope_layers", " is ", Shortened(*list), ", which ", whose,
+                " does not read: all of its layers rotate");
+  }
+}
+
+// Marks that other readers take, and transformers' class does not read.
+void WarnOfPattern(const ModelLayers& model) {
+  constexpr absl::string_view kKey = "hybrid_layer_pattern";
+  const auto& [config, model_type, family] = model;
+  const std::size_t marks = config.Peek().Numbers(kKey).size();
+  const JsonObject none(nullptr, "", &config.report());
+  for (std::size_t i = 0; !family.layer_pattern.empty() && i < marks; ++i) {
+    const auto index = static_cast<std::int64_t>(i);
+    const std::string type = TypeOfLayer(model, index);
+    const std::string theirs = TypeOfLayer({none, model_type, family}, index);
+    if (type == theirs || !LayerTypes(config).empty()) continue;
+    config.Warn(kKey, " makes layer ", i, " one of ", type, ", and ",
+                ClassOf(model_type), " does not read it: there it is one of ",
+                theirs, "; the list is read here");
+    return;
+  }
 }
 
 // A list that says which layers have no rope.
@@ -264,34 +329,65 @@ void CheckRopeKeys(const JsonObject& dict) {
   }
 }
 
-void WarnOfListLengths(const ModelLayers& model) {
+void WarnOfLists(const ModelLayers& model) {
+  const auto& [config, model_type, family] = model;
   const std::optional<std::int64_t> layers = LayerCount(model);
-  if (!layers) return;
-  const bool is_chunked = model.family.nope == NopeRule::kChunkedList;
-  const std::pair<absl::string_view, bool> lists[] = {
+  const bool is_chunked = family.nope == NopeRule::kChunkedList;
+  const bool has_types = !LayerTypes(config).empty();
+  struct List {
+    absl::string_view key;
+    bool is_read;
+    absl::string_view marks = {};  // separated by blanks; empty: any
+    absl::string_view otherwise = {};
+  };
+  const List lists[] = {
       {"layer_types", true},
-      {"no_rope_layers", HasLayerList(model.family)},
+      {"no_rope_layers", HasLayerList(family)},
       {"layer_rope_theta",
-       model.family.layer_bases || model.family.nope == NopeRule::kFromLast},
-      {"hybrid_layer_pattern", true},
-      {"compress_ratios", true}};
-  for (const auto& [key, is_read] : lists) {
-    const json* list = model.config.Find(key);
+       family.layer_bases || family.nope == NopeRule::kFromLast},
+      {"mlp_layer_types", family.nope == NopeRule::kWindowedOrDense,
+       "dense sparse", "transformers refuses it, and it is read as sparse"},
+      {"hybrid_layer_pattern", true, "0 1", "it is read as 0"},
+      {"compress_ratios", !has_types, "0 4 128",
+       "transformers fails at it, and it is read as a layer that compresses"}};
+  for (const auto& [key, is_read, marks, otherwise] : lists) {
+    const json* list = config.Find(key);
     if (!is_read || list == nullptr || !list->is_array()) continue;
+    for (const json& mark : *list) {
+      const std::string text = mark.is_number() ? NumberText(mark.get<double>())
+                               : mark.is_string() ? mark.get<std::string>()
+                                                  : mark.dump();
+      if (marks.empty() || IsAmong(text, marks)) continue;
+      config.Warn(key, " has ", Shortened(mark), ", which is none of ",
+                  absl::StrReplaceAll(marks, {{" ", ", "}}), ": ", otherwise);
+      break;
+    }
+    if (!layers) continue;
     const auto size = static_cast<std::int64_t>(list->size());
-    const bool is_types = key == "layer_types";
+    const bool is_types = absl::EndsWith(key, "layer_types");
     // Lists of other marks may go on with layers that predict more tokens.
     if (size == *layers || (size == 0 && is_chunked && !is_types) ||
         (size > *layers &&
          IsAmong(key, "hybrid_layer_pattern compress_ratios"))) {
       continue;
     }
-    model.config.Warn(
+    config.Warn(
         key, " has ", size, " elements, and num_hidden_layers is ", *layers,
         is_types         ? "; transformers refuses that"
         : size < *layers ? "; transformers' class fails at the layers past them"
         : is_chunked     ? "; transformers' class refuses that"
                          : "; those past the layers are not read");
+  }
+  if (!layers || !family.scaling_layers) return;
+  for (const double index : config.Peek().Numbers("rope_scaling_layers")) {
+    if (index >= 0 && index < static_cast<double>(*layers) &&
+        index == std::floor(index)) {
+      continue;
+    }
+    config.Warn("rope_scaling_layers", " has ", NumberText(index),
+                ", which is no layer of the ", *layers,
+                ", from 0, of num_hidden_layers: it scales none");
+    return;
   }
 }
 
@@ -327,6 +423,8 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
   const std::vector<std::string> types = LayerTypes(config);
   WarnOfLayerEntries(model, LayerCount(model));
   WarnOfNopeList(model);
+  WarnOfSwitches(model);
+  WarnOfPattern(model);
   const json* const is_long = config.Find(model.family.long_switch);
   const auto maximum = config.Peek().Integer("max_position_embeddings");
   if (!model.family.long_switch.empty() && is_long != nullptr &&
@@ -382,11 +480,11 @@ bool HasRotaryKey(const JsonObject& config) {
   for (const std::string& key : config.Keys()) {
     if (absl::StartsWith(key, "rope") || absl::StartsWith(key, "rotary") ||
         absl::EndsWith(key, "_rope_theta") || key == "partial_rotary_factor" ||
-        key == "qk_rope_head_dim" || key == "rotary_emb_base" ||
-        key == "use_rope") {
+        key == "qk_rope_head_dim" || key == "rotary_emb_base") {
       return true;
     }
     const json& value = *config.Find(key);
+    if (key == "use_rope" && value != false) return true;
     if (absl::StartsWith(key, "position_embedding") &&
         (value == "rotary" || value == "rope")) {
       return true;

@@ -21,8 +21,9 @@ void CheckRopeKeys(const JsonObject& dict);
 // null.
 void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults);
 
-// Warns of lists with an element for each layer that have another length.
-void WarnOfListLengths(const ModelLayers& model);
+// Warns of lists by layer that have another length, a mark that is not known,
+// or an index of no layer.
+void WarnOfLists(const ModelLayers& model);
 
 // Errors and, if `warns`, warnings of the rows of rows/refusals.json for that
 // type, about keys that begin with `part`.

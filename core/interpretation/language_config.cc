@@ -83,13 +83,13 @@ class ConfigReader {
     CheckKnownKeys(config_);
     CheckRefusals(config_, model_type_, "", is_hf());
     if (!known_family_) CheckUnknown();
-    if (ReadsByClass(rules_)) WarnOfListLengths(layers());
+    if (ReadsByClass(rules_)) WarnOfLists(layers());
     if (is_hf()) WarnOfRefusals(layers(), FindClassDefaults(model_type_));
     const bool nope = IsNope(layer_type, layer_index);
     if (!ok()) return rope;
     const std::string type = ChooseType(layer_type, layer_index);
     if (!ok()) return rope;
-    const bool is_unscaled = IsUnscaledLayer(config_, layer_index);
+    const bool is_unscaled = IsUnscaledLayer(layers(), layer_index);
     const Value head = HeadDim(config_, family_, type);
     rope.head_dim = WholePart(head.value);
     ReadQueryTemperature(nope, &rope);

@@ -166,7 +166,9 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
     const std::vector<double> marks = config.Numbers(key);
     if (marks.empty()) continue;
     if (index >= static_cast<std::int64_t>(marks.size())) return "";
-    return marks[index] == 0 ? full : other;
+    const bool is_other =
+        key == "compress_ratios" ? marks[index] != 0 : marks[index] == 1;
+    return is_other ? other : full;
   }
   if (!family.layer_pattern.empty()) {
     return PatternType(family.layer_pattern, index, full, other);
@@ -239,17 +241,24 @@ std::optional<Value> LayerHeadDim(const ModelLayers& model,
   return found;
 }
 
-bool IsUnscaledLayer(const JsonObject& config,
+bool IsUnscaledLayer(const ModelLayers& model,
                      const std::optional<std::int32_t>& index) {
+  const JsonObject& config = model.config;
+  if (!model.family.scaling_layers || !config.Has("rope_scaling_layers")) {
+    return false;
+  }
   const std::vector<double> scaled = config.Numbers("rope_scaling_layers");
-  if (!config.Has("rope_scaling_layers")) return false;
   if (index) return std::count(scaled.begin(), scaled.end(), *index) == 0;
-  const auto layers = config.Integer("num_hidden_layers");
-  if (layers && static_cast<std::int64_t>(scaled.size()) < *layers) {
+  const std::int64_t layers = LayerCount(model).value_or(0);
+  const auto count =
+      std::count_if(scaled.begin(), scaled.end(), [layers](double one) {
+        return one >= 0 && one < static_cast<double>(layers);
+      });
+  if (count < layers) {
     config.report().Refuse(FieldRequired(
-        "layer_index", absl::StrCat("rope_scaling_layers scales ",
-                                    scaled.size(), " of the model's ", *layers,
-                                    " layers; choose one by its index")));
+        "layer_index",
+        absl::StrCat("rope_scaling_layers scales ", count, " of the model's ",
+                     layers, " layers; choose one by its index")));
   }
   return false;
 }

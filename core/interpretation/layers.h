@@ -61,9 +61,9 @@ bool IsNopeLayer(const ModelLayers& model,
                  const std::optional<std::string>& layer_type,
                  const std::optional<std::int32_t>& index);
 
-// True for a layer that rope_scaling_layers, if it is given, leaves out.
-// The error is FieldRequired if it leaves some out, and no layer is chosen.
-bool IsUnscaledLayer(const JsonObject& config,
+// True for a layer that rope_scaling_layers leaves out, of a class that reads
+// it. The error is FieldRequired if it leaves some out, and no layer is chosen.
+bool IsUnscaledLayer(const ModelLayers& model,
                      const std::optional<std::int32_t>& index);
 
 // The base that layer_rope_theta gives a layer.

@@ -38,6 +38,7 @@ enum class ReadingRule {
   kNoRotaryDim,          // reads a share of the head, not rotary_dim
   kRatioFactor,          // YaRN: max_position_embeddings / original
   kDefaultBase,          // takes `number` for an absent rope_theta
+  kDefaultFactor,        // takes `number` for an absent factor of a scaling
   kFixedBase,            // takes `number`, whatever the file says
   kDefaultShare,         // takes `number` for an absent share of the head
   kDefaultSlice,         // takes `number` for an absent qk_rope_head_dim

@@ -145,7 +145,7 @@ void ReadLlama3(const RopeDict& from, RopeSpec* spec) {
     return otherwise;
   };
   Llama3Scaling llama3;
-  llama3.factor = from.dict.RequiredNumber("factor", kWhy);
+  llama3.factor = RequiredFactor(from);
   llama3.low_freq_factor = frequency_factor("low_freq_factor", 1);
   llama3.high_freq_factor = frequency_factor("high_freq_factor", 4);
   llama3.original_max_position_embeddings =
@@ -260,8 +260,7 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
         "unscaled at every length");
     return;
   }
-  const double factor =
-      dict.RequiredNumber("factor", "rope type dynamic needs it");
+  const double factor = RequiredFactor(from);
   if (from.rules.vllm_modules) {
     ReadVllmDynamic(from, factor, spec);
     return;
@@ -280,8 +279,7 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
 // divides the frequency of pair m, counted from 1, by exp(a m^b), a = ln(s) /
 // (d/2)^b.
 void ReadStaticNtk(const RopeDict& from, RopeSpec* spec) {
-  const auto factor = static_cast<long double>(
-      from.dict.RequiredNumber("factor", "rope type ntk needs it"));
+  const auto factor = static_cast<long double>(RequiredFactor(from));
   const auto mixed_b = from.dict.Number("mixed_b");
   const long double theta = *spec->rope_theta;
   const auto n = static_cast<long double>(spec->rotary_dim) / 2;
@@ -481,6 +479,18 @@ void WriteOutFrequencies(const std::vector<double>& inv_freq, RopeSpec* spec) {
   spec->rope_theta.reset();
 }
 
+double RequiredFactor(const RopeDict& from) {
+  const ReadingRow* const row = from.Row(ReadingRule::kDefaultFactor);
+  if (row == nullptr || from.dict.Find("factor") != nullptr) {
+    return from.dict.RequiredNumber(
+        "factor", absl::StrCat("rope type ", from.type, " needs it"));
+  }
+  from.dict.Assume("factor", NumberText(row->number), DefaultOf(from.rules));
+  from.dict.Warn("factor", " is absent, for which ", from.rules.project, " ",
+                 row->says);
+  return row->number;
+}
+
 void ReadScaling(const RopeDict& from, ModelRope* rope) {
   const std::string& type = from.type;
   const JsonObject& dict = from.dict;
@@ -491,8 +501,7 @@ void ReadScaling(const RopeDict& from, ModelRope* rope) {
     dict.Fail(TypeKey(dict), "is \"", type, "\"; known", whose, " are ",
               absl::StrReplaceAll(known, {{" ", ", "}}));
   } else if (type == "linear") {
-    rope->spec.scaling = LinearScaling{
-        dict.RequiredNumber("factor", "rope type linear needs it")};
+    rope->spec.scaling = LinearScaling{RequiredFactor(from)};
   } else if (type == "ntk") {
     ReadStaticNtk(from, &rope->spec);
   } else if (type == "dynamic") {

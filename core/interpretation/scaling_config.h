@@ -28,6 +28,9 @@ void CheckTypesAgree(const RopeDict& from);
 // Hunyuan's does.
 bool TurnsByAlpha(const RopeDict& from);
 
+// The dict's factor, without which its type does not scale in most projects.
+double RequiredFactor(const RopeDict& from);
+
 // Sets spec.scaling, what the scaling implies for scores, and how a sequence's
 // length counts (LengthUse). The spec's base, width and pairing are read
 // before.

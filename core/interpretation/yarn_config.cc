@@ -51,8 +51,7 @@ double ReadFactor(const RopeDict& from, std::int64_t original) {
     }
     return factor;
   }
-  const double factor =
-      from.dict.RequiredNumber("factor", "rope type yarn needs it");
+  const double factor = RequiredFactor(from);
   WarnOfFactor(from, factor, original);
   return factor;
 }

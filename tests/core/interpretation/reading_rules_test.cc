@@ -23,6 +23,7 @@ TEST(ReadingRulesTest, RowsAreComplete) {
                                       row.rule == ReadingRule::kBaseKey))
         << row.says;
     EXPECT_EQ(row.number == 0, row.rule != ReadingRule::kDefaultBase &&
+                                   row.rule != ReadingRule::kDefaultFactor &&
                                    row.rule != ReadingRule::kFixedBase &&
                                    row.rule != ReadingRule::kDictBase &&
                                    row.rule != ReadingRule::kDefaultShare &&
