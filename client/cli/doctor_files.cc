@@ -20,7 +20,6 @@
 #include "client/cli/status.h"
 #include "core/doctor/doctor.h"
 #include "core/interpretation/gguf_file.h"
-#include "core/interpretation/gguf_keys.h"
 #include "core/interpretation/gguf_rope.h"
 #include "core/interpretation/presets.h"
 #include "nlohmann/json.hpp"

@@ -18,35 +18,32 @@ namespace posenc::core::interpretation {
 namespace {
 
 std::optional<RotaryAxes> GivenAxes(const RopeDict& from) {
-  for (const absl::string_view key : {"mrope_section", "xdrope_section"}) {
-    if (!from.dict.Has(key)) continue;
-    const std::vector<double> sections = from.dict.Numbers(key);
-    from.report().given_by["sections"] = from.dict.Path(key);
-    RotaryAxes axes;
-    for (const double section : sections) {
-      if (!(section >= 0 && section <= kMaxRotaryDim) ||
-          section != std::floor(section)) {
-        from.dict.Fail(key, "has an element ", NumberText(section),
-                       "; sections are numbers of pairs");
-        return std::nullopt;
-      }
-      axes.sections.push_back(static_cast<std::int32_t>(section));
+  const absl::string_view key =
+      from.dict.Has("mrope_section") ? "mrope_section" : "xdrope_section";
+  if (!from.dict.Has(key)) return std::nullopt;
+  from.report().given_by["sections"] = from.dict.Path(key);
+  RotaryAxes axes;
+  for (const double section : from.dict.Numbers(key)) {
+    if (!(section >= 0 && section <= kMaxRotaryDim) ||
+        section != std::floor(section)) {
+      from.dict.Fail(key, "has an element ", NumberText(section),
+                     "; sections are numbers of pairs");
+      return std::nullopt;
     }
-    axes.assignment = from.family.axes;
-    const bool interleaved =
-        from.dict.Flag("mrope_interleaved").value_or(false);
-    if (interleaved) axes.assignment = AxisAssignment::kInterleaved;
-    if (axes.assignment == AxisAssignment::kAlternatingTail) {
-      if (axes.sections.size() != 3) {
-        from.dict.Fail(key, "must have 3 elements: height, width, time");
-        return std::nullopt;
-      }
-      // ERNIE publishes height, width, time; the axes are time, height, width.
-      axes.sections = {axes.sections[2], axes.sections[0], axes.sections[1]};
-    }
-    return axes;
+    axes.sections.push_back(static_cast<std::int32_t>(section));
   }
-  return std::nullopt;
+  axes.assignment = from.dict.Flag("mrope_interleaved").value_or(false)
+                        ? AxisAssignment::kInterleaved
+                        : from.family.axes;
+  if (axes.assignment == AxisAssignment::kAlternatingTail) {
+    if (axes.sections.size() != 3) {
+      from.dict.Fail(key, "must have 3 elements: height, width, time");
+      return std::nullopt;
+    }
+    // ERNIE publishes height, width, time; the axes are time, height, width.
+    axes.sections = {axes.sections[2], axes.sections[0], axes.sections[1]};
+  }
+  return axes;
 }
 
 // Classes with three axes. A sectioned one turns section i by axis i mod 3, so

@@ -1,33 +1,18 @@
 #include "core/interpretation/claimed_length.h"
 
 #include <string>
-#include <variant>
 
-#include "absl/strings/string_view.h"
 #include "core/interpretation/composite.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/presets.h"
 
 namespace posenc::core::interpretation {
-namespace {
-
-std::int64_t LengthOfText(absl::string_view text) {
-  const nlohmann::json root = ParseConfig(text);
-  Report ignored;
-  return ClaimedLength(JsonObject(&root, "", &ignored));
-}
-
-}  // namespace
 
 std::int64_t ClaimedLength(const RopeSource& source) {
-  if (const auto* config = std::get_if<ConfigJson>(&source.source)) {
-    return LengthOfText(config->text);
-  }
-  if (const auto* name = std::get_if<PresetName>(&source.source)) {
-    const Preset* const preset = FindPreset(name->name);
-    if (preset != nullptr) return LengthOfText(preset->config_json);
-  }
-  return 0;
+  const auto text = ConfigOf(source);
+  const nlohmann::json root = text ? ParseConfig(*text) : nlohmann::json();
+  Report ignored;
+  return root.is_object() ? ClaimedLength(JsonObject(&root, "", &ignored)) : 0;
 }
 
 std::int64_t ClaimedLength(const JsonObject& root) {

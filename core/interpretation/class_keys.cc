@@ -115,13 +115,10 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
     const std::string name(key);
     const std::string own(NameOf(row, key));
     const bool is_width = own == "qk_rope_head_dim";
-    if (!own.empty() && !is_width && keys.config.contains(own) &&
-        !keys.config.contains(name)) {
-      keys.config[name] = keys.config[own];
-    }
+    const bool has_own = !own.empty() && !is_width && keys.config.contains(own);
+    if (has_own) keys.config.emplace(name, keys.config[own]);
     const bool is_given = keys.config.contains(name);
-    if (!own.empty() && !is_width && is_given && keys.config.contains(own) &&
-        keys.config[own] != keys.config[name]) {
+    if (has_own && keys.config[own] != keys.config[name]) {
       // The class has its own name for the key, and sets it anew by the other.
       warn(own, absl::StrCat("takes ", name, " ", Shortened(keys.config[name]),
                              " for it, which is given too"));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/interpretation/class_defaults.h"
 #include "core/interpretation/families.h"
 #include "core/interpretation/known_keys.h"
@@ -17,9 +18,8 @@ using nlohmann::json;
 
 // Keys whose value is the language model's part. If a file has several of them,
 // the first in this list counts.
-constexpr absl::string_view kLanguageKeys[] = {
-    "text_config",    "llm_config", "language_config",
-    "thinker_config", "vlm_config", "decoder"};
+constexpr char kLanguageKeys[] =
+    "text_config llm_config language_config thinker_config vlm_config decoder";
 
 // Model types that hold a language model of another type, which need not be
 // named in it.
@@ -66,6 +66,21 @@ const Parents* FindParents(absl::string_view model_type) {
   return nullptr;
 }
 
+// The model_type, if it is a text; else empty.
+std::string TypeOf(const json* type) {
+  return type != nullptr && type->is_string() ? type->get<std::string>() : "";
+}
+std::string TypeOf(const json& part) {
+  const auto it = part.find("model_type");
+  return TypeOf(it == part.end() ? nullptr : &*it);
+}
+
+bool IsKnownFamily(const std::string& type) {
+  bool known = false;
+  FindFamily(type, &known);
+  return known;
+}
+
 // True if heads are described beside the parts.
 bool HasHeads(const JsonObject& config) {
   for (const absl::string_view key :
@@ -82,21 +97,14 @@ bool Rotates(const json& part) {
   for (const auto& [key, value] : part.items()) {
     if (absl::StartsWith(key, "rope_") && !value.is_null()) return true;
   }
-  bool known = false;
-  const json type = part.value("model_type", json());
-  if (!type.is_string()) return false;
-  const Family& family = FindFamily(type.get<std::string>(), &known);
-  return known && family.nope != NopeRule::kEveryLayer;
+  const std::string type = TypeOf(part);
+  return IsKnownFamily(type) && FindFamily(type).nope != NopeRule::kEveryLayer;
 }
 
 // True if the part has a model_type that is known here. Names of parts need not
 // end in _config: LFM2-Audio calls its language model `lfm`.
 bool HasKnownType(const json& part) {
-  if (!part.is_object()) return false;
-  const json type = part.value("model_type", json());
-  bool known = false;
-  if (type.is_string()) FindFamily(type.get<std::string>(), &known);
-  return known;
+  return part.is_object() && IsKnownFamily(TypeOf(part));
 }
 
 constexpr char kSoundKeys[] =
@@ -104,19 +112,13 @@ constexpr char kSoundKeys[] =
 
 // True for a type that rotates its text, whatever its sound does.
 bool HasOwnText(const JsonObject& config) {
-  const json* type = config.Find("model_type");
-  if (type == nullptr || !type->is_string()) return false;
-  const auto& name = type->get_ref<const std::string&>();
-  bool known = false;
-  FindFamily(name, &known);
-  return known || Holds(PartRule::kOwnText, name);
+  const std::string type = TypeOf(config.Find("model_type"));
+  return IsKnownFamily(type) || Holds(PartRule::kOwnText, type);
 }
 
 // True for a class that has no such part: it reads keys beside it alone.
 bool LacksPart(const JsonObject& config, absl::string_view key) {
-  const json* type = config.Find("model_type");
-  if (type == nullptr || !type->is_string()) return false;
-  const auto& name = type->get_ref<const std::string&>();
+  const std::string name = TypeOf(config.Find("model_type"));
   return FindClassDefaults(ModelKey(name)) != nullptr &&
          FindParents(name) == nullptr && !Holds(PartRule::kOwnText, name) &&
          !(key == "text_config" && Holds(PartRule::kHasText, name));
@@ -124,7 +126,7 @@ bool LacksPart(const JsonObject& config, absl::string_view key) {
 
 // The key of the part to look into; empty if `config` is the part itself.
 std::string PartKey(const JsonObject& config) {
-  for (const absl::string_view key : kLanguageKeys) {
+  for (const absl::string_view key : absl::StrSplit(kLanguageKeys, ' ')) {
     const json* part = config.Find(key);
     if (part == nullptr || part->is_null()) continue;
     // A part of a part that its class does not have is not read.
@@ -178,9 +180,7 @@ JsonObject LanguagePart(JsonObject config, std::string* model_type) {
 std::vector<std::string> AddParentsDefaults(json* root) {
   std::vector<std::string> added;
   if (!root->is_object()) return added;
-  const json type = root->value("model_type", json());
-  if (!type.is_string()) return added;
-  const Parents* parents = FindParents(type.get<std::string>());
+  const Parents* parents = FindParents(TypeOf(*root));
   if (parents == nullptr || parents->defaults.empty()) return added;
   const auto part = root->find("text_config");
   if (part == root->end() || !part->is_object()) return added;
@@ -196,9 +196,7 @@ std::vector<std::string> AddParentsDefaults(json* root) {
 namespace {
 
 bool IsLanguageKey(const std::string& key) {
-  return std::find(std::begin(kLanguageKeys), std::end(kLanguageKeys), key) !=
-             std::end(kLanguageKeys) ||
-         key == "decoder_config";
+  return IsAmong(key, kLanguageKeys) || key == "decoder_config";
 }
 
 // True for a decoder_config beside which the class looks for a text_config:
@@ -246,9 +244,7 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
 
 // True if transformers has a class of that type.
 bool IsKnown(const std::string& type) {
-  bool known = false;
-  FindFamily(type, &known);
-  return known || FindParents(type) != nullptr ||
+  return IsKnownFamily(type) || FindParents(type) != nullptr ||
          Holds(PartRule::kComposite, ModelKey(type));
 }
 

@@ -14,13 +14,10 @@
 #include "core/interpretation/composite.h"
 #include "core/interpretation/diffusion_config.h"
 #include "core/interpretation/families.h"
-#include "core/interpretation/indexer.h"
 #include "core/interpretation/json_object.h"
-#include "core/interpretation/json_text.h"
 #include "core/interpretation/known_keys.h"
 #include "core/interpretation/language_config.h"
 #include "core/interpretation/native_config.h"
-#include "core/interpretation/parsed_text.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/tower_config.h"
@@ -34,18 +31,6 @@ namespace {
 
 using nlohmann::json;
 
-// The type of the classes of DeepSeek's first models, before latent attention.
-constexpr char kPlainDeepSeek[] = "deepseek";
-
-// DeepSeek-VL2's and DeepSeek-OCR's small language models are of type
-// deepseek_v2, with its attention turned off.
-bool IsPlainAttention(const JsonObject& config, const std::string& model_type) {
-  bool known = false;
-  if (FindFamily(model_type, &known).width != RotaryWidth::kMla) return false;
-  const json* latent = config.Find("use_mla");
-  return latent != nullptr && *latent == false;
-}
-
 // True if the text is the name of a file rather than what it holds.
 bool LooksLikePath(absl::string_view text) {
   text = absl::StripAsciiWhitespace(text);
@@ -53,14 +38,6 @@ bool LooksLikePath(absl::string_view text) {
          (text.find_first_of("/\\") != absl::string_view::npos ||
           absl::EndsWith(text, ".json"));
 }
-
-// The reading that a call asks for.
-struct Question {
-  ProfileVersion reader;
-  const std::optional<std::string>& layer_type;
-  const std::optional<std::int32_t>& layer_index;
-  ModelPart part;
-};
 
 // The error of a choice of layers where they do not differ.
 void CheckNoLayer(const Question& question, absl::string_view whose,
@@ -73,12 +50,15 @@ void CheckNoLayer(const Question& question, absl::string_view whose,
 
 // Reads a language model's part in transformers' spelling. `of_parent` are keys
 // that the file leaves to the class of the whole model.
-ModelRope ReadPart(JsonObject config, std::string model_type,
-                   const Question& question,
+ModelRope ReadPart(JsonObject config, std::string model_type, Question question,
                    const std::vector<std::string>& of_parent) {
   const ProfileRules rules = RulesFor(question.reader);
-  const bool is_plain = IsPlainAttention(config, model_type);
-  if (is_plain) model_type = kPlainDeepSeek;
+  // DeepSeek-VL2's and DeepSeek-OCR's small language models are of type
+  // deepseek_v2 with its attention turned off: of the class before it.
+  const json* const latent = config.Find("use_mla");
+  const bool is_plain = latent != nullptr && *latent == false &&
+                        FindFamily(model_type).width == RotaryWidth::kMla;
+  if (is_plain) model_type = "deepseek";
   ClassKeys keys;
   bool known = false;
   const Family& family = FindFamily(model_type, &known);
@@ -94,12 +74,11 @@ ModelRope ReadPart(JsonObject config, std::string model_type,
   of_names.swap(config.report().warnings);
   const bool is_indexer = question.part == ModelPart::kIndexer;
   // The class may have an indexer in layers of one kind alone.
-  ModelRope rope =
-      is_indexer && !family.indexer_type.empty()
-          ? ReadLanguageModel(config, model_type, question.reader,
-                              std::string(family.indexer_type), std::nullopt)
-          : ReadLanguageModel(config, model_type, question.reader,
-                              question.layer_type, question.layer_index);
+  if (is_indexer && !family.indexer_type.empty()) {
+    question.layer_type = std::string(family.indexer_type);
+    question.layer_index.reset();
+  }
+  ModelRope rope = ReadLanguageModel(config, model_type, question);
   if (is_indexer && config.report().ok()) {
     MakeIndexer(config, model_type, family, rules, &rope);
   }
@@ -122,39 +101,6 @@ ModelRope ReadPart(JsonObject config, std::string model_type,
                 "no such switch; the former is read");
   }
   return rope;
-}
-
-// The part in transformers' spelling, if it is in another project's format,
-// which may decide the type and the reader.
-Respelled InTransformersSpelling(const JsonObject& config,
-                                 std::string* model_type,
-                                 ProfileVersion* reader) {
-  if (IsGptOssConfig(config)) {
-    *model_type = "gpt_oss";
-    return GptOssAsTransformers(config);
-  }
-  if (IsStepConfig(config)) return StepAsTransformers(config);
-  if (IsMegatronArgs(config)) {
-    if (reader->profile != Profile::kHf) {
-      config.report().Assume("profile", "PROFILE_HF",
-                             "rotary_base and rotary_percent are Megatron's, "
-                             "and mean the same to every reader");
-    }
-    *reader = {};
-    Respelled respelled = MegatronAsTransformers(config);
-    *model_type = respelled.config["model_type"].get<std::string>();
-    return respelled;
-  }
-  if (!model_type->empty() || !IsMistralParams(config)) return {};
-  if (reader->profile != Profile::kMistral) {
-    config.report().Assume("profile", "PROFILE_MISTRAL",
-                           "dim and n_heads are of Mistral's params.json, "
-                           "which means the same to every reader");
-  }
-  *reader = {.profile = Profile::kMistral};
-  Respelled respelled = MistralAsTransformers(config);
-  *model_type = respelled.config["model_type"].get<std::string>();
-  return respelled;
 }
 
 // Reads a file that is an object. Errors go to the report.
@@ -186,11 +132,12 @@ ModelRope ReadRoot(json root, Question question, Report* report) {
   }
   if (!report->ok()) return {};
   const Respelled respelled =
-      InTransformersSpelling(config, &model_type, &question.reader);
+      InTransformersSpelling(config, model_type, &question.reader);
   if (!report->ok()) return {};
   if (respelled.config.is_object()) {
     config = JsonObject(&respelled.config, config.Path(), report,
                         std::make_shared<const GivenKeys>(respelled.given));
+    model_type = config.Text("model_type").value_or(model_type);
   }
   ModelRope rope = ReadPart(config, model_type, question, of_parent);
   if (report->ok() && profile == Profile::kHf) WarnOfFile(root, report);
@@ -236,20 +183,17 @@ void WarnOfText(const JsonText& text, const ProfileRules& rules,
 
 }  // namespace
 
-absl::StatusOr<ModelRope> ReadModelConfig(
-    absl::string_view config_json, const ProfileVersion& reader,
-    const std::optional<std::string>& layer_type,
-    const std::optional<std::int32_t>& layer_index, ModelPart part) {
+absl::StatusOr<ModelRope> ReadModelConfig(absl::string_view config_json,
+                                          const Question& question) {
   const absl::Status size = CheckJsonSize(config_json);
   if (!size.ok()) return size;
   ParsedText parsed = ParseText(config_json);
   const absl::Status valid = CheckRoot(config_json, parsed);
   if (!valid.ok()) return valid;
   Report report;
-  ModelRope rope = ReadRoot(std::move(parsed.value),
-                            {reader, layer_type, layer_index, part}, &report);
+  ModelRope rope = ReadRoot(std::move(parsed.value), question, &report);
   if (!report.ok()) return report.status;
-  WarnOfText(parsed.text, RulesOf(reader.profile), &report);
+  WarnOfText(parsed.text, RulesOf(question.reader.profile), &report);
   rope.report = std::move(report);
   return rope;
 }

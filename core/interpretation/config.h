@@ -2,11 +2,8 @@
 //
 // The result is what the profile's project makes of the same file (profile.h).
 // PROFILE_HF departs from transformers if that is known to be defective: it is
-// what the model means. The old spelling (rope_theta, rope_scaling) is read,
-// the new one (rope_parameters, also nested by layer type), text_config
-// nesting, and per-family keys (rotary_pct, rotary_emb_base, rotary_dim,
-// qk_rope_head_dim, ...). The formats of Mistral's params.json, gpt-oss's own
-// config.json and Megatron-LM's arguments are recognised (native_config.h).
+// what the model means. Other projects' formats are recognised
+// (native_config.h).
 
 #pragma once
 
@@ -46,14 +43,19 @@ struct ModelRope {
   Report report;  // without an error
 };
 
+// The reading that a call asks for. At most one of the layer's two is given.
+struct Question {
+  ProfileVersion reader;
+  std::optional<std::string> layer_type;
+  std::optional<std::int32_t> layer_index;
+  ModelPart part = ModelPart::kUnspecified;
+};
+
 // Errors: INVALID_ARGUMENT kModelConfigInvalid, field "config_json", metadata
 // key: not JSON, a known key of the wrong type, a missing key, an unknown rope
 // type; FieldRequired("layer_type") if layers differ and none was chosen;
 // whatever the profile's project refuses, or reads by a key that is missing.
-absl::StatusOr<ModelRope> ReadModelConfig(
-    absl::string_view config_json, const ProfileVersion& reader,
-    const std::optional<std::string>& layer_type,
-    const std::optional<std::int32_t>& layer_index,
-    ModelPart part = ModelPart::kUnspecified);
+absl::StatusOr<ModelRope> ReadModelConfig(absl::string_view config_json,
+                                          const Question& question);
 
 }  // namespace posenc::core::interpretation

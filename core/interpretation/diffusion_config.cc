@@ -10,14 +10,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/error.h"
-#include "core/interpretation/float32_frequency.h"
 #include "core/interpretation/profile.h"
+#include "core/interpretation/tower_config.h"
 
 namespace posenc::core::interpretation {
 namespace {
 
-// The letter of an axis that patches do not move on.
-constexpr char kStill = 'l';
 // The reason of an assumption.
 constexpr char kDefault[] = "absent; the class's default";
 
@@ -183,12 +181,7 @@ TowerGrid ReadDiffusionGrid(const JsonObject& config) {
   const DiffusionFamily& family =
       *FindClass(config.Text("_class_name").value_or(""));
   TowerGrid grid;
-  for (const char letter : family.axes) {
-    grid.axes.push_back(letter == 't'      ? GridAxis::kTime
-                        : letter == 'h'    ? GridAxis::kHeight
-                        : letter == kStill ? GridAxis::kStill
-                                           : GridAxis::kWidth);
-  }
+  grid.axes = GridAxesOf(family.axes);
   grid.text = family.text;
   grid.centered = family.centered;
   grid.counts_grids = family.counts_grids;

@@ -39,21 +39,18 @@ std::string ModelKey(absl::string_view model_type) {
 absl::Span<const Family> Families() { return kFamilies; }
 
 const Family& FindFamily(absl::string_view model_type, bool* known) {
-  *known = true;
+  if (known != nullptr) *known = true;
   for (const std::string& key :
        {Underscored(model_type), ModelKey(model_type)}) {
     for (const Family& family : kFamilies) {
       if (IsAmong(key, family.model_types)) return family;
     }
   }
-  *known = false;
+  if (known != nullptr) *known = false;
   return kOther;
 }
 
-bool IsBaseName(absl::string_view key) {
-  return std::find(std::begin(kBaseNames), std::end(kBaseNames), key) !=
-         std::end(kBaseNames);
-}
+bool IsBaseName(absl::string_view key) { return IsAmong(key, kBaseNames); }
 
 const Family& UnknownLatentFamily() { return kOtherLatent; }
 

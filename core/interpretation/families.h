@@ -78,9 +78,7 @@ struct Family {
   absl::string_view head_dim_key = "head_dim";
   std::int64_t head_dim = 0;         // 0: hidden_size / num_attention_heads
   std::int64_t global_head_dim = 0;  // of full attention, if it differs
-  // original_max_position_embeddings, where the class has its own; 0: it is
-  // max_position_embeddings.
-  std::int64_t original = 0;
+  std::int64_t original = 0;         // the class's own original length; 0: none
   AxisAssignment axes = AxisAssignment::kSectioned;
   std::int32_t sections[3] = {};  // as published; 0: one axis if none is given
   LayerKind kinds[2] = {};
@@ -96,8 +94,7 @@ struct Family {
   // first of `kinds`), S sliding attention (or the second), L linear attention,
   // C a convolution, H hybrid. Letters before a bar do not repeat.
   absl::string_view layer_pattern = {};
-  // The class sets the share itself: it reads no key beside the dict.
-  bool fixed_partial = false;
+  bool fixed_partial = false;  // the class reads no share beside the dict
   bool yarn_is_longrope = false;
   bool softmax_mscale = false;  // g(factor, mscale_all_dim)^2 on the scores
   bool reverse = false;
@@ -113,8 +110,7 @@ struct Family {
   // Types of layers that the class takes, where they are fewer than
   // transformers knows, as files spell them.
   absl::string_view layer_types = {};
-  // The class refuses a scaled dict without original_max_position_embeddings.
-  bool needs_original = false;
+  bool needs_original = false;  // refuses a scaled dict without the length
   // A key that turns rotation on and off, the only value with which there is
   // rope, and the class's own value where the key is absent, as JSON.
   absl::string_view rope_switch = {};
@@ -131,29 +127,20 @@ struct Family {
   std::int64_t indexer_head_dim = 128;  // of an absent key; 0: no indexer
   // The kind of layers that have it, whichever is asked for; empty: that one.
   absl::string_view indexer_type = {};
-  // How tensors of a checkpoint change the rotation; empty: not at all.
-  absl::string_view learned = {};
-  // Hidden states whose channels attention takes side by side.
-  std::int64_t states = 1;
+  absl::string_view learned = {};  // how a checkpoint's tensors change it
+  std::int64_t states = 1;  // hidden states that attention takes side by side
   // A key with which the class takes this length, whatever the file gives.
   absl::string_view long_switch = {};
   std::int64_t long_length = 0;
-  // The key alpha of a dynamic dict scales the base once, for every length.
-  bool alpha = false;
+  bool alpha = false;  // a dynamic dict's alpha scales the base once
   // A key whose multiple of 10000 is the base of a file without rope_theta.
   absl::string_view base_ratio = {};
-  // rope_theta and partial_rotary_factors are lists, by layers.
-  bool lists = false;
-  // YaRN's amplitude is 1 where the dict does not give one.
-  bool unit_amplitude = false;
-  // Layers without rope scale their queries by the position.
-  bool scales_queries = false;
-  // The class reads per_layer_config once for each type of layer.
-  bool entries_by_type = false;
-  // The class reads which layers are scaled: rope_scaling_layers.
-  bool scaling_layers = false;
-  // Entries of per_layer_config do not replace the class's own.
-  bool merges_entries = false;
+  bool lists = false;  // rope_theta and partial_rotary_factors are by layer
+  bool unit_amplitude = false;   // YaRN's amplitude is 1 if none is given
+  bool scales_queries = false;   // layers without rope do, by the position
+  bool entries_by_type = false;  // per_layer_config is read by type of layer
+  bool scaling_layers = false;   // rope_scaling_layers is read
+  bool merges_entries = false;  // per_layer_config does not replace the class's
   // transformers has no class: its code lies beside its checkpoints. Some names
   // of a class that it has are unknown to it, too.
   bool remote = false;
@@ -165,9 +152,9 @@ absl::Span<const Family> Families();
 // A model type as the table spells it: "Llama_4" for "Llama-4_text".
 std::string ModelKey(absl::string_view model_type);
 
-// The family of a model type. If the table does not have it, `known` is set to
+// The family of a model type. If the table does not have it, `known` becomes
 // false and the family is Llama's without its peculiarities.
-const Family& FindFamily(absl::string_view model_type, bool* known);
+const Family& FindFamily(absl::string_view model_type, bool* known = nullptr);
 
 // The family of a type that is not known and whose heads have a slice
 // qk_rope_head_dim: DeepSeek V3's.
@@ -178,9 +165,9 @@ const Family& UnknownLatentFamily();
 bool IsRemote(absl::string_view model_type);
 
 // Keys by which some classes, but not most, read the base.
-inline constexpr absl::string_view kBaseNames[] = {
-    "rotary_emb_base", "rope_embedding_base", "rotary_embedding_base",
-    "rope_base", "rope_freq_base"};
+inline constexpr char kBaseNames[] =
+    "rotary_emb_base rope_embedding_base rotary_embedding_base rope_base "
+    "rope_freq_base";
 bool IsBaseName(absl::string_view key);
 
 }  // namespace posenc::core::interpretation

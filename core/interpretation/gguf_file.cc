@@ -59,8 +59,9 @@ bool IsOfNumbers(std::uint32_t type) {
   return type == kU32 || type == kI32 || type == kBool || type == kF64;
 }
 
-absl::Status Malformed(absl::string_view fact) {
-  return absl::InvalidArgumentError(fact);
+template <typename... Facts>
+absl::Status Malformed(const Facts&... facts) {
+  return absl::InvalidArgumentError(absl::StrCat(facts...));
 }
 
 // A name for a message: without control characters, and not too long.
@@ -90,6 +91,8 @@ bool IsTensorOfInterest(absl::string_view name) {
          absl::EndsWith(name, ".attn_q.weight");
 }
 
+static_assert(std::endian::native == std::endian::little);
+
 // Reads the header from front to back, in pieces.
 class Reader {
  public:
@@ -99,8 +102,9 @@ class Reader {
   std::uint64_t left() const { return source_.size - at_; }
   const absl::Status& status() const { return status_; }
   bool ok() const { return status_.ok(); }
-  void Fail(absl::string_view fact) {
-    if (ok()) status_ = Malformed(fact);
+  template <typename... Facts>
+  void Fail(const Facts&... facts) {
+    if (ok()) status_ = Malformed(facts...);
   }
 
   // False, and an error, unless `n` bytes are left. `what` is "a string", of
@@ -108,8 +112,8 @@ class Reader {
   bool Needs(std::uint64_t n, absl::string_view what, std::uint64_t begin) {
     if (!ok()) return false;
     if (n <= left()) return true;
-    Fail(absl::StrCat("ends at byte ", source_.size, "; ", what, " of ", n,
-                      " bytes begins at byte ", begin));
+    Fail("ends at byte ", source_.size, "; ", what, " of ", n,
+         " bytes begins at byte ", begin);
     return false;
   }
 
@@ -144,8 +148,8 @@ class Reader {
   void Keep(std::uint64_t bytes) {
     kept_ += bytes;
     if (kept_ > kMaxKept) {
-      Fail(absl::StrCat("names and values that would be kept have more than ",
-                        kMaxKept, " bytes"));
+      Fail("names and values that would be kept have more than ", kMaxKept,
+           " bytes");
     }
   }
 
@@ -227,16 +231,15 @@ std::vector<double> ReadArray(const std::string& key, bool wanted,
   const auto count = reader->Scalar<std::uint64_t>("an array's length");
   if (!reader->ok()) return {};
   if (type >= kTypes || type == kArray) {
-    reader->Fail(
-        absl::StrCat("key ", Shown(key), ": an array of ",
-                     type == kArray ? "arrays" : absl::StrCat("type ", type)));
+    reader->Fail("key ", Shown(key), ": an array of ",
+                 type == kArray ? "arrays" : absl::StrCat("type ", type));
     return {};
   }
   const std::uint64_t least = type == kString ? 8 : kSizes[type];
   if (count > reader->left() / least) {
-    reader->Fail(absl::StrCat(
-        "key ", Shown(key), ": ends at byte ", reader->at() + reader->left(),
-        "; an array of ", count, " elements begins at byte ", reader->at()));
+    reader->Fail("key ", Shown(key), ": ends at byte ",
+                 reader->at() + reader->left(), "; an array of ", count,
+                 " elements begins at byte ", reader->at());
     return {};
   }
   if (type == kString) {
@@ -261,20 +264,20 @@ void ReadKey(std::uint64_t index, std::set<std::string>* names, Reader* reader,
   const std::string key = reader->Text(kMaxName);
   if (!reader->ok()) return;
   if (key.empty()) {
-    return reader->Fail(absl::StrCat(
-        "key ", index,
-        reader->at() - begin > 8 ? " has a name of more than 65535 bytes"
-                                 : " has an empty name"));
+    return reader->Fail("key ", index,
+                        reader->at() - begin > 8
+                            ? " has a name of more than 65535 bytes"
+                            : " has an empty name");
   }
   reader->Keep(key.size());
   if (!names->insert(key).second) {
-    return reader->Fail(absl::StrCat("key ", Shown(key), " stands twice"));
+    return reader->Fail("key ", Shown(key), " stands twice");
   }
   const auto type = reader->Scalar<std::uint32_t>("a key's type");
   if (!reader->ok()) return;
   if (type >= kTypes) {
-    return reader->Fail(absl::StrCat("key ", Shown(key), " is of type ", type,
-                                     "; types are 0 to 12"));
+    return reader->Fail("key ", Shown(key), " is of type ", type,
+                        "; types are 0 to 12");
   }
   const bool wanted = IsOfInterest(key);
   if (type == kArray) {
@@ -297,28 +300,25 @@ void ReadTensor(std::uint64_t index, std::set<std::string>* names,
   tensor.name = reader->Text(kMaxName);
   if (!reader->ok()) return;
   if (tensor.name.empty()) {
-    return reader->Fail(
-        absl::StrCat("tensor ", index, " has no name that can be read"));
+    return reader->Fail("tensor ", index, " has no name that can be read");
   }
   reader->Keep(tensor.name.size());
   if (!names->insert(tensor.name).second) {
-    return reader->Fail(
-        absl::StrCat("tensor ", Shown(tensor.name), " stands twice"));
+    return reader->Fail("tensor ", Shown(tensor.name), " stands twice");
   }
   const auto dimensions =
       reader->Scalar<std::uint32_t>("a tensor's number of dimensions");
   if (!reader->ok()) return;
   if (dimensions > 4) {
-    return reader->Fail(absl::StrCat("tensor ", Shown(tensor.name), " has ",
-                                     dimensions,
-                                     " dimensions; at most 4 are possible"));
+    return reader->Fail("tensor ", Shown(tensor.name), " has ", dimensions,
+                        " dimensions; at most 4 are possible");
   }
   std::uint64_t elements = 1;
   for (std::uint32_t i = 0; i < dimensions; ++i) {
     const auto extent = reader->Scalar<std::uint64_t>("an extent");
     if (extent > 0 && elements > std::uint64_t{INT64_MAX} / extent) {
-      return reader->Fail(absl::StrCat("tensor ", Shown(tensor.name),
-                                       ": its extents overflow 64 bits"));
+      return reader->Fail("tensor ", Shown(tensor.name),
+                          ": its extents overflow 64 bits");
     }
     elements *= extent;
     tensor.shape.push_back(extent);
@@ -337,27 +337,26 @@ absl::Status CheckStart(const ByteSource& source) {
   if (!status.ok()) return status;
   const absl::string_view magic(start, std::min<std::uint64_t>(have, 4));
   if (magic != absl::string_view("GGUF").substr(0, magic.size())) {
-    return Malformed(absl::StrCat("begins with \"", absl::CHexEscape(magic),
-                                  "\", not \"GGUF\""));
+    return Malformed("begins with \"", absl::CHexEscape(magic),
+                     "\", not \"GGUF\"");
   }
   if (have == sizeof(start)) {
     std::uint32_t version = 0;
     std::memcpy(&version, start + 4, 4);
     if (version != 0 && (version & 0xffff) == 0) {
       const std::uint32_t swapped = __builtin_bswap32(version);
-      return Malformed(absl::StrCat("big-endian GGUF (version ", swapped,
-                                    "); only little-endian files are read"));
+      return Malformed("big-endian GGUF (version ", swapped,
+                       "); only little-endian files are read");
     }
     if (version != 2 && version != 3) {
-      return Malformed(absl::StrCat("GGUF version ", version,
-                                    version == 1 ? " (32-bit counts)" : "",
-                                    " is not read; convert it anew"));
+      return Malformed("GGUF version ", version,
+                       version == 1 ? " (32-bit counts)" : "",
+                       " is not read; convert it anew");
     }
   }
   if (source.size < kHeaderBytes) {
-    return Malformed(absl::StrCat("ends at byte ", source.size,
-                                  "; a header of ", kHeaderBytes,
-                                  " bytes begins at byte 0"));
+    return Malformed("ends at byte ", source.size, "; a header of ",
+                     kHeaderBytes, " bytes begins at byte 0");
   }
   return absl::OkStatus();
 }
@@ -366,11 +365,10 @@ absl::Status CheckCount(std::uint64_t count, absl::string_view what,
                         std::uint64_t least_bytes, std::uint64_t most,
                         std::uint64_t left) {
   if (count > left / least_bytes) {
-    return Malformed(absl::StrCat(count, " ", what, " in ", left, " bytes"));
+    return Malformed(count, " ", what, " in ", left, " bytes");
   }
   if (count > most) {
-    return Malformed(
-        absl::StrCat(count, " ", what, "; at most ", most, " are read"));
+    return Malformed(count, " ", what, "; at most ", most, " are read");
   }
   return absl::OkStatus();
 }
@@ -382,9 +380,48 @@ absl::Status WrongType(absl::string_view key, absl::string_view wanted,
                              ? "an array"
                          : std::holds_alternative<bool>(value) ? "a bool"
                                                                : "a number";
-  return Malformed(
-      absl::StrCat("key ", Shown(key), " is ", is, "; it must be ", wanted));
+  return Malformed("key ", Shown(key), " is ", is, "; it must be ", wanted);
 }
+
+template <typename T>
+void Append(T value, std::string* out) {
+  char bytes[sizeof(T)];
+  std::memcpy(bytes, &value, sizeof(T));
+  out->append(bytes, sizeof(T));
+}
+
+void AppendText(const std::string& text, std::string* out) {
+  Append(std::uint64_t{text.size()}, out);
+  out->append(text);
+}
+
+// Appends the value behind its type.
+struct AppendValue {
+  std::string* out;
+
+  void operator()(std::int64_t value) const { Number(kI64, value); }
+  void operator()(std::uint64_t value) const { Number(kU64, value); }
+  void operator()(double value) const { Number(kF64, value); }
+  void operator()(bool value) const {
+    Number(kBool, static_cast<std::uint8_t>(value));
+  }
+  void operator()(const std::string& text) const {
+    Append<std::uint32_t>(kString, out);
+    AppendText(text, out);
+  }
+  void operator()(const std::vector<double>& values) const {
+    Append<std::uint32_t>(kArray, out);
+    Append<std::uint32_t>(kF64, out);
+    Append(std::uint64_t{values.size()}, out);
+    for (const double value : values) Append(value, out);
+  }
+
+  template <typename T>
+  void Number(std::uint32_t type, T value) const {
+    Append(type, out);
+    Append(value, out);
+  }
+};
 
 }  // namespace
 
@@ -415,9 +452,9 @@ std::optional<double> GgufFile::Number(absl::string_view key,
   }
   const double number = AsNumber(value);
   if (std::isfinite(number)) return number;
-  status->Update(Malformed(absl::StrCat("key ", Shown(key), " is ",
-                                        std::isnan(number) ? "NaN" : "infinite",
-                                        "; it must be a finite number")));
+  status->Update(Malformed("key ", Shown(key), " is ",
+                           std::isnan(number) ? "NaN" : "infinite",
+                           "; it must be a finite number"));
   return std::nullopt;
 }
 
@@ -428,9 +465,8 @@ std::optional<std::int64_t> GgufFile::Integer(absl::string_view key,
   if (*number == std::floor(*number) && std::abs(*number) <= 0x1p53) {
     return static_cast<std::int64_t>(*number);
   }
-  status->Update(
-      Malformed(absl::StrCat("key ", Shown(key), " is ", NumberText(*number),
-                             "; it must be a whole number")));
+  status->Update(Malformed("key ", Shown(key), " is ", NumberText(*number),
+                           "; it must be a whole number"));
   return std::nullopt;
 }
 
@@ -450,10 +486,10 @@ std::vector<double> GgufFile::Numbers(absl::string_view key,
   if (const auto* list = std::get_if<std::vector<double>>(&it->second)) {
     for (const double number : *list) {
       if (std::isfinite(number)) continue;
-      status->Update(Malformed(
-          absl::StrCat("key ", Shown(key),
-                       " is an array of other elements than integers of 32 "
-                       "bits, which llama.cpp refuses")));
+      status->Update(
+          Malformed("key ", Shown(key),
+                    " is an array of other elements than integers of 32 "
+                    "bits, which llama.cpp refuses"));
     }
     return *list;
   }
@@ -493,9 +529,8 @@ absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
   if (!status.ok()) return status;
   if (align < 1 || align > static_cast<std::int64_t>(kMaxAlignment) ||
       !std::has_single_bit(static_cast<std::uint64_t>(align))) {
-    return Malformed(absl::StrCat("key general.alignment is ", align,
-                                  "; it must be a power of two up to ",
-                                  kMaxAlignment));
+    return Malformed("key general.alignment is ", align,
+                     "; it must be a power of two up to ", kMaxAlignment);
   }
   const auto step = static_cast<std::uint64_t>(align);
   const std::uint64_t data = (reader.at() + step - 1) / step * step;
@@ -537,27 +572,37 @@ absl::StatusOr<std::vector<double>> ReadGgufTensor(const ByteSource& source,
                                                    const GgufTensor& tensor) {
   const std::optional<Dtype> dtype = GgufDtype(tensor.type);
   if (!dtype) {
-    return Malformed(absl::StrCat("tensor ", Shown(tensor.name), " is of type ",
-                                  tensor.type,
-                                  "; only F32, F16, BF16 and F64 are read"));
+    return Malformed("tensor ", Shown(tensor.name), " is of type ", tensor.type,
+                     "; only F32, F16, BF16 and F64 are read");
   }
   std::uint64_t elements = 1;
   for (const std::uint64_t extent : tensor.shape) elements *= extent;
   if (elements > kMaxTensorElements) {
-    return Malformed(absl::StrCat("tensor ", Shown(tensor.name), " has ",
-                                  elements, " elements; at most ",
-                                  kMaxTensorElements, " are read"));
+    return Malformed("tensor ", Shown(tensor.name), " has ", elements,
+                     " elements; at most ", kMaxTensorElements, " are read");
   }
   const std::uint64_t bytes = elements * DtypeSize(*dtype);
   if (tensor.offset > source.size || bytes > source.size - tensor.offset) {
-    return Malformed(absl::StrCat("ends at byte ", source.size, "; tensor ",
-                                  Shown(tensor.name), " of ", bytes,
-                                  " bytes begins at byte ", tensor.offset));
+    return Malformed("ends at byte ", source.size, "; tensor ",
+                     Shown(tensor.name), " of ", bytes,
+                     " bytes begins at byte ", tensor.offset);
   }
   std::string data(bytes, '\0');
   const absl::Status status = source.read(tensor.offset, data.data(), bytes);
   if (!status.ok()) return status;
   return DecodeFloats(*dtype, data.data(), elements);
+}
+
+std::string WriteGgufKeys(const GgufFile& file) {
+  std::string out = "GGUF";
+  Append(std::uint32_t{3}, &out);
+  Append(std::uint64_t{0}, &out);
+  Append(std::uint64_t{file.keys.size()}, &out);
+  for (const auto& [key, value] : file.keys) {
+    AppendText(key, &out);
+    std::visit(AppendValue{&out}, value);
+  }
+  return out;
 }
 
 }  // namespace posenc::core::interpretation

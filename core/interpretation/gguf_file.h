@@ -102,4 +102,8 @@ std::vector<double> DecodeFloats(Dtype dtype, const char* bytes, std::size_t n);
 // The dtype of ggml's types F32, F16, F64 and BF16; nullopt for all others.
 std::optional<Dtype> GgufDtype(std::uint32_t type);
 
+// The keys of `file` as a file of their own, of version 3, without tensors: a
+// vocabulary of ten MiB and the tensors stay at home.
+std::string WriteGgufKeys(const GgufFile& file);
+
 }  // namespace posenc::core::interpretation

@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/interpretation/profile.h"
-#include "core/interpretation/scaling_config.h"
+#include "core/interpretation/rope_config.h"
 #include "core/text.h"
 
 namespace posenc::core::interpretation {
@@ -44,6 +44,11 @@ constexpr GgufRow kRows[] = {
 #include "gguf.inc"
 };
 
+template <typename... Facts>
+absl::Status Refusal(const Facts&... facts) {
+  return absl::InvalidArgumentError(absl::StrCat(facts...));
+}
+
 struct Reads {
   const GgufFile& file;
   const std::string& architecture;
@@ -65,14 +70,14 @@ struct Reads {
   std::optional<std::int64_t> Extent(absl::string_view name) {
     const auto value = file.Integer(Key(name), &status);
     if (value && (*value < 0 || *value >= std::int64_t{1} << 31)) {
-      Fail(name, absl::StrCat("is ", *value, "; it must be in [0, 2^31)"));
+      Fail(name, "is ", *value, "; it must be in [0, 2^31)");
       return std::nullopt;
     }
     return value;
   }
-  void Fail(absl::string_view name, absl::string_view fact) {
-    status.Update(
-        absl::InvalidArgumentError(absl::StrCat("key ", Key(name), " ", fact)));
+  template <typename... Facts>
+  void Fail(absl::string_view name, const Facts&... facts) {
+    status.Update(Refusal("key ", Key(name), " ", facts...));
   }
 };
 
@@ -120,22 +125,19 @@ void ReadScaling(Reads* reads, GgufRope* rope) {
        {std::pair("rope.freq_base", rope->freq_base),
         std::pair("rope.freq_base_swa", rope->freq_base_swa)}) {
     if (base && !(*base > 1)) {
-      reads->Fail(name,
-                  absl::StrCat("is ", PlainNumber(*base), "; it must be > 1"));
+      reads->Fail(name, "is ", PlainNumber(*base), "; it must be > 1");
     }
   }
   // llama.cpp takes a factor of 0 for an absent one.
   if (rope->factor && *rope->factor == 0) rope->factor.reset();
   if (rope->factor && !(*rope->factor > 0)) {
-    reads->Fail(
-        "rope.scaling.factor",
-        absl::StrCat("is ", PlainNumber(*rope->factor), "; it must be > 0"));
+    reads->Fail("rope.scaling.factor", "is ", PlainNumber(*rope->factor),
+                "; it must be > 0");
   }
   const std::string type = rope->ScalingType();
   if (!IsAmong(type, "none linear yarn longrope")) {
-    reads->Fail("rope.scaling.type",
-                absl::StrCat("is \"", type.substr(0, 40),
-                             "\"; known are none, linear, yarn, longrope"));
+    reads->Fail("rope.scaling.type", "is \"", type.substr(0, 40),
+                "\"; known are none, linear, yarn, longrope");
   }
 }
 
@@ -177,11 +179,10 @@ absl::Status CheckFactors(const GgufRope& gguf, std::size_t n) {
         std::pair(kFactors[1], &gguf.factors_long),
         std::pair(kFactors[2], &gguf.factors_short)}) {
     if (factors->empty() || (factors->size() == pairs && pairs >= n)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", name, " has ", factors->size(), " values, and ",
-                     std::max(pairs, n),
-                     " pairs turn; llama.cpp refuses the "
-                     "file"));
+    return Refusal("tensor ", name, " has ", factors->size(), " values, and ",
+                   std::max(pairs, n),
+                   " pairs turn; llama.cpp refuses the "
+                   "file");
   }
   return absl::OkStatus();
 }
@@ -273,9 +274,8 @@ absl::Status SetFactors(absl::string_view name, std::vector<double> values,
                         GgufRope* rope) {
   for (const double f : values) {
     if (!(f > 0 && std::isfinite(f))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor ", name, " has a value ", PlainNumber(f),
-                       "; factors are finite and > 0"));
+      return Refusal("tensor ", name, " has a value ", PlainNumber(f),
+                     "; factors are finite and > 0");
     }
   }
   (name == kFactors[0]   ? rope->rope_freqs
@@ -291,7 +291,7 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
   rope.architecture = file.Text("general.architecture", &status).value_or("");
   if (!status.ok()) return status;
   if (rope.architecture.empty()) {
-    return absl::InvalidArgumentError(
+    return Refusal(
         "key general.architecture is missing; nothing says what the other "
         "keys are called");
   }
@@ -309,10 +309,9 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
   const std::int64_t head = rope.HeadDim();
   if (rope.dimension_count && head > 0 && *rope.dimension_count != head &&
       IsAmong(rope.architecture, "llama llama-embed deci falcon")) {
-    reads.Fail("rope.dimension_count",
-               absl::StrCat("is ", *rope.dimension_count, ", and a head has ",
-                            head, " channels; llama.cpp refuses that for ",
-                            rope.architecture));
+    reads.Fail("rope.dimension_count", "is ", *rope.dimension_count,
+               ", and a head has ", head,
+               " channels; llama.cpp refuses that for ", rope.architecture);
   }
   if (!reads.status.ok()) return reads.status;
   for (const char* name : kFactors) {
@@ -320,10 +319,9 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
     if (tensor == nullptr) continue;
     for (std::size_t i = 1; i < tensor->shape.size(); ++i) {
       if (tensor->shape[i] == 1) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor ", name,
-                       " has more than one row; llama.cpp "
-                       "wants a value for each pair and refuses the file"));
+      return Refusal("tensor ", name,
+                     " has more than one row; llama.cpp "
+                     "wants a value for each pair and refuses the file");
     }
     auto read = ReadGgufTensor(source, *tensor);
     if (!read.ok()) return read.status();
@@ -347,20 +345,20 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
     if (gguf.freq_base_swa) base = *gguf.freq_base_swa;
   }
   if (d == 0 && !gguf.dimension_count) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "keys ", gguf.Key("rope.dimension_count"), ", ",
-        gguf.Key("attention.key_length"), " and ",
-        gguf.Key("attention.head_count"), " or ", gguf.Key("embedding_length"),
-        " are missing or 0; nothing says the width of a head"));
+    return Refusal("keys ", gguf.Key("rope.dimension_count"), ", ",
+                   gguf.Key("attention.key_length"), " and ",
+                   gguf.Key("attention.head_count"), " or ",
+                   gguf.Key("embedding_length"),
+                   " are missing or 0; nothing says the width of a head");
   }
   if (d <= 0 || d % 2 != 0 || d > kMaxRotaryDim) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return Refusal(
         "key ",
         gguf.Key(gguf.dimension_count ? "rope.dimension_count"
                  : gguf.key_length    ? "attention.key_length"
                                       : "embedding_length"),
         gguf.dimension_count || gguf.key_length ? " is " : " gives heads of ",
-        d, "; it must be even and in [2, ", kMaxRotaryDim, "]"));
+        d, "; it must be even and in [2, ", kMaxRotaryDim, "]");
   }
   const std::size_t n = static_cast<std::size_t>(d) / 2;
   const bool scaled =
@@ -424,34 +422,33 @@ absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
   if (!interleaved && gguf.pairing != GgufPairing::kSections) {
     return absl::OkStatus();
   }
-  const auto fail = [&gguf](absl::string_view fact) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("key ", gguf.Key("rope.dimension_sections"), " ", fact));
+  const auto fail = [&gguf](const auto&... facts) {
+    return Refusal("key ", gguf.Key("rope.dimension_sections"), " ", facts...);
   };
   if (gguf.sections.empty()) {
     return fail(
-        absl::StrCat("is absent or empty, and llama.cpp wants 4 "
-                     "elements for ",
-                     gguf.architecture, " and refuses the file"));
+        "is absent or empty, and llama.cpp wants 4 "
+        "elements for ",
+        gguf.architecture, " and refuses the file");
   }
   if (gguf.sections.size() != kSections) {
-    return fail(absl::StrCat("has ", gguf.sections.size(),
-                             " elements; llama.cpp wants 4 and refuses the "
-                             "file: the fourth is 0 for text and images"));
+    return fail("has ", gguf.sections.size(),
+                " elements; llama.cpp wants 4 and refuses the "
+                "file: the fourth is 0 for text and images");
   }
   const auto pairs = static_cast<std::int32_t>(rope->inv_freq.size());
   double sum = 0;
   for (const double section : gguf.sections) {
     if (!(section >= 0 && section <= pairs) || section != std::floor(section)) {
-      return fail(absl::StrCat("has an element ", PlainNumber(section),
-                               "; sections are numbers of pairs"));
+      return fail("has an element ", PlainNumber(section),
+                  "; sections are numbers of pairs");
     }
     sum += section;
   }
   // ggml begins again with the first section then, which no axes can say.
   if (!interleaved && sum < pairs) {
-    return fail(absl::StrCat("gives ", PlainNumber(sum), " of the ", pairs,
-                             " pairs an axis"));
+    return fail("gives ", PlainNumber(sum), " of the ", pairs,
+                " pairs an axis");
   }
   RotaryAxes axes = {.assignment = interleaved ? AxisAssignment::kInterleaved
                                                : AxisAssignment::kSectioned,

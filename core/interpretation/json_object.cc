@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 
@@ -15,38 +14,7 @@ namespace {
 constexpr std::size_t kMaxConfigBytes = 1 << 20;
 constexpr int kMaxConfigDepth = 64;
 
-// Words that Python's json writes for floats that JSON does not have.
-constexpr absl::string_view kNotFinite[] = {"-Infinity", "Infinity", "NaN"};
-
-absl::string_view NotFiniteAt(absl::string_view text) {
-  for (const absl::string_view word : kNotFinite) {
-    if (absl::StartsWith(text, word)) return word;
-  }
-  return {};
-}
-
 }  // namespace
-
-std::string WithNotFiniteQuoted(absl::string_view text) {
-  std::string quoted;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const absl::string_view word =
-        in_string ? absl::string_view() : NotFiniteAt(text.substr(i));
-    if (!word.empty()) {
-      absl::StrAppend(&quoted, "\"", word, "\"");
-      i += word.size() - 1;
-      continue;
-    }
-    quoted.push_back(text[i]);
-    if (in_string && text[i] == '\\' && i + 1 < text.size()) {
-      quoted.push_back(text[++i]);
-    } else if (text[i] == '"') {
-      in_string = !in_string;
-    }
-  }
-  return quoted;
-}
 
 absl::Status ConfigError(absl::string_view key, absl::string_view fact) {
   ErrorMetadata metadata;
@@ -140,12 +108,12 @@ void JsonObject::MarkRead(absl::string_view key) const {
 void JsonObject::WrongType(absl::string_view key,
                            absl::string_view wanted) const {
   const nlohmann::json& value = (*json_)[std::string(key)];
-  const std::string text = value.is_string() ? value.get<std::string>() : "";
-  const absl::string_view word = NotFiniteAt(text);
-  Fail(key, !word.empty() && word == text
-                ? absl::StrCat("is ", word, "; it must be ", wanted)
-                : absl::StrCat("is of type ", value.type_name(), ", ",
-                               Shortened(value), "; it must be ", wanted));
+  const bool is_word =
+      value == "NaN" || value == "Infinity" || value == "-Infinity";
+  Fail(key, is_word ? absl::StrCat("is ", value.get<std::string>(),
+                                   "; it must be ", wanted)
+                    : absl::StrCat("is of type ", value.type_name(), ", ",
+                                   Shortened(value), "; it must be ", wanted));
 }
 
 std::optional<double> JsonObject::Number(absl::string_view key) const {

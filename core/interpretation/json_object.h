@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "core/interpretation/json_text.h"
 #include "core/interpretation/report.h"
 #include "nlohmann/json.hpp"
 
@@ -30,11 +31,19 @@ absl::Status ConfigError(absl::string_view key, absl::string_view fact);
 // Error of a text too long, or nested too deep, to be parsed.
 absl::Status CheckJsonSize(absl::string_view text);
 
-// The values of ParseText() (parsed_text.h); discarded if the text is not JSON.
-nlohmann::json ParseConfig(absl::string_view text);
+// A text, parsed once: its values, and what they do not say.
+struct ParsedText {
+  JsonText text;
+  nlohmann::json value;  // of no meaning beside a fault
+};
 
-// The text with those words in quotes. Positions after them move.
-std::string WithNotFiniteQuoted(absl::string_view text);
+// NaN and the infinities, which Python writes as bare words, are read as
+// strings: if a number is wanted they are refused, elsewhere they do no harm.
+// `text` must have passed CheckJsonSize().
+ParsedText ParseText(absl::string_view text);
+
+// The values of ParseText(); discarded if the text is not JSON.
+nlohmann::json ParseConfig(absl::string_view text);
 
 // JSON as one line, cut if it is long: for errors and warnings.
 std::string Shortened(const nlohmann::json& value);

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/interpretation/json_object.h"
-#include "core/interpretation/parsed_text.h"
 #include "core/text.h"
 
 namespace posenc::core::interpretation {
@@ -156,6 +156,38 @@ ParsedText NoJson(std::string why, std::size_t byte) {
   none.text.fault_byte = byte;
   none.text.fault = absl::StrCat("is not JSON: ", why);
   return none;
+}
+
+// Words that Python's json writes for floats that JSON does not have.
+constexpr absl::string_view kNotFinite[] = {"-Infinity", "Infinity", "NaN"};
+
+absl::string_view NotFiniteAt(absl::string_view text) {
+  for (const absl::string_view word : kNotFinite) {
+    if (absl::StartsWith(text, word)) return word;
+  }
+  return {};
+}
+
+// The text with those words in quotes. Positions after them move.
+std::string WithNotFiniteQuoted(absl::string_view text) {
+  std::string quoted;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const absl::string_view word =
+        in_string ? absl::string_view() : NotFiniteAt(text.substr(i));
+    if (!word.empty()) {
+      absl::StrAppend(&quoted, "\"", word, "\"");
+      i += word.size() - 1;
+      continue;
+    }
+    quoted.push_back(text[i]);
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) {
+      quoted.push_back(text[++i]);
+    } else if (text[i] == '"') {
+      in_string = !in_string;
+    }
+  }
+  return quoted;
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include "absl/strings/str_split.h"
 #include "core/error.h"
 #include "core/interpretation/families.h"
-#include "core/interpretation/layer_entries.h"
 #include "core/interpretation/profile.h"
 
 namespace posenc::core::interpretation {
@@ -30,18 +29,11 @@ constexpr char kNumbers[] =
     "partial_rotary_factor rotary_pct rotary_emb_base rope_local_base_freq "
     "global_rope_theta local_rope_theta swa_rope_theta "
     "original_max_position_embeddings";
-constexpr char kTexts[] =
-    "model_type position_embedding_type position_embeddings_type";
-constexpr char kObjects[] =
-    "rope_scaling rope_parameters per_layer_config attn_config";
-constexpr char kTextLists[] = "layers_block_type";
 
 constexpr char kDictNumbers[] =
     "rope_theta factor beta_fast beta_slow mscale mscale_all_dim "
     "attention_factor low_freq_factor high_freq_factor "
     "original_max_position_embeddings partial_rotary_factor";
-constexpr char kDictTexts[] = "rope_type type";
-constexpr char kDictLists[] = "short_factor long_factor mrope_section";
 
 // Keys for which transformers' classes take no null: head_dim only where the
 // class has a number for it.
@@ -50,9 +42,6 @@ constexpr char kNeverNull[] =
     "num_attention_heads n_head num_hidden_layers max_position_embeddings "
     "n_positions global_head_dim qk_rope_head_dim kv_channels rotary_dim "
     "rotary_embedding_base";
-constexpr char kNeverNullInDicts[] =
-    "rope_type type rope_theta partial_rotary_factor mrope_section "
-    "original_max_position_embeddings";
 
 // Integers that are sizes.
 constexpr char kSizes[] =
@@ -94,14 +83,18 @@ void CheckTypes(const JsonObject& object, absl::string_view key) {
     }
   } else if (IsAmong(key, kNumbers)) {
     object.Peek().Number(key);
-  } else if (IsAmong(key, kTexts)) {
+  } else if (IsAmong(key,
+                     "model_type position_embedding_type "
+                     "position_embeddings_type")) {
     object.Peek().Text(key);
-  } else if (IsAmong(key, kObjects)) {
+  } else if (IsAmong(key,
+                     "rope_scaling rope_parameters per_layer_config "
+                     "attn_config")) {
     object.Peek().Object(key);
     if (key == "per_layer_config") CheckLayerEntries(object.Peek().Object(key));
   } else if (key == "layer_types") {
     LayerTypes(object);
-  } else if (IsAmong(key, kTextLists)) {
+  } else if (key == "layers_block_type") {
     const json& list = *object.Find(key);
     bool is_list = list.is_array() || list.is_null();
     for (const json& text : list) is_list = is_list && text.is_string();
@@ -109,36 +102,37 @@ void CheckTypes(const JsonObject& object, absl::string_view key) {
   }
 }
 
-// Types that the class, other than most, does not have.
-void WarnOfClassTypes(const ModelLayers& model) {
-  const json* list = model.config.Find("layer_types");
-  if (list == nullptr || !list->is_array()) return;
-  const absl::string_view accepted = model.family.layer_types;
-  if (accepted.empty()) return;
-  for (const json& type : *list) {
-    if (!type.is_string() ||
-        IsAmong(type.get_ref<const std::string&>(), accepted)) {
+// Types of layers that transformers does not know, or that the class does not
+// have.
+void WarnOfTypes(const ModelLayers& model) {
+  constexpr absl::string_view kKey = "layer_types";
+  const auto& [config, model_type, family] = model;
+  const std::vector<std::string> types = LayerTypes(config);
+  if (types.empty()) return;
+  const auto strange =
+      std::find_if_not(types.begin(), types.end(), IsTransformersType);
+  if (strange != types.end()) {
+    config.Warn(kKey, " has \"", *strange,
+                "\", which is no type of layer that "
+                "transformers knows, and refused there");
+  }
+  // Files spell them as the class does.
+  for (const json& type : *config.Find(kKey)) {
+    if (family.layer_types.empty() || !type.is_string() ||
+        IsAmong(type.get_ref<const std::string&>(), family.layer_types)) {
       continue;
     }
-    model.config.Warn("layer_types", " has ", Shortened(type), ", and ",
-                      ClassOf(model.model_type), " takes ",
-                      absl::StrReplaceAll(accepted, {{" ", ", "}}),
-                      " only: it refuses the file");
-    return;
+    config.Warn(kKey, " has ", Shortened(type), ", and ", ClassOf(model_type),
+                " takes ",
+                absl::StrReplaceAll(family.layer_types, {{" ", ", "}}),
+                " only: it refuses the file");
+    break;
   }
-}
-
-// A class that makes the last layer one of full attention.
-void WarnOfLastType(const ModelLayers& model) {
-  const std::vector<std::string> types = LayerTypes(model.config);
-  if (!model.family.forces_last || types.empty() ||
-      types.back() == "full_attention") {
-    return;
+  if (family.forces_last && types.back() != "full_attention") {
+    config.Warn(
+        kKey, " ends in \"", types.back(), "\"; ", ClassOf(model_type),
+        " makes the last layer one of full_attention, and so is it read");
   }
-  model.config.Warn(
-      "layer_types", " ends in \"", types.back(), "\"; ",
-      ClassOf(model.model_type),
-      " makes the last layer one of full_attention, and so is it read");
 }
 
 // The object that a row's key is of, and the key's name there; nullopt if the
@@ -321,9 +315,9 @@ void CheckRopeKeys(const JsonObject& dict) {
   for (const std::string& key : dict.Keys()) {
     if (IsAmong(key, kDictNumbers)) {
       dict.Peek().Number(key);
-    } else if (IsAmong(key, kDictTexts)) {
+    } else if (IsAmong(key, "rope_type type")) {
       dict.Peek().Text(key);
-    } else if (IsAmong(key, kDictLists)) {
+    } else if (IsAmong(key, "short_factor long_factor mrope_section")) {
       dict.Peek().Numbers(key);
     }
   }
@@ -420,7 +414,6 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
         " has no class in transformers, which refuses it without the code "
         "beside its checkpoints; it is read as that code does");
   }
-  const std::vector<std::string> types = LayerTypes(config);
   WarnOfLayerEntries(model, LayerCount(model));
   WarnOfNopeList(model);
   WarnOfSwitches(model);
@@ -442,15 +435,7 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
                 ", which transformers' class of model_type ", model.model_type,
                 " does not read: its layers turn alike; the list is used here");
   }
-  for (const std::string& type : types) {
-    if (IsTransformersType(type)) continue;
-    config.Warn("layer_types", " has \"", type,
-                "\", which is no type of layer that "
-                "transformers knows, and refused there");
-    break;
-  }
-  WarnOfClassTypes(model);
-  WarnOfLastType(model);
+  WarnOfTypes(model);
   const auto hidden = config.Peek().Integer("hidden_size");
   const auto heads = config.Peek().Integer("num_attention_heads");
   if (hidden && heads && *heads > 0 && *hidden % *heads != 0 &&
@@ -458,22 +443,6 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
     config.Warn("hidden_size", " is ", *hidden, ", and num_attention_heads ",
                 *heads, " does not divide it; transformers refuses that");
   }
-}
-
-void WarnOfNulls(const JsonObject& dict) {
-  for (const std::string& key : dict.Keys()) {
-    if (dict.Find(key)->is_null() && IsAmong(key, kNeverNullInDicts)) {
-      dict.Warn(key, " is null, with which transformers fails; read as absent");
-    }
-  }
-}
-
-void WarnOfNoBase(const JsonObject& dict) {
-  if (dict.Find("rope_theta") != nullptr) return;
-  dict.Warn(
-      "rope_theta",
-      " is absent, and transformers' class has no default for it in an entry "
-      "that is given: it fails");
 }
 
 bool HasRotaryKey(const JsonObject& config) {

@@ -3,6 +3,9 @@
 
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "absl/strings/string_view.h"
 #include "core/interpretation/class_defaults.h"
 #include "core/interpretation/layers.h"
@@ -30,13 +33,18 @@ void WarnOfLists(const ModelLayers& model);
 void CheckRefusals(const JsonObject& config, absl::string_view model_type,
                    absl::string_view part, bool warns);
 
-// Nulls of a dict that transformers takes for values, and fails at.
-void WarnOfNulls(const JsonObject& dict);
-
-// An entry without rope_theta, in a class that has no default for it.
-void WarnOfNoBase(const JsonObject& dict);
-
 // True if a key says something about rotation.
 bool HasRotaryKey(const JsonObject& config);
+
+// per_layer_config is what a file gives single layers, by their index. A key
+// that is no index, or an entry that is no object, is an error.
+void CheckLayerEntries(const JsonObject& entries);
+
+// Entries that transformers refuses: of layers that the model, which has
+// `layers` if that is known, does not have; null; with a rotary key that the
+// class reads once for all layers; and, in classes that read entries by the
+// type of layer, entries of one type that differ.
+void WarnOfLayerEntries(const ModelLayers& model,
+                        const std::optional<std::int64_t>& layers);
 
 }  // namespace posenc::core::interpretation

@@ -1,6 +1,7 @@
 #include "core/interpretation/language_config.h"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -11,12 +12,8 @@
 #include "core/interpretation/class_defaults.h"
 #include "core/interpretation/families.h"
 #include "core/interpretation/known_keys.h"
-#include "core/interpretation/layers.h"
-#include "core/interpretation/profile.h"
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/rope_config.h"
-#include "core/interpretation/rope_dicts.h"
-#include "core/interpretation/scaling_config.h"
 
 // Two questions are asked of a configuration: which layers it distinguishes,
 // and what one of them is rotated by. The first is answered here: types of
@@ -32,20 +29,15 @@ namespace {
 using nlohmann::json;
 
 // The family of a configuration; of a type that is not known, what its keys
-// say: a slice of each head that rotates is latent attention's.
-const Family& FamilyOf(const JsonObject& config, const std::string& model_type,
-                       bool* known) {
-  const Family& family = FindFamily(model_type, known);
-  const json* slice = config.Find("qk_rope_head_dim");
-  return *known || slice == nullptr || !slice->is_number() || *slice <= 0
-             ? family
-             : UnknownLatentFamily();
-}
-
-// The same for a reader that may have one rope for all layers.
+// say: a slice of each head that rotates is latent attention's. The reader may
+// have one rope for all layers.
 Family FamilyFor(const JsonObject& config, const std::string& model_type,
                  const ProfileRules& rules, bool* known) {
-  Family family = FamilyOf(config, model_type, known);
+  Family family = FindFamily(model_type, known);
+  const json* slice = config.Find("qk_rope_head_dim");
+  if (!*known && slice != nullptr && slice->is_number() && *slice > 0) {
+    family = UnknownLatentFamily();
+  }
   if (FindReadingRow(rules, ModelKey(model_type), ReadingRule::kOneRope) !=
       nullptr) {
     family.dicts = DictRule::kOne;
@@ -77,19 +69,18 @@ class ConfigReader {
         class_dict_(json::parse(family_.rope_parameters, nullptr, false)),
         dicts_(ReadRopeDicts(layers(), rules_, class_dict_)) {}
 
-  ModelRope Read(const std::optional<std::string>& layer_type,
-                 const std::optional<std::int32_t>& layer_index) {
+  ModelRope Read(const Question& question) {
     ModelRope rope;
     CheckKnownKeys(config_);
     CheckRefusals(config_, model_type_, "", is_hf());
     if (!known_family_) CheckUnknown();
     if (ReadsByClass(rules_)) WarnOfLists(layers());
     if (is_hf()) WarnOfRefusals(layers(), FindClassDefaults(model_type_));
-    const bool nope = IsNope(layer_type, layer_index);
+    const bool nope = IsNope(question);
     if (!ok()) return rope;
-    const std::string type = ChooseType(layer_type, layer_index);
+    const std::string type = ChooseType(question);
     if (!ok()) return rope;
-    const bool is_unscaled = IsUnscaledLayer(layers(), layer_index);
+    const bool is_unscaled = IsUnscaledLayer(layers(), question.layer_index);
     const Value head = HeadDim(config_, family_, type);
     rope.head_dim = WholePart(head.value);
     ReadQueryTemperature(nope, &rope);
@@ -110,7 +101,7 @@ class ConfigReader {
     RopeDict from = DictOf(type);
     from.head = head;
     from.is_unscaled_layer = is_unscaled;
-    from.layer_theta = LayerTheta(config_, layer_index);
+    from.layer_theta = LayerTheta(config_, question.layer_index);
     ReadRopeDict(from, &rope);
     if (is_hf()) WarnOfRange(from, rope.spec);
     CheckOtherTypes(type);
@@ -145,12 +136,11 @@ class ConfigReader {
 
   // True if the chosen layer has no rope. A switch that is absent is said where
   // it turns rope off.
-  bool IsNope(const std::optional<std::string>& layer_type,
-              const std::optional<std::int32_t>& layer_index) const {
+  bool IsNope(const Question& question) const {
     const bool has_switch =
         FindReadingRow(rules_, model_type_, ReadingRule::kNoSwitch) == nullptr;
     if (!has_switch || !IsSwitchedOff(layers())) {
-      return IsNopeLayer(layers(), layer_type, layer_index);
+      return IsNopeLayer(layers(), question);
     }
     if (config_.Find(family_.rope_switch) == nullptr) {
       config_.Assume(family_.rope_switch, SwitchValue(layers()),
@@ -235,12 +225,7 @@ class ConfigReader {
       }
       report() = told;
       if (is_hf() && report().warnings.empty()) WarnOfRange(from, rope.spec);
-      if (dicts_.nested && is_hf()) {
-        WarnOfNulls(from.dict);
-        if (family_.dicts == DictRule::kNested && !dicts_.from_class) {
-          WarnOfNoBase(from.dict);
-        }
-      }
+      if (dicts_.nested) WarnOfNulls(from);
       const auto resolved =
           ResolveSpec(rope.spec, static_cast<std::int64_t>(from.head.value),
                       std::nullopt, MissingLength::kAssumeOriginal);
@@ -375,12 +360,11 @@ class ConfigReader {
   }
 
   // The type of layer whose parameters are wanted; empty if all layers share
-  // them. At most one of layer_type and layer_index is given.
-  std::string ChooseType(const std::optional<std::string>& layer_type,
-                         const std::optional<std::int32_t>& layer_index) {
+  // them.
+  std::string ChooseType(const Question& question) {
     const std::vector<std::string> types = Types();
-    if (layer_index) return TypeAt(*layer_index, types);
-    if (layer_type) {
+    if (question.layer_index) return TypeAt(*question.layer_index, types);
+    if (const auto& layer_type = question.layer_type) {
       const std::vector<std::string> accepted =
           types.empty() ? UsualTypes() : types;
       if (std::count(accepted.begin(), accepted.end(), *layer_type) == 0) {
@@ -422,12 +406,11 @@ class ConfigReader {
 
   // Types that a caller may name of a model whose layers share parameters.
   std::vector<std::string> UsualTypes() const {
-    std::vector<std::string> types = LayerTypes(config_);
-    types.insert(types.end(), {"full_attention", "sliding_attention"});
-    if (HasLayerList(family_)) types.emplace_back("chunked_attention");
-    std::sort(types.begin(), types.end());
-    types.erase(std::unique(types.begin(), types.end()), types.end());
-    return types;
+    const std::vector<std::string> given = LayerTypes(config_);
+    std::set<std::string> types(given.begin(), given.end());
+    types.insert({"full_attention", "sliding_attention"});
+    if (HasLayerList(family_)) types.insert("chunked_attention");
+    return {types.begin(), types.end()};
   }
 
   void ReadQueryTemperature(bool nope, ModelRope* rope) const {
@@ -453,16 +436,76 @@ class ConfigReader {
   const RopeDicts dicts_;
 };
 
+// The pairs of the class, or of a key that vLLM reads and transformers does
+// not.
+Pairing PairingOfIndexer(const JsonObject& config, const Family& family,
+                         const ProfileRules& rules) {
+  constexpr absl::string_view kKey = "indexer_rope_interleave";
+  const std::optional<bool> given = config.Flag(kKey);
+  if (!given) return family.indexer;
+  const Pairing pairing = *given ? Pairing::kInterleaved : Pairing::kHalfSplit;
+  if (rules.vllm_modules) return pairing;
+  if (pairing != family.indexer) {
+    config.Warn(kKey, " is ", *given ? "true" : "false",
+                ", which transformers does not read: its class's indexer has ",
+                *given ? "half-split" : "interleaved",
+                " pairs, which are used");
+  }
+  return family.indexer;
+}
+
 }  // namespace
 
 ModelRope ReadLanguageModel(const JsonObject& config,
                             const std::string& model_type,
-                            const ProfileVersion& reader,
-                            const std::optional<std::string>& layer_type,
-                            const std::optional<std::int32_t>& layer_index) {
-  ConfigReader text(config, model_type, reader);
+                            const Question& question) {
+  ConfigReader text(config, model_type, question.reader);
   if (!config.report().ok()) return {};
-  return text.Read(layer_type, layer_index);
+  return text.Read(question);
+}
+
+void MakeIndexer(const JsonObject& config, const std::string& model_type,
+                 const Family& family, const ProfileRules& rules,
+                 ModelRope* rope) {
+  if (family.indexer == Pairing::kUnspecified) {
+    config.report().Refuse(FieldInvalid(
+        "part", absl::StrCat("no indexer is known of model_type ",
+                             model_type.empty() ? "(absent)" : model_type)));
+    return;
+  }
+  const absl::string_view key = family.indexer_key;
+  std::optional<std::int64_t> width = config.Integer(key);
+  // MiniMax M3's class takes the older name, where a file has it, before its
+  // own.
+  const JsonObject older = config.Object("sparse_attention_config");
+  if (const auto given = older.Integer("sparse_index_dim")) width = given;
+  if (!width && family.indexer_head_dim == 0) {
+    config.Fail(key, "is absent, with which the class of model_type ",
+                model_type, " has no indexer");
+    return;
+  }
+  if (!width) {
+    config.Assume(key, absl::StrCat(family.indexer_head_dim), DefaultOf(rules));
+  }
+  rope->head_dim = width.value_or(family.indexer_head_dim);
+  // Scores of the indexer have 1 / sqrt(head_dim) alone.
+  rope->softmax_scale_multiplier = 1;
+  if (rope->spec.nope) return;
+  if (rope->head_dim < rope->spec.rotary_dim) {
+    config.Fail(
+        key, "is ", rope->head_dim, ", and ",
+        family.width == RotaryWidth::kMla ? "qk_rope_head_dim "
+                                          : "the channels that turn are ",
+        rope->spec.rotary_dim, "; an indexer rotates that slice of its heads");
+    return;
+  }
+  rope->spec.slice = family.indexer_slice;
+  rope->spec.pairing = PairingOfIndexer(config, family, rules);
+  // transformers writes interleaved pairs as its attention does.
+  rope->spec.output_pairing = rope->spec.pairing == Pairing::kInterleaved &&
+                                      rules.profile == Profile::kHf
+                                  ? family.output_pairing
+                                  : Pairing::kUnspecified;
 }
 
 }  // namespace posenc::core::interpretation

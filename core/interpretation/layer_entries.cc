@@ -1,9 +1,10 @@
-#include "core/interpretation/layer_entries.h"
+// per_layer_config: WarnOfLayerEntries() of known_keys.h.
 
 #include <map>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/interpretation/known_keys.h"
 #include "core/interpretation/profile.h"
 
 namespace posenc::core::interpretation {

@@ -46,12 +46,9 @@ constexpr absl::string_view kDensePattern =
 std::string PatternType(absl::string_view pattern, std::int64_t index,
                         const std::string& full, const std::string& other) {
   const std::size_t bar = pattern.find('|');
-  absl::string_view first;
-  absl::string_view repeated = pattern;
-  if (bar != absl::string_view::npos) {
-    first = pattern.substr(0, bar);
-    repeated = pattern.substr(bar + 1);
-  }
+  const bool has_first = bar != absl::string_view::npos;
+  const absl::string_view first = pattern.substr(0, has_first ? bar : 0);
+  const absl::string_view repeated = pattern.substr(has_first ? bar + 1 : 0);
   const auto before = static_cast<std::int64_t>(first.size());
   const auto size = static_cast<std::int64_t>(repeated.size());
   switch (index < before ? first[index] : repeated[(index - before) % size]) {
@@ -308,10 +305,10 @@ double MarkOfLayer(const JsonObject& config, absl::string_view key,
 }
 
 // no_rope_layers, or every n-th layer.
-bool IsNopeByList(const ModelLayers& model,
-                  const std::optional<std::string>& layer_type,
-                  const std::optional<std::int32_t>& index) {
+bool IsNopeByList(const ModelLayers& model, const Question& question) {
   const auto& [config, model_type, family] = model;
+  const auto& layer_type = question.layer_type;
+  const auto& index = question.layer_index;
   const std::vector<double> has_rope = config.Numbers("no_rope_layers");
   // An empty list is an absent one for one class alone; others fail at it.
   const bool has_list =
@@ -363,10 +360,10 @@ bool IsTurningDense(const JsonObject& config, std::int64_t index) {
 }
 
 // Classes whose layers with a sliding window rotate.
-bool IsNopeWithoutWindow(const ModelLayers& model,
-                         const std::optional<std::string>& layer_type,
-                         const std::optional<std::int32_t>& index) {
+bool IsNopeWithoutWindow(const ModelLayers& model, const Question& question) {
   const auto& [config, model_type, family] = model;
+  const auto& layer_type = question.layer_type;
+  const auto& index = question.layer_index;
   const bool has_dense = family.nope == NopeRule::kWindowedOrDense;
   if (has_dense && index && IsTurningDense(config, *index)) return false;
   const std::int64_t layers =
@@ -413,10 +410,9 @@ bool IsNopeByBase(const JsonObject& config, const std::vector<double>& thetas,
 
 // Classes mark layers without rope in many ways, which are tried from the
 // plainest to the most particular.
-bool IsNopeLayer(const ModelLayers& model,
-                 const std::optional<std::string>& layer_type,
-                 const std::optional<std::int32_t>& layer_index) {
+bool IsNopeLayer(const ModelLayers& model, const Question& question) {
   const auto& [config, model_type, family] = model;
+  const auto& layer_index = question.layer_index;
   if (config.Has("position_embedding_type") &&
       *config.Find("position_embedding_type") == "nope") {
     return true;
@@ -432,7 +428,7 @@ bool IsNopeLayer(const ModelLayers& model,
   if (layer_index) CheckLayerIndex(config, *layer_index);
   if (!config.report().ok()) return false;
   if (HasLayerList(family)) {
-    return IsNopeByList(model, layer_type, layer_index);
+    return IsNopeByList(model, question);
   }
   if (family.nope == NopeRule::kFromLast) {
     const auto layers = config.Integer("num_hidden_layers");
@@ -444,7 +440,7 @@ bool IsNopeLayer(const ModelLayers& model,
     }
     return (*layers - 1 - *layer_index) % family.full_every == 0;
   }
-  return IsNopeWithoutWindow(model, layer_type, layer_index);
+  return IsNopeWithoutWindow(model, question);
 }
 
 }  // namespace posenc::core::interpretation

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "core/interpretation/config.h"
 #include "core/interpretation/families.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/provenance.h"
@@ -57,9 +58,7 @@ bool IsSwitchedOff(const ModelLayers& model);
 
 // True if the chosen layer has no rope, of a class that is not switched off.
 // The error is FieldRequired if layers differ and none is chosen.
-bool IsNopeLayer(const ModelLayers& model,
-                 const std::optional<std::string>& layer_type,
-                 const std::optional<std::int32_t>& index);
+bool IsNopeLayer(const ModelLayers& model, const Question& question);
 
 // True for a layer that rope_scaling_layers leaves out, of a class that reads
 // it. The error is FieldRequired if it leaves some out, and no layer is chosen.

@@ -65,8 +65,8 @@ nlohmann::json MistralYarn(const JsonObject& yarn, bool latent,
   return dict;
 }
 
-}  // namespace
-
+// Mistral's params.json: it has dim and n_heads in place of hidden_size and
+// num_attention_heads. Other projects' have them, too, and are refused later.
 bool IsMistralParams(const JsonObject& config) {
   return config.Has("dim") && config.Has("n_heads") &&
          !config.Has("hidden_size");
@@ -137,6 +137,8 @@ Respelled MistralAsTransformers(const JsonObject& params) {
   return {std::move(same), std::move(given)};
 }
 
+// gpt-oss's own config.json, which has rope_scaling_factor and rope_ntk_alpha
+// in place of rope_scaling.
 bool IsGptOssConfig(const JsonObject& config) {
   return config.Has("rope_scaling_factor") && config.Has("rope_ntk_beta") &&
          !config.Has("rope_scaling") && !config.Has("rope_parameters");
@@ -171,6 +173,7 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
   return {std::move(same), std::move(given)};
 }
 
+// The arguments of Megatron-LM, as its checkpoints hold them.
 bool IsMegatronArgs(const JsonObject& config) {
   return config.Find("model_type") == nullptr &&
          config.Find("num_attention_heads") != nullptr &&
@@ -237,6 +240,8 @@ Respelled MegatronAsTransformers(const JsonObject& args) {
   return {std::move(same), std::move(given)};
 }
 
+// Step 3.5's own, whose rope_theta and partial_rotary_factors are lists with an
+// element for each layer. transformers makes parameters for each type of them.
 bool IsStepConfig(const JsonObject& config) {
   const auto is_list = [&config](absl::string_view key) {
     const nlohmann::json* list = config.Find(key);
@@ -319,6 +324,32 @@ Respelled StepAsTransformers(const JsonObject& config) {
     }
   }
   return {std::move(same), std::move(given)};
+}
+
+}  // namespace
+
+Respelled InTransformersSpelling(const JsonObject& config,
+                                 const std::string& model_type,
+                                 ProfileVersion* reader) {
+  if (IsGptOssConfig(config)) return GptOssAsTransformers(config);
+  if (IsStepConfig(config)) return StepAsTransformers(config);
+  const auto read_as = [&](Profile profile, std::string name, std::string why) {
+    if (reader->profile != profile) {
+      config.report().Assume("profile", std::move(name), std::move(why));
+    }
+    *reader = {.profile = profile};
+  };
+  if (IsMegatronArgs(config)) {
+    read_as(Profile::kHf, "PROFILE_HF",
+            "rotary_base and rotary_percent are Megatron's, and mean the same "
+            "to every reader");
+    return MegatronAsTransformers(config);
+  }
+  if (!model_type.empty() || !IsMistralParams(config)) return {};
+  read_as(Profile::kMistral, "PROFILE_MISTRAL",
+          "dim and n_heads are of Mistral's params.json, which means the same "
+          "to every reader");
+  return MistralAsTransformers(config);
 }
 
 }  // namespace posenc::core::interpretation

@@ -4,9 +4,11 @@
 
 #pragma once
 
-#include <vector>
+#include <optional>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/interpretation/source.h"
 
 namespace posenc::core::interpretation {
 
@@ -16,9 +18,13 @@ struct Preset {
 };
 
 // All presets, sorted by name.
-const std::vector<Preset>& Presets();
+absl::Span<const Preset> Presets();
 
 // Null if there is none of that name.
 const Preset* FindPreset(absl::string_view name);
+
+// The configuration that a source gives, or the preset that it names; nullopt
+// for other sources, and for a preset that is not known.
+std::optional<absl::string_view> ConfigOf(const RopeSource& source);
 
 }  // namespace posenc::core::interpretation

@@ -17,8 +17,11 @@ std::optional<Value> IntegerAt(const JsonObject& object,
                                absl::string_view key) {
   const std::optional<std::int64_t> value = object.Integer(key);
   if (!value) return std::nullopt;
-  return Value{static_cast<double>(*value), absl::StrCat(*value),
-               object.Path(key)};
+  return Whole(*value, object.Path(key));
+}
+
+Value Whole(std::int64_t value, std::string key) {
+  return {static_cast<double>(value), absl::StrCat(value), std::move(key)};
 }
 
 Value Assumed(double value, absl::string_view key, std::string why) {

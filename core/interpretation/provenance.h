@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,7 +25,9 @@ struct Value {
 std::optional<Value> NumberAt(const JsonObject& object, absl::string_view key);
 std::optional<Value> IntegerAt(const JsonObject& object, absl::string_view key);
 
-// A number that no key gives.
+// A whole number of a key, which is given in full; and a number that no key
+// gives.
+Value Whole(std::int64_t value, std::string key);
 Value Assumed(double value, absl::string_view key, std::string why);
 
 // The value used for a field of the spec, chosen among the given values.

@@ -20,21 +20,6 @@ constexpr Reader kReaders[] = {
 #include "readers.inc"
 };
 
-constexpr ReadingRule kSpellings[] = {
-    ReadingRule::kScalingReplaces, ReadingRule::kParametersReplace,
-    ReadingRule::kParametersFill, ReadingRule::kParametersBase,
-    ReadingRule::kParametersUnread};
-
-// The row of projects that have none, such as the reference implementations:
-// they read as transformers does.
-constexpr ReadingRow kOtherSpelling = {
-    Profile::kHf,
-    "",
-    "",
-    "",
-    ReadingRule::kScalingReplaces,
-    "reads rope_scaling before rope_parameters"};
-
 // "v0.33.0" and llama.cpp's "b1234" without their letter.
 absl::string_view WithoutLetter(absl::string_view text) {
   return absl::StartsWith(text, "v") || absl::StartsWith(text, "b")
@@ -42,7 +27,7 @@ absl::string_view WithoutLetter(absl::string_view text) {
              : text;
 }
 
-// The numbers of a version of our own rows.
+// The numbers of a version that is valid.
 Version Numbers(absl::string_view text) {
   Version numbers;
   for (const absl::string_view part :
@@ -83,15 +68,11 @@ absl::StatusOr<Version> ParseVersion(Profile reader, absl::string_view text) {
   constexpr char kField[] = "profile_version";
   const ProfileRules& rules = RulesOf(reader);
   const std::string shown(text.substr(0, 32));
-  const absl::string_view numbers = WithoutLetter(text);
-  Version version;
   bool valid = text.size() <= 32;
-  for (const absl::string_view part : absl::StrSplit(numbers, '.')) {
-    int number = 0;
+  for (const absl::string_view part :
+       absl::StrSplit(WithoutLetter(text), '.')) {
     valid = valid && !part.empty() && part.size() <= 8 &&
-            part.find_first_not_of("0123456789") == absl::string_view::npos &&
-            absl::SimpleAtoi(part, &number);
-    version.push_back(number);
+            part.find_first_not_of("0123456789") == absl::string_view::npos;
   }
   if (!valid) {
     return FieldInvalid(
@@ -101,7 +82,7 @@ absl::StatusOr<Version> ParseVersion(Profile reader, absl::string_view text) {
                      "them",
                      rules.newest.empty() ? "" : ", as ", rules.newest));
   }
-  return version;
+  return Numbers(text);
 }
 
 bool IsSince(const Version& version, absl::string_view other) {
@@ -164,13 +145,14 @@ bool LacksClass(Profile reader, const Version& version,
 const ReadingRow& SpellingRow(Profile reader, const Version& version,
                               absl::string_view model_type) {
   for (const ReadingRow& row : ReadingRows()) {
-    if (std::count(std::begin(kSpellings), std::end(kSpellings), row.rule) >
-            0 &&
+    if (row.rule <= ReadingRule::kParametersUnread &&
         Applies(row, reader, version, model_type)) {
       return row;
     }
   }
-  return kOtherSpelling;
+  // Projects without a row, such as the reference implementations, read as
+  // transformers does.
+  return SpellingRow(Profile::kHf, {}, "");
 }
 
 }  // namespace posenc::core::interpretation

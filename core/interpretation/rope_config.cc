@@ -14,12 +14,9 @@
 #include "core/error.h"
 #include "core/interpretation/known_keys.h"
 #include "core/interpretation/layers.h"
-#include "core/interpretation/scaling_config.h"
 
 namespace posenc::core::interpretation {
 namespace {
-
-constexpr absl::string_view kOriginal = "original_max_position_embeddings";
 
 // The keys without which a reader's class cannot be made.
 void CheckNeededKeys(const RopeDict& from) {
@@ -158,6 +155,31 @@ void WarnOfUnreadKeys(const RopeDict& from) {
   }
 }
 
+// `type` is the older name of rope_type, and files carry both. Two that differ
+// mean one thing in two pairs that were published; elsewhere readers take one
+// of them, in silence, or refuse the file as vLLM does.
+void CheckTypesAgree(const RopeDict& from) {
+  const auto newer = from.dict.Text("rope_type");
+  const auto older = from.dict.Text("type");
+  if (!newer || !older || *newer == *older ||
+      (*older == "su" && *newer == "longrope") ||
+      (*older == "mrope" && *newer == "default")) {
+    return;
+  }
+  const std::string both = absl::StrCat("is \"", *older, "\", and rope_type \"",
+                                        *newer, "\"; ", from.rules.project);
+  if (from.Row(ReadingRule::kTypesConflict) != nullptr) {
+    from.dict.Fail("type", both, " refuses types that differ: remove type");
+    return;
+  }
+  const bool reads_older = from.Row(ReadingRule::kTypeFirst) != nullptr;
+  from.dict.Warn("type", " ", both, " reads ",
+                 reads_older ? "type" : "rope_type",
+                 ", so that the layers turn by ", reads_older ? *older : *newer,
+                 " and not by ", reads_older ? *newer : *older,
+                 ": remove the one that is not meant");
+}
+
 // Refuses rope types that the project knows and the class does not accept.
 void CheckType(const RopeDict& from) {
   const absl::string_view key = TypeKey(from.dict);
@@ -218,44 +240,6 @@ std::string TypeOfLayers(const RopeDict& from, bool scaled) {
   return "default";
 }
 
-void CheckDict(const RopeDict& from) {
-  CheckNeededKeys(from);
-  CheckRopeKeys(from.dict);
-  if (from.is_hf() && !from.from_class) {
-    WarnOfNulls(from.dict);
-    if (from.nested && from.family.dicts == DictRule::kNested) {
-      WarnOfNoBase(from.dict);
-    }
-  }
-  CheckType(from);
-}
-
-// True if transformers makes frequencies of an odd share of a head.
-bool IsOddShare(const RopeDict& from, std::int64_t width) {
-  return width % 2 != 0 && static_cast<double>(width) < from.head.value &&
-         IsAmong(from.type, "default linear") && from.by_class();
-}
-
-// The number of channels that turn; 0 if none can.
-std::int64_t CheckedWidth(const RopeDict& from) {
-  const Value rotated = ReadWidth(from);
-  const auto width = WholePart(rotated.value);
-  const ReadingRow* const row =
-      ClassRow(from.model_type, ReadingRule::kWidthMultiple);
-  if (row != nullptr && from.by_class() &&
-      width % static_cast<std::int64_t>(row->number) != 0) {
-    from.dict.Warn("partial_rotary_factor", " gives ", width, " of ",
-                   from.head.value, " channels; ", ClassOf(from.model_type),
-                   " ", row->says);
-  }
-  if (width >= 1 && width <= kMaxRotaryDim &&
-      (width % 2 == 0 || IsOddShare(from, width))) {
-    return width;
-  }
-  FailWidth(from, rotated);
-  return 0;
-}
-
 }  // namespace
 
 Value HeadDim(const JsonObject& config, const Family& family,
@@ -269,8 +253,7 @@ Value HeadDim(const JsonObject& config, const Family& family,
   if (family.width == RotaryWidth::kMla) {
     const std::int64_t rope = config.Integer("qk_rope_head_dim").value_or(0);
     const std::int64_t rest = config.Integer("qk_nope_head_dim").value_or(0);
-    return {static_cast<double>(rope + rest), absl::StrCat(rope + rest),
-            config.Path("qk_nope_head_dim")};
+    return Whole(rope + rest, config.Path("qk_nope_head_dim"));
   }
   std::vector<absl::string_view> keys = {family.head_dim_key, "head_dim",
                                          "attention_head_dim"};
@@ -278,10 +261,6 @@ Value HeadDim(const JsonObject& config, const Family& family,
   if (auto of_type = LayerHeadDim({config, any_type, family}, layer_type)) {
     return *std::move(of_type);
   }
-  const auto own = [&config](std::int64_t width) -> Value {
-    return {static_cast<double>(width), absl::StrCat(width),
-            config.Path("head_dim")};
-  };
   if (layer_type == "full_attention") {
     keys.insert(keys.begin(), "global_head_dim");
     // A file's own entries replace those by which classes give full layers
@@ -292,12 +271,12 @@ Value HeadDim(const JsonObject& config, const Family& family,
                                *entries == nlohmann::json::object());
     if (family.global_head_dim > 0 && !is_replaced &&
         !config.Has("global_head_dim")) {
-      return own(family.global_head_dim);
+      return Whole(family.global_head_dim, config.Path("head_dim"));
     }
   }
   if (auto given = first(keys)) return *std::move(given);
   if (family.head_dim > 0 && !config.HasNull("head_dim")) {
-    return own(family.head_dim);
+    return Whole(family.head_dim, config.Path("head_dim"));
   }
   const auto hidden = first(std::vector<absl::string_view>{
       "hidden_size", "n_embd", "d_model", "dim"});
@@ -321,6 +300,26 @@ Value HeadDim(const JsonObject& config, const Family& family,
                      heads->value),
           absl::StrCat(hidden->text, ", and num_attention_heads ", heads->text),
           hidden->key};
+}
+
+void WarnOfNulls(const RopeDict& from) {
+  if (!from.is_hf() || from.from_class) return;
+  for (const std::string& key : from.dict.Keys()) {
+    if (!from.dict.Find(key)->is_null() ||
+        !IsAmong(key,
+                 "rope_type type rope_theta partial_rotary_factor "
+                 "mrope_section original_max_position_embeddings")) {
+      continue;
+    }
+    from.dict.Warn(key,
+                   " is null, with which transformers fails; read as absent");
+  }
+  if (from.nested && from.family.dicts == DictRule::kNested &&
+      from.dict.Find("rope_theta") == nullptr) {
+    from.dict.Warn("rope_theta",
+                   " is absent, and transformers' class has no default for it "
+                   "in an entry that is given: it fails");
+  }
 }
 
 void WarnOfRange(const RopeDict& from, const RopeSpec& spec) {
@@ -365,7 +364,10 @@ void ReadRopeDict(RopeDict from, ModelRope* rope) {
   for (const std::string& key : from.dict.Keys()) {
     from.report().given_by[key] = from.dict.Path(key);
   }
-  CheckDict(from);
+  CheckNeededKeys(from);
+  CheckRopeKeys(from.dict);
+  WarnOfNulls(from);
+  CheckType(from);
   RopeSpec& spec = rope->spec;
   spec.slice = from.family.slice;
   ReadPairing(from, &spec);
@@ -373,7 +375,7 @@ void ReadRopeDict(RopeDict from, ModelRope* rope) {
   spec.rope_theta = ReadTheta(from);
   rope->original_max_position_embeddings =
       OriginalOrMaxPositionEmbeddings(from);
-  const std::int64_t width = CheckedWidth(from);
+  const std::int64_t width = ReadWidth(from);
   if (width == 0) return;
   spec.rotary_dim = static_cast<std::int32_t>(width + width % 2);
   // mlx-lm's text models take one position per token, whatever the sections.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "core/interpretation/class_defaults.h"
@@ -17,29 +18,24 @@
 
 namespace posenc::core::interpretation {
 
+inline constexpr absl::string_view kOriginal =
+    "original_max_position_embeddings";
+
 struct RopeDict {
   JsonObject config;  // the language model's part
   JsonObject dict;
   const Family& family;
   const ProfileRules& rules;
   std::string model_type;
-  // Null if layers of the model do not differ by theta.
-  const LayerKind* kind = nullptr;
+  const LayerKind* kind = nullptr;  // null: layers do not differ by theta
   bool nested = false;
-  // False if the class takes no scaling, whatever the dict says.
-  bool scales = true;
-  // True for a layer that rope_scaling_layers leaves out.
-  bool is_unscaled_layer = false;
-  // True if the dict is the class's own, for a configuration without one.
-  bool from_class = false;
-  // This layer's own base (layer_rope_theta).
-  std::optional<double> layer_theta = {};
-  // Null under profiles that do not read by transformers' classes.
-  const ClassDefaults* defaults = nullptr;
-  // Width of heads of these layers; 0 if the configuration gives none.
-  Value head = {};
-  // The scaling that these layers have, as RopeType(); "default": none.
-  std::string type = {};
+  bool scales = true;  // false: the class takes no scaling, whatever dict says
+  bool is_unscaled_layer = false;           // rope_scaling_layers leaves it out
+  bool from_class = false;                  // the dict is the class's own
+  std::optional<double> layer_theta = {};   // of layer_rope_theta
+  const ClassDefaults* defaults = nullptr;  // null unless by_class()
+  Value head = {};        // width of these layers' heads; 0: none is given
+  std::string type = {};  // their scaling, as RopeType(); "default": none
 
   // The reader's row of that rule for the model; null if there is none.
   const ReadingRow* Row(ReadingRule rule) const {
@@ -52,6 +48,10 @@ struct RopeDict {
   Report& report() const { return config.report(); }
 };
 
+// Warns of nulls at which transformers fails, and of an entry without
+// rope_theta in a class that has no default for it.
+void WarnOfNulls(const RopeDict& from);
+
 // Warns of numbers that transformers accepts but cannot compute with.
 void WarnOfRange(const RopeDict& from, const RopeSpec& spec);
 
@@ -63,11 +63,9 @@ void ReadRopeDict(RopeDict from, ModelRope* rope);
 Value HeadDim(const JsonObject& config, const Family& family,
               absl::string_view layer_type);
 
-// Number of channels that rotate, of from.head.
-Value ReadWidth(const RopeDict& from);
-
-// The error that as many channels cannot rotate.
-void FailWidth(const RopeDict& from, const Value& width);
+// Number of channels that rotate, of from.head; 0 and an error if none can. An
+// odd number is one of which transformers makes frequencies.
+std::int64_t ReadWidth(const RopeDict& from);
 
 // The share of a head's channels that rotates, as the file gives it; and what
 // the class takes for an absent one.
@@ -80,5 +78,55 @@ double ReadTheta(const RopeDict& from);
 // Sets spec->axes: the dict's sections, or else the class's. rotary_dim is read
 // before. Sections that cannot be are an error.
 void ReadAxes(const RopeDict& from, RopeSpec* spec);
+
+// The key that gives the dict's type: rope_type, or `type`, its older name, in
+// a dict that has no other.
+absl::string_view TypeKey(const JsonObject& dict);
+
+// The type of scaling, "default", "yarn", ..., with aliases resolved.
+std::string RopeType(const RopeDict& from);
+
+// True if a dynamic dict's alpha scales the base once, for every length, as
+// Hunyuan's does.
+bool TurnsByAlpha(const RopeDict& from);
+
+// The dict's factor, without which its type does not scale in most projects.
+double RequiredFactor(const RopeDict& from);
+
+// Sets spec.scaling, what the scaling implies for scores, and how a sequence's
+// length counts (LengthUse). The spec's base, width and pairing are read
+// before.
+void ReadScaling(const RopeDict& from, ModelRope* rope);
+
+// The same of YaRN's, about whose attention factor and ramp the projects
+// disagree most.
+void ReadYarn(const RopeDict& from, ModelRope* rope);
+
+// g(s, m) of the YaRN paper (arXiv:2309.00071): 0.1 m ln s + 1, or 1 for s
+// <= 1. Factor on cos and sin, and squared on scores.
+long double YarnMscale(double factor, double mscale);
+
+// max_position_embeddings under one of its names.
+std::optional<std::int64_t> MaxPositions(const RopeDict& from);
+
+// original_max_position_embeddings, or else max_position_embeddings; 0 if
+// neither is given.
+std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from);
+
+// max_position_embeddings, or the class's, which is an assumption. If both are
+// missing, this is an error that says why it is needed, and 0.
+std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why);
+
+// original_max_position_embeddings. `otherwise` says what replaces an absent
+// one: ProfileRules::yarn_original or llama3_original.
+std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
+                                               std::int64_t otherwise);
+
+// Warns if the lengths imply another factor than the one given.
+void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original);
+
+// Replaces base and scaling by the frequencies that they gave, which no length
+// changes any more.
+void WriteOutFrequencies(const std::vector<double>& inv_freq, RopeSpec* spec);
 
 }  // namespace posenc::core::interpretation

@@ -1,9 +1,11 @@
-#include "core/interpretation/rope_dicts.h"
+// ReadRopeDicts() of language_config.h.
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/interpretation/language_config.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -59,18 +61,14 @@ std::vector<std::string> NeededTypes(const ModelLayers& model,
   const std::vector<std::string> of_layers = LayerTypes(model.config);
   std::vector<std::string> kinds = KindsOf(model.family, class_dict);
   if (kinds.empty() && model.family.dicts == DictRule::kNested) {
-    kinds = of_layers;
-    std::sort(kinds.begin(), kinds.end());
-    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+    const std::set<std::string> each(of_layers.begin(), of_layers.end());
+    kinds.assign(each.begin(), each.end());
   }
   if (of_layers.empty()) return kinds;
-  kinds.erase(std::remove_if(kinds.begin(), kinds.end(),
-                             [&](const std::string& kind) {
-                               return IsTransformersType(kind) &&
-                                      std::count(of_layers.begin(),
-                                                 of_layers.end(), kind) == 0;
-                             }),
-              kinds.end());
+  std::erase_if(kinds, [&](const std::string& kind) {
+    return IsTransformersType(kind) &&
+           std::count(of_layers.begin(), of_layers.end(), kind) == 0;
+  });
   return kinds;
 }
 

@@ -1,5 +1,3 @@
-#include "core/interpretation/scaling_config.h"
-
 #include <cmath>
 #include <numbers>
 #include <utility>
@@ -8,11 +6,10 @@
 #include "absl/strings/str_replace.h"
 #include "core/error.h"
 #include "core/interpretation/provenance.h"
+#include "core/interpretation/rope_config.h"
 
 namespace posenc::core::interpretation {
 namespace {
-
-constexpr absl::string_view kOriginal = "original_max_position_embeddings";
 
 // True if transformers' class keeps a dict for each type of layer, also if it
 // makes them from a flat dict. It reads no original_max_position_embeddings
@@ -348,28 +345,6 @@ std::string RopeType(const RopeDict& from) {
     return "yarn";
   }
   return *type;
-}
-
-void CheckTypesAgree(const RopeDict& from) {
-  const auto newer = from.dict.Text("rope_type");
-  const auto older = from.dict.Text("type");
-  if (!newer || !older || *newer == *older ||
-      (*older == "su" && *newer == "longrope") ||
-      (*older == "mrope" && *newer == "default")) {
-    return;
-  }
-  const std::string both = absl::StrCat("is \"", *older, "\", and rope_type \"",
-                                        *newer, "\"; ", from.rules.project);
-  if (from.Row(ReadingRule::kTypesConflict) != nullptr) {
-    from.dict.Fail("type", both, " refuses types that differ: remove type");
-    return;
-  }
-  const bool reads_older = from.Row(ReadingRule::kTypeFirst) != nullptr;
-  from.dict.Warn("type", " ", both, " reads ",
-                 reads_older ? "type" : "rope_type",
-                 ", so that the layers turn by ", reads_older ? *older : *newer,
-                 " and not by ", reads_older ? *newer : *older,
-                 ": remove the one that is not meant");
 }
 
 std::optional<std::int64_t> MaxPositions(const RopeDict& from) {

@@ -6,14 +6,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/error.h"
 #include "core/interpretation/config.h"
 #include "core/interpretation/presets.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/reading_rules.h"
-#include "core/interpretation/scaling_config.h"
+#include "core/interpretation/rope_config.h"
 #include "core/text.h"
 
 namespace posenc::core::interpretation {
@@ -27,15 +26,11 @@ absl::Status UnknownPreset(const std::string& name) {
     near.emplace_back(EditDistance(shown, preset.name), preset.name);
   }
   std::sort(near.begin(), near.end());
-  near.resize(std::min<std::size_t>(near.size(), 3));
-  const std::string names =
-      absl::StrJoin(near, ", ", [](std::string* out, const auto& entry) {
-        absl::StrAppend(out, entry.second);
-      });
-  return MakeError(absl::StatusCode::kNotFound, ErrorReason::kPresetUnknown,
-                   "preset",
-                   absl::StrCat("\"", shown, "\" is not known; near: ", names),
-                   {{"preset", std::string(shown)}});
+  return MakeError(
+      absl::StatusCode::kNotFound, ErrorReason::kPresetUnknown, "preset",
+      absl::StrCat("\"", shown, "\" is not known; near: ", near[0].second, ", ",
+                   near[1].second, ", ", near[2].second),
+      {{"preset", std::string(shown)}});
 }
 
 // Fields of a spec that a configuration's dict stands for.
@@ -128,13 +123,6 @@ absl::Status CheckWidth(std::int64_t widest, absl::string_view whose,
                    "values or latent rows do"));
 }
 
-// The error of a given head_dim in which the rotated channels have no room.
-absl::Status CheckRoom(std::int64_t said, std::int64_t rotary_dim) {
-  if (said == 0 || said >= rotary_dim) return absl::OkStatus();
-  return FieldInvalid("head_dim", absl::StrCat(said, "; ", rotary_dim,
-                                               " channels of a head rotate"));
-}
-
 absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
                                            absl::string_view field,
                                            absl::string_view text,
@@ -143,7 +131,7 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
   absl::StatusOr<ProfileVersion> reader = ReaderOf(source);
   if (!reader.ok()) return reader.status();
   absl::StatusOr<ModelRope> model = ReadModelConfig(
-      text, *reader, source.layer_type, source.layer_index, source.part);
+      text, {*reader, source.layer_type, source.layer_index, source.part});
   if (!model.ok()) return model.status();
   AssumeVersion(source, *reader, &model->report);
   const std::int64_t rotary_dim = model->spec.rotary_dim;
@@ -152,8 +140,11 @@ absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
           ? CheckWidth(source.head_dim, "and it is", head_dim)
           : CheckWidth(model->head_dim, "the model's", head_dim);
   if (!wide.ok()) return wide;
-  const absl::Status room = CheckRoom(source.head_dim, rotary_dim);
-  if (!room.ok()) return room;
+  if (source.head_dim != 0 && source.head_dim < rotary_dim) {
+    return FieldInvalid("head_dim",
+                        absl::StrCat(source.head_dim, "; ", rotary_dim,
+                                     " channels of a head rotate"));
+  }
   if (head_dim == 0) head_dim = source.head_dim;
   // A tensor's heads may be narrower than the model's: MLA's shared key is the
   // rotated part alone.
@@ -260,16 +251,12 @@ absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
   if (const auto* spec = std::get_if<RopeSpec>(&source.source)) {
     return ResolveGivenSpec(source, *spec, head_dim, missing_length);
   }
-  if (const auto* name = std::get_if<PresetName>(&source.source)) {
-    const Preset* preset = FindPreset(name->name);
-    if (preset == nullptr) return UnknownPreset(name->name);
-    return ResolveConfig(source, "preset", preset->config_json, head_dim,
-                         missing_length);
+  const auto* name = std::get_if<PresetName>(&source.source);
+  if (const auto text = ConfigOf(source)) {
+    return ResolveConfig(source, name != nullptr ? "preset" : "config_json",
+                         *text, head_dim, missing_length);
   }
-  if (const auto* config = std::get_if<ConfigJson>(&source.source)) {
-    return ResolveConfig(source, "config_json", config->text, head_dim,
-                         missing_length);
-  }
+  if (name != nullptr) return UnknownPreset(name->name);
   return FieldRequired("",
                        "no source is set; give spec, preset or config_json");
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/error.h"
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/rope_config.h"
@@ -58,7 +59,7 @@ absl::string_view OuterKey(const RopeDict& from) {
 Value DefaultBase(const RopeDict& from, absl::string_view key) {
   const absl::string_view field = key.empty() ? kKey : key;
   if (from.family.any_names && !from.config.Has(kKey)) {
-    for (const absl::string_view other : kBaseNames) {
+    for (const absl::string_view other : absl::StrSplit(kBaseNames, ' ')) {
       const std::optional<double> base = from.config.Number(other);
       if (!base) continue;
       return Assumed(

@@ -6,12 +6,79 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/error.h"
-#include "core/interpretation/float32_frequency.h"
 #include "core/interpretation/known_keys.h"
 #include "core/interpretation/profile.h"
 
 namespace posenc::core::interpretation {
+
+// The frequencies of an axis with n of a head's d / 2 pairs.
+enum class TowerFrequencies {
+  // theta^(-i/n).
+  kOfAxis,
+  // Every second one of theta^(-2i/d): the first axis has those of even i, the
+  // next those of odd i (Pixtral).
+  kShared,
+  // theta^(-4i/d), i/d first: the class counts its exponents from 0 to 1 in
+  // steps of 4/d (DINOv3).
+  kUnitSteps,
+  // theta^(-2i/r), r = int(head_dim * partial_rotary_factor); the heads are
+  // rotated as one of the model's whole width (EfficientLoFTR).
+  kOfWidth,
+};
+
+// The part of rope_parameters that a class reads.
+enum class TowerDict {
+  kAxial,      // the base, and refuses every type but its own
+  kThetaOnly,  // the base, whatever the type
+  kNone,       // nothing: rope_theta stands beside
+};
+
+struct Tower {
+  absl::string_view model_types;  // separated by blanks
+  // Model types whose vision_config is this tower's, whatever type it names;
+  // and those whose vision_config is this tower's if it names none.
+  absl::string_view parents = {};
+  absl::string_view default_of = {};
+
+  Pairing pairing = Pairing::kHalfSplit;
+  bool halves_per_axis = false;
+  TowerFrequencies frequencies = TowerFrequencies::kOfAxis;
+  // Axes of a position, one letter each: time, height, width.
+  absl::string_view axes = "hw";
+  // The same letters in the order in which pairs follow them: the first pairs
+  // the first letter, or in turn.
+  absl::string_view pair_axes = "hw";
+  bool alternating = false;
+
+  double theta = 10000;
+  TowerDict dict = TowerDict::kAxial;
+  // head_dim, if `reads_head_dim`; or width / (heads * divisor).
+  bool reads_head_dim = true;
+  absl::string_view width_key = "hidden_size";
+  std::int64_t width = 0;
+  absl::string_view heads_key = "num_attention_heads";
+  std::int64_t heads = 16;
+  absl::string_view divisor_key = {};
+  std::int64_t head_dim = 0;  // that an absent one stands for; 0: none
+
+  // The positions of a grid: see TowerGrid.
+  std::int32_t merge = 1;
+  absl::string_view merge_key = {};
+  std::int32_t first = 0;
+  std::int32_t leading = 0;
+  std::int32_t trailing = 0;
+  std::int64_t window = 0;  // default of window_size; 0: no such rule
+  bool centers = false;
+
+  absl::string_view warning = {};
+  // One axis, of images, frames or sound: it is read as language models are.
+  bool sequence = false;
+  // The reason why the class's computation is no rotation; empty if it is one.
+  absl::string_view no_rotation = {};
+};
+
 namespace {
 
 constexpr Tower kTowers[] = {
@@ -39,15 +106,12 @@ const Tower* FindTowerOfParent(absl::string_view parent, bool typed) {
 }
 
 // Keys that lead from a whole model to its parts, at any depth.
-const std::vector<absl::string_view>& KeysOf(ModelPart part) {
-  static const auto* const vision = new std::vector<absl::string_view>{
-      "thinker_config", "vlm_config",   "detector_config", "audio_video_config",
-      "vision_config",  "video_config", "backbone_config", "encoder_config"};
-  static const auto* const audio = new std::vector<absl::string_view>{
-      "thinker_config", "audio_config", "audio_encoder_config", "asr_config",
-      "encoder_config"};
-  return part == ModelPart::kAudio ? *audio : *vision;
-}
+constexpr char kVisionKeys[] =
+    "thinker_config vlm_config detector_config audio_video_config "
+    "vision_config video_config backbone_config encoder_config";
+constexpr char kAudioKeys[] =
+    "thinker_config audio_config audio_encoder_config asr_config "
+    "encoder_config";
 
 // Types of audio parts that name none, by the type of the model around them.
 struct ImpliedPart {
@@ -71,16 +135,6 @@ absl::string_view NameOf(ModelPart part) {
 
 std::string TypeOf(const JsonObject& config) {
   return config.Text("model_type").value_or("");
-}
-
-absl::Status NoSuchPart(const std::string& model_type, ModelPart part) {
-  return FieldInvalid(
-      "part",
-      absl::StrCat(
-          NameOf(part), ", but the configuration",
-          model_type.empty() ? "" : absl::StrCat(", of ", model_type, ","),
-          " has no ", NameOf(part),
-          "_config; leave it unset for the text part"));
 }
 
 class TowerReader {
@@ -118,11 +172,7 @@ class TowerReader {
 
   TowerGrid ReadGrid() {
     TowerGrid grid;
-    for (const char letter : tower_.axes) {
-      grid.axes.push_back(letter == 't'   ? GridAxis::kTime
-                          : letter == 'h' ? GridAxis::kHeight
-                                          : GridAxis::kWidth);
-    }
+    grid.axes = GridAxesOf(tower_.axes);
     grid.merge_size = tower_.merge;
     if (!tower_.merge_key.empty()) {
       grid.merge_size = static_cast<std::int32_t>(
@@ -394,7 +444,8 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
   int depth = 0;
   for (bool descends = part != ModelPart::kUnspecified; descends;) {
     descends = false;
-    for (const absl::string_view key : KeysOf(part)) {
+    for (const absl::string_view key : absl::StrSplit(
+             part == ModelPart::kAudio ? kAudioKeys : kVisionKeys, ' ')) {
       const nlohmann::json* value = found.config.Find(key);
       if (value == nullptr || value->is_null()) continue;
       if (!found.model_type.empty()) parent = found.model_type;
@@ -452,7 +503,14 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
     }
     return found;
   }
-  if (depth == 0) return refuse(NoSuchPart(whole, part));
+  if (depth == 0) {
+    return refuse(FieldInvalid(
+        "part",
+        absl::StrCat(NameOf(part), ", but the configuration",
+                     whole.empty() ? "" : absl::StrCat(", of ", whole, ","),
+                     " has no ", NameOf(part),
+                     "_config; leave it unset for the text part")));
+  }
   const std::string type =
       found.model_type.empty() ? "(absent)" : found.model_type;
   if (HasRotaryKey(found.config)) {
@@ -477,6 +535,34 @@ ModelRope ReadTower(const TowerPart& part, Profile profile) {
 
 TowerGrid ReadTowerGrid(const TowerPart& part) {
   return TowerReader(part).ReadGrid();
+}
+
+std::vector<GridAxis> GridAxesOf(absl::string_view letters) {
+  std::vector<GridAxis> axes;
+  for (const char letter : letters) {
+    axes.push_back(letter == 't'   ? GridAxis::kTime
+                   : letter == 'h' ? GridAxis::kHeight
+                   : letter == 'l' ? GridAxis::kStill
+                                   : GridAxis::kWidth);
+  }
+  return axes;
+}
+
+double Float32Frequency(double theta, float exponent) {
+  const auto power = static_cast<float>(
+      std::pow(static_cast<long double>(static_cast<float>(theta)),
+               static_cast<long double>(exponent)));
+  return 1.0F / power;
+}
+
+std::vector<double> Float32Frequencies(double theta, std::int64_t n,
+                                       std::int64_t first, std::int64_t step) {
+  std::vector<double> frequencies;
+  for (std::int64_t i = first; i < n; i += step) {
+    frequencies.push_back(
+        Float32Frequency(theta, static_cast<float>(i) / static_cast<float>(n)));
+  }
+  return frequencies;
 }
 
 }  // namespace posenc::core::interpretation

@@ -7,15 +7,19 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/interpretation/config.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/source.h"
-#include "core/interpretation/towers.h"
 #include "core/position_schemes.h"
+#include "core/vision_positions.h"
 
 namespace posenc::core::interpretation {
+
+struct Tower;
 
 // The part of a configuration that was asked for.
 struct TowerPart {
@@ -38,5 +42,18 @@ ModelRope ReadTower(const TowerPart& part, Profile profile);
 
 // How that tower counts the patches of a grid.
 TowerGrid ReadTowerGrid(const TowerPart& part);
+
+// The axes of a position by their letters: time, height, width, and l for one
+// on which patches do not move.
+std::vector<GridAxis> GridAxesOf(absl::string_view letters);
+
+// 1 / theta^exponent: base, power and reciprocal rounded to float32. The power
+// is rounded correctly, which torch's is for the widths and bases of nearly all
+// known towers (tests/parity/towers.py).
+double Float32Frequency(double theta, float exponent);
+
+// The frequencies of the exponents i / n, i = first, first + step, ... below n.
+std::vector<double> Float32Frequencies(double theta, std::int64_t n,
+                                       std::int64_t first, std::int64_t step);
 
 }  // namespace posenc::core::interpretation

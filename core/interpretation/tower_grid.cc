@@ -20,12 +20,10 @@ absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source) {
                         "use grid, or a start for tokens of one axis");
   };
   if (std::holds_alternative<RopeSpec>(source.source)) return no_grid("spec");
-  const auto* name = std::get_if<PresetName>(&source.source);
-  const absl::string_view field = name != nullptr ? "preset" : "config_json";
-  const absl::string_view text = name != nullptr
-                                     ? FindPreset(name->name)->config_json
-                                     : std::get<ConfigJson>(source.source).text;
-  const nlohmann::json root = ParseConfig(text);
+  const absl::string_view field =
+      std::holds_alternative<PresetName>(source.source) ? "preset"
+                                                        : "config_json";
+  const nlohmann::json root = ParseConfig(*ConfigOf(source));
   Report report;
   const JsonObject config(&root, "", &report);
   if (IsDiffusionConfig(config)) return ReadDiffusionGrid(config);

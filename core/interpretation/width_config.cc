@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/error.h"
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/rope_config.h"
-#include "core/interpretation/scaling_config.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -149,12 +149,10 @@ RotaryWidth SourceOf(const RopeDict& from) {
 Value ProjectedWidth(const JsonObject& config) {
   constexpr std::int64_t kLeast = 32;
   const std::int64_t heads = config.Integer("num_attention_heads").value_or(1);
-  const std::int64_t width =
-      std::max(config.Integer("projection_dim").value_or(0) /
-                   (2 * std::max<std::int64_t>(heads, 1)),
-               kLeast);
-  return {static_cast<double>(width), absl::StrCat(width),
-          config.Path("projection_dim")};
+  return Whole(std::max(config.Integer("projection_dim").value_or(0) /
+                            (2 * std::max<std::int64_t>(heads, 1)),
+                        kLeast),
+               config.Path("projection_dim"));
 }
 
 Choice WidthOf(const RopeDict& from) {
@@ -188,6 +186,43 @@ Choice WidthOf(const RopeDict& from) {
   return choice;
 }
 
+Value RotatedWidth(const RopeDict& from) {
+  if (from.family.width == RotaryWidth::kMla) return LatentWidth(from);
+  Choice choice = WidthOf(from);
+  const Value& taken = choice.taken;
+  if (choice.why.empty()) {
+    choice.why = absl::StrCat(from.rules.project, " rotates ", taken.value,
+                              " of the ", from.head.value, " channels, by ",
+                              taken.key, " ", taken.text);
+  }
+  Tell(choice, "rotary_dim", from.rules, &from.report());
+  return choice.taken;
+}
+
+// The error that as many channels cannot rotate.
+void FailWidth(const RopeDict& from, const Value& width) {
+  const auto channels = WholePart(width.value);
+  from.report().Refuse(ConfigError(
+      width.key,
+      absl::StrCat(
+          "is ", width.text, ", by which ", channels, " of the ",
+          from.head.value,
+          " channels of a head turn; they turn in pairs: give an even number, "
+          "2 to ",
+          kMaxRotaryDim,
+          from.is_hf() && channels % 2 != 0 && channels > 0
+              ? absl::StrCat("; transformers makes ", (channels + 1) / 2,
+                             " frequencies of them, which its layers cannot "
+                             "apply, or refuses the file")
+              : "")));
+}
+
+// True if transformers makes frequencies of an odd share of a head.
+bool IsOddShare(const RopeDict& from, std::int64_t width) {
+  return width % 2 != 0 && static_cast<double>(width) < from.head.value &&
+         IsAmong(from.type, "default linear") && from.by_class();
+}
+
 }  // namespace
 
 std::optional<Value> PartialFactor(const RopeDict& from) {
@@ -219,34 +254,23 @@ double DefaultShare(const RopeDict& from) {
                                                         : from.family.partial;
 }
 
-void FailWidth(const RopeDict& from, const Value& width) {
-  const auto channels = WholePart(width.value);
-  from.report().Refuse(ConfigError(
-      width.key,
-      absl::StrCat(
-          "is ", width.text, ", by which ", channels, " of the ",
-          from.head.value,
-          " channels of a head turn; they turn in pairs: give an even number, "
-          "2 to ",
-          kMaxRotaryDim,
-          from.is_hf() && channels % 2 != 0 && channels > 0
-              ? absl::StrCat("; transformers makes ", (channels + 1) / 2,
-                             " frequencies of them, which its layers cannot "
-                             "apply, or refuses the file")
-              : "")));
-}
-
-Value ReadWidth(const RopeDict& from) {
-  if (from.family.width == RotaryWidth::kMla) return LatentWidth(from);
-  Choice choice = WidthOf(from);
-  const Value& taken = choice.taken;
-  if (choice.why.empty()) {
-    choice.why = absl::StrCat(from.rules.project, " rotates ", taken.value,
-                              " of the ", from.head.value, " channels, by ",
-                              taken.key, " ", taken.text);
+std::int64_t ReadWidth(const RopeDict& from) {
+  const Value rotated = RotatedWidth(from);
+  const auto width = WholePart(rotated.value);
+  const ReadingRow* const row =
+      ClassRow(from.model_type, ReadingRule::kWidthMultiple);
+  if (row != nullptr && from.by_class() &&
+      width % static_cast<std::int64_t>(row->number) != 0) {
+    from.dict.Warn("partial_rotary_factor", " gives ", width, " of ",
+                   from.head.value, " channels; ", ClassOf(from.model_type),
+                   " ", row->says);
   }
-  Tell(choice, "rotary_dim", from.rules, &from.report());
-  return choice.taken;
+  if (width >= 1 && width <= kMaxRotaryDim &&
+      (width % 2 == 0 || IsOddShare(from, width))) {
+    return width;
+  }
+  FailWidth(from, rotated);
+  return 0;
 }
 
 }  // namespace posenc::core::interpretation

@@ -1,4 +1,4 @@
-// YaRN: ReadYarn() of scaling_config.h.
+// YaRN: ReadYarn() of rope_config.h.
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
 #include "core/interpretation/provenance.h"
-#include "core/interpretation/scaling_config.h"
+#include "core/interpretation/rope_config.h"
 #include "core/rope/scaling.h"
 
 namespace posenc::core::interpretation {

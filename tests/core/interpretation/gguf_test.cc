@@ -15,7 +15,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/interpretation/gguf_file.h"
-#include "core/interpretation/gguf_keys.h"
 #include "core/interpretation/gguf_rope.h"
 
 namespace posenc::core::interpretation {
