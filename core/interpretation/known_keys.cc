@@ -229,17 +229,22 @@ void WarnOfSwitches(const ModelLayers& model) {
   }
 }
 
+// More marks than any model has layers would only cost time.
+constexpr std::size_t kMostMarks = 1024;
+
 // Marks that other readers take, and transformers' class does not read.
 void WarnOfPattern(const ModelLayers& model) {
   constexpr absl::string_view kKey = "hybrid_layer_pattern";
   const auto& [config, model_type, family] = model;
-  const std::size_t marks = config.Peek().Numbers(kKey).size();
+  const std::vector<double> marks = config.Peek().Numbers(kKey);
+  if (family.layer_pattern.empty() || !LayerTypes(config).empty()) return;
   const JsonObject none(nullptr, "", &config.report());
-  for (std::size_t i = 0; !family.layer_pattern.empty() && i < marks; ++i) {
-    const auto index = static_cast<std::int64_t>(i);
-    const std::string type = TypeOfLayer(model, index);
-    const std::string theirs = TypeOfLayer({none, model_type, family}, index);
-    if (type == theirs || !LayerTypes(config).empty()) continue;
+  for (std::size_t i = 0; i < std::min(marks.size(), kMostMarks); ++i) {
+    const absl::string_view type =
+        marks[i] == 1 ? "sliding_attention" : "full_attention";
+    const std::string theirs =
+        TypeOfLayer({none, model_type, family}, static_cast<std::int64_t>(i));
+    if (type == theirs) continue;
     config.Warn(kKey, " makes layer ", i, " one of ", type, ", and ",
                 ClassOf(model_type), " does not read it: there it is one of ",
                 theirs, "; the list is read here");
@@ -253,23 +258,25 @@ void WarnOfNopeList(const ModelLayers& model) {
   if (!HasLayerList(model.family)) return;
   const json* list = config.Find("no_rope_layers");
   if (list == nullptr || !list->is_array()) return;
-  if (std::any_of(list->begin(), list->end(),
-                  [](const json& one) { return one.is_number_float(); })) {
+  bool has_fraction = false, has_other = false, has_rope = list->empty();
+  for (const json& one : *list) {
+    has_fraction |= one.is_number_float();
+    has_other |= one.is_number() && one != 0 && one != 1;
+    has_rope |= one != 0;
+  }
+  if (has_fraction) {
     config.Warn("no_rope_layers", " is ", Shortened(*list),
                 ", and transformers refuses elements that are no integers; 0 "
                 "is read as no rope");
   }
-  if (std::any_of(list->begin(), list->end(), [](const json& one) {
-        return one.is_number() && one != 0 && one != 1;
-      })) {
+  if (has_other) {
     config.Warn(
         "no_rope_layers", " is ", Shortened(*list),
         ", which looks like layers' indices; transformers' class reads an "
         "element for each layer, 0 for one without rope and else 1, and so is "
         "it read here");
   }
-  if (!list->empty() && std::all_of(list->begin(), list->end(),
-                                    [](const json& one) { return one == 0; })) {
+  if (!has_rope) {
     config.Warn(
         "no_rope_layers",
         " is 0 for every layer, so that none rotates; transformers' class "
@@ -347,11 +354,13 @@ void WarnOfLists(const ModelLayers& model) {
   for (const auto& [key, is_read, marks, otherwise] : lists) {
     const json* list = config.Find(key);
     if (!is_read || list == nullptr || !list->is_array()) continue;
-    for (const json& mark : *list) {
+    const std::size_t told = marks.empty() ? 0 : kMostMarks;
+    for (std::size_t i = 0; i < std::min(list->size(), told); ++i) {
+      const json& mark = (*list)[i];
       const std::string text = mark.is_number() ? NumberText(mark.get<double>())
                                : mark.is_string() ? mark.get<std::string>()
                                                   : mark.dump();
-      if (marks.empty() || IsAmong(text, marks)) continue;
+      if (IsAmong(text, marks)) continue;
       config.Warn(key, " has ", Shortened(mark), ", which is none of ",
                   absl::StrReplaceAll(marks, {{" ", ", "}}), ": ", otherwise);
       break;
