@@ -7,6 +7,7 @@ import posenc
 import pytest
 from fake import bytes_of, serving
 from posenc import messages as m
+from posenc.arrays import borrow
 
 SPEC = {"pairing": "half_split", "rotary_dim": 8}
 
@@ -21,7 +22,7 @@ def answers(matrix, tiles, whole):
     for i, (rows, columns) in enumerate(tiles):
         tile = matrix[:, slice(*rows), slice(*columns)]
         start = {"query_start": 5 + rows[0], "key_start": 7 + columns[0], "whole_shape": whole if i == 0 else []}
-        yield bytes_of(m.BuildBiasResponse(**start, tile=m.Tensor.of_array(tile, "tile")))
+        yield bytes_of(m.BuildBiasResponse(**start, tile=borrow(tile, "tile").tensor))
 
 
 def built(address, **arguments):
@@ -43,12 +44,12 @@ def test_a_bias_is_joined_from_tiles_of_any_size(seed):
 @pytest.mark.parametrize(
     "tiles, whole, said",
     [
-        ([((0, 17), (0, 23))], [], "the first answer tells .* as the shape of its bias"),
-        ([((0, 17), (0, 23))], [17, 23], "the first answer tells .* as the shape of its bias"),
-        ([((0, 17), (0, 20))], [3, 17, 23], "the bias came with parts missing or twice"),
-        ([((0, 17), (0, 23)), ((0, 17), (0, 23))], [3, 17, 23], "the bias came with parts missing or twice"),
-        ([((0, 10), (0, 23)), ((10, 17), (0, 23))], [3, 16, 23], "with a part that does not fit it"),
-        ([], [], "the answer has no bias"),
+        ([((0, 17), (0, 23))], [], "does not fit: the first answer tells .* as the shape of its tile"),
+        ([((0, 17), (0, 23))], [17, 23], "does not fit: a tile .* lies outside of .17, 23."),
+        ([((0, 17), (0, 20))], [3, 17, 23], "does not fit: tile came with parts missing or twice"),
+        ([((0, 17), (0, 23)), ((0, 17), (0, 23))], [3, 17, 23], "does not fit: tile came with parts missing or twice"),
+        ([((0, 10), (0, 23)), ((10, 17), (0, 23))], [3, 16, 23], "does not fit: a tile .* lies outside of"),
+        ([], [], "does not fit: tile came with parts missing"),
     ],
 )
 def test_a_bias_of_other_parts_is_internal(tiles, whole, said):
@@ -67,7 +68,7 @@ def test_a_table_is_joined_from_rows_and_goes_to_the_callers_memory(random, kind
 
     def rows(requests, context):
         for begin, end in cuts(random, 40):
-            tensors = {name: m.Tensor.of_array(array[begin:end], name) for name, array in arrays.items()}
+            tensors = {name: borrow(array[begin:end], name).tensor for name, array in arrays.items()}
             whole = [] if begin else list(shape)
             yield bytes_of(m.BuildTableStreamResponse(amplitude=2, first_row=begin, whole_shape=whole, **tensors))
 

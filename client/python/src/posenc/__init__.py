@@ -8,52 +8,29 @@ specifications are messages of the contract; posenc.messages has them. Errors
 are PosencError; posenc.errors has a class for each code.
 """
 
-from .aio import AsyncClient, AsyncRope
-from .arguments import CallOptions
-from .channels import VERSION as __version__
-from .client import Client, Rope
-from .errors import (
-    DeadlineExceededError,
-    InvalidArgumentError,
-    NotFoundError,
-    OverloadedError,
-    PosencError,
-    ResourceExhaustedError,
-    UnavailableError,
-)
-from .messages import Movement, Positions, RopeSource, RopeSpec
-from .options import ClientOptions
-from .shared import SharedRegion
-from .sources import packed
-from .tables import RotaryTable
-from .tensor import Dtype, Tensor
+from .aio import AsyncClient as AsyncClient
+from .aio import AsyncRope as AsyncRope
+from .arguments import CallOptions as CallOptions
+from .channels import VERSION as __version__  # noqa: F401
+from .channels import ClientOptions as ClientOptions
+from .client import Client as Client
+from .client import Rope as Rope
+from .errors import DeadlineExceededError as DeadlineExceededError
+from .errors import InvalidArgumentError as InvalidArgumentError
+from .errors import NotFoundError as NotFoundError
+from .errors import OverloadedError as OverloadedError
+from .errors import PosencError as PosencError
+from .errors import ResourceExhaustedError as ResourceExhaustedError
+from .errors import UnavailableError as UnavailableError
+from .messages import Movement as Movement
+from .messages import Positions as Positions
+from .messages import RopeSource as RopeSource
+from .messages import RopeSpec as RopeSpec
+from .shared import SharedRegion as SharedRegion
+from .sources import packed as packed
+from .tables import RotaryTable as RotaryTable
+from .tensor import Dtype as Dtype
+from .tensor import Tensor as Tensor
 
 # Client(target, ...)
 connect = Client
-
-__all__ = [
-    "AsyncClient",
-    "AsyncRope",
-    "CallOptions",
-    "Client",
-    "ClientOptions",
-    "DeadlineExceededError",
-    "Dtype",
-    "InvalidArgumentError",
-    "Movement",
-    "NotFoundError",
-    "OverloadedError",
-    "PosencError",
-    "Positions",
-    "ResourceExhaustedError",
-    "Rope",
-    "RopeSource",
-    "RopeSpec",
-    "RotaryTable",
-    "SharedRegion",
-    "Tensor",
-    "UnavailableError",
-    "__version__",
-    "connect",
-    "packed",
-]

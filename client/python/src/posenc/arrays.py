@@ -6,17 +6,15 @@ also those on a GPU, are copied once.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Optional, Protocol, Union
 
 import numpy
 
-from .errors import ResourceExhaustedError, internal, invalid
+from .errors import InternalError, invalid
 from .tensor import ELEMENT_BYTES, Dtype, Tensor, numpy_dtype
 from .wire import Message
 
@@ -36,9 +34,6 @@ DtypeName = Literal["float32", "float16", "bfloat16", "float64", "int32", "int64
 DtypeLike = Union[Dtype, DtypeName, "numpy.dtype[Any]", "type[Any]", TorchDtype]
 
 _DTYPES = {d.name.lower(): d for d in Dtype if d}
-_ACCEPTED = (
-    "float32, float16, bfloat16 or float64 (positions also int32 or int64; heads also float8_e4m3fn or float8_e5m2)"
-)
 
 
 @dataclass(frozen=True)
@@ -49,111 +44,67 @@ class Borrowed:
     wrap: Wrap
 
 
-@dataclass(frozen=True)
-class Memory:
-    """The memory of a result, and the array that the caller gets."""
-
-    bytes: memoryview
-    array: Callable[[], Any]
-
-
-@dataclass(frozen=True)
+@dataclass
 class Result:
-    """A tensor of an answer: what is known of it before, and the caller's memory for it, if any."""
+    """A tensor of an answer: what is known of it before, and its memory: `out` of the caller, or new."""
 
     name: str  # of the field; "_output" is appended for the caller's memory
     wrap: Wrap
     dtype: Optional[int]
     shape: Optional[Sequence[int]]  # None: only the server knows it
     out: Any = None
-    beside: int = 1  # number of results of this size
+
+    def __post_init__(self) -> None:
+        # A call that fails may have written a part of it.
+        self.memory: Optional[memoryview] = None if self.out is None else _writable(self)
+        self.array: Any = self.out  # None until done()
 
     @property
     def output(self) -> str:
         return self.name + "_output"
 
-    @property
-    def size(self) -> int:
-        """Bytes; -1 if they are not known."""
-        return -1 if self.shape is None else math.prod(self.shape) * ELEMENT_BYTES.get(self.dtype or 0, 0)
-
-    def given(self) -> Optional[Memory]:
-        """Returns the caller's memory, which must fit."""
-        if self.out is None:
-            return None
-        memory = _writable(self.out, self.dtype, self.output)
-        if self.shape is not None and list(self.out.shape) != list(self.shape):
-            raise invalid(self.output, f"has shape {list(self.out.shape)}; must be {list(self.shape)}")
-        return memory
-
-    def memory(self, dtype: int, shape: Sequence[int]) -> Memory:
-        """Returns the caller's memory, or new memory, for what the server sends."""
+    def room(self, dtype: int, shape: Sequence[int]) -> memoryview:
+        """Returns the memory for what the server sends."""
         size = math.prod(shape) * ELEMENT_BYTES.get(dtype, 0)
-        memory = self.given()
-        if memory is None:
-            _check_memory(size * self.beside)
-            with _memory_for(self.name, "the result", size):
-                new = numpy.empty(size, numpy.uint8)
-            return Memory(new.data, lambda: self.wrap(new, shape, dtype))
-        if len(memory.bytes) != size:
-            raise invalid(self.output, f"has {len(memory.bytes)} bytes; the result has {size}")
-        return memory
+        if self.memory is None:
+            try:
+                self.memory = numpy.empty(size, numpy.uint8).data
+            except MemoryError:
+                raise MemoryError(f"{self.name}: no memory for the result, {size} bytes") from None
+        if len(self.memory) != size:
+            raise invalid(self.output, f"has {len(self.memory)} bytes; the result has {size}")
+        return self.memory
 
-    def tensor(self, answer: Message, placed: bool = False) -> Tensor:
-        """Returns the tensor of an answer. placed: the server wrote its bytes to shared memory."""
+    def done(self, dtype: int, shape: Sequence[int]) -> None:
+        """Makes the caller's array, as the memory is filled."""
+        if self.array is None:
+            self.array = self.wrap(numpy.asarray(self.memory), shape, dtype)
+
+    def tensor(self, answer: Message, is_part: bool = False, is_placed: bool = False) -> Tensor:
+        """Returns the tensor of an answer. is_placed: the server wrote its bytes to shared memory."""
         tensor: Optional[Tensor] = getattr(answer, self.name)
         if tensor is None:
-            raise internal(f"the answer has no {self.name}")
+            raise InternalError("INTERNAL", f"the answer has no {self.name}")
         element = ELEMENT_BYTES.get(tensor.dtype, 0)
         held = element * len(tensor.values) or len(tensor.data)
-        fits = element > 0 and min(tensor.shape, default=0) >= 0
-        fits = fits and (placed or held == math.prod(tensor.shape) * element) and self.dtype in (None, tensor.dtype)
-        if fits and (self.shape is None or tensor.shape == list(self.shape)):
+        fits = element > 0 and min(tensor.shape, default=0) >= 0 and self.dtype in (None, tensor.dtype)
+        fits = fits and (is_placed or held == math.prod(tensor.shape) * element)
+        if fits and (is_part or self.shape is None or tensor.shape == list(self.shape)):
             return tensor
-        wanted = "" if self.shape is None else f"; must be {_told(self.dtype, self.shape)}"
-        told = _told(tensor.dtype, tensor.shape)
-        raise internal(f"the answer's {self.name} is {told} with {held} bytes{wanted}")
+        told = f"{tensor.dtype!r} {tensor.shape} with {held} bytes; must be {self.dtype!r} {self.shape}"
+        raise InternalError("INTERNAL", f"the answer's {self.name} is {told}")
 
-    def array(self, answer: Message) -> Any:
-        """Returns the tensor of an answer as the caller's array, with its own memory."""
+    def read(self, answer: Message) -> None:
+        """Copies the tensor of an answer."""
         tensor = self.tensor(answer)
-        memory = self.memory(tensor.dtype, tensor.shape)
-        values = numpy.asarray(tensor).reshape(-1).view(numpy.uint8).data if tensor.values else None
-        memory.bytes[:] = tensor.data if values is None else values
-        return memory.array()
+        data = numpy.asarray(tensor).reshape(-1).view(numpy.uint8).data if tensor.values else tensor.data
+        self.room(tensor.dtype, tensor.shape)[:] = data
+        self.done(tensor.dtype, tensor.shape)
 
 
 def like(array: Borrowed, name: str, out: Any) -> Result:
     """Returns a result of the array's shape and dtype."""
     return Result(name, array.wrap, array.tensor.dtype, array.tensor.shape, out)
-
-
-def _told(dtype: Any, shape: Sequence[int]) -> str:
-    return f"{getattr(dtype, 'name', dtype)} {list(shape)}"
-
-
-def _check_memory(size: int) -> None:
-    """Refuses a result larger than the machine's memory: a kernel that overcommits
-    would kill the process while the result is written."""
-    try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return  # the size of memory is unknown
-    if 0 < memory < size:
-        text = f"the result has {size} bytes, and this machine {memory} of memory; ask for less, or take it in parts"
-        raise ResourceExhaustedError("RESOURCE_EXHAUSTED", text)
-
-
-@contextlib.contextmanager
-def _memory_for(name: str, what: str, size: int) -> Iterator[None]:
-    """Names the tensor in an error for lack of memory."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        # torch has no error type for this: "DefaultCPUAllocator: can't allocate memory".
-        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
-            raise
-        raise MemoryError(f"{name}: no memory for {what}, {size} bytes") from None
 
 
 # ---- What a caller gives ------------------------------------------------------
@@ -168,14 +119,32 @@ def torch_of(array: Any) -> Any:
 def borrow(array: Any, name: str) -> Borrowed:
     """Views the caller's array; copies it if it is not contiguous or big-endian."""
     torch = torch_of(array)
-    if torch is not None:
-        return _borrow_torch(torch, array, name)
-    if isinstance(array, (numpy.ndarray, Tensor)):
-        return Borrowed(_tensor(numpy.asarray(array), name), as_numpy)
-    return Borrowed(_tensor(_to_numpy(array, name), name), _way_back(array))
+    if torch is None:
+        values = to_numpy(array, name)
+        kind, size = values.dtype.name, values.nbytes
+    else:
+        if array.requires_grad and torch.is_grad_enabled():
+            fact = "requires grad, and gradients do not pass through the service"
+            raise invalid(name, f"{fact}; detach() it (direction='adjoint' is the gradient)")
+        kind, size = _name(array.dtype), array.numel() * array.element_size()
+    if kind not in _DTYPES:
+        raise invalid(name, f"dtype {kind} is not supported; must be one of {', '.join(_DTYPES)}")
+    try:
+        if torch is not None:
+            data, wrap = _torch_bytes(torch, array.detach().to("cpu").contiguous()), _as_torch(torch, array.device)
+        else:
+            contiguous = numpy.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+            data, wrap = contiguous.reshape(-1).view(numpy.uint8).data, _way_back(array)
+    except (MemoryError, RuntimeError) as error:
+        # torch has no error type for this: "DefaultCPUAllocator: can't allocate memory".
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        raise MemoryError(f"{name}: no memory for a contiguous copy, {size} bytes") from None
+    return Borrowed(Tensor(_DTYPES[kind], list(array.shape if torch else values.shape), data=data), wrap)
 
 
-def _to_numpy(array: Any, name: str) -> Array:
+def to_numpy(array: Any, name: str) -> Array:
+    """Views anything but a torch tensor as an array of numpy."""
     try:
         if hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
             return numpy.from_dlpack(array)
@@ -185,33 +154,6 @@ def _to_numpy(array: Any, name: str) -> Array:
     if values.dtype == object:
         raise invalid(name, f"is a {type(array).__name__}; must be an array of numbers")
     return values
-
-
-def _tensor(array: Array, name: str) -> Tensor:
-    dtype = _DTYPES.get(array.dtype.name)
-    if dtype is None:
-        raise invalid(name, f"dtype {array.dtype.name} is not supported; must be {_ACCEPTED}")
-    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
-        with _memory_for(name, "a copy in the wire's byte order", array.nbytes):
-            array = array.astype(array.dtype.newbyteorder("<"))
-    with _memory_for(name, "a contiguous copy", array.nbytes):
-        data = numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8).data
-    return Tensor(dtype=dtype, shape=list(array.shape), data=data)
-
-
-def _borrow_torch(torch: Any, array: Any, name: str) -> Borrowed:
-    if array.requires_grad and torch.is_grad_enabled():
-        raise invalid(
-            name,
-            "requires grad, and gradients do not pass through the service; detach() it "
-            "(direction='adjoint' is the gradient)",
-        )
-    dtype = _DTYPES.get(str(array.dtype).rpartition(".")[2])
-    if dtype is None:
-        raise invalid(name, f"dtype {array.dtype} is not supported; must be {_ACCEPTED}")
-    with _memory_for(name, "a contiguous copy in host memory", array.numel() * array.element_size()):
-        data = _torch_bytes(torch, array.detach().to("cpu").contiguous())
-    return Borrowed(Tensor(dtype=dtype, shape=list(array.shape), data=data), _as_torch(torch, array.device))
 
 
 def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
@@ -225,26 +167,26 @@ def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
     return array.view(numpy.uint8).data
 
 
-def _writable(out: Any, dtype: Optional[int], name: str) -> Memory:
-    """Returns the memory of a caller's array for a result."""
+def _writable(result: Result) -> memoryview:
+    """Returns the memory of a caller's array for a result, which must fit."""
+    out, name = result.out, result.output
     torch = torch_of(out)
     if torch is not None:
         if out.device.type != "cpu" or not out.is_contiguous() or out.requires_grad:
             raise invalid(name, "must be a contiguous tensor in host memory without requires_grad")
-        found, memory = _DTYPES.get(str(out.dtype).rpartition(".")[2]), _torch_bytes(torch, out.detach())
-    elif isinstance(out, numpy.ndarray):
-        if not out.flags.writeable:
-            raise invalid(name, "is read-only; must be an array that may be written")
-        if not out.flags.c_contiguous or out.dtype.byteorder == ">":
-            raise invalid(name, "must be contiguous (C order) and of the machine's byte order")
-        found = _DTYPES.get(out.dtype.name)
-        memory = out.reshape(-1).view(numpy.uint8).data if found is not None else memoryview(b"")
-    else:
+    elif not isinstance(out, numpy.ndarray):
         raise invalid(name, f"is a {type(out).__name__}; must be a numpy array or a torch tensor")
-    if found is None or (dtype is not None and found != dtype):
-        wanted = Dtype(dtype).name.lower() if dtype else _ACCEPTED
+    elif not out.flags.writeable:
+        raise invalid(name, "is read-only; must be an array that may be written")
+    elif not out.flags.c_contiguous or out.dtype.byteorder == ">":
+        raise invalid(name, "must be contiguous (C order) and of the machine's byte order")
+    dtype = _DTYPES.get(_name(out.dtype))
+    if dtype is None or result.dtype not in (None, dtype):
+        wanted = Dtype(result.dtype).name.lower() if result.dtype else f"one of {', '.join(_DTYPES)}"
         raise invalid(name, f"has dtype {out.dtype}; must be {wanted}")
-    return Memory(memory, lambda: out)
+    if result.shape is not None and list(out.shape) != list(result.shape):
+        raise invalid(name, f"has shape {list(out.shape)}; must be {list(result.shape)}")
+    return _torch_bytes(torch, out.detach()) if torch else out.reshape(-1).view(numpy.uint8).data
 
 
 # ---- What a caller gets -------------------------------------------------------
@@ -269,6 +211,8 @@ def _way_back(array: Any) -> Wrap:
     back: Any
     if isinstance(array, memoryview):
         back = memoryview
+    elif isinstance(array, numpy.ndarray):
+        return as_numpy
     elif namespace is not None:
         back = namespace().asarray
     elif hasattr(array, "__dlpack__") and hasattr(library, "from_dlpack"):
@@ -278,21 +222,25 @@ def _way_back(array: Any) -> Wrap:
     return lambda memory, shape, dtype: back(as_numpy(memory, shape, dtype))
 
 
+def _name(dtype: Any) -> str:
+    """Returns the name of a dtype of numpy or torch, or of what numpy takes for one."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(dtype, torch.dtype):
+        return str(dtype).rpartition(".")[2]
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or numpy.dtype(dtype).name
+    return str(name).lower().replace("dtype_", "")
+
+
 def dtype_of(dtype: Any) -> tuple[Dtype, Wrap]:
     """Returns a Dtype from its name or from numpy's or torch's dtype, and the library that it belongs to."""
     if dtype is None:
         return Dtype.UNSPECIFIED, as_numpy
-    torch = sys.modules.get("torch")
-    wrap: Wrap = as_numpy
-    if torch is not None and isinstance(dtype, torch.dtype):
-        name, wrap = str(dtype).rpartition(".")[2], _as_torch(torch, None)
-    elif isinstance(dtype, (Dtype, str)):
-        name = (dtype.name if isinstance(dtype, Dtype) else dtype).lower().replace("dtype_", "")
-    else:
-        try:
-            name = numpy.dtype(dtype).name
-        except TypeError:
-            raise invalid("dtype", f"is {dtype!r}; must be a dtype or its name: {', '.join(_DTYPES)}") from None
+    try:
+        name = _name(dtype)
+    except TypeError:
+        name = repr(dtype)
     if name not in _DTYPES:
         raise invalid("dtype", f"{name} is not supported; must be one of {', '.join(_DTYPES)}")
-    return _DTYPES[name], wrap
+    torch = sys.modules.get("torch")
+    is_torch = torch is not None and isinstance(dtype, torch.dtype)
+    return _DTYPES[name], _as_torch(torch, None) if is_torch else as_numpy

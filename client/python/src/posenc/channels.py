@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.resources
+import os
+import re
 import secrets
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Optional, TypedDict
 
 from .errors import CancelledError, DeadlineExceededError, PosencError, ResourceExhaustedError, invalid
-from .options import Bearer, Options, check_seconds, credentials_of
+from .security import Bearer, Path, credentials_of
 from .status import error_of
 from .wire import Buffer, size
 
@@ -20,7 +22,7 @@ SERVICE = "/posenc.v1.PositionalEncodingService/"
 VERSION = importlib.metadata.version("posenc")
 
 # Seconds for a unary call, and for a stream without progress.
-DEFAULT_TIMEOUT = 60.0
+_DEFAULT_TIMEOUT = 60.0
 # Deadline of a stream whose only limit is progress. Without a deadline the
 # server would set its default.
 LONGEST_STREAM = 24 * 3600.0
@@ -28,6 +30,49 @@ LONGEST_STREAM = 24 * 3600.0
 _LONGEST_TIMEOUT = 365 * 24 * 3600.0
 # The largest message of protobuf.
 _MAX_PROTO_BYTES = (1 << 31) - 1
+# grpcio moves a message in one piece, and copies it twice on each way. Above
+# this size a stream is faster, because its messages are sent, computed and
+# received at the same time, and needs less memory (README.md, "Memory").
+_STREAM_ABOVE_BYTES = 4 << 20
+
+
+class ClientOptions(TypedDict, total=False):
+    """Keywords of Client().
+
+    timeout: seconds that a call may take, by default 60; for streams the
+        longest time without progress.
+    max_message_bytes: larger messages are neither sent nor received; by default 512 MiB.
+    stream_above_bytes: larger rotations and tables go as streams; by default 4 MiB.
+    service_config: gRPC's, as JSON, instead of the published one.
+    tls, tls_ca, tls_cert, tls_key, tls_server_name: TLS, and PEM files. Any of
+        them switches TLS on; without tls_ca the system's authorities are trusted.
+    token, token_file: a bearer token. The file is read again when it changes.
+    """
+
+    timeout: Optional[float]
+    max_message_bytes: int
+    stream_above_bytes: int
+    service_config: Optional[str]
+    tls: bool
+    tls_ca: Optional[Path]
+    tls_cert: Optional[Path]
+    tls_key: Optional[Path]
+    tls_server_name: Optional[str]
+    token: Optional[str]
+    token_file: Optional[Path]
+
+
+def from_environment() -> dict[str, Any]:
+    """Returns target and ClientOptions from POSENC_SERVER, POSENC_TLS..., POSENC_TOKEN and POSENC_TOKEN_FILE."""
+    names = ("tls_ca", "tls_cert", "tls_key", "tls_server_name", "token", "token_file")
+    tls = os.environ.get("POSENC_TLS", "").lower()
+    if tls not in ("", "0", "1", "false", "true", "off", "on"):
+        raise invalid("POSENC_TLS", f"is {tls!r}; must be 1 or 0")
+    return {
+        "target": os.environ.get("POSENC_SERVER") or "localhost:50051",
+        "tls": tls in ("1", "true", "on"),
+        **{name: os.environ.get(f"POSENC_{name.upper()}") or None for name in names},
+    }
 
 
 @dataclass
@@ -39,17 +84,15 @@ class Call:
     traceparent: Optional[str] = None
 
     def __post_init__(self) -> None:
-        if self.request_id is None:
-            self.request_id = secrets.token_hex(16)
-        for name, value in (("request_id", self.request_id), ("traceparent", self.traceparent)):
+        for name in ("request_id", "traceparent"):
+            value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not all(" " <= c <= "~" for c in value)):
                 raise invalid(name, f"is {value!r}; must be text of visible ASCII characters")
-        check_seconds(self.timeout)
+        self.id = secrets.token_hex(16) if self.request_id is None else self.request_id
         if self.timeout is not None:
             if not self.timeout > 0:  # grpcio would let a quick call succeed
                 raise DeadlineExceededError("DEADLINE_EXCEEDED", f"timeout: {self.timeout} s; must be above 0")
-            self.timeout = min(self.timeout, _LONGEST_TIMEOUT)
-            self._end = time.monotonic() + self.timeout
+            self._end = time.monotonic() + min(self.timeout, _LONGEST_TIMEOUT)
 
     def rest(self, otherwise: float) -> float:
         """Returns the remaining seconds of the call's own timeout; never 0,
@@ -60,20 +103,27 @@ class Call:
 class Channels:
     """`grpc` is grpc or grpc.aio. A channel is made when it is first used."""
 
-    def __init__(self, options: Options, grpc: Any) -> None:
+    def __init__(self, grpc: Any, target: str, options: ClientOptions) -> None:
+        unknown = options.keys() - ClientOptions.__annotations__
+        if unknown:
+            raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+        self._target = _checked(target)
         self._options = options
         self._grpc = grpc
-        self._credentials, self._security = credentials_of(options)
-        self._bearer = Bearer(options)
+        self._credentials, self._security = credentials_of(target, options)
+        self._bearer = Bearer(options.get("token"), options.get("token_file"))
         # By whether their calls are sent only once: in gRPC, retries are an option of
         # the channel.
         self._channels: dict[bool, Any] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self.most = min(options.max_message_bytes, _MAX_PROTO_BYTES)
-        self.stream_above = min(options.stream_above_bytes, self.most)
+        self.most = min(options.get("max_message_bytes", 512 << 20), _MAX_PROTO_BYTES)
+        self.stream_above = min(options.get("stream_above_bytes", _STREAM_ABOVE_BYTES), self.most)
+        timeout = options.get("timeout")
+        if timeout is not None and not timeout > 0:
+            raise invalid("timeout", f"is {timeout}; must be above 0")
         # Seconds of a unary call, and of a stream without progress.
-        self.patience = min(DEFAULT_TIMEOUT if options.timeout is None else options.timeout, _LONGEST_TIMEOUT)
+        self.patience = min(_DEFAULT_TIMEOUT if timeout is None else timeout, _LONGEST_TIMEOUT)
 
     def method(self, kind: str, name: str, once: bool = False) -> Any:
         """kind: unary_unary or stream_stream. once: the call must not be sent again."""
@@ -90,28 +140,23 @@ class Channels:
         if sent > self.most:
             text = f"request: {sent} bytes; the limit is {self.most}, split the batch or raise max_message_bytes"
             raise ResourceExhaustedError("RESOURCE_EXHAUSTED", text)
-        try:
-            return b"".join(pieces)
-        except MemoryError:
-            raise MemoryError(f"request: no memory for {sent} bytes") from None
+        return b"".join(pieces)
 
     def error_of(self, failed: Any, call: Call) -> PosencError:
-        return error_of(failed, self._options.target, call.request_id or "")
+        return error_of(failed, self._target, call.id)
 
     def stuck(self) -> PosencError:
-        text = f"{self._options.target}: no progress for {self.patience} s"
+        text = f"{self._target}: no progress for {self.patience} s"
         return DeadlineExceededError("DEADLINE_EXCEEDED", text)
 
     def metadata(self, call: Call, announced: int) -> list[tuple[str, str]]:
-        headers = [("x-request-id", str(call.request_id))]
-        if announced:
-            headers.append(("posenc-message-bytes", str(announced)))
-        if call.traceparent:
-            headers.append(("traceparent", call.traceparent))
-        token = self._bearer.header()
-        if token:
-            headers.append(("authorization", token))
-        return headers
+        headers = {
+            "x-request-id": call.id,
+            "posenc-message-bytes": str(announced) if announced else "",
+            "traceparent": call.traceparent,
+            "authorization": self._bearer.header(),
+        }
+        return [(name, value) for name, value in headers.items() if value]
 
     def take_all(self) -> list[Any]:
         """Returns the channels to close."""
@@ -121,8 +166,7 @@ class Channels:
         return channels
 
     def _channel(self, once: bool) -> Any:
-        options = self._options
-        config = options.service_config
+        config = self._options.get("service_config")
         if config is None:
             config = importlib.resources.files("posenc").joinpath("service_config.json").read_text()
         arguments = [
@@ -144,5 +188,15 @@ class Channels:
             ("grpc.primary_user_agent", f"posenc-python/{VERSION}"),
         ]
         if self._credentials is None:
-            return self._grpc.insecure_channel(options.target, options=arguments)
-        return self._grpc.secure_channel(options.target, self._credentials, options=arguments)
+            return self._grpc.insecure_channel(self._target, options=arguments)
+        return self._grpc.secure_channel(self._target, self._credentials, options=arguments)
+
+
+def _checked(target: Any) -> str:
+    """Refuses what gRPC would take for another address, or for a name that does not resolve."""
+    if not isinstance(target, str) or not target or re.match("https?://", target):
+        raise invalid("target", f"is {target!r}; must be a server's address, such as localhost:50051, without https://")
+    for port in re.findall(r":(\d{5,})(?=,|$)", "" if target.startswith("unix") else target):
+        if int(port) > 65535:  # gRPC would truncate it to 16 bits
+            raise invalid("target", f"is {target!r}, with port {port}; must be 1 to 65535")
+    return target

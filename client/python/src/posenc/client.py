@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, cast, overload
 
 import grpc
@@ -11,17 +11,15 @@ import grpc
 from . import arguments as args
 from . import messages as m
 from .arrays import Borrowed, DtypeLike, Result, borrow, dtype_of, like
-from .channels import VERSION, Call, Channels
+from .channels import VERSION, Call, Channels, ClientOptions, from_environment
 from .coerce import message_of, request_of
 from .errors import PosencError, invalid
 from .exchange import stream, unary
-from .options import ClientOptions, Options, from_environment
-from .shared import SharedRegion
-from .sources import movement_of, other_source, places_of, positions_of, rope_source
-from .streams import Boxes, Joined, Sent
-from .tables import ROW_BYTES, RotaryTable, Rows, outside, results_of, rows_axis, rows_of
+from .shared import Placed, SharedRegion, refused
+from .sources import movement_of, other_source, positions_of, rope_source
+from .streams import Joined, Parts, Sent
+from .tables import ROW_BYTES, RotaryTable, begin_of, outside, results_of, rows_of
 from .tensor import Dtype
-from .tensor_call import TensorCall, refused, too_large
 from .wire import Buffer, Message, decode, encode, size
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ class Client:
     """
 
     def __init__(self, target: str, **options: Unpack[ClientOptions]) -> None:
-        self._channels = Channels(Options(target, **options), grpc)
+        self._channels = Channels(grpc, target, options)
         self._regions: list[SharedRegion] = []
 
     @classmethod
@@ -106,7 +104,8 @@ class Client:
         """Returns what a preset, a config.json or a specification means: the complete spec, inv_freq, amplitude,
         and every assumption by name. With `compare_with` also how the two differ, in scores up to distance
         `length`."""
-        call, source = _split(options)
+        source: Any = options
+        call = Call(*(source.pop(name, None) for name in args.CallOptions.__annotations__))
         request = request_of(
             m.ResolveRopeRequest, rope=rope_source(rope, **source), head_dim=head_dim,
             compare_with=other_source(compare_with, "compare_with"), length=length,
@@ -161,9 +160,10 @@ class Client:
         )
         arrays = {name: borrow(array, name) for name, array in (("q", q), ("k", k)) if array is not None}
         outs = dict(zip("qk", _pair(q, k, out)))
-        results = [like(array, name, outs[name]) for name, array in arrays.items()]
-        rotated = (self._tensors(request, arrays, results, Call(**options)))[1]
-        return rotated.get("q"), rotated.get("k")
+        results = {name: like(array, name, outs[name]) for name, array in arrays.items()}
+        self._tensors(request, arrays, list(results.values()), Call(**options))
+        q, k = (results[name].array if name in results else None for name in "qk")
+        return q, k
 
     def reposition(
         self, k: A, *, rope: Optional[args.RopeLike], layout: Optional[m.LayoutLike],
@@ -181,10 +181,8 @@ class Client:
             m.RepositionRequest, old_rope=rope_source(rope), new_rope=other_source(new_rope, "new_rope"),
             movement=movement_of(old_positions, new_positions, shift), layout=layout, saturation=saturation,
         )
-        arrays = {} if k is None else {"k": borrow(k, "k")}
-        results = [like(array, "k", out) for array in arrays.values()]
-        rotated = (self._tensors(request, arrays, results, Call(**options)))[1]
-        return cast(A, rotated.get("k"))
+        array = borrow(k, "k")
+        return cast(A, self._tensor(request, {"k": array}, like(array, "k", out), Call(**options)))
 
     @overload
     def build_table(
@@ -225,8 +223,9 @@ class Client:
         request.positions = positions_of(positions)
         results = results_of(request, wrap, out)
         # Approximate size of the answer. Large answers are faster as a stream.
-        answer, arrays = self._tensors(request, {}, results, Call(**options), rows_of(request) * ROW_BYTES)
-        return arrays["table"] if "table" in arrays else RotaryTable(arrays["cos"], arrays["sin"], answer.amplitude)
+        answer = self._tensors(request, {}, results, Call(**options), rows_of(request) * ROW_BYTES)
+        cos, *sin = [result.array for result in results]
+        return RotaryTable(cos, sin[0], answer.amplitude) if sin else cos
 
     def build_bias(
         self, bias: args.Bias, *, query_length: int, key_length: int, query_start: int = 0, key_start: int = 0,
@@ -239,15 +238,14 @@ class Client:
             m.BuildBiasRequest, bias=bias, query_start=query_start, query_length=query_length, key_start=key_start,
             key_length=key_length, query_tile=query_tile, key_tile=key_tile, dtype=element, causal=causal,
         )
-        matrix = Boxes(Result("bias", wrap, None, None))
-
-        def take(data: Buffer) -> None:
-            answer = decode(m.BuildBiasResponse, data)
-            begin = [0, answer.query_start - request.query_start, answer.key_start - request.key_start]
-            matrix.put(answer, "tile", answer.whole_shape, begin)
-
-        self._stream("BuildBias", [b"".join(encode(request))], take, Call(**options))
-        return matrix.array()
+        matrix = Result("tile", wrap, None, None)
+        begin = request.query_start, request.key_start
+        tiles = Parts(
+            m.BuildBiasResponse, [matrix], lambda tile, _: [0, tile.query_start - begin[0], tile.key_start - begin[1]]
+        )
+        self._stream("BuildBias", [b"".join(encode(request))], tiles.take, Call(**options))
+        tiles.done()
+        return matrix.array
 
     def build_positions(
         self, scheme: args.Scheme, **options: Unpack[args.CallOptions]
@@ -257,7 +255,7 @@ class Client:
 
         Pass the answer's `positions` to other calls unchanged.
         """
-        request: m.BuildPositionsRequest = message_of(m.BuildPositionsRequest, scheme, "scheme")
+        request = message_of(m.BuildPositionsRequest, scheme, "scheme")
         return self._ask(request, m.BuildPositionsResponse, Call(**options))
 
     def add_encoding(
@@ -272,10 +270,10 @@ class Client:
             m.AddEncodingRequest, encoding=encoding, positions=positions_of(positions), combination=combination,
             x_scale=x_scale,
         )
-        result = like(array, "x", out)
-        if request.combination == m.Combination.CONCATENATE:
-            result = replace(result, shape=None)  # only the server knows it
-        return cast(A, (self._tensors(request, {"x": array}, [result], Call(**options)))[1]["x"])
+        # Only the server knows the shape of what it concatenates.
+        shape = None if request.combination == m.Combination.CONCATENATE else array.tensor.shape
+        result = Result("x", array.wrap, array.tensor.dtype, shape, out)
+        return cast(A, self._tensor(request, {"x": array}, result, Call(**options)))
 
     def score_relative(
         self, q: A, k: object, *, score: args.Score, query_start: int = 0, key_start: int = 0,
@@ -291,7 +289,7 @@ class Client:
         # The server's default for an unset dtype.
         element = request.dtype or (Dtype.FLOAT64 if queries.dtype == Dtype.FLOAT64 else Dtype.FLOAT32)
         result = Result("scores", arrays["q"].wrap, element, [*queries.shape[:3], *keys.shape[2:3]], out)
-        return cast(A, (self._tensors(request, arrays, [result], Call(**options)))[1]["scores"])
+        return cast(A, self._tensor(request, arrays, result, Call(**options)))
 
     def convert_pairing(
         self, weight: A, *, old_pairing: m.PairingLike, new_pairing: m.PairingLike, heads: int, rotary_dim: int = 0,
@@ -304,8 +302,8 @@ class Client:
             m.ConvertPairingRequest, old_pairing=old_pairing, new_pairing=new_pairing, heads=heads,
             rotary_dim=rotary_dim, slice=rotary_slice,
         )
-        results = [like(array, "weight", out)]
-        return cast(A, (self._tensors(request, {"weight": array}, results, Call(**options)))[1]["weight"])
+        result = like(array, "weight", out)
+        return cast(A, self._tensor(request, {"weight": array}, result, Call(**options)))
 
     def analyze_rope(
         self, rope: args.RopeLike, *, head_dim: int = 0, max_distance: int = 0, distance_step: int = 0,
@@ -338,49 +336,59 @@ class Client:
         """Makes a unary call without large tensors."""
         return decode(answer, self._unary(_method(request), encode(request), call))
 
+    def _tensor(self, request: Message, inputs: Mapping[str, Borrowed], result: Result, call: Call) -> Any:
+        """Makes a call whose answer has one tensor, and returns it."""
+        self._tensors(request, inputs, [result], call)
+        return result.array
+
     def _tensors(
         self, request: Message, inputs: Mapping[str, Borrowed], results: Sequence[Result], call: Call,
         expected_bytes: int = 0,
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> Any:
         """Makes a call with tensors: with their places if they lie in shared memory, and as a stream if there is
-        one and a message would be too large. Returns the answer, and its tensors as arrays."""
+        one and a message would be too large. Fills the results, and returns the answer."""
         method, most = _method(request), self._channels.most
-        asked = TensorCall(request, getattr(m, method + "Response"), inputs, results)
-        placed = asked.in_memory(self._regions)
-        if placed.names_places and size(pieces := encode(placed.request)) <= most:
+        answer: Any = getattr(m, method + "Response")
+        placed = Placed(request, inputs, results, self._regions)
+        if placed.has_places and size(pieces := encode(placed.request)) <= most:
             try:
-                return placed.read(self._unary(method, pieces, call, bool(placed.in_place)))
+                answer = decode(answer, self._unary(method, pieces, call, bool(placed.in_place)))
+                placed.read(answer)
+                return answer
             except PosencError as error:
-                if not refused(error) and (placed.in_place or not too_large(error)):
+                if not refused(error) and (placed.in_place or not _too_large(error)):
                     raise placed.explained(error) from None
-        request = asked.with_bytes()
-        pieces = encode(request)
+        tensors: Any = {name: array.tensor for name, array in inputs.items()}
+        pieces = encode(dataclasses.replace(request, **tensors))
         has_stream = method in ("ApplyRope", "Reposition", "BuildTable")
         if not has_stream or max(size(pieces), expected_bytes) <= self._channels.stream_above:
             try:
-                return asked.read(self._unary(method, pieces, call))
+                answer = decode(answer, self._unary(method, pieces, call))
+                for result in results:
+                    result.read(answer)
+                return answer
             except PosencError as error:
-                if not has_stream or not too_large(error):
+                if not has_stream or not _too_large(error):
                     raise
                 # The server's limit is lower than ours.
                 most = min(int(error.metadata.get("limitBytes", 4 << 20)), most)
         if isinstance(request, m.BuildTableRequest):
             return self._table_rows(request, results, call)
-        sent = Sent.of(getattr(m, method + "StreamRequest"), request, list(inputs), most)
+        sent = Sent(getattr(m, method + "StreamRequest"), request, inputs, results, most)
         joined = Joined(results)
-        self._stream(method + "Stream", sent.messages(), joined.take, call, sent.largest)
-        return None, dict(zip(inputs, joined.arrays()))
+        self._stream(method + "Stream", sent, joined.take, call, sent.largest)
+        joined.done()
+        return None
 
-    def _table_rows(
-        self, request: m.BuildTableRequest, results: Sequence[Result], call: Call
-    ) -> tuple[Any, dict[str, Any]]:
-        rows = Rows(results, rows_axis(request))
+    def _table_rows(self, request: m.BuildTableRequest, results: Sequence[Result], call: Call) -> Any:
+        rows = Parts(m.BuildTableStreamResponse, results, begin_of(request))
         first = b"".join(encode(m.BuildTableStreamRequest(table=request)))
         try:
             self._stream("BuildTableStream", [first], rows.take, call)
         except PosencError as error:
             raise outside(error) from error.__cause__
-        return rows.read()
+        rows.done()
+        return rows.last
 
     def _unary(self, method: str, pieces: Sequence[Buffer], call: Call, once: bool = False) -> bytes:
         try:
@@ -399,7 +407,7 @@ class Client:
     def _explained(self, error: PosencError, call: Call) -> PosencError:
         """Adds both versions to an UNIMPLEMENTED. With a reason, the server has already said what it does not
         know."""
-        error.request_id = error.request_id or call.request_id or ""
+        error.request_id = error.request_id or call.id
         if error.code != "UNIMPLEMENTED" or error.reason:
             return error
         try:
@@ -407,8 +415,8 @@ class Client:
             server = f"posenc {decode(m.GetServerInfoResponse, info).version or 'of an unknown version'}"
         except PosencError:
             server = "not posenc, or of another version"
-        versions = f"the server is {server}, this client is posenc {VERSION}: use versions that agree"
-        return error.with_text(f"{error}; {versions}")
+        error.text += f"; the server is {server}, this client is posenc {VERSION}: use versions that agree"
+        return error
 
 
 class Rope:
@@ -437,11 +445,11 @@ class Rope:
         self, q: Any, k: Any = None, *, layout: Any, start: Any = None, positions: Any = None, **options: Any
     ) -> tuple[Any, Any]:
         """Calls Client.apply_rope(). Takes either `start`, the first token's position, or `positions`."""
-        places = places_of(start, positions)
-        rotated: tuple[Any, Any] = self._client.apply_rope(
-            q, k, rope=self.source, positions=places, layout=layout, **options
-        )
-        return rotated
+        if start is not None and positions is not None:
+            raise invalid("start", "is given beside positions; must be one of them")
+        places = positions if start is None else start
+        rotated = self._client.apply_rope(q, k, rope=self.source, positions=places, layout=layout, **options)
+        return cast("tuple[Any, Any]", rotated)
 
     def reposition(self, k: A, *, layout: m.LayoutLike, **options: Unpack[args.RepositionOptions]) -> A:
         """Calls Client.reposition()."""
@@ -464,23 +472,19 @@ def _method(request: Message) -> str:
     return type(request).__name__[: -len("Request")]
 
 
-def _split(options: Mapping[str, Any]) -> tuple[Call, dict[str, Any]]:
-    """Returns a call's options, and all others."""
-    own = args.CallOptions.__annotations__
-    call = Call(**{name: value for name, value in options.items() if name in own})
-    return call, {name: value for name, value in options.items() if name not in own}
+def _too_large(error: PosencError) -> bool:
+    return error.code == "RESOURCE_EXHAUSTED" and error.reason != "OVERLOADED"
 
 
-def _pair(q: Any, k: Any, out: Any) -> tuple[Any, Any]:
+def _pair(q: Any, k: Any, out: Any) -> Any:
     """Returns `out` as a pair; it may be one array if the call has one tensor."""
-    if out is None:
-        return None, None
-    pair = out if isinstance(out, (tuple, list)) else (out, None) if k is None else (None, out)
-    if pair is not out and q is not None and k is not None:
-        raise invalid("out", "is one array; must be a pair (q, k), as both are given")
-    if len(pair) != 2:
-        raise invalid("out", f"has {len(pair)} arrays; must be a pair (q, k)")
-    for name, array, into in (("q", q, pair[0]), ("k", k, pair[1])):
+    if not isinstance(out, (tuple, list)):
+        if out is not None and q is not None and k is not None:
+            raise invalid("out", "is one array; must be a pair (q, k), as both are given")
+        out = (out, None) if k is None else (None, out)
+    if len(out) != 2:
+        raise invalid("out", f"has {len(out)} arrays; must be a pair (q, k)")
+    for name, array, into in zip("qk", (q, k), out):
         if array is None and into is not None:
             raise invalid(name + "_output", f"is given, but {name} is not; give both or neither")
-    return pair[0], pair[1]
+    return out

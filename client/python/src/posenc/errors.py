@@ -23,8 +23,15 @@ class PosencError(Exception):
     """
 
     def __init__(
-        self, code: str, text: str, *, reason: str = "", field: str = "", metadata: Optional[Mapping[str, str]] = None,
-        violations: tuple[tuple[str, str], ...] = (), request_id: str = "",
+        self,
+        code: str,
+        text: str,
+        *,
+        reason: str = "",
+        field: str = "",
+        metadata: Optional[Mapping[str, str]] = None,
+        violations: tuple[tuple[str, str], ...] = (),
+        request_id: str = "",
     ) -> None:
         super().__init__(code, text)  # what pickle makes a copy from
         self.code = code
@@ -37,11 +44,6 @@ class PosencError(Exception):
 
     def __str__(self) -> str:
         return self.text
-
-    def with_text(self, text: str) -> PosencError:
-        """Returns the same error with another text."""
-        self.text = text
-        return self
 
 
 class CancelledError(PosencError):
@@ -112,8 +114,3 @@ def class_of(code: str, reason: str = "") -> type[PosencError]:
 def invalid(path: str, fact: str) -> InvalidArgumentError:
     """Returns the error for a mistake that is found before anything is sent."""
     return InvalidArgumentError("INVALID_ARGUMENT", f"{path}: {fact}", field=path)
-
-
-def internal(text: str) -> InternalError:
-    """Returns the error for an answer that is not of the contract."""
-    return InternalError("INTERNAL", text)

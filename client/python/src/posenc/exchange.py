@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Optional
+from typing import Optional
 
 import grpc
 
@@ -42,49 +42,35 @@ def stream(
     channels: Channels, name: str, messages: Iterable[bytes], take: Callable[[bytes], None], call: Call, announced: int
 ) -> None:
     """Sends and receives messages at the same time; `take` gets every answer."""
-    watch = _Watch(channels.patience if call.timeout is None else None)
+    moved = threading.Event()
+    state: Optional[str] = None
 
     def requests() -> Iterator[bytes]:  # in a thread of grpcio's
         for message in messages:
-            watch.moved.set()
+            moved.set()
             yield message
+
+    def watch() -> None:
+        nonlocal state
+        while moved.wait(channels.patience):
+            if state == "ended":
+                return
+            moved.clear()
+        state = "stuck"
+        running.cancel()
 
     method = channels.method("stream_stream", name)
     running = method(requests(), timeout=call.rest(LONGEST_STREAM), metadata=channels.metadata(call, announced))
-    watch.start(running.cancel)
+    if call.timeout is None:
+        threading.Thread(target=watch, daemon=True).start()
     try:
         for answer in running:
-            watch.moved.set()
+            moved.set()
             take(answer)
             del answer  # before the next one is received
     except grpc.RpcError as failed:
-        raise channels.stuck() if watch.over else channels.error_of(failed, call) from None
+        raise channels.stuck() if state == "stuck" else channels.error_of(failed, call) from None
     finally:
-        watch.end()
+        state = "ended"
+        moved.set()
         running.cancel()
-
-
-class _Watch:
-    """Cancels a call that does not move for this many seconds; None: never."""
-
-    def __init__(self, seconds: Optional[float]) -> None:
-        self.moved = threading.Event()
-        self.over = False
-        self._seconds = seconds
-        self._ended = False
-
-    def start(self, cancel: Callable[[], Any]) -> None:
-        if self._seconds is not None:
-            threading.Thread(target=self._watch, args=(cancel,), daemon=True).start()
-
-    def _watch(self, cancel: Callable[[], Any]) -> None:
-        while self.moved.wait(self._seconds):
-            if self._ended:
-                return
-            self.moved.clear()
-        self.over = True
-        cancel()
-
-    def end(self) -> None:
-        self._ended = True
-        self.moved.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import math
 import mmap
@@ -11,19 +12,20 @@ import re
 import secrets
 import stat
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional, Union
 
 import numpy
 
-from .arrays import DtypeLike, dtype_of
-from .coerce import number
-from .errors import ResourceExhaustedError, invalid
+from .arrays import Borrowed, DtypeLike, Result, dtype_of
+from .coerce import coerce
+from .errors import PosencError, ResourceExhaustedError, invalid
 from .messages import SharedMemoryInfo
-from .tensor import ELEMENT_BYTES, SharedMemory
-from .wire import Buffer
+from .tensor import ELEMENT_BYTES, SharedMemory, Tensor
+from .wire import Buffer, Message
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
+# Errors by which the server refuses a call before it writes anything.
+_UNTOUCHED = ("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED")
 
 
 class SharedRegion:
@@ -34,7 +36,7 @@ class SharedRegion:
     """
 
     def __init__(self, size: int, info: Optional[SharedMemoryInfo], name: Optional[str], directory: Optional[str]):
-        self.size: int = number("int64", size, "size")
+        self.size: int = coerce("int64", size, "size")
         if self.size <= 0:
             raise invalid("size", f"is {size}; must be above 0")
         self.name = ""
@@ -45,7 +47,10 @@ class SharedRegion:
             if info.max_bytes and self.size > info.max_bytes:
                 raise invalid("size", f"is {self.size}; the server maps at most {info.max_bytes}")
             self.name = f"{info.prefix}{os.getpid()}-{secrets.token_hex(8)}" if name is None else name
-            _check_name(self.name, info.prefix)
+            # Nothing else can be a name in the directory itself.
+            if not re.fullmatch(re.escape(info.prefix) + "[A-Za-z0-9._-]+", str(self.name)) or len(self.name) > 255:
+                letters = "up to 255 letters, digits, '.', '_' and '-'"
+                raise invalid("name", f"is {name!r}; must begin with {info.prefix!r}, and have {letters}")
             path = os.path.join(info.directory if directory is None else directory, self.name)
             self._memory = _new_file(path, self.size)
             # Runs also when the region is collected, and when Python ends.
@@ -59,8 +64,7 @@ class SharedRegion:
         if self._memory is None:
             raise invalid("region", "is closed; make another one")
         element, wrap = dtype_of(dtype)
-        extents = [number("int64", n, "shape") for n in (shape if isinstance(shape, Iterable) else [shape])]
-        offset = number("int64", offset, "offset")
+        extents = [coerce("int64", n, "shape") for n in (shape if isinstance(shape, Iterable) else [shape])]
         if min(extents, default=0) < 0:
             raise invalid("shape", f"is {extents}; must not be negative")
         if offset < 0 or offset % ELEMENT_BYTES[element]:
@@ -97,13 +101,6 @@ def _address_of(data: Buffer) -> int:
     return int(numpy.frombuffer(data, numpy.uint8).__array_interface__["data"][0])
 
 
-def _check_name(name: Any, prefix: str) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (".", ".."):
-        raise invalid("name", f"is {name!r}; must be 1 to 255 letters, digits, '.', '_' and '-', and not '.' or '..'")
-    if not name.startswith(prefix):
-        raise invalid("name", f"is {name!r}; must begin with {prefix!r}")
-
-
 def _new_file(path: str, size: int) -> mmap.mmap:
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -133,3 +130,49 @@ def _remove(path: str, owner: int) -> None:
         return
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
+
+
+class Placed:
+    """A request with places for its tensors and outputs that lie in a region.
+
+    in_place: tensors that the call overwrites.
+    """
+
+    def __init__(
+        self, request: Message, inputs: Mapping[str, Borrowed], results: Sequence[Result], regions: list[SharedRegion]
+    ) -> None:
+        def place(data: Buffer) -> Optional[SharedMemory]:
+            return next(filter(None, (region.place_of(data) for region in regions)), None)
+
+        held = {name: place(array.tensor.data) for name, array in inputs.items()}
+        # The server writes the whole result even if `out` is smaller, so its shape must be known.
+        known = [r for r in results if r.memory is not None and r.shape is not None]
+        self._results = results
+        self._outputs = {r.output: place(r.memory or b"") for r in known}
+        self.has_places = any((*held.values(), *self._outputs.values()))
+        self.in_place = [name for name, at in held.items() if at and at in self._outputs.values()]
+        tensors = {
+            name: Tensor(array.tensor.dtype, array.tensor.shape, shared=held[name]) if held[name] else array.tensor
+            for name, array in inputs.items()
+        }
+        self.request = dataclasses.replace(request, **tensors, **self._outputs)
+
+    def read(self, answer: Message) -> None:
+        for result in self._results:
+            if self._outputs.get(result.output):
+                result.tensor(answer, is_placed=True)
+            else:
+                result.read(answer)
+
+    def explained(self, error: PosencError) -> PosencError:
+        """Says what to do after an error of a call in place."""
+        if self.in_place and error.code not in _UNTOUCHED:
+            names = " and ".join(self.in_place)
+            error.text += f"; {names} may have been rotated by then, in part or whole: write it anew"
+        return error
+
+
+def refused(error: PosencError) -> bool:
+    """Returns whether bytes must be sent, because the server shares no memory with this client or is too old."""
+    reasons = "SHARED_MEMORY_UNAVAILABLE", "FIELD_UNKNOWN"
+    return error.reason in reasons and error.code in ("UNIMPLEMENTED", "PERMISSION_DENIED")

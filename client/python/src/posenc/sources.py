@@ -7,12 +7,13 @@ import difflib
 import json
 import os
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, Optional
 
 import numpy
 
 from .arguments import SourceOptions
-from .arrays import borrow, torch_of
+from .arrays import borrow, to_numpy, torch_of
 from .coerce import coerce, message_of, request_of
 from .errors import invalid
 from .messages import Movement, PackedSequences, Positions, RopeSource, RopeSpec
@@ -33,8 +34,8 @@ def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
     if unknown:
         raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
     given = request_of(RopeSource, **options)
-    set_ = {name: getattr(given, name) for name, value in options.items() if value is not None}
-    return dataclasses.replace(_rope_source(rope, path), **set_)
+    changed = {name: getattr(given, name) for name, value in options.items() if value is not None}
+    return dataclasses.replace(_rope_source(rope, path), **changed)
 
 
 def other_source(rope: Any, path: str) -> Optional[RopeSource]:
@@ -45,37 +46,31 @@ def other_source(rope: Any, path: str) -> Optional[RopeSource]:
 def _rope_source(rope: Any, path: str) -> RopeSource:
     if rope is None:
         return RopeSource()  # the server reports that it is required
-    if hasattr(rope, "source") and isinstance(rope.source, RopeSource):
-        return rope.source  # already resolved, by Client.rope()
     if isinstance(rope, RopeSource):
         return rope
+    if isinstance(getattr(rope, "source", None), RopeSource):
+        return _rope_source(rope.source, path)  # already resolved, by Client.rope()
     if isinstance(rope, RopeSpec):
         return RopeSource(spec=rope)
-    if isinstance(rope, os.PathLike):
-        return RopeSource(config_json=_read_config(os.fspath(rope), path))
-    if isinstance(rope, str):
-        if rope.lstrip().startswith("{"):
-            return RopeSource(config_json=rope)
-        if rope.endswith(".json") or "/" in rope or os.sep in rope:
-            return RopeSource(config_json=_read_config(rope, path))
-        return RopeSource(preset=rope)
     if isinstance(rope, Mapping):
         return _from_mapping(rope, path)
     # A transformers configuration. to_dict() is complete; its values that are
     # not JSON, such as torch's dtypes, do not concern the encoding.
     if hasattr(rope, "to_dict"):
         return RopeSource(config_json=json.dumps(rope.to_dict(), default=_json))
-    raise invalid(path, f"is a {type(rope).__name__}; must be a preset's name, a path, a dict or a configuration")
+    if not isinstance(rope, (str, os.PathLike)):
+        raise invalid(path, f"is a {type(rope).__name__}; must be a preset's name, a path, a dict or a configuration")
+    text = os.fspath(rope)
+    if text.lstrip().startswith("{"):
+        return RopeSource(config_json=text)
+    if isinstance(rope, os.PathLike) or text.endswith(".json") or "/" in text or os.sep in text:
+        return RopeSource(config_json=_read_config(text, path))
+    return RopeSource(preset=text)
 
 
 def _from_mapping(rope: Mapping[str, Any], path: str) -> RopeSource:
     if _SOURCES & set(rope):
-        source = dict(rope)
-        spec = source.pop("spec", None)
-        result: RopeSource = message_of(RopeSource, source, path)
-        if spec is not None:
-            result.spec = message_of(RopeSpec, spec, f"{path}.spec")
-        return result
+        return message_of(RopeSource, rope, path)
     # No configuration has a key "pairing", and every specification needs one (or
     # "nope"). A misspelt one is an error, because no key of a configuration is
     # similar.
@@ -108,50 +103,24 @@ def positions_of(positions: Any, path: str = "positions") -> Optional[Positions]
     """Returns positions from a start (an int), ids (an array or a list) or a dict."""
     if positions is None:
         return None  # the server checks whether they are required
-    if isinstance(positions, Positions):
-        return positions
-    if isinstance(positions, Mapping):
-        result: Positions = message_of(Positions, positions, path)
-        return result
-    if isinstance(positions, (int, numpy.integer)) and not isinstance(positions, bool):
+    if isinstance(positions, (Positions, Mapping)):
+        return message_of(Positions, positions, path)
+    if isinstance(positions, Integral):
         return Positions(start=coerce("int64", positions, f"{path}.start"))
-    if isinstance(positions, (float, numpy.floating)):
-        raise invalid(path, f"is {positions}; must be an int, the first token's, or an array or list with one a token")
-    return Positions(ids=ids_of(positions, f"{path}.ids"))
+    return Positions(ids=_ids(positions, f"{path}.ids"))
 
 
-def places_of(start: Any, positions: Any) -> Any:
-    """Returns the positions of Rope.apply(); `start` is the first token's position."""
-    if start is None:
-        return positions
-    if positions is not None:
-        raise invalid("start", "is given beside positions; must be one of them")
-    if not isinstance(start, (int, numpy.integer)) or isinstance(start, bool):
-        raise invalid("start", f"is a {type(start).__name__}; must be an int (positions takes one a token)")
-    return start
-
-
-def ids_of(ids: Any, path: str) -> Tensor:
+def _ids(ids: Any, path: str) -> Tensor:
     """Returns one position or shift for each token. Widens small integers."""
-    if torch_of(ids) is not None:
-        kind = str(ids.dtype).rpartition(".")[2]
-        if kind in ("int16", "int8", "uint8"):
-            ids = ids.long()
-        return borrow(ids, path).tensor
-    if isinstance(ids, (list, tuple, range)):
+    if isinstance(ids, Tensor):
+        return ids
+    values = ids.detach().cpu().numpy() if torch_of(ids) is not None else to_numpy(ids, path)
+    if (values.dtype.kind in "iu" and values.dtype.name not in ("int32", "int64")) or not values.size:
         try:
-            ids = numpy.array(ids)
-        except ValueError as error:
-            raise invalid(path, str(error)) from None
-        if ids.size == 0:
-            ids = ids.astype(numpy.int64)
-    if isinstance(ids, numpy.ndarray) and ids.dtype.kind in "iu" and ids.dtype.itemsize != 4:
-        if not numpy.can_cast(ids.dtype, numpy.int64):
-            raise invalid(path, f"dtype {ids.dtype} is not supported; must be int32, int64, float32 or float64")
-        ids = ids.astype(numpy.int64, copy=False)
-    elif isinstance(ids, numpy.ndarray) and ids.dtype == numpy.uint32:
-        ids = ids.astype(numpy.int64)
-    return borrow(ids, path).tensor
+            values = values.astype(numpy.int64, casting="safe" if values.size else "unsafe")
+        except TypeError:
+            pass  # uint64, which borrow() refuses
+    return borrow(values, path).tensor
 
 
 def packed(cu_seqlens: Any, starts: Any = ()) -> Positions:
@@ -167,12 +136,9 @@ def movement_of(old_positions: Any, new_positions: Any, shift: Any) -> Optional[
         return None  # the server reports the missing field
     if new_positions is not None and shift is not None:
         raise invalid("shift", "excludes new_positions")
-    movement = Movement(
+    return Movement(
         old_positions=positions_of(old_positions, "old_positions"),
         new_positions=positions_of(new_positions, "new_positions"),
+        shift=coerce("int64", shift, "shift") if isinstance(shift, Integral) else None,
+        shifts=None if shift is None or isinstance(shift, Integral) else _ids(shift, "shift"),
     )
-    if isinstance(shift, (int, numpy.integer)) and not isinstance(shift, bool):
-        movement.shift = coerce("int64", shift, "shift")
-    elif shift is not None:
-        movement.shifts = ids_of(shift, "shift")
-    return movement

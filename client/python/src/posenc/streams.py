@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Optional
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy
 
-from .arrays import Memory, Result
-from .errors import internal
+from .arrays import Borrowed, Result
+from .errors import InternalError, ResourceExhaustedError
 from .messages import ApplyRopeStreamRequest, ApplyRopeStreamResponse
 from .tensor import ELEMENT_BYTES, Tensor
 from .wire import Buffer, Message, decode, encode, fields_of, size
@@ -20,41 +21,46 @@ from .wire import Buffer, Message, decode, encode, fields_of, size
 # messages of 4 MiB it took 80, because grpcio copies each one twice.
 CHUNK_BYTES = (2 << 20) - (64 << 10)
 # The tag and the length beside a message's bytes.
-FRAMING_BYTES = 16
+_FRAMING_BYTES = 16
 # Ids of at most this size stay in the description.
 SMALL_BYTES = 64 << 10
 
 
-@dataclasses.dataclass
 class Sent:
-    """The requests of a stream."""
+    """The requests of a stream: a description, then bytes."""
 
-    first: bytes
-    data: list[memoryview]
-    chunk: int
-
-    @classmethod
-    def of(cls, stream: Callable[..., Message], request: Message, tensors: Sequence[str], most: int) -> Sent:
-        """Describes a request, whose `tensors` are to be rotated. most: bytes of a message."""
-        call, data = _described(request, tensors)
+    def __init__(
+        self,
+        stream: Callable[..., Message],
+        request: Message,
+        tensors: Mapping[str, Borrowed],
+        results: Sequence[Result],
+        most: int,
+    ) -> None:
+        """tensors: those to be rotated. most: bytes of a message."""
+        call, self._data = _described(request)
+        for name, tensor in _guarded(tensors, results):
+            setattr(call, name, Tensor(tensor.dtype, tensor.shape))
+            self._data.append(memoryview(tensor.data))
+        self._first = b"".join(encode(stream(call=call)))
         # A multiple of every element.
-        chunk = max(min(CHUNK_BYTES, most - FRAMING_BYTES) // 64, 1) * 64
-        return cls(b"".join(encode(stream(call=call))), data, chunk)
+        self._chunk = max(min(CHUNK_BYTES, most - _FRAMING_BYTES) // 64, 1) * 64
 
     @property
     def largest(self) -> int:
         """Bytes of the largest message."""
-        return max(len(self.first), min(self.chunk, max(map(len, self.data), default=0)) + FRAMING_BYTES)
+        longest = max(map(len, self._data), default=0)
+        return max(len(self._first), min(self._chunk, longest) + _FRAMING_BYTES)
 
-    def messages(self) -> Iterator[bytes]:
-        yield self.first
-        for data in self.data:
-            for begin in range(0, len(data), self.chunk):
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._first
+        for data in self._data:
+            for begin in range(0, len(data), self._chunk):
                 # `data` has the same number in all streams.
-                yield b"".join(encode(ApplyRopeStreamRequest(data=data[begin : begin + self.chunk])))
+                yield b"".join(encode(ApplyRopeStreamRequest(data=data[begin : begin + self._chunk])))
 
 
-def _described(message: Message, tensors: Sequence[str]) -> tuple[Message, list[memoryview]]:
+def _described(message: Message) -> tuple[Any, list[memoryview]]:
     """Returns a copy whose large tensors have only dtype and shape, and their bytes in the contract's order,
     which is that of the fields."""
     changed: dict[str, Any] = {}
@@ -62,71 +68,107 @@ def _described(message: Message, tensors: Sequence[str]) -> tuple[Message, list[
     for f in fields_of(type(message)).values():
         value = getattr(message, f.name)
         if isinstance(value, Tensor):
-            if f.name in tensors or len(value.data) > SMALL_BYTES:
+            if len(value.data) > SMALL_BYTES:
                 changed[f.name] = Tensor(value.dtype, value.shape)
                 data.append(memoryview(value.data))
         elif isinstance(value, Message):
-            changed[f.name], inner = _described(value, ())
+            changed[f.name], inner = _described(value)
             data += inner
     return dataclasses.replace(message, **changed), data
+
+
+def _guarded(tensors: Mapping[str, Borrowed], results: Sequence[Result]) -> Iterator[tuple[str, Tensor]]:
+    """Yields each tensor, copied if a result is written over its bytes before they are sent: a result comes as
+    its own tensor is sent, so all that lies in place is safe."""
+    for i, (name, array) in enumerate(tensors.items()):
+        tensor, data = array.tensor, numpy.asarray(array.tensor.data)
+        for j, result in enumerate(results[: i + 1]):
+            if result.memory is not None and numpy.may_share_memory(into := numpy.asarray(result.memory), data):
+                if i != j or into.ctypes.data != data.ctypes.data:
+                    tensor = dataclasses.replace(tensor, data=bytes(tensor.data))
+        yield name, tensor
 
 
 class Joined:
     """Tensors whose bytes come one after the other, cut anywhere."""
 
     def __init__(self, results: Sequence[Result]) -> None:
-        self._memory = [r.memory(r.dtype or 0, r.shape or ()) for r in results]
-        self._missing = [memory.bytes for memory in self._memory if len(memory.bytes)]
+        self._results = results
+        rooms = [result.room(result.dtype or 0, result.shape or ()) for result in results]
+        self._missing = [room for room in rooms if len(room)]
 
     def take(self, answer: Buffer) -> None:
         # All streams of bytes have this response.
         data = memoryview(decode(ApplyRopeStreamResponse, answer).data)
         while len(data):
             if not self._missing:
-                raise internal("the server's answer does not fit: it has more bytes than the tensors")
+                raise _misfit("it has more bytes than the tensors")
             into = self._missing[0]
             count = min(len(data), len(into))
             into[:count] = data[:count]
             data, self._missing[:1] = data[count:], [into[count:]] if count < len(into) else []
 
-    def arrays(self) -> list[Any]:
+    def done(self) -> None:
         if self._missing:
-            raise internal(f"the server's answer does not fit: {size(self._missing)} bytes of the tensors are missing")
-        return [memory.array() for memory in self._memory]
+            raise _misfit(f"{size(self._missing)} bytes of the tensors are missing")
+        for result in self._results:
+            result.done(result.dtype or 0, result.shape or ())
 
 
-class Boxes:
-    """A tensor that comes in boxes, each with its first element's place."""
+class Parts:
+    """Tensors of one shape that come in boxes. begin: place of an answer's first element."""
 
-    def __init__(self, result: Result) -> None:
-        self._result = result
-        self._memory: Optional[Memory] = None
-        self._elements = 0
+    def __init__(
+        self, answer: type[Message], results: Sequence[Result], begin: Callable[[Any, int], Sequence[int]]
+    ) -> None:
+        self.last: Any = answer()
+        self._answer = answer
+        self._results = results
+        self._begin = begin
+        self._whole: list[int] = []
+        self._missing = -1  # elements
 
-    def put(self, answer: Message, field: str, whole: Sequence[int], begin: Sequence[int]) -> None:
-        """whole: shape of the tensor, in the first answer."""
-        box = dataclasses.replace(self._result, name=field, shape=None).tensor(answer)
-        element = ELEMENT_BYTES[box.dtype]
-        if self._memory is None:
-            if len(whole) != len(box.shape) or min(whole, default=-1) < 0:
-                raise internal(f"the first answer tells {list(whole)} as the shape of its {self._result.name}")
-            self._dtype, self._whole = box.dtype, list(whole)
-            self._memory = self._result.memory(box.dtype, whole)
-            self._view = numpy.frombuffer(self._memory.bytes, numpy.uint8).reshape(*whole[:-1], whole[-1] * element)
-        ends = [first + extent for first, extent in zip(begin, box.shape)]
-        fits = len(ends) == len(self._whole) == len(box.shape) and all(map(int.__le__, ends, self._whole))
-        if not fits or min(begin) < 0 or box.dtype != self._dtype:
-            place = f"{box.dtype!r} {box.shape} at {list(begin)}"
-            raise internal(f"the {self._result.name} came with a part that does not fit it: {place}")
-        columns = slice(begin[-1] * element, ends[-1] * element)
-        rows = tuple(map(slice, begin[:-1], ends[:-1]))
-        data = numpy.frombuffer(box.data, numpy.uint8).reshape(*box.shape[:-1], box.shape[-1] * element)
-        self._view[(*rows, columns)] = data
-        self._elements += math.prod(box.shape)
+    def take(self, answer: Buffer) -> None:
+        self.last = decode(self._answer, answer)
+        for result in self._results:
+            part = result.tensor(self.last, is_part=True)
+            element = ELEMENT_BYTES[part.dtype]
+            if self._missing < 0:
+                self._whole = list(self.last.whole_shape)
+                if min(self._whole, default=-1) < 0 or result.shape not in (None, self._whole):
+                    raise _misfit(f"the first answer tells {self._whole} as the shape of its {result.name}")
+                self._missing = math.prod(self._whole) * len(self._results)
+                _check_memory(self._missing * element)
+            whole, begin = self._whole, self._begin(self.last, len(part.shape))
+            ends = [first + extent for first, extent in zip(begin, part.shape)]
+            fits = len(begin) == len(part.shape) == len(whole) and min(begin) >= 0
+            if not fits or any(map(int.__gt__, ends, whole)):
+                raise _misfit(f"a {result.name} of {part.shape} at {list(begin)} lies outside of {whole}")
+            result.dtype = part.dtype  # of the other parts, too
+            room = numpy.asarray(result.room(part.dtype, whole)).reshape(*whole[:-1], whole[-1] * element)
+            data = numpy.asarray(part.data).reshape(*part.shape[:-1], part.shape[-1] * element)
+            columns = slice(begin[-1] * element, ends[-1] * element)
+            room[(*map(slice, begin[:-1], ends[:-1]), columns)] = data
+            self._missing -= math.prod(part.shape)
 
-    def array(self) -> Any:
-        if self._memory is None:
-            raise internal(f"the answer has no {self._result.name}")
-        if self._elements != math.prod(self._whole):
-            raise internal(f"the {self._result.name} came with parts missing or twice")
-        return self._memory.array()
+    def done(self) -> None:
+        if self._missing:
+            raise _misfit(f"{self._results[0].name} came with parts missing or twice")
+        for result in self._results:
+            result.done(result.dtype or 0, self._whole)
+
+
+def _misfit(fact: str) -> InternalError:
+    return InternalError("INTERNAL", f"the server's answer does not fit: {fact}")
+
+
+def _check_memory(total: int) -> None:
+    """Refuses a result larger than the machine's memory: a kernel that overcommits
+    would kill the process while the result is written."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return  # the size of memory is unknown
+    if 0 < memory < total:
+        text = f"the result has {total} bytes, and this machine {memory} of memory; ask for less, or take it in parts"
+        raise ResourceExhaustedError("RESOURCE_EXHAUSTED", text)

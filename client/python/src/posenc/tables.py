@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, Optional
 
 from . import messages as m
 from .arrays import Result, Wrap
 from .errors import PosencError, invalid
-from .streams import Boxes
 from .tensor import Dtype
-from .wire import Buffer, decode
 
 # Approximate bytes of a table's row: 128 channels, cosines and sines, in float32.
 ROW_BYTES = 1024
@@ -37,34 +35,13 @@ class RotaryTable(tuple[Any, Any]):
         return self[1]
 
 
-class Rows:
-    """Collects a table from its stream."""
-
-    def __init__(self, results: Sequence[Result], rows_axis: int) -> None:
-        self._boxes = {result.name: Boxes(result) for result in results}
-        self._rows_axis = rows_axis  # from the end
-        self._last = m.BuildTableStreamResponse()
-        self._whole: list[int] = []
-
-    def take(self, answer: Buffer) -> None:
-        self._last = decode(m.BuildTableStreamResponse, answer)
-        self._whole = self._whole or self._last.whole_shape
-        before = len(self._whole) - self._rows_axis
-        begin = [0] * before + [self._last.first_row] + [0] * (self._rows_axis - 1)
-        for name, box in self._boxes.items():
-            box.put(self._last, name, self._whole, begin)
-
-    def read(self) -> tuple[Any, dict[str, Any]]:
-        """Returns the amplitude's message, and the arrays."""
-        return self._last, {name: box.array() for name, box in self._boxes.items()}
+def begin_of(request: m.BuildTableRequest) -> Callable[[m.BuildTableStreamResponse, int], list[int]]:
+    """Returns what tells an answer's place in the table, of a rank; the rows are the last axis but one or two."""
+    axis = 3 if request.rope is not None and request.layout == m.TableLayout.COMPLEX else 2
+    return lambda answer, rank: [answer.first_row if at == rank - axis else 0 for at in range(rank)]
 
 
-def rows_axis(request: m.BuildTableRequest) -> int:
-    """Returns the place of the rows in a table's shape, from the end."""
-    return 3 if request.rope is not None and request.layout == m.TableLayout.COMPLEX else 2
-
-
-def results_of(request: m.BuildTableRequest, wrap: Wrap, out: Any) -> tuple[Result, ...]:
+def results_of(request: m.BuildTableRequest, wrap: Wrap, out: Any) -> list[Result]:
     """Returns the tensors of the table, with the caller's memory for them."""
     rotary = request.rope is not None and request.layout != m.TableLayout.COMPLEX
     names = ("cos", "sin") if rotary else ("table",)
@@ -75,7 +52,7 @@ def results_of(request: m.BuildTableRequest, wrap: Wrap, out: Any) -> tuple[Resu
         raise invalid("out", "is a pair; must be one array, as this table is")
     outs = (None, None) if out is None else out if rotary else (out,)
     dtype, shape = request.dtype or Dtype.FLOAT32, _shape(request)
-    return tuple(Result(name, wrap, dtype, shape, each, len(names)) for name, each in zip(names, outs))
+    return [Result(name, wrap, dtype, shape, each) for name, each in zip(names, outs)]
 
 
 def rows_of(request: m.BuildTableRequest) -> int:

@@ -63,12 +63,6 @@ class Tensor(Message):
     data: Buffer = _field(15, "bytes")
     shared: Optional[SharedMemory] = _field(4, SharedMemory)
 
-    @classmethod
-    def of_array(cls, array: Any, path: str) -> Tensor:
-        from .arrays import borrow
-
-        return borrow(array, path).tensor
-
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> numpy.ndarray[Any, Any]:
         # A server answers `values` with `values`.
         if self.values:

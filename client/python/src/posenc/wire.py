@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, TypeVar, Union
 
-from .errors import internal
+from .errors import InternalError
 
 Buffer = Union[bytes, memoryview]
 M = TypeVar("M", bound="Message")
@@ -21,7 +21,6 @@ M = TypeVar("M", bound="Message")
 OPTIONAL, REPEATED = "optional", "repeated"
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_DOUBLE = struct.Struct("<d")
 
 
 @dataclasses.dataclass
@@ -56,16 +55,16 @@ def field(number: int, kind: Any, label: str = "") -> Any:
 
 def fields_of(cls: type[Message]) -> dict[int, Field]:
     """Returns the fields of a message by number, in ascending order."""
-    if "_fields" not in cls.__dict__:
-        fields = [_field_of(f.name, *f.metadata["wire"]) for f in dataclasses.fields(cls)]
-        cls._fields = {f.number: f for f in sorted(fields, key=lambda f: f.number)}
-    return cls._fields
-
-
-def _field_of(name: str, number: int, kind: Any, label: str) -> Field:
-    numeric = is_enum(kind) or not (kind in ("string", "bytes") or is_message(kind))
-    wire_type = _BYTES if label == REPEATED or not numeric else _FIXED64 if kind == "double" else _VARINT
-    return Field(name, number, kind, label, numeric, _varint(number << 3 | wire_type))
+    if "_fields" in cls.__dict__:
+        return cls._fields
+    fields = {}
+    for f in sorted(dataclasses.fields(cls), key=lambda f: f.metadata["wire"][0]):
+        number, kind, label = f.metadata["wire"]
+        numeric = kind not in ("string", "bytes") and not is_message(kind)
+        wire_type = _BYTES if label == REPEATED or not numeric else _FIXED64 if kind == "double" else _VARINT
+        fields[number] = Field(f.name, number, kind, label, numeric, _varint(number << 3 | wire_type))
+    cls._fields = fields
+    return fields
 
 
 def is_enum(kind: Any) -> bool:
@@ -87,7 +86,7 @@ def encode(message: Message) -> list[Buffer]:
         if value is None or (f.label != OPTIONAL and not value):
             continue
         if f.label == REPEATED and f.numeric:
-            packed = _packed(f.kind, value)
+            packed = b"".join(piece for item in value for piece in _payload(f.kind, item))
             out += [f.tag, _varint(len(packed)), packed]
             continue
         for item in value if f.label == REPEATED else (value,):
@@ -101,7 +100,7 @@ def size(pieces: Sequence[Buffer]) -> int:
 
 def _payload(kind: Any, value: Any) -> list[Buffer]:
     if kind == "double":
-        return [_DOUBLE.pack(value)]
+        return [struct.pack("<d", value)]
     if is_message(kind):
         pieces = encode(value)
         return [_varint(size(pieces)), *pieces]
@@ -111,15 +110,7 @@ def _payload(kind: Any, value: Any) -> list[Buffer]:
     return [_varint(int(value))]
 
 
-def _packed(kind: Any, values: Any) -> bytes:
-    if kind == "double":
-        return struct.pack(f"<{len(values)}d", *values)
-    return b"".join(map(_varint, values))
-
-
 def _varint(value: int) -> bytes:
-    if 0 <= value < 128:
-        return bytes((value,))
     out = bytearray()
     value &= (1 << 64) - 1
     while value > 127:
@@ -137,7 +128,7 @@ def decode(cls: type[M], data: Buffer) -> M:
     try:
         return _decode(cls, data)
     except (IndexError, TypeError, ValueError, struct.error) as error:
-        raise internal(f"the answer is no {cls.__name__}: {error}") from None
+        raise InternalError("INTERNAL", f"the answer is no {cls.__name__}: {error}") from None
 
 
 def scan(data: Buffer) -> Iterator[tuple[int, Any]]:
@@ -155,7 +146,7 @@ def scan(data: Buffer) -> Iterator[tuple[int, Any]]:
             raw = view[at : at + length]
             at += length
         elif wire_type == _FIXED64:
-            raw = _DOUBLE.unpack(view[at : at + 8])[0]
+            raw = struct.unpack("<d", view[at : at + 8])[0]
             at += 8
         elif wire_type == _FIXED32:  # of a newer server: the contract has none
             raw = 0
@@ -200,24 +191,22 @@ def _value(kind: Any, raw: Any) -> Any:
         return raw  # from a newer server
 
 
-def _unpacked(kind: Any, raw: memoryview) -> Sequence[Any]:
+def _unpacked(kind: Any, raw: memoryview) -> Iterator[Any]:
     if kind == "double":
-        return struct.unpack(f"<{len(raw) // 8}d", raw)
-    items, at = [], 0
+        yield from struct.unpack(f"<{len(raw) // 8}d", raw)
+        return
+    at = 0
     while at < len(raw):
         item, at = _read_varint(raw, at)
-        items.append(item)
-    return items
+        yield item
 
 
 def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 64, 7):
         byte = view[at]
         at += 1
         value |= (byte & 127) << shift
         if byte < 128:
             return value, at
-        shift += 7
-        if shift > 63:
-            raise IndexError("varint of more than 10 bytes")
+    raise IndexError("varint of more than 10 bytes")
