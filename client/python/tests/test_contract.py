@@ -95,11 +95,6 @@ def test_the_blocking_client_is_made_from_the_one_for_asyncio(tmp_path):
     assert out.read_text() == (HERE / "src/posenc/client.py").read_text(), "client/python/run generate"
 
 
-def test_dtypes_are_those_of_the_contract(protobuf):
-    values = protobuf("Tensor").DESCRIPTOR.fields_by_name["dtype"].enum_type.values_by_name
-    assert {f"DTYPE_{d.name}": d.value for d in messages.Dtype} == {n: v.number for n, v in values.items()}
-
-
 def test_the_service_config_is_the_published_one():
     assert (HERE / "src/posenc/service_config.json").read_bytes() == (ROOT / "client/service_config.json").read_bytes()
 

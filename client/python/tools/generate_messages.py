@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, Optional, Union
 
-from .tensor import Dtype, SharedMemory, Tensor
+from .tensor import AsArray
 from .wire import OPTIONAL, REPEATED, Buffer, Message
 from .wire import field as _field
 '''
@@ -84,7 +84,7 @@ def field_line(item):
 
 def message_text(name, message, comment):
     text = textwrap.fill('"""' + " ".join(comment.split()), 99, initial_indent=INDENT, subsequent_indent=INDENT)
-    lines = ["@dataclass", f"class {name}(Message):"]
+    lines = ["@dataclass", f"class {name}({'AsArray, ' if name == 'Tensor' else ''}Message):"]
     if comment:
         lines += [text + '"""', ""]
     lines += [field_line(item) for item in sorted(message.field, key=lambda item: item.number)]
@@ -120,8 +120,7 @@ def main(proto_dir, output):
             sys.exit(1)
         files = descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes()).file
     types = {name: (needs, text) for file in files for name, needs, text in collect(file)}
-    # Tensor, with all that it needs, is written by hand, as it joins the wire to arrays.
-    done = {"Tensor", "Dtype", "SharedMemory"}
+    done = set()
     texts = []
 
     def write(name):

@@ -22,15 +22,15 @@ from .errors import OverloadedError as OverloadedError
 from .errors import PosencError as PosencError
 from .errors import ResourceExhaustedError as ResourceExhaustedError
 from .errors import UnavailableError as UnavailableError
+from .messages import Dtype as Dtype
 from .messages import Movement as Movement
 from .messages import Positions as Positions
 from .messages import RopeSource as RopeSource
 from .messages import RopeSpec as RopeSpec
+from .messages import Tensor as Tensor
 from .shared import SharedRegion as SharedRegion
 from .sources import packed as packed
 from .tables import RotaryTable as RotaryTable
-from .tensor import Dtype as Dtype
-from .tensor import Tensor as Tensor
 
 # Client(target, ...)
 connect = Client

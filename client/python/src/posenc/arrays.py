@@ -10,12 +10,14 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Optional, Protocol, Union
+from typing import Any, Optional, Protocol, Union
 
 import numpy
 
 from .errors import InternalError, invalid
-from .tensor import ELEMENT_BYTES, Dtype, Tensor, numpy_dtype
+from .messages import Dtype, Tensor
+from .messages import DtypeLike as DtypeOrName
+from .tensor import ELEMENT_BYTES, numpy_dtype
 from .wire import Message
 
 Array = numpy.ndarray[Any, Any]
@@ -30,8 +32,7 @@ class TorchDtype(Protocol):
     def is_floating_point(self) -> bool: ...
 
 
-DtypeName = Literal["float32", "float16", "bfloat16", "float64", "int32", "int64", "float8_e4m3fn", "float8_e5m2"]
-DtypeLike = Union[Dtype, DtypeName, "numpy.dtype[Any]", "type[Any]", TorchDtype]
+DtypeLike = Union[DtypeOrName, "numpy.dtype[Any]", "type[Any]", TorchDtype]
 
 _DTYPES = {d.name.lower(): d for d in Dtype if d}
 

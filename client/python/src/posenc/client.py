@@ -19,7 +19,6 @@ from .shared import Placed, SharedRegion, refused
 from .sources import movement_of, other_source, positions_of, rope_source
 from .streams import Joined, Parts, Sent
 from .tables import ROW_BYTES, RotaryTable, begin_of, outside, results_of, rows_of
-from .tensor import Dtype
 from .wire import Buffer, Message, decode, encode, size
 
 if TYPE_CHECKING:
@@ -287,7 +286,7 @@ class Client:
             m.ScoreRelativeRequest, score=score, query_start=query_start, key_start=key_start, dtype=dtype_of(dtype)[0]
         )
         # The server's default for an unset dtype.
-        element = request.dtype or (Dtype.FLOAT64 if queries.dtype == Dtype.FLOAT64 else Dtype.FLOAT32)
+        element = request.dtype or (m.Dtype.FLOAT64 if queries.dtype == m.Dtype.FLOAT64 else m.Dtype.FLOAT32)
         result = Result("scores", arrays["q"].wrap, element, [*queries.shape[:3], *keys.shape[2:3]], out)
         return cast(A, self._tensor(request, arrays, result, Call(**options)))
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from .arrays import borrow
 from .errors import invalid
-from .tensor import Tensor
+from .messages import Tensor
 from .wire import REPEATED, Field, Message, fields_of, is_enum, is_message
 
 M = TypeVar("M", bound=Message)

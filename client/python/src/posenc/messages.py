@@ -10,9 +10,30 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, Optional, Union
 
-from .tensor import Dtype, SharedMemory, Tensor
+from .tensor import AsArray
 from .wire import OPTIONAL, REPEATED, Buffer, Message
 from .wire import field as _field
+
+
+class Dtype(IntEnum):
+    UNSPECIFIED = 0
+    FLOAT32 = 1
+    FLOAT16 = 2
+    BFLOAT16 = 3
+    FLOAT64 = 4
+    INT32 = 5
+    INT64 = 6
+    FLOAT8_E4M3FN = 7
+    FLOAT8_E5M2 = 8
+
+
+# A value, or its name.
+DtypeLike = Union[
+    Dtype,
+    Literal[
+        "float32", "float16", "bfloat16", "float64", "int32", "int64", "float8_e4m3fn", "float8_e5m2"
+    ],
+]
 
 
 class Saturation(IntEnum):
@@ -35,6 +56,32 @@ class Layout(IntEnum):
 
 # A value, or its name.
 LayoutLike = Union[Layout, Literal["bshd", "bhsd", "sbhd", "thd"]]
+
+
+@dataclass
+class SharedMemory(Message):
+    """A place in a file that client and server both map (GetServerInfoResponse.shared_memory).
+    Only clients on unix sockets may name one, unless the server allows more. The client owns the
+    file: it makes the file, at its full size, and removes it. If bytes change while a call reads
+    them, only the resulting numbers are undefined. If a file is cut short during a call, the call
+    fails (ERROR_REASON_SHARED_MEMORY_CUT), and its outputs are undefined."""
+
+    name: str = _field(1, "string")
+    offset: int = _field(2, "int64")
+
+
+@dataclass
+class Tensor(AsArray, Message):
+    """A dense tensor. Exactly one of `data`, `values` and `shared` is set, unless the shape holds
+    no element, or the elements come in a stream's `data`. A rotated or encoded tensor comes back
+    in the form of the input, but as `data` if the input was `shared` and the request names no
+    output for it. All other tensors come back as `data`."""
+
+    dtype: Dtype = _field(1, Dtype)
+    shape: list[int] = _field(2, "int64", REPEATED)
+    values: list[float] = _field(3, "double", REPEATED)
+    shared: Optional[SharedMemory] = _field(4, SharedMemory)
+    data: Buffer = _field(15, "bytes")
 
 
 @dataclass

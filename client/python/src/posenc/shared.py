@@ -20,8 +20,8 @@ import numpy
 from .arrays import Borrowed, DtypeLike, Result, dtype_of
 from .coerce import coerce
 from .errors import PosencError, ResourceExhaustedError, invalid
-from .messages import SharedMemoryInfo
-from .tensor import ELEMENT_BYTES, SharedMemory, Tensor
+from .messages import SharedMemory, SharedMemoryInfo, Tensor
+from .tensor import ELEMENT_BYTES
 from .wire import Buffer, Message
 
 # Errors by which the server refuses a call before it writes anything.

@@ -16,8 +16,7 @@ from .arguments import SourceOptions
 from .arrays import borrow, to_numpy, torch_of
 from .coerce import coerce, message_of, request_of
 from .errors import invalid
-from .messages import Movement, PackedSequences, Positions, RopeSource, RopeSpec
-from .tensor import Tensor
+from .messages import Movement, PackedSequences, Positions, RopeSource, RopeSpec, Tensor
 from .wire import fields_of
 
 _SPEC_FIELDS = {f.name for f in fields_of(RopeSpec).values()}

@@ -12,8 +12,8 @@ import numpy
 
 from .arrays import Borrowed, Result
 from .errors import InternalError, ResourceExhaustedError
-from .messages import ApplyRopeStreamRequest, ApplyRopeStreamResponse
-from .tensor import ELEMENT_BYTES, Tensor
+from .messages import ApplyRopeStreamRequest, ApplyRopeStreamResponse, Tensor
+from .tensor import ELEMENT_BYTES
 from .wire import Buffer, Message, decode, encode, fields_of, size
 
 # Bytes of a message, without framing. The server rotates in place, as this is a

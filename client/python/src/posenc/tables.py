@@ -10,7 +10,6 @@ from typing import Any, Optional
 from . import messages as m
 from .arrays import Result, Wrap
 from .errors import PosencError, invalid
-from .tensor import Dtype
 
 # Approximate bytes of a table's row: 128 channels, cosines and sines, in float32.
 ROW_BYTES = 1024
@@ -51,7 +50,7 @@ def results_of(request: m.BuildTableRequest, wrap: Wrap, out: Any) -> list[Resul
     if not rotary and pair:
         raise invalid("out", "is a pair; must be one array, as this table is")
     outs = (None, None) if out is None else out if rotary else (out,)
-    dtype, shape = request.dtype or Dtype.FLOAT32, _shape(request)
+    dtype, shape = request.dtype or m.Dtype.FLOAT32, _shape(request)
     return [Result(name, wrap, dtype, shape, each) for name, each in zip(names, outs)]
 
 

@@ -1,39 +1,24 @@
-"""Tensor, the contract's form of an array."""
+"""Elements of tensors: their sizes, their types in numpy, and a tensor's view as an array."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Optional
 
 import numpy
 
 from .errors import invalid
-from .wire import REPEATED, Buffer, Message
-from .wire import field as _field
 
-
-class Dtype(IntEnum):
-    UNSPECIFIED = 0
-    FLOAT32 = 1
-    FLOAT16 = 2
-    BFLOAT16 = 3
-    FLOAT64 = 4
-    INT32 = 5
-    INT64 = 6
-    FLOAT8_E4M3FN = 7
-    FLOAT8_E5M2 = 8
-
-
-# Bytes of an element; 0 for a Dtype that this version does not know.
+# Bytes of an element by Dtype; a Dtype that this version does not know is missing.
 ELEMENT_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8, 7: 1, 8: 1}
+_NUMPY = {1: "<f4", 2: "<f2", 4: "<f8", 5: "<i4", 6: "<i8"}
+_ML_DTYPES = {3: "bfloat16", 7: "float8_e4m3fn", 8: "float8_e5m2"}
 
 
 def numpy_dtype(dtype: int) -> numpy.dtype[Any]:
     """Returns the numpy type of a Dtype."""
-    name = Dtype(dtype).name.lower()
-    if dtype not in (Dtype.BFLOAT16, Dtype.FLOAT8_E4M3FN, Dtype.FLOAT8_E5M2):
-        return numpy.dtype(name).newbyteorder("<")
+    if dtype in _NUMPY:
+        return numpy.dtype(_NUMPY[dtype])
+    name = _ML_DTYPES[dtype]
     try:
         import ml_dtypes
     except ImportError:
@@ -42,28 +27,10 @@ def numpy_dtype(dtype: int) -> numpy.dtype[Any]:
     return other
 
 
-@dataclass
-class SharedMemory(Message):
-    """A place in a file that client and server both map (shared.py)."""
+class AsArray:
+    """What the message Tensor has beside its fields: numpy.asarray(tensor) views its elements."""
 
-    name: str = _field(1, "string")
-    offset: int = _field(2, "int64")
-
-
-@dataclass
-class Tensor(Message):
-    """A dense tensor: `data` holds its elements, little-endian and row-major.
-
-    numpy.asarray(tensor) views them.
-    """
-
-    dtype: Dtype = _field(1, Dtype)
-    shape: list[int] = _field(2, "int64", REPEATED)
-    values: list[float] = _field(3, "double", REPEATED)
-    data: Buffer = _field(15, "bytes")
-    shared: Optional[SharedMemory] = _field(4, SharedMemory)
-
-    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> numpy.ndarray[Any, Any]:
+    def __array__(self: Any, dtype: Any = None, copy: Optional[bool] = None) -> numpy.ndarray[Any, Any]:
         # A server answers `values` with `values`.
         if self.values:
             array = numpy.array(self.values, numpy.float64).astype(numpy_dtype(self.dtype))
