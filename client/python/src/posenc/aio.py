@@ -91,8 +91,7 @@ class AsyncClient:
         The file is removed when the region or the client is closed. A call in
         place is never sent twice: after an error that says so, write q again.
         """
-        server = await self.get_server_info(**options)
-        region = SharedRegion(size, server.shared_memory, name, directory)
+        region = SharedRegion(size, (await self.get_server_info(**options)).shared_memory, name, directory)
         self._regions = [*(known for known in self._regions if known.is_open), region]
         return region
 
@@ -372,22 +371,19 @@ class AsyncClient:
                 # The server's limit is lower than ours.
                 most = min(int(error.metadata.get("limitBytes", 4 << 20)), most)
         if isinstance(request, m.BuildTableRequest):
-            return await self._table_rows(request, results, call)
+            rows = Parts(m.BuildTableStreamResponse, results, begin_of(request))
+            first = b"".join(encode(m.BuildTableStreamRequest(table=request)))
+            try:
+                await self._stream("BuildTableStream", [first], rows.take, call)
+            except PosencError as error:
+                raise outside(error) from error.__cause__
+            rows.done()
+            return rows.last
         sent = Sent(getattr(m, method + "StreamRequest"), request, inputs, results, most)
         joined = Joined(results)
         await self._stream(method + "Stream", sent, joined.take, call, sent.largest)
         joined.done()
         return None
-
-    async def _table_rows(self, request: m.BuildTableRequest, results: Sequence[Result], call: Call) -> Any:
-        rows = Parts(m.BuildTableStreamResponse, results, begin_of(request))
-        first = b"".join(encode(m.BuildTableStreamRequest(table=request)))
-        try:
-            await self._stream("BuildTableStream", [first], rows.take, call)
-        except PosencError as error:
-            raise outside(error) from error.__cause__
-        rows.done()
-        return rows.last
 
     async def _unary(self, method: str, pieces: Sequence[Buffer], call: Call, once: bool = False) -> bytes:
         try:

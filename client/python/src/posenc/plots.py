@@ -21,23 +21,10 @@ import matplotlib.patches
 import matplotlib.pyplot
 import numpy
 
-from .client import Client
+from .client import Client, Rope
 from .errors import InvalidArgumentError, invalid
 from .messages import AnalyzeRopeResponse, Pairing, Profile, ResolveRopeResponse, RopeSource, RopeSpec, RotarySlice
-from .sources import rope_source
-
-__all__ = [
-    "angles",
-    "bias",
-    "compare",
-    "decay",
-    "frequencies",
-    "kept",
-    "rotation",
-    "similarity",
-    "table",
-    "wavelengths",
-]
+from .sources import SOURCE_FIELDS, rope_source
 
 # The command's colours: Okabe and Ito's with grey instead of yellow, each with its
 # own dash pattern.
@@ -52,7 +39,8 @@ def frequencies(client: Client, ropes: Any, *, ax: Any = None) -> Any:
     """Draws radians per position of each pair, on a logarithmic axis."""
     ax = _axes(ax, "pair of channels", "radians per position")
     for name, rope in _named(ropes).items():
-        _curve(ax, name, range(_pairs(client, rope)), numpy.abs(_frequencies(client, rope)))
+        own = numpy.abs(_frequencies(client, rope))
+        _curve(ax, name, range(len(own)), own)
     ax.set_yscale("log")
     return _finished(ax, "Frequency of each pair")
 
@@ -160,9 +148,11 @@ def rotation(
     ax: Any = None,
 ) -> Any:
     """Draws a vector in the plane of a pair, before and after its rotation."""
-    resolved = client.resolve(rope)
+    resolved = _resolved(client, rope)
     spec = resolved.spec or RopeSpec()
-    pairs = _pairs(client, rope, one_axis=True)
+    pairs = len(resolved.inv_freq)
+    if resolved.axis_of_pair:
+        raise invalid("rope", "has several position axes; this picture shows one")
     if not 0 <= pair < pairs:
         raise invalid("pair", f"is {pair}; must be in [0, {pairs})")
     width = max(resolved.head_dim, spec.rotary_dim)
@@ -228,15 +218,11 @@ def kept(
 
 def _named(ropes: Any) -> dict[str, Any]:
     """Returns a dict of ropes. One rope may be a dict, too, with fields as keys."""
-    if isinstance(ropes, Mapping) and ropes and all(_is_rope(value) for value in ropes.values()):
-        fields = {"spec", "preset", "config_json", "configJson"}
-        if not fields & set(ropes):
+    if isinstance(ropes, Mapping) and ropes and not SOURCE_FIELDS & set(ropes):
+        kinds = (str, Mapping, RopeSource, RopeSpec, Rope)
+        if all(isinstance(value, kinds) for value in ropes.values()):
             return dict(ropes)
     return {ropes if isinstance(ropes, str) and len(ropes) < 40 else "rope": ropes}
-
-
-def _is_rope(value: Any) -> bool:
-    return isinstance(value, (str, Mapping, RopeSource, RopeSpec)) or hasattr(value, "source")
 
 
 def _others(client: Client, rope: Any, others: Optional[Mapping[str, Any]]) -> dict[str, Any]:
@@ -255,22 +241,17 @@ def _others(client: Client, rope: Any, others: Optional[Mapping[str, Any]]) -> d
     return found
 
 
-def _pairs(client: Client, rope: Any, one_axis: bool = False) -> int:
-    return len(_checked(client.resolve(rope), one_axis).inv_freq)
-
-
 def _frequencies(client: Client, rope: Any) -> Any:
-    return numpy.asarray(_checked(client.resolve(rope)).inv_freq)
+    return numpy.asarray(_resolved(client, rope).inv_freq)
 
 
-def _checked(resolved: ResolveRopeResponse, one_axis: bool = False) -> ResolveRopeResponse:
+def _resolved(client: Client, rope: Any) -> ResolveRopeResponse:
+    resolved = client.resolve(rope)
     spec = resolved.spec or RopeSpec()
     if spec.nope:
         raise invalid("rope", "has no positional encoding (NoPE): there is nothing to draw")
     if len(resolved.inv_freq) != spec.rotary_dim // 2:
         raise invalid("rope", "has frequencies by head or by axis; a picture shows one for each pair")
-    if one_axis and resolved.axis_of_pair:
-        raise invalid("rope", "has several position axes; this picture shows one")
     return resolved
 
 
@@ -285,7 +266,7 @@ def _image(client: Client, rope: Any, image: tuple[int, int], ax: Any) -> Any:
     height, width = image
     if min(height, width) < 1:
         raise invalid("image", f"is {image}; must be a height and a width")
-    resolved = _checked(client.resolve(rope))
+    resolved = _resolved(client, rope)
     cells = numpy.arange(height * width)
     axes = resolved.axis_of_pair
     if not axes:

@@ -20,7 +20,7 @@ from .messages import Movement, PackedSequences, Positions, RopeSource, RopeSpec
 from .wire import fields_of
 
 _SPEC_FIELDS = {f.name for f in fields_of(RopeSpec).values()}
-_SOURCES = {"spec", "preset", "config_json", "configJson"}
+SOURCE_FIELDS = {"spec", "preset", "config_json", "configJson"}
 
 
 def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
@@ -68,7 +68,7 @@ def _rope_source(rope: Any, path: str) -> RopeSource:
 
 
 def _from_mapping(rope: Mapping[str, Any], path: str) -> RopeSource:
-    if _SOURCES & set(rope):
+    if SOURCE_FIELDS & set(rope):
         return message_of(RopeSource, rope, path)
     # No configuration has a key "pairing", and every specification needs one (or
     # "nope"). A misspelt one is an error, because no key of a configuration is
