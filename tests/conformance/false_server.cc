@@ -90,7 +90,10 @@ class FalseService final
     *part.mutable_cos() = Zeros({rows / 2, 64});
     *part.mutable_sin() = part.cos();
     if (rows == 16) Falsify(4, part.mutable_cos());
+    part.add_whole_shape(rows);
+    part.add_whole_shape(64);
     writer->Write(part);
+    part.clear_whole_shape();
     part.set_first_row(rows / 2);
     switch (rows) {
       case 8:  // ends early
