@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "core/error.h"
@@ -139,6 +140,15 @@ std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
     Fail(key, "is ", NumberText(*number),
          "; it must be a whole number, up to 2^53");
     return std::nullopt;
+  }
+  // Other classes' keys of this kind may be fractions.
+  constexpr absl::string_view kIntegers[] = {
+      "head_dim", "hidden_size", "num_attention_heads", "num_hidden_layers"};
+  if (Find(key)->is_number_float() &&
+      std::find(std::begin(kIntegers), std::end(kIntegers), key) !=
+          std::end(kIntegers)) {
+    Warn(key, "is ", NumberText(*number),
+         ", written with a point; transformers since 5.0 refuses such a file");
   }
   return static_cast<std::int64_t>(*number);
 }

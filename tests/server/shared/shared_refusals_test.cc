@@ -106,7 +106,10 @@ TEST_F(SharedRefusalsTest, RefusesPlacesThatAreWrong) {
          *r.mutable_k() = r.q();
          *r.mutable_q_output() = r.q().shared();
        },
-       {kInvalid, "FIELD_INVALID", "q_output", {"q.shared and k.shared"}}},
+       {kInvalid,
+        "FIELD_INVALID",
+        "q_output",
+        {"k.shared", "only one tensor"}}},
       {"InPlaceOfAnotherPairing",
        [&](A& r) {
          r.mutable_rope()->mutable_spec()->set_output_pairing(
