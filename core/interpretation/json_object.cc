@@ -141,14 +141,18 @@ std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
          "; it must be a whole number, up to 2^53");
     return std::nullopt;
   }
-  // Other classes' keys of this kind may be fractions.
+  // Other classes' keys of this kind may be fractions. A key may be read twice.
   constexpr absl::string_view kIntegers[] = {
       "head_dim", "hidden_size", "num_attention_heads", "num_hidden_layers"};
-  if (Find(key)->is_number_float() &&
-      std::find(std::begin(kIntegers), std::end(kIntegers), key) !=
-          std::end(kIntegers)) {
-    Warn(key, "is ", NumberText(*number),
-         ", written with a point; transformers since 5.0 refuses such a file");
+  const auto has = [](const auto& list, const auto& value) {
+    return std::find(std::begin(list), std::end(list), value) != std::end(list);
+  };
+  if (Find(key)->is_number_float() && has(kIntegers, key)) {
+    const std::string warning =
+        absl::StrCat(Path(key), " is ", NumberText(*number),
+                     ", written with a point; transformers since 5.0 refuses "
+                     "such a file");
+    if (!has(report_->warnings, warning)) report_->Warn(warning);
   }
   return static_cast<std::int64_t>(*number);
 }
