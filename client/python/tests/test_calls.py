@@ -118,6 +118,30 @@ def test_metadata_that_cannot_be_sent_is_named(client, option):
     assert (error.code, error.field) == ("INVALID_ARGUMENT", option)
 
 
+@pytest.mark.parametrize(
+    "option, wrong",
+    [
+        ("tls", "yes"),
+        ("tls_ca", 0),  # a file descriptor, for open()
+        ("tls_key", 0.5),
+        ("tls_server_name", 5),
+        ("token", 5),
+        ("token_file", 0),
+        ("service_config", {}),
+        ("max_message_bytes", "4MiB"),
+        ("timeout", "5"),
+    ],
+)
+def test_an_option_of_another_kind_is_named(option, wrong):
+    error = caught(posenc.Client, "127.0.0.1:1", **{option: wrong})
+    assert (error.code, error.field) == ("INVALID_ARGUMENT", option)
+
+
+def test_a_timeout_that_is_no_number_is_named(client):
+    error = caught(client.get_server_info, timeout="5")
+    assert error.code == "INVALID_ARGUMENT" and error.field == "timeout"
+
+
 def test_an_option_that_there_is_not_is_a_type_error():
     with pytest.raises(TypeError, match="unexpected keyword argument 'time_out'"):
         posenc.Client("127.0.0.1:1", time_out=1)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Optional, TypedDict
 
 from .errors import CancelledError, DeadlineExceededError, PosencError, ResourceExhaustedError, invalid
@@ -62,6 +63,15 @@ class ClientOptions(TypedDict, total=False):
     token_file: Optional[Path]
 
 
+# Kinds of options; all others are paths. open() takes a number for an open file, and would close it.
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("service_config", "tls_server_name", "token"), str),
+    **dict.fromkeys(("max_message_bytes", "stream_above_bytes"), Integral),
+    "timeout": Real,
+    "tls": bool,
+}
+
+
 def from_environment() -> dict[str, Any]:
     """Returns target and ClientOptions from POSENC_SERVER, POSENC_TLS..., POSENC_TOKEN and POSENC_TOKEN_FILE."""
     names = ("tls_ca", "tls_cert", "tls_key", "tls_server_name", "token", "token_file")
@@ -89,10 +99,13 @@ class Call:
             if value is not None and (not isinstance(value, str) or not all(" " <= c <= "~" for c in value)):
                 raise invalid(name, f"is {value!r}; must be text of visible ASCII characters")
         self.id = secrets.token_hex(16) if self.request_id is None else self.request_id
-        if self.timeout is not None:
-            if not self.timeout > 0:  # grpcio would let a quick call succeed
-                raise DeadlineExceededError("DEADLINE_EXCEEDED", f"timeout: {self.timeout} s; must be above 0")
-            self._end = time.monotonic() + min(self.timeout, _LONGEST_TIMEOUT)
+        seconds: Any = self.timeout
+        if seconds is not None:
+            if not isinstance(seconds, _KINDS["timeout"]):
+                raise invalid("timeout", f"is {seconds!r}; must be a number of seconds")
+            if not seconds > 0:  # grpcio would let a quick call succeed
+                raise DeadlineExceededError("DEADLINE_EXCEEDED", f"timeout: {seconds} s; must be above 0")
+            self._end: float = time.monotonic() + min(seconds, _LONGEST_TIMEOUT)
 
     def rest(self, otherwise: float) -> float:
         """Returns the remaining seconds of the call's own timeout; never 0,
@@ -108,22 +121,25 @@ class Channels:
         if unknown:
             raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
         self._target = _checked(target)
-        self._options = options
+        for name, value in options.items():
+            kind = _KINDS.get(name, (str, os.PathLike))
+            if value is not None and not isinstance(value, kind):
+                raise invalid(name, f"is {value!r}; must be {getattr(kind, '__name__', 'a path')}")
+        self._options: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         self._grpc = grpc
-        self._credentials, self._security = credentials_of(target, options)
+        self._credentials, self._security = credentials_of(target, self._options)
         self._bearer = Bearer(options.get("token"), options.get("token_file"))
         # By whether their calls are sent only once: in gRPC, retries are an option of
         # the channel.
         self._channels: dict[bool, Any] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self.most = min(options.get("max_message_bytes", 512 << 20), _MAX_PROTO_BYTES)
-        self.stream_above = min(options.get("stream_above_bytes", _STREAM_ABOVE_BYTES), self.most)
-        timeout = options.get("timeout")
-        if timeout is not None and not timeout > 0:
-            raise invalid("timeout", f"is {timeout}; must be above 0")
+        self.most = min(self._options.get("max_message_bytes", 512 << 20), _MAX_PROTO_BYTES)
+        self.stream_above = min(self._options.get("stream_above_bytes", _STREAM_ABOVE_BYTES), self.most)
         # Seconds of a unary call, and of a stream without progress.
-        self.patience = min(_DEFAULT_TIMEOUT if timeout is None else timeout, _LONGEST_TIMEOUT)
+        self.patience = min(self._options.get("timeout", _DEFAULT_TIMEOUT), _LONGEST_TIMEOUT)
+        if not self.patience > 0:
+            raise invalid("timeout", f"is {self.patience}; must be above 0")
 
     def method(self, kind: str, name: str, once: bool = False) -> Any:
         """kind: unary_unary or stream_stream. once: the call must not be sent again."""

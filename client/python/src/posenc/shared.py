@@ -67,6 +67,7 @@ class SharedRegion:
         extents = [coerce("int64", n, "shape") for n in (shape if isinstance(shape, Iterable) else [shape])]
         if min(extents, default=0) < 0:
             raise invalid("shape", f"is {extents}; must not be negative")
+        offset = coerce("int64", offset, "offset")
         if offset < 0 or offset % ELEMENT_BYTES[element]:
             raise invalid("offset", f"is {offset}; must be a multiple of {ELEMENT_BYTES[element]}, 0 or more")
         end = offset + math.prod(extents) * ELEMENT_BYTES[element]
