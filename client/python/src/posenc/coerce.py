@@ -62,8 +62,8 @@ def _field_value(f: Field, value: Any, path: str) -> Any:
 
 def coerce(kind: Any, value: Any, path: str) -> Any:
     """Returns a field's value from a caller's value. As in JSON, numbers may be text, and bytes base64."""
-    if kind is Tensor and not (isinstance(value, Mapping) and "dtype" in value):
-        return value if isinstance(value, Tensor) else borrow(value, path).tensor
+    if kind is Tensor and not isinstance(value, (Tensor, Mapping)):
+        return borrow(value, path).tensor
     if is_message(kind):
         return message_of(kind, value, path)
     if is_enum(kind):
