@@ -11,7 +11,7 @@ are PosencError; posenc.errors has a class for each code.
 from .aio import AsyncClient as AsyncClient
 from .aio import AsyncRope as AsyncRope
 from .arguments import CallOptions as CallOptions
-from .channels import VERSION as __version__  # noqa: F401
+from .channels import VERSION
 from .channels import ClientOptions as ClientOptions
 from .client import Client as Client
 from .client import Rope as Rope
@@ -31,6 +31,8 @@ from .messages import Tensor as Tensor
 from .shared import SharedRegion as SharedRegion
 from .sources import packed as packed
 from .tables import RotaryTable as RotaryTable
+
+__version__ = VERSION
 
 # Client(target, ...)
 connect = Client
