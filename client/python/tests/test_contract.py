@@ -95,10 +95,6 @@ def test_the_blocking_client_is_made_from_the_one_for_asyncio(tmp_path):
     assert out.read_text() == (HERE / "src/posenc/client.py").read_text(), "client/python/run generate"
 
 
-def test_the_service_config_is_the_published_one():
-    assert (HERE / "src/posenc/service_config.json").read_bytes() == (ROOT / "client/service_config.json").read_bytes()
-
-
 def test_the_package_imports_neither_protobuf_nor_torch():
     code = "import posenc, sys; sys.exit(bool({'google.protobuf', 'torch', 'ml_dtypes'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
