@@ -107,10 +107,13 @@ void PrintDiagnosis(const core::doctor::Diagnosis& diagnosis) {
 
 // Returns the lowest severity that fails; 0 for "none".
 absl::StatusOr<int> FailLevel(const std::string& text) {
-  if (text == "error") return static_cast<int>(core::doctor::Severity::kError);
-  if (text == "warning")
-    return static_cast<int>(core::doctor::Severity::kWarning);
-  if (text == "note") return static_cast<int>(core::doctor::Severity::kNote);
+  using core::doctor::Severity;
+  for (const Severity severity :
+       {Severity::kError, Severity::kWarning, Severity::kNote}) {
+    if (text == core::doctor::SeverityName(severity)) {
+      return static_cast<int>(severity);
+    }
+  }
   if (text == "none") return 0;
   return UsageError(absl::StrCat("--fail-on: '", text,
                                  "' is not known; write error, warning, note "

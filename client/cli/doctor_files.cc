@@ -39,8 +39,7 @@ constexpr std::uint64_t kMaxJson = 1 << 20;
 constexpr std::uint64_t kMaxIndex = 64 << 20;
 constexpr std::uint64_t kMaxTokenizer = 64 << 20;
 constexpr std::uint64_t kMaxTableElements = 65536;
-// The limits of DiagnoseRope on the number of inputs and the length of paths.
-constexpr std::size_t kMaxInputs = 1024, kMaxPath = 4096;
+constexpr std::size_t kMaxPath = 4096;  // of DiagnoseRope
 
 // A regular file that is read by offsets.
 class OffsetFile {
@@ -116,10 +115,6 @@ class OffsetFile {
   absl::Status status_;
 };
 
-std::string Fact(const absl::Status& status) {
-  return std::string(status.message());
-}
-
 ModelDescription Described(v1::DescriptionKind kind, const std::string& path) {
   ModelDescription input;
   input.set_kind(kind);
@@ -130,10 +125,21 @@ ModelDescription Described(v1::DescriptionKind kind, const std::string& path) {
 }
 
 ModelDescription Unreadable(v1::DescriptionKind kind, const std::string& path,
-                            const std::string& why) {
+                            absl::string_view why) {
   ModelDescription input = Described(kind, path);
-  input.set_unreadable(Utf8(why));
+  input.set_unreadable(Utf8(std::string(why)));
   return input;
+}
+
+// Returns what `read` makes of a file of weights, or the reason of its error.
+ModelDescription ReadWeights(v1::DescriptionKind kind, const std::string& path,
+                             absl::Status (*read)(const OffsetFile&,
+                                                  ModelDescription*)) {
+  ModelDescription input = Described(kind, path);
+  const OffsetFile file(path);
+  absl::Status status = file.status();
+  if (status.ok()) status = read(file, &input);
+  return status.ok() ? input : Unreadable(kind, path, status.message());
 }
 
 // Returns true for names of tables of frequencies.
@@ -230,45 +236,42 @@ absl::Status ReadSavedTable(const OffsetFile& file, std::uint64_t data,
                    entry.bytes.size(), input);
 }
 
-ModelDescription ReadSafetensorsFile(const std::string& path) {
-  constexpr auto kKind = v1::DESCRIPTION_KIND_SAFETENSORS;
-  ModelDescription input = Described(kKind, path);
-  const OffsetFile file(path);
-  const auto fail = [&](const absl::Status& status) {
-    return Unreadable(kKind, path, Fact(status));
-  };
-  if (!file.status().ok()) return fail(file.status());
+absl::Status ReadSafetensors(const OffsetFile& file, ModelDescription* input) {
   char first[8] = {};
   const std::size_t have = std::min<std::uint64_t>(8, file.size());
   absl::Status status = file.Read(0, first, have);
-  if (!status.ok()) return fail(status);
+  if (!status.ok()) return status;
   const auto size = SafetensorsHeaderSize({first, have}, file.size());
-  if (!size.ok()) return fail(size.status());
+  if (!size.ok()) return size.status();
   std::string header(*size, '\0');
   status = file.Read(8, header.data(), header.size());
-  if (!status.ok()) return fail(status);
+  if (!status.ok()) return status;
   const auto layout = ParseSafetensorsHeader(header, file.size() - 8 - *size);
-  if (!layout.ok()) return fail(layout.status());
+  if (!layout.ok()) return layout.status();
   bool has_key = false;
   for (const SafetensorsEntry& entry : layout->entries) {
     if (IsTable(entry.name)) {
-      status = ReadSavedTable(file, 8 + *size, entry, &input);
-      if (!status.ok()) return fail(status);
+      status = ReadSavedTable(file, 8 + *size, entry, input);
+      if (!status.ok()) return status;
     } else if (IsKeyProjection(entry.name) && entry.shape.size() == 2 &&
                !has_key) {
       has_key = true;
-      input.set_key_rows(entry.shape[0]);
+      input->set_key_rows(entry.shape[0]);
     } else if (IsQueryProjection(entry.name) && entry.shape.size() == 2) {
       const v1::Dtype dtype = DtypeOf(entry);
       // Rows of 8 bits are too coarse to be distinguished.
       if (wire::ElementBytes(dtype) > 1) {
         ReadRows(file, entry.name, 8 + *size + entry.begin,
                  static_cast<std::uint64_t>(entry.shape[0]),
-                 static_cast<std::uint64_t>(entry.shape[1]), dtype, &input);
+                 static_cast<std::uint64_t>(entry.shape[1]), dtype, input);
       }
     }
   }
-  return input;
+  return absl::OkStatus();
+}
+
+ModelDescription ReadSafetensorsFile(const std::string& path) {
+  return ReadWeights(v1::DESCRIPTION_KIND_SAFETENSORS, path, ReadSafetensors);
 }
 
 // Adds the file's factors, which change the frequencies.
@@ -297,28 +300,21 @@ core::interpretation::ByteSource BytesOf(const OffsetFile& file) {
           }};
 }
 
-ModelDescription ReadGgufFile(const std::string& path) {
-  constexpr auto kKind = v1::DESCRIPTION_KIND_GGUF;
-  const OffsetFile file(path);
-  const auto fail = [&](const absl::Status& status) {
-    return Unreadable(kKind, path, Fact(status));
-  };
-  if (!file.status().ok()) return fail(file.status());
+absl::Status ReadGgufInto(const OffsetFile& file, ModelDescription* input) {
   const core::interpretation::ByteSource source = BytesOf(file);
   const auto header = core::interpretation::ReadGguf(source);
-  if (!header.ok()) return fail(header.status());
-  ModelDescription input = Described(kKind, path);
-  input.set_gguf(core::interpretation::WriteGgufKeys(*header));
+  if (!header.ok()) return header.status();
+  input->set_gguf(core::interpretation::WriteGgufKeys(*header));
   // If a model has several files, the first has the keys.
   absl::Status read_number;
   const auto shard = header->Integer("split.no", &read_number);
-  if (shard && *shard > 0) return input;
+  if (shard && *shard > 0) return absl::OkStatus();
   // The whole file can have faults that its keys alone do not show.
   const absl::Status good =
       core::interpretation::ReadGgufRope(*header, source).status();
-  if (!good.ok()) return fail(good);
-  const absl::Status factors = ReadFactors(file, *header, &input);
-  if (!factors.ok()) return fail(factors);
+  if (!good.ok()) return good;
+  const absl::Status factors = ReadFactors(file, *header, input);
+  if (!factors.ok()) return factors;
   const core::interpretation::GgufTensor* const query =
       header->FindTensor("blk.0.attn_q.weight");
   const v1::Dtype dtype =
@@ -327,9 +323,13 @@ ModelDescription ReadGgufFile(const std::string& path) {
   if (dtype != v1::DTYPE_UNSPECIFIED && query->shape.size() == 2 &&
       query->shape[0] >> 32 == 0 && query->shape[1] >> 32 == 0) {
     ReadRows(file, query->name, query->offset, query->shape[1], query->shape[0],
-             dtype, &input);
+             dtype, input);
   }
-  return input;
+  return absl::OkStatus();
+}
+
+ModelDescription ReadGgufFile(const std::string& path) {
+  return ReadWeights(v1::DESCRIPTION_KIND_GGUF, path, ReadGgufInto);
 }
 
 // Returns the kind of a JSON file, by its name, or else by its keys.
@@ -374,7 +374,7 @@ ModelDescription ReadJsonFile(const std::string& path) {
   auto text = file.All(tokenizer ? kMaxTokenizer : kMaxJson);
   if (text.ok() && text->size() > kMaxJson) text = TokenizerLength(*text);
   if (!text.ok()) {
-    return Unreadable(KindOfJson(name, ""), path, Fact(text.status()));
+    return Unreadable(KindOfJson(name, ""), path, text.status().message());
   }
   const v1::DescriptionKind kind = KindOfJson(name, *text);
   // Bytes that are not UTF-8 are no JSON, and cannot be sent as a text.
@@ -391,11 +391,11 @@ ModelDescription ReadJsonFile(const std::string& path) {
 std::vector<ModelDescription> ReadIndex(const fs::path& path) {
   const OffsetFile file(path.string());
   const auto text = file.All(kMaxIndex);
-  const auto fail = [&](const std::string& why) {
+  const auto fail = [&](absl::string_view why) {
     return std::vector<ModelDescription>{
         Unreadable(v1::DESCRIPTION_KIND_SAFETENSORS, path.string(), why)};
   };
-  if (!text.ok()) return fail(Fact(text.status()));
+  if (!text.ok()) return fail(text.status().message());
   int deepest = 0;
   const auto shallow = [&](int depth, json::parse_event_t, json&) {
     deepest = std::max(deepest, depth);
@@ -466,18 +466,6 @@ std::vector<ModelDescription> ReadFolder(const std::string& path) {
                        absl::StrCat("cannot open: ", error.message()))};
   }
   std::sort(names.begin(), names.end());
-  const auto models =
-      std::count_if(names.begin(), names.end(), [](const std::string& name) {
-        return HasExtension(name, ".gguf") ||
-               HasExtension(name, ".safetensors");
-      });
-  // Three JSON files may lie beside them.
-  if (models > static_cast<std::ptrdiff_t>(kMaxInputs) - 3) {
-    return {Unreadable(v1::DESCRIPTION_KIND_CONFIG, path,
-                       absl::StrCat("holds ", models,
-                                    " files .gguf and .safetensors; at most ",
-                                    kMaxInputs - 3, " are read"))};
-  }
   const auto has = [&](const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
