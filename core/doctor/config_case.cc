@@ -90,6 +90,19 @@ bool Reading::differs(bool Comparison::*which) const {
                      [which](const Comparison& c) { return c.*which; });
 }
 
+const std::string* Reading::Assumed(absl::string_view key) const {
+  for (const auto& rope : ropes) {
+    if (!rope.ok()) return nullptr;
+    for (const Assumption& one : rope->assumptions) {
+      if (absl::EndsWith(one.field, key) &&
+          absl::StartsWith(one.reason, "absent")) {
+        return &one.value;
+      }
+    }
+  }
+  return nullptr;
+}
+
 ConfigCase::ConfigCase(std::string path, json root,
                        const std::vector<const Reader*>& readers, Reach reach)
     : path_(std::move(path)),
@@ -122,10 +135,14 @@ ConfigCase::ConfigCase(std::string path, json root,
     const std::string& own = filled.empty() ? text : filled;
     for (const LayerGroup& group : groups_) {
       auto rope = ResolveText(own, *reader, group, reach_);
-      // A reader that does not know this layer type has one rope for all types.
+      // A reader that does not know this layer type has one rope for all types,
+      // and another may tell layers apart that are alike for transformers.
       const auto details = GetErrorDetails(rope.status());
-      if (group.type && details && details->field == "layer_type") {
-        rope = ResolveText(own, *reader, {}, reach_);
+      if (details && details->field == "layer_type" && !group.index &&
+          (group.type || reference() != nullptr)) {
+        LayerGroup other;
+        if (!group.type) other.type = "full_attention";
+        rope = ResolveText(own, *reader, other, reach_);
       }
       reading.ropes.push_back(std::move(rope));
     }
@@ -241,6 +258,22 @@ const json* ConfigCase::FlatDict(std::string* key) const {
     return &dict;
   }
   return nullptr;
+}
+
+const json& ConfigCase::InDicts(absl::string_view key) const {
+  for (const NamedDict& named : Dicts()) {
+    const json& value = ValueAt(*named.dict, key);
+    if (!value.is_null()) return value;
+  }
+  return ValueAt(json(), key);
+}
+
+std::string ConfigCase::WarningOf(absl::string_view key) const {
+  if (reference() == nullptr) return "";
+  for (const std::string& warning : rope().warnings) {
+    if (absl::StartsWith(warning, absl::StrCat(key, " "))) return warning;
+  }
+  return "";
 }
 
 std::optional<std::int64_t> ConfigCase::MaxPositions() const {

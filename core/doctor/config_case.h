@@ -51,6 +51,9 @@ struct Reading {
   bool differs() const;
   // True if a group differs in that: &Comparison::axes.
   bool differs(bool Comparison::*which) const;
+  // Returns the value that the reader takes for a key that the file lacks; null
+  // if the file has it, or it is not needed.
+  const std::string* Assumed(absl::string_view key) const;
 };
 
 class ConfigCase {
@@ -97,6 +100,10 @@ class ConfigCase {
   std::optional<double> Number(absl::string_view key) const {
     return NumberAt(part(), key);
   }
+  // Returns the first of the dicts' values of a key; null if none has one.
+  const json& InDicts(absl::string_view key) const;
+  // Returns the reference's warning about a key; "" without one.
+  std::string WarningOf(absl::string_view key) const;
   std::optional<std::int64_t> MaxPositions() const;
   // True if the file has a key for a base that the class does not read.
   bool HasOtherBase() const;

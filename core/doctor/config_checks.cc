@@ -88,16 +88,18 @@ void CheckNewSpelling(ConfigCase* config) {
     return drops(reading) && !config->IsExplained(reading);
   });
   if (readers.empty()) return;
+  const auto without_version = [](const Verdict& verdict) {
+    return verdict.says.substr(verdict.says.find(": ") + 2);
+  };
   NamesByText taken;
   for (const Verdict& verdict : readers) {
-    // Without the reader's version.
-    AddName(verdict.says.substr(verdict.says.find(": ") + 2), verdict.name,
-            &taken);
+    AddName(without_version(verdict), verdict.name, &taken);
   }
-  config->Add("config.new-spelling-only",
-              {DescribeRope(config->rope()), TakenText(taken, "; "),
-               OlderSpelling(part["rope_parameters"], config->family())},
-              {config->KeyPath("rope_parameters")}, readers);
+  config->Add(
+      "config.new-spelling-only",
+      {without_version(config->reference()->verdict()), TakenText(taken, "; "),
+       OlderSpelling(part["rope_parameters"], config->family())},
+      {config->KeyPath("rope_parameters")}, readers);
 }
 
 void CheckBothSpellings(ConfigCase* config) {
@@ -109,12 +111,14 @@ void CheckBothSpellings(ConfigCase* config) {
     return config->ResolveOther(
         config->Changed([key](json* language) { language->erase(key); }));
   };
-  const auto text = [](const Ropes& ropes) {
-    return ropes[0] ? DescribeRope(*ropes[0]) : "what cannot be read";
-  };
   const Ropes older = without("rope_parameters");
   const Ropes newer = without("rope_scaling");
   const bool alike = SameRopes(older, newer);
+  std::size_t group = 0;  // the first that differs
+  while (!alike && SameRopes({older[group]}, {newer[group]})) ++group;
+  const auto text = [group](const Ropes& ropes) {
+    return ropes[group] ? DescribeRope(*ropes[group]) : "what cannot be read";
+  };
   Finding& finding = config->Add(
       "config.both-spellings",
       {text(older), text(newer),
@@ -158,42 +162,32 @@ void CheckThetaConflict(ConfigCase* config) {
               }));
 }
 
-// Returns the base of the frequencies, or else the assumed one.
-std::optional<double> BaseOf(const ResolvedRope& rope) {
-  if (rope.spec.rope_theta) return rope.spec.rope_theta;
-  for (const Assumption& assumption : rope.assumptions) {
-    double base = 0;
-    if (assumption.field == "rope_theta" &&
-        absl::SimpleAtod(assumption.value, &base)) {
-      return base;
-    }
+// Returns the reader's base, or else the one that its frequencies, which are
+// written out, were made of; nullopt if neither is known.
+std::optional<double> BaseOf(const Reading& reading) {
+  if (!reading.status().ok()) return std::nullopt;
+  if (reading.ropes[0]->spec.rope_theta) {
+    return reading.ropes[0]->spec.rope_theta;
   }
-  return std::nullopt;
-}
-
-// True if the file gives a base, by any key.
-bool GivesBase(const ConfigCase& config) {
-  const std::vector<NamedDict> dicts = config.Dicts();
-  return config.Number("rope_theta") ||
-         config.Number(config.family().theta_key) || config.HasOtherBase() ||
-         NumberAt(ValueAt(config.part(), "attn_config"), "rope_theta") ||
-         std::any_of(dicts.begin(), dicts.end(), [](const NamedDict& named) {
-           return NumberAt(*named.dict, "rope_theta").has_value();
-         });
+  const std::string* const assumed = reading.Assumed("rope_theta");
+  double base = 0;
+  return assumed != nullptr && absl::SimpleAtod(*assumed, &base)
+             ? std::optional(base)
+             : std::nullopt;
 }
 
 void CheckThetaAbsent(ConfigCase* config) {
-  const Reading* const reference = config->reference();
-  if (reference == nullptr || !BaseOf(config->rope())) return;
   const Family& family = config->family();
-  if (family.theta_key.empty() || !family.kinds[0].type.empty() ||
-      !family.rope_parameters.empty() || GivesBase(*config)) {
+  const Reading* const reference = config->reference();
+  if (reference == nullptr || family.theta_key.empty() ||
+      reference->Assumed(family.theta_key) == nullptr || !BaseOf(*reference) ||
+      !family.kinds[0].type.empty() || config->HasOtherBase() ||
+      config->InDicts("rope_theta").is_number()) {
     return;
   }
   const auto base = [](const Reading& reading) -> std::string {
     if (IsAbout(reading.status(), "rope_theta")) return kRefuses;
-    const auto taken =
-        reading.status().ok() ? BaseOf(*reading.ropes[0]) : std::nullopt;
+    const auto taken = BaseOf(reading);
     return taken ? PlainNumber(*taken) : "";
   };
   const NamesByText taken = config->TakenForAbsent(base);
@@ -201,7 +195,7 @@ void CheckThetaAbsent(ConfigCase* config) {
   const std::string& usual = taken[0].first;
   std::string wanted = usual;
   const std::set<double> published = PublishedBases(*config);
-  if (!published.empty() && published.count(*BaseOf(config->rope())) == 0) {
+  if (!published.empty() && published.count(*BaseOf(*reference)) == 0) {
     wanted = PlainNumber(*published.begin());
     facts +=
         Say("theta.published",
@@ -253,6 +247,11 @@ void CheckTypeConflict(const NamedDict& named, ConfigCase* config) {
   if (type.empty() || rope_type.empty() ||
       ConfigCase::TypeOf({{"type", type}}) ==
           ConfigCase::TypeOf({{"type", rope_type}})) {
+    return;
+  }
+  // A class that drops the dict takes neither.
+  if (config->ReadsTheSame(config->Changed(
+          [&](json* part) { (*part)[named.place]["rope_type"] = type; }))) {
     return;
   }
   config->Add("config.type-conflict", {type, rope_type, named.path},

@@ -28,12 +28,16 @@ bool DiffersBy(double a, double b, double tolerance = kTolerance) {
   return std::abs(a - b) > tolerance * std::max(std::abs(a), std::abs(b));
 }
 
-// Returns a key's value, or what stands for an absent one.
-template <typename Number>
-std::string GivenOr(const char* otherwise, const std::optional<Number>& given,
-                    double taken) {
-  return absl::StrCat(given ? "" : otherwise, PlainNumber(taken));
-}
+// Tensors of factors, by their names in the file.
+struct FactorList {
+  const char* name;
+  std::vector<double> GgufRope::*values;
+};
+constexpr FactorList kLists[] = {
+    {"rope_freqs.weight", &GgufRope::rope_freqs},
+    {"rope_factors_long.weight", &GgufRope::factors_long},
+    {"rope_factors_short.weight", &GgufRope::factors_short},
+};
 
 class GgufChecks {
  public:
@@ -161,9 +165,12 @@ class GgufChecks {
     return text.substr(0, text.find(','));
   }
 
-  bool HasTensors() const {
-    return !gguf_.rope_freqs.empty() || !gguf_.factors_long.empty() ||
-           !gguf_.factors_short.empty();
+  std::vector<std::string> Tensors() const {
+    std::vector<std::string> names;
+    for (const FactorList& list : kLists) {
+      if (!(file_.*list.values).empty()) names.emplace_back(list.name);
+    }
+    return names;
   }
 
   void CheckAlone() {
@@ -177,14 +184,9 @@ class GgufChecks {
       const std::string key = gguf_.Key("rope.scaling.yarn_ext_factor");
       Explain("gguf.yarn-ext-factor", {key, ext}, {key});
     }
-    std::vector<std::string> has;
-    if (file_.factor.value_or(1) != 1) {
-      has.push_back(
-          absl::StrCat("scaling.factor ", PlainNumber(*file_.factor)));
-    }
-    if (!file_.rope_freqs.empty()) has.emplace_back("rope_freqs.weight");
-    if (!file_.factors_long.empty()) {
-      has.emplace_back("rope_factors_long.weight");
+    std::vector<std::string> has = Tensors();
+    if (const double factor = file_.factor.value_or(1); factor != 1) {
+      has.push_back(absl::StrCat("scaling.factor ", PlainNumber(factor)));
     }
     if (!has.empty() && gguf_.architecture != "gpt-oss") {
       Add("gguf.other-loaders", {absl::StrJoin(has, " and ")},
@@ -193,26 +195,37 @@ class GgufChecks {
     }
   }
 
+  // Finds a number of the file unlike the configuration's. `is` says where
+  // llama.cpp takes its number from, if the key is absent or a flag gives it.
+  Finding* CheckNumber(absl::string_view id, const char* name, double taken,
+                       double wanted, const char* type, const std::string& is) {
+    if (!DiffersBy(taken, wanted)) return nullptr;
+    const std::string key = gguf_.Key(name);
+    return &Add(id, {key, is, config_path_, wanted, type}, {key});
+  }
+
+  static std::string GivenOr(const char* otherwise, bool given, double taken) {
+    return absl::StrCat(given ? "" : otherwise, PlainNumber(taken));
+  }
+
   void CheckBase() {
-    if (!reference_->spec.rope_theta) return;
-    const double base = *reference_->spec.rope_theta;
-    if (!DiffersBy(gguf_.Base(), base)) return;
-    const std::string key = gguf_.Key("rope.freq_base");
+    const double taken = gguf_.Base();
+    const double base = reference_->spec.rope_theta.value_or(taken);
     const bool by_flag = runtime_.Find("--rope-freq-base") != nullptr;
-    const std::string is =
-        gguf_.freq_base ? absl::StrCat(PlainNumber(*gguf_.freq_base),
-                                       by_flag ? " by --rope-freq-base" : "")
-                        : "absent";
-    Finding& finding =
-        Explain("gguf.freq-base", {key, is, gguf_.Base(), base}, {key});
+    Finding* const finding = CheckNumber(
+        "gguf.freq-base", "rope.freq_base", taken, base, "float",
+        absl::StrCat(GivenOr("absent: ", gguf_.freq_base.has_value(), taken),
+                     by_flag ? " by --rope-freq-base" : ""));
+    if (finding == nullptr) return;
+    explained_ = true;
     if (by_flag) {
-      finding.fix = absl::StrCat(
+      finding->fix = absl::StrCat(
           "give --rope-freq-base ", PlainNumber(base),
           DiffersBy(file_.Base(), base) ? "" : ", or leave it out");
-    } else if (const std::string table = TableWithBase(gguf_.Base());
+    } else if (const std::string table = TableWithBase(taken);
                gguf_.freq_base && !table.empty()) {
-      finding.fix = Say("gguf.table-has-base",
-                        {gguf_.Base(), config_path_, table, finding.fix});
+      finding->fix = Say("gguf.table-has-base",
+                         {taken, config_path_, table, finding->fix});
     }
   }
 
@@ -231,15 +244,13 @@ class GgufChecks {
   }
 
   void CheckDimension() {
-    const std::int64_t width = gguf_.RotaryDim();
-    if (width == reference_->spec.rotary_dim || width == 0) return;
-    const std::string key = gguf_.Key("rope.dimension_count");
-    Explain("gguf.dimension-count",
-            {key,
-             GivenOr("absent: the head's ", gguf_.dimension_count,
-                     static_cast<double>(width)),
-             config_path_, reference_->spec.rotary_dim},
-            {key});
+    const auto width = static_cast<double>(gguf_.RotaryDim());
+    if (width == 0) return;
+    explained_ |= CheckNumber("gguf.dimension-count", "rope.dimension_count",
+                              width, reference_->spec.rotary_dim, "int",
+                              GivenOr("absent: the head's ",
+                                      gguf_.dimension_count.has_value(),
+                                      width)) != nullptr;
   }
 
   std::string OriginalFlag() const {
@@ -268,19 +279,17 @@ class GgufChecks {
   }
 
   void CheckScaling() {
-    const bool linear = ReferenceScaling<LinearScaling>() != nullptr;
     const bool yarn = Yarn() != nullptr;
-    if (!(linear || yarn) || ReferenceFactor() == 1) {
-      if (reference_->spec.scaling.index() == 0 || linear || yarn) {
-        CheckUnscaled();
-      }
-      return;
+    if (!yarn && ReferenceScaling<LinearScaling>() == nullptr &&
+        IsScaled(*reference_)) {
+      return;  // factors scale it
     }
+    if (ReferenceFactor() == 1) return CheckUnscaled();
     const std::string key = gguf_.Key("rope.scaling.type");
     const char* const type = yarn ? "yarn" : "linear";
     const bool none = gguf_.scaling_type == "none";
     const bool by_flag = none && file_.ScalingType() != "none";
-    if (none || (!gguf_.scaling_type && !gguf_.factor && !HasTensors())) {
+    if (none || (!gguf_.scaling_type && !gguf_.factor && Tensors().empty())) {
       Finding& finding = Explain(
           "gguf.scaling-missing",
           {key, none ? "none" : "absent", by_flag ? " by --rope-scaling" : "",
@@ -301,7 +310,8 @@ class GgufChecks {
   // Finds a file, or flags, that scale although the reference does not.
   void CheckUnscaled() {
     const double factor = gguf_.factor.value_or(1);
-    if (gguf_.ScalingType() == "none" || factor == 1 || HasTensors()) return;
+    if (gguf_.ScalingType() == "none" || factor == 1 || !Tensors().empty())
+      return;
     explained_ = explained_amplitude_ = true;
     const std::string flags = FlagsThatScale();
     // Flags that serve more positions than the model has are intentional.
@@ -333,7 +343,8 @@ class GgufChecks {
     }
     const double factor = gguf_.factor.value_or(1);
     if (DiffersBy(factor, ReferenceFactor())) {
-      tell("rope.scaling.factor", GivenOr("absent: ", gguf_.factor, factor),
+      tell("rope.scaling.factor",
+           GivenOr("absent: ", gguf_.factor.has_value(), factor),
            ReferenceFactor());
     }
     explained_amplitude_ |= !facts.empty();
@@ -389,20 +400,12 @@ class GgufChecks {
     if (type == "yarn") explained_amplitude_ = true;
   }
 
-  // Returns the configuration's mrope_section.
-  std::vector<double> ConfigSections() const {
-    if (config_ == nullptr) return {};
-    for (const NamedDict& named : config_->Dicts()) {
-      if (ValueAt(*named.dict, "mrope_section").is_array()) {
-        return NumbersAt(*named.dict, "mrope_section");
-      }
-    }
-    return {};
-  }
-
   void CheckSections() {
     constexpr std::size_t kSections = 4;
-    std::vector<double> ours = gguf_.sections, wanted = ConfigSections();
+    std::vector<double> ours = gguf_.sections, wanted;
+    if (config_ != nullptr) {
+      wanted = NumbersOf(config_->InDicts("mrope_section"));
+    }
     const bool refused = (gguf_.pairing == GgufPairing::kSections ||
                           gguf_.pairing == GgufPairing::kInterleavedSections) &&
                          ours.size() != kSections;
@@ -444,37 +447,29 @@ class GgufChecks {
 
   void CheckSliding() {
     if (!sliding_) return;
-    const auto tell = [&](const char* name, const std::string& is,
-                          const Value& wanted, const char* type) {
-      const std::string key = gguf_.Key(name);
-      Add("gguf.swa", {key, is, config_path_, wanted.text, type}, {key});
-    };
     // llama.cpp's code sets Gemma 3's local base.
     const bool gemma =
         gguf_.architecture == "gemma3" || gguf_.architecture == "gemma3n";
     const double base =
         gguf_.freq_base_swa.value_or(gemma ? 10000 : gguf_.Base());
-    const double wanted = sliding_->spec.rope_theta.value_or(base);
-    if (DiffersBy(base, wanted)) {
-      tell("rope.freq_base_swa", GivenOr("absent: ", gguf_.freq_base_swa, base),
-           wanted, "float");
-    }
-    const std::int64_t width =
-        gguf_.dimension_count_swa.value_or(gguf_.RotaryDim());
-    if (width != 0 && width != sliding_->spec.rotary_dim) {
-      tell("rope.dimension_count_swa",
-           GivenOr("absent: ", gguf_.dimension_count_swa,
-                   static_cast<double>(width)),
-           sliding_->spec.rotary_dim, "int");
-    }
+    CheckNumber("gguf.swa", "rope.freq_base_swa", base,
+                sliding_->spec.rope_theta.value_or(base), "float",
+                GivenOr("absent: ", gguf_.freq_base_swa.has_value(), base));
+    const auto width = static_cast<double>(
+        gguf_.dimension_count_swa.value_or(gguf_.RotaryDim()));
+    if (width == 0) return;
+    CheckNumber(
+        "gguf.swa", "rope.dimension_count_swa", width,
+        sliding_->spec.rotary_dim, "int",
+        GivenOr("absent: ", gguf_.dimension_count_swa.has_value(), width));
   }
 
   // gguf.factor-tensors: rope_freqs, and longrope's two lists.
   void CheckFactors() {
-    bool right_length = CheckLength("rope_freqs.weight", gguf_.rope_freqs);
-    right_length &= CheckLength("rope_factors_long.weight", gguf_.factors_long);
-    right_length &=
-        CheckLength("rope_factors_short.weight", gguf_.factors_short);
+    bool right_length = true;
+    for (const FactorList& list : kLists) {
+      right_length &= HasRightLength(list.name, gguf_.*list.values);
+    }
     if (!gguf_.rope_freqs.empty() && gguf_.factor.value_or(1) != 1 &&
         gguf_.ScalingType() != "none") {
       return BadFactors(Say("factors.twice",
@@ -504,7 +499,7 @@ class GgufChecks {
   }
 
   // True if the list is absent or has one value for each pair.
-  bool CheckLength(const char* name, const std::vector<double>& list) {
+  bool HasRightLength(const char* name, const std::vector<double>& list) {
     auto pairs = static_cast<std::size_t>(gguf_.RotaryDim() / 2);
     if (const std::size_t wanted = gguf_.FactorCount(); wanted != pairs) {
       pairs = wanted;
@@ -563,15 +558,6 @@ class GgufChecks {
                Say("factors.other-fix", {config_path_}));
   }
 
-  // Returns a tenth of mscale_all_dim, which deepseek2 stores.
-  double LogMultiplier() const {
-    for (const NamedDict& named : config_->Dicts()) {
-      const auto own = NumberAt(*named.dict, "mscale_all_dim");
-      if (own) return 0.1 * *own;
-    }
-    return 0.1;
-  }
-
   void CheckAmplitude() {
     if (explained_amplitude_) return;
     const auto rope = Resolve(*reference_);
@@ -587,8 +573,10 @@ class GgufChecks {
     const std::string log_key = gguf_.Key("rope.scaling.yarn_log_multiplier");
     const std::string& key = by_factor ? factor_key : log_key;
     const bool absent = by_log || (by_factor && !given);
+    // deepseek2 stores a tenth of mscale_all_dim.
+    const json& all_dim = config_->InDicts("mscale_all_dim");
     const double number =
-        by_log ? LogMultiplier()
+        by_log ? 0.1 * (all_dim.is_number() ? all_dim.get<double>() : 1)
                : given.value_or(1) * wanted / rope->attention_factor;
     Finding& finding =
         Add("gguf.amplitude",

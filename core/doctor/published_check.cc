@@ -96,10 +96,6 @@ bool MayBeSame(const Shape& a, const Shape& b) {
 // Tools write this for a base that they do not know.
 constexpr double kUsualBase = 10000;
 
-bool IsScaled(const ResolvedRope& rope) {
-  return rope.spec.scaling.index() != 0;
-}
-
 // Describes the scaling without the parts that follow from other keys: a ramp's
 // pairs, from the base, and dynamic scaling's start, from the model's length.
 std::string ScalingAlone(const RopeSpec& spec) {

@@ -48,10 +48,6 @@ std::string Explanations(const Comparison& comparison) {
   return shown.empty() ? "by the last bits" : absl::StrJoin(shown, "; ");
 }
 
-bool IsScaled(const ResolvedRope& rope) {
-  return rope.spec.scaling.index() != 0;
-}
-
 // The fix if a reader ignores the scaling: to write into the file what it
 // leaves to transformers' class, or else another reader.
 std::string ScalingFix(const ConfigCase& config, const ResolvedRope& ours) {

@@ -100,11 +100,10 @@ std::string TextAt(const json& object, absl::string_view key) {
   return value.is_string() ? value.get<std::string>() : "";
 }
 
-std::vector<double> NumbersAt(const json& object, absl::string_view key) {
+std::vector<double> NumbersOf(const json& list) {
   std::vector<double> numbers;
-  const json& list = ValueAt(object, key);
-  for (std::size_t i = 0; list.is_array() && i < list.size(); ++i) {
-    if (list[i].is_number()) numbers.push_back(list[i].get<double>());
+  for (const json& value : list.is_array() ? list : json::array()) {
+    if (value.is_number()) numbers.push_back(value.get<double>());
   }
   return numbers;
 }

@@ -39,7 +39,8 @@ bool IsFlat(const json& dict);
 // Returns a value; nullopt or nothing if it is absent or of another type.
 std::optional<double> NumberAt(const json& object, absl::string_view key);
 std::string TextAt(const json& object, absl::string_view key);
-std::vector<double> NumbersAt(const json& object, absl::string_view key);
+// Returns the numbers of a list; none for another value.
+std::vector<double> NumbersOf(const json& list);
 
 // "[16, 24, 24]"
 std::string ListText(const std::vector<double>& values);
@@ -84,6 +85,10 @@ absl::StatusOr<ResolvedRope> ResolveText(
 
 // Describes a rope: "128 channels, base 10000, YaRN by 4, amplitude 1.14".
 std::string DescribeRope(const ResolvedRope& rope);
+
+inline bool IsScaled(const ResolvedRope& rope) {
+  return rope.spec.scaling.index() != 0;
+}
 
 // Returns the factor of linear scaling, YaRN or Llama 3's; nullopt for others.
 std::optional<double> FactorOf(const RopeSpec& spec);

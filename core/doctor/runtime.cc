@@ -27,28 +27,17 @@ using Engine = Runtime::Engine;
 // A known flag. All take a value; other words are skipped.
 struct Flag {
   absl::string_view name;
-  // llama.cpp's variable after LLAMA_ARG_, as in "LLAMA_ARG_ROPE_SCALE=4
-  // llama-server ..."; empty: none. A flag overrides it.
-  absl::string_view variable = {};
   bool takes_json = false;
 };
 constexpr Flag kFlags[] = {
-    {"--hf-overrides", "", true},
-    {"--json-model-override-args", "", true},
-    {"--rope-scaling", "ROPE_SCALING_TYPE"},
-    {"--rope-theta"},
-    {"--max-model-len"},
-    {"--context-length"},
-    {"--rope-scale", "ROPE_SCALE"},
-    {"--rope-freq-base", "ROPE_FREQ_BASE"},
-    {"--rope-freq-scale", "ROPE_FREQ_SCALE"},
-    {"--yarn-orig-ctx", "YARN_ORIG_CTX"},
-    {"--yarn-ext-factor", "YARN_EXT_FACTOR"},
-    {"--yarn-attn-factor", "YARN_ATTN_FACTOR"},
-    {"--yarn-beta-slow", "YARN_BETA_SLOW"},
-    {"--yarn-beta-fast", "YARN_BETA_FAST"},
-    {"--override-kv"},
-    {"-c", "CTX_SIZE"},
+    {"--hf-overrides", true}, {"--json-model-override-args", true},
+    {"--rope-scaling"},       {"--rope-theta"},
+    {"--max-model-len"},      {"--context-length"},
+    {"--rope-scale"},         {"--rope-freq-base"},
+    {"--rope-freq-scale"},    {"--yarn-orig-ctx"},
+    {"--yarn-ext-factor"},    {"--yarn-attn-factor"},
+    {"--yarn-beta-slow"},     {"--yarn-beta-fast"},
+    {"--override-kv"},        {"-c"},
 };
 
 // A number of a GGUF that --override-kv replaces by its key, and some by a flag
@@ -145,16 +134,17 @@ absl::Status SetKey(absl::string_view path, const std::string& value,
   return absl::OkStatus();
 }
 
-void SetFromEnvironment(absl::string_view assignment, Runtime* runtime) {
-  for (const Flag& flag : kFlags) {
-    absl::string_view value = assignment;
-    if (flag.variable.empty() ||
-        !absl::ConsumePrefix(&value, absl::StrCat(flag.variable, "="))) {
-      continue;
-    }
-    runtime->engine = Engine::kLlamaCpp;
-    runtime->flags.emplace_back(std::string(flag.name), std::string(value));
+// Returns llama.cpp's flag for a variable, as in "LLAMA_ARG_ROPE_SCALE=4
+// llama-server ..."; other words are as they were.
+std::string FlagOf(absl::string_view word) {
+  const std::size_t equals = word.find('=');
+  if (equals == word.npos || !absl::ConsumePrefix(&word, "LLAMA_ARG_")) {
+    return std::string(word);
   }
+  std::vector<std::string> parts =
+      absl::StrSplit(word, absl::MaxSplits('=', 1));
+  if (parts[0] == "ROPE_SCALING_TYPE") parts[0] = "ROPE_SCALING";
+  return absl::StrCat("--", absl::AsciiStrToLower(parts[0]), "=", parts[1]);
 }
 
 Engine EngineOf(absl::string_view word) {
@@ -240,11 +230,8 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
   if (!words.ok()) return words.status();
   Runtime runtime;
   for (std::size_t i = 0; i < words->size(); ++i) {
-    absl::string_view word = (*words)[i];
-    if (absl::ConsumePrefix(&word, "LLAMA_ARG_")) {
-      SetFromEnvironment(word, &runtime);
-      continue;
-    }
+    const std::string word = FlagOf((*words)[i]);
+    if (word != (*words)[i]) runtime.engine = Engine::kLlamaCpp;
     if (!absl::StartsWith(word, "-")) {
       if (runtime.engine == Engine::kUnknown) {
         runtime.engine = EngineOf(word);
@@ -252,14 +239,14 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
       continue;
     }
     const std::size_t equals = word.find('=');
-    std::string name(word.substr(0, equals));
+    std::string name = word.substr(0, equals);
     // vLLM also takes single keys: --hf-overrides.rope_parameters.factor 4
     std::string path;
     // vLLM and SGLang take both spellings.
     std::replace(name.begin() + (name.size() > 2 ? 2 : 0), name.end(), '_',
                  '-');
     if (absl::StartsWith(name, kDotted)) {
-      path = std::string(word.substr(0, equals)).substr(kDotted.size());
+      path = word.substr(0, equals).substr(kDotted.size());
       name = "--hf-overrides";
     }
     if (name == "--ctx-size") name = "-c";
@@ -268,8 +255,8 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
                      [&name](const Flag& one) { return one.name == name; });
     if (flag == std::end(kFlags)) continue;
     std::string value;
-    if (equals != absl::string_view::npos) {
-      value = std::string(word.substr(equals + 1));
+    if (equals != word.npos) {
+      value = word.substr(equals + 1);
     } else if (i + 1 < words->size()) {
       value = (*words)[++i];
     } else {
@@ -387,7 +374,7 @@ std::optional<json> MergedOverride(const ConfigCase& config,
   if (!taken || taken->spec.rotary_dim != spec.rotary_dim ||
       sections(taken->spec) != sections(spec) ||
       // Some classes do not scale.
-      (scaling.contains("factor") && taken->spec.scaling.index() == 0) ||
+      (scaling.contains("factor") && !IsScaled(*taken)) ||
       (!scaling.contains("rope_theta") &&
        taken->spec.rope_theta != spec.rope_theta)) {
     return std::nullopt;
@@ -618,9 +605,7 @@ class RuntimeChecks {
       // Some scaled files still state the length before scaling.
       scaled = reference_ != nullptr &&
                std::any_of(reference_->ropes.begin(), reference_->ropes.end(),
-                           [](const auto& rope) {
-                             return rope->spec.scaling.index() != 0;
-                           });
+                           [](const auto& rope) { return IsScaled(*rope); });
     } else if (gguf_ != nullptr) {
       claimed = gguf_->context_length.value_or(0);
       by = gguf_->Key("context_length");

@@ -63,15 +63,8 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
 // Returns the original length that a reader assumes; "" if it need not.
 std::string OriginalTaken(const Reading& reading) {
   constexpr absl::string_view kKey = "original_max_position_embeddings";
-  for (const auto& rope : reading.ropes) {
-    if (!rope.ok()) {
-      return absl::StrContains(rope.status().message(), kKey) ? kRefuses : "";
-    }
-    for (const Assumption& assumption : rope->assumptions) {
-      if (absl::EndsWith(assumption.field, kKey)) return assumption.value;
-    }
-  }
-  return "";
+  if (const std::string* const value = reading.Assumed(kKey)) return *value;
+  return absl::StrContains(reading.status().message(), kKey) ? kRefuses : "";
 }
 
 void CheckOriginal(const NamedDict& named, ConfigCase* config) {
@@ -100,8 +93,8 @@ void CheckLongRope(const NamedDict& named, ConfigCase* config) {
   }
   const std::vector<std::string> keys = {named.path + ".short_factor",
                                          named.path + ".long_factor"};
-  const std::vector<double> shorter = NumbersAt(dict, "short_factor");
-  const std::vector<double> longer = NumbersAt(dict, "long_factor");
+  const std::vector<double> shorter = NumbersOf(ValueAt(dict, "short_factor"));
+  const std::vector<double> longer = NumbersOf(ValueAt(dict, "long_factor"));
   // The width does not depend on the scaling.
   const auto bare = config->ResolveOther(config->Changed([](json* language) {
     language->erase("rope_scaling");

@@ -19,13 +19,8 @@ namespace {
 
 void CheckPartialDefault(ConfigCase* config) {
   const Family& family = config->family();
-  const std::vector<NamedDict> dicts = config->Dicts();
-  if (!config->known_family() || family.partial == 1 ||
-      config->reference() == nullptr || config->Number(family.partial_key) ||
-      config->Number("rotary_dim") ||
-      std::any_of(dicts.begin(), dicts.end(), [](const NamedDict& named) {
-        return NumberAt(*named.dict, "partial_rotary_factor").has_value();
-      })) {
+  if (config->reference() == nullptr || config->Number(family.partial_key) ||
+      config->reference()->Assumed(family.partial_key) == nullptr) {
     return;
   }
   const auto width = [](const Reading& reading) {
@@ -44,8 +39,8 @@ void CheckPartialDefault(ConfigCase* config) {
 }
 
 void CheckPartialConflict(ConfigCase* config) {
-  const Reading* const reference = config->reference();
-  std::int64_t head = reference == nullptr ? 0 : config->rope().head_dim;
+  std::int64_t head =
+      config->reference() == nullptr ? 0 : config->rope().head_dim;
   if (head == 0) {
     head = static_cast<std::int64_t>(
         std::min(config->Number("head_dim").value_or(0), 0x1p31));
@@ -62,12 +57,7 @@ void CheckPartialConflict(ConfigCase* config) {
     keys.push_back(key);
     facts.push_back(Say("partial.width", {key, *value, width, head}));
     // If the reference drops one of the keys, the key that it reads must stay.
-    if (reference == nullptr) return;
-    for (const std::string& warning : config->rope().warnings) {
-      if (!absl::StartsWith(warning, key + " ")) continue;
-      dropped.push_back(key);
-      break;
-    }
+    if (!config->WarningOf(key).empty()) dropped.push_back(key);
   };
   for (const char* key : {"partial_rotary_factor", "rotary_pct", "rope_pct"}) {
     tell(config->KeyPath(key), config->Number(key), true);
@@ -78,12 +68,12 @@ void CheckPartialConflict(ConfigCase* config) {
     tell(path + ".partial_rotary_factor",
          NumberAt(*dict, "partial_rotary_factor"), true);
   }
-  if (widths.size() < 2) return;
+  // A class that reads none of them takes its own width.
+  if (widths.size() < 2 || dropped.size() == keys.size()) return;
   const std::string removed =
-      !dropped.empty() && dropped.size() < keys.size()
-          ? absl::StrJoin(dropped, " and ")
-          : absl::StrJoin(keys.begin(), keys.end() - 1, ", ") + " or " +
-                keys.back();
+      !dropped.empty() ? absl::StrJoin(dropped, " and ")
+                       : absl::StrJoin(keys.begin(), keys.end() - 1, ", ") +
+                             " or " + keys.back();
   config->Add("config.partial-conflict", {absl::StrJoin(facts, ", "), removed},
               keys, config->Explain([](const Reading& reading) {
                 return reading.differs(&Comparison::pairing);
@@ -217,20 +207,6 @@ double PairsOf(const ConfigCase& config) {
   return bare[0] ? bare[0]->pairs() : 0;
 }
 
-// Returns the warning that the reference's class fails at a key which is read
-// here; "" without one.
-std::string FailureAt(const std::string& key, const ConfigCase& config) {
-  if (config.reference() == nullptr) return "";
-  for (const std::string& warning : config.rope().warnings) {
-    if (absl::StartsWith(warning, key + " ") &&
-        (absl::StrContains(warning, " fails") ||
-         absl::StrContains(warning, " refuses"))) {
-      return warning;
-    }
-  }
-  return "";
-}
-
 void CheckSections(ConfigCase* config) {
   const auto& [a, b, c] = config->family().sections;
   const bool has_axes = config->known_family() && a > 0;
@@ -240,7 +216,8 @@ void CheckSections(ConfigCase* config) {
   const std::string own = ListText({1. * a, 1. * b, 1. * c});
   for (const NamedDict& named : config->Dicts()) {
     const json& dict = *named.dict;
-    const std::vector<double> sections = NumbersAt(dict, "mrope_section");
+    const std::vector<double> sections =
+        NumbersOf(ValueAt(dict, "mrope_section"));
     const std::string type = ConfigCase::TypeOf(dict);
     const double sum = std::accumulate(sections.begin(), sections.end(), 0.);
     const auto bad =
@@ -262,7 +239,12 @@ void CheckSections(ConfigCase* config) {
       fact = Say("sections.other-sum", {ListText(sections), sum, pairs});
     }
     const std::string key = named.path + ".mrope_section";
-    if (fact.empty()) fact = FailureAt(key, *config);
+    // The class may fail at sections that are read here.
+    const std::string warning = config->WarningOf(key);
+    if (fact.empty() && (absl::StrContains(warning, " fails") ||
+                         absl::StrContains(warning, " refuses"))) {
+      fact = warning;
+    }
     if (fact.empty()) continue;
     const bool own_fit = has_axes && (sections.empty() || a + b + c == pairs);
     Finding& finding = config->Add(
