@@ -249,8 +249,9 @@ void CheckTypeConflict(const NamedDict& named, ConfigCase* config) {
           ConfigCase::TypeOf({{"type", rope_type}})) {
     return;
   }
-  // A class that drops the dict takes neither.
-  if (config->ReadsTheSame(config->Changed(
+  // transformers' class that drops the dict takes neither.
+  if (config->readings()[0].status().ok() &&
+      config->ReadsTheSame(config->Changed(
           [&](json* part) { (*part)[named.place]["rope_type"] = type; }))) {
     return;
   }
