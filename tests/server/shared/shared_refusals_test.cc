@@ -109,7 +109,7 @@ TEST_F(SharedRefusalsTest, RefusesPlacesThatAreWrong) {
        {kInvalid,
         "FIELD_INVALID",
         "q_output",
-        {"k.shared", "only one tensor"}}},
+        {"overlaps k.shared; an output may overwrite only one tensor"}}},
       {"InPlaceOfAnotherPairing",
        [&](A& r) {
          r.mutable_rope()->mutable_spec()->set_output_pairing(
