@@ -39,7 +39,8 @@ constexpr std::uint64_t kMaxJson = 1 << 20;
 constexpr std::uint64_t kMaxIndex = 64 << 20;
 constexpr std::uint64_t kMaxTokenizer = 64 << 20;
 constexpr std::uint64_t kMaxTableElements = 65536;
-constexpr std::size_t kMaxPath = 4096;  // of DiagnoseRope
+// The limits of DiagnoseRope on the number of inputs and the length of paths.
+constexpr std::size_t kMaxInputs = 1024, kMaxPath = 4096;
 
 // A regular file that is read by offsets.
 class OffsetFile {
@@ -469,6 +470,19 @@ std::vector<ModelDescription> ReadFolder(const std::string& path) {
   const auto has = [&](const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
+  // An index names the .safetensors that are read.
+  const auto models =
+      std::count_if(names.begin(), names.end(), [&](const std::string& name) {
+        return HasExtension(name, ".gguf") ||
+               (!has(kIndex) && HasExtension(name, ".safetensors"));
+      });
+  // Three JSON files may lie beside them.
+  if (models > static_cast<std::ptrdiff_t>(kMaxInputs) - 3) {
+    return {
+        Unreadable(v1::DESCRIPTION_KIND_CONFIG, path,
+                   absl::StrCat("holds ", models, " files of weights; at most ",
+                                kMaxInputs - 3, " are read"))};
+  }
   // Prints config.json instead of "./config.json".
   const fs::path folder = fs::path(path) == "." ? "" : path;
   std::vector<ModelDescription> inputs;
