@@ -72,8 +72,8 @@ absl::Status AnswerResolveRope(const Request& request,
   if (!key.empty()) {
     context.cache->Insert(
         key, std::make_shared<const core::PreparedRope>(std::move(rope)));
+    return absl::OkStatus();
   }
-  if (!ropes->other) return absl::OkStatus();
   core::interpretation::RopeDifference difference =
       core::interpretation::CompareRopes(rope, *ropes->other);
   const absl::Status compared = core::interpretation::CompareScores(
