@@ -18,7 +18,7 @@
 namespace posenc::cli {
 namespace {
 
-constexpr FieldFlag kAnalysisFlags[] = {
+constexpr FieldFlag kFlags[] = {
     {"--max-distance", "max_distance", "N",
      "Largest distance of decay and similarity", kAlone, false, "4096"},
     {"--distance-step", "distance_step", "N",
@@ -141,7 +141,7 @@ Command AddAnalyze(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<AnalyzeFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &flags->compare);
-  flags->request.Add(app, "", kAnalysisFlags);
+  flags->request.Add(app, "", kFlags);
   return [flags, globals] { return RunAnalyze(*flags, *globals); };
 }
 
