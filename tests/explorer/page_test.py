@@ -284,7 +284,7 @@ class PageTest(OpenPage):
         self.browser.get(f"http://{self.server.address}/#preset=nobody")
         self.wait("nothing is said", lambda: "is not known" in self.text("#fault"))
         self.assertEqual(self.text("#verdict-text"), "There is no answer to this.")
-        self.expect_refusals(404)
+        self.expect_refusals()
 
     def test_a_damaged_file_is_told(self):
         path = os.path.join(self.folder.name, "damaged.gguf")
