@@ -11,8 +11,8 @@
 //
 // Invariants, under the lock:
 //   waiting_held_ is the part of claimed_ that waiting calls hold
-//   after each AdmitWaiting(), the head of the first queue that is not empty
-//   does not fit
+//   after each AdmitWaiting(), the first call of inside_ does not fit; if
+//   inside_ is empty, the first call of outside_ does not fit
 // Safe for many threads. No callback is made with the lock held.
 
 #pragma once

@@ -337,8 +337,8 @@ Task Call::Run(Step* step) {
       const absl::Status status = co_await wait_;
       step->Claimed(status);
       if (status.ok() && needs_place_) {
-        // A stop does not end the step here, because the step has to give back
-        // its claim. It sees the stop before its first tile.
+        // After a stop the step goes on here, because only the step can give
+        // its claim back. It sees the stop before its first tile.
         EnterPlace(false);
         (co_await wait_).IgnoreError();
       }
@@ -356,7 +356,8 @@ Task Call::Run(Step* step) {
 void Call::EnterPlace(bool refusable) {
   if (spec_.exempt) return wait_.For(absl::OkStatus());
   needs_place_ = false;
-  // gRPC counts deadlines from reading the headers, after their wait (Lag).
+  // gRPC counts a deadline from the time when it reads the headers. They may
+  // have waited in the socket before (Lag).
   const absl::Duration own = headers_.has_deadline()
                                  ? headers_.TimeLeft() - loop_->Lag()
                                  : std::min(DefaultDeadline(), kNoDeadline);

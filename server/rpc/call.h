@@ -154,7 +154,7 @@ class Call final : private Loop::Ticked {
   CallSpec spec_;
   std::unique_ptr<CallHandler> handler_;
   std::optional<std::int64_t> announced_;
-  bool sized_ = false;  // the claim is for a whole message, as far as known
+  bool sized_ = false;  // the claim covers the largest message that may come
   std::optional<CallerBudgets::Share> caller_;
   std::optional<CallMemory> memory_;
   OpenCalls::Slot slot_;
