@@ -187,7 +187,7 @@ absl::Status CheckFactors(const GgufRope& gguf, std::size_t n) {
   return absl::OkStatus();
 }
 
-// What llama.cpp takes for keys that are absent.
+// Values that llama.cpp takes for absent keys.
 void AddAssumptions(const GgufRope& gguf, bool sliding, ResolvedRope* rope) {
   if (gguf.pairing == GgufPairing::kUnknown) {
     rope->assumptions.push_back(

@@ -186,7 +186,7 @@ bool IsMet(const Refusal& row, const JsonObject& config,
   return value != nullptr && IsRefused(*value, row.when);
 }
 
-// Names in files of what is no rotation.
+// Names in files that mean no rotation.
 constexpr char kOtherEncodings[] =
     "absolute alibi learned none nope relative relative_key sinusoidal";
 

@@ -75,7 +75,7 @@ struct Tower {
   absl::string_view warning = {};
   // One axis, of images, frames or sound: it is read as language models are.
   bool sequence = false;
-  // The reason why the class's computation is no rotation; empty if it is one.
+  // Why the class's computation is no rotation; empty if it rotates.
   absl::string_view no_rotation = {};
 };
 
