@@ -15,8 +15,8 @@ namespace posenc::server {
 void ExitAtSignal(std::string ready_file);
 
 // Does the same after `time`, with code 0: a drain ends calls that are late,
-// and this ends a drain that is late. Calls `say` before, which must return
-// soon.
+// and this ends a drain that is late. Before that it calls `say`, which must
+// return soon.
 void ExitAfter(absl::Duration time, std::string ready_file,
                std::function<void()> say);
 

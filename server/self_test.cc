@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kTokens = 3;
 constexpr std::int64_t kHeadDim = 128;
-// At so large a position the reduction of the angle matters.
+// The position is so large that the reduction of the angle matters.
 constexpr std::int64_t kStart = 1000003;
 constexpr double kTheta = 10000;
 

@@ -65,7 +65,7 @@ struct ServerOptions {
   ConnectionLimits connections;
   Limits limits;
 
-  // Are notified of every call. They outlive the server.
+  // The server notifies them of every call. They outlive the server.
   std::vector<CallObserver*> observers;
 
   // Gets a line for the log whenever files of certificates or tokens were read

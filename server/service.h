@@ -89,7 +89,7 @@ class RpcService final : public CallService {
   // Finds the caller by its token, and the caller's limits.
   absl::Status Identify(const CallHeaders& headers, CallSpec* spec) const;
   CallSharing SharingOf(const CallHeaders& headers) const;
-  // Resident memory that holds nothing.
+  // Returns the bytes of resident memory that hold no data.
   std::size_t IdleMemory() const;
 
   grpc::AsyncGenericService generic_;

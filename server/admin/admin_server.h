@@ -1,8 +1,8 @@
 // The admin port: metrics, health, configuration and channelz over HTTP.
 //
-// libmicrohttpd has one thread for each socket, which shares nothing with
-// gRPC's threads: it answers while calls keep those busy, and waits for no
-// peer. A connection has one request and one response.
+// libmicrohttpd has one thread for each socket. This thread shares nothing with
+// gRPC's threads: it answers even while they are busy with calls, and waits for
+// no peer. A connection has one request and one response.
 //
 // The pages show the connections and the configuration, and change nothing. All
 // who reach the address may read all pages: bind loopback, or an address that
@@ -29,7 +29,7 @@ struct AdminOptions {
   // Host names, without port, that requests may use beside the host of
   // `address`, localhost and IP addresses.
   std::vector<std::string> hosts;
-  // A peer that is silent for so long is ended.
+  // Time after which the connection of a silent peer is closed.
   unsigned timeout_seconds = 5;
 };
 

@@ -18,15 +18,16 @@
 namespace posenc::server {
 
 // Returns the file's bytes. INVALID_ARGUMENT, field `flag`, if it cannot be
-// read, is empty (unless it may be), is an empty pipe, or has more than 1 MiB.
+// read, is empty (unless `may_be_empty`), is an empty pipe, or has more than 1
+// MiB.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
                                           const std::string& path,
                                           bool may_be_empty = false);
 
 // Calls back, on its own thread, after any of the files has changed: in
-// content, or because another file took its place, as Kubernetes updates
-// secrets. The call comes when two checks in a row find the same files, because
-// several files are written one after another.
+// content, or because another file took its place (Kubernetes updates secrets
+// in this way). The call comes when two checks in a row find the same files,
+// because several files are written one after another.
 class FileWatch {
  public:
   // Create the watch before the files are read for the first time: it notices

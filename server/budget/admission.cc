@@ -33,8 +33,9 @@ bool Admission::Fits(std::int64_t bytes) const {
   return claimed_ == 0 || claimed_ + bytes <= budget_;
 }
 
-// Almost the whole budget may be claimed beside others that hold a sixteenth:
-// small calls hold some of it all the time.
+// A call that needs almost the whole budget may enter while others hold up to
+// 1/kSmallsPart of it. It would wait for ever otherwise, because small calls
+// hold some of it all the time.
 bool Admission::FitsFirst(std::int64_t bytes) const {
   return Fits(std::min(bytes, budget_ - budget_ / kSmallsPart));
 }
@@ -86,8 +87,8 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
     ticket->bytes_ = bytes;
     ticket->held_ = held;
     waiting_held_ += held;
-    // A call that holds next to nothing has nothing to give back, and large
-    // responses to small requests must not overtake the calls outside.
+    // A call with a small claim waits outside: it has little to give back, and
+    // large responses to small requests must not overtake the calls outside.
     Wait(IsSmall(held) ? &outside_ : &inside_, ticket, waiter);
     return Entry::kWaiting;
   }

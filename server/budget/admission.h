@@ -95,8 +95,9 @@ class Admission {
   bool Leave(Ticket* ticket);
 
   // Claims more for a call that is inside, if it fits at once, or exceeds the
-  // budget by at most `beyond`. `ticket` is the call's, if the call may be
-  // waiting in EnterMore() meanwhile: it then holds more.
+  // budget by at most `beyond`. Pass the call's `ticket` if the call may be
+  // waiting in EnterMore() at the same time: its entry then counts the new
+  // claim.
   bool TryClaim(std::int64_t bytes, Ticket* ticket = nullptr,
                 std::int64_t beyond = 0);
 

@@ -53,10 +53,10 @@ absl::Status OrOutOfMemory(const Function& function) {
   }
 }
 
-// Returns the error with another field; errors without details as they are.
+// Returns the error with another field, or unchanged if it has no details.
 absl::Status WithField(const absl::Status& status, absl::string_view field);
 
-// `value` in decimal.
+// Returns `value` in decimal.
 std::string ToString(absl::uint128 value);
 
 }  // namespace posenc::server

@@ -23,8 +23,8 @@ struct Limits {
   std::int64_t in_flight_bytes = 0;
 
   // Calls that may wait for the budget, and unary calls that may wait for a
-  // place; further calls are refused. Calls whose message is already read wait
-  // for a place in any number.
+  // place; further calls are refused. Any number of calls whose message is
+  // already read may wait for a place.
   std::int64_t max_waiting = 1024;
 
   // Bytes of the budget that all callers with one token may claim together. 0:

@@ -51,8 +51,9 @@ double Places::SecondsOf(int method) const {
   return Expected(method);
 }
 
-// Parties are served in turn. Before this call are its party's calls with
-// earlier deadlines, and calls of each other party with the same total time.
+// Parties are served in turn. So two groups come before this call: its party's
+// calls with earlier deadlines, and, from each other party, calls that take the
+// same total time.
 double Places::WaitBefore(const Request& request) const {
   double own = 0;
   const auto mine = parties_.find(request.party);
@@ -62,7 +63,7 @@ double Places::WaitBefore(const Request& request) const {
       own += Expected(ticket->request_.method);
     }
   }
-  double all = own + Expected(request.method) / 2;  // of calls at work
+  double all = own + Expected(request.method) / 2;  // rest of those at work
   for (const auto& [id, party] : parties_) {
     if (id == request.party) continue;
     all += std::min(party.seconds, own + Expected(request.method));

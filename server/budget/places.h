@@ -66,7 +66,7 @@ class Places {
 
   double Now() const { return now_(); }
 
-  // Returns the mean time that calls of the method have had a place lately.
+  // Returns the mean time for which recent calls of the method had a place.
   double SecondsOf(int method) const;
 
   // Returns OK if the call has a place, or needs none because calls of its

@@ -1,4 +1,4 @@
-// Converts protobuf's fields of plain values to C++ values; and messages to
+// Converts protobuf's fields of plain values to C++ values, and messages to
 // bytes.
 
 #pragma once

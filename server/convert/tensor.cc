@@ -24,8 +24,7 @@ constexpr std::size_t kTileBytes = 512 << 10;
 
 // Bytes of a tile in shared memory; 2 MiB of a tensor in place. It is larger,
 // because no transfer hides the cost of starting a tile: rotating 16 MiB in
-// place was fastest with 4 MiB (of 0.5 to 8 MiB; Zen 5, two threads). Over the
-// network the size made no difference.
+// place was fastest with this size (docs/measurements/server.md).
 constexpr std::size_t kSharedTileBytes = 4 << 20;
 
 absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
@@ -46,7 +45,7 @@ absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
 }
 
 // FP8 has no number for results past its largest, and E4M3 has no infinity.
-// `values` come without a saturation, so both are refused.
+// `values` have no rule for saturation, so both are refused.
 absl::Status CheckFloat8(double value, core::Dtype dtype, int index) {
   unsigned char stored;
   core::StoreDouble(value, {dtype, {}, &stored}, 0);

@@ -64,10 +64,10 @@ struct InputTensor {
 // FieldRequired without dtype.
 absl::StatusOr<absl::uint128> TensorBytes(const v1::Tensor& tensor);
 
-// Reads a tensor whose bytes are in the message, or in `data` if that is not
-// null, as for every tensor in shared memory. FieldRequired without dtype or
-// elements; kTensorSizeMismatch if the size of data or values does not match
-// dtype and shape.
+// Reads a tensor whose bytes are in `data`, or in the message if `data` is
+// null. A tensor in shared memory always has `data`. FieldRequired without
+// dtype or elements; kTensorSizeMismatch if the size of data or values does not
+// match dtype and shape.
 absl::StatusOr<InputTensor> ReadTensor(
     const v1::Tensor& tensor, const wire::BorrowedBytes* data = nullptr);
 

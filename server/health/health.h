@@ -2,7 +2,8 @@
 // clients that leave a server before it drains.
 //
 // gRPC's own service reads a whole message before any code of ours sees the
-// call: of any size up to the server's limit, from anyone, and however slow.
+// call. Any peer may send this message, with any size up to the server's limit,
+// and as slowly as it likes.
 
 #pragma once
 
@@ -21,9 +22,10 @@
 
 namespace posenc::server {
 
-// Watches last as long as their callers like. So their number is limited, in
-// all and on one connection, which an edge may use for many callers; others are
-// refused at their headers (RESOURCE_EXHAUSTED, kOverloaded).
+// A watch lasts as long as its caller likes. So the number of watches is
+// limited, in the server and on one connection. (An edge may use one connection
+// for many callers.) Further watches are refused at their headers
+// (RESOURCE_EXHAUSTED, kOverloaded).
 //
 // Safe for many threads. Outlives its calls.
 class Health final {

@@ -29,7 +29,7 @@ using namespace inference;  // NOLINT(google-build-using-namespace)
 constexpr char kService[] = "inference.GRPCInferenceService";
 constexpr char kPlatform[] = "posenc";
 
-// The data for answers to questions.
+// The data from which questions are answered.
 struct Facts {
   std::vector<ModelCounts> counts{Models().size()};
   std::atomic<bool> ready{false};
@@ -208,7 +208,7 @@ constexpr char kNoMemory[] = "this server has no shared memory";
 constexpr char kFlags[] = "posencd is configured by flags and SIGHUP";
 
 constexpr Question kQuestions[] = {
-    // As with health, anyone may learn whether the server is live and ready.
+    // Any peer may learn whether the server is live and ready, as with health.
     {"ServerLive", Ask<AskLive>, "", false},
     {"ServerReady", Ask<AskReady>, "", false},
     {"ModelReady", Ask<AskModelReady>, "", false},

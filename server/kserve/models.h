@@ -60,7 +60,7 @@ inline constexpr char kModelVersion[] = "1";
 // not listed: a tool that sends every input would have to invent them.
 struct ModelTensor {
   absl::string_view name;
-  absl::string_view datatypes;  // separated by ',', the usual one first
+  absl::string_view datatypes;  // separated by ','; the first one is reported
   int rank;
 };
 

@@ -1,10 +1,10 @@
 // Converts parameters to fields of the contract's messages, and back.
 //
 // bool comes from bool_param, integers from int64_param or uint64_param, floats
-// from double_param or an integer; all of these also from their text. Strings
-// and enums come from string_param; an enum is its full name, or the part after
-// the prefix in lower case. Messages and lists come from string_param, as
-// ProtoJSON.
+// from double_param or an integer. All of these may also come as text, in
+// string_param. Strings and enums come from string_param; an enum is its full
+// name, or the part after the prefix in lower case. Messages and lists come
+// from string_param, as ProtoJSON.
 
 #pragma once
 

@@ -31,8 +31,9 @@ constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 // net.core.wmem_max.
 constexpr int kUnixSendBytes = 512 << 10;
 
-// More than gRPC writes at once. Unwritten bytes keep the memory of whole
-// responses, also of calls that have ended.
+// A TCP peer that takes fewer bytes than this between two checks counts as
+// blocked. It is more than gRPC writes at once: unwritten bytes keep the memory
+// of whole responses, also of calls that have ended.
 constexpr std::int64_t kLeastTaken = 2 << 20;
 
 Descriptor Spare() {
@@ -257,7 +258,7 @@ void Listener::Forget(int fd) {
 }
 
 // The kernel ends TCP connections whose peers take nothing (TCP_USER_TIMEOUT).
-// Peers that take a little now and then do no harm until memory is short.
+// Peers that take a few bytes now and then do no harm until memory is short.
 void Listener::EndBlocked() {
   const auto now = std::chrono::steady_clock::now();
   if (now - looked_ < kTick) return;

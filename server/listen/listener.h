@@ -105,8 +105,8 @@ class Listener {
     Descriptor fd;             // the duplicate
     std::optional<Peer> peer;  // none on a unix socket
     bool ended = false;        // by EndConnectionOf()
-    // Bytes by which the listener sees whether the peer takes what is sent, and
-    // the last time when it did.
+    // Takes() compares the socket's number of bytes with `mark`. moved: the
+    // last time when the peer took bytes.
     std::int64_t mark = 0;
     SteadyTime moved = std::chrono::steady_clock::now();
   };

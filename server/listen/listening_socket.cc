@@ -60,9 +60,9 @@ int PortOf(const Descriptor& fd) {
   return Peer::Of(name)->port;
 }
 
-// Binds all addresses to one port; returns 0, or errno. An address that this
-// machine lacks, or a whole family, which containers may lack, is an error only
-// if no address can be bound.
+// Binds all addresses to one port; returns 0, or errno. This machine may lack
+// some of the addresses, or a whole family, as containers do. That is an error
+// only if no address can be bound.
 int BindAll(const addrinfo* first, std::vector<Descriptor>* fds) {
   int port = 0, absent = 0;
   for (const addrinfo* next = first; next != nullptr; next = next->ai_next) {

@@ -26,7 +26,8 @@ bool IsServersFault(const CallRecord& record) {
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return true;
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      // Otherwise the message is larger than allowed.
+      // Another reason with this code is a message that is too large: the
+      // client's fault.
       return absl::EndsWith(record.reason, "OVERLOADED");
     default:
       return false;

@@ -172,8 +172,8 @@ bool Log::Shared::WriteAll(absl::string_view lines) {
   return true;
 }
 
-// Waits without a time limit, but not once the log ends. Returns whether the
-// descriptor may be written to.
+// Waits without a time limit, but returns once the log ends. Returns whether
+// the descriptor may be written to.
 bool Log::Shared::AwaitWritable() const {
   while (true) {
     const bool last = stopping;

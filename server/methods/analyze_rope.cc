@@ -29,8 +29,8 @@ absl::Status AnswerAnalyzeRope(const v1::AnalyzeRopeRequest& request,
   return absl::OkStatus();
 }
 
-// Each distance takes sines and cosines of about 64 pairs, as much time as
-// moving 1 KiB. 128 KiB are as much as a thread of connections computes.
+// Each distance takes sines and cosines of about 64 pairs, which takes as long
+// as moving 1 KiB. A loop's thread computes at most about 128 KiB.
 bool TakesLong(const v1::AnalyzeRopeRequest& request) {
   constexpr std::int64_t kShort = 128;
   const std::int64_t step = std::max<std::int64_t>(1, request.distance_step());

@@ -94,7 +94,8 @@ core::RopeLookup CachedLookup(absl::string_view field,
 }
 
 bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim) {
-  // Twice the widest published model, and longer than nearly all files.
+  // kWide is twice the width of the widest published model. Nearly all
+  // configuration files are shorter than kLong.
   constexpr std::int64_t kWide = 2048;
   constexpr std::size_t kLong = 16 << 10;
   return head_dim > kWide || source.head_dim() > kWide ||

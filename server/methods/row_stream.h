@@ -1,5 +1,5 @@
-// The tensors that a call rotates, for its unary form; and for its stream:
-// their rows, found in bytes that were cut anywhere.
+// The tensors that a call rotates. A unary call has them whole; RowStream finds
+// their rows in the bytes of a stream, which the client may cut anywhere.
 //
 //   messages   |......q......|......q......|..q....k...|
 //   rows       |--0--|--1--|-:-2--|--3--|...            : a cut row
@@ -63,9 +63,9 @@ class RowStream {
   // Returns the most bytes of a cut row that are kept.
   std::size_t cut_bytes() const;
 
-  // Adds the next bytes, at most as many as the tensors have. The bytes before
-  // must have been answered. message: holds them, if they may be overwritten;
-  // else null. owner: keeps them and the message.
+  // Adds the next bytes, at most as many as the tensors have. All whole rows
+  // before them must have been answered. message: holds the bytes if they may
+  // be overwritten; else null. owner: keeps the bytes and the message alive.
   void Add(core::ConstPieces bytes, const RequestMessage* message,
            std::shared_ptr<const void> owner);
 
@@ -86,7 +86,7 @@ class RowStream {
   std::size_t left() const { return bytes_.size() - used_; }
   // The tensor of the next byte.
   Tensor& Current();
-  // Moves what is left to cut_, unless that makes a row whole.
+  // Moves the bytes that are left to cut_, unless they complete a row.
   void KeepCut();
 
   absl::InlinedVector<Tensor, 2> tensors_;

@@ -3,7 +3,7 @@
 //
 // A tensor whose rows are read once is used in place. Other tensors are copied
 // out first and then checked, so that a caller that changes the bytes meanwhile
-// gets other numbers and no worse harm.
+// gets other numbers and causes no worse harm.
 
 #pragma once
 

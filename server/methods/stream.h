@@ -115,7 +115,7 @@ class RotationStream final : public CallHandler {
     absl::Status status;
     if (call_->may_share) status = FindSharedParts(call).CheckNone();
     if (status.ok()) status = describe(call, &bytes_);
-    // Growing them may take them twice.
+    // The ids may take twice their bytes while they grow.
     if (status.ok()) status = Keep(2 * bytes_.ids_bytes());
     return status;
   }
@@ -134,8 +134,8 @@ class RotationStream final : public CallHandler {
   }
 
   // Claims memory until the end of the call. A stream's claim for data made
-  // from messages has room for two copies of each message, which come and go:
-  // this memory is claimed beside them.
+  // from messages has room for two copies of the current message. The kept
+  // memory is claimed beside these copies.
   absl::Status Keep(std::int64_t bytes) {
     RequestMessage& message = message_->message;
     kept_ += bytes;

@@ -18,8 +18,9 @@ namespace posenc::server {
 
 class StreamedBytes {
  public:
-  // Adds ids or shifts, if they have no elements: they get those that come.
-  // path: their field in the call. `ids` must outlive this object.
+  // Adds ids or shifts, if they have no elements: the stream's bytes become
+  // their elements. path: their field in the call. `ids` must outlive this
+  // object.
   absl::Status AddIds(absl::string_view path, v1::Tensor* ids);
   // Adds the next tensor to rotate, which must have no elements. Call it also
   // for one that is not given.

@@ -25,8 +25,8 @@ constexpr std::size_t kFinishWithBytes = 64 << 10;
 // reflection repeats.
 constexpr std::int64_t kExemptBytes = 4 << 10;
 
-// In the order of waiting calls, a call without a deadline has the server's
-// default, but at most this one.
+// A call without a deadline waits in the order of the server's default
+// deadline, but at most of this one.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
 // While others wait for memory, sending or reading a message may take this
@@ -432,8 +432,8 @@ bool Call::HoldsTooMuch(absl::Time now) const {
 void Call::Tick(absl::Time now) {
   const bool writes = writing_.since != absl::InfiniteFuture();
   const auto& [since, bytes] = writes ? writing_ : reading_;
-  // The status may report the server's deadline, so it has time after it. It
-  // holds no memory.
+  // The status may report that the server's deadline has passed, so it gets
+  // more time to be sent. It holds no memory.
   const bool status = writes && bytes == 0;
   absl::Time due = absl::InfiniteFuture();
   if (spec_.exempt) {
@@ -455,7 +455,8 @@ void Call::Tick(absl::Time now) {
           kPlaceLeaseTimes * resources_.places->SecondsOf(spec_.method)) {
     LeavePlace(std::nullopt);
   }
-  // If too much is held, messages count as slow after a tick, and end first.
+  // If too much memory is held, a message counts as slow after one tick, so
+  // that its call ends first.
   const bool over =
       !status && now - since > Loop::kTick / 2 && HoldsTooMuch(now);
   if (!over && resources_.admission->waiting() == 0) return;

@@ -70,8 +70,8 @@ class CallService {
  public:
   virtual grpc::AsyncGenericService* generic() = 0;
   virtual const CallResources& resources() const = 0;
-  // Finds the method and the caller. Fills in the handler, and `spec` as far as
-  // it gets. An error refuses the call. slot: the call's slot on its
+  // Finds the method and the caller. Fills in the handler, and `spec` up to the
+  // first error. An error refuses the call. slot: the call's slot on its
   // connection; empty, with an error, if the connection has too many calls.
   virtual absl::Status Accept(const CallHeaders& headers, CallSpec* spec,
                               OpenCalls::Slot* slot,

@@ -60,7 +60,8 @@ Step::Need Step::Advance(bool on_pool) {
         stage_ = Stage::kOver;
         break;
       case Stage::kOver:
-        // The response holds the request. Frees that memory before sending.
+        // The response holds the request: this frees that memory before
+        // sending.
         response_.reset();
         return Need::kNothing;
     }
@@ -72,7 +73,7 @@ Step::Need Step::Advance(bool on_pool) {
   return Need::kNothing;
 }
 
-// A refused claim does not come here: it ends the call, because that frees
+// An error of a claim does not come here: it ends the call, because that frees
 // memory.
 absl::Status Step::Tell() {
   const std::optional<std::string> told = with_.handler->Tell(status_);

@@ -14,8 +14,8 @@ namespace posenc::server {
 // A coroutine that returns a status to another one. It starts at once. It may
 // be awaited once, on the thread on which it runs, and must have ended when it
 // is destroyed: gRPC or another thread would resume it later, so the process
-// ends instead. If an allocation inside it fails, its status is OutOfMemory();
-// if the allocation of its frame fails, the caller's is.
+// ends instead. If an allocation inside it fails, its status is OutOfMemory().
+// If the allocation of its frame fails, its caller's status is OutOfMemory().
 class [[nodiscard]] Task {
  public:
   // The language requires these names.

@@ -31,7 +31,7 @@ bool PutZeros(char* address) {
     char* const end = slot.end.load();
     char* const begin = slot.begin.load();
     const std::size_t page_bytes = slot.page_bytes.load();
-    // A slot that is changing cannot be that of a mapping in use.
+    // A slot that changes now does not belong to a mapping in use.
     if (end == nullptr || slot.end.load() != end) continue;
     if (before(address, begin) || !before(address, end)) continue;
     slot.cut.store(true);
