@@ -14,9 +14,9 @@ namespace posenc::core {
 namespace {
 
 // Details travel in the status as payloads: strings "<length>:<bytes>", one
-// after the other. In the first payload they are reason, field, then the
-// metadata, key and value alternating; in the second, which most statuses lack,
-// field and fact of each further fault.
+// after the other. The first payload has the reason, the field, then each key
+// and value of the metadata. The second, which most statuses lack, has the
+// field and the fact of each further fault.
 constexpr char kPayloadUrl[] = "posenc.error";
 constexpr char kMoreUrl[] = "posenc.more";
 // Further faults are dropped: trailers hold fewer, and each fault is compared

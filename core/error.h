@@ -2,8 +2,8 @@
 // numbers>; <rule or remedy>", and which carries a reason for machines.
 //
 // Field paths use proto names and are relative to a function's argument
-// ("scaling.factor"). Callers that hold it in a larger message prepend the path
-// of that field with Prefixed ("rope.spec").
+// ("scaling.factor"). A caller whose larger message holds the argument prepends
+// the path of that field with Prefixed ("rope.spec").
 
 #pragma once
 

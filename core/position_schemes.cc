@@ -358,9 +358,9 @@ absl::StatusOr<PositionExtents> Validate(const MultimodalScheme& scheme) {
                          walk.next - walk.tokens};
 }
 
-// The number of kept positions: all of them until the cache of sinks + window
-// is full. Each of the two is cut to the length first, as their sum could
-// overflow.
+// Returns the number of kept positions: all of them until the cache of sinks +
+// window is full. Limits each of the two to the length first, because their sum
+// could overflow.
 std::int64_t Kept(const AttentionSinkScheme& scheme) {
   return std::min(std::min(scheme.sinks, scheme.length) +
                       std::min(scheme.window, scheme.length),

@@ -57,7 +57,8 @@ struct VisionGrid {
 
 // [3, T] (time, height, width), as in Qwen2-VL.
 struct MultimodalScheme {
-  // Text tokens, or a grid of patches. monostate: empty, an error.
+  // Each span is a number of text tokens, or a grid of patches. monostate: an
+  // empty span, which is an error.
   std::vector<std::variant<std::monostate, std::int64_t, VisionGrid>> spans;
 };
 
@@ -69,7 +70,7 @@ struct AttentionSinkScheme {
   std::int64_t length = 0;
 };
 
-// monostate: not given, an error.
+// monostate: no scheme is given, which is an error.
 using PositionScheme =
     std::variant<std::monostate, PackedScheme, PaddedScheme,
                  ContextParallelScheme, GridScheme, MultimodalScheme,

@@ -138,7 +138,7 @@ absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
   std::vector<double> values(axes * batch * extents.tokens);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = ElementAsDouble(ids, static_cast<std::int64_t>(i));
-    // Not fabs(..) > kMaxPosition: NaN must fail, too.
+    // The condition is not fabs(..) > kMaxPosition, because NaN must fail, too.
     if (!(std::fabs(values[i]) <= kMaxPosition)) {
       return OutOfRange(
           "ids", absl::StrFormat("element %d is %.17g", i, values[i]), i);
@@ -208,7 +208,7 @@ absl::Status NeedsIds(absl::string_view kind, int axes) {
 }  // namespace
 
 std::int64_t RunLength(absl::Span<const double> positions) {
-  // Compilers turn the loop over a strip into vectors, as it has no branch.
+  // Compilers vectorize the loop over a strip, because it has no branch.
   constexpr int kStrip = 64;
   std::size_t n = 1;
   for (; n + kStrip <= positions.size(); n += kStrip) {

@@ -37,7 +37,7 @@ struct PackedSequences {
   std::vector<std::int64_t> cu_seqlens;
   std::vector<std::int64_t> starts;  // [sequences], or empty: all 0
 };
-// monostate: not given.
+// monostate: no positions are given.
 using Positions = std::variant<std::monostate, StartPosition, SequenceStarts,
                                PositionIds, PackedSequences>;
 
@@ -48,8 +48,8 @@ absl::string_view FieldOf(const Positions& positions);
 // Formats a position for a message: 400000, where NumberText gives 4e+05.
 std::string PositionText(double position);
 
-// A function that claims so many bytes before they are taken. Its error is the
-// caller's; it names no field.
+// A function that claims so many bytes before they are allocated. The caller
+// returns its error, which names no field.
 using ReserveFunction = std::function<absl::Status(std::int64_t bytes)>;
 
 // The extents of the tokens that get positions.

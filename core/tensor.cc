@@ -32,7 +32,7 @@ struct Format {
   int mantissa;
   int min_exponent;  // of the smallest normal number
   int largest;       // magnitude of the largest finite number
-  int overflow;      // of what follows it: infinity or NaN
+  int overflow;      // of the code after it: infinity or NaN
   int nan;           // of the code that every NaN becomes
 };
 constexpr Format kBinary16 = {0x8000, 10, -14, 0x7bff, 0x7c00, 0x7e00};
@@ -71,9 +71,9 @@ int Narrow(double value, const Format& format) {
     const int exponent =
         std::max(std::ilogb(magnitude), static_cast<int>(format.min_exponent));
     // The magnitude in units of the last place is below 2^(mantissa + 1). ldexp
-    // scales without error, so that nearbyint is the only rounding. If it
-    // rounds up to 2^(mantissa + 1), adding the exponent's bits carries into
-    // them.
+    // scales without error, so that nearbyint is the only rounding. If
+    // nearbyint rounds up to 2^(mantissa + 1), the sum with the exponent's bits
+    // carries into them.
     const auto units = static_cast<int>(
         std::nearbyint(std::ldexp(magnitude, format.mantissa - exponent)));
     code =

@@ -34,7 +34,7 @@ std::string OneLine(absl::string_view text, std::size_t most) {
 
 int EditDistance(absl::string_view a, absl::string_view b) {
   const std::size_t width = b.size() + 1;
-  // Rows i - 2, i - 1 and i of the distances between prefixes.
+  // Rows i - 2, i - 1 and i of the table of distances between prefixes.
   std::vector<int> older(width), old(width), row(width);
   std::iota(old.begin(), old.end(), 0);
   for (std::size_t i = 1; i <= a.size(); ++i) {

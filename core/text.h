@@ -1,5 +1,5 @@
-// Words of others in messages, on one line and next to the words that may have
-// been meant; numbers as people write them.
+// Text for messages: foreign words on one line, the distance to a known word
+// for suggestions, and numbers as people write them.
 
 #pragma once
 

@@ -150,7 +150,7 @@ void FillVision(const VisionScheme& scheme, const TensorView& ids) {
     out += sizeof(value);
   };
   const auto write_zeros = [&](std::int64_t tokens) {
-    // All bits zero, int32 or float32.
+    // All bits of 0 are zero in int32 and in float32.
     for (std::int64_t i = 0; i < tokens; ++i) write(std::int32_t{0});
   };
   for (std::size_t a = 0; a < tower.axes.size(); ++a) {

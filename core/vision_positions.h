@@ -10,7 +10,7 @@
 
 namespace posenc::core {
 
-// The result of validating a scheme (position_schemes.h).
+// The extents that a valid scheme has (position_schemes.h).
 struct PositionExtents {
   Dtype dtype = Dtype::kInt32;
   Shape shape;
@@ -71,7 +71,8 @@ struct VisionScheme {
   std::int64_t text_tokens = 0;  // before the grids
 };
 
-// Returns errors as ValidateScheme, with fields "vision.grids[1].height", ...
+// Returns the errors of ValidateScheme(), with fields such as
+// "vision.grids[1].height".
 absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme);
 
 void FillVision(const VisionScheme& scheme, const TensorView& ids);

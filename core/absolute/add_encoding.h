@@ -46,7 +46,7 @@ absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
                                              const ConstTensorView& x);
 
 // Combines x at once. `out` has AddEncodingShape() and x's dtype. It is x's own
-// memory (not when concatenating), or does not overlap it.
+// memory (unless it concatenates), or does not overlap it.
 absl::Status AddEncoding(const AddEncodingArgs& args, const ConstTensorView& x,
                          const TensorView& out);
 

@@ -117,7 +117,8 @@ absl::Status BuildRows(const AbsoluteEncoding& encoding,
     const absl::Status status = CheckReach(encoding, *positions);
     if (!status.ok()) return status;
   }
-  // An empty table does not need its frequencies, of up to a million numbers.
+  // An empty table does not need its frequencies, which may be a million
+  // numbers.
   if (table.shape[0] == 0) return absl::OkStatus();
   const auto* learned = std::get_if<LearnedTable>(&encoding);
   if (learned != nullptr && !learned->hierarchical_alpha.has_value() &&

@@ -50,7 +50,7 @@ struct FourierFeatures {
   std::optional<ConstTensorView> frequencies;
 };
 
-// monostate: not given, an error.
+// monostate: no encoding is given, which is an error.
 using AbsoluteEncoding = std::variant<std::monostate, Sinusoidal, LearnedTable,
                                       SincosGrid, Timestep, FourierFeatures>;
 

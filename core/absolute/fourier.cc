@@ -39,7 +39,7 @@ absl::Status ValidateFourier(const FourierFeatures& encoding) {
   const std::int64_t count = b.shape[0] * b.shape[1];
   for (std::int64_t i = 0; i < count; ++i) {
     const double value = ElementAsDouble(b, i);
-    // Not fabs(..) > kLargest: NaN must fail, too.
+    // The condition is not fabs(..) > kLargest, because NaN must fail, too.
     if (!(std::fabs(value) <= kLargest)) {
       return FieldInvalid("frequencies",
                           absl::StrCat("element ", i, " is ", NumberText(value),

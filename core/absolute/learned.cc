@@ -33,7 +33,8 @@ absl::Status ValidateLearned(const LearnedTable& encoding) {
   }
   if (encoding.hierarchical_alpha.has_value()) {
     const double alpha = *encoding.hierarchical_alpha;
-    // Not alpha <= 0 || alpha >= 1: NaN must fail, too.
+    // The condition is not alpha <= 0 || alpha >= 1, because NaN must fail,
+    // too.
     if (!(alpha > 0 && alpha < 1)) {
       return FieldInvalid(
           "hierarchical_alpha",

@@ -13,7 +13,7 @@ struct ExactSum {
 // this: core is built without -ffast-math.
 inline ExactSum TwoSum(double a, double b) {
   const double value = a + b;
-  const double b_part = value - a;  // what of b is in value
+  const double b_part = value - a;  // the part of b that is in value
   return {value, (a - (value - b_part)) + (b - b_part)};
 }
 

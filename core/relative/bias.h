@@ -76,7 +76,7 @@ struct UntiedPositions {
   std::optional<ConstTensorView> position_keys;     // [heads, rows, D]
 };
 
-// monostate: not given, an error.
+// monostate: no bias is given, which is an error.
 using Bias = std::variant<std::monostate, Alibi, T5Bias, Kerple, Fire, Sandwich,
                           RelativeIndex, UntiedPositions>;
 

@@ -13,8 +13,8 @@
 
 namespace posenc::core {
 
-// An extent, and its name in the proto's comment, if any. Size -1 means any
-// size from 1 on.
+// An extent, and its name in the proto's comment, if it has one. Size -1 means
+// any size from 1 on.
 struct NamedExtent {
   std::string name;
   std::int64_t size = -1;

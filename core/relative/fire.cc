@@ -39,8 +39,9 @@ class FireRule final : public BiasTiles::Rule {
     const auto hidden = static_cast<std::int64_t>(b1_.size());
     std::vector<double> x(kBlock), units(PanelsSize(kBlock, hidden)),
         values(kBlock);
-    // psi of the block's distances, downwards from the last query and first
-    // key: rows overlap as in DistanceRule, but each row has its own divisor.
+    // psi of the block's distances. They descend from that of the last query
+    // and first key: rows overlap as in DistanceRule, but each row has its own
+    // divisor.
     std::vector<long double> psi(2 * kBlock - 1);
     for (std::int64_t row = 0; row < tile.query_length; row += kBlock) {
       const std::int64_t rows = std::min(kBlock, tile.query_length - row);

@@ -21,7 +21,8 @@ class SandwichRule final : public DistanceRule {
           std::pow(10000.0L, -2.0L * n / sandwich.dim);
       const auto rounded = static_cast<double>(frequency);
       QuarterTurns turns = SplitQuarterTurns(rounded);
-      // Adds float64's rounding error, which matters at distances near 2^32.
+      // Adds the rounding error of the float64 frequency, which matters at
+      // distances near 2^32.
       turns.lo += static_cast<double>((frequency - rounded) * 2 /
                                       std::numbers::pi_v<long double>);
       frequencies_.Append(turns);

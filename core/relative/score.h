@@ -44,7 +44,7 @@ struct DebertaScore {
 };
 
 struct ScoreArgs {
-  // monostate: not given, an error.
+  // monostate: no score is given, which is an error.
   std::variant<std::monostate, ShawScore, TransformerXlScore, DebertaScore>
       score;
   std::int64_t query_start = 0;

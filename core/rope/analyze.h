@@ -1,4 +1,5 @@
-// Numbers for plots of a rotary encoding, and for choosing a base.
+// Numbers that describe a rotary encoding, for plots and for the choice of a
+// base.
 //
 //   wavelengths[i] = 2 pi / w_i (infinity if w_i is 0)
 //   decay(s)      = mean over n = 1..d/2 of |sum_(m < n) exp(i s w_m)|

@@ -37,7 +37,7 @@ struct ApplyRopeArgs {
   Direction direction = Direction::kForward;
   std::optional<QueryScale> query_scale;
   Saturation saturation = Saturation::kUnspecified;  // required for FP8
-  // For the memory that the rotations keep for all tokens; may be empty.
+  // Claims the memory that the rotations keep for all tokens; may be empty.
   ReserveFunction reserve;
 };
 

@@ -51,8 +51,8 @@ class PairingRows {
   std::size_t row_bytes_ = 0;
 };
 
-// Converts a whole weight. `out` has its dtype and shape, and does not overlap
-// it. Errors are those of PairingRows::Create.
+// Converts a whole weight. `out` has the weight's dtype and shape, and does not
+// overlap it. Errors are those of PairingRows::Create.
 absl::Status ConvertPairing(const ConvertPairingArgs& args,
                             const ConstTensorView& weight,
                             const TensorView& out);

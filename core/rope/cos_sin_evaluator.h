@@ -97,7 +97,8 @@ class CosSinEvaluator {
 
  private:
   // Moves the anchor so that the row at this whole position can be computed
-  // from it. Returns how many rows can, from this one on.
+  // from it. Returns how many consecutive rows, this one included, can be
+  // computed from it.
   std::int64_t MoveTo(double position, Anchor* anchor) const;
   // Writes n rows that are computed from anchors.
   void FollowingRows(double position, std::int64_t n, float* cos, float* sin,

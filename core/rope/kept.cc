@@ -10,7 +10,7 @@ namespace posenc::core {
 namespace {
 
 constexpr std::int64_t kDense = 4096;  // distances that are all tried
-constexpr int kSpaced = 4096;          // on the logarithmic scale beyond
+constexpr int kSpaced = 4096;          // on a logarithmic scale beyond kDense
 
 // One frequency for each pair of each head. An angle that is a sum over axes,
 // all at position r, is r times the sum of the pair's frequencies.

@@ -1,5 +1,5 @@
-// Computes the share of an attention score that is kept if another encoding
-// than in training rotates keys or queries.
+// Computes the share of an attention score that is kept if keys or queries are
+// rotated by another encoding than in training.
 //
 // For q and k with equal energy in each of n pairs, the kept share of a score
 // at distance r is
@@ -7,9 +7,9 @@
 //   kept(r) = mean over pairs of cos(r |w_i - w'_i|)
 //
 // where w and w' are the frequencies of the reference and of the other
-// encoding. Several axes are all at r. The formula agrees with measurements: it
-// gives 0.963, 0.769, 0.627 at distances 1000, 8192, 20000, and mlx-vlm PR 1710
-// measured 0.959, 0.757, 0.619.
+// encoding. With several axes, every axis is at distance r. The formula agrees
+// with measurements: it gives 0.963, 0.769, 0.627 at distances 1000, 8192,
+// 20000, and mlx-vlm PR 1710 measured 0.959, 0.757, 0.619.
 //
 // It is evaluated as cos(r w) cos(r w') + sin(r w) sin(r w') from exactly
 // reduced angles, so that its error does not grow with the distance: at most

@@ -62,7 +62,7 @@ struct Movement {
   // Required with NewPositions, and if frequencies, sign, angle precision or
   // the base of xPos differ (its center may).
   Positions old_positions;
-  // monostate: not given, an error.
+  // monostate: no target is given, which is an error.
   std::variant<std::monostate, NewPositions, ShiftAll, TokenShifts> target;
 };
 

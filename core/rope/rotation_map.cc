@@ -34,19 +34,19 @@ namespace {
 
 // A block's cosines and sines stay in the first-level cache (at least 32 KiB on
 // every supported CPU) while the heads use them; or in the second-level cache,
-// if all tokens come once for each head.
+// if the order is all tokens for each head (BHSD).
 constexpr std::size_t kBlockBytes = 32 * 1024;
 constexpr std::size_t kHeadMajorBlockBytes = 128 * 1024;
 
 // A tensor of this size is not in the second-level cache when its rotation
-// begins, so fetching ahead pays; in a server this holds for all tensors. If it
-// is in the cache, fetching costs a few percent.
+// begins, so prefetching saves time. In a server this holds for all tensors.
+// Prefetching costs a few percent if the tensor is in the cache.
 constexpr std::size_t kColdBytes = 1 << 20;
 
 // An output of this size leaves the third-level cache before it is read, so
-// writing it past the caches pays; a smaller output that is read next would be
-// slower. The reported size of the cache is no guide: virtual machines report
-// far more than their share (docs/measurements/kernels.md).
+// writing it past the caches saves time. A smaller output that is read next
+// would be slower. The reported size of the cache is no guide: virtual machines
+// report far more than their share (docs/measurements/kernels.md).
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
 // Upper bounds on the bytes of all tokens' cosines and sines, in float32 and in

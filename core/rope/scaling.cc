@@ -339,8 +339,8 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
   } else if (const auto* dynamic =
                  std::get_if<DynamicNtkScaling>(&spec.scaling)) {
     if (n == 1) return TooFewPairs("dynamic_ntk");
-    // Like NTK, with a factor that grows with the length, from 1 on. At twice
-    // the maximum it is factor + 1, as in transformers.
+    // This is NTK with a factor that grows with the length, from 1 on. The
+    // factor at twice the maximum is factor + 1, as in transformers.
     if (length > dynamic->max_position_embeddings) {
       const Real factor = dynamic->factor;
       const Real grown =
@@ -372,7 +372,8 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
             return w / (is_long ? scaling.long_factor
                                 : scaling.short_factor)[first_pair + i];
           } else if constexpr (std::is_same_v<T, Llama3Scaling>) {
-            // Like YaRN, but the ramp is linear in the number of rotations.
+            // This is YaRN with a ramp that is linear in the number of
+            // rotations.
             const Real rotations =
                 scaling.original_max_position_embeddings * w / (2 * kPi);
             const Real low = scaling.low_freq_factor;

@@ -48,7 +48,7 @@ using Clock = std::chrono::steady_clock;
 // tensors of 1 to 4 MB that are in caches made them slower (Zen 3).
 constexpr std::chrono::microseconds kWorthSpreading{200};
 
-// How long a caller polls for workers to leave before it sleeps, since waking
+// Time for which a caller polls for workers to leave before it sleeps: waking
 // up takes about as long. Each has less than a tile to do, unless it is
 // interrupted.
 constexpr std::chrono::microseconds kLooking{30};

@@ -2,7 +2,7 @@
 //
 // A thread that spreads a computation takes part in it and never waits for a
 // worker that has not started: a sleeping worker needs 30 us to wake, and
-// milliseconds on a busy machine; meanwhile the caller does the work itself.
+// milliseconds on a busy machine; in this time the caller does the work itself.
 
 #pragma once
 

@@ -1,7 +1,7 @@
-// Computations that make each row of a tensor from the same row of another
-// tensor alone. So the rows can be cut into any tiles: these run on any number
-// of threads, over memory in pieces, and may stop between tiles. The bytes of a
-// row do not depend on the cut.
+// Computations in which each row of a tensor depends only on the same row of
+// another tensor. So the rows can be divided into any tiles. The tiles run on
+// any number of threads, over memory in pieces, and may stop between tiles. The
+// bytes of a row do not depend on the division.
 
 #pragma once
 

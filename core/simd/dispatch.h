@@ -24,9 +24,9 @@ absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced);
 // an error.
 const KernelTable& ActiveKernels();
 
-// True if rotations from memory are faster if they walk several pages at once.
-// They are on Intel's CPUs, but not on Zen 5 (docs/measurements/kernels.md).
-// Other CPUs were not measured.
+// True if rotations from memory are faster when they walk several pages at
+// once. They are on Intel's CPUs, but not on Zen 5
+// (docs/measurements/kernels.md). Other CPUs were not measured.
 bool WalksPagesAtOnce();
 
 }  // namespace posenc::simd

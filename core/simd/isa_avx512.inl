@@ -19,7 +19,7 @@ struct Avx512 {
   using Words = xsimd::batch<std::uint32_t, Arch>;
   using Ints = xsimd::batch<std::int32_t, Arch>;
   static constexpr int kRegisters = 32;
-  // Planes are about 1.2 times as fast (Xeon).
+  // PlaneStep makes bfloat16 about 1.2 times as fast (Xeon).
   static constexpr bool kBf16Planes = true;
   static constexpr bool kConvertsBf16 = false;
   using Bf16Rounding = RoundingHalfUp<Avx512>;
@@ -56,7 +56,7 @@ struct Avx512 {
         _mm512_castpd_ps(low), _mm512_castpd_ps(high), 0b10001000));
   }
 
-  // For kernels_doubt.inl.
+  // The functions below are for kernels_doubt.inl.
   using Lanes = __mmask16;
   static constexpr Lanes kAllLanes = 0xffff;
   // Returns the lanes of `lanes` in which x has any of these bits.

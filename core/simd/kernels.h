@@ -130,8 +130,8 @@ struct KernelTable {
   void (*add_angles_f64)(const AngleSums&, double* cos, double* sin);
 
   // Orders streamed stores before later stores. Call it before another thread
-  // reads the output, but once for many kernel calls, as it waits for the
-  // memory: one wait for each 16 KiB costs 7 % (AVX-512, Zen 5).
+  // reads the output. Call it once for many kernel calls, because it waits for
+  // the memory: one wait for each 16 KiB costs 7 % (AVX-512, Zen 5).
   void (*end_streams)();
 
   // dst[i] = src[i]: widening is exact, narrowing rounds to nearest even. Any

@@ -188,7 +188,8 @@ std::uint32_t AddColumn(const AngleSums& sums, std::size_t i, std::size_t count,
   return in_doubt;
 }
 
-// Adds lines of 16 pairs up to pair `end`, row after row.
+// Adds 16 pairs (a cache line of floats) at a time up to pair `end`, row after
+// row.
 template <class Isa>
 std::uint32_t AddRows(const AngleSums& sums, std::size_t end, float* cos,
                       float* sin, std::ptrdiff_t pitch) {
@@ -228,8 +229,8 @@ std::uint32_t AddColumns(const AngleSums& sums, std::size_t* i, float* cos,
 }
 
 // AVX-512 computes columns of 64 pairs, whose anchor its registers hold. Other
-// sets go row after row, as consecutive writes are faster, except past the
-// caches, where columns of 16 pairs are faster (AVX2, Zen 3).
+// sets go row after row, because consecutive writes are faster. They use
+// columns of 16 pairs past the caches, where columns are faster (AVX2, Zen 3).
 template <class Isa>
 std::uint32_t AddAngles(const AngleSums& sums, float* cos, float* sin,
                         std::ptrdiff_t pitch) {

@@ -18,7 +18,7 @@ struct Avx512Bf16 : Avx512 {
   static constexpr bool kBf16Planes = false;
   static constexpr bool kConvertsBf16 = true;
 
-  // Passes if no result is zero.
+  // The check passes if no result is zero.
   class Bf16Rounding {
    public:
     __m512i Two(const Floats& x, const Floats& y) {

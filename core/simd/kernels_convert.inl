@@ -129,11 +129,11 @@ xsimd::batch<std::uint32_t, Arch> RoundBf16(
   return bits + Words(0x7fffu) + ((bits >> 16) & Words(1u));
 }
 
-// Rounds half up in two operations, where half to even needs four. They differ
-// if the lower half is 0x8000, the least signed number of 16 bits; Passed() is
-// then false. With one check a head it is 1.3 times as fast as half to even
-// with AVX2, and 1.1 times with AVX-512 (Zen 5). SSE2 does not use it: its
-// minimum of such numbers takes three operations in xsimd 8.1.
+// Rounds half up in two operations, where half to even needs four. The two
+// differ if the lower half is 0x8000, the least signed number of 16 bits;
+// Passed() is then false. One check for each head makes it 1.3 times as fast as
+// half to even with AVX2, and 1.1 times with AVX-512 (Zen 5). SSE2 does not use
+// it: its minimum of such numbers takes three operations in xsimd 8.1.
 template <class Isa>
 class RoundingHalfUp {
  public:
@@ -192,7 +192,7 @@ struct Bf16 {
       StoreLine<kStream>(Isa::UpperHalves(Round(x), Round(y)), dst);
     }
   }
-  // Any NaN.
+  // Accepts any NaN.
   static void Narrow(const Batch& x, std::uint16_t* dst) {
     Isa::NarrowBf16(x, dst);
   }

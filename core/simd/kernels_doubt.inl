@@ -8,11 +8,11 @@
 //
 //   |- 23 bits kept -|1000 .. 0000|     halfway: the 29 bits are 2^28
 //
-// A quick check first asks for all results of some pairs together: are the 29
-// bits within kNear of 2^28 anywhere? kNear is valid for results of at least
-// error * 2^38, and smaller results count as near. Near results then get an
-// exact check: rounding is monotonic, so if x - error and x + error become the
-// same float, so do all numbers in between.
+// A quick check first tests all results of some pairs together: is any of them
+// near, with its 29 bits within kNear of 2^28? kNear is valid for results of at
+// least error * 2^38, and smaller results count as near. Near results then get
+// an exact check: rounding is monotonic, so if x - error and x + error become
+// the same float, so do all numbers in between.
 
 #pragma once
 
@@ -45,7 +45,7 @@ struct Doubled {
 constexpr std::int32_t kNear = 0x8000;
 constexpr std::int32_t kHalfway = 1 << 28;
 
-// The least magnitude that the quick check is valid for. Subnormal floats keep
+// The least magnitude for which the quick check is valid. Subnormal floats keep
 // fewer bits than 23.
 inline float LeastMagnitude(double error) {
   constexpr float kLeastNormal = 0x1p-125F;

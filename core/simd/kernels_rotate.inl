@@ -1,8 +1,9 @@
 // Chooses how a rotation processes its slices, and in which order. Part of
 // kernels.inl.
 //
-// In a cache it goes token by token. From memory it fetches ahead, and on CPUs
-// with few requests in flight for each page it walks several pages at once:
+// A rotation in a cache goes token by token. A rotation from memory fetches
+// ahead, and walks several pages at once on CPUs with few requests in flight
+// for each page:
 //
 //   a token of heads, with alternating pages     |--page 0--|--page 1--| ..
 //                                                 ^ head 0   ^ head 8
@@ -60,9 +61,9 @@ template <class Dtype>
 inline constexpr bool kIsBf16 =
     std::is_same_v<Dtype, Bf16<typename Dtype::Isa>>;
 
-// Returns the walk for slices of `pairs` pairs; null if kStreamed and this
-// width or pairing is not written in whole vectors. shares_row: the slices of a
-// token share a row, so reordering it pays.
+// Returns the walk for slices of `pairs` pairs. Returns null if kStreamed, and
+// this width or pairing is not written in whole vectors. shares_row: the slices
+// of a token share a row, so reordering it pays.
 template <class Dtype, PairingIndex kIn, PairingIndex kOut, Memory kMemory>
 RunWalks<Dtype> ChooseWalk(std::size_t pairs, bool shares_row) {
   using Prepared = PreparedRow<typename Dtype::Isa, typename Dtype::Real>;
@@ -99,7 +100,7 @@ RunWalks<Dtype> ChooseWalk(std::size_t pairs, bool shares_row) {
   }
 }
 
-// A rotation in which the heads of a token share their row.
+// A rotation in which all heads of a token share a row of cosines and sines.
 template <class Dtype, PairingIndex kIn, PairingIndex kOut>
 class Rotation {
  public:
@@ -190,8 +191,9 @@ class Rotation {
   }
 
   // Distance in bytes of fetches in the second-level cache: lines of dst, which
-  // are then present before the stores. float32 and float64 gain a tenth; 16
-  // bits gain nothing, and fetching src is slower (Xeon, AVX-512).
+  // are then present before the stores. This makes float32 and float64 a tenth
+  // faster, and types of 16 bits no faster; fetching src is slower (Xeon,
+  // AVX-512).
   std::ptrdiff_t AheadInCache() const {
     constexpr std::ptrdiff_t kAhead = 2048;
     constexpr std::ptrdiff_t kFirstCache = 32 * 1024;
@@ -297,8 +299,8 @@ class Rotation {
     }
   }
 
-  // Not copied: loads of bytes just written by narrower stores wait for the
-  // store buffer, which is full of streamed bytes.
+  // The job is not copied: loads of bytes just written by narrower stores wait
+  // for the store buffer, which is full of streamed bytes.
   const RotateJob& job_;
   const bool in_place_;
   Memory memory_;         // kStreamed: whole lines from registers

@@ -112,10 +112,10 @@ template <class Step, std::size_t kSteps, bool kKeeps, class Row>
 
 // A slice of kSteps steps.
 //
-// In a cache it loads the whole slice before any store, if registers hold it:
-// this is 1.3 times as fast as alternating (float32, Zen 5). From memory loads
-// and stores alternate step by step, which is up to 1.2 times as fast there
-// (Xeon with AVX-512).
+// A slice in a cache is loaded whole before any store, if registers hold it:
+// this is 1.3 times as fast as alternating (float32, Zen 5). A slice from
+// memory is loaded and stored step by step, which is up to 1.2 times as fast
+// there (Xeon with AVX-512).
 template <class StepType, std::size_t kSteps, bool kCached>
 struct WholeSlice {
   using Step = StepType;

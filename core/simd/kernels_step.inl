@@ -7,8 +7,8 @@
 //   OneStep     a vector of x and one of y
 //   HalfStep    two of each; half-split, where an element type of 16 bits loads
 //               and stores whole vectors in this way
-//   PlaneStep   the same for bfloat16, if vectors of 32-bit words are taken
-//               apart more cheaply into even and odd elements
+//   PlaneStep   the same for bfloat16, if it is cheaper to split vectors of
+//               32-bit words into even and odd elements
 //   TwinStep    vectors of x0 y0 x1 y1 ... as they lie in memory: interleaved.
 //               Neighbours are swapped, not sorted:
 //                 (x, y) (c, c) + (y, x) (-s, s)
@@ -48,8 +48,8 @@ struct RowInMemory {
 };
 
 // The first kVectors vectors of each. The compiler must know i. The constructor
-// is inline because a row from a function call stays in memory (g++ 12), which
-// is a tenth slower (float32 in the second-level cache, Zen 4).
+// is inline because g++ 12 leaves a row from a function call in memory. Such a
+// row is a tenth slower (float32 in the second-level cache, Zen 4).
 template <class Dtype, std::size_t kVectors>
 struct RowInRegisters {
   using Batch = typename Dtype::Batch;
@@ -88,8 +88,9 @@ struct PreparedRow {
   alignas(64) Real cosines[2 * kMaxPairs];
   alignas(64) Real sines[2 * kMaxPairs];
 
-  // Not inlined, because the constants of its shuffles would take registers
-  // from the loop over the slices, which then has 0.7 of the speed (g++ 12).
+  // It is not inlined, because the constants of its shuffles would take
+  // registers from the loop over the slices, which would have 0.7 of the speed
+  // (g++ 12).
   [[gnu::noinline]] void Fill(RowOrder order, const Real* cos, const Real* sin,
                               std::size_t pairs) {
     if (order == RowOrder::kTwins) {

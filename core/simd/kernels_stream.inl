@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t kLine = 64;  // of the caches
 constexpr std::size_t kPage = 4096;
 
-// Always inlined, because g++ 12 removes a call of it as having no effect.
-// kCache: 3 is the first level, 2 the second.
+// It is always inlined, because g++ 12 would remove a call of it as having no
+// effect. kCache: 3 is the first level, 2 the second.
 template <int kCache>
 [[gnu::always_inline]] inline void Fetch(const char* at, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; i += kLine) {
@@ -35,7 +35,7 @@ template <std::size_t kSize>
   std::memcpy(dst + bytes - kSize, last, kSize);
 }
 
-// Copies by vectors, of which the last may overlap the one before.
+// Copies by vectors. The last vector may overlap the one before.
 template <class Isa>
 [[gnu::always_inline]] inline void CopyBytes(const char* src, char* dst,
                                              std::size_t bytes) {

@@ -15,7 +15,7 @@ namespace posenc::simd {
 namespace {
 
 // The slices of some tokens. The slices of a token share a row, and are rotated
-// turn by turn: each turn rotates one slice at every place. Strides are in
+// in turns: each turn rotates one slice at every place. Strides are in
 // elements.
 template <class DtypeType>
 struct Walk {
@@ -48,9 +48,9 @@ using RunWalks = void (*)(const Walk<Dtype>&);
 // rotates all tokens, because a call for each token costs 60 to 90 cycles (Zen
 // 5).
 //
-// Streaming float32 and float64 fetches into the second-level cache, which is
-// 1.05 times as fast as into the first. 16 bits gain nothing by it, and
-// rotations in place lose (Xeon, AVX-512).
+// A streamed rotation of float32 or float64 fetches into the second-level
+// cache, which is 1.05 times as fast as the first. Types of 16 bits gain
+// nothing by it, and rotations in place become slower (Xeon, AVX-512).
 template <class Slice, Memory kMemory>
 void RunWalk(const Walk<typename Slice::Dtype>& walk) {
   using Dtype = typename Slice::Dtype;
