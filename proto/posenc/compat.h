@@ -1,6 +1,6 @@
 // Hides differences between versions of libraries: gRPC 1.51 to 1.83, protobuf
 // 3.21 to 36, abseil 20220623 to 20260526. All code that depends on a version
-// is here; only that for xsimd is in core/simd/kernels_convert.inl.
+// is here, except that for xsimd, which is in core/simd/kernels_convert.inl.
 
 #pragma once
 

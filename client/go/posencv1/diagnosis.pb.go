@@ -83,7 +83,7 @@ type Severity int32
 
 const (
 	Severity_SEVERITY_UNSPECIFIED Severity = 0
-	// Some reader computes other numbers than the model's training did. Within the length, less than 90 % of a score is
+	// A reader computes other numbers than the model's training did. Within the length, less than 90 % of a score is
 	// left, or logits are off by more than 5 %.
 	Severity_SEVERITY_ERROR   Severity = 1
 	Severity_SEVERITY_WARNING Severity = 2

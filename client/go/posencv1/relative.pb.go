@@ -738,7 +738,7 @@ func (*RelativeIndex_Deberta) isRelativeIndex_Rule() {}
 
 func (*RelativeIndex_Grid) isRelativeIndex_Rule() {}
 
-// clip(j - i, -left, right) + left. Shaw's k is both; SpeechT5 has right = left - 1.
+// clip(j - i, -left, right) + left. In Shaw's paper both are k; SpeechT5 has right = left - 1.
 type ClippedDistance struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Left          int32                  `protobuf:"varint,1,opt,name=left,proto3" json:"left,omitempty"`   // >= 0, and left + right > 0
@@ -1118,7 +1118,8 @@ func (x *TransformerXlScore) GetR() *Tensor {
 type DebertaScore struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Buckets *DebertaBuckets        `protobuf:"bytes,1,opt,name=buckets,proto3" json:"buckets,omitempty"`
-	// Set: the last term uses x of j - i, as in the paper. Unset: x of i - j, as in Microsoft's code and transformers.
+	// Set: the last term uses the x of j - i, as in the paper. Unset: the x of i - j, as in Microsoft's code and
+	// transformers.
 	PaperPositionToContent bool    `protobuf:"varint,2,opt,name=paper_position_to_content,json=paperPositionToContent,proto3" json:"paper_position_to_content,omitempty"`
 	PositionKeys           *Tensor `protobuf:"bytes,14,opt,name=position_keys,json=positionKeys,proto3" json:"position_keys,omitempty"`          // [H, 2 * span, D]; unset: no content-to-position term
 	PositionQueries        *Tensor `protobuf:"bytes,15,opt,name=position_queries,json=positionQueries,proto3" json:"position_queries,omitempty"` // [H, 2 * span, D]; unset: no position-to-content term

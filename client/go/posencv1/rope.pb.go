@@ -20,7 +20,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// A part of a model that takes more than text. INVALID_ARGUMENT with the field `part` if the file has no such part,
+// A part of a model that takes more than text. INVALID_ARGUMENT: with the field `part` if the file has no such part,
 // with ERROR_REASON_MODEL_CONFIG_INVALID if the part has no rotary encoding.
 type ModelPart int32
 
@@ -28,7 +28,7 @@ const (
 	ModelPart_MODEL_PART_UNSPECIFIED ModelPart = 0
 	ModelPart_MODEL_PART_TEXT        ModelPart = 1
 	// The vision tower (vision_config, at any depth), as in transformers' classes, with every profile. Its axes are those
-	// of the class's position ids: height, width, unless the assumption "axes" names others. Its frequencies are the
+	// of the class's position ids: height and width, unless the assumption "axes" names others. Its frequencies are the
 	// float32 numbers that the class computes, as ExplicitFrequencies: with ANGLE_PRECISION_FLOAT32 a rotation has the
 	// class's own angles. VisionPositions builds the ids.
 	ModelPart_MODEL_PART_VISION ModelPart = 2
@@ -253,7 +253,7 @@ type AnglePrecision int32
 
 const (
 	AnglePrecision_ANGLE_PRECISION_UNSPECIFIED AnglePrecision = 0 // exact
-	AnglePrecision_ANGLE_PRECISION_EXACT       AnglePrecision = 1 // the product is reduced exactly; tables come out correctly rounded
+	AnglePrecision_ANGLE_PRECISION_EXACT       AnglePrecision = 1 // the product is reduced exactly; tables are correctly rounded
 	AnglePrecision_ANGLE_PRECISION_FLOAT32     AnglePrecision = 2 // float32(position) * float32(frequency) rounded to float32, as the frameworks do
 )
 
@@ -445,16 +445,17 @@ type RopeSource struct {
 	// configuration of a tower (model_type "qwen2_vl_vision", "pixtral", "dinov3_vit", ...) or of a diffusion transformer
 	// (_class_name).
 	Part ModelPart `protobuf:"varint,8,opt,name=part,proto3,enum=posenc.v1.ModelPart" json:"part,omitempty"`
-	// A version of the profile's project, such as "0.21.0" with PROFILE_VLLM: readers changed. Unset: the newest known
-	// version. An older one is read as the newest, but for what is known to differ; one outside of the known range, or of a
-	// project whose versions are not told apart (PROFILE_LLAMA_CPP), as the nearest known one. An assumption says so.
-	// INVALID_ARGUMENT if it is not numbers with dots between them, and together with a spec.
+	// A version of the profile's project, such as "0.21.0" with PROFILE_VLLM, because the project's reading of files has
+	// changed. Unset: the newest known version. An older version is read as the newest, except for known differences. A
+	// version outside the known range is read as the nearest known one, and so is any version of a project without known
+	// differences (PROFILE_LLAMA_CPP). An assumption says so. INVALID_ARGUMENT if it is not numbers with dots between
+	// them, or if the source is a spec.
 	ProfileVersion string `protobuf:"bytes,9,opt,name=profile_version,json=profileVersion,proto3" json:"profile_version,omitempty"`
-	// Channels of the widest heads that are rotated. Unset (0): the model's own for a preset or config_json, any for a
-	// spec. Wider heads are INVALID_ARGUMENT (field `head_dim`): a tensor [1, 16, 1, 4096] of a model whose heads have
-	// 128 channels holds 32 heads, and only the first would rotate. Set it if one head of the tensor is wider than the
-	// model's: keys and values side by side, or latent rows (576 channels; the trailing 64 rotate). It may be unset for
-	// narrower heads, if they hold the slice that rotates.
+	// Channels of the widest heads that are rotated. Unset (0): those of the model's heads for a preset or config_json,
+	// any number for a spec. Wider heads are INVALID_ARGUMENT (field `head_dim`): a tensor [1, 16, 1, 4096] of a model
+	// whose heads have 128 channels holds 32 heads, and only the first would rotate. Set it if one head of the tensor is
+	// wider than the model's: keys and values side by side, or latent rows (576 channels; the trailing 64 rotate). It may
+	// be unset for narrower heads, if they hold the slice that rotates.
 	HeadDim       int32 `protobuf:"varint,10,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -598,8 +599,9 @@ type RopeSource_Preset struct {
 }
 
 type RopeSource_ConfigJson struct {
-	// Text of a Hugging Face config.json or of Mistral's params.json. If it has several parts, the language model's is
-	// used. Unknown keys are ignored (ResolveRope warns of rotary keys); known keys of the wrong type are errors.
+	// Text of a Hugging Face config.json or of Mistral's params.json. If it has several parts, the part of the language
+	// model is used. Unknown keys are ignored (ResolveRope warns of rotary keys); known keys of the wrong type are
+	// errors.
 	ConfigJson string `protobuf:"bytes,3,opt,name=config_json,json=configJson,proto3,oneof"`
 }
 
@@ -1051,7 +1053,7 @@ func (x *DynamicNtkScaling) GetMaxPositionEmbeddings() int64 {
 }
 
 // YaRN (arXiv:2309.00071): the number of rotations that a pair completes in original_max_position_embeddings positions
-// decides whether its frequency is divided by factor, kept, or on a ramp between.
+// decides whether its frequency is divided by factor, kept, or scaled on a ramp between the two.
 type YarnScaling struct {
 	state                         protoimpl.MessageState `protogen:"open.v1"`
 	Factor                        float64                `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`                                                                                       // required
@@ -1321,8 +1323,8 @@ func (x *Llama3Scaling) GetOriginalMaxPositionEmbeddings() int64 {
 	return 0
 }
 
-// Gemma 4: rotary_dim, the denominator of the exponent, is the whole head; pairs [0, rotating_pairs) rotate with
-// w_i / factor, the others not at all.
+// Gemma 4: rotary_dim, the denominator of the exponent, is the whole head. Pairs [0, rotating_pairs) rotate with w_i /
+// factor; the other pairs do not rotate.
 type ProportionalScaling struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Factor        *float64               `protobuf:"fixed64,1,opt,name=factor,proto3,oneof" json:"factor,omitempty"`                             // unset: 1
@@ -1375,7 +1377,7 @@ func (x *ProportionalScaling) GetRotatingPairs() int32 {
 	return 0
 }
 
-// Angular frequencies in radians per position, used as given: for trained frequencies, and for rules that have no
+// Angular frequencies in radians per position, used without change: trained frequencies, or those of a rule that has no
 // message. rope_theta must be unset.
 type ExplicitFrequencies struct {
 	state protoimpl.MessageState `protogen:"open.v1"`

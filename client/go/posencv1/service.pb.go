@@ -260,7 +260,7 @@ func (x *SharedMemoryInfo) GetMaxBytes() int64 {
 
 type Limits struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
-	MaxRequestBytes  int64                  `protobuf:"varint,1,opt,name=max_request_bytes,json=maxRequestBytes,proto3" json:"max_request_bytes,omitempty"`    // never more than 2 GiB - 1, the most that protobuf can frame; streams go beyond
+	MaxRequestBytes  int64                  `protobuf:"varint,1,opt,name=max_request_bytes,json=maxRequestBytes,proto3" json:"max_request_bytes,omitempty"`    // at most 2 GiB - 1, the limit of protobuf; streams carry more
 	MaxResponseBytes int64                  `protobuf:"varint,2,opt,name=max_response_bytes,json=maxResponseBytes,proto3" json:"max_response_bytes,omitempty"` // likewise
 	MaxRotaryDim     int64                  `protobuf:"varint,3,opt,name=max_rotary_dim,json=maxRotaryDim,proto3" json:"max_rotary_dim,omitempty"`
 	// Recommended size of `data` in a stream's messages: 4 MiB - 64 KiB, so that the message fits into the 4 MiB that
@@ -595,14 +595,14 @@ type RopeDifference struct {
 	MaxRelativeFrequencyDifference float64                `protobuf:"fixed64,2,opt,name=max_relative_frequency_difference,json=maxRelativeFrequencyDifference,proto3" json:"max_relative_frequency_difference,omitempty"`
 	WorstPair                      int32                  `protobuf:"varint,3,opt,name=worst_pair,json=worstPair,proto3" json:"worst_pair,omitempty"`
 	AmplitudeRatio                 float64                `protobuf:"fixed64,4,opt,name=amplitude_ratio,json=amplitudeRatio,proto3" json:"amplitude_ratio,omitempty"` // of the attention factors
-	// First position at which some angle differs by more than 0.01 rad; -1 if none below 2^31. A model suffers only far
-	// later: see first_distance.
+	// First position at which some angle differs by more than 0.01 rad; -1 if none below 2^31. The effect on a model
+	// begins only at far larger distances: see first_distance.
 	FirstDivergingPosition int64    `protobuf:"varint,5,opt,name=first_diverging_position,json=firstDivergingPosition,proto3" json:"first_diverging_position,omitempty"`
 	Explanations           []string `protobuf:"bytes,6,rep,name=explanations,proto3" json:"explanations,omitempty"`
 	// Effect on attention. kept(r) = mean over pairs of cos(r |w_i - w'_i|) is the share of a score at distance r that is
 	// left if the other encoding rotates keys and queries, for q and k with equal energy in all pairs. Pairs that only
-	// one side rotates have w = 0 on the other side. With several axes, all of them are at r.
-	FirstDistance int64   `protobuf:"varint,7,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"` // least r <= length with kept(r) < 0.9, of every r to 4096 and 4096 more; -1: none
+	// one side rotates have w = 0 on the other side. With several axes, each axis is at distance r.
+	FirstDistance int64   `protobuf:"varint,7,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"` // least r <= length with kept(r) < 0.9, of all r to 4096 and 4096 more; -1: none
 	KeptAtLength  float64 `protobuf:"fixed64,8,opt,name=kept_at_length,json=keptAtLength,proto3" json:"kept_at_length,omitempty"` // 1 if the frequencies are equal
 	Length        int64   `protobuf:"varint,9,opt,name=length,proto3" json:"length,omitempty"`                                    // ResolveRopeRequest.length, or its default
 	unknownFields protoimpl.UnknownFields
@@ -1899,7 +1899,7 @@ type ApplyRopeRequest struct {
 	Positions *Positions             `protobuf:"bytes,2,opt,name=positions,proto3" json:"positions,omitempty"`
 	Layout    Layout                 `protobuf:"varint,3,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"` // required
 	Direction Direction              `protobuf:"varint,4,opt,name=direction,proto3,enum=posenc.v1.Direction" json:"direction,omitempty"`
-	// Also multiplies whole heads of q by this. Unset: q is only rotated, even if the model has a query scale.
+	// Also multiplies whole heads of q by this scale. Unset: q is only rotated, even if the model has a query scale.
 	QueryScale *QueryScale `protobuf:"bytes,5,opt,name=query_scale,json=queryScale,proto3" json:"query_scale,omitempty"`
 	// Required if q or k is FP8. Other dtypes ignore it.
 	Saturation Saturation `protobuf:"varint,6,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
@@ -1911,7 +1911,7 @@ type ApplyRopeRequest struct {
 	QOutput *SharedMemory `protobuf:"bytes,7,opt,name=q_output,json=qOutput,proto3" json:"q_output,omitempty"`
 	KOutput *SharedMemory `protobuf:"bytes,8,opt,name=k_output,json=kOutput,proto3" json:"k_output,omitempty"`
 	// At least one. They may differ in heads and head_dim, not in batch and sequence. Any tensor with the shape of heads
-	// is accepted, such as an attention output that is to be rotated back.
+	// is accepted, for example an attention output that is rotated back.
 	Q             *Tensor `protobuf:"bytes,14,opt,name=q,proto3" json:"q,omitempty"`
 	K             *Tensor `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2263,9 +2263,9 @@ func (x *RepositionRequest) GetK() *Tensor {
 // The old positions of keys, and the new ones.
 type Movement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required with new_positions, and if the frequencies change; otherwise they have no effect.
+	// Required with new_positions, and if the frequencies change. In other cases they have no effect.
 	OldPositions *Positions `protobuf:"bytes,1,opt,name=old_positions,json=oldPositions,proto3" json:"old_positions,omitempty"`
-	// Required. A shift of 0 changes the encoding alone.
+	// Required. A shift of 0 changes only the encoding.
 	//
 	// Types that are valid to be assigned to Target:
 	//
@@ -3009,7 +3009,7 @@ type AnalyzeRopeResponse struct {
 	Similarity               []float64              `protobuf:"fixed64,3,rep,packed,name=similarity,proto3" json:"similarity,omitempty"`                                                         // mean over pairs of cos(distance w_i)
 	PairsWithinTrainedLength int32                  `protobuf:"varint,4,opt,name=pairs_within_trained_length,json=pairsWithinTrainedLength,proto3" json:"pairs_within_trained_length,omitempty"` // pairs that complete a rotation in trained_length
 	// Share of a score that is left at the distances of `decay` if compare_with rotates keys and queries
-	// (RopeDifference); empty without compare_with.
+	// (RopeDifference). Empty without compare_with.
 	Kept          []float64 `protobuf:"fixed64,5,rep,packed,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3082,8 +3082,8 @@ func (x *AnalyzeRopeResponse) GetKept() []float64 {
 
 type DiagnoseRopeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At least one. The reference for all others is the first config.json, or without one the first of params.json, GGUF,
-	// saved tables.
+	// At least one. The reference for all others is the first config.json. If there is none, the first params.json is the
+	// reference, or else the first GGUF file, or else the first saved tables.
 	Inputs []*ModelDescription `protobuf:"bytes,1,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	// Readers to report on, of "hf", "hf4", "vllm", "sglang", "llama_cpp", "mlx", "gpt_oss", "deepseek", "mistral",
 	// "gguf_hf", "exllamav3", "tensorrt_llm", "onnxruntime_genai", "candle", "mistral_rs", "ollama", "openvino"; each also in

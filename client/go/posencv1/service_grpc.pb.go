@@ -40,12 +40,12 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Computes positional encodings. Stateless: every call is pure and may be retried or sent to any replica, and one
-// version of the server answers equal requests with equal bytes, so answers may be cached by request. If a number of
-// 64, 32 or 16 bits results from several NaNs, it may have the sign and payload of any of them.
+// version of the server answers equal requests with equal bytes, so answers may be cached by request. One exception: a
+// number of 64, 32 or 16 bits that results from several NaNs may have the sign and payload of any of them.
 //
-// All calls have the errors below. Each error carries google.rpc.ErrorInfo (reason: ErrorReason). An error about a bad
-// request also carries google.rpc.BadRequest, which lists all faults that were found; code, reason and text describe
-// the first fault.
+// Every call may return the errors below. Each error carries google.rpc.ErrorInfo (reason: ErrorReason). An error about
+// a bad request also carries google.rpc.BadRequest, which lists all faults that were found; code, reason and text
+// describe the first fault.
 //   - INVALID_ARGUMENT: the request can never succeed; the message names the field.
 //   - OUT_OF_RANGE: the encoding does not have this position.
 //   - UNIMPLEMENTED: a field or enum value that this server does not know. The server does not skip it, as protobuf
@@ -57,12 +57,12 @@ const (
 //     A call whose client sets no deadline has the server's default deadline.
 //
 // Request metadata `posenc-message-bytes` (optional, a decimal number) announces the bytes of the call's serialized
-// request message (in a stream, the largest one). Before a server reads a payload, it sets this much memory
-// aside (four times as much for a stream); while it has too little, the call waits. Without the announcement it sets
-// aside 1/256 of the memory for all calls, at least 64 KiB (four times 5 MiB for a stream). A message that proves
-// larger does not wait: if there is no memory for it, its call ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED).
-// So send the number with every call that carries a tensor. A call also ends with this error if there is no memory to
-// parse its fields other than tensors, which takes their size again.
+// request message (in a stream, the largest one). Before a server reads a payload, it sets this much memory aside (four
+// times as much for a stream); while it has too little, the call waits. Without the announcement it sets aside 1/256 of
+// the memory for all calls, at least 64 KiB (four times 5 MiB for a stream). A message that proves larger does not
+// wait: if there is no memory for it, its call ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED). So send the
+// number with every call that carries a tensor. A call also ends with this error if there is no memory for its parsed
+// fields other than tensors, which take their size once more.
 //   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
 //     not a number; the field is `posenc-message-bytes`. A smaller message is no error.
 //   - An announcement above Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before
@@ -80,23 +80,25 @@ const (
 //
 // ApplyRopeStream and RepositionStream carry tensors of any size, as bytes that both sides cut where they like.
 //   - The first message describes the whole call: `call` is the unary request, but its tensors to rotate (q and k, or k)
-//     have only dtype and shape. Ids and shifts among its positions may have elements, or likewise only dtype and shape.
+//     have only dtype and shape. Ids and shifts among its positions have their elements, or also only dtype and shape.
 //   - The `data` of all messages, joined in their order, is one sequence: first the bytes of each ids and shifts that
 //     `call` describes without elements (old_positions, then new_positions or shifts), then those of q, then those of k.
-//     A message may end anywhere but inside an element. `data` may be empty, also in the first message.
+//     A message may end anywhere except inside an element. `data` may be empty, also in the first message.
 //   - The `data` of all responses, joined, is the rotated q, then the rotated k, with the dtype and shape of the input.
 //     The server cuts it where it likes, not as the client did: a message may have no response, or several. No response
 //     has more than Limits.stream_chunk_bytes, unless one head has. A tensor without elements has no bytes.
-//   - The server answers as soon as it has a whole head of a token. It needs no answer, and no question before the first
-//     byte: so write and read at the same time. The server takes in no more than a few messages ahead of the reader.
+//   - The server answers as soon as it has a whole head of a token. The client needs no other call before the stream. It
+//     must write and read at the same time: the server reads at most a few messages ahead of the answers that the client
+//     has read.
 //   - After the last byte the client half-closes; the status then says whether the call succeeded. An error ends the
 //     stream; bytes that came before it are valid.
-//   - Errors about `call` name its fields as the unary call does. These are INVALID_ARGUMENT, too: with the field `data`,
-//     more bytes than described, or fewer at the half-close (ERROR_REASON_TENSOR_SIZE_MISMATCH), and a message that ends
-//     inside an element (ERROR_REASON_FIELD_INVALID); with the field `call`, a first message without it
-//     (ERROR_REASON_FIELD_REQUIRED), and a later one with it (ERROR_REASON_FIELD_INVALID); any shared memory.
+//   - Errors about `call` name its fields as the unary call does. Other errors are INVALID_ARGUMENT, too. With the field
+//     `data`: more bytes than described, or fewer at the half-close (ERROR_REASON_TENSOR_SIZE_MISMATCH), and a message
+//     that ends inside an element (ERROR_REASON_FIELD_INVALID). With the field `call`: a first message without it
+//     (ERROR_REASON_FIELD_REQUIRED), and a later one with it (ERROR_REASON_FIELD_INVALID). Shared memory in a stream is
+//     also an error.
 //   - The server keeps the positions of all tokens for the whole call, in float64: if it has no memory for them, the call
-//     is RESOURCE_EXHAUSTED. It keeps nothing else but the messages that it works on.
+//     is RESOURCE_EXHAUSTED. Otherwise it keeps only the messages that it works on.
 type PositionalEncodingServiceClient interface {
 	// Returns version, instruction set, limits, presets, dtypes and shared memory of the server.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
@@ -107,7 +109,8 @@ type PositionalEncodingServiceClient interface {
 	BuildTable(ctx context.Context, in *BuildTableRequest, opts ...grpc.CallOption) (*BuildTableResponse, error)
 	// Builds tables of any length: the rows of BuildTable, in order, a few MiB a message.
 	BuildTableStream(ctx context.Context, in *BuildTableStreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BuildTableStreamResponse], error)
-	// Builds an attention bias for a range of queries and keys, tile by tile, so that no full matrix has to be sent.
+	// Builds an attention bias for a range of queries and keys, tile by tile, because the matrix may be larger than a
+	// message.
 	BuildBias(ctx context.Context, in *BuildBiasRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BuildBiasResponse], error)
 	// Builds position ids for batches that are packed, padded, split over devices, or mix text and images.
 	BuildPositions(ctx context.Context, in *BuildPositionsRequest, opts ...grpc.CallOption) (*BuildPositionsResponse, error)
@@ -129,7 +132,7 @@ type PositionalEncodingServiceClient interface {
 	// Returns wavelengths, long-term decay and similarity between positions, for plots and for choosing a base.
 	AnalyzeRope(ctx context.Context, in *AnalyzeRopeRequest, opts ...grpc.CallOption) (*AnalyzeRopeResponse, error)
 	// Reads all descriptions of one checkpoint as each of its readers does. Says which readers disagree, from which
-	// distance on, and which key mends it. `posenc doctor` does the same with files that it reads itself. A faulty
+	// distance on, and which key corrects it. `posenc doctor` does the same with files that it reads itself. A faulty
 	// description is no error: the answer lists its faults.
 	DiagnoseRope(ctx context.Context, in *DiagnoseRopeRequest, opts ...grpc.CallOption) (*DiagnoseRopeResponse, error)
 }
@@ -321,12 +324,12 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 // for forward compatibility.
 //
 // Computes positional encodings. Stateless: every call is pure and may be retried or sent to any replica, and one
-// version of the server answers equal requests with equal bytes, so answers may be cached by request. If a number of
-// 64, 32 or 16 bits results from several NaNs, it may have the sign and payload of any of them.
+// version of the server answers equal requests with equal bytes, so answers may be cached by request. One exception: a
+// number of 64, 32 or 16 bits that results from several NaNs may have the sign and payload of any of them.
 //
-// All calls have the errors below. Each error carries google.rpc.ErrorInfo (reason: ErrorReason). An error about a bad
-// request also carries google.rpc.BadRequest, which lists all faults that were found; code, reason and text describe
-// the first fault.
+// Every call may return the errors below. Each error carries google.rpc.ErrorInfo (reason: ErrorReason). An error about
+// a bad request also carries google.rpc.BadRequest, which lists all faults that were found; code, reason and text
+// describe the first fault.
 //   - INVALID_ARGUMENT: the request can never succeed; the message names the field.
 //   - OUT_OF_RANGE: the encoding does not have this position.
 //   - UNIMPLEMENTED: a field or enum value that this server does not know. The server does not skip it, as protobuf
@@ -338,12 +341,12 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 //     A call whose client sets no deadline has the server's default deadline.
 //
 // Request metadata `posenc-message-bytes` (optional, a decimal number) announces the bytes of the call's serialized
-// request message (in a stream, the largest one). Before a server reads a payload, it sets this much memory
-// aside (four times as much for a stream); while it has too little, the call waits. Without the announcement it sets
-// aside 1/256 of the memory for all calls, at least 64 KiB (four times 5 MiB for a stream). A message that proves
-// larger does not wait: if there is no memory for it, its call ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED).
-// So send the number with every call that carries a tensor. A call also ends with this error if there is no memory to
-// parse its fields other than tensors, which takes their size again.
+// request message (in a stream, the largest one). Before a server reads a payload, it sets this much memory aside (four
+// times as much for a stream); while it has too little, the call waits. Without the announcement it sets aside 1/256 of
+// the memory for all calls, at least 64 KiB (four times 5 MiB for a stream). A message that proves larger does not
+// wait: if there is no memory for it, its call ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED). So send the
+// number with every call that carries a tensor. A call also ends with this error if there is no memory for its parsed
+// fields other than tensors, which take their size once more.
 //   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
 //     not a number; the field is `posenc-message-bytes`. A smaller message is no error.
 //   - An announcement above Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before
@@ -361,23 +364,25 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 //
 // ApplyRopeStream and RepositionStream carry tensors of any size, as bytes that both sides cut where they like.
 //   - The first message describes the whole call: `call` is the unary request, but its tensors to rotate (q and k, or k)
-//     have only dtype and shape. Ids and shifts among its positions may have elements, or likewise only dtype and shape.
+//     have only dtype and shape. Ids and shifts among its positions have their elements, or also only dtype and shape.
 //   - The `data` of all messages, joined in their order, is one sequence: first the bytes of each ids and shifts that
 //     `call` describes without elements (old_positions, then new_positions or shifts), then those of q, then those of k.
-//     A message may end anywhere but inside an element. `data` may be empty, also in the first message.
+//     A message may end anywhere except inside an element. `data` may be empty, also in the first message.
 //   - The `data` of all responses, joined, is the rotated q, then the rotated k, with the dtype and shape of the input.
 //     The server cuts it where it likes, not as the client did: a message may have no response, or several. No response
 //     has more than Limits.stream_chunk_bytes, unless one head has. A tensor without elements has no bytes.
-//   - The server answers as soon as it has a whole head of a token. It needs no answer, and no question before the first
-//     byte: so write and read at the same time. The server takes in no more than a few messages ahead of the reader.
+//   - The server answers as soon as it has a whole head of a token. The client needs no other call before the stream. It
+//     must write and read at the same time: the server reads at most a few messages ahead of the answers that the client
+//     has read.
 //   - After the last byte the client half-closes; the status then says whether the call succeeded. An error ends the
 //     stream; bytes that came before it are valid.
-//   - Errors about `call` name its fields as the unary call does. These are INVALID_ARGUMENT, too: with the field `data`,
-//     more bytes than described, or fewer at the half-close (ERROR_REASON_TENSOR_SIZE_MISMATCH), and a message that ends
-//     inside an element (ERROR_REASON_FIELD_INVALID); with the field `call`, a first message without it
-//     (ERROR_REASON_FIELD_REQUIRED), and a later one with it (ERROR_REASON_FIELD_INVALID); any shared memory.
+//   - Errors about `call` name its fields as the unary call does. Other errors are INVALID_ARGUMENT, too. With the field
+//     `data`: more bytes than described, or fewer at the half-close (ERROR_REASON_TENSOR_SIZE_MISMATCH), and a message
+//     that ends inside an element (ERROR_REASON_FIELD_INVALID). With the field `call`: a first message without it
+//     (ERROR_REASON_FIELD_REQUIRED), and a later one with it (ERROR_REASON_FIELD_INVALID). Shared memory in a stream is
+//     also an error.
 //   - The server keeps the positions of all tokens for the whole call, in float64: if it has no memory for them, the call
-//     is RESOURCE_EXHAUSTED. It keeps nothing else but the messages that it works on.
+//     is RESOURCE_EXHAUSTED. Otherwise it keeps only the messages that it works on.
 type PositionalEncodingServiceServer interface {
 	// Returns version, instruction set, limits, presets, dtypes and shared memory of the server.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
@@ -388,7 +393,8 @@ type PositionalEncodingServiceServer interface {
 	BuildTable(context.Context, *BuildTableRequest) (*BuildTableResponse, error)
 	// Builds tables of any length: the rows of BuildTable, in order, a few MiB a message.
 	BuildTableStream(*BuildTableStreamRequest, grpc.ServerStreamingServer[BuildTableStreamResponse]) error
-	// Builds an attention bias for a range of queries and keys, tile by tile, so that no full matrix has to be sent.
+	// Builds an attention bias for a range of queries and keys, tile by tile, because the matrix may be larger than a
+	// message.
 	BuildBias(*BuildBiasRequest, grpc.ServerStreamingServer[BuildBiasResponse]) error
 	// Builds position ids for batches that are packed, padded, split over devices, or mix text and images.
 	BuildPositions(context.Context, *BuildPositionsRequest) (*BuildPositionsResponse, error)
@@ -410,7 +416,7 @@ type PositionalEncodingServiceServer interface {
 	// Returns wavelengths, long-term decay and similarity between positions, for plots and for choosing a base.
 	AnalyzeRope(context.Context, *AnalyzeRopeRequest) (*AnalyzeRopeResponse, error)
 	// Reads all descriptions of one checkpoint as each of its readers does. Says which readers disagree, from which
-	// distance on, and which key mends it. `posenc doctor` does the same with files that it reads itself. A faulty
+	// distance on, and which key corrects it. `posenc doctor` does the same with files that it reads itself. A faulty
 	// description is no error: the answer lists its faults.
 	DiagnoseRope(context.Context, *DiagnoseRopeRequest) (*DiagnoseRopeResponse, error)
 	mustEmbedUnimplementedPositionalEncodingServiceServer()

@@ -105,7 +105,7 @@ type Saturation int32
 
 const (
 	Saturation_SATURATION_UNSPECIFIED Saturation = 0
-	// They become the largest finite number of their sign; so do infinite elements of an E5M2 input.
+	// They become the largest finite number of their sign. Infinite elements of an E5M2 input become it, too.
 	Saturation_SATURATION_FINITE Saturation = 1
 	// They become infinity of their sign in E5M2, NaN in E4M3.
 	Saturation_SATURATION_NONE Saturation = 2
@@ -282,8 +282,8 @@ type Tensor struct {
 	// The elements as numbers, for hand-made calls and small inputs (at most 65536). Each is rounded once to dtype, to
 	// nearest even. Integer dtypes accept only integers, FP8 only values that round to one of its numbers (NaN is 0x7F).
 	Values []float64 `protobuf:"fixed64,3,rep,packed,name=values,proto3" json:"values,omitempty"`
-	// The place of the elements in a file, instead of the elements. In requests of unary calls, and in responses to a
-	// request that named an output. INVALID_ARGUMENT in a stream.
+	// The place of the elements in a file, instead of the elements. Valid in requests of unary calls, and in responses to
+	// a request that named an output. INVALID_ARGUMENT in a stream.
 	Shared *SharedMemory `protobuf:"bytes,4,opt,name=shared,proto3" json:"shared,omitempty"`
 	// The elements as bytes: little-endian, row-major, no padding; exactly product(shape) * sizeof(dtype) long.
 	// It has the highest field number, so that serializers write it last. Readers accept any order.

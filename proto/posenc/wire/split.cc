@@ -80,8 +80,9 @@ class Cursor {
   std::size_t left_ = 0;
 };
 
-// Reads a length. Returns false unless it is as short as possible, and it and
-// the bytes that it counts fit in `limit`: these may then be read unchecked.
+// Reads a length. Returns false unless it is as short as possible, and fits in
+// `limit` together with the bytes that it counts. The caller may then read
+// these bytes unchecked.
 bool ReadLength(Cursor* cursor, std::size_t limit, std::size_t* length) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < kMaxLengthBytes && i < limit; ++i) {

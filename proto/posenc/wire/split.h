@@ -39,12 +39,12 @@ struct SplitMessage {
   // The message without those bytes. All other records are unchanged and in
   // order, so that the generated parser merges and overrides fields as usual.
   std::string rest;
-  // One for each of `tensor_fields`.
+  // One entry for each of `tensor_fields`.
   absl::InlinedVector<BorrowedBytes, 2> tensors;
 };
 
-// One of `tensor_fields` that stands for the message's own field `data`, which
-// has Tensor.data's number: the message is then itself a tensor.
+// A value in `tensor_fields` that stands for the message's own field `data`,
+// which has Tensor.data's number. The message itself is then the tensor.
 inline constexpr int kOwnData = 0;
 
 // Splits the message in `slices`; `out` then points into them. `tensor_fields`

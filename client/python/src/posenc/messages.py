@@ -244,7 +244,7 @@ class DynamicNtkScaling(Message):
 class YarnScaling(Message):
     """YaRN (arXiv:2309.00071): the number of rotations that a pair completes in
     original_max_position_embeddings positions decides whether its frequency is divided by factor,
-    kept, or on a ramp between."""
+    kept, or scaled on a ramp between the two."""
 
     factor: float = _field(1, "double")
     original_max_position_embeddings: int = _field(2, "int64")
@@ -284,8 +284,8 @@ class Llama3Scaling(Message):
 
 @dataclass
 class ProportionalScaling(Message):
-    """Gemma 4: rotary_dim, the denominator of the exponent, is the whole head; pairs [0,
-    rotating_pairs) rotate with w_i / factor, the others not at all."""
+    """Gemma 4: rotary_dim, the denominator of the exponent, is the whole head. Pairs [0,
+    rotating_pairs) rotate with w_i / factor; the other pairs do not rotate."""
 
     factor: Optional[float] = _field(1, "double", OPTIONAL)
     rotating_pairs: int = _field(2, "int32")
@@ -293,8 +293,8 @@ class ProportionalScaling(Message):
 
 @dataclass
 class ExplicitFrequencies(Message):
-    """Angular frequencies in radians per position, used as given: for trained frequencies, and for
-    rules that have no message. rope_theta must be unset."""
+    """Angular frequencies in radians per position, used without change: trained frequencies, or
+    those of a rule that has no message. rope_theta must be unset."""
 
     values: list[float] = _field(1, "double", REPEATED)
     heads: int = _field(2, "int32")
@@ -504,7 +504,7 @@ class Sandwich(Message):
 
 @dataclass
 class ClippedDistance(Message):
-    """clip(j - i, -left, right) + left. Shaw's k is both; SpeechT5 has right = left - 1."""
+    """clip(j - i, -left, right) + left. In Shaw's paper both are k; SpeechT5 has right = left - 1."""
 
     left: int = _field(1, "int32")
     right: int = _field(2, "int32")
