@@ -25,7 +25,8 @@ absl::Status RunAdd(const AddFlags& flags, const GlobalFlags& globals) {
   if (flags.x_scale) args.x_scale = *flags.x_scale;
   args.combination = flags.combination;
   RETURN_IF_ERROR(flags.encoding.Read(&args.encoding));
-  // The cells of a grid define its positions, so that it takes no others.
+  // The cells of a grid define its positions, so a grid takes no other
+  // positions.
   if (!args.encoding.has_sincos_grid() || !flags.positions.Empty()) {
     ASSIGN_OR_RETURN(args.positions, BuildPositions(flags.positions));
   }

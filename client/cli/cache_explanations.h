@@ -20,8 +20,8 @@ struct Explanation {
   Motion motion;
 };
 
-// Returns the explanations for a layer of the group, in the order of trying.
-// The configuration must have a reference.
+// Returns the explanations for a layer of the group, in the order in which they
+// are tried. The configuration must have a reference.
 std::vector<Explanation> ExplanationsOf(const core::doctor::ConfigCase& config,
                                         std::size_t group,
                                         std::int64_t head_dim,

@@ -63,9 +63,9 @@ struct RotationCheck {
   std::int64_t elements = 0;
   std::int64_t wrong = 0;  // beyond their bound
   std::int64_t first_wrong = -1;
-  // Largest error, in ulps of the dtype at the result. If the result's products
-  // cancel, at 1/16 of their sum; with repositions, which rotate errors into
-  // the other channel, at the pair's length.
+  // Largest error in ulps of the dtype. The ulp is taken at the result, or at
+  // 1/16 of the sum of its products if they cancel; with repositions, which
+  // rotate errors into the other channel, at the pair's length.
   double max_error_ulps = 0;
   double max_error_of_bound = 0;  // largest error / its bound
 
@@ -93,11 +93,11 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   double arithmetic = rounding.Arithmetic(products, from_angle);
   double scale = products / 16;
   if (repositions > 0) {
-    // Every earlier rotation had such an error in both channels, of a pair of
-    // the same length. Later rotations rotate that error vector but keep its
-    // length, sqrt(2) times one channel's error. Each also rounds by half an
-    // ulp of a channel, which is at most as long as the pair with its error
-    // (1.01).
+    // Every earlier rotation made such an error in both channels of a pair of
+    // the same length. Later rotations rotate this error vector and keep its
+    // length, which is sqrt(2) times one channel's error. Each rotation also
+    // rounds by half an ulp of a channel. A channel is at most as long as the
+    // pair with its error (1.01).
     const double length =
         static_cast<double>(std::hypot(element.x, element.y)) *
         attention_factor;
@@ -116,8 +116,8 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
       magnitude + arithmetic >= 65520) {
     return;
   }
-  // FP8 also does, by the requested saturation: to its largest number, or
-  // past it.
+  // FP8 overflows, too. The requested saturation decides between its largest
+  // number and infinity or NaN.
   if (check::IsFloat8(dtype) &&
       magnitude + arithmetic >= check::LargestFinite(dtype) &&
       !(std::fabs(element.actual) < check::LargestFinite(dtype))) {

@@ -1,6 +1,6 @@
 // `posenc doctor`: reads all descriptions of a checkpoint, and prints which
 // descriptions and readers disagree, from which distance on, and which key
-// mends it.
+// corrects it.
 
 #include "core/doctor/doctor.h"
 

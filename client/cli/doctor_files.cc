@@ -132,7 +132,8 @@ ModelDescription Unreadable(v1::DescriptionKind kind, const std::string& path,
   return input;
 }
 
-// Returns what `read` makes of a file of weights, or the reason of its error.
+// Describes a file of weights by `read`. If this fails, the result has the
+// error as its reason.
 ModelDescription ReadWeights(v1::DescriptionKind kind, const std::string& path,
                              absl::Status (*read)(const OffsetFile&,
                                                   ModelDescription*)) {
@@ -535,7 +536,7 @@ absl::StatusOr<ModelDescription> DescribePreset(const std::string& name) {
 
 absl::StatusOr<std::string> ReadConfigText(const std::string& path) {
   constexpr std::uintmax_t kMost = 64 << 20;
-  // A path that is no file has no size; reading it reports why.
+  // A path that is not a file has no size; reading it reports the reason.
   std::error_code error;
   const std::uintmax_t size = fs::file_size(path, error);
   if (!error && size > kMost) {

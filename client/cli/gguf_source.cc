@@ -48,8 +48,8 @@ absl::Status CheckFlags(const SourceFlags& flags,
 
 using core::interpretation::GgufRope;
 
-// An error if layers with a sliding window rotate otherwise than `rope`, which
-// those of full attention have.
+// Returns an error if layers with a sliding window have another encoding than
+// `rope`, the encoding of layers with full attention.
 absl::Status CheckLayersAlike(const GgufRope& gguf, std::int64_t length,
                               const core::ResolvedRope& rope,
                               const SourceFlags& flags) {
@@ -97,7 +97,7 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
 
 absl::StatusOr<v1::RopeSource> GgufSource(const SourceFlags& flags) {
   ASSIGN_OR_RETURN(const core::ResolvedRope rope, ResolvedGguf(flags));
-  // A spec has no place for them.
+  // A spec has no field for assumptions.
   for (const core::Assumption& one : rope.assumptions) {
     std::fprintf(stderr, "posenc: %s: assumed %s = %s (%s)\n",
                  core::OneLine(flags.config).c_str(),

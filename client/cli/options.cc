@@ -73,7 +73,8 @@ constexpr FieldFlag kPositions[] = {
      "First position of each packed sequence", "--cu-seqlens"},
 };
 
-// `parse` sets a part's value, or returns false; `fault` then follows the part.
+// `parse` sets a part's value, or returns false; the error is then the part and
+// `fault`.
 template <typename T>
 absl::StatusOr<std::vector<T>> ParseList(const std::string& flag,
                                          const std::string& text,

@@ -48,8 +48,8 @@ constexpr FigureRow kFigures[] = {
     {"bias", BiasFigure},
 };
 
-// Flags of some figures only, and these figures. "absolute" and "compare" stand
-// for the flags of these groups.
+// Flags that only some figures have, and these figures. "absolute" and
+// "compare" stand for the flags of these groups.
 struct Belonging {
   const char* flag;
   const char* figures;

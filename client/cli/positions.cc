@@ -161,8 +161,8 @@ absl::Status RunPositions(const PositionsFlags& flags,
   if (!flags.out.empty()) {
     RETURN_IF_ERROR(WriteTensor(flags.out, "ids", ids));
   }
-  // After these schemes a position is not the number of tokens before it, so
-  // that the next position is printed for generation.
+  // With these schemes the next position is not the number of tokens, so it is
+  // printed, for generation.
   const bool goes_on =
       request.has_multimodal() || request.has_attention_sinks();
   if (globals.json) {

@@ -169,8 +169,8 @@ nlohmann::ordered_json ToJson(const google::protobuf::Message& message) {
 }
 
 void PrintJson(const nlohmann::ordered_json& json) {
-  // By default dump() throws at bytes that are no UTF-8, which file names, and
-  // so messages, may have. Replaces these bytes.
+  // Replaces bytes that are not UTF-8. File names in messages may have such
+  // bytes, and dump() throws at them by default.
   const std::string text =
       json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
   std::printf("%s\n", text.c_str());

@@ -16,7 +16,7 @@ flags() {
 names=$(commands | cut -d' ' -f1 | tr '\n' ' ')
 globals=$(flags)
 
-# A case of a shell for each command: what begins with '-' is one of its flags.
+# Writes a shell's `case` for each command, with the words that may follow it.
 cases() {
   for name in $names; do
     echo "    $name) words='$(flags "$name")$globals' ;;"

@@ -24,7 +24,7 @@ JsonAnswer ToAnswer(const absl::Status& status) {
   const std::string id = ErrorFact(status, "requestId");
   if (!id.empty()) error["request_id"] = id;
   const nlohmann::ordered_json body = {{"error", std::move(error)}};
-  // Replaces bytes that are no UTF-8: by default dump() would throw.
+  // Replaces bytes that are not UTF-8: by default dump() would throw.
   return {400,
           body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }

@@ -58,7 +58,8 @@ double StepResult::GoodPerSecond() const {
 }
 
 bool StepResult::TesterLimited() const {
-  // Even a thread that only waits and sends must sleep at times.
+  // A thread of the engine sleeps until a call is due or an answer comes. A
+  // thread that uses more than this share of a core is too busy for the load.
   constexpr double kNoTimeLeft = 0.9;
   if (total.good >= Calls()) return false;
   return 100 * sent_late > Calls() || busiest_thread > kNoTimeLeft;

@@ -403,7 +403,8 @@ int Main(int argc, char** argv) {
 
   struct sigaction action = {};
   action.sa_handler = [](int) { interrupted = true; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second one kills
+  action.sa_flags =
+      static_cast<int>(SA_RESETHAND);  // a second signal ends the process
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   status = Run(flags, std::move(security), *std::move(workload)).Main();

@@ -295,7 +295,7 @@ async function refresh() {
   view.resolved = resolved;
   view.length = Number(resolved.difference.length) || state.length || 8192;
   if (state.spec) {
-    // A file claims a length; an encoding does not.
+    // A file states its length; an encoding does not.
     await diagnosed;
     if (stale()) return;
     if (view.diagnosis) view.length = Number(view.diagnosis.length);

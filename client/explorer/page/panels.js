@@ -86,7 +86,8 @@ function verdictText(readers) {
     }
   }
   const sentences = [];
-  // One axis instead of three: equal at every distance along a text.
+  // These readers have one axis instead of three, which is equal at every
+  // distance along a text.
   const texts = readers.filter(reader => alike.includes(reader.name) &&
                                          (reader.difference.explanations || []).some(why => why.startsWith('position axes')));
   for (const reader of texts) alike.splice(alike.indexOf(reader.name), 1);
