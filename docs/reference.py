@@ -1,5 +1,6 @@
-"""The reference: docs/reference/contract.md from the protos; commands.md, server.md and
-load.md from the programs' own help; checks.md from the command's list of doctor's checks.
+"""Writes the reference: docs/reference/contract.md from the protos; commands.md,
+server.md and load.md from the programs' own help; checks.md from the command's list of
+doctor's checks.
 
     reference.py BIN          writes them; BIN holds posenc, posencd and posenc-load
     reference.py BIN check    fails if they are old

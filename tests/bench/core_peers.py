@@ -112,7 +112,7 @@ def wide(torch, phi, interleaved):
 
 
 class NoSuchCaseError(Exception):
-    """The peer has no such rotation."""
+    """Raised if the peer has no such rotation."""
 
 
 # Each peer takes (torch, case, source) and gives (call, result): call() computes

@@ -153,8 +153,8 @@ class Connection:
             self.send(frame(DATA, END_STREAM if end and last else 0, stream, part))
 
     def patient_data(self, stream, payload, timeout=10.0, end=True):
-        """Sends DATA as the server's windows allow. Returns False if the stream
-        or the time ended early; the frame that ended the stream is in `last`."""
+        """Sends DATA when the server's windows allow it. Returns False if the stream or
+        the time ended early; the frame that ended the stream is in `last`."""
         until, at, self.last = time.monotonic() + timeout, 0, None
         while at < len(payload) and time.monotonic() < until and not self.closed:
             room = min(self.windows[0], self.windows.get(stream, self.initial_window), 16384)

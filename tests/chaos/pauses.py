@@ -1,5 +1,5 @@
-"""Pauses of the machine: a thread wants to run every 5 ms, before all others, and
-notes when it did not. The server did not cause the delays of these times."""
+"""Pauses of the machine: a thread with the highest priority sleeps for 5 ms at a time,
+and records when it woke up late. The server did not cause delays at these times."""
 import os
 import threading
 import time

@@ -270,7 +270,8 @@ TEST_F(CertificateTest, Float64KeysMayHaveTablesOfFloat32) {
   }
 }
 
-// In float64, a thousandth of the error that float32 angles may have is found.
+// With float64 keys, the check finds a thousandth of the error that float32
+// angles may have.
 TEST_F(CertificateTest, Float64KeysAreHeldToAnglesOfFloat64) {
   WriteConfig();
   Engine engine;

@@ -132,7 +132,7 @@ std::string InQuotes(const std::string& text) {
 // Writes pairs to the place in the fix's text, or to the finding's keys.
 void WritePairs(const std::string& text, const Json& finding, Json* files) {
   Json& config = (*files)["config.json"];
-  // An alternative may name no place if the next one does.
+  // An alternative may omit the place if the next alternative names one.
   const std::regex place(R"((?:in|to) ((?:\w+\.)*rope_\w+)\b)");
   const auto fix = finding["fix"].get<std::string>();
   std::smatch match;
@@ -282,7 +282,7 @@ std::vector<std::string> Alternatives(const std::string& fix) {
       "has it, too|; for llama.cpp ");
 }
 
-// Returns the errors and warnings that only the mended checkpoint has.
+// Returns the errors and warnings that only the corrected checkpoint has.
 std::set<std::string> NewIds(const Json& bad, const Json& good) {
   std::set<std::string> before, added;
   for (const Json& finding : bad["findings"]) {
@@ -331,7 +331,7 @@ bool IsAboutTheRope(const std::string& id) {
          std::end(kAboutTheRope);
 }
 
-// A finding that a mended file may have, and why it is right.
+// A finding that a corrected file may have, and why it is right.
 struct Following {
   const char* id;
   std::set<std::string> next;

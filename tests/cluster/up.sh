@@ -7,7 +7,7 @@
 #   up.sh tools    only helm and kustomize; prints where they are
 # Then: export KUBECONFIG=$STATE/admin.conf, and `docker save IMG | $STATE/load`.
 #   CLUSTER_LOCK  a file that is locked while a program is built
-# README.md explains the odd lines.
+# README.md explains the unusual lines.
 set -euo pipefail
 # shellcheck source=tests/cluster/env.sh
 . "$(dirname "$0")/env.sh"

@@ -1,4 +1,4 @@
-// Any bytes as heads of requests to the admin server.
+// libFuzzer target: the input is the head of a request to the admin server.
 
 #include <cstddef>
 #include <cstdint>

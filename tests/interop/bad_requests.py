@@ -83,7 +83,7 @@ def as_callers_have_it(value):
 
 
 def write(folder):
-    """Writes a family of vectors for each table, but for those of streams, which no
+    """Writes a family of vectors for each table except those of streams, which no
     client's runner reads."""
     for file in sorted(TABLES.glob("*.json")):
         table = json.loads(file.read_text())

@@ -28,8 +28,8 @@ def expected_cases(vectors, errors, language):
 
 
 def judge(output, cases):
-    """Returns families -> {name: why it failed, or ""}, for all of `cases`:
-    cases that a client does not mention have failed."""
+    """Returns families -> {name: why it failed, or ""}, for all of `cases`. A case that
+    the client does not mention has failed."""
     told = defaultdict(dict)
     for line in output.splitlines():
         family, name, verdict, why = (line.split("\t") + ["", "", ""])[:4]

@@ -34,7 +34,7 @@ ROTATION = ["-m", "apply_rope", "--shape", "q:1,64,8,128", "--shape", "k:1,64,2,
 
 
 class Missing(Exception):
-    """A package that cannot be installed here."""
+    """Raised if a package cannot be installed here."""
 
 
 def run(*command, **options):

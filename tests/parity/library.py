@@ -61,7 +61,7 @@ SWITCHES = {
 
 
 class NoRotation(Exception):
-    """This program finds no rotation in the type."""
+    """Raised if this program finds no rotation in the type."""
 
 
 def types():

@@ -9,10 +9,10 @@ library's own classes and in their own order of operations.
     towers.py list             names every tower, and those that are left out
 
 The library's cosine of a float32 angle is sometimes one unit in the last place off
-(about one in twenty on a CPU), its power of a base more rarely (one in three
-hundred), and both differ between devices. So the record has the results of the
-module with correctly rounded functions, which must be equal bit by bit, and the
-error of the library's own functions.
+(about one in twenty on a CPU). Its power of a base is off more rarely (one in three
+hundred). Both differ between devices. So the record has the results of the module with
+correctly rounded functions, which must be equal bit by bit, and the error of the
+library's own functions.
 """
 
 import argparse

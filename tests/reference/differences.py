@@ -36,7 +36,7 @@ def kept(reference, other, distance):
 
 
 def slack(reference, other, distance):
-    """Bounds the error from frequencies that are off by their last bit."""
+    """Bounds the error that comes from frequencies with a wrong last bit."""
     worst = max(abs(w) for w in reference + other)
     return mpf(2) ** -50 + distance * worst * mpf(2) ** -52
 

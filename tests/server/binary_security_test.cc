@@ -38,7 +38,8 @@ TEST_F(BinarySecurityTest, ProbeSpeaksTls) {
       "--probe",           addresses[0], "--tls-ca",  ca,
       "--tls-cert",        cert,         "--tls-key", key,
       "--tls-server-name", "posenc.test"};
-  // It waits for only a second, which may be too short on a busy machine.
+  // The probe waits for only a second, which may be too short on a busy
+  // machine.
   EXPECT_TRUE(test::Eventually([&] {
     Process probe(right);
     return probe.ReadAll().empty() && probe.Wait() == 0;

@@ -215,7 +215,8 @@ TEST_F(BinaryTest, ProbeTellsHealthByItsExitCode) {
   Process server({"--listen", "127.0.0.1:0", "--ready-file", ready_file()});
   const std::vector<std::string> addresses = AwaitReady();
   ASSERT_EQ(addresses.size(), 1u);
-  // It waits for only a second, which may be too short on a busy machine.
+  // The probe waits for only a second, which may be too short on a busy
+  // machine.
   EXPECT_TRUE(test::Eventually([&] {
     return Process({"--probe", addresses[0]}).Wait() == 0;
   }));

@@ -107,9 +107,9 @@ TEST_F(LifecycleTest, DrainFinishesCallsAndRefusesNewOnes) {
   ASSERT_TRUE(watch.Read(&health));
   EXPECT_EQ(health, kServing);
 
-  // Its client has not read the response yet, so it is in progress. Its headers
-  // arrive with the first bytes of the response: the handler has returned by
-  // then.
+  // This call is in progress, because its client has not read the response yet.
+  // Its headers arrive with the first bytes of the response: the handler has
+  // returned by then.
   const std::shared_ptr<grpc::Channel> other = Connect(server_->addresses()[0]);
   RawCall slow(other, absl::StrCat("/", kService, "/BuildTable"));
   slow.WriteLast(LargeTable(kManyRows).SerializeAsString());
@@ -187,7 +187,7 @@ TEST_F(LifecycleTest, APeerThatDoesNotReadIsEndedByTheKeepaliveTimeout) {
   EXPECT_TRUE(peer.AwaitEnd());
 }
 
-// The server ends the call earlier, but the response that gRPC has begun to
+// The server ends the call before that, but a response that gRPC has begun to
 // write keeps its memory until the peer has taken it.
 TEST_F(LifecycleTest, APeerThatTakesLittleIsEndedIfOthersNeedItsMemory) {
   Start(

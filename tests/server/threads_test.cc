@@ -27,8 +27,8 @@ void AllowProcesses(rlim_t count) {
   }
 }
 
-// Returns whether the kernel enforces the limit: it does not in some sandboxes,
-// nor for users that it does not know.
+// Returns whether the limit holds: in some sandboxes it does not, or not for
+// users that they do not know.
 bool LimitsHold() {
   const pid_t child = fork();
   if (child == 0) {

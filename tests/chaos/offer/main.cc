@@ -44,12 +44,12 @@ std::string Framed(const std::string& message) {
                       U32(static_cast<std::uint32_t>(message.size())), message);
 }
 
-// The message of an RPC that posenc-load knows, or what --path and --message
-// say.
 absl::Status Wrong(absl::string_view flag, const absl::Status& fact) {
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", fact.message()));
 }
 
+// Returns the message of an RPC that posenc-load knows, or that of --path and
+// --message.
 absl::StatusOr<Request> MakeMessage(const Flags& flags) {
   Request request;
   if (!flags.path.empty()) {

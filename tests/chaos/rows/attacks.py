@@ -204,8 +204,8 @@ def continuation_flood(address):
 
 
 def endless_string(address):
-    """CVE-2023-33953: one header whose string goes on and on, under an open
-    call, so that the connection is not idle."""
+    """CVE-2023-33953: one header with an endless string, beside an open call, so that
+    the connection is not idle."""
     connection = opened(address)
     connection.headers(h2.SERVICE + "ApplyRope")
     connection.send(h2.frame(h2.HEADERS, 0, 3, b"\0" + h2.text("x") + h2.integer(1 << 30)))
@@ -230,7 +230,7 @@ def unread_answers(address):
     """Calls without a method, and without reading answers, until the server
     closes."""
     wrong, stream = h2.block(h2.SERVICE + "NoSuchMethod"), 1
-    # Until the server reads no more.
+    # Sends until the server stops reading.
     with contextlib.closing(opened(address)) as connection, contextlib.suppress(TimeoutError):
         connection.sock.settimeout(1)
         for _ in range(1000):

@@ -83,9 +83,9 @@ def busy_drain(world):
 
 
 def cancelled_work(world):
-    """CPU that the server still spends once no client waits: clients give up
-    calls that compute for 100 ms or more after 30 ms, by a reset or by closing
-    the connection."""
+    """CPU that the server still spends once no client waits. The calls compute for 100
+    ms or more; clients give them up after 30 ms, by a reset or by closing the
+    connection."""
     body = world.request("BuildTable", "256MiB")
     with Server(world) as server:
         def begin():

@@ -1,5 +1,5 @@
-// Doctor on one configuration, by the cases of tests/data/doctor_rules: its
-// findings, absent findings, and their texts.
+// Doctor on one configuration, by the cases of tests/data/doctor_rules:
+// expected and absent findings, and their texts.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -47,7 +47,7 @@ TEST(ModelConfigTest, RejectsDeepAndLongText) {
     EXPECT_TRUE(details->metadata.empty()) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(fact));
   }
-  // Brackets inside strings are not depth.
+  // Brackets inside strings do not count as depth.
   const absl::Status quoted = OfText(absl::StrCat(
       R"({"model_type": "llama", "hidden_size": 4096, "note": "\")",
       std::string(100, '['), "\"}"));

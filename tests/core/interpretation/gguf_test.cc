@@ -449,7 +449,7 @@ TEST(GgufBadInputTest, OtherMagicAndVersionsAreToldApart) {
 }
 
 TEST(GgufBadInputTest, CountsAreHeldAgainstTheBytesThatAreLeft) {
-  // 43 bytes of this kind made another reader hang.
+  // Another reader hung on 43 such bytes.
   EXPECT_EQ(ErrorOf(Head(3, 0, std::uint64_t{1} << 62)),
             "4611686018427387904 keys in 0 bytes");
   EXPECT_EQ(ErrorOf(Head(3, std::uint64_t{1} << 62, 0) + std::string(19, 0)),

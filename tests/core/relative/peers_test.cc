@@ -219,7 +219,7 @@ void CheckDebertaScores(const json& peer) {
   const Shape recorded_shape = peer.at("q").at("shape").get<Shape>();
   const std::int64_t tokens = recorded_shape[1];
   const Shape shape = {1, heads, tokens, width};
-  // In float64 terms are exact, so the content's term can be subtracted.
+  // Terms are exact in float64, so the content's term can be subtracted.
   const OwnedTensor q(Dtype::kFloat64, shape, Data(peer.at("q")));
   const OwnedTensor k(Dtype::kFloat64, shape, Data(peer.at("k")));
   const std::int64_t rows = peer.at("rel_embeddings").at("shape")[0];

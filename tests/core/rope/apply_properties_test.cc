@@ -84,7 +84,7 @@ TEST(ApplyProperties, BytesDoNotDependOnThePlaceInTheBatch) {
     }
 }
 
-// Workers that have whole sequences, parts of them, and both.
+// Workers have whole sequences, parts of sequences, and both.
 TEST(ApplyProperties, WorkersOfAnyRowsOfHeadMajorTensorsGiveTheSameBytes) {
   constexpr Extents kExtents = {3, 600, 4, 64};
   constexpr std::int64_t kSequence = kExtents.heads * kExtents.tokens;
@@ -197,9 +197,9 @@ TEST(ApplyProperties, LargeTensorsHaveTheBytesOfTheirTokens) {
   }
 }
 
-// 6, 28 and 8 positions after these anchors, sums of angles from the anchor
-// round a value the wrong way, with every instruction set. Pairs (1, 0) become
-// the cosines and sines.
+// Sums of angles from these anchors round a value the wrong way 6, 28 and 8
+// positions later, with every instruction set. Pairs (1, 0) become the cosines
+// and sines.
 TEST(ApplyProperties, ValuesThatSumsRoundWronglyAreEvaluatedAnew) {
   for (const std::int64_t anchor : {13805792, 4524480, 16602432}) {
     constexpr std::int64_t kTokens = 96, kHeads = 32, kHeadDim = 128;

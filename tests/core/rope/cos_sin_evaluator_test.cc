@@ -155,7 +155,7 @@ TEST(CosSinEvaluatorTest, RowsThatSumsWouldNotGiveAreNoSums) {
   }
 }
 
-// Whole positions, fractions, single positions, and other steps, in one call
+// The positions are whole, fractional, single and in other steps, in one call
 // and alternating with runs.
 TEST(CosSinEvaluatorTest, RowsOfAnyPositionsAreTheirOwn) {
   constexpr std::size_t kPairs = 64;

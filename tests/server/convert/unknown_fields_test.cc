@@ -190,7 +190,7 @@ TEST(KnownFieldsTest, CountsWhatNumbersOfOneByteGrowTo) {
   constexpr std::size_t kMost = KnownFields::kMostGrowth / 7;
   std::size_t grown = 0;
   EXPECT_EQ(FieldOfTooManyNumbers(Packed(Times(kMost, "\x01")), &grown), "");
-  // They grow twice: in the parsed message, and in core's arguments.
+  // The numbers grow twice: in the parsed message, and in core's arguments.
   EXPECT_EQ(grown, 2 * 7 * kMost);
   const std::string many = Packed(Times(kMost + 1, "\x01"));
   EXPECT_EQ(FieldOfTooManyNumbers(many, &grown), "lengths");

@@ -93,7 +93,8 @@ class ListenerTest : public ServerTest {
   bool Serves() const { return Serves(Connect(address())); }
 
   // Returns a connection that has made a call and got its answer. On a busy
-  // machine a short limit may end it before: then it makes another.
+  // machine a short limit may end the connection first; then the function makes
+  // another.
   Socket Caller(const std::string& method = kCheck) const {
     std::optional<Socket> socket;
     EXPECT_TRUE(Eventually([&] {
@@ -476,7 +477,7 @@ class NoDescriptors {
   std::vector<Descriptor> taken_;
 };
 
-// gRPC's own listener never accepts again.
+// gRPC 1.51's own listener would never accept again.
 TEST_F(ListenerTest, AcceptingGoesOnAfterDescriptorsRanOut) {
   Start(Patient());
   EXPECT_TRUE(Serves());

@@ -252,7 +252,7 @@ TEST_F(CallsTest, AMessageThatIsLetInTooLateForItsCallerIsNotRead) {
   context.AddMetadata("posenc-message-bytes", "1000000");
   v1::ResolveRopeResponse response;
   // The server ends the unread table after 1 s plus the time of 3 MiB at 8
-  // MiB/s. Less than half of the caller's time is left then.
+  // MiB/s. Then less than half of the caller's time is left.
   const grpc::Status status =
       stub_->ResolveRope(&context, v1::ResolveRopeRequest(), &response);
   EXPECT_EQ(status.error_code(), kExhausted) << status.error_message();
@@ -290,8 +290,8 @@ TEST_F(CallsTest, StalledSendersStopNobody) {
   ExpectNothingInFlight();
 }
 
-// If calls kept their places while they wait for memory, and others kept memory
-// while they wait for a place, no call would go on.
+// No call would go on if calls kept their places while they wait for memory,
+// and others kept memory while they wait for a place.
 TEST_F(CallsTest, CallsThatWaitForMemoryHoldNoPlace) {
   Start({.limits = {.max_request_bytes = 64 << 20,
                     .in_flight_bytes = 64 << 20,

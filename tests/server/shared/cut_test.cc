@@ -40,7 +40,8 @@ class CutTest : public ServerTest {
 
 constexpr std::size_t kBytes = 4 << 20;
 
-// The scheduler decides which truncations hit a rotation; both cases occur.
+// The scheduler decides which truncations happen during a rotation. Both cases
+// occur.
 TEST_F(CutTest, TheServerOutlivesTwoHundredCutsUnderLoad) {
   SharedMemoryFile file(kBytes);
   const v1::ApplyRopeRequest request = Rotation(file);

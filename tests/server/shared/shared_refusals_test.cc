@@ -140,7 +140,7 @@ TEST_F(SharedRefusalsTest, RefusesPlacesThatAreWrong) {
   EXPECT_TRUE(Apply(good, &response).ok());
 }
 
-// The second try might rotate twice.
+// A second try might rotate the tensor twice.
 TEST_F(SharedRefusalsTest, RefusesRetriesOfWhatIsDoneInPlaceAndNoOthers) {
   v1::ApplyRopeRequest request = GoodApply();
   request.clear_k();
