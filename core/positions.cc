@@ -263,7 +263,7 @@ absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
 }
 
 absl::string_view FieldOf(const Positions& positions) {
-  // In the order of the variant.
+  // The names are in the order of the variant.
   static constexpr absl::string_view kFields[] = {"", "start", "starts.values",
                                                   "ids", "packed"};
   static_assert(std::size(kFields) == std::variant_size_v<Positions>);

@@ -48,8 +48,8 @@ absl::string_view FieldOf(const Positions& positions);
 // Formats a position for a message: 400000, where NumberText gives 4e+05.
 std::string PositionText(double position);
 
-// A function that claims so many bytes before they are allocated. The caller
-// returns its error, which names no field.
+// A function that claims `bytes` before they are allocated. The caller returns
+// its error, which names no field.
 using ReserveFunction = std::function<absl::Status(std::int64_t bytes)>;
 
 // The extents of the tokens that get positions.

@@ -31,9 +31,9 @@ namespace {
 
 constexpr absl::Duration kLastFlush = absl::Milliseconds(500);
 
-// A drain ends in time, but on a busy machine with clients that go on calling,
-// destroying its calls may take many seconds. So the process flushes its log
-// and ends this long after the drain, even if calls are left.
+// A drain ends in time. But on a busy machine with clients that continue to
+// call, the destruction of its calls may take many seconds. So the process
+// flushes its log and ends this long after the drain, even if calls are left.
 constexpr absl::Duration kAfterDrain = absl::Milliseconds(500);
 constexpr absl::Duration kForcedFlush = absl::Milliseconds(100);
 

@@ -6,11 +6,11 @@
 
 namespace posenc::server {
 
-// Returns the number of threads of a server with so many compute threads,
-// including those of gRPC.
+// Returns the number of threads of a server with this number of compute
+// threads, including those of gRPC.
 int ThreadsOf(int compute_threads);
 
-// Starts so many threads, all at the same time, and ends them.
+// Starts `count` threads, all at the same time, and ends them.
 // RESOURCE_EXHAUSTED if not all can be started: gRPC would end the process
 // without a helpful message.
 absl::Status CheckThreads(int count);

@@ -82,8 +82,8 @@ absl::Status SetClip(const std::string& text, v1::ClippedDistance* clip) {
   return absl::OkStatus();
 }
 
-// Queries stand at query_start ... query_start + query_length - 1, keys
-// likewise. A message of the answer is a tile.
+// Queries have the positions query_start ... query_start + query_length - 1.
+// Keys have positions in the same form. A message of the answer is a tile.
 constexpr FieldFlag kRequest[] = {
     {"--query-start", "query_start", "N", "Position of the first query", kAlone,
      false, "0"},

@@ -35,7 +35,8 @@ struct CertificateFlags {
   std::string cache, after, config, layers;
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
   std::optional<std::int64_t> start, shift;
-  // In ulps; by default 2 for keys of 16 bits, and 4 for float32 and float64.
+  // A bound in ulps; by default 2 for keys of 16 bits, and 4 for float32 and
+  // float64.
   std::optional<double> dtype_bound;
   bool measured = false;
 };

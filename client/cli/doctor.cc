@@ -168,7 +168,7 @@ absl::Status RunCertificate(const DoctorFlags& flags, bool json, int level) {
 absl::StatusOr<v1::DiagnoseRopeRequest> BuildRequest(const DoctorFlags& flags) {
   v1::DiagnoseRopeRequest request;
   for (const std::string& id : flags.readers) request.add_readers(Utf8(id));
-  // In the request 0 means no length.
+  // The request cannot hold 0: there it means that no length is given.
   if (flags.length == 0) {
     return UsageError("--length: 0; it must be in [1, 2^31]");
   }

@@ -62,10 +62,10 @@ absl::Status CheckRange(const char* flag, std::int64_t value, std::int64_t low,
 // server's.
 using MakeFigure = absl::StatusOr<Figure>(const FigureFlags& flags,
                                           const Client& client);
-// In figure_curves.cc:
+// These are in figure_curves.cc:
 MakeFigure FrequenciesFigure, WavelengthsFigure, DecayFigure, SimilarityFigure,
     CompareFigure, KeptFigure;
-// In figure_tables.cc; ImageFigure is `similarity --image`:
+// These are in figure_tables.cc; ImageFigure is `similarity --image`:
 MakeFigure AnglesFigure, TableFigure, RotationFigure, BiasFigure, ImageFigure;
 
 // Returns the encodings of a figure with a curve for each: the source's, and

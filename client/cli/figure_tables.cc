@@ -78,7 +78,7 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
       return UsageError("--values: belongs to rotary encodings");
     }
     RETURN_IF_ERROR(flags.absolute.Read(request.mutable_absolute()));
-    // In the order of the contract's kinds, from 1 on.
+    // The names are in the order of the contract's kinds, from 1 on.
     constexpr const char* kKinds[] = {"sinusoidal", "learned", "grid's",
                                       "timestep", "Fourier feature"};
     table.name = absl::StrCat("rows of a ",

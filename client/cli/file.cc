@@ -122,7 +122,7 @@ absl::Status WriteFile(const std::string& path,
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
   std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  // 0666 less the umask, as for any new file of a user.
+  // The mode is 0666 less the umask, as for any new file of a user.
   const int fd =
       open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return SystemError(path, "cannot create");

@@ -220,7 +220,7 @@ absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
     ASSIGN_OR_RETURN(*request.mutable_compare_with(),
                      BuildVariant(request.rope(), flags.compare));
   }
-  // In the request 0 means no length.
+  // The request cannot hold 0: there it means that no length is given.
   if (flags.kept_to == 0) {
     return UsageError("--kept-to: 0; must be 1 to 2^31");
   }

@@ -3,7 +3,7 @@
 // In a closed loop a fixed number of calls is in flight, and an answer triggers
 // the next call. It finds the throughput, but while the server stalls for a
 // second, nothing is sent, and the stall shows as one slow call in each slot.
-// The calls that users would have made meanwhile are missing from the
+// The calls that users would have made in this time are missing from the
 // percentiles (coordinated omission, as Gil Tene calls it).
 //
 // In an open loop calls are due at fixed times (arrivals.h), and latency counts
@@ -120,7 +120,7 @@ struct StepResult {
 
   // Calls that failed: answered with an error, or dropped.
   std::int64_t Failed() const { return total.Failed() + dropped; }
-  // All calls that were due (open) or sent (closed).
+  // Returns the number of calls that were due (open) or sent (closed).
   std::int64_t Calls() const { return total.ok + Failed() + unsent; }
   // Share of failed, unsent and wrongly answered calls in all calls.
   double ErrorRate() const;

@@ -417,7 +417,8 @@ int Main(int argc, char** argv) {
 // Libraries may throw, for example if memory is exhausted.
 int main(int argc, char** argv) {
   posenc::flags::SilenceGrpc();
-  // As in posencd: Debian's abseil searches for deadlocks at every lock.
+  // Debian's abseil searches for deadlocks at every lock; posencd turns this
+  // off, too.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   try {
     return posenc::load::Main(argc, argv);

@@ -10,7 +10,7 @@
 namespace posenc::plot {
 namespace {
 
-// Between two matrices: room for the ticks of the second.
+// The gap between two matrices has room for the ticks of the second.
 constexpr double kGap = 62;
 // The scale of colours, with its ticks and its label.
 constexpr double kBar = 16, kBarRoom = 88;

@@ -7,7 +7,8 @@
 namespace posenc::core {
 namespace {
 
-// 2 / pi to 160 bits: the float64 nearest to it, to what remains, and so on.
+// 2 / pi to 160 bits: the float64 nearest to it, the float64 nearest to the
+// rest, and so on.
 constexpr double kTwoOverPi[3] = {0x1.45f306dc9c883p-1, -0x1.6b01ec5417056p-55,
                                   -0x1.6447e493ad4cep-109};
 

@@ -145,7 +145,8 @@ void DistanceRule::Shared(std::int64_t first, std::int64_t n,
 //   row 1        |------ 4 keys ------|
 //   row 0             |------- 4 keys -------|
 void DistanceRule::Fill(const BiasTileWriter& writer) const {
-  // In blocks, the strip stays in the cache, much smaller than the output.
+  // With blocks, the strip is much smaller than the output and stays in the
+  // cache.
   constexpr std::int64_t kBlock = 4096;
   const BiasRange& tile = writer.tile;
   const std::size_t size = DtypeSize(writer.dtype);

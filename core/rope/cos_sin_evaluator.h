@@ -62,7 +62,7 @@ class CosSinEvaluator {
   // DeltaRows::kRows rows are computed from the anchor.
   class Anchor {
    public:
-    // For an evaluator with `pairs` pairs.
+    // Makes an anchor for an evaluator with `pairs` pairs.
     explicit Anchor(std::size_t pairs)
         : pitch_(DeltaRows::Pitch(pairs)), rows_(4 * pitch_) {}
 

@@ -42,10 +42,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// After its first tile, a computation is spread if one thread would need longer
-// than this for the rest. A sleeping worker needs 30 us to wake up, more in a
-// virtual machine, and data has to move from the first core's cache. Spreading
-// tensors of 1 to 4 MB that are in caches made them slower (Zen 3).
+// A computation is spread after its first tile if one thread would need longer
+// than this for the other tiles. A sleeping worker needs 30 us to wake up, more
+// in a virtual machine, and data has to move from the first core's cache.
+// Spreading tensors of 1 to 4 MB that are in caches made them slower (Zen 3).
 constexpr std::chrono::microseconds kWorthSpreading{200};
 
 // Time for which a caller polls for workers to leave before it sleeps: waking

@@ -54,7 +54,7 @@ inline float LeastMagnitude(double error) {
   return least > kLeastNormal ? least : kLeastNormal;
 }
 
-// The quick check of some results, by minima.
+// The quick check of some results. It keeps the minimum of their distances.
 template <class Isa>
 class LookByMinima {
  public:

@@ -43,7 +43,7 @@ struct Float8 {
   static constexpr std::size_t kLanes = Batch::size;
   static constexpr bool kRoundsTogether = false;
 
-  // From the last bit of FP8's mantissa to the last bit of a float's.
+  // Bits from the last bit of FP8's mantissa to the last bit of a float's.
   static constexpr int kShift = 23 - Format::kMantissa;
   // Float exponents of 0 and of the smallest normal number, in place.
   static constexpr std::int32_t kRebias = (127 - Format::kBias) << 23;

@@ -14,7 +14,7 @@
 //   phi = integers + sum of fractions       integers modulo 2^64
 //       = quarters + fraction + error       |fraction| <= 1/2 after Finish()
 //
-// Then one polynomial each gives the sine and cosine of r on [-pi/4, pi/4];
+// Then two polynomials give the sine and the cosine of r on [-pi/4, pi/4];
 // `quarters` modulo 4 swaps them and sets their signs:
 //
 //   quarters   0       1       2       3

@@ -14,8 +14,8 @@ namespace posenc::server {
 
 // Functions that make the admin server's pages. They run on its threads,
 // several at once if it has several. They must return within milliseconds,
-// because no other request is answered meanwhile. An exception becomes status
-// 500.
+// because no other request is answered in this time. An exception becomes
+// status 500.
 struct AdminPages {
   std::function<std::string()> metrics;  // /metrics
   std::function<std::string()> config;   // /config; without secrets

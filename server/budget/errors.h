@@ -14,8 +14,8 @@
 
 namespace posenc::server {
 
-// Returns RESOURCE_EXHAUSTED, kMessageTooLarge, if a message of so many bytes
-// exceeds the limit. Retrying is useless: the message is never accepted.
+// Returns RESOURCE_EXHAUSTED, kMessageTooLarge, if a message of `bytes` exceeds
+// the limit. Retrying is useless: the message is never accepted.
 absl::Status CheckRequest(std::size_t bytes, std::int64_t limit);
 absl::Status CheckResponse(absl::uint128 bytes, std::int64_t limit);
 

@@ -51,8 +51,8 @@ struct Key {
   KeyField (*field)(Config&);
   // One sentence.
   const char* meaning;
-  // For a choice, its words with '|' between them; else the name of the value
-  // in --help and the documentation.
+  // The name of the value in --help and the documentation. The value of a
+  // choice is its words with '|' between them.
   const char* value;
   // The meaning of a default of 0 or ""; empty if the default says it itself.
   const char* default_means;

@@ -109,8 +109,7 @@ class KnownFields {
   static bool TooMany(const Seen& seen) {
     return seen.elements > kMostElements || seen.growth > kMostGrowth;
   }
-  // Counts and skips a packed list of so many bytes. Returns false if there are
-  // fewer.
+  // Counts and skips a packed list of `bytes`. Returns false if fewer are left.
   static bool AddList(google::protobuf::io::CodedInputStream* in,
                       const Field& field, std::uint32_t bytes, Seen* seen);
   // Walks over the parsed message and returns the error that names the first

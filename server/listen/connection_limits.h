@@ -46,8 +46,9 @@ struct ConnectionLimits {
 inline constexpr std::int64_t kLeastMetadata = 1 << 10;
 inline constexpr std::int64_t kMostMetadata = 1 << 20;
 
-// Returns INVALID_ARGUMENT if there are not so many file descriptors. The
-// ranges of single limits are those of their flags (config/keys.cc).
+// Returns INVALID_ARGUMENT if the process has too few file descriptors for
+// these limits. The ranges of single limits are those of their flags
+// (config/keys.cc).
 absl::Status CheckConnectionLimits(const ConnectionLimits& limits);
 
 // Replaces zeros by defaults.

@@ -132,7 +132,7 @@ class Listener {
   std::vector<std::string> addresses_;
   std::vector<ListeningSocket> sockets_;
   Acceptor plaintext_, tls_;
-  // By duplicate. Only thread_ changes it, under the mutex.
+  // Connections by duplicate. Only thread_ changes the map, under the mutex.
   mutable std::mutex mutex_;
   absl::flat_hash_map<int, Connection> connections_;
   absl::flat_hash_map<Peer::HostBytes, std::int64_t> by_host_;

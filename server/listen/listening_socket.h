@@ -18,7 +18,7 @@ namespace posenc::server {
 class ListeningSocket {
  public:
   explicit ListeningSocket(Descriptor fd) : fd_(std::move(fd)) {}
-  // For a unix socket that was just bound to `path`.
+  // Owns a unix socket that was just bound to `path`.
   ListeningSocket(Descriptor fd, std::string path);
   ListeningSocket(ListeningSocket&&) = default;
   ListeningSocket& operator=(ListeningSocket&&) = delete;

@@ -32,9 +32,9 @@ constexpr std::size_t kPipePage = 4096;
 constexpr int kPollMs = 100;
 constexpr absl::Duration kLastFlush = absl::Seconds(1);
 
-// Returns a JSON string in ASCII, whatever bytes the text has: a terminal takes
-// some other characters as commands. Bytes that are not UTF-8 become U+FFFD,
-// and "..." replaces the text after `most` bytes.
+// Returns a JSON string in ASCII for any bytes, because a terminal takes some
+// other characters as commands. Bytes that are not UTF-8 become U+FFFD, and
+// "..." replaces the text after `most` bytes.
 std::string JsonString(absl::string_view text, std::size_t most) {
   std::string shown(text);
   if (text.size() > most) {

@@ -54,7 +54,8 @@ class RequestMessage {
   std::string Joined() const;
 
   // Returns whether Writable(part) may be called: `part` is in this message,
-  // which has no other reader. `part` must not be partly elsewhere.
+  // which has no other reader. `part` must not be partly in this message and
+  // partly outside.
   bool IsWritable(const core::ConstPieces& part) const;
 
   // Returns the slices that hold `part`. Requires IsWritable(part). The caller

@@ -96,8 +96,8 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
     std::int64_t query = 0, key = 0;
   };
 
-  // limit: bytes of a message. whole: the matrix is one bias tile, whatever
-  // tiles the request names.
+  // limit: bytes of a message. whole: the matrix is one bias tile, and the
+  // tiles that the request names have no effect.
   static absl::StatusOr<std::shared_ptr<const CheckedBias>> Check(
       const v1::BuildBiasRequest& request, std::int64_t limit, bool whole) {
     core::Faults faults;

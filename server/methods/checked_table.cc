@@ -130,7 +130,7 @@ absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
       core::ValidateAbsolute(input->encoding);
   faults.Note(core::Prefixed("absolute", extents.status()));
   if (!extents.ok() || !extents->rows.has_value()) {
-    // A grid defines its rows; other encodings do not, valid or not.
+    // Only a grid defines its number of rows, whether or not it is valid.
     const bool grid = request.absolute().has_sincos_grid();
     const absl::StatusOr<std::int64_t> rows =
         grid ? 0 : TableRows(request.rows(), positions_.positions);

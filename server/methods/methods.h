@@ -66,8 +66,8 @@ const Method* FindMethod(absl::string_view name);
 // The unary RPCs as functions from a request to its answer, also for
 // server/kserve, which frames messages in its own way. An answer with tensors
 // borrows the request, and has computed nothing yet; `response`, empty at
-// first, gets the fields that are not tensors. Other answers are the response.
-// Errors are those of the RPC.
+// first, gets the fields that are not tensors. Without tensors, the answer is
+// the response itself. Errors are those of the RPC.
 absl::StatusOr<TensorAnswer> AnswerBuildTable(
     const v1::BuildTableRequest& request, const MethodContext& context,
     v1::BuildTableResponse* response);

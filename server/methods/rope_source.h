@@ -43,7 +43,7 @@ absl::StatusOr<ComparedRopes> ResolveCompared(
     std::int32_t head_dim, const absl::Status& more = absl::OkStatus());
 
 // Returns an encoding's key in the cache: its unparsed bytes in `ropes`, if
-// they are there.
+// `ropes` has them.
 std::string CacheKey(absl::string_view field, const v1::RopeSource& source,
                      std::int64_t head_dim, const RopeBytes* ropes);
 

@@ -2,8 +2,8 @@
 // tensors of its response.
 //
 // A tensor whose rows are read once is used in place. Other tensors are copied
-// out first and then checked, so that a caller that changes the bytes meanwhile
-// gets other numbers and causes no worse harm.
+// out first and then checked, so that a caller that changes the bytes in the
+// meantime only gets other numbers.
 
 #pragma once
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kUnknown[] = "unknown";
 
-// By number, in Go's spelling, which dashboards expect.
+// Names of codes by number. Dashboards expect Go's spelling.
 constexpr const char* kCodeNames[] = {"OK",
                                       "Canceled",
                                       "Unknown",
@@ -38,8 +38,8 @@ constexpr const char* kReasons[] = {"overloaded",        "draining",
                                     "message_too_large", "unauthenticated",
                                     "permission_denied", kOther};
 
-// In seconds: the usual buckets of gRPC servers, and smaller ones for calls
-// under a millisecond.
+// Bounds in seconds: the usual buckets of gRPC servers, and smaller ones for
+// calls under a millisecond.
 const prometheus::Histogram::BucketBoundaries& Buckets() {
   static const auto* const buckets =
       new prometheus::Histogram::BucketBoundaries{

@@ -32,7 +32,7 @@ class Families {
     Add({}, static_cast<double>(value));
   }
 
-  // For a family of several series, call Begin(), then Add() for each.
+  // A family of several series needs Begin(), then Add() for each series.
   void Begin(const char* name, const char* help, MetricType type) {
     all_->push_back({name, help, type, {}});
   }

@@ -37,7 +37,7 @@ ProcessStatus ReadProcessStatus() {
   status.virtual_bytes *= sysconf(_SC_PAGESIZE);
   status.resident_bytes *= sysconf(_SC_PAGESIZE);
   status.threads = CountEntries("/proc/self/task");
-  // Without the directory's own descriptor.
+  // Does not count the descriptor of the directory itself.
   status.open_fds = CountEntries("/proc/self/fd") - 1;
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);

@@ -3,8 +3,8 @@
 // those of gRPC's own services, and those of the details of errors.
 //
 // gRPC's own service exists only as v1alpha. Its descriptors have no JSON
-// names, so that tools would spell fields in two ways, and it knows neither
-// health nor the details of errors.
+// names, so that tools would spell fields in two ways, and it has no
+// descriptors of health or of the details of errors.
 
 #pragma once
 

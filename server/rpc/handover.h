@@ -18,7 +18,7 @@ namespace posenc::server {
 template <typename T>
 class Handover {
  public:
-  // Waits for room or for a value. Returns false if there will be none.
+  // Waits for room or for a value. Returns false if the handover has ended.
   class Side final : private Stop::Pending {
    public:
     Side(Handover* place, bool wants_value)

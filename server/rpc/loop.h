@@ -52,7 +52,7 @@ class Loop {
   // Interval between two ticks.
   static constexpr absl::Duration kTick = absl::Milliseconds(20);
 
-  // Returns the number of loops for so many compute threads: half as many,
+  // Returns the number of loops for this number of compute threads: half of it,
   // because loops also read and write sockets.
   static int CountFor(int compute_threads);
 
@@ -78,8 +78,8 @@ class Loop {
   // The functions below are for the loop's thread.
   void Add(Ticked* ticked);
   void Remove(Ticked* ticked);
-  // Returns the time since the loop was last idle. A call that comes now may
-  // have waited in its socket for so long.
+  // Returns the time since the loop was last idle. A call that arrives now may
+  // have waited in its socket for that time.
   absl::Duration Lag() const { return SteadyNow() - idle_at_; }
   // Count coroutines that await or serve a call. The loop ends after the last.
   void Begin() { ++coroutines_; }

@@ -15,7 +15,8 @@ namespace {
 constexpr std::size_t kFewBytes = 1 << 20;
 constexpr std::size_t kFewPart = 2;
 
-// Freed memory stays in the heap. Returning so much is faster than parsing it.
+// Freed memory stays in the heap. Returning this much to the kernel takes less
+// time than parsing it.
 constexpr std::size_t kManyBytes = 32 << 20;
 
 }  // namespace

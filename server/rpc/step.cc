@@ -13,10 +13,10 @@
 namespace posenc::server {
 namespace {
 
-// A step of so many bytes runs on the loop's thread: handing it to the pool
-// costs tens of microseconds. Larger steps would also be done sooner there, but
-// small calls would wait for them: beside two calls of 1 MiB at a time, calls
-// of 4 KiB came only half as often (two cores).
+// A step of at most this many bytes runs on the loop's thread: handing it to
+// the pool costs tens of microseconds. Larger steps would also be done sooner
+// there, but small calls would wait for them: beside two calls of 1 MiB at a
+// time, calls of 4 KiB came only half as often (two cores).
 constexpr std::size_t kInlineBytes = 128 << 10;
 
 }  // namespace

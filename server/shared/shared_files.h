@@ -129,7 +129,7 @@ class SharedFiles {
                                                       const Descriptor& file,
                                                       const struct stat& stat);
   // Moves files that no call uses to `out`, the least recently used first,
-  // until so many more bytes may be mapped. Expects the lock.
+  // until `bytes` more may be mapped. Expects the lock.
   bool MakeRoom(std::int64_t bytes, Files* out);
 
   std::string directory_name_;

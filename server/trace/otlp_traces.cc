@@ -64,7 +64,7 @@ class OtlpTraces final : public CallObserver {
 
   ~OtlpTraces() override {
     processor_.ForceFlush(kFlushTimeout);
-    // From here on the exporter refuses further batches, instead of trying an
+    // The exporter then refuses further batches, instead of trying an
     // unreachable collector once for each.
     exporter_->Shutdown(std::chrono::microseconds(0));
   }

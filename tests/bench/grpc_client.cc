@@ -65,7 +65,7 @@ struct Message {
   std::size_t size;
 };
 
-// Returns a call for q of so many bytes, which it does not have.
+// Returns a call for q of `bytes`. The message does not contain these bytes.
 v1::ApplyRopeRequest CallOf(std::int64_t bytes, Answer answer) {
   v1::ApplyRopeRequest call;
   v1::RopeSpec* const spec = call.mutable_rope()->mutable_spec();

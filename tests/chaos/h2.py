@@ -1,9 +1,8 @@
 """Raw HTTP/2 (RFC 9113) as far as attacks and slow peers need it.
 
-This is no proper client: it sends any bytes, however wrong, and reads frames
-without checking them. Sent headers are plain literals; so are received
-headers, because the settings forbid a dynamic table, and gRPC's server does
-not use Huffman codes.
+This is not a complete client: it sends any bytes, also wrong ones, and reads frames
+without checking them. Sent headers are plain literals; so are received headers, because
+the settings forbid a dynamic table, and gRPC's server does not use Huffman codes.
 """
 import socket
 import ssl

@@ -18,7 +18,7 @@ def pin(cores):
 
 
 def until(condition, seconds, pause=0.01):
-    """Returns whether `condition()` becomes true within so many seconds."""
+    """Returns whether `condition()` becomes true within this number of seconds."""
     end = time.monotonic() + seconds
     while True:
         if condition():
@@ -60,7 +60,7 @@ class Process:
         self.popen.wait()
 
     def wait(self, seconds):
-        """Returns the exit code, or None if it still runs after so many
+        """Returns the exit code, or None if it still runs after this number of
         seconds."""
         try:
             return self.popen.wait(seconds)

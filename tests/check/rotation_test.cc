@@ -122,7 +122,7 @@ TEST(ElementTest, ReadsAndWritesEveryNumberOfFloat8) {
                    static_cast<float>(sign != 0 ? -number : number));
         EXPECT_EQ(written, byte);
       }
-      // Half way to the next number, the even number is the nearest.
+      // A number halfway to the next one rounds to the even one of the two.
       if (code == c.largest) continue;
       const double next = Float8Number(code + 1, c.mantissa_bits, c.bias);
       char written = 0;

@@ -356,7 +356,7 @@ TEST_F(CertificateTest, WhatAnEngineDidInsteadIsExplained) {
       {right, 2, 1021, 1021, linear, "layers 0-1 moved without scaling"},
       {pairs, 1, 1021, 1021, plain, "layer 0 moved with interleaved pairs"},
       {part, 1, 1021, 1021, plain, "layer 0 moved 8 channels, theirs are 16"},
-      // With keys of float64.
+      // These rows have keys of float64.
       {tables, 1, 1020, 1021, plain, "layer 0 moved by 1020, not by 1021"},
       {tables, 1, 1021, 1021, linear, "layer 0 moved without scaling"},
       {both, 1, 1021, 1021, plain, "layer 0 moved with interleaved pairs"}};

@@ -97,7 +97,7 @@ TEST_F(ExplorerTest, AnswersInTheContractsJson) {
   EXPECT_EQ(resolved["head_dim"], 128);
   EXPECT_EQ(resolved["inv_freq"].size(), 64u);
   EXPECT_EQ(resolved["content_hash"].get<std::string>().size(), 64u);
-  // Both spellings of a field, as in protobuf's JSON.
+  // Both spellings of a field are accepted, as in protobuf's JSON.
   EXPECT_EQ(JsonOf(Post("analyze", R"({"rope":{"preset":"llama-3.1-8b"},
                                        "maxDistance":"3"})"))["decay"]
                 .size(),

@@ -229,7 +229,7 @@ class GoldenTest : public PosencTest,
   Json variables_ = Json::object();  // of the lines of bash
 };
 
-// An unknown key would expect nothing.
+// An unknown key would be ignored, and the step would check nothing.
 void CheckKeys(const Json& step) {
   static const auto& known = *new std::set<std::string>{
       "run",   "exit",   "usage", "file_error", "refused", "says",

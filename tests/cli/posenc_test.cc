@@ -68,8 +68,8 @@ TEST_F(PosencTest, TablesHoldCosinesAndSines) {
   for (int row = 0; row < 33; ++row) {
     for (int i = 0; i < 4; ++i) {
       const long double angle = (row - 5) * std::pow(10.0L, -i);
-      // Half an ulp, and the frequency's own rounding to double: 2^-53 of the
-      // angle.
+      // The bound is half an ulp, and the frequency's own rounding to double:
+      // 2^-53 of the angle.
       const double slack = 0x1p-53 * std::fabs(static_cast<double>(angle));
       const double c = static_cast<double>(std::cos(angle));
       const double s = static_cast<double>(std::sin(angle));

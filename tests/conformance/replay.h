@@ -125,8 +125,9 @@ class Replay {
 
   using Bytes = absl::Span<const char>;
 
-  // Streams `tensors`, which are those of `args`, in random pieces. DATA_LOSS
-  // unless the same bytes come as in one message. The client of 0.1.0 cannot.
+  // Streams `tensors`, which are those of `args`, in random pieces. Returns
+  // DATA_LOSS unless the answer has the same bytes as that of one message. The
+  // client of 0.1.0 cannot.
   template <typename AnyClient, typename Args>
   absl::Status CheckStream(const AnyClient& client, Args* args,
                            const std::vector<TensorView*>& tensors,
@@ -179,7 +180,8 @@ class Replay {
     const grpc::Status status =
         (stub_.get()->*method)(&context, request, &response);
     if (status.ok()) return response;
-    // In the client library's form, for ErrorReason() and ErrorFact().
+    // The error has the client library's form, for ErrorReason() and
+    // ErrorFact().
     absl::Status error(static_cast<absl::StatusCode>(status.error_code()),
                        status.error_message());
     error.SetPayload("type.googleapis.com/google.rpc.Status",

@@ -59,7 +59,8 @@ bool IsWhole(double value) {
 
 // Appends `value`; false if the dtype has no such element.
 bool AppendElement(v1::Dtype dtype, double value, std::string* out) {
-  // By number, as the contract of 0.1.0 lacks the names of FP8's dtypes.
+  // Uses numbers, because the contract of 0.1.0 lacks the names of FP8's
+  // dtypes.
   switch (static_cast<int>(dtype)) {
     case 7:  // DTYPE_FLOAT8_E4M3FN
     case 8:  // DTYPE_FLOAT8_E5M2
@@ -93,7 +94,8 @@ bool AppendElement(v1::Dtype dtype, double value, std::string* out) {
 }  // namespace
 
 absl::optional<TensorView> SentTensors::View(const v1::Tensor& tensor) {
-  // Without ViewOf(), which the client of 0.1.0 lacks (./run compatibility).
+  // Does not use ViewOf(), which the client of 0.1.0 lacks (./run
+  // compatibility).
   const auto view = [&](absl::Span<const char> bytes) {
     return TensorView{
         tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}, bytes};

@@ -233,7 +233,7 @@ class PageTest(OpenPage):
         self.change(lambda: choose("sliding_attention"))
         self.assertNotEqual(self.text("#hash"), full)
         sliding = self.text("#hash")
-        # By index, and the same by the copied command.
+        # The layer is chosen by its index; the copied command does the same.
         self.change(lambda: choose("0"))
         self.assertEqual(self.text("#hash"), sliding)
         self.assertEqual(shell(self.command("#spec"), self.folder.name)[0]["content_hash"], sliding)

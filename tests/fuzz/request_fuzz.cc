@@ -22,7 +22,8 @@
 namespace posenc::server {
 namespace {
 
-// In the order of service.proto, so that inputs mean the same in every version.
+// The methods are in the order of service.proto, so that an input means the
+// same in every version.
 constexpr absl::string_view kMethods[] = {
     "GetServerInfo",  "ResolveRope",      "BuildTable",  "BuildTableStream",
     "BuildBias",      "BuildPositions",   "ApplyRope",   "ApplyRopeStream",

@@ -86,7 +86,8 @@ TEST_F(CheckTest, ARunOverAUnixSocketHasEveryAnswerRight) {
   std::int64_t by_case = 0;
   for (const Histogram& one : result.cases) by_case += one.count();
   EXPECT_EQ(by_case, 500);
-  // Half of the weight: 250 are expected, with a standard deviation of 11.
+  // ApplyRope has half of the weight: 250 calls are expected, with a standard
+  // deviation of 11.
   std::int64_t applied = 0;
   for (int i = 0; i < 8; ++i) applied += result.cases[i].count();
   EXPECT_NEAR(applied, 250, 5 * 11.2);

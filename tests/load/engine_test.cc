@@ -153,7 +153,7 @@ class EngineTest : public testing::Test {
     options.sizes = {4096};
     workload_ = *BuildWorkload(options);
     step_.warm_up = absl::ZeroDuration();
-    // Only a limit: tests end by --calls or by the fake clock.
+    // The timeout is only a limit: tests end by --calls or by the fake clock.
     step_.timeout = absl::Seconds(60);
   }
 
@@ -253,7 +253,7 @@ TEST_F(EngineTest, SleepsThatEndLateLeaveNoCallUnsentAndAreTheTestersOwn) {
 
 TEST_F(EngineTest, ACoolDownEndsWhatWasDueUnderTheSameLoad) {
   // The last call of the window is answered 60 ms after its end, which is
-  // within its deadline; calls that come due meanwhile do not count.
+  // within its deadline; calls that become due in this time do not count.
   StubServer server(FirstTakes(160 * kMilli));
   step_.rate = 1000;
   step_.duration = absl::Milliseconds(100);
@@ -269,8 +269,8 @@ TEST_F(EngineTest, ACoolDownEndsWhatWasDueUnderTheSameLoad) {
 }
 
 TEST_F(EngineTest, DropsWhatIsOverdueBeforeItCouldBeSent) {
-  // The first call is answered after 500 s. Meanwhile a call came due every
-  // second; those of the last 100 s still have time.
+  // The first call is answered after 500 s. In this time a call became due
+  // every second; those of the last 100 s still have time.
   constexpr std::int64_t kSecond = 1000 * kMilli;
   StubServer server(FirstTakes(500 * kSecond));
   step_.rate = 1;

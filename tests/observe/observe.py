@@ -272,7 +272,7 @@ def main():
 
         queries = {("panel", *each): each[1] for each in panels()} | {("alert", *each): each[1] for each in alerts()}
         before = {key: prometheus.query(expression) for key, expression in queries.items()}
-        # Before the load, which might make the server refuse it.
+        # The peer connects before the load, which might make the server refuse it.
         peer = stalled(servers[0].address)
         wait_for("the stalled call", lambda: "posenc_calls_in_progress 1" in ask(f"http://{servers[0].admin}/metrics"))
         load = processes.start(os.path.join(work, "load.log"), os.path.join(programs, "posenc-load"),

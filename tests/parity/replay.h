@@ -14,7 +14,7 @@ namespace posenc::parity {
 
 // transformers' rotation of layers of one type.
 struct Answer {
-  // Both absent: for every layer.
+  // If both are absent, the answer is for every layer.
   std::optional<std::string> layer_type;
   std::optional<std::int32_t> layer_index;
   std::vector<float> inv_freq;

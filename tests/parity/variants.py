@@ -96,6 +96,6 @@ def all_of():
     for model_type, values in ARCHITECTURES.items():
         for name, dict_ in scalings(PAIRS[model_type]).items():
             for spelling, rope in spellings(dict_, 500000.0):
-                # Through JSON, so that no two share a dict.
+                # A copy through JSON: no two variants share a dict.
                 yield model_type, f"{name} {spelling}", json.loads(json.dumps(
                     {"model_type": model_type, **values, **rope}))

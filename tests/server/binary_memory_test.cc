@@ -83,7 +83,7 @@ TEST_F(BinaryMemoryTest, AMessageThatIsParsedClaimsItsCopy) {
     resolve.mutable_rope()->set_config_json(std::string(bytes, ' '));
     EXPECT_EQ(reason_of(&Stub::ResolveRope, resolve), reason);
   }
-  // The same beside a tensor, which then is not borrowed.
+  // The same request beside a tensor, which is then not borrowed.
   v1::ApplyRopeRequest apply;
   apply.mutable_q()->set_data("q");
   apply.mutable_rope()->set_config_json(std::string(5 << 20, ' '));

@@ -14,7 +14,7 @@ std::uint64_t Tag(int field, std::uint64_t wire_type) {
   return static_cast<std::uint64_t>(field) << 3 | wire_type;
 }
 
-// Like VarintBytes, for lengths beyond 64 bits.
+// Does the same as VarintBytes for lengths beyond 64 bits.
 std::size_t LengthBytes(absl::uint128 length) {
   std::size_t bytes = 1;
   for (; length >= 0x80; length >>= 7) ++bytes;

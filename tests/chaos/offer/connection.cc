@@ -237,7 +237,8 @@ bool Connection::NextData(char* header, absl::string_view* part) {
     stream.sent += size;
     stream.window -= bytes;
     window_ -= bytes;
-    // At the end of the queue: streams alternate, as in gRPC's clients.
+    // The stream goes to the end of the queue: streams alternate, as in gRPC's
+    // clients.
     Queue(id, &stream);
     return true;
   }
@@ -323,7 +324,7 @@ void Connection::OnFrame(const Frame& frame, absl::string_view payload) {
       break;
     case kReset:
       if (Stream* const stream = Find(frame.stream)) {
-        // After the trailers of a refusal; then the status is known.
+        // A reset after the trailers of a refusal: the status is known then.
         End(frame.stream,
             stream->status != kNoStatus || payload.size() != 4
                 ? stream->status

@@ -147,7 +147,8 @@ void Offer::Ended(std::size_t index, int status) {
 }
 
 void Offer::AddDue() {
-  // Not all at once after a pause of this machine: answers must be read too.
+  // Does not send all calls at once after a pause of this machine, because
+  // answers must be read, too.
   for (int i = 0; i < 256; ++i) {
     const std::int64_t due = NextDue();
     if (due > now_ || due >= end_) return;
@@ -234,7 +235,7 @@ void Offer::Loop() {
 }
 
 absl::Status Offer::Run() {
-  // By default Linux lets sleeps end 50 us late.
+  // Linux by default lets sleeps end 50 us late.
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   const absl::Status connected = Connect();
   if (!connected.ok()) return connected;

@@ -1,9 +1,10 @@
 // An open loop over raw connections: calls are due at a fixed rate, independent
 // of the server, and each outcome is counted.
 //
-// While calls are open, the loop polls every 0.1 ms, not at each event: at
-// 100,000 calls a second it would only wake up. Calls that are due by then go
-// out together, and this delay counts as lateness.
+// While calls are open, the loop polls every 0.1 ms instead of waiting for
+// events: at 100,000 calls a second it would otherwise spend all of its time on
+// wake-ups. Calls that are due by then go out together, and this delay counts
+// as lateness.
 
 #pragma once
 

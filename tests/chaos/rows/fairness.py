@@ -5,7 +5,7 @@ from world import failures, ms, within
 
 
 def run(world):
-    # Over TCP, because peers on a unix socket have no own names.
+    # The server listens on TCP, because peers on a unix socket share one name.
     with Server(world, "--in-flight-bytes", "256MiB", "--max-request-bytes", "64MiB",
                 "--max-response-bytes", "64MiB", tcp=True) as server:
         seconds = world.size(4, 15)

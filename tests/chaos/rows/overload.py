@@ -196,7 +196,7 @@ def run(world):
     past_capacity(world, Kind("BuildTable", "256KiB", 50, (0.9, 0.9, 0.9)), (2, 5, 10))
     # At ten times the load, refusing alone costs more than a core.
     past_capacity(world, Kind("ApplyRope", "256KiB", 1000, (0.9, 0.5, 0.0)), (2, 5, 10))
-    # The first call takes a millisecond, the second less than a tenth of that:
-    # ten times its capacity is more than can be refused.
+    # The first call takes a millisecond, the second less than a tenth of that: no
+    # server can refuse ten times its capacity.
     metastable(world, Kind("BuildTable", "4MiB", 1000, ()))
     metastable(world, Kind("BuildTable", "256KiB", 1000, ()))

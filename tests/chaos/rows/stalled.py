@@ -41,7 +41,7 @@ def beside(world, name, announce, *flags):
         world.add("F1", f"16 MiB ApplyRope beside them, {name}", "p99 2 s, 0 fail",
                   f"p99 {ms(report['good_p99_ms'])}, {bad} of {report['due']} fail",
                   bad == 0 and within(report["good_p99_ms"], 2000))
-        # Like generated clients, these calls do not announce.
+        # These calls announce no size, like those of generated clients.
         report = world.offer(server, rpc="ApplyRope", size="64KiB", rate=320, connections=32,
                              seconds=2, deadline_ms=3000, no_announce=True).wait()
         bad = failures(report)

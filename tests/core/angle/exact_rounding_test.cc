@@ -173,7 +173,7 @@ TEST_P(ExactRoundingTest, KernelsTellWhatIsNearHalfway) {
   if (kernels == nullptr) {
     GTEST_SKIP() << "this CPU or build has no " << GetParam();
   }
-  // At each place of rows that need whole and partial vectors.
+  // Puts the value at each place of rows that need whole and partial vectors.
   for (const Seen& seen : kSeen) {
     for (const std::size_t n : {1, 7, 8, 13, 16}) {
       for (std::size_t place = 0; place < n; ++place) {

@@ -282,7 +282,8 @@ void CheckXlScores(const json& peer) {
                       HeadsFirst(Data(peer.at("q")), queries, heads, width));
   const OwnedTensor k(Dtype::kFloat32, {1, heads, keys, width},
                       HeadsFirst(Data(peer.at("k")), keys, heads, width));
-  // Down to distance 0; attn_type bi also has rows for keys after the query.
+  // The rows go down to distance 0; attn_type bi also has rows for keys after
+  // the query.
   const std::int64_t rows = peer.at("first_distance").get<std::int64_t>() + 1;
   std::vector<double> r_data = Data(peer.at("r"));
   r_data.resize(rows * heads * width);

@@ -40,8 +40,9 @@ TEST_P(FrequenciesTest, AreTheFormulaRoundedOnce) {
   const std::vector<reference::Quad> exact = reference::InvFreq(spec, length);
   ASSERT_EQ(rope.inv_freq.size(), exact.size());
   for (std::size_t i = 0; i < exact.size(); ++i) {
-    // Half an ulp for the one rounding; 1/32 for long double, whose 64 bits
-    // leave 2^-11 ulp per operation, times ln(theta) < 20 in the power.
+    // The bound has half an ulp for the one rounding, and 1/32 for long double:
+    // its 64 bits leave 2^-11 ulp per operation, times ln(theta) < 20 in the
+    // power.
     EXPECT_LE(reference::UlpError(rope.inv_freq[i], exact[i]), 0.5 + 1.0 / 32)
         << "pair " << i;
   }

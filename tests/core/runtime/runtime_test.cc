@@ -26,7 +26,7 @@
 namespace posenc::core {
 namespace {
 
-// Makes the first tile so long that the other tiles are spread.
+// Makes the first tile take so long that the other tiles are spread.
 void WorkIfFirst(std::int64_t tile) {
   if (tile > 0) return;
   const auto begin = std::chrono::steady_clock::now();

@@ -366,8 +366,8 @@ TEST_P(RotateTest, NanInputsMakeNanPairs) {
   const std::size_t size = ElementBytes(dtype);
   for (std::size_t special = 0; special < c.pairs; ++special) {
     Data data(c, 8);
-    // All ones below the sign: wrong rounding carries this NaN into another
-    // number.
+    // All bits below the sign are ones: wrong rounding carries this NaN into
+    // another number.
     data.SetSourceBits(special, 0xff, size);
     const Bytes dst = data.Run(*kernels_, false);
     for (std::size_t i = 0; i < c.pairs; ++i) {

@@ -63,7 +63,7 @@ TEST(SplitTensors, BorrowsTheMessagesOwnDataWhereverTheSlicesEnd) {
   v1::ApplyRopeStreamRequest request;
   *request.mutable_call() = Request();
   request.set_data(std::string(300, 'd'));
-  // The last one counts, wherever it stands.
+  // The last one counts, at any place.
   const std::string message =
       Record(15, "first") + request.SerializeAsString() + Record(9, "new");
   for (std::size_t cut = 0; cut <= message.size(); ++cut) {

@@ -173,7 +173,7 @@ TEST_F(AdminServerTest, ASlowReaderGetsTheWholePage) {
   Start();
   Peer peer = Connect();
   peer.Send("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
-  // The server answers another peer meanwhile.
+  // The server answers another peer in this time.
   EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_GT(peer.ReadAll().size(), metrics_.size());
 }

@@ -61,7 +61,7 @@ TEST_F(ModelsTest, ApplyRopeInEveryDatatype) {
   }
 }
 
-// Large enough for many slices, and for a rotation in place.
+// The tensors are large enough for many slices, and for a rotation in place.
 TEST_F(ModelsTest, LargeTensorsAreThoseOfTheRpc) {
   v1::ApplyRopeRequest native;
   native.mutable_rope()->set_preset("llama-3.1-8b");
@@ -75,7 +75,7 @@ TEST_F(ModelsTest, LargeTensorsAreThoseOfTheRpc) {
       InferRequest("apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},
                                   {"positions.start", Parameter(0)},
                                   {"layout", Parameter("LAYOUT_BSHD")}});
-  // In another order than the contract's fields.
+  // The inputs have another order than the contract's fields.
   AddInput("k", native.k(), &request);
   AddInput("q", native.q(), &request);
   const Response response = MustInfer(request);
@@ -463,7 +463,7 @@ TEST_F(ModelsTest, TypedContentsAreTheSameTensors) {
   ExpectNothingInFlight();
 }
 
-// Like a writer that does not sort fields.
+// A writer that does not sort fields sends such messages.
 TEST_F(ModelsTest, BytesMayComeBeforeTheirInputs) {
   Request request =
       InferRequest("apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},

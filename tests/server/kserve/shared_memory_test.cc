@@ -125,7 +125,7 @@ TEST_F(KserveSharedMemoryTest, TensorsInRegionsAreRotatedAsByWire) {
   EXPECT_EQ(response.raw_output_contents(1), wire.raw_output_contents(0));
   EXPECT_EQ(in.Read(64, 4096), q.data());
 
-  // In place.
+  // The output is in the input's place.
   request = Rotation();
   Place(AddPlaced("q", q, &request), "in", 4096);
   output = request.add_outputs();

@@ -200,7 +200,8 @@ TEST_F(ListenerTest, TheSameHoldsOnAUnixSocket) {
   EXPECT_EQ(rmdir(directory), 0);
 }
 
-// Like a volume with an fsGroup, whose containers may have different users.
+// A volume with an fsGroup is such a directory. Its containers may have
+// different users.
 TEST_F(ListenerTest, ADirectorysGroupMayConnectIfItGivesItsFilesItsGroup) {
   for (const mode_t mode : {0700, 02770}) {
     char directory[] = "/tmp/posenc-test-XXXXXX";
@@ -344,8 +345,8 @@ TEST_F(ListenerTest, ClientsSeeTheStreamLimitBeforeTheirFirstCall) {
   EXPECT_TRUE(Serves(channel_));
 }
 
-// In HTTP/2 the limit does not bind a peer that has not acknowledged it. Newer
-// gRPC binds it at once.
+// In HTTP/2 the limit does not hold for a peer that has not acknowledged it.
+// Newer gRPC applies the limit at once.
 TEST_F(ListenerTest, APeerWithFarMoreCallsThanItMayHaveIsEndedOrRefused) {
   ServerOptions options = Patient();
   options.connections.max_concurrent_streams = 3;

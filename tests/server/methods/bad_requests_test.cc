@@ -196,7 +196,7 @@ class BadRequestsTest : public ServerTest,
     }
   }
 
-  // An unknown key would expect nothing.
+  // An unknown key would be ignored, and the case would check nothing.
   static void CheckKeys(const json& bad) {
     static const auto& known = *new std::set<std::string>{
         "name",     "why",  "good",   "set",        "unset",

@@ -212,7 +212,8 @@ TEST_F(DiagnoseRopeTest, NamesThatAreNoUtf8BecomeReplacementCharacters) {
   EXPECT_EQ(response.inputs(0).model_type(), "\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
-// 4096 distances of 32,768 pairs, for each of ten readers, take seconds.
+// The diagnosis tries 4096 distances of 32,768 pairs for each of ten readers,
+// which takes seconds.
 TEST_F(DiagnoseRopeTest, ALongDiagnosisEndsWithItsDeadline) {
   v1::DiagnoseRopeRequest request;
   for (int i = 0; i < 64; ++i) {

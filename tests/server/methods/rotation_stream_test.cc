@@ -1,5 +1,5 @@
-// ApplyRopeStream and RepositionStream: the bytes of the unary call, wherever
-// the messages end.
+// ApplyRopeStream and RepositionStream: they give the bytes of the unary call,
+// for any ends of messages.
 
 #include <algorithm>
 #include <random>

@@ -104,7 +104,7 @@ TEST_F(ReflectionTest, FieldsHaveTheNamesThatJsonGivesThem) {
   EXPECT_EQ(named, fields);
 }
 
-// Like grpcurl, which prints the details of an error.
+// grpcurl prints the details of an error in this way.
 TEST_F(ReflectionTest, DetailsOfErrorsCanBeReadWithWhatTheServerTells) {
   v1::ApplyRopeResponse none;
   const grpc::Status status = Apply({}, &none);

@@ -172,7 +172,7 @@ TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
     const grpc::Status status =
         stub_->BuildTable(&context, LargeTable(), &table);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-    // Other calls have room meanwhile.
+    // Other calls have room in this time.
     v1::GetServerInfoResponse info;
     EXPECT_TRUE(
         Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
@@ -200,7 +200,8 @@ TEST_F(CallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
   spec->set_rotary_dim(65536);
   for (const auto& [budget, code] :
        {std::pair{128 << 10, kExhausted},
-        // Without its call's 16 KiB it would fit a sixteenth above the budget.
+        // This response would fit into the sixteenth above the budget, but not
+        // with the 16 KiB of its call.
         std::pair{252 << 10, kExhausted},
         std::pair{512 << 10, grpc::StatusCode::OK}}) {
     Start(
@@ -483,7 +484,7 @@ TEST_F(CallsTest, ACallWithoutMemoryIsRefusedAndOthersGoOn) {
   ExpectNothingInFlight();
 }
 
-// Keeps what the server reports of its calls.
+// Records the server's reports of its calls.
 class Observer final : public CallObserver {
  public:
   void Started(absl::string_view method, bool /*stream*/) override {

@@ -271,7 +271,7 @@ TEST_F(StreamTest, AnnouncementsThatCannotBeAreRefusedUnread) {
 class CrowdedTest : public StreamTest {
  protected:
   void SetUp() override {
-    // Beside a large table, the rest is less than a call's claim.
+    // A large table leaves less than a call's claim.
     Start({.limits = {.max_request_bytes = 1 << 20,
                       .in_flight_bytes = kLargeTableBytes + (32 << 10),
                       .max_waiting = 1}});
@@ -361,7 +361,7 @@ TEST_F(HurriedTest, ACallWithoutADeadlineGetsTheServersOwn) {
                    StreamInPieces<v1::ApplyRopeStreamRequest>(Unary(0, 1), 1024)
                        .front()) &&
                stream->Read(&response);
-    // Never half-closed.
+    // The client has not half-closed.
     EXPECT_FALSE(stream->Read(&response));
     EXPECT_EQ(stream->Finish().error_code(), Status::DEADLINE_EXCEEDED);
     return answered;

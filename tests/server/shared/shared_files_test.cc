@@ -405,7 +405,7 @@ TEST(SharedFilesTest, AFileThatIsCutReadsAsZerosAndIsMappedAnew) {
   EXPECT_EQ(again->data()[3 * kPage], 0);
 }
 
-// Even without access to the missing part.
+// The cut is noticed even without access to the missing part.
 TEST(SharedFilesTest, KnowsThatAFileWasCut) {
   const auto files = Files();
   SharedMemoryFile file(4 * kPage);

@@ -251,7 +251,8 @@ TEST_F(TlsTest, NewFilesAreTakenByThemselves) {
   EXPECT_EQ(notices().back(), "certificates and tokens were read again");
 }
 
-// Under load of old and new connections; the long form is `./run chaos`.
+// Old and new connections make calls during the rotations; the long form is
+// `./run chaos`.
 TEST_F(TlsTest, RotationsFailNoCall) {
   options_.tls.client_ca = files_.Write("client-ca", other_.cert());
   Start(options_);
