@@ -250,8 +250,8 @@ Command AddCheck(CLI::App* app, const GlobalFlags* globals) {
   AddValue(app, "--start", &flags->start, "N", "Position of the first token")
       ->capture_default_str();
   AddValue(app, "--repositions", &flags->repositions, "N",
-           "How often --after was repositioned, at last to --start; each time "
-           "rounds")
+           "Number of times that --after was repositioned, the last time to "
+           "--start; each time rounds")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   return [flags, globals] { return RunCheck(*flags, *globals); };

@@ -162,7 +162,7 @@ int Main(int argc, char** argv) {
       "sample --out qk.safetensors --seed 7 --q 1,4096,32,128 "
       "--k 1,4096,8,128",
       AddSample);
-  add("check", "Check a rotation against an independent float64 one",
+  add("check", "Check a rotation against an independent long double one",
       "check --preset llama-3.1-8b --before qk.safetensors "
       "--after rotated.safetensors \\\n      --layout bshd",
       AddCheck);

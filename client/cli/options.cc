@@ -63,7 +63,7 @@ constexpr FieldFlag kDetails[] = {
 };
 
 constexpr FieldFlag kPositions[] = {
-    {"--start", "start", "N", "Token t of every sequence stands at N + t"},
+    {"--start", "start", "N", "Token t of every sequence has position N + t"},
     {"--starts", "starts.values", "LIST", "One start per sequence: 0,-3"},
     {"--ids", "ids", "FILE",
      "One position per token: an .npy, or FILE.safetensors:NAME"},

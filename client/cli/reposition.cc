@@ -82,14 +82,14 @@ Command AddReposition(CLI::App* app, const GlobalFlags* globals) {
                  &flags->old_rope);
   AddSourceFlags(app, "new-", "New encoding (default: the same)",
                  &flags->new_rope);
-  AddPositionFlags(app, "", "Positions where the keys stand",
-                   &flags->old_positions);
+  AddPositionFlags(app, "", "Old positions of the keys", &flags->old_positions);
   AddValue(app, "--shift", &flags->shift, "N", "Added to every position")
-      ->group("Where the keys go");
+      ->group("New positions of the keys");
   AddValue(app, "--shifts", &flags->shifts, "FILE",
            "One shift per token: an .npy, or FILE.safetensors:NAME")
-      ->group("Where the keys go");
-  AddPositionFlags(app, "new-", "Where the keys go", &flags->new_positions);
+      ->group("New positions of the keys");
+  AddPositionFlags(app, "new-", "New positions of the keys",
+                   &flags->new_positions);
   AddLayoutFlag(app, &flags->layout);
   AddSaturationFlag(app, &flags->saturation);
   AddTransformFlags(app, "k, *.k, *key*", &flags->files);
