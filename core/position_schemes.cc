@@ -436,8 +436,8 @@ void Fill(const ContextParallelScheme& split, const TensorView& ids) {
 
 // The index on `axis` of cell number `cell`. Cells are row-major. With
 // merge_size m the last two axes are cut into blocks of m * m cells, and the
-// cells of a block follow each other, as a vision tower merges them into one
-// token:
+// cells of a block follow each other, because a vision tower merges them into
+// one token:
 //
 //   m = 2, cells of a 2 x 4 grid    0 1 | 4 5
 //                                   2 3 | 6 7

@@ -50,7 +50,7 @@ constexpr int kWaitingCalls = 32;
 // never end by themselves, and gRPC's shutdown would wait for them until its
 // deadline.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
-// After that grace, connections have this long to close.
+// Time that connections have to close after that grace.
 constexpr absl::Duration kClosingGrace = absl::Milliseconds(300);
 
 int Milliseconds(absl::Duration duration) {
@@ -252,8 +252,8 @@ void AddMessageLimits(const Limits& limits, grpc::ServerBuilder* builder) {
        {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
-  // Without compression, its filters only cost time: a thirtieth of gRPC's time
-  // for a small call.
+  // gRPC's filters for compression would only cost time: a thirtieth of gRPC's
+  // time for a small call.
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
 }

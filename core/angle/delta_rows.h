@@ -49,7 +49,7 @@ class DeltaRows {
   //   is sqrt(2) as a complex number.
   // - The direct value is within 1 itself, and both it and the base are rounded
   //   once more if the factor is not 1: 1/2, for the base sqrt(1/2).
-  // Together less than 9.
+  // The sum is less than 9.
   static constexpr double kError = 9 * 0x1p-52;
 
   // The reduction of larger angles has an error of 2^-95 of the angle

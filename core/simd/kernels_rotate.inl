@@ -63,7 +63,7 @@ inline constexpr bool kIsBf16 =
 
 // Returns the walk for slices of `pairs` pairs. Returns null if kStreamed, and
 // this width or pairing is not written in whole vectors. shares_row: the slices
-// of a token share a row, so reordering it pays.
+// of a token share a row, so that reordering the row saves time.
 template <class Dtype, PairingIndex kIn, PairingIndex kOut, Memory kMemory>
 RunWalks<Dtype> ChooseWalk(std::size_t pairs, bool shares_row) {
   using Prepared = PreparedRow<typename Dtype::Isa, typename Dtype::Real>;

@@ -47,7 +47,7 @@ inline void PrintDefaults(google::protobuf::util::JsonPrintOptions* options) {
 }
 
 // Limits the metadata that a peer may send with a call. Newer gRPC has two
-// limits, and refuses calls between them at random.
+// limits, and refuses a part of the calls between them at random.
 inline void SetMaxMetadataBytes(int bytes, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, bytes);
 #ifdef GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE

@@ -49,8 +49,8 @@ bool HasContents(const Input& input) {
          (!IsShared(input) || input.contents().ByteSizeLong() > 0);
 }
 
-// Limits far above any model's needs, and so low that growth by parsing is
-// harmless.
+// These limits are far above any model's needs, and low enough that growth by
+// parsing is harmless.
 constexpr std::size_t kMostTensors = 64;
 constexpr std::size_t kMostParameters = 1024;
 constexpr std::size_t kMostSmallBytes = 16 << 20;

@@ -203,7 +203,7 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
   EndPart(&InferTimes::input);
   std::string head = Head(*answer, native.get());
   EndPart(&InferTimes::output);
-  // Null if the request's bytes lie elsewhere, or there are none.
+  // Null if the request has no bytes, or has them outside of the message.
   const RequestMessage* const borrowed =
       envelope_.borrows && !envelope_.raw.empty() ? &envelope_.message
                                                   : nullptr;

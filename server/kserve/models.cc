@@ -110,7 +110,8 @@ std::vector<Model> MakeModels() {
            {{"movement.new_positions", kPositions, 1}, true},
            {{"movement.shifts", kPositions, 1}, true}},
           {{{"k", kHeads, 4}, v1::RepositionResponse::kKFieldNumber}}),
-      // BuildTable is two models, because tools request every output of one.
+      // BuildTable is two models, because tools request every output of a
+      // model.
       MakeModel<AnswerBuildTable>(
           "build_table", {positions},
           {{{"cos", kFloats, 2}, Table::kCosFieldNumber},

@@ -14,7 +14,7 @@ struct ConnectionLimits {
   // process' limit of file descriptors less 64, whichever is fewer.
   std::int64_t max_connections = 0;
   // Connections from one IPv4 address, or one /64 of IPv6. Peers on a unix
-  // socket cannot be told apart and have no such limit.
+  // socket cannot be distinguished and have no such limit.
   std::int64_t max_connections_per_peer = 2048;
 
   // Time from accepting a connection to the end of its TLS handshake and the

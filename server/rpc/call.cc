@@ -407,7 +407,7 @@ grpc::Status Call::Finish(const absl::Status& status) {
 }
 
 void Call::End(absl::Status status, bool cancelled) {
-  // A client that has gone could not send its message.
+  // A client that is gone could not send its message.
   if (cancelled && (status.ok() || status == NoMessage())) {
     status = absl::CancelledError("cancelled");
   }

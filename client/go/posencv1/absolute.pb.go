@@ -268,7 +268,7 @@ type Sinusoidal struct {
 	Endpoint bool `protobuf:"varint,4,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	// The row of this position is zero (fairseq's padding_idx; fairseq counts tokens from padding_idx + 1).
 	PaddingPosition *int64 `protobuf:"varint,5,opt,name=padding_position,json=paddingPosition,proto3,oneof" json:"padding_position,omitempty"`
-	// For an odd dim. Unset: the last channel is zero. Set (interleaved order only): it is an unpaired sine.
+	// The last channel of an odd dim. Unset: it is zero. Set (interleaved order only): it is an unpaired sine.
 	OddDimSine    bool `protobuf:"varint,6,opt,name=odd_dim_sine,json=oddDimSine,proto3" json:"odd_dim_sine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
