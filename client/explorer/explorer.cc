@@ -179,7 +179,7 @@ struct Explorer::Callbacks {
 
 absl::StatusOr<std::unique_ptr<Explorer>> Explorer::Start(int port,
                                                           Client client) {
-  // Its constructor is private.
+  // std::make_unique cannot call the private constructor.
   std::unique_ptr<Explorer> explorer(new Explorer(std::move(client)));
   sockaddr_in address{};
   address.sin_family = AF_INET;

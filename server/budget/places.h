@@ -9,9 +9,9 @@
 //     |     '---its deadline cannot be met any more: refused
 //     '---could not end in time: refused, before its payload is read
 //
-// The limit of calls at work follows the time that they take. While this is no
-// more than kMostSlowdown times as long as on an idle server, the limit grows
-// by one if calls had to wait; when calls take longer, it shrinks by a tenth.
+// The limit of calls at work follows the time that calls take. It shrinks by a
+// tenth if they take more than kMostSlowdown times as long as on an idle
+// server. Otherwise it grows by one if calls had to wait.
 
 #pragma once
 

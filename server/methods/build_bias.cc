@@ -38,7 +38,8 @@ struct Extents {
   std::int64_t queries = 0, keys = 0;
 };
 
-// Returns the length of about equal parts of `length`: at most `most`.
+// Divides `length` into parts of about equal lengths of at most `most`, and
+// returns a part's length.
 std::int64_t Even(std::int64_t length, std::int64_t most) {
   const std::int64_t parts = (length + most - 1) / most;
   return (length + parts - 1) / parts;

@@ -97,7 +97,7 @@ class GoldenTest : public PosencTest,
         WriteNpy(Path(name), View(dtype, std::move(shape), elements)).ok());
   }
 
-  // Each tensor by name: float32 of this shape.
+  // A named tensor of float32.
   struct Named {
     std::string name;
     std::vector<std::int64_t> shape;

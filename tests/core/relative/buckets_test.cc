@@ -221,7 +221,7 @@ TEST(DebertaBucketsTest, TwoBucketsHoldOneSideEach) {
     const DebertaIndex index(buckets);
     EXPECT_EQ(index.span(), size);
     EXPECT_EQ(index(0), size);
-    // With mid 1, the factor mid - 1 is 0, so ceil(0) buckets follow.
+    // The factor mid - 1 is 0 for mid 1: the formula then gives mid + ceil(0).
     for (const std::int64_t d : {std::int64_t{1}, std::int64_t{7}, kFar}) {
       EXPECT_EQ(index(d), size + 1);
       EXPECT_EQ(index(-d), size - 1);

@@ -376,7 +376,7 @@ TEST_F(HurriedTest, ASlowReaderIsCutOff) {
   request.mutable_table()->set_rows(std::int64_t{1} << 31);
   grpc::ClientContext context;  // no deadline
   const auto reader = stub_->BuildTableStream(&context, request);
-  // Reads nothing until the server, after it has begun, gives up.
+  // Reads only the headers, and no message until the server gives up.
   reader->WaitForInitialMetadata();
   ExpectNothingInFlight();
   v1::BuildTableStreamResponse response;
