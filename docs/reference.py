@@ -139,7 +139,7 @@ def commands(posenc):
     top = help_of(posenc)
     names = re.findall(r"^  ([a-z][\w-]*) +\S", top[top.index("Subcommands:"):], re.M)
     page = ("# The command\n\nWritten by `./run docs` from `posenc --help`. What the commands are for: "
-            f"[client/cli](../../client/cli/README.md).\n\n```\n{top}\n```\n")
+            f"[client/tools/cli](../../client/tools/cli/README.md).\n\n```\n{top}\n```\n")
     for name in names:
         page += f"\n## {name}\n\n```\n{help_of(posenc, name)}\n```\n"
     return page

@@ -3,4 +3,4 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 build release posencd posenc
-client/cli/demo.sh build/release/bin "${1:-build/demo}"
+client/tools/cli/demo.sh build/release/bin "${1:-build/demo}"

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/absolute/rows.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/simd/dispatch.h"
 
 namespace posenc::core {

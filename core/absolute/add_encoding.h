@@ -15,9 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/absolute/encoding.h"
-#include "core/positions.h"
+#include "core/base/tensor.h"
+#include "core/positions/positions.h"
 #include "core/runtime/row_map.h"
-#include "core/tensor.h"
 
 namespace posenc::core {
 

@@ -7,7 +7,7 @@
 #include "core/absolute/fourier.h"
 #include "core/absolute/rows.h"
 #include "core/absolute/timestep.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace posenc::core {
 namespace {

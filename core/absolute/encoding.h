@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/absolute/sinusoidal.h"
-#include "core/positions.h"
-#include "core/tensor.h"
+#include "core/base/tensor.h"
+#include "core/positions/positions.h"
 
 namespace posenc::core {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
-#include "core/positions.h"
+#include "core/base/error.h"
+#include "core/positions/positions.h"
 
 namespace posenc::core {
 namespace {

@@ -16,8 +16,8 @@
 
 #include "absl/status/status.h"
 #include "core/absolute/encoding.h"
-#include "core/positions.h"
-#include "core/tensor.h"
+#include "core/base/tensor.h"
+#include "core/positions/positions.h"
 
 namespace posenc::core {
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/absolute/encoding.h"
 #include "core/absolute/trig_rows.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace posenc::core {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "core/positions.h"
-#include "core/tensor.h"
+#include "core/base/tensor.h"
+#include "core/positions/positions.h"
 
 namespace posenc::core {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace posenc::core {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/claimed_length.h"
 #include "core/interpretation/class_defaults.h"
 #include "core/interpretation/content_hash.h"

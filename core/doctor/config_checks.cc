@@ -8,8 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/error.h"
 #include "core/doctor/config_case.h"
-#include "core/error.h"
 #include "core/interpretation/families.h"
 #include "core/interpretation/profile.h"
 

@@ -13,11 +13,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "core/base/tensor.h"
 #include "core/doctor/finding.h"
 #include "core/interpretation/gguf_file.h"
 #include "core/interpretation/gguf_rope.h"
 #include "core/rope/kept.h"
-#include "core/tensor.h"
 
 namespace posenc::core::doctor {
 

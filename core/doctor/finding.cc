@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
-#include "core/text.h"
+#include "core/base/text.h"
 
 namespace posenc::core::doctor {
 namespace {

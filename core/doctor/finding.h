@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "core/text.h"
+#include "core/base/text.h"
 
 namespace posenc::core::doctor {
 

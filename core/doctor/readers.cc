@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/angle/quarter_turns.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/composite.h"
 #include "core/interpretation/content_hash.h"
 #include "core/interpretation/json_object.h"

@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "core/base/error.h"
 #include "core/doctor/input_checks.h"
-#include "core/error.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
 

@@ -15,9 +15,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/angle/quarter_turns.h"
+#include "core/base/tensor.h"
 #include "core/doctor/input_checks.h"
 #include "core/interpretation/compare.h"
-#include "core/tensor.h"
 
 namespace posenc::core::doctor {
 namespace {

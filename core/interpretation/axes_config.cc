@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/rope_config.h"
 

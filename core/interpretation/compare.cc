@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/error.h"
-#include "core/positions.h"
+#include "core/base/error.h"
+#include "core/positions/positions.h"
 #include "core/rope/scaling.h"
 #include "core/rope/xpos.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/class_defaults.h"
 #include "core/interpretation/class_keys.h"
 #include "core/interpretation/composite.h"

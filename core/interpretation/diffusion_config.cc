@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/tower_config.h"
 

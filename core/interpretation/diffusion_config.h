@@ -10,7 +10,7 @@
 #include "core/interpretation/config.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/source.h"
-#include "core/vision_positions.h"
+#include "core/positions/vision_positions.h"
 
 namespace posenc::core::interpretation {
 

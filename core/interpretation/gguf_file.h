@@ -35,7 +35,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "core/tensor.h"
+#include "core/base/tensor.h"
 
 namespace posenc::core::interpretation {
 

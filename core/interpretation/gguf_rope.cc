@@ -9,9 +9,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/text.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/rope_config.h"
-#include "core/text.h"
 
 namespace posenc::core::interpretation {
 namespace {

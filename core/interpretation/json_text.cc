@@ -9,8 +9,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/text.h"
 #include "core/interpretation/json_object.h"
-#include "core/text.h"
 
 namespace posenc::core::interpretation {
 namespace {

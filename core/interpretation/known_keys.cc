@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/families.h"
 #include "core/interpretation/profile.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/class_defaults.h"
 #include "core/interpretation/families.h"
 #include "core/interpretation/known_keys.h"

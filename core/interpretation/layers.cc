@@ -5,7 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/class_defaults.h"
 #include "core/interpretation/profile.h"
 

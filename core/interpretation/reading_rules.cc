@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/profile.h"
 
 namespace posenc::core::interpretation {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/known_keys.h"
 #include "core/interpretation/layers.h"
 

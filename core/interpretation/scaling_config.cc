@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/rope_config.h"
 

@@ -7,13 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/interpretation/config.h"
 #include "core/interpretation/presets.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/reading_rules.h"
 #include "core/interpretation/rope_config.h"
-#include "core/text.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -14,8 +14,8 @@
 #include "core/interpretation/config.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/source.h"
-#include "core/position_schemes.h"
-#include "core/vision_positions.h"
+#include "core/positions/position_schemes.h"
+#include "core/positions/vision_positions.h"
 
 namespace posenc::core::interpretation {
 

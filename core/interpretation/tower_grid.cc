@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/diffusion_config.h"
 #include "core/interpretation/presets.h"
 #include "core/interpretation/tower_config.h"

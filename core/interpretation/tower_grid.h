@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/interpretation/source.h"
-#include "core/vision_positions.h"
+#include "core/positions/vision_positions.h"
 
 namespace posenc::core::interpretation {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/rope_config.h"
 #include "core/rope/scaling.h"

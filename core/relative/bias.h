@@ -15,8 +15,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/tensor.h"
 #include "core/relative/buckets.h"
-#include "core/tensor.h"
 
 namespace posenc::core {
 

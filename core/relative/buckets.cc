@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/relative/geometric_point.h"
 
 namespace posenc::core {

@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/error.h"
-#include "core/positions.h"
+#include "core/base/error.h"
+#include "core/positions/positions.h"
 
 namespace posenc::core {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "core/tensor.h"
+#include "core/base/tensor.h"
 
 namespace posenc::core {
 

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/relative/rule.h"
 
 namespace posenc::core {

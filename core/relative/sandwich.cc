@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/angle/cos_sin_row.h"
 #include "core/angle/quarter_turns.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/relative/rule.h"
 
 namespace posenc::core {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/angle/cos_sin_row.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/rope/xpos.h"
 #include "core/simd/dispatch.h"
 #include "core/simd/kernels.h"

@@ -21,7 +21,7 @@
 #include "absl/types/span.h"
 #include "core/angle/aligned_doubles.h"
 #include "core/angle/delta_rows.h"
-#include "core/positions.h"
+#include "core/positions/positions.h"
 #include "core/rope/frequencies.h"
 #include "core/rope/prepared_rope.h"
 #include "core/rope/spec.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/angle/quarter_turns.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/rope/scaling.h"
 #include "core/rope/xpos.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/angle/quarter_turns.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace posenc::core {
 namespace {

@@ -6,11 +6,11 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "core/positions.h"
+#include "core/base/tensor.h"
+#include "core/positions/positions.h"
 #include "core/rope/cos_sin_evaluator.h"
 #include "core/rope/frequencies.h"
 #include "core/rope/prepared_rope.h"
-#include "core/tensor.h"
 
 namespace posenc::core {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "server/listen/address.h"
+#include "server/transport/address.h"
 
 namespace posenc::server {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/admin/http.h"
-#include "server/listen/listening_socket.h"
+#include "server/transport/listening_socket.h"
 
 struct MHD_Daemon;
 

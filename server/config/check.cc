@@ -4,13 +4,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/error.h"
-#include "server/auth/tokens.h"
-#include "server/budget/machine.h"
-#include "server/kserve/kserve_service.h"
-#include "server/listen/address.h"
-#include "server/ready_file.h"
+#include "core/base/error.h"
+#include "server/adapters/kserve/kserve_service.h"
+#include "server/base/machine.h"
+#include "server/base/ready_file.h"
 #include "server/trace/traces.h"
+#include "server/transport/address.h"
+#include "server/transport/tokens.h"
 
 namespace posenc::server {
 namespace {

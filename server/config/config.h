@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "server/kserve/kserve_service.h"
-#include "server/probe.h"
-#include "server/server.h"
+#include "server/adapters/kserve/kserve_service.h"
+#include "server/health/probe.h"
+#include "server/service/server.h"
 
 namespace posenc::server {
 

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "core/error.h"
-#include "core/text.h"
+#include "core/base/error.h"
+#include "core/base/text.h"
 // No other file includes toml++. It returns errors as values. Its assertions
 // fail for malformed files; without them it returns an error.
 #undef NDEBUG

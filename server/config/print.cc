@@ -4,9 +4,9 @@
 #include "absl/strings/str_replace.h"
 #include "core/simd/dispatch.h"
 #include "grpcpp/grpcpp.h"
-#include "server/budget/limits.h"
-#include "server/listen/connection_limits.h"
-#include "server/version.h"
+#include "server/base/version.h"
+#include "server/scheduling/limits.h"
+#include "server/transport/connection_limits.h"
 
 namespace posenc::server {
 

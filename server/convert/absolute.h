@@ -5,7 +5,7 @@
 #include "absl/status/statusor.h"
 #include "core/absolute/add_encoding.h"
 #include "core/absolute/encoding.h"
-#include "core/tensor.h"
+#include "core/base/tensor.h"
 #include "posenc/v1/absolute.pb.h"
 #include "server/convert/tensor.h"
 

@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "core/tensor.h"
+#include "core/base/tensor.h"
+#include "server/base/utf8.h"
 #include "server/convert/fields.h"
 #include "server/convert/tensor.h"
-#include "server/convert/utf8.h"
 
 namespace posenc::server {
 namespace {

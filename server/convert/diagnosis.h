@@ -5,8 +5,8 @@
 
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/doctor/doctor.h"
-#include "core/error.h"
 #include "core/rope/kept.h"
 #include "posenc/v1/service.pb.h"
 

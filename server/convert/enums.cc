@@ -3,15 +3,15 @@
 
 #include "core/absolute/add_encoding.h"
 #include "core/absolute/sinusoidal.h"
+#include "core/base/error.h"
+#include "core/base/tensor.h"
 #include "core/doctor/doctor.h"
-#include "core/error.h"
 #include "core/interpretation/source.h"
 #include "core/relative/bias.h"
-#include "core/rope/apply.h"
 #include "core/rope/cos_sin_evaluator.h"
 #include "core/rope/spec.h"
 #include "core/rope/table.h"
-#include "core/tensor.h"
+#include "core/rotation/apply.h"
 #include "posenc/v1/errors.pb.h"
 #include "posenc/v1/service.pb.h"
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "core/position_schemes.h"
-#include "core/positions.h"
+#include "core/positions/position_schemes.h"
+#include "core/positions/positions.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/v1/tensor.pb.h"
 #include "server/convert/tensor.h"

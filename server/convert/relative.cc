@@ -1,7 +1,7 @@
 #include "server/convert/relative.h"
 
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "server/convert/fields.h"
 
 namespace posenc::server {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "server/convert/fields.h"
 
 namespace posenc::server {

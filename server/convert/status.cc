@@ -8,11 +8,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "posenc/rpc/status.pb.h"
 #include "posenc/v1/errors.pb.h"
+#include "server/base/utf8.h"
 #include "server/convert/fields.h"
-#include "server/convert/utf8.h"
 
 namespace posenc::server {
 namespace {

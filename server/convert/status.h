@@ -10,7 +10,7 @@
 namespace posenc::server {
 
 // Keeps the code and the message; the message becomes valid UTF-8 of at most
-// 1024 bytes. If the status was made with core/error.h, the details hold a
+// 1024 bytes. If the status was made with core/base/error.h, the details hold a
 // google.rpc.Status with ErrorInfo, with BadRequest for INVALID_ARGUMENT and
 // OUT_OF_RANGE that name a field, and with RetryInfo for kOverloaded. If there
 // are more faults, BadRequest lists them after the first, and the message ends

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "posenc/wire/frame.h"
-#include "server/budget/errors.h"
+#include "server/base/errors.h"
 #include "server/convert/fields.h"
 
 namespace posenc::server {

@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/base/tensor.h"
 #include "core/runtime/pieces.h"
-#include "core/tensor.h"
 #include "posenc/v1/tensor.pb.h"
 #include "posenc/wire/split.h"
 

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "posenc/v1/rope.pb.h"
 #include "posenc/v1/tensor.pb.h"
-#include "server/version.h"
+#include "server/base/version.h"
 
 namespace posenc::server {
 namespace {

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "grpc/health/v1/health.pb.h"
+#include "server/call/handler.h"
 #include "server/methods/small_answer.h"
-#include "server/rpc/handler.h"
 
 namespace posenc::server {
 namespace {

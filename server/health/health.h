@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/budget/waiter.h"
 #include "server/methods/methods.h"
+#include "server/scheduling/waiter.h"
 
 namespace posenc::server {
 

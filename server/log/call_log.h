@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "absl/strings/string_view.h"
+#include "server/call/call_observer.h"
 #include "server/log/log.h"
 #include "server/log/rate_limit.h"
-#include "server/rpc/call_observer.h"
 
 namespace posenc::server {
 

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::server {

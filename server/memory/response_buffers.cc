@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "grpc/slice.h"
-#include "server/budget/errors.h"
+#include "server/base/errors.h"
 #include "server/memory/heap.h"
 
 namespace posenc::server {

@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "server/budget/admission.h"
 #include "server/memory/block_pool.h"
 #include "server/memory/writable_slice.h"
+#include "server/scheduling/admission.h"
 
 namespace posenc::server {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "core/error.h"
-#include "core/rope/apply.h"
+#include "core/base/error.h"
+#include "core/rotation/apply.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/positions.h"
 #include "server/convert/rope.h"

@@ -13,15 +13,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/relative/bias.h"
 #include "posenc/v1/service.pb.h"
-#include "server/budget/errors.h"
+#include "server/base/errors.h"
+#include "server/call/request.h"
 #include "server/convert/fields.h"
 #include "server/convert/relative.h"
 #include "server/methods/methods.h"
 #include "server/methods/stream.h"
-#include "server/rpc/request.h"
 
 namespace posenc::server {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "core/position_schemes.h"
+#include "core/positions/position_schemes.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/positions.h"
 #include "server/methods/methods.h"

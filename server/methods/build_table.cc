@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/fields.h"
 #include "server/methods/checked_table.h"

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/absolute/rows.h"
-#include "core/error.h"
-#include "server/budget/errors.h"
+#include "core/base/error.h"
+#include "server/base/errors.h"
 #include "server/convert/rope.h"
 #include "server/methods/rope_source.h"
 

@@ -11,14 +11,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "core/positions.h"
+#include "core/positions/positions.h"
 #include "core/rope/prepared_rope.h"
 #include "core/rope/table.h"
 #include "posenc/v1/service.pb.h"
+#include "server/call/computation.h"
 #include "server/convert/absolute.h"
 #include "server/convert/positions.h"
 #include "server/methods/methods.h"
-#include "server/rpc/computation.h"
 
 namespace posenc::server {
 

@@ -1,13 +1,13 @@
 // ConvertPairing reorders the rows of a projection weight for the other
 // pairing.
 
-#include "core/rope/convert_pairing.h"
+#include "core/rotation/convert_pairing.h"
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
 #include "server/methods/methods.h"

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/doctor/doctor.h"
-#include "core/error.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/diagnosis.h"
 #include "server/methods/methods.h"

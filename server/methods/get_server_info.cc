@@ -6,9 +6,9 @@
 #include "core/rope/frequencies.h"
 #include "core/simd/dispatch.h"
 #include "posenc/v1/service.pb.h"
+#include "server/base/version.h"
 #include "server/methods/methods.h"
 #include "server/methods/shared_tensors.h"
-#include "server/version.h"
 
 namespace posenc::server {
 

@@ -14,16 +14,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "core/positions.h"
+#include "core/positions/positions.h"
 #include "posenc/v1/service.pb.h"
-#include "server/budget/limits.h"
+#include "server/call/call_headers.h"
+#include "server/call/computation.h"
+#include "server/call/handler.h"
+#include "server/convert/rope_cache.h"
 #include "server/convert/tensor.h"
 #include "server/convert/unknown_fields.h"
-#include "server/methods/rope_cache.h"
-#include "server/rpc/call_headers.h"
-#include "server/rpc/computation.h"
-#include "server/rpc/handler.h"
-#include "server/shared/shared_files.h"
+#include "server/scheduling/limits.h"
+#include "server/shared_memory/shared_files.h"
 
 namespace posenc::server {
 
@@ -64,10 +64,10 @@ absl::Span<const Method> Methods();
 const Method* FindMethod(absl::string_view name);
 
 // The unary RPCs as functions from a request to its answer, also for
-// server/kserve, which frames messages in its own way. An answer with tensors
-// borrows the request, and has computed nothing yet; `response`, empty at
-// first, gets the fields that are not tensors. Without tensors, the answer is
-// the response itself. Errors are those of the RPC.
+// server/adapters/kserve, which frames messages in its own way. An answer with
+// tensors borrows the request, and has computed nothing yet; `response`, empty
+// at first, gets the fields that are not tensors. Without tensors, the answer
+// is the response itself. Errors are those of the RPC.
 absl::StatusOr<TensorAnswer> AnswerBuildTable(
     const v1::BuildTableRequest& request, const MethodContext& context,
     v1::BuildTableResponse* response);

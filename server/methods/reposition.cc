@@ -1,12 +1,12 @@
 // Reposition and RepositionStream move rotated keys to other positions, or to
 // another encoding.
 
-#include "core/rope/reposition.h"
+#include "core/rotation/reposition.h"
 
 #include <memory>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
 #include "server/methods/methods.h"

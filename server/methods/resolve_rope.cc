@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/claimed_length.h"
 #include "core/interpretation/compare.h"
 #include "core/interpretation/content_hash.h"

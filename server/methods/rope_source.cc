@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/source.h"
 #include "server/convert/rope.h"
 

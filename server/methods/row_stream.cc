@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/call/computation.h"
 #include "server/convert/tensor.h"
-#include "server/rpc/computation.h"
 
 namespace posenc::server {
 namespace {

@@ -18,14 +18,14 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
+#include "core/base/tensor.h"
 #include "core/runtime/pieces.h"
 #include "core/runtime/row_map.h"
-#include "core/tensor.h"
+#include "server/call/computation.h"
+#include "server/call/pending_response.h"
 #include "server/convert/tensor.h"
 #include "server/memory/request_message.h"
 #include "server/methods/methods.h"
-#include "server/rpc/computation.h"
-#include "server/rpc/pending_response.h"
 
 namespace posenc::server {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/relative/score.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/relative.h"

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "posenc/wire/frame.h"
-#include "server/budget/errors.h"
+#include "server/base/errors.h"
 #include "server/convert/tensor.h"
 
 namespace posenc::server {

@@ -19,9 +19,9 @@
 #include "google/protobuf/message.h"
 #include "posenc/v1/tensor.pb.h"
 #include "posenc/wire/split.h"
+#include "server/call/computation.h"
 #include "server/methods/methods.h"
-#include "server/rpc/computation.h"
-#include "server/shared/shared_files.h"
+#include "server/shared_memory/shared_files.h"
 
 namespace posenc::server {
 

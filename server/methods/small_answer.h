@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/rpc/handler.h"
+#include "server/call/handler.h"
 
 namespace posenc::server {
 

@@ -14,17 +14,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/runtime/pieces.h"
 #include "posenc/wire/split.h"
-#include "server/budget/errors.h"
+#include "server/base/errors.h"
+#include "server/call/handler.h"
+#include "server/call/request.h"
+#include "server/convert/streamed_bytes.h"
 #include "server/convert/tensor.h"
 #include "server/methods/methods.h"
 #include "server/methods/row_stream.h"
 #include "server/methods/shared_tensors.h"
-#include "server/methods/streamed_bytes.h"
-#include "server/rpc/handler.h"
-#include "server/rpc/request.h"
 
 namespace posenc::server {
 

@@ -13,13 +13,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "google/protobuf/descriptor.h"
-#include "server/budget/errors.h"
+#include "server/base/errors.h"
+#include "server/call/computation.h"
+#include "server/call/handler.h"
+#include "server/call/request.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
 #include "server/methods/shared_tensors.h"
-#include "server/rpc/computation.h"
-#include "server/rpc/handler.h"
-#include "server/rpc/request.h"
 
 namespace posenc::server {
 

@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 #include "prometheus/metric_family.h"
-#include "server/rpc/call_observer.h"
+#include "server/call/call_observer.h"
 
 namespace prometheus {
 class Counter;

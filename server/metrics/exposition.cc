@@ -6,8 +6,8 @@
 
 #include "grpcpp/grpcpp.h"
 #include "prometheus/text_serializer.h"
+#include "server/base/version.h"
 #include "server/metrics/process_status.h"
-#include "server/version.h"
 
 namespace posenc::server {
 namespace {

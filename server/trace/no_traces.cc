@@ -1,6 +1,6 @@
 // Replaces traces in builds without OpenTelemetry.
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "server/trace/traces.h"
 
 namespace posenc::server {

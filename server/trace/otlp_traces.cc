@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_exporter_factory.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_exporter_options.h"
 #include "opentelemetry/sdk/common/global_log_handler.h"
@@ -16,9 +16,9 @@
 #include "opentelemetry/sdk/trace/random_id_generator.h"
 #include "opentelemetry/sdk/trace/recordable.h"
 #include "opentelemetry/trace/span_context.h"
+#include "server/base/version.h"
 #include "server/trace/traceparent.h"
 #include "server/trace/traces.h"
-#include "server/version.h"
 
 namespace posenc::server {
 namespace {

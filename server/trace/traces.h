@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/rpc/call_observer.h"
+#include "server/call/call_observer.h"
 
 namespace posenc::server {
 

@@ -35,7 +35,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "core/rope/apply.h"
+#include "core/rotation/apply.h"
 #include "core/runtime/pool.h"
 #include "core/simd/dispatch.h"
 #include "tests/bench/core_rotation.h"

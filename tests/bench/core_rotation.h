@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <functional>
 
-#include "core/rope/apply.h"
+#include "core/base/tensor.h"
 #include "core/rope/spec.h"
-#include "core/tensor.h"
+#include "core/rotation/apply.h"
 
 namespace posenc::bench {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/positions.h"
+#include "core/positions/positions.h"
 #include "core/rope/table.h"
 #include "tests/bench/core_rotation.h"
 

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/base/tensor.h"
 #include "core/rope/spec.h"
-#include "core/tensor.h"
 
 namespace posenc::bench {
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/tensor.h"
 #include "core/interpretation/source.h"
-#include "core/rope/apply.h"
-#include "core/tensor.h"
+#include "core/rotation/apply.h"
 #include "posenc/v1/service.grpc.pb.h"
 #include "tests/bench/grpc_server.h"
 

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/tensor.h"
 #include "core/interpretation/source.h"
-#include "core/rope/apply.h"
-#include "core/tensor.h"
+#include "core/rotation/apply.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"

@@ -1,7 +1,7 @@
 // Tests the independent rotation: an oracle that accepts everything, or checks
 // the wrong channels, would make all tests that use it pass.
 
-#include "client/check/rotation.h"
+#include "client/tools/check/rotation.h"
 
 #include <cmath>
 #include <cstdint>
@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "client/check/element.h"
-#include "client/check/heads.h"
-#include "client/check/rotated_heads.h"
-#include "client/check/rounding.h"
+#include "client/tools/check/element.h"
+#include "client/tools/check/heads.h"
+#include "client/tools/check/rotated_heads.h"
+#include "client/tools/check/rounding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -7,10 +7,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "client/cli/misspelt.h"
+#include "client/tools/cli/misspelt.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/server.h"
+#include "server/service/server.h"
 #include "tests/fixtures/cli.h"
 
 namespace posenc::cli {

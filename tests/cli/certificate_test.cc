@@ -8,7 +8,7 @@
 #include <limits>
 #include <map>
 
-#include "client/check/random.h"
+#include "client/tools/check/random.h"
 #include "tests/fixtures/cli.h"
 
 namespace posenc::cli {

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "core/doctor/finding.h"
-#include "server/server.h"
+#include "server/service/server.h"
 #include "tests/fixtures/cli.h"
 #include "tests/fixtures/model_files.h"
 

@@ -1,7 +1,7 @@
 // The explorer's page and calls over HTTP: its own page may call, and other
 // pages may not.
 
-#include "client/explorer/explorer.h"
+#include "client/tools/explorer/explorer.h"
 
 #include <memory>
 #include <string>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "nlohmann/json.hpp"
-#include "server/server.h"
+#include "server/service/server.h"
 #include "tests/server/admin/peer.h"
 
 namespace posenc::explorer {

@@ -5,11 +5,11 @@
 #include <memory>
 #include <string>
 
-#include "client/check/element.h"
-#include "client/cli/file.h"
-#include "client/cli/npy.h"
-#include "client/cli/safetensors.h"
-#include "client/cli/status.h"
+#include "client/tools/check/element.h"
+#include "client/tools/cli/file.h"
+#include "client/tools/cli/npy.h"
+#include "client/tools/cli/safetensors.h"
+#include "client/tools/cli/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "posenc/wire/frame.h"

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "client/check/element.h"
-#include "client/cli/file.h"
-#include "client/cli/safetensors.h"
+#include "client/tools/check/element.h"
+#include "client/tools/cli/file.h"
+#include "client/tools/cli/safetensors.h"
 #include "gtest/gtest.h"
 #include "tests/fixtures/cli.h"
 

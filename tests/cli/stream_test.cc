@@ -3,7 +3,7 @@
 #include <string>
 
 #include "gmock/gmock.h"
-#include "server/server.h"
+#include "server/service/server.h"
 #include "tests/fixtures/cli.h"
 
 namespace posenc::cli {

@@ -15,8 +15,8 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "gtest/gtest.h"
 #include "posenc/client.h"
-#include "server/probe.h"
-#include "server/server.h"
+#include "server/health/probe.h"
+#include "server/service/server.h"
 
 namespace posenc {
 namespace {

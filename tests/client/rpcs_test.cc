@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "posenc/client.h"
-#include "server/server.h"
+#include "server/service/server.h"
 #include "tests/fixtures/tensor_bytes.h"
 
 namespace posenc {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "posenc/client.h"
-#include "server/server.h"
+#include "server/service/server.h"
 #include "tests/fixtures/certificates.h"
 #include "tests/fixtures/directory.h"
 #include "tests/fixtures/eventually.h"

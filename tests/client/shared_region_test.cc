@@ -10,7 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "posenc/client.h"
-#include "server/server.h"
+#include "server/service/server.h"
 #include "tests/fixtures/shared_memory.h"
 
 namespace posenc {

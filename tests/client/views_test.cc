@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "posenc/client.h"
-#include "server/server.h"
+#include "server/service/server.h"
 
 namespace posenc {
 namespace {

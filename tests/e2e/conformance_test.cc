@@ -7,7 +7,7 @@
 #include <ostream>
 #include <string>
 
-#include "server/server.h"
+#include "server/service/server.h"
 #include "tests/conformance/replay.h"
 
 namespace posenc::conformance {

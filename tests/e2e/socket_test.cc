@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/check/element.h"
-#include "client/check/rotated_heads.h"
+#include "client/tools/check/element.h"
+#include "client/tools/check/rotated_heads.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "posenc/client.h"
-#include "server/server.h"
+#include "server/service/server.h"
 #include "tests/fixtures/directory.h"
 
 namespace posenc {

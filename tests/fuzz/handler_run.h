@@ -15,11 +15,11 @@
 
 #include "absl/strings/string_view.h"
 #include "grpc/grpc.h"
-#include "server/budget/admission.h"
-#include "server/budget/limits.h"
+#include "server/call/handler.h"
 #include "server/convert/status.h"
 #include "server/memory/response_buffers.h"
-#include "server/rpc/handler.h"
+#include "server/scheduling/admission.h"
+#include "server/scheduling/limits.h"
 
 namespace posenc::server {
 

@@ -18,7 +18,7 @@
 #include "inference/inference.pb.h"
 #include "posenc/compat.h"
 #include "posenc/wire/split.h"
-#include "server/kserve/inference.h"
+#include "server/adapters/kserve/inference.h"
 #include "server/methods/methods.h"
 #include "tests/fuzz/handler_run.h"
 #include "tests/fuzz/shared_folder.h"

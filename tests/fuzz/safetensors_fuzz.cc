@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "client/cli/safetensors.h"
+#include "client/tools/cli/safetensors.h"
 
 namespace posenc::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "server/shared/shared_files.h"
+#include "server/shared_memory/shared_files.h"
 
 namespace posenc::server {
 

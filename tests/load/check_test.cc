@@ -1,6 +1,6 @@
 // Every kind of request against a real server on a unix socket.
 
-#include "client/load/check.h"
+#include "client/tools/load/check.h"
 
 #include <unistd.h>
 
@@ -8,10 +8,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "client/load/engine.h"
+#include "client/tools/load/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/server.h"
+#include "server/service/server.h"
 
 namespace posenc::load {
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "client/load/report.h"
+#include "client/tools/load/report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/server.h"
-#include "server/version.h"
+#include "server/base/version.h"
+#include "server/service/server.h"
 #include "tests/fixtures/load_command.h"
 
 namespace posenc::load {

@@ -1,6 +1,6 @@
 // The engine against a test server, with a clock that only the test moves.
 
-#include "client/load/engine.h"
+#include "client/tools/load/engine.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include "client/load/arrivals.h"
+#include "client/tools/load/arrivals.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/security/server_credentials.h"

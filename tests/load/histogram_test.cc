@@ -1,6 +1,6 @@
 // The histogram against sorted values.
 
-#include "client/load/histogram.h"
+#include "client/tools/load/histogram.h"
 
 #include <algorithm>
 #include <cmath>

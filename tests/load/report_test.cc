@@ -1,11 +1,11 @@
 // Units, the workload's flags, the search for a rate, and reports.
 
-#include "client/load/report.h"
+#include "client/tools/load/report.h"
 
 #include <cmath>
 
-#include "client/load/capacity.h"
-#include "client/load/units.h"
+#include "client/tools/load/capacity.h"
+#include "client/tools/load/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

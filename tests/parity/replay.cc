@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 

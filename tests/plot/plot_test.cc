@@ -4,11 +4,11 @@
 #include <cmath>
 #include <limits>
 
-#include "client/plot/axis.h"
-#include "client/plot/chart.h"
-#include "client/plot/colors.h"
-#include "client/plot/heat_map.h"
-#include "client/plot/png.h"
+#include "client/tools/plot/axis.h"
+#include "client/tools/plot/chart.h"
+#include "client/tools/plot/colors.h"
+#include "client/tools/plot/heat_map.h"
+#include "client/tools/plot/png.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fixtures/png.h"

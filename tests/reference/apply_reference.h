@@ -1,6 +1,6 @@
 // An oracle for core's rotations: angles and factors in long double, from
-// rope.proto, element by element. client/check, which shares no code with core,
-// gives the rotation of a pair and the places of pairs and heads.
+// rope.proto, element by element. client/tools/check, which shares no code with
+// core, gives the rotation of a pair and the places of pairs and heads.
 
 #pragma once
 
@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "client/check/heads.h"
-#include "client/check/rotation.h"
-#include "core/rope/apply.h"
+#include "client/tools/check/heads.h"
+#include "client/tools/check/rotation.h"
+#include "core/rotation/apply.h"
 
 namespace posenc::test {
 
@@ -81,9 +81,9 @@ bool IsNarrow(core::Dtype dtype);
 
 // Largest error of a rotated element whose pair has the norm `norm` after the
 // factors, and rotates by `angle`, in the dtype's arithmetic before the last
-// rounding to 16 or 8 bits. float32: core/rope/apply.h. float64: both products
-// carry the table's 2 ulp (2^-51) and a rounding (2^-53), the sum another; the
-// frequency may be the other neighbour (2^-52 of the angle).
+// rounding to 16 or 8 bits. float32: core/rotation/apply.h. float64: both
+// products carry the table's 2 ulp (2^-51) and a rounding (2^-53), the sum
+// another; the frequency may be the other neighbour (2^-52 of the angle).
 double ArithmeticBound(core::Dtype dtype, double norm, double angle);
 
 // Returns the places of pairs in a tensor with `pairing`. If `spec` has no

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/interpretation/source.h"
-#include "core/rope/reposition.h"
+#include "core/rotation/reposition.h"
 #include "tests/reference/apply_reference.h"
 
 namespace posenc::test {

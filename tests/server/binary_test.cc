@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "server/budget/machine.h"
-#include "server/version.h"
+#include "server/base/machine.h"
+#include "server/base/version.h"
 #include "tests/fixtures/eventually.h"
 #include "tests/fixtures/instruction_sets.h"
 #include "tests/fixtures/posencd.h"

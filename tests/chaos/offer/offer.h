@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/load/histogram.h"
+#include "client/tools/load/histogram.h"
 #include "tests/chaos/offer/connection.h"
 
 namespace posenc::offer {

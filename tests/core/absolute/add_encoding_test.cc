@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/reference/float_formats.h"
 #include "tests/reference/rope_reference.h"
 

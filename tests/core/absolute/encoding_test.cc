@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/absolute/trig_rows.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/fixtures/absolute.h"
 #include "tests/reference/float_formats.h"
 #include "tests/reference/rope_reference.h"

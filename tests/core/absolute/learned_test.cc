@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/absolute/encoding.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/fixtures/absolute.h"
 #include "tests/reference/float_formats.h"
 #include "tests/reference/rope_reference.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/absolute/encoding.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace posenc::core {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/reading_rules.h"
 #include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/known_keys.h"
 #include "core/interpretation/report.h"
 #include "core/interpretation/source.h"

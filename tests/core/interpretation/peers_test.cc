@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/source.h"
-#include "core/rope/apply.h"
 #include "core/rope/table.h"
+#include "core/rotation/apply.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/peer_data.h"
 

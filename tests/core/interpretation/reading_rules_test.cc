@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/profile.h"
 
 namespace posenc::core::interpretation {

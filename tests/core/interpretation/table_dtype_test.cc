@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/interpretation/source.h"
-#include "core/rope/apply.h"
 #include "core/rope/table.h"
+#include "core/rotation/apply.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/model.h"
 #include "tests/reference/float_formats.h"

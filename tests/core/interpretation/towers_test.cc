@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/source.h"
 #include "core/interpretation/tower_grid.h"
-#include "core/position_schemes.h"
-#include "core/rope/apply.h"
+#include "core/positions/position_schemes.h"
 #include "core/rope/table.h"
+#include "core/rotation/apply.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/gzip_json.h"
 #include "tests/fixtures/hex.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/interpretation/source.h"
-#include "core/rope/apply.h"
+#include "core/rotation/apply.h"
 #include "gtest/gtest.h"
 #include "tests/reference/apply_reference.h"
 

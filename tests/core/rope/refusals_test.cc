@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/interpretation/source.h"
-#include "core/rope/apply.h"
-#include "core/rope/convert_pairing.h"
-#include "core/rope/reposition.h"
+#include "core/rotation/apply.h"
+#include "core/rotation/convert_pairing.h"
+#include "core/rotation/reposition.h"
 
 namespace posenc::core {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
-#include "server/budget/machine.h"
+#include "server/base/machine.h"
 #include "tests/server/config/config_fixture.h"
 
 namespace posenc::server {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/fixtures/server_errors.h"
 
 namespace posenc::server {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "gtest/gtest.h"
 #include "posenc/v1/service.pb.h"
 

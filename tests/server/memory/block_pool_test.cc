@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "grpcpp/support/slice.h"
 #include "gtest/gtest.h"
-#include "server/budget/admission.h"
 #include "server/memory/response_buffers.h"
+#include "server/scheduling/admission.h"
 
 namespace posenc::server {
 namespace {

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "posenc/v1/service.grpc.pb.h"
 #include "server/memory/heap.h"
-#include "server/server.h"
+#include "server/service/server.h"
 #include "tests/fixtures/eventually.h"
 #include "tests/fixtures/server.h"
 

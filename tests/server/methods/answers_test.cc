@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gmock/gmock.h"
-#include "server/version.h"
+#include "server/base/version.h"
 #include "tests/fixtures/instruction_sets.h"
 #include "tests/fixtures/server.h"
 

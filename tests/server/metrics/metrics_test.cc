@@ -9,9 +9,9 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "posenc/v1/service.pb.h"
+#include "server/base/version.h"
 #include "server/metrics/exposition.h"
 #include "server/metrics/process_status.h"
-#include "server/version.h"
 
 namespace posenc::server {
 namespace {

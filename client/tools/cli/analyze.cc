@@ -1,0 +1,148 @@
+// `posenc analyze`: prints each pair's wavelength in positions, and by distance
+// the similarity of a vector with itself and RoFormer's bound (section 3.4.3)
+// on the decay of scores.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/types/span.h"
+#include "client/tools/cli/commands.h"
+#include "client/tools/cli/connection.h"
+#include "client/tools/cli/print.h"
+#include "client/tools/cli/status.h"
+
+namespace posenc::cli {
+namespace {
+
+constexpr FieldFlag kFlags[] = {
+    {"--max-distance", "max_distance", "N",
+     "Largest distance of decay and similarity", kAlone, false, "4096"},
+    {"--distance-step", "distance_step", "N",
+     "Step of the distances; there are at most 65536", kAlone, false, "1"},
+    {"--trained-length", "trained_length", "N",
+     "Default: the model's, if known", kAlone},
+};
+
+struct AnalyzeFlags {
+  SourceFlags source;
+  SourceFlags compare;
+  FieldFlags request{v1::AnalyzeRopeRequest::descriptor()};
+};
+
+// Columns and rows of the curve; labels and axis take 14 more of the 80
+// columns.
+constexpr std::size_t kWidth = 64;
+constexpr int kHeight = 12;
+
+// Draws `values`, which are finite and not empty, from left to right for a
+// terminal of 80 columns. If there are more values than columns, a column shows
+// a mean. The ends of both axes are labelled: x from 0 to `last_x`.
+std::string Plot(absl::Span<const double> values, const std::string& last_x) {
+  const std::size_t width = std::min(kWidth, values.size());
+  std::vector<double> means(width);
+  for (std::size_t i = 0; i < width; ++i) {
+    const std::size_t begin = i * values.size() / width;
+    const std::size_t end = (i + 1) * values.size() / width;
+    for (std::size_t j = begin; j < end; ++j) means[i] += values[j];
+    means[i] /= static_cast<double>(end - begin);
+  }
+  const auto [low, high] = std::minmax_element(means.begin(), means.end());
+  const double range = *high > *low ? *high - *low : 1;
+  std::vector<std::string> lines(kHeight, std::string(width, ' '));
+  for (std::size_t i = 0; i < width; ++i) {
+    const long from_top =
+        std::lround((*high - means[i]) / range * (kHeight - 1));
+    lines[static_cast<std::size_t>(from_top)][i] = '*';
+  }
+  std::string text;
+  for (int row = 0; row < kHeight; ++row) {
+    const std::string label = row == 0 ? absl::StrFormat("%.4g", *high)
+                              : row == kHeight - 1
+                                  ? absl::StrFormat("%.4g", *low)
+                                  : "";
+    absl::StrAppendFormat(&text, "  %10s |%s\n", label, lines[row]);
+  }
+  absl::StrAppendFormat(&text, "  %10s +%s\n", "", std::string(width, '-'));
+  const std::size_t gap =
+      width > 1 + last_x.size() ? width - 1 - last_x.size() : 1;
+  absl::StrAppendFormat(&text, "  %10s  0%s%s\n", "", std::string(gap, ' '),
+                        last_x);
+  return text;
+}
+
+void PrintAnalysis(const v1::AnalyzeRopeRequest& request,
+                   const v1::AnalyzeRopeResponse& response,
+                   const std::string& name) {
+  const int pairs = response.wavelengths_size();
+  std::printf("%s\n", name.c_str());
+  PrintFact("pairs", absl::StrCat(pairs));
+  PrintFact("full turns",
+            absl::StrCat(response.pairs_within_trained_length(), " of ", pairs,
+                         " pairs complete one within the trained length",
+                         request.trained_length() > 0
+                             ? absl::StrCat(" (", request.trained_length(), ")")
+                             : ""));
+  std::printf("\n  %6s  %18s\n", "pair", "wavelength");
+  for (const int i : Spread(pairs, 10)) {
+    absl::PrintF("  %6d  %18s\n", i,
+                 std::isfinite(response.wavelengths(i))
+                     ? NineDigits(response.wavelengths(i))
+                     : "still");
+  }
+  const std::int64_t step = std::max<std::int64_t>(request.distance_step(), 1);
+  const int distances = response.decay_size();
+  const bool compared = response.kept_size() > 0;
+  std::printf("\n  %10s  %12s  %12s%s\n", "distance", "similarity", "decay",
+              compared ? "          kept" : "");
+  for (const int i : Spread(distances, 10)) {
+    absl::PrintF("  %10d  %12.6f  %12.6f", i * step,
+                 i < response.similarity_size() ? response.similarity(i) : 0.0,
+                 response.decay(i));
+    if (i < response.kept_size()) absl::PrintF("  %12.6f", response.kept(i));
+    std::printf("\n");
+  }
+  if (distances == 0) return;
+  const auto plot = [&](const char* title, const double* values) {
+    absl::PrintF("\n  %s\n%s", title,
+                 Plot({values, static_cast<std::size_t>(distances)},
+                      absl::StrCat((distances - 1) * step)));
+  };
+  plot("decay by distance (RoFormer, 3.4.3)", response.decay().data());
+  if (compared) plot("share of a score that is left", response.kept().data());
+}
+
+absl::Status RunAnalyze(const AnalyzeFlags& flags, const GlobalFlags& globals) {
+  v1::AnalyzeRopeRequest request;
+  ASSIGN_OR_RETURN(*request.mutable_rope(), BuildSource(flags.source));
+  if (flags.compare.Given()) {
+    ASSIGN_OR_RETURN(*request.mutable_compare_with(),
+                     BuildVariant(request.rope(), flags.compare));
+  }
+  request.set_head_dim(request.rope().head_dim());
+  RETURN_IF_ERROR(flags.request.Read(&request));
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
+  ASSIGN_OR_RETURN(const v1::AnalyzeRopeResponse response,
+                   connection.client().AnalyzeRope(request));
+  if (globals.json) {
+    PrintJson(ToJson(response));
+  } else {
+    PrintAnalysis(request, response, flags.source.Name());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddAnalyze(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<AnalyzeFlags>();
+  AddSourceFlags(app, "", "Encoding", &flags->source);
+  AddSourceFlags(app, "compare-", "Encoding to compare with", &flags->compare);
+  flags->request.Add(app, "", kFlags);
+  return [flags, globals] { return RunAnalyze(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

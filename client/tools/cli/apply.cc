@@ -1,0 +1,160 @@
+// `posenc apply`: rotates q and k of a file, which is the service's main job.
+// One call sends both; the answers replace them in a copy of the file.
+
+#include <array>
+#include <chrono>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/tools/cli/commands.h"
+#include "client/tools/cli/connection.h"
+#include "client/tools/cli/enum_flags.h"
+#include "client/tools/cli/print.h"
+#include "client/tools/cli/status.h"
+#include "client/tools/cli/tensor_file.h"
+#include "client/tools/cli/transform.h"
+
+namespace posenc::cli {
+namespace {
+
+// `q` and `k` are names in a .safetensors file. The tensor of an .npy file has
+// no name, so `as` says whether it is q or k.
+struct ApplyFlags {
+  SourceFlags source;
+  FieldFlags positions{v1::Positions::descriptor()};
+  std::string in;
+  std::string out;
+  std::string q;
+  std::string k;
+  std::string as = "q";
+  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
+  v1::Direction direction = v1::DIRECTION_FORWARD;
+  v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
+  int repeat = 0;  // calls after the first one
+};
+
+// q and k, in this order.
+constexpr const char* kNames[] = {"q", "k"};
+using Chosen = std::array<SafetensorsEntry*, 2>;
+
+absl::optional<TensorView>& Sent(ApplyRopeArgs* args, int which) {
+  return which == 0 ? args->q : args->k;
+}
+
+// Finds the tensors to rotate, and sets the views of `args`. Tensors that flags
+// name must exist; without flags at least one of q and k must. The result
+// points to entries of the file, which the answers replace; null: no such
+// tensor. An .npy file has one entry, whose name is empty.
+absl::StatusOr<Chosen> ChooseTensors(const ApplyFlags& flags, TensorFile* file,
+                                     ApplyRopeArgs* args) {
+  Chosen chosen = {};
+  const std::string* const names[] = {&flags.q, &flags.k};
+  if (file->is_npy()) {
+    if (!flags.q.empty() || !flags.k.empty()) {
+      return UsageError("--q, --k: an .npy file has one tensor; use --as");
+    }
+    chosen[flags.as == "q" ? 0 : 1] = file->Find("");
+  } else {
+    for (const int i : {0, 1}) {
+      chosen[i] = file->Find(names[i]->empty() ? kNames[i] : *names[i]);
+      if (chosen[i] != nullptr || names[i]->empty()) continue;
+      return FileError(file->path(),
+                       absl::NotFoundError(absl::StrCat("holds no tensor \"",
+                                                        *names[i], "\"")));
+    }
+    if (chosen[0] == nullptr && chosen[1] == nullptr) {
+      return FileError(
+          flags.in, absl::NotFoundError("holds neither q nor k; name them with "
+                                        "--q and --k"));
+    }
+    if (chosen[0] == chosen[1]) {
+      return UsageError("--q and --k name the same tensor");
+    }
+  }
+  for (const int i : {0, 1}) {
+    if (chosen[i] == nullptr) continue;
+    ASSIGN_OR_RETURN(Sent(args, i), InFile(file->path(), AsTensor(*chosen[i])));
+  }
+  return chosen;
+}
+
+// Makes one call, and measures the seconds until its answer is here.
+absl::StatusOr<ApplyRopeResult> Rotate(const Client& client,
+                                       const ApplyRopeArgs& args,
+                                       double* seconds) {
+  const auto begin = std::chrono::steady_clock::now();
+  absl::StatusOr<ApplyRopeResult> result = client.ApplyRope(args);
+  *seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+          .count();
+  return result;
+}
+
+absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
+  ApplyRopeArgs args;
+  args.layout = flags.layout;
+  args.direction = flags.direction;
+  args.saturation = flags.saturation;
+  ASSIGN_OR_RETURN(args.rope, BuildSource(flags.source));
+  ASSIGN_OR_RETURN(args.positions, BuildPositions(flags.positions));
+  ASSIGN_OR_RETURN(TensorFile file, TensorFile::Read("--in", flags.in));
+  RETURN_IF_ERROR(file.CheckFormat(flags.out));
+  ASSIGN_OR_RETURN(const Chosen chosen, ChooseTensors(flags, &file, &args));
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
+
+  const double bytes = static_cast<double>((args.q ? args.q->bytes.size() : 0) +
+                                           (args.k ? args.k->bytes.size() : 0));
+  Timing timing;
+  ASSIGN_OR_RETURN(ApplyRopeResult result,
+                   Rotate(connection.client(), args, &timing.seconds));
+  for (; timing.repeats < flags.repeat; ++timing.repeats) {
+    // Makes the same call again to measure its time; the answer is dropped.
+    double seconds = 0;
+    RETURN_IF_ERROR(Rotate(connection.client(), args, &seconds).status());
+    if (timing.repeats == 0 || seconds < timing.best_repeat_seconds) {
+      timing.best_repeat_seconds = seconds;
+    }
+  }
+
+  nlohmann::ordered_json tensors;
+  for (const int i : {0, 1}) {
+    const absl::optional<TensorView>& sent = Sent(&args, i);
+    const absl::optional<TensorView>& got = i == 0 ? result.q : result.k;
+    if (!sent) continue;
+    if (!got || got->bytes.size() != sent->bytes.size()) {
+      return absl::InternalError(absl::StrCat(
+          "the server answered without ", kNames[i], " or with another size"));
+    }
+    tensors[kNames[i]] = TensorJson(*sent);
+    chosen[i]->bytes = got->bytes;
+  }
+  RETURN_IF_ERROR(file.Write(flags.out));
+  PrintDone(globals, "rotated", flags.out, tensors, bytes, timing);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddApply(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<ApplyFlags>();
+  AddSourceFlags(app, "", "Encoding", &flags->source);
+  AddInOutFlags(app, &flags->in, &flags->out);
+  AddValue(app, "--q", &flags->q, "NAME", "Name of q in the file (default q)");
+  AddValue(app, "--k", &flags->k, "NAME", "Name of k in the file (default k)");
+  app->add_option("--as", flags->as, "Tensor in an .npy file: q or k")
+      ->check(CLI::IsMember({"q", "k"}))
+      ->capture_default_str();
+  AddLayoutFlag(app, &flags->layout);
+  AddEnumFlag(app, "--direction", &flags->direction,
+              "forward, inverse or adjoint");
+  AddSaturationFlag(app, &flags->saturation);
+  AddValue(app, "--repeat", &flags->repeat, "N",
+           "Further calls, timed warm: prints the first call's rate and the "
+           "best of the others; the file has the first result")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  AddPositionFlags(app, "", "Positions", &flags->positions);
+  return [flags, globals] { return RunApply(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,260 @@
+// `posenc check`: compares a rotated file, element by element, with a rotation
+// that client/tools/check evaluates in long double: each must be within the
+// error that the contract allows.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/tools/check/element.h"
+#include "client/tools/check/rotated_heads.h"
+#include "client/tools/check/rounding.h"
+#include "client/tools/cli/commands.h"
+#include "client/tools/cli/connection.h"
+#include "client/tools/cli/print.h"
+#include "client/tools/cli/safetensors.h"
+#include "client/tools/cli/status.h"
+
+namespace posenc::cli {
+namespace {
+
+struct CheckFlags {
+  SourceFlags source;
+  std::string before, after;  // files
+  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
+  std::int64_t start = 0;
+  int repositions = 0;
+};
+
+// A .safetensors file and views of its q and k; at least one exists.
+struct HeadsFile {
+  FileBytes bytes;
+  absl::optional<check::HeadsView> q;
+  absl::optional<check::HeadsView> k;
+};
+
+absl::StatusOr<HeadsFile> ReadHeads(const std::string& path,
+                                    v1::Layout layout) {
+  HeadsFile heads;
+  ASSIGN_OR_RETURN(heads.bytes, FileBytes::Read(path));
+  ASSIGN_OR_RETURN(Safetensors file,
+                   InFile(path, ParseSafetensors(heads.bytes.bytes())));
+  for (const char* name : {"q", "k"}) {
+    const SafetensorsEntry* const entry = file.Find(name);
+    if (entry == nullptr) continue;
+    ASSIGN_OR_RETURN(const TensorView tensor, InFile(path, AsTensor(*entry)));
+    const absl::StatusOr<check::HeadsView> view =
+        check::HeadsView::Of(tensor, layout);
+    if (!view.ok()) {
+      return FileError(path, absl::StrCat(name, ": ", view.status().message()));
+    }
+    (*name == 'q' ? heads.q : heads.k) = *view;
+  }
+  if (!heads.q && !heads.k) {
+    return FileError(path, absl::NotFoundError("holds neither q nor k"));
+  }
+  return heads;
+}
+
+struct RotationCheck {
+  std::int64_t elements = 0;
+  std::int64_t wrong = 0;  // beyond their bound
+  std::int64_t first_wrong = -1;
+  // Largest error in ulps of the dtype. The ulp is taken at the result, or at
+  // 1/16 of the sum of its products if they cancel; with repositions, which
+  // rotate errors into the other channel, at the pair's length.
+  double max_error_ulps = 0;
+  double max_error_of_bound = 0;  // largest error / its bound
+
+  void Wrong(std::int64_t index) {
+    if (wrong++ == 0) first_wrong = index;
+  }
+};
+
+// Checks one element of a tensor of this dtype.
+void Judge(v1::Dtype dtype, double attention_factor, int repositions,
+           const check::RoundingBound& rounding,
+           const check::RotatedElement& element, RotationCheck* result) {
+  ++result->elements;
+  if (element.passes_through) {
+    if (!element.same_bytes) result->Wrong(element.index);
+    return;
+  }
+  const auto products = static_cast<double>(element.terms);
+  if (!std::isfinite(products)) {
+    // Infinities and NaN have no exact result, but no result may be finite.
+    if (std::isfinite(element.actual)) result->Wrong(element.index);
+    return;
+  }
+  const auto from_angle = static_cast<double>(element.from_angle);
+  double arithmetic = rounding.Arithmetic(products, from_angle);
+  double scale = products / 16;
+  if (repositions > 0) {
+    // Every earlier rotation made such an error in both channels of a pair of
+    // the same length. Later rotations rotate this error vector and keep its
+    // length, which is sqrt(2) times one channel's error. Each rotation also
+    // rounds by half an ulp of a channel. A channel is at most as long as the
+    // pair with its error (1.01).
+    const double length =
+        static_cast<double>(std::hypot(element.x, element.y)) *
+        attention_factor;
+    scale = length;
+    arithmetic += repositions * 1.4143 *
+                  (rounding.Arithmetic(length, from_angle) +
+                   0.5 * check::UlpAt(dtype, 1.01 * length));
+  }
+  const double magnitude = std::fabs(static_cast<double>(element.exact));
+  const double bound = rounding.Rounded(magnitude, arithmetic);
+  const double error =
+      std::fabs(static_cast<double>(element.actual - element.exact));
+  // Only float16 overflows from ordinary inputs: results from 65520 on, half
+  // way from its largest number to 2^16, round to infinity.
+  if (dtype == v1::DTYPE_FLOAT16 && std::isinf(element.actual) &&
+      magnitude + arithmetic >= 65520) {
+    return;
+  }
+  // FP8 overflows, too. The requested saturation decides between its largest
+  // number and infinity or NaN.
+  if (check::IsFloat8(dtype) &&
+      magnitude + arithmetic >= check::LargestFinite(dtype) &&
+      !(std::fabs(element.actual) < check::LargestFinite(dtype))) {
+    return;
+  }
+  if (!(error <= bound)) result->Wrong(element.index);
+  result->max_error_of_bound =
+      std::max(result->max_error_of_bound, error / bound);
+  result->max_error_ulps =
+      std::max(result->max_error_ulps,
+               error / check::UlpAt(dtype, std::max(magnitude, scale)));
+}
+
+// Compares `after` with `before` rotated forward, token t at start + t. The
+// bounds allow for `repositions` later moves, which each round again.
+// UNIMPLEMENTED for encodings that are not checked.
+absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
+                                            const check::HeadsView& before,
+                                            const check::HeadsView& after,
+                                            std::int64_t start,
+                                            int repositions) {
+  const TensorView& sent = before.tensor;
+  const TensorView& got = after.tensor;
+  ASSIGN_OR_RETURN(const check::TokenRotation rotation,
+                   check::TokenRotation::Of(rope, before.index.head_dim));
+  if (sent.shape != got.shape || sent.dtype != got.dtype) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("before is ", check::DtypeName(sent.dtype),
+                     check::ShapeText(sent.shape), ", after is ",
+                     check::DtypeName(got.dtype), check::ShapeText(got.shape)));
+  }
+  if (before.index.head_dim < rope.spec().rotary_dim()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("head_dim ", before.index.head_dim,
+                     " is less than rotary_dim ", rope.spec().rotary_dim()));
+  }
+  if (rope.head_dim() != 0 && before.index.head_dim > rope.head_dim()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "head_dim ", before.index.head_dim, " is more than the encoding's, ",
+        rope.head_dim(), "; --head-dim allows wider heads"));
+  }
+  const check::RoundingBound rounding(sent.dtype);
+  RotationCheck result;
+  check::VisitRotatedHeads(
+      rotation, before, after,
+      [start](std::int64_t token) {
+        return static_cast<long double>(start + token);
+      },
+      /*token_step=*/1,
+      [&](const check::RotatedElement& element) {
+        Judge(sent.dtype, rope.amplitude(), repositions, rounding, element,
+              &result);
+        return true;
+      });
+  return result;
+}
+
+// Checks both tensors, prints the result, and returns DATA_LOSS (exit code 1)
+// if an element is wrong.
+absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
+                          const CheckFlags& flags, const HeadsFile& before,
+                          const HeadsFile& after, const GlobalFlags& globals,
+                          nlohmann::ordered_json* json) {
+  std::string failures;
+  for (const char* name : {"q", "k"}) {
+    const auto& sent = *name == 'q' ? before.q : before.k;
+    const auto& got = *name == 'q' ? after.q : after.k;
+    if (!sent && !got) continue;
+    if (!sent || !got) {
+      return FileError(sent ? flags.after : flags.before,
+                       absl::NotFoundError(absl::StrCat("lacks ", name)));
+    }
+    ASSIGN_OR_RETURN(
+        const RotationCheck verdict,
+        CheckRotation(rope, *sent, *got, flags.start, flags.repositions));
+    (*json)["rotation"][name] = {
+        {"elements", verdict.elements},
+        {"wrong", verdict.wrong},
+        {"max_error_ulps", verdict.max_error_ulps},
+        {"max_error_of_bound", verdict.max_error_of_bound}};
+    if (!globals.json) {
+      absl::PrintF(
+          "  %s: %d elements, %d wrong; largest error %.4f ulp of %s, "
+          "%.4f of its bound\n",
+          name, verdict.elements, verdict.wrong, verdict.max_error_ulps,
+          check::DtypeName(sent->tensor.dtype), verdict.max_error_of_bound);
+    }
+    if (verdict.wrong > 0) {
+      absl::StrAppend(&failures, failures.empty() ? "" : "; ", name, ": ",
+                      verdict.wrong, " of ", verdict.elements,
+                      " elements differ from the rotation, the first at index ",
+                      verdict.first_wrong);
+    }
+  }
+  return failures.empty() ? absl::OkStatus() : absl::DataLossError(failures);
+}
+
+absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
+  v1::ResolveRopeRequest request;
+  ASSIGN_OR_RETURN(*request.mutable_rope(), BuildSource(flags.source));
+  ASSIGN_OR_RETURN(const auto before, ReadHeads(flags.before, flags.layout));
+  ASSIGN_OR_RETURN(const HeadsFile after, ReadHeads(flags.after, flags.layout));
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
+  // The server provides the frequencies and the attention factor; only its
+  // rotation with them is checked.
+  if (request.rope().has_spec()) {
+    request.set_head_dim(static_cast<std::int32_t>(
+        (before.q ? before.q : before.k)->index.head_dim));
+  }
+  ASSIGN_OR_RETURN(const auto rope, connection.client().ResolveRope(request));
+
+  nlohmann::ordered_json json;
+  RETURN_IF_ERROR(CheckTensors(rope, flags, before, after, globals, &json));
+  if (globals.json) PrintJson(json);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddCheck(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<CheckFlags>();
+  AddSourceFlags(app, "", "Encoding", &flags->source);
+  AddValue(app, "--before", &flags->before, "FILE",
+           "A .safetensors file with q, k")
+      ->required();
+  AddValue(app, "--after", &flags->after, "FILE",
+           "The same tensors, rotated forward")
+      ->required();
+  AddLayoutFlag(app, &flags->layout);
+  AddValue(app, "--start", &flags->start, "N", "Position of the first token")
+      ->capture_default_str();
+  AddValue(app, "--repositions", &flags->repositions, "N",
+           "Number of times that --after was repositioned, the last time to "
+           "--start; each time rounds")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  return [flags, globals] { return RunCheck(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,103 @@
+// `posenc convert`: reorders the rows of projection weights, so that a model
+// that was trained with one pairing of channels runs with another.
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/tools/cli/commands.h"
+#include "client/tools/cli/connection.h"
+#include "client/tools/cli/enum_flags.h"
+#include "client/tools/cli/status.h"
+#include "client/tools/cli/tensor_file.h"
+#include "client/tools/cli/transform.h"
+
+namespace posenc::cli {
+namespace {
+
+// The projections of q and k, by the names of transformers (q_proj) and of Meta
+// and Mistral (wq). Only q and k are rotated, so only these are reordered.
+const char* const kUsual[] = {"*[qk]_proj.weight", "*[qk]_proj.bias",
+                              "*.w[qk].weight", "*.w[qk].bias"};
+
+// `heads` counts the heads of queries. kv_heads 0: keys have the same number.
+// rotary_dim 0: all channels of a head are rotated.
+struct ConvertFlags {
+  v1::Pairing old_pairing = v1::PAIRING_UNSPECIFIED;
+  v1::Pairing new_pairing = v1::PAIRING_UNSPECIFIED;
+  std::int32_t heads = 0;
+  std::int32_t kv_heads = 0;
+  std::int32_t rotary_dim = 0;
+  v1::RotarySlice slice = v1::ROTARY_SLICE_LEADING;
+  TransformFlags files;
+};
+
+// Returns true for a projection of keys. Many models have fewer heads for keys
+// than for queries (grouped-query attention): --kv-heads counts them.
+bool IsKeys(const std::string& name) {
+  return Matches(name, {"*k_proj*", "*.wk.*", "wk.*"});
+}
+
+// Finds a wrong --heads or --kv-heads. The server cannot: rows that are cut
+// into the wrong number of heads are still a legal weight, only in a wrong
+// order. But heads of queries and keys are equally wide in every model, so that
+// two widths in one file show the mistake. `first` is the name and the width of
+// the first tensor; 0: this is the first.
+absl::Status CheckWidth(const std::string& name, const TensorView& tensor,
+                        std::int32_t heads,
+                        std::pair<std::string, std::int64_t>* first) {
+  if (tensor.shape.empty() || heads <= 0 || tensor.shape[0] % heads != 0) {
+    return absl::OkStatus();  // the server reports the fault
+  }
+  const std::int64_t width = tensor.shape[0] / heads;
+  if (first->second == 0) *first = {name, width};
+  if (width == first->second) return absl::OkStatus();
+  return UsageError(absl::StrCat(
+      "--heads, --kv-heads: heads of ", name, " would be ", width,
+      " rows wide (", tensor.shape[0], " / ", heads, "), those of ",
+      first->first, " ", first->second, "; give both as the model has them"));
+}
+
+absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
+  ConvertPairingArgs args;
+  args.old_pairing = flags.old_pairing;
+  args.new_pairing = flags.new_pairing;
+  args.slice = flags.slice;
+  args.rotary_dim = flags.rotary_dim;
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
+  std::pair<std::string, std::int64_t> first;
+  return Transform(
+      flags.files, globals, "converted", {std::begin(kUsual), std::end(kUsual)},
+      [&](const std::string& name,
+          const TensorView& tensor) -> absl::StatusOr<TensorResult> {
+        args.heads =
+            IsKeys(name) && flags.kv_heads != 0 ? flags.kv_heads : flags.heads;
+        RETURN_IF_ERROR(CheckWidth(name, tensor, args.heads, &first));
+        args.weight = tensor;
+        return connection.client().ConvertPairing(args);
+      });
+}
+
+}  // namespace
+
+Command AddConvert(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<ConvertFlags>();
+  AddEnumFlag(app, "--old-pairing", &flags->old_pairing,
+              "Pairing of the weights: half_split or interleaved")
+      ->required();
+  AddEnumFlag(app, "--new-pairing", &flags->new_pairing,
+              "Pairing of the result")
+      ->required();
+  AddValue(app, "--heads", &flags->heads, "N", "Heads of the queries")
+      ->required();
+  AddValue(app, "--kv-heads", &flags->kv_heads, "N",
+           "Heads of k_proj and wk (default --heads)");
+  AddValue(app, "--rotary-dim", &flags->rotary_dim, "N",
+           "Channels of a head that rotate (default all)");
+  AddEnumFlag(app, "--slice", &flags->slice,
+              "Rotated channels: leading or trailing");
+  AddTransformFlags(app, "*[qk]_proj and *.w[qk], .weight and .bias",
+                    &flags->files);
+  return [flags, globals] { return RunConvert(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

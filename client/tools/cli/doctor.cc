@@ -1,0 +1,316 @@
+// `posenc doctor`: reads all descriptions of a checkpoint, and prints which
+// descriptions and readers disagree, from which distance on, and which key
+// corrects it.
+
+#include "core/doctor/doctor.h"
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/tools/cli/certificate.h"
+#include "client/tools/cli/commands.h"
+#include "client/tools/cli/connection.h"
+#include "client/tools/cli/diagnosis.h"
+#include "client/tools/cli/doctor_checks.h"
+#include "client/tools/cli/doctor_files.h"
+#include "client/tools/cli/enum_flags.h"
+#include "client/tools/cli/status.h"
+#include "core/base/text.h"
+
+namespace posenc::cli {
+namespace {
+
+// The heading of the flags of --cache.
+constexpr char kCertificate[] = "Certificate of a cache";
+
+struct DoctorFlags {
+  std::vector<std::string> paths;
+  std::string preset;
+  std::vector<std::string> readers;
+  std::optional<std::int64_t> length;
+  std::string runtime;
+  std::string fail_on = "error";
+  bool checks = false;
+  CertificateFlags certificate;
+};
+
+// Returns "90 % of a score is left to distance 4, 35 % at 131072; logits x
+// 0.77".
+std::string EffectText(const core::doctor::Verdict& verdict,
+                       std::int64_t length) {
+  std::string text;
+  if (verdict.first_distance >= 0) {
+    text = absl::StrFormat(
+        "90 %% of a score is left to distance %d, %.0f %% at %d",
+        verdict.first_distance, 100 * verdict.kept_at_length, length);
+  } else {
+    text = absl::StrFormat("at least %.4g %% of a score is left up to %d",
+                           100 * verdict.least_kept, length);
+  }
+  const double logits = verdict.amplitude_ratio * verdict.amplitude_ratio;
+  if (verdict.amplitude_ratio != 1) {
+    absl::StrAppendFormat(&text, "; logits x %.4g", logits);
+  }
+  return text;
+}
+
+void PrintFinding(const core::doctor::Finding& finding, std::int64_t length) {
+  absl::PrintF("\n%-8s %s  %s\n", core::doctor::SeverityName(finding.severity),
+               finding.id, finding.message);
+  // Readers with the same effect share a line.
+  std::vector<std::pair<std::string, std::string>> effects;
+  for (const core::doctor::Verdict& verdict : finding.readers) {
+    if (core::doctor::Refuses(verdict))
+      continue;  // the message says which reader refuses and why
+    const std::string effect = EffectText(verdict, length);
+    if (!effects.empty() && effects.back().second == effect) {
+      absl::StrAppend(&effects.back().first, ", ", verdict.name);
+    } else {
+      effects.emplace_back(verdict.name, effect);
+    }
+  }
+  for (const auto& [name, effect] : effects) {
+    absl::PrintF("         %s: %s\n", name, effect);
+  }
+  absl::PrintF("         fix: %s\n", finding.fix);
+}
+
+void PrintDiagnosis(const core::doctor::Diagnosis& diagnosis) {
+  for (const core::doctor::InputReport& input : diagnosis.inputs) {
+    absl::PrintF("%s  %s%s%s  %s\n", core::OneLine(input.path),
+                 core::doctor::InputKindName(input.kind),
+                 input.model_type.empty() ? "" : "  ",
+                 core::OneLine(input.model_type),
+                 core::OneLine(input.unreadable.empty()
+                                   ? input.spec
+                                   : "unreadable: " + input.unreadable));
+  }
+  for (const core::doctor::Finding& finding : diagnosis.findings) {
+    PrintFinding(finding, diagnosis.length);
+  }
+  const auto count = [&](core::doctor::Severity severity, const char* name) {
+    const int n = diagnosis.Count(severity);
+    return absl::StrCat(n, " ", name, n == 1 ? "" : "s");
+  };
+  absl::PrintF("\n%s, %s, %s; distances up to %d\n",
+               count(core::doctor::Severity::kError, "error"),
+               count(core::doctor::Severity::kWarning, "warning"),
+               count(core::doctor::Severity::kNote, "note"), diagnosis.length);
+}
+
+// Returns the lowest severity that fails; 0 for "none".
+absl::StatusOr<int> FailLevel(const std::string& text) {
+  using core::doctor::Severity;
+  for (const Severity severity :
+       {Severity::kError, Severity::kWarning, Severity::kNote}) {
+    if (text == core::doctor::SeverityName(severity)) {
+      return static_cast<int>(severity);
+    }
+  }
+  if (text == "none") return 0;
+  return UsageError(absl::StrCat("--fail-on: '", text,
+                                 "' is not known; write error, warning, note "
+                                 "or none"));
+}
+
+void PrintCertificate(const Certificate& certificate) {
+  absl::PrintF("keys of %s\n", certificate.measured
+                                   ? "two prefills: layers above 0 are judged "
+                                     "by the angles that they show"
+                                   : "one key at two positions");
+  for (const LayerCertificate& layer : certificate.layers) {
+    absl::PrintF(
+        "  layer %d: %s; %d heads, largest error %.4g ulp, bound %.4g\n",
+        layer.layer, layer.certified ? "certified" : "mismatch", layer.heads,
+        layer.max_error_ulps, layer.bound_ulps);
+  }
+}
+
+// Returns the exit code for the findings, and prints inputs that could not be
+// read on stderr.
+absl::Status Outcome(const core::doctor::Diagnosis& diagnosis, int level) {
+  if (diagnosis.unreadable()) {
+    std::fflush(stdout);  // the lines below follow it
+    for (const core::doctor::InputReport& input : diagnosis.inputs) {
+      if (input.unreadable.empty()) continue;
+      absl::FPrintF(stderr, "posenc: %s: %s\n", core::OneLine(input.path),
+                    core::OneLine(input.unreadable));
+    }
+    return ExitWith(kExitFile);
+  }
+  for (const core::doctor::Finding& finding : diagnosis.findings) {
+    if (static_cast<int>(finding.severity) <= level) {
+      return ExitWith(kExitFailed);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunCertificate(const DoctorFlags& flags, bool json, int level) {
+  const absl::StatusOr<Certificate> certificate = Certify(flags.certificate);
+  if (!certificate.ok()) return certificate.status();
+  if (json) {
+    absl::PrintF("%s\n", CertificateJson(*certificate));
+  } else {
+    PrintCertificate(*certificate);
+    PrintDiagnosis(certificate->diagnosis);
+  }
+  return Outcome(certificate->diagnosis, level);
+}
+
+absl::StatusOr<v1::DiagnoseRopeRequest> BuildRequest(const DoctorFlags& flags) {
+  v1::DiagnoseRopeRequest request;
+  for (const std::string& id : flags.readers) request.add_readers(Utf8(id));
+  // The request cannot hold 0: there it means that no length is given.
+  if (flags.length == 0) {
+    return UsageError("--length: 0; it must be in [1, 2^31]");
+  }
+  request.set_length(flags.length.value_or(0));
+  request.set_runtime(Utf8(flags.runtime));
+  if (!flags.preset.empty()) {
+    absl::StatusOr<v1::ModelDescription> preset = DescribePreset(flags.preset);
+    if (!preset.ok()) {
+      return UsageError(absl::StrCat("--preset: ", preset.status().message()));
+    }
+    *request.add_inputs() = *std::move(preset);
+  }
+  for (v1::ModelDescription& input : ReadDescriptions(flags.paths)) {
+    *request.add_inputs() = std::move(input);
+  }
+  return request;
+}
+
+// Replaces the field's name in the server's error by the flag's.
+absl::Status WithFlag(const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kInvalidArgument) return status;
+  absl::string_view fact = status.message();
+  for (const absl::string_view field : {"length", "runtime"}) {
+    if (absl::StartsWith(fact, absl::StrCat(field, ": "))) {
+      return UsageError(absl::StrCat("--", fact));
+    }
+  }
+  const std::size_t colon = fact.find("]: ");
+  if (absl::StartsWith(fact, "readers[") && colon != fact.npos) {
+    return UsageError(absl::StrCat("--reader", fact.substr(colon + 1)));
+  }
+  return status;
+}
+
+// Refuses flags of a certificate without --cache.
+absl::Status CheckNoCertificate(const CLI::App& app) {
+  for (const CLI::Option* const option : app.get_options()) {
+    if (option->get_group() == kCertificate && option->count() > 0) {
+      return UsageError(
+          absl::StrCat(option->get_name(),
+                       ": belongs to --cache; models and their files are "
+                       "PATHs"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunDoctor(const CLI::App& app, const DoctorFlags& flags,
+                       const GlobalFlags& globals) {
+  const absl::StatusOr<int> level = FailLevel(flags.fail_on);
+  if (!level.ok()) return level.status();
+  if (flags.checks) {
+    PrintDoctorChecks(globals.json);
+    return absl::OkStatus();
+  }
+  if (!flags.certificate.cache.empty()) {
+    if (!flags.paths.empty() || !flags.preset.empty()) {
+      return UsageError(
+          "--cache: takes no PATH and no --preset; run doctor on them alone");
+    }
+    return RunCertificate(flags, globals.json, *level);
+  }
+  const absl::Status plain = CheckNoCertificate(app);
+  if (!plain.ok()) return plain;
+  if (flags.paths.empty() && flags.preset.empty()) {
+    return UsageError("PATH: missing; name a model's folder or its files");
+  }
+  for (const std::string& path : flags.paths) {
+    if (path.empty()) return UsageError("PATH: is empty");
+  }
+  const absl::StatusOr<v1::DiagnoseRopeRequest> request = BuildRequest(flags);
+  if (!request.ok()) return request.status();
+  const absl::StatusOr<Connection> connection = Connection::Open(globals);
+  if (!connection.ok()) return connection.status();
+  const absl::StatusOr<v1::DiagnoseRopeResponse> response =
+      connection->client().DiagnoseRope(*request);
+  if (!response.ok()) return WithFlag(response.status());
+  const core::doctor::Diagnosis diagnosis = ReadDiagnosis(*response);
+  if (globals.json) {
+    absl::PrintF("%s\n", core::doctor::DiagnosisJson(diagnosis));
+  } else {
+    PrintDiagnosis(diagnosis);
+  }
+  return Outcome(diagnosis, *level);
+}
+
+}  // namespace
+
+Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<DoctorFlags>();
+  AddValue(app, "PATH", &flags->paths, "",
+           "Model folders, or files: config.json, params.json, "
+           "tokenizer_config.json, .gguf, .safetensors");
+  AddValue(app, "--preset", &flags->preset, "NAME",
+           "A model that `posenc info` lists; it is the reference, before "
+           "PATH's files");
+  AddValue(
+      app, "--reader", &flags->readers, "NAME",
+      "Only these readers: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
+      "deepseek, mistral, gguf_hf, exllamav3, tensorrt_llm, onnxruntime_genai, "
+      "candle, mistral_rs, ollama, openvino; a version: vllm@0.20 (repeatable)")
+      ->allow_extra_args(false);  // the next argument is a PATH
+  AddValue(app, "--length", &flags->length, "N",
+           "Longest distance that counts (default: the model's length)");
+  AddValue(app, "--runtime", &flags->runtime, "COMMAND",
+           "An engine's command line: \"vllm serve --hf-overrides "
+           "{...}\"");
+  AddValue(app, "--fail-on", &flags->fail_on, "LEVEL",
+           "Exit with 1 from this severity on: error, warning, note, none")
+      ->capture_default_str();
+  app->add_flag("--checks", flags->checks,
+                "Only list the checks: ids, severities, texts");
+  CertificateFlags& certificate = flags->certificate;
+  AddValue(app, "--cache", &certificate.cache, "FILE",
+           "Keys as the engine cached them at --start: .safetensors, a "
+           "tensor for each layer (layers.3.k)")
+      ->group(kCertificate);
+  AddValue(app, "--after", &certificate.after, "FILE",
+           "The engine's own keys of the same tokens, --shift further")
+      ->group(kCertificate);
+  AddValue(app, "--config", &certificate.config, "FILE",
+           "The model's config.json")
+      ->group(kCertificate);
+  AddEnumFlag(app, "--layout", &certificate.layout, "bshd, bhsd, sbhd or thd")
+      ->group(kCertificate);
+  AddValue(app, "--start", &certificate.start, "N",
+           "Position of the first token")
+      ->group(kCertificate);
+  AddValue(app, "--shift", &certificate.shift, "N", "How far the keys moved")
+      ->group(kCertificate);
+  AddValue(app, "--layers", &certificate.layers, "PATTERN",
+           "Names of the tensors; their first number is the layer")
+      ->group(kCertificate);
+  AddValue(app, "--dtype-bound", &certificate.dtype_bound, "ULPS",
+           "Ulps that a pair may be off: 4 if the engine's tables have the "
+           "keys' dtype (default 2; 4 for float32 and float64 keys)")
+      ->group(kCertificate);
+  app->add_flag("--measured", certificate.measured,
+                "The keys are of two prefills; judges layers above 0 by their "
+                "measured angles")
+      ->group(kCertificate);
+  return [app, flags, globals] { return RunDoctor(*app, *flags, *globals); };
+}
+
+}  // namespace posenc::cli

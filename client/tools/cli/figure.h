@@ -1,0 +1,77 @@
+// The figures of `posenc plot`: a server's numbers as charts and heat maps.
+// plot.cc reads the flags and writes the picture.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/tools/cli/field_flags.h"
+#include "client/tools/cli/options.h"
+#include "client/tools/plot/chart.h"
+#include "client/tools/plot/heat_map.h"
+#include "posenc/client.h"
+
+namespace posenc::cli {
+
+// Upper bounds on a picture's contents. More distances than this would be
+// closer than pixels; 16 Mi cells are a table of 8192 rows of 2048.
+inline constexpr std::int64_t kMaxPlottedDistances = 4096;
+inline constexpr std::int64_t kMaxPlottedCells = std::int64_t{1} << 24;
+
+struct FigureFlags {
+  SourceFlags source, compare;
+  FieldFlags absolute{v1::AbsoluteEncoding::descriptor()};
+  std::int64_t start = 0;
+  std::int64_t rows = 1024;
+  std::string values = "both";  // cos, sin or both
+  std::optional<std::int32_t> channels;
+  std::int64_t position = 1;
+  std::int32_t pair = 0;
+  std::string vector = "1,0";
+  std::optional<std::int64_t> max_distance, distance_step, trained_length;
+  std::string image;                  // extents: "64x64"
+  std::string in;                     // a file with a bias or scores
+  std::vector<std::string> profiles;  // empty: the most used ones
+};
+
+using Figure = std::variant<plot::Chart, plot::HeatMap>;
+
+// An encoding as a server resolved it.
+struct Reading {
+  std::string name;  // for titles and legends
+  v1::RopeSource source;
+  v1::ResolveRopeResponse resolved;
+};
+
+// Resolves the encoding of `flags`. Exit code 2 if it has no frequencies
+// (NoPE), has more than one row of them, or, if `one_axis`, several position
+// axes.
+absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
+                                   const Client& client, bool one_axis);
+
+// Returns exit code 2, naming the flag, unless the value is in [low, high].
+absl::Status CheckRange(const char* flag, std::int64_t value, std::int64_t low,
+                        std::int64_t high);
+
+// Makes a figure. Bad flags are errors with exit code 2; other errors are the
+// server's.
+using MakeFigure = absl::StatusOr<Figure>(const FigureFlags& flags,
+                                          const Client& client);
+// These are in figure_curves.cc:
+MakeFigure FrequenciesFigure, WavelengthsFigure, DecayFigure, SimilarityFigure,
+    CompareFigure, KeptFigure;
+// These are in figure_tables.cc; ImageFigure is `similarity --image`:
+MakeFigure AnglesFigure, TableFigure, RotationFigure, BiasFigure, ImageFigure;
+
+// Returns the encodings of a figure with a curve for each: the source's, and
+// that of --compare-*, if given.
+absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
+                                              const Client& client,
+                                              bool one_axis);
+
+}  // namespace posenc::cli

@@ -1,0 +1,65 @@
+// Compares the keys of one layer in two files.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "client/tools/check/rotated_heads.h"
+#include "core/rope/frequencies.h"
+
+namespace posenc::cli {
+
+// A move that may explain what an engine did.
+struct Motion {
+  std::vector<double> frequencies;  // radians a position, by pair
+  check::PairLayout layout;
+  std::int64_t shift = 0;
+  double amplitude = 1;
+};
+
+// Returns the move by `shift` under an encoding, for heads of head_dim
+// channels.
+Motion MotionOf(const core::ResolvedRope& rope, std::int64_t head_dim,
+                std::int64_t shift);
+
+// The allowed error of a pair.
+struct MotionBound {
+  double ulps = 0;              // of the pair's length, in the keys' dtype
+  double angle_unit = 0x1p-24;  // rounding of an engine's angles
+};
+
+struct MotionError {
+  double max_ulps = 0;   // over all pairs and heads
+  double max_bound = 0;  // the largest bound
+  bool within = true;    // every pair's own bound holds
+  // Tokens and heads with a pair beyond its bound, and the first of them.
+  std::int64_t tokens = 0, heads = 0;
+  std::int64_t first_token = 0, first_head = 0;
+};
+
+// Compares `after` with `before` moved by `motion`. The allowed error of a pair
+// is bound.ulps, plus the error of an engine's angles: w u (2 p_max + (4 + |ln
+// w|) shift) of its length, where u is bound.angle_unit. p_max is the largest
+// position: each of the two products p w is rounded once. A frequency base^-x
+// has a relative error of |ln w| u from the rounding of x, and four roundings
+// of power, division and scaling. Tokens after the first `most_tokens` are
+// skipped.
+MotionError Measure(const Motion& motion, const check::HeadsView& before,
+                    const check::HeadsView& after, const MotionBound& bound,
+                    double p_max, std::int64_t most_tokens);
+
+// Returns the angle by which each pair was rotated, modulo 2 pi: atan2(sum
+// cross, sum dot) over tokens and heads.
+std::vector<double> MeasuredAngles(const check::PairLayout& layout,
+                                   const check::HeadsView& before,
+                                   const check::HeadsView& after);
+
+// Returns the largest difference of measured angles from those of the motion,
+// modulo 2 pi.
+double AngleError(const Motion& motion, const std::vector<double>& angles);
+
+// Returns true if a value of the tensor is NaN or infinite.
+bool HasNotFinite(const check::HeadsView& heads);
+
+}  // namespace posenc::cli

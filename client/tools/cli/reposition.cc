@@ -1,0 +1,99 @@
+// `posenc reposition`: moves rotated keys to other positions, or to another
+// encoding, without the unrotated keys: for a cache that is edited, shifted or
+// extended. The tensors of all layers in a file move alike, one call each.
+
+#include <memory>
+#include <optional>
+
+#include "client/tools/cli/commands.h"
+#include "client/tools/cli/connection.h"
+#include "client/tools/cli/status.h"
+#include "client/tools/cli/tensor_file.h"
+#include "client/tools/cli/transform.h"
+
+namespace posenc::cli {
+namespace {
+
+// `old` is the encoding and the positions of the keys; the new ones are the
+// same if not given. One of three forms gives the target: a shift, a shift for
+// each token, or new positions.
+struct RepositionFlags {
+  SourceFlags old_rope;
+  SourceFlags new_rope;
+  FieldFlags old_positions{v1::Positions::descriptor()};
+  FieldFlags new_positions{v1::Positions::descriptor()};
+  std::optional<std::int64_t> shift;
+  std::string shifts;
+  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
+  v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
+  TransformFlags files;
+};
+
+// Old positions are optional: with one encoding and no xPos the rotation by a
+// shift does not depend on them. Otherwise the server requires them.
+absl::StatusOr<v1::Movement> BuildMovement(const RepositionFlags& flags) {
+  const int targets = flags.shift.has_value() + !flags.shifts.empty() +
+                      !flags.new_positions.Empty();
+  if (targets != 1) {
+    return UsageError(
+        "new positions: give one of --shift, --shifts and --new-start, ...");
+  }
+  v1::Movement movement;
+  if (!flags.old_positions.Empty()) {
+    ASSIGN_OR_RETURN(*movement.mutable_old_positions(),
+                     BuildPositions(flags.old_positions));
+  }
+  if (flags.shift) {
+    movement.set_shift(*flags.shift);
+  } else if (!flags.shifts.empty()) {
+    RETURN_IF_ERROR(
+        ReadTensor("--shifts", flags.shifts, movement.mutable_shifts()));
+  } else {
+    ASSIGN_OR_RETURN(*movement.mutable_new_positions(),
+                     BuildPositions(flags.new_positions));
+  }
+  return movement;
+}
+
+absl::Status RunReposition(const RepositionFlags& flags,
+                           const GlobalFlags& globals) {
+  RepositionArgs args;
+  args.layout = flags.layout;
+  args.saturation = flags.saturation;
+  ASSIGN_OR_RETURN(args.movement, BuildMovement(flags));
+  ASSIGN_OR_RETURN(args.old_rope, BuildSource(flags.old_rope));
+  if (flags.new_rope.Given()) {
+    ASSIGN_OR_RETURN(args.new_rope,
+                     BuildVariant(args.old_rope, flags.new_rope));
+  }
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
+  return Transform(flags.files, globals, "repositioned", {"k", "*.k", "*key*"},
+                   [&](const std::string& /*name*/, const TensorView& tensor) {
+                     args.k = tensor;
+                     return connection.client().Reposition(args);
+                   });
+}
+
+}  // namespace
+
+Command AddReposition(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<RepositionFlags>();
+  AddSourceFlags(app, "", "Encoding that the keys were rotated with",
+                 &flags->old_rope);
+  AddSourceFlags(app, "new-", "New encoding (default: the same)",
+                 &flags->new_rope);
+  AddPositionFlags(app, "", "Old positions of the keys", &flags->old_positions);
+  AddValue(app, "--shift", &flags->shift, "N", "Added to every position")
+      ->group("New positions of the keys");
+  AddValue(app, "--shifts", &flags->shifts, "FILE",
+           "One shift per token: an .npy, or FILE.safetensors:NAME")
+      ->group("New positions of the keys");
+  AddPositionFlags(app, "new-", "New positions of the keys",
+                   &flags->new_positions);
+  AddLayoutFlag(app, &flags->layout);
+  AddSaturationFlag(app, &flags->saturation);
+  AddTransformFlags(app, "k, *.k, *key*", &flags->files);
+  return [flags, globals] { return RunReposition(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,252 @@
+// `posenc resolve`: prints the frequencies, the attention factor and every
+// assumption of a model's configuration; and the difference to another
+// configuration, or to another project's interpretation of the same one.
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <numbers>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "client/tools/cli/commands.h"
+#include "client/tools/cli/connection.h"
+#include "client/tools/cli/enum_flags.h"
+#include "client/tools/cli/print.h"
+#include "client/tools/cli/status.h"
+#include "core/base/text.h"
+
+namespace posenc::cli {
+namespace {
+
+// `compare` may name another encoding, or only another profile, part, layer or
+// length of the same one (BuildVariant).
+struct ResolveFlags {
+  SourceFlags source;
+  SourceFlags compare;
+  std::optional<std::int64_t> kept_to;
+};
+
+// Returns the value of one field of a scaling, by reflection: a new scaling of
+// the contract needs no change here. Long lists are cut to their ends.
+std::string FieldText(const google::protobuf::Message& message,
+                      const google::protobuf::FieldDescriptor& field) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  if (field.is_repeated()) {
+    const int n = reflection.FieldSize(message, &field);
+    if (field.cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE ||
+        n == 0) {
+      return absl::StrCat(n, " values");
+    }
+    const auto at = [&](int i) {
+      return NineDigits(reflection.GetRepeatedDouble(message, &field, i));
+    };
+    return n == 1 ? absl::StrCat("[", at(0), "]")
+                  : absl::StrCat("[", at(0), " ... ", at(n - 1), "] (", n, ")");
+  }
+  switch (field.cpp_type()) {
+    case google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE:
+      return NineDigits(reflection.GetDouble(message, &field));
+    case google::protobuf::FieldDescriptor::CPPTYPE_INT32:
+      return absl::StrCat(reflection.GetInt32(message, &field));
+    case google::protobuf::FieldDescriptor::CPPTYPE_INT64:
+      return absl::StrCat(reflection.GetInt64(message, &field));
+    case google::protobuf::FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetBool(message, &field) ? "true" : "false";
+    default:
+      return "?";
+  }
+}
+
+std::string FieldsText(const google::protobuf::Message& message) {
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  return absl::StrJoin(fields, ", ", [&](std::string* out, const auto* field) {
+    absl::StrAppend(out, field->name(), " ", FieldText(message, *field));
+  });
+}
+
+// Returns the scaling with its fields: "yarn: factor 4, ...".
+std::string ScalingText(const v1::RopeSpec& spec) {
+  const auto* const scaling =
+      v1::RopeSpec::descriptor()->FindOneofByName("scaling");
+  const auto* const field =
+      spec.GetReflection()->GetOneofFieldDescriptor(spec, scaling);
+  if (field == nullptr) return "none";
+  return absl::StrCat(
+      field->name(), ": ",
+      FieldsText(spec.GetReflection()->GetMessage(spec, field)));
+}
+
+void PrintFrequencies(const v1::ResolveRopeResponse& response) {
+  const int n = response.inv_freq_size();
+  std::printf("\n  frequencies of %d pairs\n", n);
+  std::printf("    %5s  %18s  %18s\n", "pair", "radians/position",
+              "wavelength");
+  // 10 pairs show the start, the ramp of a scaling, and the end.
+  for (const int i : Spread(n, 10)) {
+    const double w = response.inv_freq(i);
+    absl::PrintF(
+        "    %5d  %18.10g  %18s\n", i, w,
+        w == 0 ? "still" : NineDigits(2 * std::numbers::pi / std::fabs(w)));
+  }
+}
+
+// Returns "90 % of a score is left to distance 5443, 57 % at 131072".
+std::string KeptText(const v1::RopeDifference& difference) {
+  const double percent = 100 * difference.kept_at_length();
+  if (difference.first_distance() < 0) {
+    return absl::StrFormat(
+        "at least 90 %% of a score is left up to distance %d, %.4g %% there",
+        difference.length(), percent);
+  }
+  return absl::StrFormat(
+      "90 %% of a score is left to distance %d, %.4g %% at %d",
+      difference.first_distance(), percent, difference.length());
+}
+
+// Prints the difference of two encodings, and the position from which the angle
+// of some pair differs by 0.01 rad, long before scores suffer.
+void PrintDifference(const v1::RopeDifference& difference,
+                     const std::string& name) {
+  std::printf("\n  compared with %s\n", name.c_str());
+  if (difference.equal()) {
+    std::printf("    the same rotation\n");
+  } else {
+    if (difference.max_relative_frequency_difference() == 0) {
+      std::printf("    the same frequencies\n");
+    } else {
+      std::printf("    frequencies differ by up to %.4g %% (pair %d)\n",
+                  100 * difference.max_relative_frequency_difference(),
+                  difference.worst_pair());
+    }
+    absl::PrintF("    amplitude ratio %s\n",
+                 NineDigits(difference.amplitude_ratio()));
+    if (difference.first_diverging_position() < 0) {
+      std::printf("    no angle differs by 0.01 rad below position 2^31\n");
+    } else {
+      absl::PrintF("    some angle differs by 0.01 rad from position %d on\n",
+                   difference.first_diverging_position());
+    }
+    absl::PrintF("    %s\n", KeptText(difference));
+  }
+  for (const std::string& text : difference.explanations()) {
+    std::printf("    - %s\n", core::OneLine(text).c_str());
+  }
+}
+
+// Returns the name of the other encoding: "spec", "llama-3-8b, profile vllm",
+// or "length 4096" for the same model at another length.
+std::string VariantName(const SourceFlags& flags) {
+  std::vector<std::string> parts = DetailTexts(flags.Details());
+  if (!flags.Empty()) parts.insert(parts.begin(), flags.Name());
+  return absl::StrJoin(parts, ", ");
+}
+
+void PrintResolved(const v1::ResolveRopeResponse& response,
+                   const ResolveFlags& flags) {
+  const v1::RopeSpec& spec = response.spec();
+  std::printf("%s\n", flags.source.Name().c_str());
+  PrintFact("head_dim", absl::StrCat(response.head_dim()));
+  if (spec.nope()) {
+    PrintFact("encoding", "none (NoPE): tensors come back unchanged");
+  } else {
+    PrintFact("rotary_dim", absl::StrCat(spec.rotary_dim()));
+    std::string pairing = EnumText(spec.pairing());
+    if (spec.output_pairing() != v1::PAIRING_UNSPECIFIED &&
+        spec.output_pairing() != spec.pairing()) {
+      absl::StrAppend(&pairing, ", written as ",
+                      EnumText(spec.output_pairing()));
+    }
+    PrintFact("pairing", pairing);
+    PrintFact("slice", EnumText(spec.slice()));
+    if (spec.has_rope_theta()) {
+      PrintFact("rope_theta", NineDigits(spec.rope_theta()));
+    }
+    PrintFact("scaling", ScalingText(spec));
+    if (spec.has_axes()) {
+      PrintFact(
+          "axes",
+          absl::StrCat(
+              EnumText(spec.axes().assignment()),
+              ", pairs of each: ", absl::StrJoin(spec.axes().sections(), ", "),
+              spec.axes().position_axes().empty() ? "" : "; they follow axes ",
+              absl::StrJoin(spec.axes().position_axes(), ", ")));
+    }
+    if (spec.has_xpos()) PrintFact("xpos", FieldsText(spec.xpos()));
+    if (spec.reverse()) PrintFact("reverse", "turns by -phi");
+    PrintFact("angles", EnumText(spec.angle_precision()));
+    PrintFact("amplitude", NineDigits(response.amplitude()));
+  }
+  PrintFact("softmax multiplier",
+            NineDigits(response.softmax_scale_multiplier()));
+  PrintFact("query scale", response.has_query_scale()
+                               ? FieldsText(response.query_scale())
+                               : "none");
+  PrintFact("content hash", response.content_hash());
+  if (response.inv_freq_size() > 0) PrintFrequencies(response);
+  if (response.assumptions_size() > 0) std::printf("\n  assumed\n");
+  for (const v1::Assumption& assumption : response.assumptions()) {
+    absl::PrintF("    %s = %s (%s)\n", core::OneLine(assumption.field()),
+                 core::OneLine(assumption.value()),
+                 core::OneLine(assumption.reason()));
+  }
+  if (response.warnings_size() > 0) std::printf("\n  warnings\n");
+  for (const std::string& warning : response.warnings()) {
+    std::printf("    %s\n", core::OneLine(warning).c_str());
+  }
+  if (response.has_difference()) {
+    PrintDifference(response.difference(), VariantName(flags.compare));
+  }
+}
+
+// Replaces `length` in the server's error by --kept-to: --length is a flag of
+// the encoding.
+absl::Status WithFlag(const absl::Status& status) {
+  absl::string_view fact = status.message();
+  if (!absl::ConsumePrefix(&fact, "length: ")) return status;
+  return UsageError(absl::StrCat("--kept-to: ", fact));
+}
+
+absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
+  v1::ResolveRopeRequest request;
+  ASSIGN_OR_RETURN(*request.mutable_rope(), BuildSource(flags.source));
+  request.set_head_dim(request.rope().head_dim());
+  if (flags.compare.Given()) {
+    ASSIGN_OR_RETURN(*request.mutable_compare_with(),
+                     BuildVariant(request.rope(), flags.compare));
+  }
+  // The request cannot hold 0: there it means that no length is given.
+  if (flags.kept_to == 0) {
+    return UsageError("--kept-to: 0; must be 1 to 2^31");
+  }
+  request.set_length(flags.kept_to.value_or(0));
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
+  const absl::StatusOr<v1::ResolveRopeResponse> response =
+      connection.client().ResolveRope(request);
+  if (!response.ok()) return WithFlag(response.status());
+  if (globals.json) {
+    PrintJson(ToJson(*response));
+  } else {
+    PrintResolved(*response, flags);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddResolve(CLI::App* app, const GlobalFlags* globals) {
+  const auto flags = std::make_shared<ResolveFlags>();
+  AddSourceFlags(app, "", "Encoding", &flags->source);
+  AddSourceFlags(app, "compare-", "Encoding to compare with", &flags->compare);
+  AddValue(
+      app, "--kept-to", &flags->kept_to, "N",
+      "Largest distance to compare (default: the model's length, or 8192)");
+  return [flags, globals] { return RunResolve(*flags, *globals); };
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,87 @@
+#include "client/tools/flags/command_line.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "posenc/compat.h"
+
+namespace posenc::flags {
+namespace {
+
+// Returns true if flags of posenc and posenc-load with this type take whole
+// numbers.
+bool IsWhole(const std::string& type) {
+  static constexpr const char* kNames[] = {"N", "P", "DIM", "HEADS",
+                                           "MAX_POSITION"};
+  return std::find(std::begin(kNames), std::end(kNames), type) !=
+         std::end(kNames);
+}
+
+// Returns what is wrong with the number; empty if nothing is.
+std::string Fault(const std::string& text) {
+  absl::string_view digits = text;
+  if (!absl::ConsumePrefix(&digits, "-")) absl::ConsumePrefix(&digits, "+");
+  if (digits.empty() ||
+      digits.find_first_not_of("0123456789") != absl::string_view::npos) {
+    return text + ": no whole decimal number";
+  }
+  if (digits.size() > 1 && digits[0] == '0') {
+    return text + ": begins with a zero; leave it out";
+  }
+  std::int64_t number;
+  if (!absl::SimpleAtoi(text, &number)) {
+    return text + ": more than 2^63 - 1, the limit of 64 bits";
+  }
+  return "";
+}
+
+void WantDecimalNumbers(CLI::App* app) {
+  for (CLI::Option* option :
+       app->get_options([](CLI::Option*) { return true; })) {
+    const std::string type = option->get_type_name();
+    if (IsWhole(type.substr(0, type.find(':')))) {
+      option->check(CLI::Validator(Fault, ""));
+    }
+  }
+  for (CLI::App* command :
+       app->get_subcommands([](CLI::App*) { return true; })) {
+    WantDecimalNumbers(command);
+  }
+}
+
+}  // namespace
+
+std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
+                                     CLI::AppFormatMode mode) const {
+  const std::string help = CLI::Formatter::make_help(app, name, mode);
+  const std::string footer = app->get_footer();
+  return footer.empty() || mode == CLI::AppFormatMode::Sub
+             ? help
+             : help + footer + "\n";
+}
+
+void SilenceGrpc() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) compat::SetLog(nullptr);
+}
+
+absl::Status CheckArguments(CLI::App* app, int argc, const char* const* argv) {
+  WantDecimalNumbers(app);
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view flag = argv[i];
+    if (absl::StartsWith(flag, "--") && flag.find('=') == flag.size() - 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag.substr(0, flag.size() - 1), ": '", flag,
+                       "' has no value; leave the flag out, or give one"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::flags

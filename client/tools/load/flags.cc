@@ -1,0 +1,216 @@
+#include "client/tools/load/flags.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/tools/flags/status_macros.h"
+#include "client/tools/load/units.h"
+
+namespace posenc::load {
+namespace {
+
+// CLI::Range would accept NaN.
+std::string ShareFault(const std::string& text) {
+  double share;
+  if (absl::SimpleAtod(text, &share) && share >= 0 && share <= 1) return "";
+  return absl::StrCat(text, ": no number from 0 to 1");
+}
+
+absl::StatusOr<std::vector<int>> ParseInFlight(const std::string& text) {
+  std::vector<int> levels;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    int level;
+    if (!absl::SimpleAtoi(part, &level) || level < 1 || level > 100000) {
+      return InvalidText(text,
+                         "calls between 1 and 100000, such as 16 or 1,16,64");
+    }
+    levels.push_back(level);
+  }
+  return levels;
+}
+
+absl::StatusOr<std::vector<std::int64_t>> ParseSizes(const std::string& text) {
+  std::vector<std::int64_t> sizes;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    ASSIGN_OR_RETURN(const std::int64_t bytes, ParseBytes(part));
+    sizes.push_back(bytes);
+  }
+  return sizes;
+}
+
+// Sets *value to the flag's text as `parse` reads it, or refuses the text.
+template <typename T, typename Parse>
+CLI::Validator Into(T* value, const Parse& parse) {
+  return CLI::Validator(
+      [value, parse](const std::string& text) -> std::string {
+        auto parsed = parse(text);
+        if (!parsed.ok()) return std::string(parsed.status().message());
+        *value = *std::move(parsed);
+        return "";
+      },
+      "");
+}
+
+}  // namespace
+
+std::vector<StepOptions> StepsOf(const Flags& flags) {
+  std::vector<StepOptions> steps;
+  if (flags.find_capacity) return steps;
+  for (const double rate : flags.rates) {
+    steps.push_back(flags.step);
+    steps.back().rate = rate;
+  }
+  if (!steps.empty()) return steps;
+  for (const int level : flags.in_flight) {
+    steps.push_back(flags.step);
+    steps.back().in_flight = level;
+  }
+  return steps;
+}
+
+absl::Status CheckFlags(const CLI::App& app, const Flags& flags) {
+  if (flags.server.empty()) {
+    return absl::InvalidArgumentError(
+        "--server: missing; must be an address such as 127.0.0.1:50051 "
+        "(posencd starts a server)");
+  }
+  const auto given = [&](const char* name) { return app.count(name) > 0; };
+  for (const auto& [a, b] : {std::pair{"--rates", "--in-flight"},
+                             {"--rates", "--find-capacity"},
+                             {"--calls", "--duration"},
+                             {"--calls", "--find-capacity"},
+                             {"--overload", "--rates"},
+                             {"--overload", "--calls"},
+                             {"--size", "--shape"}}) {
+    if (given(a) && given(b)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(a, ": excludes ", b, "; must be given alone"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void AddFlags(CLI::App* app, Flags* flags) {
+  // `into` parses the text of a flag; `usual` is the text of the default.
+  const auto parsed = [&](const char* name, const char* type, const char* usual,
+                          CLI::Validator into, const char* help) {
+    app->add_option_function<std::string>(
+           name, [](const std::string&) {}, help)
+        ->check(std::move(into))
+        ->type_name(type)
+        ->default_str(usual);
+  };
+  const auto duration = [](const std::string& text) {
+    return ParseDuration(text);
+  };
+  WorkloadOptions* const workload = &flags->workload;
+  StepOptions* const step = &flags->step;
+  // Does not show the default: the help explains it.
+  const auto hidden = [&](const char* name, auto* value, const char* type,
+                          const char* help) {
+    return app->add_option(name, *value, help)->type_name(type);
+  };
+  const auto add = [&](const char* name, auto* value, const char* type,
+                       const char* help) {
+    return hidden(name, value, type, help)->capture_default_str();
+  };
+  add("--server", &flags->server, "ADDRESS",
+      "127.0.0.1:50051, dns:///host:port, unix:/path");
+  flags::AddSecurityFlags(app, &flags->security);
+  parsed("--in-flight", "N,...", "16", Into(&flags->in_flight, ParseInFlight),
+         "Closed loop: calls in flight in each step");
+  // gRPC starts far fewer than 10^7 calls a second.
+  parsed("--rates", "R,...", "",
+         Into(&flags->rates,
+              [](const std::string& text) {
+                return ParseNumbers(
+                    text, 1e7,
+                    "calls per second above 0, such as 1000,2000,4000");
+              }),
+         "Open loop: calls per second in each step; latency counts from when a "
+         "call was due");
+  app->add_option_function<std::string>(
+         "--arrivals",
+         [step](const std::string& kind) { step->poisson = kind == "poisson"; },
+         "Open loop: even or poisson")
+      ->check(CLI::IsMember({"even", "poisson"}))
+      ->type_name("KIND")
+      ->default_str("even");
+  hidden("--max-in-flight", &flags->max_in_flight, "N",
+         "Open loop: further calls are sent later, or dropped (default 16384, "
+         "less for large answers)")
+      ->check(CLI::Range(1, 100000));
+  parsed(
+      "--mix", "RPC:W,...", "ApplyRope", Into(&workload->mix, ParseMix),
+      "ApplyRope, Reposition, BuildTable, AddEncoding, ResolveRope; weights");
+  parsed("--size", "SIZE,...", "64KiB", Into(&workload->sizes, ParseSizes),
+         "Bytes of a call's tensor");
+  parsed("--shape", "BxSxHxD,...", "", Into(&workload->shapes, ParseShapes),
+         "Shapes instead of sizes");
+  parsed("--dtype", "NAME,...", "float32", Into(&workload->dtypes, ParseDtypes),
+         "float32, float16, bfloat16, float64");
+  add("--preset", &workload->preset, "NAME",
+      "A model's encoding instead of the plain one");
+  add("--variants", &workload->variants, "N",
+      "Requests of each kind that differ in data and positions")
+      ->check(CLI::Range(1, 1000));
+  add("--seed", &flags->seed, "N", "Seed of data and order");
+  add("--connections", &flags->connections, "N", "Connections")
+      ->check(CLI::Range(1, 10000));
+  hidden("--threads", &flags->threads, "N",
+         "Threads for answers (default: half of the cores)")
+      ->check(CLI::Range(1, 256));
+  parsed("--warm-up", "TIME", "1s",
+         Into(&step->warm_up,
+              [](const std::string& text) {
+                return ParseDuration(text, /*allow_zero=*/true);
+              }),
+         "Uncounted time before each step");
+  parsed("--duration", "TIME", "10s", Into(&step->duration, duration),
+         "Time of each step");
+  hidden("--calls", &step->calls, "N",
+         "Calls of each step, instead of --duration")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  parsed("--timeout", "TIME", "10s", Into(&step->timeout, duration),
+         "Deadline of a call, from when it was due, and of connecting");
+  app->add_flag("--no-retry", flags->no_retry,
+                "Do not retry as the published service config says");
+  add("--verify", &step->verify, "SHARE",
+      "Share of answers to compare bit for bit with the first; the first is "
+      "checked against the formula")
+      ->check(CLI::Validator(ShareFault, ""));
+  hidden("--shared-memory", &flags->shared_memory, "MODE",
+         "Tensors are in shared memory: in-place (default without a value) or "
+         "out-of-place")
+      ->expected(0, 1)
+      ->check(CLI::IsMember({"in-place", "out-of-place"}));
+  add("--max-error-rate", &flags->max_error_rate, "SHARE",
+      "Share of failed, unsent or wrong calls that still exits 0")
+      ->check(CLI::Validator(ShareFault, ""));
+  app->add_flag("--find-capacity", flags->find_capacity,
+                "Find the highest rate with a p99 under --p99");
+  parsed("--p99", "TIME", "10ms", Into(&flags->p99, duration),
+         "p99 that --find-capacity allows");
+  add("--max-steps", &flags->max_steps, "N", "Steps of --find-capacity")
+      ->check(CLI::Range(1, 100));
+  parsed("--overload", "X,...", "",
+         Into(&flags->overload,
+              [](const std::string& text) {
+                return ParseNumbers(text, 1000,
+                                    "multiples of the peak above 0 and at most "
+                                    "1000, such as 1,2,5,10");
+              }),
+         "Measure the peak, then the goodput at these multiples of it; without "
+         "retries");
+  add("--json", &flags->json_path, "FILE", "Report as JSON");
+  add("--html", &flags->html_path, "FILE", "Report as a page with charts");
+  hidden("--compare", &flags->compare, "A.json B.json",
+         "Print what differs in two JSON reports (--html: a page)")
+      ->expected(2);
+  app->add_flag("--quiet", flags->quiet, "No progress");
+}
+
+}  // namespace posenc::load

@@ -1,0 +1,56 @@
+// The command line, and the measurement that it describes.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/tools/flags/security_flags.h"
+#include "client/tools/load/engine.h"
+#include "client/tools/load/workload.h"
+
+namespace posenc::load {
+
+// The measurement. Defaults are part of the interface (--help shows those of
+// AddFlags).
+struct Flags {
+  std::string server;
+  flags::SecurityFlags security;
+  std::vector<double> rates;
+  std::vector<int> in_flight = {16};
+  int max_in_flight = 0;
+  WorkloadOptions workload;
+  StepOptions step;  // of each step, without its rate or calls in flight
+  std::int64_t seed = 1;
+  int connections = 1;
+  int threads = 0;
+  bool no_retry = false;
+  std::string shared_memory;  // "in-place", "out-of-place"; empty: off
+  double max_error_rate = 0;
+  bool find_capacity = false;
+  absl::Duration p99 = absl::Milliseconds(10);
+  int max_steps = 12;
+  std::vector<double> overload;  // multiples of the peak
+  std::string json_path;
+  std::string html_path;
+  std::vector<std::string> compare;
+  bool quiet = false;
+};
+
+void AddFlags(CLI::App* app, Flags* flags);
+
+// Refuses combinations of flags that CLI11 cannot check. INVALID_ARGUMENT names
+// the flag.
+absl::Status CheckFlags(const CLI::App& app, const Flags& flags);
+
+// Returns the steps of the flags; none with --find-capacity. With --overload
+// they are the closed loops whose best throughput is the peak; the overloads
+// follow from it. They do not have the open loop's limit of calls in flight,
+// which depends on the sizes of messages.
+std::vector<StepOptions> StepsOf(const Flags& flags);
+
+}  // namespace posenc::load

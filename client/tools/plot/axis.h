@@ -1,0 +1,50 @@
+// Axes of charts and heat maps: the place of a value between two pixels, ticks
+// and labels.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/tools/plot/svg.h"
+
+namespace posenc::plot {
+
+// Maps [low, high] to pixels, linearly or by the logarithm. low < high; both
+// must be positive on a logarithmic axis.
+struct Scale {
+  bool log = false;
+  double low = 0, high = 1;
+  double from = 0, to = 1;  // pixels of low and high
+  bool whole = false;       // ticks only at whole numbers
+
+  double At(double value) const;
+};
+
+struct Tick {
+  double value = 0;
+  std::string text;
+};
+
+// Returns about five multiples of 1, 2 or 5 times a power of ten in the scale.
+// On a logarithmic scale: powers of ten, with 2 and 5 between them if there are
+// few, and only every second or third if there are many.
+std::vector<Tick> Ticks(const Scale& scale);
+
+// Pixels between the picture's edges and its axes: room for tick texts of six
+// digits and an upward label on the left, and for two lines below.
+inline constexpr double kLeft = 78, kRight = 24, kBottom = 54, kTop = 44;
+inline constexpr double kTickSize = 12, kTextSize = 13;
+
+// Add each tick's text and its line: with `grid` across the picture, else a
+// short one outside. The ends of the other axis, in pixels, are `bottom` and
+// `top` for an x axis, `left` and `right` for a y axis.
+void AddXTicks(const Scale& scale, double bottom, double top, bool grid,
+               Svg* svg);
+void AddYTicks(const Scale& scale, double left, double right, bool grid,
+               Svg* svg);
+
+void AddXLabel(const std::string& text, double center, double bottom, Svg* svg);
+void AddYLabel(const std::string& text, double left, double center, Svg* svg);
+
+}  // namespace posenc::plot

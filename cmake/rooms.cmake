@@ -1,0 +1,57 @@
+# Rooms: folders of sources with walls between them. A source that includes a
+# header of a room that its own room does not use does not compile.
+# docs/architecture.md lists the rooms.
+
+# posenc_door(NAME FOLDER [HEADERS ...] [USES ...] [LIBS ...])
+#
+# Adds the interface library posenc_NAME. Who links it can include the headers
+# of FOLDER (or only its HEADERS), those of the rooms in USES, and those of LIBS.
+# Its include path is a folder that has nothing but a link to FOLDER.
+function(posenc_door name folder)
+  cmake_parse_arguments(arg "" "" "HEADERS;USES;LIBS" ${ARGN})
+  set(path ${PROJECT_BINARY_DIR}/rooms/${name})
+  file(REMOVE_RECURSE ${path})
+  if(arg_HEADERS)
+    list(TRANSFORM arg_HEADERS PREPEND ${folder}/ OUTPUT_VARIABLE links)
+  else()
+    set(links ${folder})
+  endif()
+  foreach(link IN LISTS links)
+    cmake_path(GET link PARENT_PATH parent)
+    file(MAKE_DIRECTORY ${path}/${parent})
+    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${link} ${path}/${link} SYMBOLIC)
+  endforeach()
+  add_library(posenc_${name} INTERFACE)
+  target_include_directories(posenc_${name} INTERFACE ${path})
+  list(TRANSFORM arg_USES PREPEND posenc_)
+  target_link_libraries(posenc_${name} INTERFACE ${arg_USES} ${arg_LIBS})
+endfunction()
+
+# posenc_room(NAME FOLDER PRECOMPILED TARGET SOURCES ... [door's arguments])
+#
+# Adds the door posenc_NAME, and the object library posenc_NAME_objects of the
+# SOURCES in FOLDER, which see all of FOLDER. `ninja posenc_NAME_objects` compiles
+# this room alone. PRECOMPILED is the target of its precompiled headers.
+function(posenc_room name folder)
+  cmake_parse_arguments(arg "" "PRECOMPILED" "SOURCES;HEADERS;USES;LIBS" ${ARGN})
+  posenc_door(${name} ${folder} HEADERS ${arg_HEADERS} USES ${arg_USES} LIBS
+              ${arg_LIBS})
+  set(objects posenc_${name}_objects)
+  list(TRANSFORM arg_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/${folder}/
+       REGEX "^[^/]+$")
+  add_library(${objects} OBJECT ${arg_SOURCES})
+  target_compile_features(${objects} PRIVATE cxx_std_20)
+  target_precompile_headers(${objects} REUSE_FROM ${arg_PRECOMPILED})
+  target_link_libraries(${objects} PRIVATE posenc_${name} posenc_warnings)
+  if(arg_HEADERS)
+    posenc_door(${name}_inside ${folder})
+    target_link_libraries(${objects} PRIVATE posenc_${name}_inside)
+  endif()
+endfunction()
+
+# posenc_archive(TARGET ROOM ...): a static library of the rooms' objects.
+function(posenc_archive target)
+  list(TRANSFORM ARGN REPLACE "(.+)" "$<TARGET_OBJECTS:posenc_\\1_objects>"
+       OUTPUT_VARIABLE objects)
+  add_library(${target} STATIC ${objects})
+endfunction()

@@ -1,0 +1,87 @@
+// Position ids of batches that are packed, padded, split over devices, laid out
+// on grids, or mix text and images. Each scheme is described at its message in
+// posenc.v1 service.proto.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/tensor.h"
+#include "core/positions/vision_positions.h"
+
+namespace posenc::core {
+
+// [T]: positions start again with each sequence.
+struct PackedScheme {
+  std::vector<std::int64_t> lengths;
+};
+
+// [B, S]: one row per sequence.
+struct PaddedScheme {
+  std::vector<std::int64_t> lengths;
+  std::int64_t padded_length = 0;
+  bool left = false;
+  std::int64_t padding_position = 0;
+};
+
+// [T]: the tokens of one device: chunks `rank` and 2 * size - 1 - `rank` of the
+// 2 * size chunks of each sequence.
+struct ContextParallelScheme {
+  std::vector<std::int64_t> lengths;
+  std::int32_t size = 0;
+  std::int32_t rank = 0;
+};
+
+// [axes, cells]: offsets[a] + steps[a] * index; float64 if offsets or steps are
+// given. With merge_size, cells come in blocks of merge_size^2 cells of the
+// last two axes.
+struct GridScheme {
+  std::vector<std::int64_t> extents;
+  std::vector<double> offsets;
+  std::vector<double> steps;
+  std::int32_t merge_size = 0;
+};
+
+struct VisionGrid {
+  std::int64_t time = 0;
+  std::int64_t height = 0;  // patches before merging
+  std::int64_t width = 0;
+  std::int32_t spatial_merge_size = 0;  // 0: 1
+  std::optional<double> time_step;
+};
+
+// [3, T] (time, height, width), as in Qwen2-VL.
+struct MultimodalScheme {
+  // Each span is a number of text tokens, or a grid of patches. monostate: an
+  // empty span, which is an error.
+  std::vector<std::variant<std::monostate, std::int64_t, VisionGrid>> spans;
+};
+
+// [T]: the first `sinks` and the last `window` of `length` positions; all
+// positions if `length` is not greater than their sum.
+struct AttentionSinkScheme {
+  std::int64_t sinks = 0;
+  std::int64_t window = 0;
+  std::int64_t length = 0;
+};
+
+// monostate: no scheme is given, which is an error.
+using PositionScheme =
+    std::variant<std::monostate, PackedScheme, PaddedScheme,
+                 ContextParallelScheme, GridScheme, MultimodalScheme,
+                 AttentionSinkScheme, VisionScheme>;
+
+// Validates the scheme. Field paths: "packed.lengths[2]", "grid.extents", ...
+// OUT_OF_RANGE kPositionOutOfRange if a position would leave |p| <= 2^31
+// (2^31 - 1 for int32).
+absl::StatusOr<PositionExtents> ValidateScheme(const PositionScheme& scheme);
+
+// Writes the positions of a validated scheme; ids has its dtype and shape.
+void FillPositions(const PositionScheme& scheme, const TensorView& ids);
+
+}  // namespace posenc::core

@@ -1,0 +1,123 @@
+// The positions of a batch's tokens: one per token and axis.
+//
+// The kinds `start`, `starts` and `packed` (posenc.v1.Positions) give a token
+// the same position on every axis. `ids` may differ by axis; its first extent
+// is then the number of axes. |position| <= 2^31; fractional ids are kept.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/base/tensor.h"
+
+namespace posenc::core {
+
+// Greatest magnitude of a position.
+inline constexpr std::int64_t kMaxPosition = std::int64_t{1} << 31;
+
+struct StartPosition {
+  std::int64_t start = 0;
+};
+struct SequenceStarts {
+  std::vector<std::int64_t> values;  // [batch]
+};
+struct PositionIds {
+  ConstTensorView ids;  // int32, int64, float32, float64
+};
+struct PackedSequences {
+  std::vector<std::int64_t> cu_seqlens;
+  std::vector<std::int64_t> starts;  // [sequences], or empty: all 0
+};
+// monostate: no positions are given.
+using Positions = std::variant<std::monostate, StartPosition, SequenceStarts,
+                               PositionIds, PackedSequences>;
+
+// Returns the field of posenc.v1.Positions that gives the numbers: "start",
+// "starts.values", "ids" or "packed"; "" for monostate.
+absl::string_view FieldOf(const Positions& positions);
+
+// Formats a position for a message: 400000, where NumberText gives 4e+05.
+std::string PositionText(double position);
+
+// A function that claims `bytes` before they are allocated. The caller returns
+// its error, which names no field.
+using ReserveFunction = std::function<absl::Status(std::int64_t bytes)>;
+
+// The extents of the tokens that get positions.
+struct TokenExtents {
+  std::int64_t batch = 1;   // 1 for a packed batch
+  std::int64_t tokens = 0;  // per sequence; all tokens of a packed batch
+  bool packed = false;      // layout THD
+  ReserveFunction reserve;  // for the expanded positions; may be empty
+};
+
+// Positions in float64, which holds every kind exactly. If shared(), all
+// sequences have the same positions.
+class TokenPositions {
+ public:
+  // [axes, batch or 1, tokens], row-major.
+  TokenPositions(std::vector<double> values, int axes, std::int64_t batch,
+                 std::int64_t tokens)
+      : values_(std::move(values)),
+        axes_(axes),
+        batch_(batch),
+        tokens_(tokens) {}
+
+  int axes() const { return axes_; }
+  bool shared() const { return batch_ == 1; }
+  std::int64_t tokens() const { return tokens_; }
+  // Position of token t of sequence b on axis a. b is ignored if shared().
+  double at(int a, std::int64_t b, std::int64_t t) const {
+    return values_[(a * batch_ + (batch_ == 1 ? 0 : b)) * tokens_ + t];
+  }
+  const std::vector<double>& values() const { return values_; }
+
+ private:
+  std::vector<double> values_;
+  int axes_;
+  std::int64_t batch_;
+  std::int64_t tokens_;
+};
+
+// Returns how many of these positions, from the first on, are p, p + 1, p + 2,
+// ... Expects at least one position.
+std::int64_t RunLength(absl::Span<const double> positions);
+
+// Expands positions of any kind. `axes` is the encoding's number of position
+// axes; `needs_ids` says that every axis must be given (ASSIGNMENT_PER_AXIS
+// and explicit frequencies of several axes), so only `ids` are valid. Errors
+// name fields relative to Positions: "ids.shape", "packed.cu_seqlens[3]",
+// "starts.values"; a missing kind (if there are tokens) is FieldRequired with
+// an empty field, which Prefixed turns into the caller's "positions".
+//   FieldInvalid: starts with THD, packed without THD, ids of another dtype.
+//   kShapeMismatch: ids or starts of the wrong shape.
+//   kPositionOutOfRange (OUT_OF_RANGE): NaN, infinite or beyond 2^31, with
+//   metadata index.
+absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
+                                               const TokenExtents& extents,
+                                               int axes, bool needs_ids);
+
+// Returns OK if an encoding has rows for these positions; an error's index
+// counts from `first`.
+using CheckReachFunction = absl::FunctionRef<absl::Status(
+    const TokenPositions& positions, std::int64_t first)>;
+
+// Checks the positions start, start + 1, ... of `rows` > 0 rows, equal on all
+// axes, without a list: there may be more rows than memory holds. An encoding's
+// positions form one interval, so all rows are good if the first and the last
+// are, and bisection finds the first bad row. Returns errors of ExpandPositions
+// with the caller's field in front ("positions.start"; index: the row), and
+// errors of `reach` unchanged.
+absl::Status CheckConsecutive(std::int64_t start, std::int64_t rows, int axes,
+                              CheckReachFunction reach);
+
+}  // namespace posenc::core

@@ -1,0 +1,181 @@
+#include "core/positions/vision_positions.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numbers>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/error.h"
+
+namespace posenc::core {
+namespace {
+
+// The largest extent on an axis: its positions are int32, and the product of
+// three extents is below 2^62.
+constexpr std::int64_t kMaxExtent = 1 << 20;
+constexpr std::int64_t kMaxText = 1 << 30;
+
+bool IsFractional(const TowerGrid& tower) {
+  return tower.centers || tower.window > 0;
+}
+
+absl::Status CheckExtent(const std::string& field, std::int64_t extent,
+                         std::int64_t divisor) {
+  if (extent < 1 || extent > kMaxExtent) {
+    return FieldInvalid(field,
+                        absl::StrCat(extent, "; must be 1 to ", kMaxExtent));
+  }
+  if (extent % divisor != 0) {
+    return FieldInvalid(
+        field, absl::StrCat(extent,
+                            " patches; must divide by the tower's merge_size, "
+                            "which is ",
+                            divisor));
+  }
+  return absl::OkStatus();
+}
+
+std::int64_t TokensOf(const TowerGrid& tower, const PatchGrid& grid) {
+  return tower.leading + grid.time * grid.height * grid.width + tower.trailing;
+}
+
+// The index on one axis of patch p of a grid.
+std::int64_t IndexOf(const TowerGrid& tower, const PatchGrid& grid,
+                     GridAxis axis, std::int64_t p) {
+  if (axis == GridAxis::kStill) return 0;
+  const std::int64_t in_frame = p % (grid.height * grid.width);
+  if (axis == GridAxis::kTime) return p / (grid.height * grid.width);
+  const std::int64_t m = tower.merge_size;
+  const std::int64_t block = in_frame / (m * m), within = in_frame % (m * m);
+  const std::int64_t blocks_wide = grid.width / m;
+  return axis == GridAxis::kHeight ? block / blocks_wide * m + within / m
+                                   : block % blocks_wide * m + within % m;
+}
+
+float FractionOf(const TowerGrid& tower, const PatchGrid& grid, GridAxis axis,
+                 std::int64_t index) {
+  if (!tower.centers) {
+    const double scale =
+        static_cast<double>(tower.window) / static_cast<double>(grid.width);
+    return static_cast<float>(index) * static_cast<float>(scale);
+  }
+  const std::int64_t extent =
+      axis == GridAxis::kHeight ? grid.height : grid.width;
+  const float center =
+      (static_cast<float>(index) + 0.5F) / static_cast<float>(extent);
+  return static_cast<float>(2 * std::numbers::pi) * (2 * center - 1);
+}
+
+// The position of index 0 on an axis, after `earlier` grids.
+std::int64_t OriginOf(const VisionScheme& scheme, const PatchGrid& grid,
+                      GridAxis axis, std::int64_t earlier) {
+  const TowerGrid& tower = scheme.tower;
+  if (axis == GridAxis::kStill) return 0;
+  if (axis == GridAxis::kTime) {
+    return (tower.text == TextTokens::kOnFirstAxis ? scheme.text_tokens : 0) +
+           (tower.counts_grids ? earlier : 0);
+  }
+  const std::int64_t extent =
+      axis == GridAxis::kHeight ? grid.height : grid.width;
+  return tower.centered ? extent / 2 - extent : tower.first;
+}
+
+// The position of the first text token on axis a; -1 if all are at 0.
+std::int64_t FirstTextPosition(const VisionScheme& scheme, std::size_t a) {
+  switch (scheme.tower.text) {
+    case TextTokens::kOnFirstAxis:
+      return a == 0 ? 0 : -1;
+    case TextTokens::kOnLastAxis:
+      return a + 1 == scheme.tower.axes.size() ? 0 : -1;
+    case TextTokens::kPastGrid: {
+      std::int64_t half = 0;
+      for (const PatchGrid& grid : scheme.grids) {
+        half = std::max({half, grid.height / 2, grid.width / 2});
+      }
+      return half;
+    }
+    default:
+      return -1;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme) {
+  if (scheme.grids.empty()) {
+    return FieldRequired("vision.grids",
+                         "empty; give height and width of each image");
+  }
+  if (scheme.text_tokens < 0 || scheme.text_tokens > kMaxText) {
+    return FieldInvalid(
+        "vision.text_tokens",
+        absl::StrCat(scheme.text_tokens, "; must be 0 to 2^30"));
+  }
+  if (scheme.text_tokens > 0 && scheme.tower.text == TextTokens::kNone) {
+    return FieldInvalid("vision.text_tokens",
+                        absl::StrCat(scheme.text_tokens,
+                                     "; the tower's patches come without "
+                                     "text, leave it unset"));
+  }
+  std::int64_t tokens = scheme.text_tokens;
+  for (std::size_t g = 0; g < scheme.grids.size(); ++g) {
+    const PatchGrid& grid = scheme.grids[g];
+    const std::string field = absl::StrCat("vision.grids[", g, "]");
+    const std::int64_t merge = scheme.tower.merge_size;
+    absl::Status status =
+        CheckExtent(absl::StrCat(field, ".time"), grid.time, 1);
+    if (status.ok()) {
+      status = CheckExtent(absl::StrCat(field, ".height"), grid.height, merge);
+    }
+    if (status.ok()) {
+      status = CheckExtent(absl::StrCat(field, ".width"), grid.width, merge);
+    }
+    if (!status.ok()) return status;
+    tokens += TokensOf(scheme.tower, grid);
+    if (tokens > (std::int64_t{1} << 60)) {
+      return FieldInvalid(field, "more than 2^60 tokens up to here");
+    }
+  }
+  return PositionExtents{
+      IsFractional(scheme.tower) ? Dtype::kFloat32 : Dtype::kInt32,
+      {static_cast<std::int64_t>(scheme.tower.axes.size()), tokens}};
+}
+
+void FillVision(const VisionScheme& scheme, const TensorView& ids) {
+  const TowerGrid& tower = scheme.tower;
+  char* out = static_cast<char*>(ids.data);
+  const auto write = [&out](auto value) {
+    std::memcpy(out, &value, sizeof(value));
+    out += sizeof(value);
+  };
+  const auto write_zeros = [&](std::int64_t tokens) {
+    // All bits of 0 are zero in int32 and in float32.
+    for (std::int64_t i = 0; i < tokens; ++i) write(std::int32_t{0});
+  };
+  for (std::size_t a = 0; a < tower.axes.size(); ++a) {
+    const GridAxis axis = tower.axes[a];
+    const std::int64_t text = FirstTextPosition(scheme, a);
+    for (std::int64_t i = 0; i < scheme.text_tokens; ++i) {
+      write(static_cast<std::int32_t>(text < 0 ? 0 : text + i));
+    }
+    std::int64_t earlier = 0;  // grids
+    for (const PatchGrid& grid : scheme.grids) {
+      write_zeros(tower.leading);
+      const std::int64_t patches = grid.time * grid.height * grid.width;
+      for (std::int64_t p = 0; p < patches; ++p) {
+        const std::int64_t index = IndexOf(tower, grid, axis, p);
+        if (IsFractional(tower)) {
+          write(FractionOf(tower, grid, axis, index));
+        } else {
+          write(static_cast<std::int32_t>(
+              index + OriginOf(scheme, grid, axis, earlier)));
+        }
+      }
+      ++earlier;
+      write_zeros(tower.trailing);
+    }
+  }
+}
+
+}  // namespace posenc::core

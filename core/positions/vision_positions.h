@@ -1,0 +1,80 @@
+// Positions that a vision tower gives to the patches of images and videos.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/tensor.h"
+
+namespace posenc::core {
+
+// The extents that a valid scheme has (position_schemes.h).
+struct PositionExtents {
+  Dtype dtype = Dtype::kInt32;
+  Shape shape;
+  // The position of the next decoded token. Set for multimodal batches and for
+  // attention sinks (there counted in the cache).
+  std::int64_t next_position = 0;
+  // Multimodal: next_position minus the number of tokens.
+  std::int64_t delta = 0;
+};
+
+// Every patch is at 0 on kStill.
+enum class GridAxis { kTime, kHeight, kWidth, kStill };
+
+// Positions of the text tokens before the patches.
+enum class TextTokens {
+  kNone,         // text is refused
+  kAtZero,       // at 0 on every axis (FLUX)
+  kOnFirstAxis,  // 0, 1, ... on the first axis; time counts on from the number
+                 // of text tokens (Lumina 2)
+  kOnLastAxis,   // 0, 1, ... on the last axis (FLUX.2)
+  kPastGrid,     // m, m + 1, ... on every axis; m is half of the greatest
+                 // height or width (Qwen-Image)
+};
+
+// How a tower counts patches. Tokens come in row-major order of time, height
+// and width, within a frame by blocks of merge_size^2 patches.
+struct TowerGrid {
+  std::vector<GridAxis> axes;  // of a position, in this order
+  std::int32_t merge_size = 1;
+  std::int32_t first = 0;  // index of the first patch on each axis
+  // Class tokens before and after the patches of each grid, at 0 on every axis.
+  std::int32_t leading = 0;
+  std::int32_t trailing = 0;
+  // > 0: a position is index * (window / width), in float32 (SAM 3).
+  std::int64_t window = 0;
+  // A position is 2 pi c, where c is the patch's center in an image from -1 to
+  // 1. Each step rounds to float32, as in DINOv3.
+  bool centers = false;
+  TextTokens text = TextTokens::kNone;
+  // Rows and columns count from -(n - n / 2) for the extent n (Qwen-Image).
+  bool centered = false;
+  // Time starts at the index of the grid: 0, 1, ...
+  bool counts_grids = false;
+};
+
+// An image, or a video of `time` frames, in patches.
+struct PatchGrid {
+  std::int64_t time = 1;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+};
+
+// [axes, T]: the grids one after the other. float32 if the tower's positions
+// are fractional, else int32.
+struct VisionScheme {
+  TowerGrid tower;
+  std::vector<PatchGrid> grids;
+  std::int64_t text_tokens = 0;  // before the grids
+};
+
+// Returns the errors of ValidateScheme(), with fields such as
+// "vision.grids[1].height".
+absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme);
+
+void FillVision(const VisionScheme& scheme, const TensorView& ids);
+
+}  // namespace posenc::core

@@ -1,0 +1,248 @@
+#include "core/rotation/apply.h"
+
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "core/base/error.h"
+#include "core/rotation/rotation_map.h"
+
+namespace posenc::core {
+namespace {
+
+// The heads of q or k and how they rotate. q and k may differ in heads,
+// head_dim and dtype; each looks up the encoding for its own head_dim.
+struct RotatedTensor {
+  std::shared_ptr<const PreparedRope> prepared;
+  HeadLayout layout;
+  HeadRotation rotation;
+};
+
+absl::StatusOr<RotatedTensor> PrepareTensor(const ApplyRopeArgs& args,
+                                            const HeadLayout& layout,
+                                            const ConstTensorView& in,
+                                            absl::string_view name) {
+  if (!args.rope) return FieldRequired("rope", "no encoding is given");
+  absl::StatusOr<std::shared_ptr<const PreparedRope>> prepared =
+      args.rope(layout.head_dim);
+  if (!prepared.ok()) return Prefixed("rope", prepared.status());
+  const ResolvedRope& rope = (*prepared)->rope;
+  const absl::Status status = CheckHeadCount(rope, in, layout, name);
+  if (!status.ok()) return status;
+  const RopeSpec& spec = rope.spec;
+  // A forward rotation reads `pairing`; the other directions read
+  // `output_pairing`.
+  Pairing from = spec.pairing;
+  Pairing to = spec.output_pairing;
+  if (args.direction != Direction::kForward) std::swap(from, to);
+  HeadRotation rotation =
+      MakeHeadRotation(in.dtype, args.saturation, layout.head_dim, spec,
+                       SegmentsOf(spec, layout.head_dim), from, to);
+  return RotatedTensor{*std::move(prepared), layout, std::move(rotation)};
+}
+
+absl::Status CheckAgreement(const HeadLayout& q, const HeadLayout& k) {
+  if (q.batch == k.batch && q.tokens == k.tokens) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
+      "k.shape",
+      absl::StrCat("batch ", k.batch, " and sequence ", k.tokens,
+                   ", but q has ", q.batch, " and ", q.tokens,
+                   "; q and k must agree in both"),
+      {{"expected", absl::StrCat("[", q.batch, ", ", q.tokens, "]")},
+       {"actual", absl::StrCat("[", k.batch, ", ", k.tokens, "]")}});
+}
+
+absl::Status CheckQueryScale(const QueryScale& scale, bool has_q) {
+  if (!has_q) {
+    return FieldInvalid("query_scale",
+                        "set without q; it multiplies q and nothing else");
+  }
+  if (!std::isfinite(scale.beta)) {
+    return FieldInvalid("query_scale.beta",
+                        absl::StrCat(scale.beta, "; must be finite"));
+  }
+  if (!(scale.floor_scale > 0) || !std::isfinite(scale.floor_scale)) {
+    return FieldInvalid(
+        "query_scale.floor_scale",
+        absl::StrCat(scale.floor_scale, "; must be finite and greater than 0"));
+  }
+  return absl::OkStatus();
+}
+
+// The cosines and sines of the tokens' positions.
+class PositionCosSin : public CosSinSource {
+ public:
+  PositionCosSin(const ApplyRopeArgs& args, const PreparedRope& prepared,
+                 TensorRole role,
+                 std::shared_ptr<const TokenPositions> positions)
+      : evaluator_(prepared.rope, prepared.frequencies, args.direction, role,
+                   args.query_scale.has_value() ? &*args.query_scale : nullptr),
+        scaled_(args.query_scale.has_value() && role == TensorRole::kQuery),
+        positions_(std::move(positions)),
+        at_(positions_ == nullptr ? 0 : positions_->axes()) {}
+  // Does not copy the anchor, which has some KiB.
+  PositionCosSin(const PositionCosSin& other)
+      : CosSinSource(other),
+        evaluator_(other.evaluator_),
+        scaled_(other.scaled_),
+        positions_(other.positions_),
+        at_(other.at_) {}
+  PositionCosSin& operator=(const PositionCosSin&) = delete;
+
+  std::unique_ptr<CosSinSource> Clone() const override {
+    return std::make_unique<PositionCosSin>(*this);
+  }
+  std::size_t pairs() const override { return evaluator_.pairs(); }
+  std::size_t heads() const override { return evaluator_.heads(); }
+  void Fill(std::int64_t b, std::int64_t t, float* row) override {
+    evaluator_.Row(At(b, t), row);
+  }
+  void Fill(std::int64_t b, std::int64_t t, double* row) override {
+    evaluator_.Row(At(b, t), row);
+  }
+  void FillRun(std::int64_t b, std::int64_t t, std::int64_t n,
+               float* rows) override {
+    if (!evaluator_.HasSums()) return CosSinSource::FillRun(b, t, n, rows);
+    if (anchor_ == nullptr) {
+      anchor_ = std::make_unique<CosSinEvaluator::Anchor>(pairs());
+    }
+    const std::int64_t first =
+        (positions_->shared() ? 0 : b) * positions_->tokens() + t;
+    evaluator_.Rows(absl::MakeConstSpan(positions_->values())
+                        .subspan(static_cast<std::size_t>(first),
+                                 static_cast<std::size_t>(n)),
+                    rows, rows + pairs(),
+                    static_cast<std::ptrdiff_t>(2 * pairs()), false,
+                    anchor_.get());
+  }
+  bool scaled() const override { return scaled_; }
+  double HeadScale(std::int64_t b, std::int64_t t) override {
+    return evaluator_.HeadScale(At(b, t));
+  }
+
+ private:
+  const double* At(std::int64_t b, std::int64_t t) {
+    for (std::size_t a = 0; a < at_.size(); ++a) {
+      at_[a] = positions_->at(static_cast<int>(a), b, t);
+    }
+    return at_.data();
+  }
+
+  CosSinEvaluator evaluator_;
+  std::unique_ptr<CosSinEvaluator::Anchor> anchor_;  // made at first use
+  bool scaled_;
+  std::shared_ptr<const TokenPositions> positions_;
+  // The current token's position on each axis.
+  absl::InlinedVector<double, 4> at_;
+};
+
+}  // namespace
+
+absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
+                                           const ConstTensorView* q,
+                                           const ConstTensorView* k) {
+  if (q == nullptr && k == nullptr) {
+    return FieldRequired("q", "neither q nor k is set; at least one must be");
+  }
+  const absl::StatusOr<LayoutOrder> order = FindLayout(args.layout);
+  if (!order.ok()) return order.status();
+  Faults faults;
+  if (args.direction < Direction::kForward ||
+      args.direction > Direction::kAdjoint) {
+    faults.Note(FieldInvalid(
+        "direction", absl::StrCat(static_cast<int>(args.direction),
+                                  "; must be forward, inverse or adjoint")));
+  }
+  if (args.query_scale.has_value()) {
+    faults.Note(CheckQueryScale(*args.query_scale, q != nullptr));
+  }
+
+  const ConstTensorView* const inputs[2] = {q, k};
+  std::optional<HeadLayout> layouts[2];
+  std::optional<RotatedTensor> tensors[2];
+  for (int i = 0; i < 2; ++i) {
+    if (inputs[i] == nullptr) continue;
+    const char* const name = i == 0 ? "q" : "k";
+    faults.Note(CheckSaturation(args.saturation, inputs[i]->dtype, name));
+    const absl::StatusOr<HeadLayout> layout =
+        ReadHeadLayout(*inputs[i], *order);
+    if (!faults.Note(Prefixed(name, layout.status()))) continue;
+    layouts[i] = *layout;
+    absl::StatusOr<RotatedTensor> tensor =
+        PrepareTensor(args, *layout, *inputs[i], name);
+    if (faults.Note(tensor.status())) tensors[i] = *std::move(tensor);
+  }
+  const bool agree = !layouts[0].has_value() || !layouts[1].has_value() ||
+                     faults.Note(CheckAgreement(*layouts[0], *layouts[1]));
+
+  std::shared_ptr<const TokenPositions> positions;  // null: no tokens
+  const std::optional<HeadLayout>& any =
+      layouts[0].has_value() ? layouts[0] : layouts[1];
+  const auto has_work = [](const std::optional<HeadLayout>& layout) {
+    return layout.has_value() && !layout->empty();
+  };
+  // A tensor without elements may claim any number of tokens, so its positions
+  // must not be expanded.
+  if (agree && (has_work(layouts[0]) || has_work(layouts[1]))) {
+    TokenExtents extents;
+    extents.batch = any->batch;
+    extents.tokens = any->tokens;
+    extents.packed = args.layout == Layout::kThd;
+    extents.reserve = args.reserve;
+    const std::optional<RotatedTensor>& rotated =
+        tensors[0].has_value() ? tensors[0] : tensors[1];
+    if (rotated.has_value()) {
+      const ResolvedRope& rope = rotated->prepared->rope;
+      absl::StatusOr<TokenPositions> expanded = ExpandPositions(
+          args.positions, extents, rope.axes(), rope.needs_ids());
+      absl::Status status = expanded.status();
+      if (status.ok())
+        status = CheckXPosReach(rope, *expanded, FieldOf(args.positions));
+      if (faults.Note(Prefixed("positions", status))) {
+        positions =
+            std::make_shared<const TokenPositions>(*std::move(expanded));
+      }
+    } else if (std::holds_alternative<std::monostate>(args.positions)) {
+      // The number of axes is not known, but missing positions are still an
+      // error.
+      faults.Note(Prefixed(
+          "positions",
+          ExpandPositions(args.positions, extents, 1, false).status()));
+    }
+  }
+  if (!faults.none()) return faults.status();
+
+  Rotations rotations;
+  for (int i = 0; i < 2; ++i) {
+    if (!tensors[i].has_value()) continue;
+    auto source = std::make_unique<const PositionCosSin>(
+        args, *tensors[i]->prepared,
+        i == 0 ? TensorRole::kQuery : TensorRole::kKey, positions);
+    auto map = std::make_unique<RotationMap>(
+        tensors[i]->rotation, args.layout, tensors[i]->layout,
+        positions == nullptr || positions->shared(), std::move(source));
+    const absl::Status room = map->Reserve(args.reserve);
+    if (!room.ok()) return room;
+    (i == 0 ? rotations.q : rotations.k) = std::move(map);
+  }
+  return rotations;
+}
+
+absl::Status ApplyRope(const ApplyRopeArgs& args, const ConstTensorView* q,
+                       const TensorView* q_out, const ConstTensorView* k,
+                       const TensorView* k_out) {
+  const absl::StatusOr<Rotations> rotations = PrepareApplyRope(args, q, k);
+  if (!rotations.ok()) return rotations.status();
+  if (q != nullptr) MapAll(*rotations->q, q->data, q_out->data);
+  if (k != nullptr) MapAll(*rotations->k, k->data, k_out->data);
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::core

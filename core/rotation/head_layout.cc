@@ -1,0 +1,80 @@
+#include "core/rotation/head_layout.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/base/error.h"
+
+namespace posenc::core {
+
+absl::StatusOr<LayoutOrder> FindLayout(Layout layout) {
+  static constexpr LayoutOrder kOrders[] = {{"BSHD", 4, 0, 1, 2},
+                                            {"BHSD", 4, 0, 2, 1},
+                                            {"SBHD", 4, 1, 0, 2},
+                                            {"THD", 3, -1, 0, 1}};
+  const int i = static_cast<int>(layout) - 1;
+  if (i >= 0 && i < 4) return kOrders[i];
+  return FieldInvalid("layout",
+                      absl::StrCat(static_cast<int>(layout),
+                                   "; must be BSHD, BHSD, SBHD or THD"));
+}
+
+absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
+                                          const LayoutOrder& order) {
+  if (!IsFloating(tensor.dtype) && !IsFloat8(tensor.dtype)) {
+    return FieldInvalid(
+        "dtype", absl::StrCat(DtypeName(tensor.dtype),
+                              " cannot be rotated; must be float32, float16, "
+                              "bfloat16, float64, float8_e4m3fn or "
+                              "float8_e5m2"));
+  }
+  const Shape& shape = tensor.shape;
+  if (static_cast<int>(shape.size()) != order.rank) {
+    return FieldInvalid(
+        "shape",
+        absl::StrCat(ShapeToString(shape), " has rank ", shape.size(),
+                     "; layout ", order.name, " has rank ", order.rank));
+  }
+  const absl::Status countable = ElementCount(shape).status();
+  if (!countable.ok()) return countable;
+  if (shape.back() == 0) {
+    return FieldInvalid("shape", absl::StrCat(ShapeToString(shape),
+                                              " has head_dim 0; must be > 0"));
+  }
+  HeadLayout layout;
+  if (order.batch >= 0) layout.batch = shape[order.batch];
+  layout.tokens = shape[order.token];
+  layout.heads = shape[order.head];
+  layout.head_dim = shape.back();
+  return layout;
+}
+
+absl::Status CheckSaturation(Saturation saturation, Dtype dtype,
+                             absl::string_view name) {
+  if (!IsFloat8(dtype) || saturation == Saturation::kFinite ||
+      saturation == Saturation::kNone) {
+    return absl::OkStatus();
+  }
+  if (saturation == Saturation::kUnspecified) {
+    return FieldRequired(
+        "saturation",
+        absl::StrCat("is unset, and ", name, " is ", DtypeName(dtype),
+                     "; say whether results past its largest number become "
+                     "that number (finite) or not (none)"));
+  }
+  return FieldInvalid("saturation", absl::StrCat(static_cast<int>(saturation),
+                                                 "; must be finite or none"));
+}
+
+absl::Status CheckHeadCount(const ResolvedRope& rope,
+                            const ConstTensorView& tensor,
+                            const HeadLayout& layout, absl::string_view name) {
+  if (rope.heads == 0 || rope.heads == layout.heads) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
+      absl::StrCat(name, ".shape"),
+      absl::StrCat(ShapeToString(tensor.shape), " has ", layout.heads,
+                   " heads; the frequencies are given for ", rope.heads),
+      {{"expected", absl::StrCat(rope.heads)},
+       {"actual", absl::StrCat(layout.heads)}});
+}
+
+}  // namespace posenc::core

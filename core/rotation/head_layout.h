@@ -1,0 +1,52 @@
+// Tensors of heads: the order of their dimensions, and the number and width of
+// their heads. Shared by ApplyRope and Reposition.
+
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/base/tensor.h"
+#include "core/rope/frequencies.h"
+
+namespace posenc::core {
+
+// Order of a tensor's dimensions; numbered as posenc.v1.Layout. B is the batch,
+// S and T are the tokens, H the heads, D the channels of a head.
+enum class Layout { kBshd = 1, kBhsd = 2, kSbhd = 3, kThd = 4 };
+
+// The dimensions of batch, tokens and heads in a shape of this layout.
+struct LayoutOrder {
+  const char* name;
+  int rank;
+  int batch, token, head;  // batch is -1 if the layout has none
+};
+
+// Returns FieldInvalid("layout") for an unknown layout.
+absl::StatusOr<LayoutOrder> FindLayout(Layout layout);
+
+// Extents of a tensor of heads.
+struct HeadLayout {
+  std::int64_t batch = 1, tokens = 0, heads = 0, head_dim = 0;
+
+  bool empty() const { return batch == 0 || tokens == 0 || heads == 0; }
+};
+
+// Field paths: "dtype", "shape".
+absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
+                                          const LayoutOrder& order);
+
+// Checks that FP8 heads have a saturation. Field path: "saturation". `name` is
+// the tensor's.
+absl::Status CheckSaturation(Saturation saturation, Dtype dtype,
+                             absl::string_view name);
+
+// Returns kShapeMismatch ("<name>.shape") if frequencies by head are for
+// another number of heads.
+absl::Status CheckHeadCount(const ResolvedRope& rope,
+                            const ConstTensorView& tensor,
+                            const HeadLayout& layout, absl::string_view name);
+
+}  // namespace posenc::core

@@ -1,0 +1,72 @@
+#include "core/rotation/head_rotation.h"
+
+#include <utility>
+
+#include "core/simd/dispatch.h"
+
+namespace posenc::core {
+namespace {
+
+int DtypeIndexOf(Dtype dtype, Saturation saturation) {
+  const bool finite = saturation == Saturation::kFinite;
+  switch (dtype) {
+    case Dtype::kFloat16:
+      return simd::kF16;
+    case Dtype::kBfloat16:
+      return simd::kBf16;
+    case Dtype::kFloat64:
+      return simd::kF64;
+    case Dtype::kFloat8E4m3fn:
+      return finite ? simd::kE4m3Finite : simd::kE4m3;
+    case Dtype::kFloat8E5m2:
+      return finite ? simd::kE5m2Finite : simd::kE5m2;
+    default:
+      return simd::kF32;
+  }
+}
+
+int PairingIndexOf(Pairing pairing) {
+  return pairing == Pairing::kInterleaved ? simd::kInterleaved : simd::kHalf;
+}
+
+}  // namespace
+
+std::vector<Segment> SegmentsOf(const RopeSpec& spec, std::int64_t head_dim) {
+  if (spec.nope) return {};
+  const std::int64_t start = spec.slice == RotarySlice::kTrailing
+                                 ? head_dim - spec.rotary_dim
+                                 : std::int64_t{0};
+  if (!spec.axes.has_value() || !spec.axes->halves_per_axis) {
+    return {{start, 0, spec.rotary_dim / 2}};
+  }
+  // Each axis splits its own 2 * pairs channels into halves:
+  //   | x of axis 0 | y of axis 0 | x of axis 1 | y of axis 1 | ...
+  std::vector<Segment> segments;
+  std::int64_t first = 0;
+  for (const std::int32_t pairs : spec.axes->sections) {
+    if (pairs > 0) segments.push_back({start + 2 * first, first, pairs});
+    first += pairs;
+  }
+  return segments;
+}
+
+HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
+                              std::int64_t head_dim, const RopeSpec& spec,
+                              std::vector<Segment> segments, Pairing from,
+                              Pairing to) {
+  HeadRotation rotation;
+  rotation.dtype = dtype;
+  rotation.dtype_index = DtypeIndexOf(dtype, saturation);
+  rotation.element = DtypeSize(dtype);
+  rotation.segments = std::move(segments);
+  const std::int64_t width = spec.nope ? 0 : spec.rotary_dim;
+  rotation.pass_channel = spec.slice == RotarySlice::kTrailing ? 0 : width;
+  rotation.pass_width = head_dim - width;
+  rotation.rotate =
+      simd::ActiveKernels().rotate[rotation.dtype_index][PairingIndexOf(from)]
+                                  [PairingIndexOf(to)];
+  rotation.same_pairing = PairingIndexOf(from) == PairingIndexOf(to);
+  return rotation;
+}
+
+}  // namespace posenc::core

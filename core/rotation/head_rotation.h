@@ -1,0 +1,47 @@
+// How the heads of one tensor rotate: their rotated channels and the kernel.
+// Shared by ApplyRope and Reposition.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/tensor.h"
+#include "core/rope/spec.h"
+#include "core/simd/kernels.h"
+
+namespace posenc::core {
+
+// A run of channels that holds whole pairs. All rotated channels are one
+// segment, unless each axis splits its own channels into halves: then each axis
+// that has pairs has its own segment.
+struct Segment {
+  std::int64_t channel;
+  std::int64_t first_pair;
+  std::int64_t pairs;
+};
+
+// The segments of a head of head_dim channels; none for NoPE.
+std::vector<Segment> SegmentsOf(const RopeSpec& spec, std::int64_t head_dim);
+
+struct HeadRotation {
+  Dtype dtype = Dtype::kFloat32;
+  int dtype_index = 0;      // simd::DtypeIndex
+  std::size_t element = 0;  // bytes
+  std::vector<Segment> segments;
+  // The channels that pass through.
+  std::int64_t pass_channel = 0;
+  std::int64_t pass_width = 0;
+  simd::RotateKernel rotate = nullptr;
+  bool same_pairing = true;  // in and out
+};
+
+// The channels that pass through come from `spec`; the segments are given, as
+// they may join two encodings. Saturation matters only for FP8.
+HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
+                              std::int64_t head_dim, const RopeSpec& spec,
+                              std::vector<Segment> segments, Pairing from,
+                              Pairing to);
+
+}  // namespace posenc::core

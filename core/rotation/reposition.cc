@@ -1,0 +1,274 @@
+#include "core/rotation/reposition.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "core/base/error.h"
+#include "core/rotation/reposition_cos_sin.h"
+#include "core/rotation/rotation_map.h"
+
+namespace posenc::core {
+namespace {
+
+absl::Status NotRepositionable(const std::string& fact) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   ErrorReason::kNotRepositionable, "new_rope",
+                   absl::StrCat(fact, "; no single rotation joins them"));
+}
+
+absl::string_view SliceName(RotarySlice slice) {
+  return slice == RotarySlice::kTrailing ? "trailing" : "leading";
+}
+
+// Returns kNotRepositionable unless both encodings rotate the same channels and
+// have the same number of axes.
+absl::Status CheckJoinable(const ResolvedRope& old_rope,
+                           const ResolvedRope& new_rope,
+                           std::int64_t head_dim) {
+  const RopeSpec& from = old_rope.spec;
+  const RopeSpec& to = new_rope.spec;
+  if (from.nope != to.nope) {
+    return NotRepositionable(absl::StrCat("has ", to.nope ? "no" : "a",
+                                          " rotation, and old_rope ",
+                                          from.nope ? "none" : "one"));
+  }
+  if (from.rotary_dim != to.rotary_dim) {
+    return NotRepositionable(absl::StrCat("has rotary_dim ", to.rotary_dim,
+                                          ", and old_rope ", from.rotary_dim));
+  }
+  if (from.slice != to.slice && from.rotary_dim != head_dim) {
+    return NotRepositionable(absl::StrCat(
+        "rotates the ", SliceName(to.slice), " ", to.rotary_dim, " of ",
+        head_dim, " channels, and old_rope the ", SliceName(from.slice)));
+  }
+  if (old_rope.axes() != new_rope.axes()) {
+    return NotRepositionable(absl::StrCat("has ", new_rope.axes(),
+                                          " position axes, and old_rope ",
+                                          old_rope.axes()));
+  }
+  return absl::OkStatus();
+}
+
+std::string HalvesName(const std::vector<Segment>& segments) {
+  return absl::StrCat(
+      "[",
+      absl::StrJoin(segments, ", ",
+                    [](std::string* out, const Segment& segment) {
+                      absl::StrAppend(out, segment.pairs);
+                    }),
+      "]");
+}
+
+// Returns the channels that keys are read from and written to, as segments for
+// both encodings. Interleaved pairs may be cut between any two pairs, so they
+// take the other side's segments; if both sides have halves, their segments
+// must be equal.
+absl::StatusOr<std::vector<Segment>> JoinSegments(const RopeSpec& from,
+                                                  const RopeSpec& to,
+                                                  std::int64_t head_dim) {
+  std::vector<Segment> old_segments = SegmentsOf(from, head_dim);
+  std::vector<Segment> new_segments = SegmentsOf(to, head_dim);
+  if (to.output_pairing == Pairing::kInterleaved) return old_segments;
+  if (from.output_pairing == Pairing::kInterleaved) return new_segments;
+  const bool same =
+      std::equal(old_segments.begin(), old_segments.end(), new_segments.begin(),
+                 new_segments.end(), [](const Segment& a, const Segment& b) {
+                   return a.channel == b.channel && a.pairs == b.pairs;
+                 });
+  if (same) return new_segments;
+  return NotRepositionable(absl::StrCat(
+      "splits slices of ", HalvesName(new_segments),
+      " pairs into halves, and old_rope of ", HalvesName(old_segments)));
+}
+
+// Renames the fields of errors from ExpandPositions(), which reads shifts as
+// ids: "ids.shape" becomes "movement.shifts.shape".
+absl::Status NameShifts(const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (!details.has_value()) return status;
+  absl::string_view field = details->field;
+  absl::string_view fact = status.message();
+  absl::ConsumePrefix(&fact, absl::StrCat(field, ": "));
+  absl::ConsumePrefix(&field, "ids");
+  return MakeError(status.code(), details->reason,
+                   absl::StrCat("movement.shifts", field), fact,
+                   details->metadata);
+}
+
+// Returns kPositionOutOfRange unless |p + shift| <= 2^31 for every known p.
+absl::Status CheckTargets(const PositionChange& change,
+                          const TokenExtents& extents, int axes) {
+  if (!change.from.has_value() || change.to.has_value())
+    return absl::OkStatus();
+  const std::int64_t sequences = change.shared() ? 1 : extents.batch;
+  for (int a = 0; a < axes; ++a) {
+    for (std::int64_t b = 0; b < sequences; ++b) {
+      for (std::int64_t t = 0; t < extents.tokens; ++t) {
+        const double from = change.from->at(a, b, t);
+        const double shift = change.shifts.has_value()
+                                 ? change.shifts->at(a, b, t)
+                                 : change.shift;
+        if (std::fabs(from + shift) <= kMaxPosition) continue;
+        return MakeError(
+            absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
+            change.shifts.has_value() ? "movement.shifts" : "movement.shift",
+            absl::StrFormat("moves token %d of sequence %d from %.17g to "
+                            "%.17g; positions are within +-2^31",
+                            t, b, from, from + shift),
+            {{"index",
+              absl::StrCat((a * sequences + b) * extents.tokens + t)}});
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Reads the movement of a tensor that is not empty.
+absl::StatusOr<PositionChange> ReadMovement(const Movement& movement,
+                                            const ResolvedRope& old_rope,
+                                            const ResolvedRope& new_rope,
+                                            const TokenExtents& extents) {
+  PositionChange change;
+  const auto expand = [&](const Positions& positions, const ResolvedRope& rope,
+                          std::optional<TokenPositions>* to) -> absl::Status {
+    absl::StatusOr<TokenPositions> expanded =
+        ExpandPositions(positions, extents, rope.axes(), rope.needs_ids());
+    if (!expanded.ok()) return expanded.status();
+    *to = *std::move(expanded);
+    return absl::OkStatus();
+  };
+
+  Faults faults;
+  const auto* target = std::get_if<NewPositions>(&movement.target);
+  if (std::holds_alternative<std::monostate>(movement.old_positions)) {
+    const std::string why = StartDependence(old_rope, new_rope);
+    if (target != nullptr) {
+      faults.Note(
+          FieldRequired("movement.old_positions",
+                        "is missing, and new_positions alone do not tell "
+                        "how far the keys move; set it, or shift"));
+    } else if (!why.empty()) {
+      faults.Note(FieldRequired(
+          "movement.old_positions",
+          absl::StrCat("is missing, and old_rope and new_rope differ in ", why,
+                       ", so that the rotation depends on where each key "
+                       "stands; set it")));
+    }
+  } else {
+    faults.Note(
+        Prefixed("movement.old_positions",
+                 expand(movement.old_positions, old_rope, &change.from)));
+  }
+
+  if (target != nullptr) {
+    faults.Note(Prefixed("movement.new_positions",
+                         expand(target->positions, new_rope, &change.to)));
+  } else if (const auto* shifts = std::get_if<TokenShifts>(&movement.target)) {
+    faults.Note(NameShifts(
+        expand(PositionIds{shifts->shifts}, new_rope, &change.shifts)));
+  } else {
+    const std::int64_t shift = std::get<ShiftAll>(movement.target).shift;
+    if (shift < -kMaxPosition || shift > kMaxPosition) {
+      faults.Note(
+          MakeError(absl::StatusCode::kOutOfRange,
+                    ErrorReason::kPositionOutOfRange, "movement.shift",
+                    absl::StrCat("is ", shift, "; must be within +-2^31"),
+                    {{"index", "0"}}));
+    }
+    change.shift = static_cast<double>(shift);
+  }
+  if (!faults.none()) return faults.status();
+  const absl::Status status = CheckTargets(change, extents, new_rope.axes());
+  if (!status.ok()) return status;
+  return change;
+}
+
+absl::string_view TargetField(const PositionChange& change) {
+  return change.to.has_value()       ? "movement.new_positions"
+         : change.shifts.has_value() ? "movement.shifts"
+                                     : "movement.shift";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
+    const RepositionArgs& args, const ConstTensorView& k) {
+  const absl::StatusOr<LayoutOrder> order = FindLayout(args.layout);
+  if (!order.ok()) return order.status();
+  Faults faults;
+  if (std::holds_alternative<std::monostate>(args.movement.target)) {
+    faults.Note(
+        FieldRequired("movement",
+                      "does not say where the keys go; set new_positions, "
+                      "shift or shifts"));
+  }
+  const absl::StatusOr<HeadLayout> layout = ReadHeadLayout(k, *order);
+  faults.Note(Prefixed("k", layout.status()));
+  faults.Note(CheckSaturation(args.saturation, k.dtype, "k"));
+  if (!args.old_rope) {
+    faults.Note(FieldRequired("old_rope", "no encoding is given"));
+  }
+  if (!layout.ok() || !args.old_rope) return faults.status();
+  const absl::StatusOr<std::shared_ptr<const PreparedRope>> old_prepared =
+      args.old_rope(layout->head_dim);
+  faults.Note(Prefixed("old_rope", old_prepared.status()));
+  const absl::StatusOr<std::shared_ptr<const PreparedRope>> new_prepared =
+      args.new_rope ? args.new_rope(layout->head_dim) : old_prepared;
+  if (args.new_rope) faults.Note(Prefixed("new_rope", new_prepared.status()));
+  // The next steps need all results so far.
+  if (!faults.none()) return faults.status();
+  const ResolvedRope& old_rope = (*old_prepared)->rope;
+  const ResolvedRope& new_rope = (*new_prepared)->rope;
+  absl::Status status = CheckJoinable(old_rope, new_rope, layout->head_dim);
+  if (status.ok()) status = CheckHeadCount(old_rope, k, *layout, "k");
+  if (status.ok()) status = CheckHeadCount(new_rope, k, *layout, "k");
+  if (!status.ok()) return status;
+  absl::StatusOr<std::vector<Segment>> segments =
+      JoinSegments(old_rope.spec, new_rope.spec, layout->head_dim);
+  if (!segments.ok()) return segments.status();
+  TokenExtents extents;
+  extents.batch = layout->batch;
+  extents.tokens = layout->tokens;
+  extents.packed = args.layout == Layout::kThd;
+  extents.reserve = args.reserve;
+  auto change = std::make_shared<PositionChange>();
+  // A tensor without elements may claim any number of tokens, so its positions
+  // must not be expanded.
+  if (!layout->empty()) {
+    absl::StatusOr<PositionChange> read =
+        ReadMovement(args.movement, old_rope, new_rope, extents);
+    if (!read.ok()) return read.status();
+    *change = *std::move(read);
+  }
+  auto source = std::make_unique<RepositionCosSin>(old_rope, new_rope, change);
+  if (!layout->empty()) {
+    status = source->CheckReach(extents.batch, extents.tokens);
+    if (!status.ok()) return Prefixed(TargetField(*change), status);
+  }
+  const HeadRotation rotation = MakeHeadRotation(
+      k.dtype, args.saturation, layout->head_dim, new_rope.spec,
+      *std::move(segments), old_rope.spec.output_pairing,
+      new_rope.spec.output_pairing);
+  auto map = std::make_unique<RotationMap>(rotation, args.layout, *layout,
+                                           change->shared(), std::move(source));
+  status = map->Reserve(args.reserve);
+  if (!status.ok()) return status;
+  return map;
+}
+
+absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
+                        const TensorView& k_out) {
+  const absl::StatusOr<std::unique_ptr<RowMap>> map =
+      PrepareReposition(args, k);
+  if (!map.ok()) return map.status();
+  MapAll(**map, k.data, k_out.data);
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::core

@@ -1,0 +1,93 @@
+// Repositions rotated keys: moves them to other positions, or from one rotary
+// encoding to another, in one rotation.
+//
+//   (x, y) -> (A' / A) R(p' w' - p w) (x, y)
+//
+// for every pair of the rotated slice: p, w, A are the old position, frequency
+// and attention factor, p', w', A' are the new ones; A includes the keys' xPos
+// factor, and `reverse` negates the angle of its encoding. Other channels pass
+// through bit for bit.
+//
+// The angle is formed and reduced exactly, then rounded once as cosine and
+// sine. If the frequencies agree it is (p' - p) w: a shift then needs no
+// positions, and A' / A is exactly 1, so shifts do not drift. An encoding with
+// float32 angles has the same angle as in ApplyRope, float32(p w), and the
+// difference of the two angles is exact; a shift without positions rotates by
+// float32(shift w).
+//
+// Let L be the length of a key's pair, after the factors. Elements of keys that
+// were applied at p and repositioned to p' differ from keys applied at p' by at
+// most:
+//   float32  10 * 2^-24 L: (2 sqrt(2) + 1) u for the pair's first rotation,
+//            and 3 u each for an element's second and its direct rotation
+//   float64  24 * 2^-53 L, as cosines are within 2 ulp
+//   16 bits  as float32, and 3 u L for u = 2^-11 (float16) or 2^-8 (bfloat16):
+//            each of the three results is rounded
+//   8 bits   likewise, u = 2^-4 (E4M3) or 2^-3 (E5M2), unless they overflow or
+//            are subnormal
+// n shifts change L by a factor within (1 +- 3.83 u)^n, u = 2^-24.
+//
+// Keys are read in old_rope's output pairing and written in new_rope's; pair i
+// stays pair i, as in convert_pairing.h.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/tensor.h"
+#include "core/positions/positions.h"
+#include "core/rope/prepared_rope.h"
+#include "core/rotation/head_layout.h"
+#include "core/runtime/row_map.h"
+
+namespace posenc::core {
+
+struct NewPositions {
+  Positions positions;
+};
+// Added to every position, on every axis.
+struct ShiftAll {
+  std::int64_t shift = 0;
+};
+// Added to the positions: one shift per token, in the shape of Positions.ids.
+struct TokenShifts {
+  ConstTensorView shifts;
+};
+
+struct Movement {
+  // Required with NewPositions, and if frequencies, sign, angle precision or
+  // the base of xPos differ (its center may).
+  Positions old_positions;
+  // monostate: no target is given, which is an error.
+  std::variant<std::monostate, NewPositions, ShiftAll, TokenShifts> target;
+};
+
+struct RepositionArgs {
+  RopeLookup old_rope;  // must be set
+  RopeLookup new_rope;  // null: the same encoding
+  Movement movement;
+  Layout layout = Layout::kBshd;
+  Saturation saturation = Saturation::kUnspecified;  // required for FP8
+  ReserveFunction reserve;                           // as in ApplyRopeArgs
+};
+
+// Returns the rotation of k's rows (one head of one token each), in the order
+// of memory, for keys of this dtype and shape; it does not read the data. The
+// rotation runs in place if the output pairings are the same.
+// Field paths: "old_rope...", "new_rope...", "movement.old_positions...",
+// "movement.new_positions...", "movement.shifts.shape", "saturation",
+// "k.shape". kNotRepositionable if no single rotation joins the encodings: they
+// differ in rotary_dim, slice, number of axes or heads, or one is NoPE.
+absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
+    const RepositionArgs& args, const ConstTensorView& k);
+
+// Repositions k at once. k_out has k's dtype and shape. It is k's own memory
+// (only if the output pairings are the same), or does not overlap it.
+absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
+                        const TensorView& k_out);
+
+}  // namespace posenc::core

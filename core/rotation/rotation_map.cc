@@ -1,0 +1,323 @@
+#include "core/rotation/rotation_map.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/rotation/scale_channels.h"
+#include "core/simd/dispatch.h"
+
+// Evaluating a token's cosines and sines costs more than rotating one head by
+// them, so they must be evaluated once and used for all heads. The way to do so
+// depends on the order of memory. For 2 sequences of tokens t0 t1 ... and heads
+// h0 h1 ...:
+//
+//   BSHD, THD   t0h0 t0h1 .. t1h0 t1h1 ..           the heads of a token are
+//               t0h0 ..        (sequence 1)         adjacent
+//   SBHD        t0h0 t0h1 ..   t0h0 t0h1 ..  t1h0   the same, but sequences
+//               seq. 0         seq. 1               alternate at every token
+//   BHSD        t0h0 t1h0 t2h0 ..  t0h1 t1h1 t2h1   all tokens come once for
+//                                                   each head
+//
+// Each worker has a table for a block of neighbouring tokens, and evaluates the
+// next block when it reaches a token outside. In BHSD a worker that has all
+// heads of a sequence rotates all heads by a block before the next block.
+// Workers that have fewer heads share a table of all cosines and sines for the
+// whole call, if it fits kMaxBytesOfAll; if not, they evaluate blocks once for
+// each head.
+//
+// In SBHD, sequences with equal positions are treated as more heads. If their
+// positions differ, a block is one token, because the next token belongs to
+// another sequence.
+namespace posenc::core {
+namespace {
+
+// A block's cosines and sines stay in the first-level cache (at least 32 KiB on
+// every supported CPU) while the heads use them; or in the second-level cache,
+// if the order is all tokens for each head (BHSD).
+constexpr std::size_t kBlockBytes = 32 * 1024;
+constexpr std::size_t kHeadMajorBlockBytes = 128 * 1024;
+
+// A tensor of this size is not in the second-level cache when its rotation
+// begins, so prefetching saves time. In a server this holds for all tensors.
+// Prefetching costs a few percent if the tensor is in the cache.
+constexpr std::size_t kColdBytes = 1 << 20;
+
+// An output of this size leaves the third-level cache before it is read, so
+// writing it past the caches saves time. A smaller output that is read next
+// would be slower. The reported size of the cache is no guide: virtual machines
+// report far more than their share (docs/measurements/kernels.md).
+constexpr std::size_t kStreamedBytes = 24 << 20;
+
+// Upper bounds on the bytes of all tokens' cosines and sines, in float32 and in
+// float64: a fraction of a third-level cache, which other calls use, too.
+constexpr std::size_t kMaxBytesOfAll[] = {8 << 20, 16 << 20};
+
+}  // namespace
+
+RotationMap::RotationMap(const HeadRotation& rotation, Layout layout,
+                         const HeadLayout& extents, bool shared,
+                         std::unique_ptr<const CosSinSource> source)
+    : RowMap(extents.batch * extents.tokens * extents.heads,
+             static_cast<std::size_t>(extents.head_dim) * rotation.element,
+             static_cast<std::size_t>(extents.head_dim) * rotation.element,
+             rotation.same_pairing),
+      rotation_(rotation),
+      shared_(shared),
+      source_(std::move(source)),
+      pairs_(rotation_.segments.empty() ? 0 : source_->pairs()),
+      frequency_sets_(source_->heads()),
+      uniform_(source_->uniform()),
+      scaled_(source_->scaled()),
+      batch_(extents.batch),
+      tokens_(extents.tokens),
+      heads_(extents.heads) {
+  // A tensor without rows may have extents too large for any allocation.
+  if (rows() == 0) return;
+  const std::size_t bytes = static_cast<std::size_t>(rows()) * in_bytes();
+  memory_ = bytes < kColdBytes       ? simd::Memory::kCached
+            : bytes < kStreamedBytes ? simd::Memory::kCold
+                                     : simd::Memory::kStreamed;
+  if (layout == Layout::kSbhd && batch_ > 1) {
+    if (shared_ && frequency_sets_ == 1) {
+      heads_ *= batch_;
+      batch_ = 1;
+    } else {
+      alternates_ = true;
+    }
+  }
+  head_major_ = layout == Layout::kBhsd && heads_ > 1;
+  has_all_ = head_major_ && !uniform_ &&
+             static_cast<std::size_t>(rows_of_all()) * table_bytes() <=
+                 kMaxBytesOfAll[wide() ? 1 : 0];
+}
+
+absl::Status RotationMap::Reserve(const ReserveFunction& reserve) const {
+  if (!reserve || !has_all_) return absl::OkStatus();
+  return reserve(rows_of_all() * static_cast<std::int64_t>(table_bytes()));
+}
+
+const CosSinTable& RotationMap::All() const {
+  std::call_once(all_once_, [this] {
+    const std::int64_t sequences = shared_ ? 1 : batch_;
+    all_ =
+        std::make_unique<CosSinTable>(wide(), values(), rows_of_all(), scaled_);
+    const std::unique_ptr<CosSinSource> source = source_->Clone();
+    for (std::int64_t b = 0; b < sequences; ++b) {
+      all_->Fill(source.get(), b, 0, tokens_, b * tokens_);
+    }
+  });
+  return *all_;
+}
+
+class RotationMap::RotationWorker final : public RowMap::Worker {
+ public:
+  RotationWorker(const RotationMap& map, std::int64_t first, std::int64_t rows)
+      : map_(map) {
+    if (map.has_all_ && !HasWholeSequences(first, rows)) {
+      all_ = &map.All();
+      return;
+    }
+    source_ = map.source_->Clone();
+    if (!map.uniform_ && !map.alternates_) {
+      const std::size_t block =
+          map.head_major_ ? kHeadMajorBlockBytes : kBlockBytes;
+      block_tokens_ = std::clamp<std::int64_t>(
+          static_cast<std::int64_t>(
+              block / std::max<std::size_t>(1, map.table_bytes())),
+          1, map.tokens_);
+    }
+    block_ = std::make_unique<CosSinTable>(map.wide(), map.values(),
+                                           block_tokens_, map.scaled_);
+  }
+
+  // A tile may begin and end inside a token, or inside a head's tokens.
+  void Run(std::int64_t first, std::int64_t rows, const void* in,
+           void* out) override {
+    const auto* src = static_cast<const std::byte*>(in);
+    auto* dst = static_cast<std::byte*>(out);
+    while (rows > 0) {
+      const std::int64_t done = map_.head_major_
+                                    ? RunHeads(first, rows, src, dst)
+                                    : RunTokens(first, rows, src, dst);
+      first += done;
+      rows -= done;
+      src += static_cast<std::size_t>(done) * map_.in_bytes();
+      dst += static_cast<std::size_t>(done) * map_.in_bytes();
+    }
+    // Other threads may read these rows as soon as this returns.
+    if (map_.memory_ == simd::Memory::kStreamed && in != out) {
+      simd::ActiveKernels().end_streams();
+    }
+  }
+
+ private:
+  // The cosines and sines of some neighbouring tokens.
+  struct Rows {
+    const CosSinTable* table;
+    std::int64_t first;  // row of the table
+    std::int64_t tokens;
+  };
+
+  // Heads of some tokens.
+  struct Heads {
+    std::int64_t first, count;
+    std::size_t bytes;        // from head to head
+    std::size_t token_bytes;  // from token to token
+  };
+
+  // Returns true if these rows are whole sequences with one set of frequencies.
+  // Their worker then evaluates blocks of tokens, because no other worker needs
+  // the same values, and a table of all tokens would not stay in the
+  // second-level cache.
+  bool HasWholeSequences(std::int64_t first, std::int64_t rows) const {
+    const std::int64_t sequence = map_.heads_ * map_.tokens_;
+    return first % sequence == 0 && rows % sequence == 0 &&
+           map_.frequency_sets_ == 1;
+  }
+
+  // Returns the rows of tokens of sequence b from t on: n, or fewer.
+  Rows RowsOf(std::int64_t b, std::int64_t t, std::int64_t n) {
+    const std::int64_t sequence = map_.shared_ ? 0 : b;
+    if (all_ != nullptr) return {all_, sequence * map_.tokens_ + t, n};
+    if (map_.uniform_) {
+      if (block_sequence_ < 0) Evaluate(0, 0, 1);
+      return {block_.get(), 0, n};
+    }
+    if (sequence != block_sequence_ || t < block_start_ || t >= block_end_) {
+      Evaluate(sequence, t, std::min(n, block_tokens_));
+    }
+    return {block_.get(), t - block_start_, std::min(n, block_end_ - t)};
+  }
+
+  void Evaluate(std::int64_t sequence, std::int64_t t, std::int64_t n) {
+    block_->Fill(source_.get(), sequence, t, n, 0);
+    block_sequence_ = sequence;
+    block_start_ = t;
+    block_end_ = t + n;
+  }
+
+  // Rotates at most `rows` rows from `first` on: whole tokens, or a part of
+  // one. Returns their number.
+  std::int64_t RunTokens(std::int64_t first, std::int64_t rows,
+                         const std::byte* src, std::byte* dst) {
+    const std::int64_t token = first / map_.heads_, h = first % map_.heads_;
+    const bool whole = h == 0 && rows >= map_.heads_;
+    const std::int64_t count =
+        whole ? map_.heads_ : std::min(rows, map_.heads_ - h);
+    const std::int64_t b =
+        map_.alternates_ ? token % map_.batch_ : token / map_.tokens_;
+    const std::int64_t t =
+        map_.alternates_ ? token / map_.batch_ : token % map_.tokens_;
+    const std::int64_t most =
+        whole && !map_.alternates_
+            ? std::min(rows / map_.heads_, map_.tokens_ - t)
+            : 1;
+    const std::size_t bytes = map_.in_bytes();
+    const Rows table = RowsOf(b, t, most);
+    Rotate(table,
+           {h, count, bytes, static_cast<std::size_t>(map_.heads_) * bytes},
+           src, dst);
+    return table.tokens * count;
+  }
+
+  // Does the same if a head's tokens are adjacent: whole heads, or a part of
+  // one.
+  std::int64_t RunHeads(std::int64_t first, std::int64_t rows,
+                        const std::byte* src, std::byte* dst) {
+    const std::int64_t tokens = map_.tokens_;
+    const std::int64_t t = first % tokens, h = first / tokens % map_.heads_;
+    const std::int64_t b = first / tokens / map_.heads_;
+    const bool whole = t == 0 && rows >= tokens && map_.frequency_sets_ == 1;
+    const std::int64_t count =
+        whole ? std::min(rows / tokens, map_.heads_ - h) : 1;
+    const std::int64_t n = std::min(rows, tokens - t);
+    const std::size_t bytes = map_.in_bytes();
+    const Heads heads = {h, count, static_cast<std::size_t>(tokens) * bytes,
+                         bytes};
+    for (std::int64_t done = 0; done < n;) {
+      const Rows table = RowsOf(b, t + done, n - done);
+      const std::size_t offset = static_cast<std::size_t>(done) * bytes;
+      Rotate(table, heads, src + offset, dst + offset);
+      done += table.tokens;
+    }
+    return count * n;
+  }
+
+  void Rotate(const Rows& rows, const Heads& heads, const std::byte* src,
+              std::byte* dst) const {
+    const HeadRotation& rotation = map_.rotation_;
+    const auto pairs = static_cast<std::ptrdiff_t>(map_.pairs_);
+    const bool own_sets = map_.frequency_sets_ > 1;
+    const std::size_t value = map_.wide() ? sizeof(double) : sizeof(float);
+    const std::size_t own_set =
+        own_sets ? static_cast<std::size_t>(heads.first) * 2 * map_.pairs_ : 0;
+    simd::RotateJob job = {};
+    job.tokens = static_cast<std::size_t>(rows.tokens);
+    job.heads = static_cast<std::size_t>(heads.count);
+    job.token_stride =
+        static_cast<std::ptrdiff_t>(heads.token_bytes / rotation.element);
+    job.head_stride =
+        static_cast<std::ptrdiff_t>(heads.bytes / rotation.element);
+    job.table_token_stride =
+        map_.uniform_ ? 0 : static_cast<std::ptrdiff_t>(map_.values());
+    job.table_head_stride = own_sets ? 2 * pairs : 0;
+    job.table_sine_offset = pairs;
+    job.memory = map_.memory_;
+    job.by_pages = simd::WalksPagesAtOnce();
+    bool passed = map_.scaled_ || rotation.pass_width == 0;
+    for (const Segment& segment : rotation.segments) {
+      job.src = src + segment.channel * rotation.element;
+      job.dst = dst + segment.channel * rotation.element;
+      job.pairs = static_cast<std::size_t>(segment.pairs);
+      job.table =
+          rows.table->At(rows.first) + (own_set + segment.first_pair) * value;
+      job.pass_offset = rotation.pass_channel - segment.channel;
+      job.pass_width =
+          passed ? 0 : static_cast<std::size_t>(rotation.pass_width);
+      rotation.rotate(job);
+      passed = true;
+    }
+    if (rotation.pass_width > 0 &&
+        (map_.scaled_ || rotation.segments.empty())) {
+      PassChannels(rows, heads, src, dst);
+    }
+  }
+
+  // Copies or scales the channels that the kernel does not copy.
+  void PassChannels(const Rows& rows, const Heads& heads, const std::byte* src,
+                    std::byte* dst) const {
+    const HeadRotation& rotation = map_.rotation_;
+    const std::size_t pass = rotation.pass_channel * rotation.element;
+    for (std::int64_t t = 0; t < rows.tokens; ++t) {
+      for (std::int64_t i = 0; i < heads.count; ++i) {
+        const std::size_t offset =
+            static_cast<std::size_t>(t) * heads.token_bytes +
+            static_cast<std::size_t>(i) * heads.bytes + pass;
+        // A factor of 1 must not change a bit: a product would make a
+        // signalling NaN quiet.
+        if (map_.scaled_ && rows.table->Scale(rows.first + t) != 1) {
+          ScaleChannels(rotation, src + offset, dst + offset,
+                        rows.table->Scale(rows.first + t));
+        } else if (dst != src) {
+          std::memcpy(dst + offset, src + offset,
+                      rotation.pass_width * rotation.element);
+        }
+      }
+    }
+  }
+
+  const RotationMap& map_;
+  const CosSinTable* all_ = nullptr;  // the map's; unset: blocks
+  std::unique_ptr<CosSinSource> source_;
+  std::int64_t block_tokens_ = 1;
+  std::unique_ptr<CosSinTable> block_;
+  std::int64_t block_sequence_ = -1, block_start_ = 0, block_end_ = 0;
+};
+
+std::unique_ptr<RowMap::Worker> RotationMap::StartWorker(
+    std::int64_t first, std::int64_t rows) const {
+  return std::make_unique<RotationWorker>(*this, first, rows);
+}
+
+}  // namespace posenc::core

@@ -1,0 +1,64 @@
+// Rotates the heads of a tensor, row by row in the order of memory: a row of
+// the tensor is one head of one token. Shared by ApplyRope and Reposition.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "absl/status/status.h"
+#include "core/positions/positions.h"
+#include "core/rope/cos_sin_source.h"
+#include "core/rope/cos_sin_table.h"
+#include "core/rotation/head_layout.h"
+#include "core/rotation/head_rotation.h"
+#include "core/runtime/row_map.h"
+#include "core/simd/kernels.h"
+
+namespace posenc::core {
+
+class RotationMap final : public RowMap {
+ public:
+  // `shared`: all sequences use the cosines and sines of sequence 0.
+  RotationMap(const HeadRotation& rotation, Layout layout,
+              const HeadLayout& extents, bool shared,
+              std::unique_ptr<const CosSinSource> source);
+
+  // Claims the memory of the cosines and sines of all tokens, if they are kept.
+  absl::Status Reserve(const ReserveFunction& reserve) const;
+
+  std::unique_ptr<Worker> StartWorker(std::int64_t first,
+                                      std::int64_t rows) const override;
+
+ private:
+  class RotationWorker;
+
+  // Returns the cosines and sines of all tokens, [batch, or 1 if
+  // shared_][tokens], evaluated at first use.
+  const CosSinTable& All() const;
+  std::int64_t rows_of_all() const { return (shared_ ? 1 : batch_) * tokens_; }
+  bool wide() const { return rotation_.dtype == Dtype::kFloat64; }
+  std::size_t values() const { return frequency_sets_ * 2 * pairs_; }
+  // Bytes of a token's cosines and sines.
+  std::size_t table_bytes() const {
+    return values() * (wide() ? sizeof(double) : sizeof(float));
+  }
+
+  const HeadRotation rotation_;
+  const bool shared_;
+  const std::unique_ptr<const CosSinSource> source_;  // workers clone it
+  const std::size_t pairs_;
+  const std::size_t frequency_sets_;  // 1, or one for each head
+  const bool uniform_, scaled_;
+  std::int64_t batch_, tokens_, heads_;
+  bool head_major_ = false;  // else the heads of a token are adjacent
+  bool alternates_ = false;  // sequences alternate at every token
+  bool has_all_ = false;     // else each worker evaluates blocks
+  simd::Memory memory_ = simd::Memory::kCached;
+  mutable std::once_flag all_once_;
+  mutable std::unique_ptr<CosSinTable> all_;
+};
+
+}  // namespace posenc::core

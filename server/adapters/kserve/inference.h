@@ -1,0 +1,181 @@
+// One request of ModelInfer or ModelStreamInfer, from its message to the
+// message of its answer.
+//
+//   ModelInferRequest --Read--> native request --Model::answer--> TensorAnswer
+//     --Answer--> | model_name .. outputs | raw_output_contents | .. |
+//
+// The tensors' bytes are treated as in the contract's calls: borrowed from the
+// request, and written over it if the RPC allows that.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "google/protobuf/message.h"
+#include "inference/inference.pb.h"
+#include "posenc/v1/tensor.pb.h"
+#include "posenc/wire/split.h"
+#include "server/adapters/kserve/models.h"
+#include "server/adapters/kserve/parameters.h"
+#include "server/adapters/kserve/regions.h"
+#include "server/adapters/kserve/statistics.h"
+#include "server/call/handler.h"
+#include "server/memory/request_message.h"
+#include "server/methods/methods.h"
+#include "server/methods/shared_tensors.h"
+
+namespace posenc::server {
+
+// Names of parameters for tensors in shared memory.
+inline constexpr char kRegion[] = "shared_memory_region";
+inline constexpr char kRegionOffset[] = "shared_memory_offset";
+inline constexpr char kRegionBytes[] = "shared_memory_byte_size";
+
+class Inference : public std::enable_shared_from_this<Inference> {
+ public:
+  // Objects that all requests share, and that outlive them: the counts of each
+  // model, and the regions, null if no memory is shared.
+  struct Common {
+    std::vector<ModelCounts>* counts;
+    Regions* regions;
+  };
+
+  // start: the time from which a `timeout` counts. stream: the request is a
+  // message of ModelStreamInfer.
+  Inference(const MethodContext& context, const Common& common,
+            absl::Time start, absl::Duration waited, bool stream);
+  // Counts the request as failed, unless it was answered.
+  ~Inference();
+
+  absl::Status Read(RequestMessage message);
+  // Returns the bytes that Read() has copied out of shared memory.
+  std::int64_t copied_bytes() const { return shared_->copied_bytes(); }
+  // See CallHandler. Call it after Read().
+  bool TakesLong() const { return model_->takes_long(*native_); }
+
+  // Call this once, after Read().
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Answer();
+
+  // Returns the names that each answer repeats, even if Read() has failed.
+  inference::ModelInferResponse Named() const;
+
+ private:
+  using Input = inference::ModelInferRequest::InferInputTensor;
+
+  // The parameters of an input or an output about shared memory.
+  struct Placed {
+    std::optional<std::string> region;
+    std::optional<std::uint64_t> offset, bytes;
+    v1::SharedMemory memory;  // not checked yet
+
+    bool given() const { return region || offset || bytes; }
+  };
+  struct Output {
+    const ModelOutput* model;
+    Placed placed;
+  };
+
+  struct Place {
+    google::protobuf::Message* parent;
+    const google::protobuf::FieldDescriptor* field;
+  };
+
+  // Parses into envelope_. INVALID_ARGUMENT for a malformed message, or one
+  // with more tensors or parameters than any model takes; UNIMPLEMENTED,
+  // kFieldUnknown, for fields that this server does not know; kMessageTooLarge,
+  // if the message has more than 16 MiB beside raw_input_contents.
+  absl::Status Parse(RequestMessage message);
+  absl::Status ReadInputs();
+  absl::Status ReadInput(const Input& input, const wire::BorrowedBytes* raw);
+  absl::Status ReadParameters();
+  // Returns false if the parameter belongs to the native request.
+  bool ReadReserved(const std::string& name,
+                    const inference::InferParameter& value,
+                    absl::Status* status);
+  absl::Status ReadOutputs();
+  absl::Status ReadPlaced(const std::string& name,
+                          const inference::InferParameter& value,
+                          Placed* placed) const;
+  absl::Status Find(Placed* placed) const;
+
+  // These set the field at the end of a path of the native request: a tensor,
+  // or another field. An error, without a field, if the path does not exist or
+  // was set before. Bytes of a root field's tensor are borrowed; others are
+  // copied into the request. A tensor in shared memory has no bytes before
+  // ReadShared().
+  absl::Status SetTensor(const std::string& path, v1::Tensor tensor,
+                         const wire::BorrowedBytes& data);
+  absl::Status SetParameter(const std::string& path,
+                            const inference::InferParameter& value);
+  // Returns the place at the end of a path. none: the error for a wrong path.
+  absl::StatusOr<Place> Walk(absl::string_view path, absl::string_view none);
+  // INVALID_ARGUMENT if the path, one above or one below it was taken before.
+  absl::Status Take(const std::string& path);
+  // Returns UNIMPLEMENTED, kFieldUnknown, for an unknown enum number in JSON.
+  absl::Status CheckKnown() const;
+  // Reads the tensors in shared memory. INVALID_ARGUMENT if a parameter names a
+  // place for an output there.
+  absl::Status ReadShared();
+
+  // Selects the outputs of the answer's message, and gives those in shared
+  // memory their places.
+  absl::Status ChooseOutputs(TensorAnswer* answer);
+  // Returns the answer's message up to the tensors' bytes.
+  std::string Head(const TensorAnswer& answer,
+                   google::protobuf::Message* native) const;
+  absl::Status CheckTime() const;
+  // Checks the timeout before each tile, on any thread.
+  absl::Status GoesOn();
+  absl::Status Complete(const absl::Status& holds);
+  // Adds the time since the last call to a part of the request's time.
+  void EndPart(absl::Duration InferTimes::*part);
+
+  const MethodContext context_;
+  const Common common_;
+  const bool stream_;
+  const absl::Time start_;
+  absl::Time since_;  // start of the current part
+  InferTimes times_;
+  std::atomic<bool> computing_{false};
+  bool answered_ = false;
+
+  // The message with parsed small fields. The bytes of raw_input_contents point
+  // into `message` (`borrows`), or into `request` if only the generated parser
+  // understands the message's framing.
+  struct {
+    inference::ModelInferRequest request;  // without the bytes in `raw`
+    RequestMessage message;
+    std::vector<wire::BorrowedBytes> raw;
+    bool borrows = false;
+  } envelope_;
+
+  const Model* model_ = nullptr;
+  std::unique_ptr<google::protobuf::Message> native_;
+  std::set<std::string> taken_;  // paths
+  bool has_json_ = false;
+  // Field numbers and bytes of the borrowed tensors.
+  std::vector<int> fields_;
+  BorrowedList bytes_;
+  bool has_shared_ = false;  // at least one is in shared memory
+
+  std::vector<Output> outputs_;  // requested ones
+  const std::shared_ptr<SharedTensors> shared_;
+  absl::Duration timeout_ = absl::InfiniteDuration();
+  bool tells_final_ = false;
+};
+
+// Makes the handler of a call.
+std::unique_ptr<CallHandler> StartInference(const MethodContext& context,
+                                            const Inference::Common& common,
+                                            bool stream);
+
+}  // namespace posenc::server

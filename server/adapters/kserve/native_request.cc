@@ -1,0 +1,145 @@
+// Builds a request of the contract from KServe's names, which are paths in it.
+//
+//   input "q"                        the Tensor field q
+//   input "positions"                the Tensor `ids` of the Positions field
+//   parameter "rope.spec.rope_theta" any other field, from the root
+//   parameter "rope"                 a message or list, as ProtoJSON
+//
+// Paths come from untrusted clients: they are resolved with descriptors, in at
+// most 8 steps, and never enter a list.
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/base/error.h"
+#include "server/adapters/kserve/inference.h"
+#include "server/adapters/kserve/parameters.h"
+
+namespace posenc::server {
+namespace {
+
+namespace pb = google::protobuf;
+using pb::FieldDescriptor;
+
+constexpr std::size_t kMostSteps = 8;
+constexpr char kNoInput[] = "the model has no such input";
+
+bool IsMessage(const FieldDescriptor& field) {
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE &&
+         !field.is_repeated();
+}
+
+template <typename Type>
+bool Is(const FieldDescriptor& field) {
+  return IsMessage(field) && field.message_type() == Type::descriptor();
+}
+
+}  // namespace
+
+absl::StatusOr<Inference::Place> Inference::Walk(absl::string_view path,
+                                                 absl::string_view none) {
+  const std::vector<absl::string_view> steps =
+      absl::StrSplit(path, absl::MaxSplits('.', kMostSteps));
+  if (steps.size() > kMostSteps) return core::FieldInvalid("", none);
+  Place at = {native_.get(), nullptr};
+  for (const absl::string_view step : steps) {
+    if (at.field != nullptr) {
+      if (!IsMessage(*at.field)) return core::FieldInvalid("", none);
+      if (Is<v1::Tensor>(*at.field)) {
+        return core::FieldInvalid("", "is part of a tensor, which is an input");
+      }
+      at.parent =
+          at.parent->GetReflection()->MutableMessage(at.parent, at.field);
+    }
+    at.field = at.parent->GetDescriptor()->FindFieldByName(std::string(step));
+    if (at.field == nullptr) return core::FieldInvalid("", none);
+    const pb::OneofDescriptor* const one = at.field->real_containing_oneof();
+    if (one == nullptr) continue;
+    const FieldDescriptor* const other =
+        at.parent->GetReflection()->GetOneofFieldDescriptor(*at.parent, one);
+    if (other == nullptr || other == at.field) continue;
+    return core::FieldInvalid(
+        "", absl::StrCat("beside ", other->name(), "; give one of the two"));
+  }
+  return at;
+}
+
+// A linear search is enough: a request has few paths.
+absl::Status Inference::Take(const std::string& path) {
+  for (const std::string& other : taken_) {
+    if (absl::StartsWith(path + ".", other + ".") ||
+        absl::StartsWith(other, path + ".")) {
+      return core::FieldInvalid(
+          "", absl::StrCat("given twice, as ", other, " too"));
+    }
+  }
+  taken_.insert(path);
+  return absl::OkStatus();
+}
+
+absl::Status Inference::SetTensor(const std::string& path, v1::Tensor tensor,
+                                  const wire::BorrowedBytes& data) {
+  absl::StatusOr<Place> place = Walk(path, kNoInput);
+  if (!place.ok()) return place.status();
+  if (Is<v1::Positions>(*place->field)) {
+    return SetTensor(path + ".ids", std::move(tensor), data);
+  }
+  if (!Is<v1::Tensor>(*place->field)) {
+    return core::FieldInvalid("", "is no tensor; give it as a parameter");
+  }
+  const absl::Status taken = Take(path);
+  if (!taken.ok()) return taken;
+  if (place->parent == native_.get()) {
+    fields_.push_back(place->field->number());
+    bytes_.push_back(data);
+  } else if (!tensor.has_shared()) {
+    const absl::Status room =
+        envelope_.message.ClaimMore(static_cast<std::int64_t>(data.size));
+    if (!room.ok()) return room;
+    std::string* const bytes = tensor.mutable_data();
+    bytes->reserve(data.size);
+    for (const absl::Span<const char> piece : data.pieces) {
+      bytes->append(piece.data(), piece.size());
+    }
+  }
+  // The cast is safe: the field belongs to a generated class.
+  *static_cast<v1::Tensor*>(place->parent->GetReflection()->MutableMessage(
+      place->parent, place->field)) = std::move(tensor);
+  return absl::OkStatus();
+}
+
+absl::Status Inference::SetParameter(const std::string& path,
+                                     const inference::InferParameter& value) {
+  const absl::StatusOr<Place> place =
+      Walk(path, "the request has no such field");
+  if (!place.ok()) return place.status();
+  const FieldDescriptor& field = *place->field;
+  if (Is<v1::Tensor>(field)) {
+    return core::FieldInvalid("", "is a tensor; give it as an input");
+  }
+  const absl::Status taken = Take(path);
+  if (!taken.ok()) return taken;
+  has_json_ |= field.is_repeated() || IsMessage(field);
+  return SetField(value, field, place->parent);
+}
+
+absl::Status Inference::CheckKnown() const {
+  if (!has_json_) return absl::OkStatus();
+  return model_->known->Check(*native_);
+}
+
+absl::Status Inference::ReadShared() {
+  const SharedParts parts = FindSharedParts(native_.get());
+  if (!parts.places.empty()) {
+    return core::FieldInvalid(
+        absl::StrCat("parameters.", parts.places[0].path),
+        "names a place for an output; give it as parameters of the output");
+  }
+  if (parts.tensors.empty()) return absl::OkStatus();
+  has_shared_ = true;
+  return shared_->ReadInputs(parts, native_.get(), fields_, &bytes_);
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,50 @@
+// The regions of KServe's clients: names for places in shared files
+// (SystemSharedMemoryRegister).
+//
+// A region is only an alias, and holds nothing: its file is opened and its
+// range checked when it is registered, and again at each use.
+
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "inference/inference.pb.h"
+#include "posenc/v1/tensor.pb.h"
+#include "server/shared_memory/shared_files.h"
+
+namespace posenc::server {
+
+// Safe for many threads.
+class Regions {
+ public:
+  // files: outlives this.
+  explicit Regions(SharedFiles* files) : files_(files) {}
+
+  // Registers a region. ALREADY_EXISTS for a registered name,
+  // RESOURCE_EXHAUSTED if there are too many; errors of SharedFiles.
+  absl::Status Register(
+      const inference::SystemSharedMemoryRegisterRequest& request);
+  // Removes the region, or all for "". An unknown name is no error.
+  void Unregister(const std::string& name);
+  // Lists the region of this name, or all if the name is empty. NOT_FOUND for
+  // an unknown name.
+  absl::Status Tell(const std::string& name,
+                    inference::SystemSharedMemoryStatusResponse* response);
+
+  // Returns the file and offset of `bytes` bytes from `offset` on in a region.
+  // NOT_FOUND for an unknown region, INVALID_ARGUMENT for bytes outside it.
+  absl::StatusOr<v1::SharedMemory> Find(const std::string& name,
+                                        std::uint64_t offset,
+                                        std::uint64_t bytes);
+
+ private:
+  SharedFiles* const files_;
+  std::mutex mutex_;
+  inference::SystemSharedMemoryStatusResponse registered_;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,7 @@
+#include "server/base/version.h"
+
+namespace posenc::server {
+
+const char kVersion[] = POSENC_VERSION;
+
+}  // namespace posenc::server

@@ -1,0 +1,521 @@
+#include "server/call/call.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/error.h"
+#include "server/base/errors.h"
+#include "server/convert/status.h"
+
+namespace posenc::server {
+namespace {
+
+// A unary call's response up to this size is sent together with the status, in
+// one write: that saves an event, which matters for small calls only. A larger
+// one is written alone, so that the call's claim is released while the status
+// waits for the peer. Tick() can cut off both.
+constexpr std::size_t kFinishWithBytes = 64 << 10;
+
+// Largest message of an exempt method: it has a name, and a host that
+// reflection repeats.
+constexpr std::int64_t kExemptBytes = 4 << 10;
+
+// A call without a deadline waits in the order of the server's default
+// deadline, but at most of this one.
+constexpr absl::Duration kNoDeadline = absl::Minutes(5);
+
+// While others wait for memory, sending or reading a message may take this
+// long, plus the time for its bytes at the given rate, which a link of 100
+// Mbit/s reaches. Clients of streams may compute between messages.
+constexpr absl::Duration kSlowAfter = absl::Seconds(1);
+constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
+constexpr double kLeastBytesPerSecond = 8 << 20;
+
+// Heap bytes that connections and cached encodings take beside messages.
+constexpr std::int64_t kHeldBeside = std::int64_t{32} << 20;
+
+// A call loses its place if it waits for its peer for this long, and for this
+// many times as long as calls of its method take.
+constexpr absl::Duration kPlaceLease = absl::Milliseconds(40);
+constexpr double kPlaceLeaseTimes = 4;
+
+// Makes clients' retries wait (gRFC A6) about as long as the largest request
+// takes.
+constexpr char kPushback[] = "grpc-retry-pushback-ms";
+constexpr char kPushbackMs[] = "1000";
+
+// Limit for the bytes of a peer's metadata in a CallRecord.
+constexpr std::size_t kMostObserved = 128;
+
+// Returns whether messages of this peer came over a socket, so that the server
+// alone owns their memory. A client in the same process owns the memory of its
+// messages; gRPC calls such a peer "inproc" or "unknown".
+bool IsSocket(const std::string& peer) {
+  return absl::StartsWith(peer, "unix") || absl::StartsWith(peer, "ipv4:") ||
+         absl::StartsWith(peer, "ipv6:");
+}
+
+absl::Status NoMessage() {
+  return core::FieldRequired("", "no message was sent");
+}
+
+// Returns whether the status says that the server is full.
+bool IsOverload(const absl::Status& status) {
+  const auto details = core::GetErrorDetails(status);
+  return details && details->reason == core::ErrorReason::kOverloaded;
+}
+
+// Returns the status that the call's client gets.
+absl::Status AsTold(const CallSpec& spec, const absl::Status& status) {
+  if (!spec.full_is_unavailable || !IsOverload(status)) return status;
+  absl::Status told(absl::StatusCode::kUnavailable, status.message());
+  status.ForEachPayload(
+      [&told](absl::string_view type, const absl::Cord& payload) {
+        told.SetPayload(type, payload);
+      });
+  return told;
+}
+
+}  // namespace
+
+Detached ServeCalls(CallService* service, Loop* loop) {
+  loop->Begin();
+  {
+    Stop stop;
+    CallStream stream(loop, &stop);
+    auto arrives = stream.Arrives(service->generic());
+    const bool came = co_await arrives;
+    if (came) {
+      ServeCalls(service, loop);  // waits for the next call
+      Call call(service, loop, &stream, &stop);
+      absl::Status status = call.Begin();
+      if (status.ok()) {
+        Task answered = call.Answer();
+        status = co_await answered;
+      }
+      if (!call.finished()) {
+        auto finish = stream.Finish(call.Finish(status));
+        co_await finish;
+      }
+      auto& closes = stream.Closes();
+      const bool cancelled = co_await closes;
+      call.End(std::move(status), cancelled);
+    }
+  }
+  loop->End();
+}
+
+Call::Call(CallService* service, Loop* loop, CallStream* stream, Stop* stop)
+    : service_(service),
+      resources_(service->resources()),
+      loop_(loop),
+      stream_(stream),
+      stop_(stop),
+      headers_(&stream->context()),
+      wait_(loop, stop),
+      received_(loop, stop),
+      computed_(loop, stop) {
+  spec_.party = headers_.peer_id();
+  loop_->Add(this);
+}
+
+Call::~Call() { loop_->Remove(this); }
+
+absl::Status Call::Begin() {
+  // Counts the call before Accept() checks for a drain, so that a drain that
+  // begins after the check waits for it.
+  resources_.calls->Add(1);
+  absl::Status status = OrOutOfMemory([this] { return Accept(); });
+  counted_ = status.ok() && !spec_.exempt;
+  if (!counted_) resources_.calls->Add(-1);
+  return status;
+}
+
+absl::Status Call::Accept() {
+  const absl::Status status = OrOutOfMemory(
+      [this] { return service_->Accept(headers_, &spec_, &slot_, &handler_); });
+  for (CallObserver* const observer : *resources_.observers) {
+    if (spec_.observed) observer->Started(spec_.name, spec_.stream);
+  }
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::optional<std::int64_t>> announced =
+      AnnouncedBytes(headers_, resources_.limits->max_request_bytes);
+  if (!announced.ok()) return announced.status();
+  announced_ = *announced;
+  caller_.emplace(resources_.callers, spec_.caller, spec_.caller_bytes);
+  memory_.emplace(resources_.admission, &*caller_,
+                  resources_.limits->max_request_bytes, spec_.stream);
+  return absl::OkStatus();
+}
+
+// The four operations on messages. They stand before the coroutines, which need
+// their types.
+
+auto Call::Read() {
+  reading_ = {SteadyNow(), memory_->expected()};
+  return stream_->Read();
+}
+
+absl::StatusOr<RequestMessage> Call::TakeMessage(bool came) {
+  reading_ = {};
+  if (stop_->requested()) return stop_->why();
+  if (!came && messages_in_ > 0) return absl::OutOfRangeError("no more");
+  if (!came) return NoMessage();
+  std::vector<grpc::Slice> slices = stream_->TakeMessage();
+  std::int64_t bytes = 0;
+  for (const grpc::Slice& slice : slices) {
+    bytes += static_cast<std::int64_t>(slice.size());
+  }
+  bytes_in_ += bytes;
+  ++messages_in_;
+  absl::Status status;
+  if (!spec_.exempt) {
+    status = memory_->Received(bytes);
+  } else if (bytes > kExemptBytes) {
+    status = absl::ResourceExhaustedError("a message over 4 KiB");
+  }
+  if (status.ok()) {
+    return RequestMessage(std::move(slices), IsSocket(headers_.peer()),
+                          &*memory_);
+  }
+  if (!spec_.stream) return status;
+  return core::WithMetadata(status, "messageIndex",
+                            absl::StrCat(messages_in_ - 1));
+}
+
+auto Call::Write(grpc::ByteBuffer* message, bool finish) {
+  const auto bytes = static_cast<std::int64_t>(message->Length());
+  ++messages_out_;
+  bytes_out_ += bytes;
+  writing_ = {SteadyNow(), bytes};
+  finished_ = finish;
+  return stream_->Write(message, finish);
+}
+
+absl::Status Call::Written(bool taken) {
+  writing_ = {};
+  if (stop_->requested()) return stop_->why();
+  if (!taken) return absl::CancelledError("the client is gone");
+  return absl::OkStatus();
+}
+
+Task Call::AnswerUnary() {
+  // A place at work, and memory for the message.
+  EnterPlace(true);
+  absl::Status status = co_await wait_;
+  if (!status.ok()) co_return status;
+  EnterMemory();
+  status = co_await wait_;
+  status = Entered(status);
+  if (!status.ok()) co_return status;
+
+  // The message.
+  auto reading = Read();
+  const bool came = co_await reading;
+  absl::StatusOr<RequestMessage> message = TakeMessage(came);
+  if (!message.ok()) co_return message.status();
+
+  // The response.
+  Step step(StepWith(), *std::move(message));
+  Task computed = Run(&step);
+  status = co_await computed;
+  if (!status.ok()) co_return status;
+
+  // The answer.
+  const bool finish = step.output()->Length() <= kFinishWithBytes;
+  auto writing = Write(step.output(), finish);
+  const bool taken = co_await writing;
+  co_return Written(taken);
+}
+
+// If there is no memory for the frame of one of the three coroutines, an
+// earlier one cannot end, and ~Task() ends the process.
+Task Call::AnswerStream() {
+  EnterMemory();
+  absl::Status status = co_await wait_;
+  status = Entered(status);
+  if (!status.ok()) co_return status;
+  Task reading = ReadAll();
+  Task writing = WriteAll();
+  Task computing = ComputeAll();
+  status = co_await computing;
+  received_.Close();
+  computed_.Close();
+  (co_await writing).IgnoreError();
+  if (stop_->requested()) status = stop_->why();
+  // Ends the wait for a message. gRPC's own read ends with the call.
+  stop_->Request(absl::CancelledError("the call is answered"));
+  const absl::Status read = co_await reading;
+  if (!status.ok()) co_return status;
+  if (!read.ok()) co_return read;
+  co_return core::WithMetadata(handler_->HalfClosed(), "messageIndex",
+                               absl::StrCat(messages_in_ - 1));
+}
+
+// Returns the error that ended reading, if any.
+Task Call::ReadAll() {
+  const absl::Cleanup close = [this] { received_.Close(); };
+  while (true) {
+    auto room = received_.Room();
+    const bool wanted = co_await room;
+    if (!wanted || handler_->WaitsForNews()) co_return absl::OkStatus();
+    auto reading = Read();
+    const bool came = co_await reading;
+    absl::StatusOr<RequestMessage> message = TakeMessage(came);
+    // The end of the messages is an error only if none has come.
+    if (absl::IsOutOfRange(message.status())) co_return absl::OkStatus();
+    if (!message.ok()) co_return message.status();
+    received_.Put(*std::move(message));
+  }
+}
+
+Task Call::ComputeAll() {
+  bool more = false;  // the handler has another response without a message
+  std::int64_t index = -1;
+  while (true) {
+    std::optional<RequestMessage> message;
+    if (!more && handler_->WaitsForNews()) {
+      wait_.For(handler_->AwaitNews(&wait_),
+                [this] { return handler_->StopWaiting(); });
+      const absl::Status status = co_await wait_;
+      if (!status.ok()) co_return status;
+    } else if (!more) {
+      auto value = received_.Value();
+      const bool came = co_await value;
+      if (!came) co_return absl::OkStatus();
+      message = received_.Take();
+      ++index;
+    }
+    Step step(StepWith(), std::move(message));
+    Task computed = Run(&step);
+    const absl::Status status = co_await computed;
+    if (!status.ok()) {
+      co_return core::WithMetadata(status, "messageIndex", absl::StrCat(index));
+    }
+    LeavePlace(step.computing());
+    more = handler_->HasNext();
+    if (!more) answered_ = index + 1;
+    if (!step.has_response()) continue;
+    auto room = computed_.Room();
+    const bool wanted = co_await room;
+    if (!wanted) co_return stop_->why();
+    computed_.Put(*step.output());
+  }
+}
+
+Task Call::WriteAll() {
+  while (true) {
+    auto value = computed_.Value();
+    const bool came = co_await value;
+    if (!came) co_return absl::OkStatus();
+    grpc::ByteBuffer message = computed_.Take();
+    auto writing = Write(&message, false);
+    const bool taken = co_await writing;
+    const absl::Status status = Written(taken);
+    if (!status.ok()) stop_->Request(status);
+  }
+}
+
+Task Call::Run(Step* step) {
+  // A unary call has its place already, unless it has waited for long.
+  if (needs_place_) {
+    EnterPlace(false);
+    const absl::Status status = co_await wait_;
+    if (!status.ok()) co_return status;
+  }
+  Step::Need need = step->Advance(false);
+  while (need != Step::Need::kNothing) {
+    if (need == Step::Need::kMemory) {
+      wait_.For(memory_->ClaimResponse(step->bytes_to_claim(), &wait_),
+                [this] { return memory_->StopWaiting(); });
+      if (!wait_.await_ready()) LeavePlace(std::nullopt);
+      const absl::Status status = co_await wait_;
+      step->Claimed(status);
+      if (status.ok() && needs_place_) {
+        // After a stop the step goes on here, because only the step can give
+        // its claim back. It sees the stop before its first tile.
+        EnterPlace(false);
+        (co_await wait_).IgnoreError();
+      }
+      need = step->Advance(false);
+    } else {
+      const auto advance = [step, &need] { need = step->Advance(true); };
+      OnPool work(resources_.pool, loop_, advance);
+      co_await work;
+    }
+  }
+  computing_ += step->computing();
+  co_return stop_->requested() ? stop_->why() : step->status();
+}
+
+void Call::EnterPlace(bool refusable) {
+  if (spec_.exempt) return wait_.For(absl::OkStatus());
+  needs_place_ = false;
+  // gRPC counts a deadline from the time when it reads the headers. They may
+  // have waited in the socket before (Lag).
+  const absl::Duration own = headers_.has_deadline()
+                                 ? headers_.TimeLeft() - loop_->Lag()
+                                 : std::min(DefaultDeadline(), kNoDeadline);
+  Places* const places = resources_.places;
+  wait_.For(places->Enter(
+                {.method = spec_.method,
+                 .party = spec_.party,
+                 .deadline = places->Now() + absl::ToDoubleSeconds(own),
+                 .refusable = refusable,
+                 .large = announced_.value_or(0) > CallMemory::kUncountedBytes},
+                &place_, &wait_),
+            [this] { return resources_.places->StopWaiting(&place_); });
+}
+
+void Call::LeavePlace(std::optional<absl::Duration> computed) {
+  if (needs_place_) return;
+  needs_place_ = true;
+  resources_.places->Leave(&place_, computed);
+}
+
+void Call::EnterMemory() {
+  if (spec_.exempt) return wait_.For(absl::OkStatus());
+  sized_ = announced_ || spec_.stream || HoldsTooMuch(SteadyNow());
+  wait_.For(memory_->ClaimRequest(announced_, sized_, &wait_),
+            [this] { return memory_->StopWaiting(); });
+  if (!wait_.await_ready()) LeavePlace(std::nullopt);
+}
+
+// If less time is left than the call has waited for memory, it will hardly be
+// answered in time.
+absl::Status Call::Entered(const absl::Status& status) const {
+  if (!status.ok() || headers_.TimeLeft() >= wait_.last()) return status;
+  return OverBudget("the server could not answer before the deadline");
+}
+
+Step::With Call::StepWith() {
+  return {handler_.get(),     &*memory_, resources_.pool,
+          resources_.buffers, stop_,     &wait_};
+}
+
+grpc::Status Call::Finish(const absl::Status& status) {
+  if (memory_) memory_->Release();
+  const absl::Status told = AsTold(spec_, status);
+  if (IsOverload(told)) stream_->AddTrailer(kPushback, kPushbackMs);
+  writing_ = {SteadyNow(), 0};
+  return ToGrpcStatus(told);
+}
+
+void Call::End(absl::Status status, bool cancelled) {
+  // A client that is gone could not send its message.
+  if (cancelled && (status.ok() || status == NoMessage())) {
+    status = absl::CancelledError("cancelled");
+  }
+  memory_.reset();
+  LeavePlace(status.ok() ? std::optional(computing_) : std::nullopt);
+  Observe(AsTold(spec_, status));
+  if (counted_) resources_.calls->Add(-1);
+}
+
+absl::Duration Call::DefaultDeadline() const {
+  return absl::Nanoseconds(resources_.default_deadline_ns->load());
+}
+
+// Messages that announced nothing, or too little, may hold more than was
+// claimed.
+bool Call::HoldsTooMuch(absl::Time now) const {
+  return resources_.held->Bytes(now) - kHeldBeside >
+         resources_.admission->budget();
+}
+
+// Checks the message that the coroutine is reading or writing.
+void Call::Tick(absl::Time now) {
+  const bool writes = writing_.since != absl::InfiniteFuture();
+  const auto& [since, bytes] = writes ? writing_ : reading_;
+  // The status may report that the server's deadline has passed, so it gets
+  // more time to be sent. It holds no memory.
+  const bool status = writes && bytes == 0;
+  absl::Time due = absl::InfiniteFuture();
+  if (spec_.exempt) {
+    due = since + DefaultDeadline();  // for each message
+  } else if (!headers_.has_deadline()) {
+    due = started_ + DefaultDeadline();
+  }
+  if (status) due = std::max(due, since + kSlowAfter);
+  if (now > due) {
+    return CutOff(absl::DeadlineExceededError(
+        spec_.exempt
+            ? "a message took longer than the server's own deadline"
+            : "the client set no deadline, and the server's own has passed"));
+  }
+  if (spec_.exempt || since > now) return;
+  // Only unary calls: a stream has a place only while it computes.
+  if (!spec_.stream && place_.held() && now - since > kPlaceLease &&
+      absl::ToDoubleSeconds(now - since) >
+          kPlaceLeaseTimes * resources_.places->SecondsOf(spec_.method)) {
+    LeavePlace(std::nullopt);
+  }
+  // If too much memory is held, a message counts as slow after one tick, so
+  // that its call ends first.
+  const bool over =
+      !status && now - since > Loop::kTick / 2 && HoldsTooMuch(now);
+  if (!over && resources_.admission->waiting() == 0) return;
+  const bool begun = spec_.stream && messages_in_ > 0;
+  absl::Duration allowed = over    ? Loop::kTick
+                           : begun ? kStreamSlowAfter
+                                   : kSlowAfter;
+  if (!over || writes || sized_) {
+    allowed += absl::Seconds(static_cast<double>(bytes) / kLeastBytesPerSecond);
+  }
+  if (begun && !writes) {
+    // The stream waits for its client's next message, of which gRPC may hold a
+    // part.
+    if (messages_in_ != answered_ || now - since <= kSlowAfter) return;
+    if (over) return CutOff(OverBudget("no memory for a waiting stream"));
+    memory_->Lend();
+  } else if (now - since > allowed) {
+    CutOff(OverBudget(
+        over && !announced_
+            ? "no room for the message; announce its size to wait for room"
+            : "a message was too slow while others wait for memory"));
+  }
+}
+
+// A message that is being written can only be ended by cancelling its call. The
+// client then gets no error details.
+void Call::CutOff(const absl::Status& why) {
+  stop_->Request(why);
+  if (writing_.since != absl::InfiniteFuture()) stream_->Cancel();
+}
+
+void Call::Observe(const absl::Status& told) const {
+  if (resources_.observers->empty() || !spec_.observed) return;
+  const std::string reason = ReasonName(told);
+  const auto metadata = [this](absl::string_view key) {
+    return headers_.Find(key).value_or("").substr(0, kMostObserved);
+  };
+  CallRecord record;
+  record.service = spec_.service;
+  record.method = spec_.name;
+  record.stream = spec_.stream;
+  record.code = static_cast<grpc::StatusCode>(told.raw_code());
+  record.reason = reason;
+  record.message = told.message();
+  record.peer = headers_.peer();
+  record.caller = spec_.caller;
+  record.request_id = metadata("x-request-id");
+  record.traceparent = metadata("traceparent");
+  record.handling = SteadyNow() - started_;
+  record.started = absl::Now() - record.handling;
+  record.waited = wait_.all();
+  record.computing = computing_;
+  record.messages_received = messages_in_;
+  record.messages_sent = messages_out_;
+  record.bytes_received = bytes_in_;
+  record.bytes_sent = bytes_out_;
+  for (CallObserver* const observer : *resources_.observers) {
+    observer->Finished(record);
+  }
+}
+
+}  // namespace posenc::server

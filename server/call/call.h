@@ -1,0 +1,179 @@
+// A call, from its headers to its end, as one coroutine. ServeCalls() and
+// AnswerUnary() in call.cc are the whole policy:
+//
+//   headers -> caller and method -> a place at work -> memory -> the message
+//   -> the response, on this thread or on the pool -> the answer -> the status
+//
+// A stream reads, computes and writes at the same time, in one coroutine each.
+// They pass messages on:
+//
+//   ReadAll -- received_ --> ComputeAll -- computed_ --> WriteAll
+//
+// When the call's Stop is requested, its waits for a place, memory, a message
+// or another coroutine end. A computation ends before its next tile. A write
+// ends when gRPC has taken it, or has cancelled the call.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/runtime/pool.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "server/base/steady_time.h"
+#include "server/call/call_headers.h"
+#include "server/call/call_memory.h"
+#include "server/call/call_observer.h"
+#include "server/call/call_stream.h"
+#include "server/call/handler.h"
+#include "server/call/handover.h"
+#include "server/call/loop.h"
+#include "server/call/open_calls.h"
+#include "server/call/step.h"
+#include "server/call/stop.h"
+#include "server/call/task.h"
+#include "server/call/wait.h"
+#include "server/memory/held_memory.h"
+#include "server/memory/request_message.h"
+#include "server/memory/response_buffers.h"
+#include "server/scheduling/admission.h"
+#include "server/scheduling/caller_budgets.h"
+#include "server/scheduling/calls_in_progress.h"
+#include "server/scheduling/limits.h"
+#include "server/scheduling/places.h"
+
+namespace posenc::server {
+
+// Objects that all calls share. They outlive the calls.
+struct CallResources {
+  core::ComputePool* pool;
+  Admission* admission;
+  CallerBudgets* callers;
+  Places* places;
+  ResponseBuffers* buffers;
+  HeldMemory* held;
+  CallsInProgress* calls;
+  const Limits* limits;
+  const std::atomic<std::int64_t>* default_deadline_ns;
+  const std::vector<CallObserver*>* observers;
+};
+
+// The owner of the calls.
+class CallService {
+ public:
+  virtual grpc::AsyncGenericService* generic() = 0;
+  virtual const CallResources& resources() const = 0;
+  // Finds the method and the caller. Fills in the handler, and `spec` up to the
+  // first error. An error refuses the call. slot: the call's slot on its
+  // connection; empty, with an error, if the connection has too many calls.
+  virtual absl::Status Accept(const CallHeaders& headers, CallSpec* spec,
+                              OpenCalls::Slot* slot,
+                              std::unique_ptr<CallHandler>* handler) = 0;
+
+ protected:
+  ~CallService() = default;
+};
+
+// Waits for a call and serves it. Each arriving call starts another
+// ServeCalls(), so that as many wait as before. On the loop's thread, or before
+// it runs.
+Detached ServeCalls(CallService* service, Loop* loop);
+
+// The state of one call.
+class Call final : private Loop::Ticked {
+ public:
+  Call(CallService* service, Loop* loop, CallStream* stream, Stop* stop);
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  // Checks the headers. An error refuses the call.
+  absl::Status Begin();
+  // Answers an accepted call. An error is the call's status; OK was sent with
+  // the last message, or is still to be sent.
+  Task Answer() { return spec_.stream ? AnswerStream() : AnswerUnary(); }
+  // Returns whether the status was sent with the last message.
+  bool finished() const { return finished_; }
+  // Returns the status that the client gets, and releases the call's memory:
+  // the peer may not read the status.
+  grpc::Status Finish(const absl::Status& status);
+  // Reports the call, which gRPC has released.
+  void End(absl::Status status, bool cancelled);
+
+ private:
+  // A message that is being read or written.
+  struct UnderWay {
+    absl::Time since = absl::InfiniteFuture();  // infinite: none
+    std::int64_t bytes = 0;
+  };
+
+  absl::Status Accept();
+  Task AnswerUnary();
+  Task AnswerStream();
+  Task ReadAll();
+  Task ComputeAll();
+  Task WriteAll();
+  // Runs the step, on this thread or on the pool, with a place.
+  Task Run(Step* step);
+
+  // These begin an operation, which the coroutine awaits.
+  void EnterPlace(bool refusable);
+  void EnterMemory();
+  auto Read();
+  auto Write(grpc::ByteBuffer* message, bool finish);
+  // These return the operation's result.
+  absl::Status Entered(const absl::Status& status) const;
+  absl::StatusOr<RequestMessage> TakeMessage(bool came);
+  absl::Status Written(bool taken);
+
+  Step::With StepWith();
+  // Gives up the place. computed: how long the served call was computed;
+  // nullopt: it is not served yet, and Run() takes a place again.
+  void LeavePlace(std::optional<absl::Duration> computed);
+  bool HoldsTooMuch(absl::Time now) const;
+  absl::Duration DefaultDeadline() const;
+  void Tick(absl::Time now) override;
+  // Ends the call because of the message that is being read or written.
+  void CutOff(const absl::Status& why);
+  void Observe(const absl::Status& told) const;
+
+  CallService* const service_;
+  const CallResources& resources_;
+  Loop* const loop_;
+  CallStream* const stream_;
+  Stop* const stop_;
+  const CallHeaders headers_;
+  const absl::Time started_ = SteadyNow();
+  CallSpec spec_;
+  std::unique_ptr<CallHandler> handler_;
+  std::optional<std::int64_t> announced_;
+  bool sized_ = false;  // the claim covers the largest message that may come
+  std::optional<CallerBudgets::Share> caller_;
+  std::optional<CallMemory> memory_;
+  OpenCalls::Slot slot_;
+  Places::Ticket place_;
+  bool needs_place_ = true;  // it has not entered, or has left
+  Wait wait_;
+  bool counted_ = false;  // by CallsInProgress
+  bool finished_ = false;
+  UnderWay reading_, writing_;
+
+  // Of streams only.
+  Handover<RequestMessage> received_;
+  Handover<grpc::ByteBuffer> computed_;
+  std::int64_t answered_ = 0;  // messages with computed responses
+
+  // These are reported to the observer.
+  absl::Duration computing_;
+  std::int64_t messages_in_ = 0, messages_out_ = 0;
+  std::int64_t bytes_in_ = 0, bytes_out_ = 0;
+};
+
+}  // namespace posenc::server

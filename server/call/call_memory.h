@@ -1,0 +1,117 @@
+// One call's claim on the budget of bytes in flight: claimed before its
+// messages are read, corrected when they have come, released at its end. See
+// docs/memory-and-admission.md.
+//
+// A stream has at most kMessages messages in the server: one is read or waits,
+// one is computed, one waits to be sent, one is sent. A response that is
+// written over its request is the same message.
+//
+// Threads: the loop's thread; also one thread of the pool for ClaimMade(),
+// AddCopied(), ClaimFinished(), ReleaseResponse(), and ClaimResponse() without
+// a waiter.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "server/memory/request_message.h"
+#include "server/scheduling/admission.h"
+#include "server/scheduling/caller_budgets.h"
+#include "server/scheduling/waiter.h"
+
+namespace posenc::server {
+
+class CallMemory final : public RequestMessage::Claimer {
+ public:
+  static constexpr std::int64_t kMessages = 4;
+
+  // The first 64 KiB of copies and answers are not claimed: the memory that
+  // each call needs anyway covers them.
+  static constexpr std::int64_t kUncountedBytes = 64 << 10;
+
+  // stream: the call has many messages, one way or both. caller: claims within
+  // the caller's limit, for requests and for a unary call's response.
+  CallMemory(Admission* admission, CallerBudgets::Share* caller,
+             std::int64_t max_request_bytes, bool stream)
+      : admission_(admission),
+        caller_(caller),
+        max_request_bytes_(max_request_bytes),
+        stream_(stream) {}
+  ~CallMemory() { Release(); }
+  CallMemory(const CallMemory&) = delete;
+  CallMemory& operator=(const CallMemory&) = delete;
+
+  // Claims for the messages to come: the announced size of the largest; else,
+  // if `largest`, a unary call's largest possible message. nullopt: the call
+  // waits, and `waiter` is resumed. kOverloaded: too many wait already, or the
+  // caller's limit is reached.
+  std::optional<absl::Status> ClaimRequest(
+      std::optional<std::int64_t> announced, bool largest, Waiter* waiter);
+  // Returns the assumed limit for the next message's size.
+  std::int64_t expected() const { return expected_; }
+
+  // Corrects the claim for a received message of `bytes`. kMessageTooLarge over
+  // the limit; INVALID_ARGUMENT over the announced size; kOverloaded if a
+  // stream's message exceeds the claim and the rest cannot be claimed.
+  absl::Status Received(std::int64_t bytes);
+
+  // Releases the claim while others wait. Received() claims it again, or fails.
+  void Lend();
+
+  // Claims bytes that were copied from a message, whether or not they fit.
+  void AddCopied(std::int64_t bytes);
+
+  // Adjusts the claim for data made from the message. A stream has already
+  // claimed two copies of a message, so it claims only the excess, and keeps
+  // its largest such claim. kOverloaded if the bytes cannot be claimed at once,
+  // kMessageTooLarge if they never can.
+  absl::Status ClaimMade(std::int64_t bytes,
+                         std::int64_t message_bytes) override;
+
+  // Claims for a response whose size was not known before it was computed.
+  // Errors as in ClaimMade().
+  absl::Status ClaimFinished(std::int64_t bytes);
+
+  // Claims for a response. nullopt: `waiter` is resumed; without a waiter,
+  // nothing was claimed and the call has to wait.
+  std::optional<absl::Status> ClaimResponse(std::int64_t bytes, Waiter* waiter);
+
+  // Releases claimed bytes of a response whose buffers were not allocated.
+  void ReleaseResponse(std::int64_t bytes) { admission_->Release(bytes); }
+
+  // Stops waiting; false if the waiter was resumed, or is being resumed.
+  bool StopWaiting();
+
+  // Releases the call's claim. May be called again.
+  void Release();
+
+ private:
+  absl::Status ReceivedOfStream(std::int64_t bytes);
+  void MakeRoomFor(std::int64_t bytes);
+  // Counts bytes that Admission has granted.
+  void Hold(std::int64_t bytes);
+  // what: names the memory in errors. remedy: ends the error for a size that
+  // exceeds the budget.
+  absl::Status ClaimBeyond(std::int64_t bytes, absl::string_view what,
+                           absl::string_view remedy);
+
+  Admission* const admission_;
+  CallerBudgets::Share* const caller_;
+  const std::int64_t max_request_bytes_;
+  const bool stream_;
+  std::optional<std::int64_t> announced_;
+  std::int64_t expected_ = 0;
+  Admission::Ticket ticket_;
+  std::atomic<std::int64_t> held_{0};
+  std::int64_t lent_ = 0;              // bytes that Lend() released
+  std::atomic<bool> entering_{false};  // waits for the first claim
+  std::int64_t largest_excess_ = 0;    // unannounced messages of a stream
+  std::atomic<std::int64_t> largest_message_{0};  // of a stream
+  std::int64_t made_ = 0;  // bytes that ClaimMade() has claimed
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,204 @@
+// gRPC's side of one call: its headers, and operations on its messages that a
+// coroutine awaits. Each returns whether it succeeded.
+
+#pragma once
+
+#include <coroutine>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "grpcpp/support/status.h"
+#include "server/call/loop.h"
+#include "server/call/stop.h"
+
+namespace posenc::server {
+
+// An operation of gRPC, which Start(tag) begins.
+template <typename Start>
+class Operation final : private Loop::Event {
+ public:
+  explicit Operation(Start start) : start_(std::move(start)) {}
+
+  bool await_ready() const { return false; }
+  void await_suspend(std::coroutine_handle<> coroutine) {
+    coroutine_ = coroutine;
+    start_(static_cast<Loop::Event*>(this));
+  }
+  bool await_resume() const { return ok_; }
+
+ private:
+  void Happen(bool ok) override {
+    ok_ = ok;
+    coroutine_.resume();
+  }
+
+  const Start start_;
+  std::coroutine_handle<> coroutine_;
+  bool ok_ = false;
+};
+
+// Must be used on the thread of its loop.
+class CallStream {
+ public:
+  // Waits for a message, or for the stop.
+  class Reading final : private Stop::Pending {
+   public:
+    explicit Reading(CallStream* stream) : stream_(stream) {}
+
+    bool await_ready() const { return stream_->stop_->requested(); }
+    void await_suspend(std::coroutine_handle<> coroutine) {
+      coroutine_ = coroutine;
+      stream_->stop_->Add(this);
+      stream_->reading_ = this;
+      stream_->read_.Start();
+    }
+    bool await_resume() {
+      if (coroutine_) stream_->stop_->Remove(this);
+      return ok_;
+    }
+
+   private:
+    friend class CallStream;
+
+    void GiveUp() override {
+      if (std::exchange(stream_->reading_, nullptr) == nullptr) return;
+      stream_->loop_->Post(this);
+    }
+    void Happen(bool /*ok*/) override { coroutine_.resume(); }
+
+    CallStream* const stream_;
+    std::coroutine_handle<> coroutine_;
+    bool ok_ = false;
+  };
+
+  // stop: requested when the peer is gone or its deadline has passed.
+  CallStream(Loop* loop, Stop* stop)
+      : loop_(loop), stop_(stop), stream_(&context_), end_(this) {}
+  CallStream(const CallStream&) = delete;
+  CallStream& operator=(const CallStream&) = delete;
+
+  // Waits for a call. False: the server shuts down; call nothing else.
+  auto Arrives(grpc::AsyncGenericService* service) {
+    context_.AsyncNotifyWhenDone(static_cast<Loop::Event*>(&end_));
+    return Operation([this, service](Loop::Event* event) {
+      service->RequestCall(&context_, &stream_, loop_->queue(), loop_->queue(),
+                           event);
+    });
+  }
+  const grpc::GenericServerContext& context() const { return context_; }
+
+  // Reads a message; only one read at a time. False: there is no further
+  // message, or the stop was requested. After a stop, gRPC's read may go on
+  // until the call closes.
+  Reading Read() { return Reading(this); }
+  // Returns the message that was read. Call it once.
+  std::vector<grpc::Slice> TakeMessage() {
+    std::vector<grpc::Slice> slices;
+    // Dump() cannot fail: compressed messages were refused before.
+    (void)incoming_.Dump(&slices);
+    incoming_.Clear();
+    return slices;
+  }
+
+  // Writes a message, and clears it; only one write at a time. finish: writes
+  // the status OK after it. False: the peer is gone.
+  auto Write(grpc::ByteBuffer* message, bool finish) {
+    return Operation([this, message, finish](Loop::Event* event) {
+      if (finish) {
+        stream_.WriteAndFinish(*message, grpc::WriteOptions(), grpc::Status::OK,
+                               event);
+      } else {
+        stream_.Write(*message, event);
+      }
+      message->Clear();
+    });
+  }
+  auto Finish(grpc::Status status) {
+    return Operation([this, status = std::move(status)](Loop::Event* event) {
+      stream_.Finish(status, event);
+    });
+  }
+  void AddTrailer(const char* name, const char* value) {
+    context_.AddTrailingMetadata(name, value);
+  }
+  // Cancels the call in gRPC: all pending operations fail.
+  void Cancel() { context_.TryCancel(); }
+
+  // Waits for gRPC's event that the call is over. Must be awaited last, after
+  // the status was written. Returns whether the call was cancelled.
+  auto& Closes() { return end_; }
+
+ private:
+  // gRPC's read, which may go on after Reading has stopped waiting for it.
+  class ReadOperation final : private Loop::Event {
+   public:
+    explicit ReadOperation(CallStream* stream) : stream_(stream) {}
+    void Start() {
+      under_way_ = true;
+      stream_->stream_.Read(&stream_->incoming_,
+                            static_cast<Loop::Event*>(this));
+    }
+    bool under_way() const { return under_way_; }
+
+   private:
+    void Happen(bool ok) override {
+      under_way_ = false;
+      Reading* const reading = std::exchange(stream_->reading_, nullptr);
+      if (reading == nullptr) return stream_->end_.ResumeIfOver();
+      reading->ok_ = ok;
+      reading->coroutine_.resume();
+    }
+
+    CallStream* const stream_;
+    bool under_way_ = false;
+  };
+
+  // gRPC's event for the end of a call.
+  class End final : private Loop::Event {
+   public:
+    explicit End(CallStream* stream) : stream_(stream) {}
+
+    bool await_ready() const {
+      return happened_ && !stream_->read_.under_way();
+    }
+    void await_suspend(std::coroutine_handle<> coroutine) {
+      coroutine_ = coroutine;
+    }
+    bool await_resume() const { return cancelled_; }
+
+    void ResumeIfOver() {
+      if (coroutine_ && await_ready()) coroutine_.resume();
+    }
+
+   private:
+    friend class CallStream;
+
+    void Happen(bool /*ok*/) override {
+      happened_ = true;
+      cancelled_ = stream_->context_.IsCancelled();
+      if (coroutine_) return ResumeIfOver();
+      if (cancelled_) {
+        stream_->stop_->Request(absl::CancelledError("cancelled"));
+      }
+    }
+
+    CallStream* const stream_;
+    bool happened_ = false, cancelled_ = false;
+    std::coroutine_handle<> coroutine_;  // null: not awaited yet
+  };
+
+  Loop* const loop_;
+  Stop* const stop_;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter stream_;
+  grpc::ByteBuffer incoming_;
+  ReadOperation read_{this};
+  Reading* reading_ = nullptr;  // the one that waits for read_
+  End end_;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,174 @@
+// The answer to a checked request: the tensors of the response, and the
+// computation that fills them tile by tile.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "core/base/tensor.h"
+#include "core/runtime/pieces.h"
+#include "core/runtime/row_map.h"
+#include "server/convert/tensor.h"
+
+namespace posenc::server {
+
+// Recommended size of a stream's messages: enough to hide a round trip, and
+// small enough to hold many. gRPC's clients refuse messages over 4 MiB by
+// default; 64 KiB are left for positions and framing.
+inline constexpr std::int64_t kStreamChunkBytes =
+    (std::int64_t{4} << 20) - (std::int64_t{64} << 10);
+
+// A function that returns an error once the caller no longer waits.
+// Computations call it between pieces of work of about a millisecond.
+using StopCheck = absl::FunctionRef<absl::Status()>;
+
+// The caller's memory for a computed tensor. The response contains only its
+// name.
+struct OutputPlace {
+  char* data = nullptr;  // null if the tensor has no elements
+  // Whether the place is that of the tensor's input (see OutputBuffer).
+  bool holds_input = false;
+  std::string name;  // name of the file, as in SharedMemory
+  std::int64_t offset = 0;
+};
+
+// A tensor of a response.
+struct OutputTensor {
+  int field;  // number of the response's field
+  core::Dtype dtype;
+  core::Shape shape;
+  TensorForm form = TensorForm::kData;
+  // Number of the message field that holds `field`; 0: the response itself.
+  int within = 0;
+  // Whether the field is of type bytes and holds only the elements.
+  bool bare = false;
+  // Null if the tensor is part of the response.
+  std::shared_ptr<const OutputPlace> place = nullptr;
+};
+using OutputTensors = absl::InlinedVector<OutputTensor, 2>;
+
+// Returns the bytes of one tensor.
+std::size_t ByteCount(const OutputTensor& output);
+
+// Memory for a computed output.
+struct OutputBuffer {
+  core::Pieces bytes;
+  // Whether the buffer is the memory of the output's input: each row is
+  // overwritten by its own result. Requires Computation::InputInPlace().
+  bool holds_input = false;
+
+  // Returns the first byte; null for a tensor without elements.
+  char* data() const { return bytes.From(0).data(); }
+};
+
+// Fills the outputs of one response. Compute() is called once for each tile, in
+// any order, on several threads at once.
+class Computation {
+ public:
+  virtual ~Computation() = default;
+
+  std::int64_t tiles() const { return tiles_; }
+
+  // Returns the bytes that it reads, for the choice of a thread.
+  virtual std::size_t input_bytes() const { return 0; }
+
+  // Returns the bytes of the request that output `i` may overwrite; null if it
+  // needs separate memory.
+  virtual const core::ConstPieces* InputInPlace(std::size_t /*i*/) const {
+    return nullptr;
+  }
+
+  // Returns whether buffers must be in one piece and aligned to 64 bytes. If
+  // not, any pieces and alignment will do.
+  virtual bool needs_aligned_buffers() const { return true; }
+
+  virtual absl::Status Compute(std::int64_t tile,
+                               absl::Span<const OutputBuffer> outputs,
+                               StopCheck stop) const = 0;
+
+ protected:
+  explicit Computation(std::int64_t tiles) : tiles_(tiles) {}
+
+ private:
+  const std::int64_t tiles_;
+};
+
+// Computes each output's rows from the rows of a request's tensor, with a
+// RowMap: rotations, additions.
+class RowMapComputation final : public Computation {
+ public:
+  struct Output {
+    std::unique_ptr<const core::RowMap> map;
+    core::ConstPieces input;
+  };
+
+  // owner: owns the data that maps and inputs borrow, except the request.
+  // tile_bytes: bytes that a tile reads and writes.
+  RowMapComputation(absl::InlinedVector<Output, 2> outputs,
+                    std::shared_ptr<const void> owner, std::size_t tile_bytes);
+
+  std::size_t input_bytes() const override;
+  const core::ConstPieces* InputInPlace(std::size_t i) const override;
+  bool needs_aligned_buffers() const override { return false; }
+  absl::Status Compute(std::int64_t tile,
+                       absl::Span<const OutputBuffer> outputs,
+                       StopCheck stop) const override;
+
+ private:
+  static std::int64_t AllTiles(absl::Span<const Output> outputs,
+                               std::size_t tile_bytes);
+
+  const std::size_t tile_bytes_;
+  const absl::InlinedVector<Output, 2> outputs_;
+  const std::shared_ptr<const void> owner_;
+};
+
+// Computes tiles with a function.
+class TileFunction final : public Computation {
+ public:
+  using Function = std::function<absl::Status(
+      std::int64_t tile, absl::Span<const OutputBuffer> outputs,
+      StopCheck stop)>;
+
+  TileFunction(std::int64_t tiles, Function compute)
+      : Computation(tiles), compute_(std::move(compute)) {}
+
+  absl::Status Compute(std::int64_t tile,
+                       absl::Span<const OutputBuffer> outputs,
+                       StopCheck stop) const override {
+    return compute_(tile, outputs, stop);
+  }
+
+ private:
+  const Function compute_;
+};
+
+// A completely validated answer. Borrows the request.
+struct TensorAnswer {
+  OutputTensors outputs;
+  std::unique_ptr<const Computation> computation;
+  // Indexes in `outputs` of the tensors in the response, in its order; unset:
+  // all tensors. Other tensors are computed and dropped.
+  std::optional<absl::InlinedVector<std::size_t, 2>> sent;
+  // Bytes of shared memory to claim: those that are read and written.
+  std::int64_t shared_bytes = 0;
+  // The response's small fields, if the computation makes them; null: they are
+  // known before.
+  std::shared_ptr<const std::string> fields;
+  // Called before each tile, perhaps on several threads. May be empty.
+  std::function<absl::Status()> check;
+  // Called after the computation: is the result valid? May be empty.
+  std::function<absl::Status()> complete;
+};
+
+}  // namespace posenc::server

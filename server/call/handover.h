@@ -1,0 +1,98 @@
+// Hands values, one at a time, from one coroutine of a call to another.
+//
+//   auto room = place.Room();                 auto value = place.Value();
+//   if (co_await room) place.Put(value);      if (co_await value) place.Take();
+
+#pragma once
+
+#include <coroutine>
+#include <optional>
+#include <utility>
+
+#include "server/call/loop.h"
+#include "server/call/stop.h"
+
+namespace posenc::server {
+
+// Must be used on the call's thread. Each side has one waiting coroutine.
+template <typename T>
+class Handover {
+ public:
+  // Waits for room or for a value. Returns false if the handover has ended.
+  class Side final : private Stop::Pending {
+   public:
+    Side(Handover* place, bool wants_value)
+        : place_(place), wants_value_(wants_value) {}
+
+    bool await_ready() const { return IsOver(); }
+    void await_suspend(std::coroutine_handle<> coroutine) {
+      coroutine_ = coroutine;
+      place_->sides_[wants_value_] = this;
+      place_->stop_->Add(this);
+    }
+    bool await_resume() {
+      if (coroutine_) place_->stop_->Remove(this);
+      return HasWhatItWants() && !place_->stop_->requested();
+    }
+
+   private:
+    friend class Handover;
+
+    bool HasWhatItWants() const {
+      return place_->value_.has_value() == wants_value_ &&
+             (wants_value_ || !place_->closed_);
+    }
+    bool IsOver() const {
+      return HasWhatItWants() || place_->closed_ || place_->stop_->requested();
+    }
+    // Posts an event: the loop resumes the coroutine, never the other side.
+    void GiveUp() override {
+      if (std::exchange(place_->sides_[wants_value_], nullptr) == nullptr) {
+        return;
+      }
+      place_->loop_->Post(this);
+    }
+    void Happen(bool /*ok*/) override { coroutine_.resume(); }
+
+    Handover* const place_;
+    const bool wants_value_;
+    std::coroutine_handle<> coroutine_;  // null: it has not waited
+  };
+
+  Handover(Loop* loop, Stop* stop) : loop_(loop), stop_(stop) {}
+
+  Side Room() { return Side(this, false); }
+  Side Value() { return Side(this, true); }
+  // Requires room.
+  void Put(T value) {
+    value_.emplace(std::move(value));
+    Wake();
+  }
+  // Requires a value.
+  T Take() {
+    T value = *std::move(value_);
+    value_.reset();
+    Wake();
+    return value;
+  }
+  // Ends the handover. A value that is inside can still be taken.
+  void Close() {
+    closed_ = true;
+    Wake();
+  }
+
+ private:
+  void Wake() {
+    for (Side* const side : {sides_[0], sides_[1]}) {
+      if (side != nullptr && side->IsOver()) side->GiveUp();
+    }
+  }
+
+  Loop* const loop_;
+  Stop* const stop_;
+  std::optional<T> value_;
+  bool closed_ = false;
+  Side* sides_[2] = {};  // sides that wait: for room, for a value
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,107 @@
+// A response before it is sent: small fields, and tensors that a computation
+// fills in the memory that gRPC sends.
+//
+//   fields | header tensor | header tensor      one message, several slices
+//
+// `fields` are serialized small fields; a header is the protobuf framing before
+// a tensor's bytes (posenc/wire/frame.h). A tensor's memory is the request's
+// own bytes if there is no other reader, a place that the caller has named, or
+// a separate buffer. A small response is one slice.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "server/call/computation.h"
+#include "server/memory/request_message.h"
+#include "server/memory/response_buffers.h"
+#include "server/memory/writable_slice.h"
+
+namespace posenc::server {
+
+// Call the functions in this order: Allocate() once; Compute() once for each
+// tile of [0, tiles()), in any order, on several threads at once; Finish()
+// once, unless a tile failed.
+class PendingResponse final {
+ public:
+  // Makes a response without tensors.
+  explicit PendingResponse(std::string fields) : fields_(std::move(fields)) {}
+
+  // answer: is moved from; a reference, because each move takes two hundred
+  // instructions.
+  // request: owns the data that the answer borrows; kept until the end.
+  // message: holds the slices that the computation's inputs point into; null if
+  // they point elsewhere.
+  // one_slice: bytes of the whole response, if it must be in one slice; else 0.
+  // The answer's buffers then need no alignment.
+  PendingResponse(TensorAnswer&& answer, std::shared_ptr<const void> request,
+                  const RequestMessage* message, std::string fields,
+                  std::size_t one_slice);
+
+  std::int64_t tiles() const {
+    return answer_.computation == nullptr ? 0 : answer_.computation->tiles();
+  }
+  // Returns the bytes that are read and written, for the choice of a thread.
+  std::size_t work_bytes() const { return work_bytes_; }
+
+  // Returns the bytes that Allocate() will take beside the request's. The
+  // caller claims them before. If Allocate() fails, these are the bytes that it
+  // has not taken, and the caller must release them.
+  std::int64_t bytes_to_claim() const { return bytes_to_claim_; }
+
+  absl::Status Allocate(ResponseBuffers* buffers);
+  absl::Status Compute(std::int64_t tile, StopCheck stop) const;
+  absl::Status Finish(grpc::ByteBuffer* response);
+
+  // Returns the bytes of the finished response that are not claimed, because
+  // their number was not known before.
+  std::int64_t unclaimed_bytes() const;
+
+ private:
+  // Most responses have one or two tensors, each in one or two slices.
+  template <typename T>
+  using Few = absl::InlinedVector<T, 2>;
+
+  // Returns whether the output is computed in the caller's place. If not, it is
+  // copied there at the end: the caller may choose any alignment.
+  bool IsComputedInPlace(std::size_t i) const;
+  // Returns the bytes of the message that the output overwrites; null if it
+  // gets separate memory.
+  const core::ConstPieces* InputInPlace(std::size_t i) const;
+  void PutTogether();
+  absl::Status AllocateOutput(std::size_t i, ResponseBuffers* buffers);
+  std::vector<grpc::Slice> InOrder() const;
+
+  TensorAnswer answer_;
+  std::shared_ptr<const void> request_;
+  const RequestMessage* message_ = nullptr;
+  const std::string fields_;
+  std::size_t one_slice_bytes_ = 0;
+  std::size_t work_bytes_ = 0;
+  std::int64_t bytes_to_claim_ = 0;
+  std::unique_ptr<ResponseBuffers::Hold> shared_;  // shared memory's claim
+  std::optional<WritableSlice> one_slice_;
+  // One entry for each output. `buffers_` points into the slices, so they must
+  // not move after Allocate().
+  Few<RequestMessage::WritableSlices> slices_;
+  Few<OutputBuffer> buffers_;
+};
+
+// Makes the response of an answer; arguments as in the constructor. limit:
+// bytes of the largest response (kMessageTooLarge).
+absl::StatusOr<std::unique_ptr<PendingResponse>> MakeResponse(
+    TensorAnswer&& answer, std::shared_ptr<const void> request,
+    const RequestMessage* message, std::string fields, std::int64_t limit);
+
+}  // namespace posenc::server

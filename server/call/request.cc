@@ -1,0 +1,74 @@
+#include "server/call/request.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/base/error.h"
+#include "server/memory/heap.h"
+
+namespace posenc::server {
+namespace {
+
+// Tensors are borrowed if the bytes beside them are at most this many, or at
+// most 1/kFewPart of the message.
+constexpr std::size_t kFewBytes = 1 << 20;
+constexpr std::size_t kFewPart = 2;
+
+// Freed memory stays in the heap. Returning this much to the kernel takes less
+// time than parsing it.
+constexpr std::size_t kManyBytes = 32 << 20;
+
+}  // namespace
+
+absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
+                                      RequestMessage* message,
+                                      wire::SplitMessage* split,
+                                      bool* borrows) {
+  const std::size_t all = message->bytes();
+  *borrows = !tensor_fields.empty() &&
+             wire::SplitTensors(message->pieces(), tensor_fields, split,
+                                std::max(kFewBytes, all / kFewPart));
+  const std::size_t copies = *borrows ? 2 * split->rest.size() : all;
+  const absl::Status room =
+      message->ClaimMore(static_cast<std::int64_t>(copies));
+  if (!room.ok()) return room;
+  std::string small;
+  if (*borrows) {
+    small = std::move(split->rest);
+  } else {
+    *split = wire::SplitMessage();
+    small = message->Joined();
+    message->Clear();
+    if (all >= kManyBytes) ReturnFreedMemory();
+  }
+  return small;
+}
+
+absl::Status NotAMessage() {
+  return core::FieldInvalid(
+      "", "the message is not a valid protobuf message of this call");
+}
+
+absl::Status ParseSmall(const KnownFields& known, const std::string& small,
+                        RequestMessage* message,
+                        google::protobuf::Message* parsed, bool* may_share,
+                        RopeBytes* ropes) {
+  const absl::StatusOr<KnownFields::Seen> seen = known.Walk(small);
+  if (!seen.ok()) return seen.status();
+  absl::Status status =
+      message->ClaimMore(static_cast<std::int64_t>(seen->grown));
+  if (!status.ok()) return status;
+  if (!parsed->ParseFromString(small)) return NotAMessage();
+  for (const auto& [field, bytes] : seen->ropes) {
+    if (ropes == nullptr) break;
+    // Protobuf merges parts of a field as if their bytes were joined.
+    (*ropes)[field->name()].append(bytes.data(), bytes.size());
+  }
+  if (may_share != nullptr) *may_share = seen->shares || !seen->known;
+  if (!seen->known) status = known.Check(*parsed);
+  if (status.ok()) message->GiveBack(static_cast<std::int64_t>(small.size()));
+  return status;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,153 @@
+#include "server/call/step.h"
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "grpcpp/support/slice.h"
+#include "server/base/errors.h"
+#include "server/base/steady_time.h"
+
+namespace posenc::server {
+namespace {
+
+// A step of at most this many bytes runs on the loop's thread: handing it to
+// the pool costs tens of microseconds. Larger steps would also be done sooner
+// there, but small calls would wait for them: beside two calls of 1 MiB at a
+// time, calls of 4 KiB came only half as often (two cores).
+constexpr std::size_t kInlineBytes = 128 << 10;
+
+}  // namespace
+
+Step::Need Step::Advance(bool on_pool) {
+  const absl::Cleanup timed = [this, start = SteadyNow()] {
+    computing_ += SteadyNow() - start;
+  };
+  while (status_.ok()) {
+    switch (stage_) {
+      case Stage::kReceive:
+        if (!on_pool && message_ && message_->bytes() > kInlineBytes) {
+          return Need::kPool;
+        }
+        status_ = OrOutOfMemory([this] { return Receive(); });
+        if (status_.ok()) stage_ = Stage::kRespond;
+        break;
+      case Stage::kRespond:
+        if (!on_pool && with_.handler->TakesLong()) return Need::kPool;
+        status_ = OrOutOfMemory([this] { return Respond(); });
+        if (!status_.ok()) break;
+        stage_ = response_ == nullptr ? Stage::kOver : Stage::kClaim;
+        break;
+      case Stage::kClaim:
+        if (bytes_to_claim() > 0) {
+          const std::optional<absl::Status> claimed =
+              with_.memory->ClaimResponse(bytes_to_claim(), nullptr);
+          if (!claimed) return Need::kMemory;
+          Claimed(*claimed);
+          break;
+        }
+        stage_ = Stage::kCompute;
+        break;
+      case Stage::kCompute:
+        if (!on_pool && response_->work_bytes() > kInlineBytes) {
+          return Need::kPool;
+        }
+        status_ = Compute(on_pool);
+        if (!status_.ok()) break;
+        has_response_ = true;
+        stage_ = Stage::kOver;
+        break;
+      case Stage::kOver:
+        // The response holds the request: this frees that memory before
+        // sending.
+        response_.reset();
+        return Need::kNothing;
+    }
+  }
+  response_.reset();
+  if (stage_ != Stage::kOver) {
+    status_ = OrOutOfMemory([this] { return Tell(); });
+  }
+  return Need::kNothing;
+}
+
+// An error of a claim does not come here: it ends the call, because that frees
+// memory.
+absl::Status Step::Tell() {
+  const std::optional<std::string> told = with_.handler->Tell(status_);
+  if (!told) return status_;
+  const grpc::Slice slice(*told);
+  grpc::ByteBuffer(&slice, 1).Swap(&output_);
+  has_response_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Step::Receive() {
+  with_.handler->Waited(with_.wait->all());
+  if (!message_) return absl::OkStatus();
+  absl::Status status = with_.handler->Receive(*std::move(message_));
+  message_.reset();
+  const std::int64_t copied = with_.handler->copied_bytes();
+  if (status.ok() && copied > 0) with_.memory->AddCopied(copied);
+  return status;
+}
+
+absl::Status Step::Respond() {
+  absl::StatusOr<std::unique_ptr<PendingResponse>> response =
+      with_.handler->Next();
+  if (!response.ok()) return response.status();
+  response_ = *std::move(response);
+  return absl::OkStatus();
+}
+
+void Step::Claimed(const absl::Status& result) {
+  status_ = result;
+  stage_ = result.ok() ? Stage::kCompute : Stage::kOver;
+}
+
+absl::Status Step::Compute(bool on_pool) {
+  absl::Status status =
+      OrOutOfMemory([this] { return response_->Allocate(with_.buffers); });
+  if (!status.ok()) {
+    with_.memory->ReleaseResponse(bytes_to_claim());
+    return status;
+  }
+  status = RunTiles(on_pool);
+  if (!status.ok()) return status;
+  return OrOutOfMemory([this] {
+    absl::Status finished = response_->Finish(&output_);
+    if (!finished.ok()) return finished;
+    return with_.memory->ClaimFinished(response_->unclaimed_bytes());
+  });
+}
+
+// Runs all tiles. Returns the first error; later tiles do nothing.
+absl::Status Step::RunTiles(bool on_pool) {
+  const auto stop = [this] { return with_.stop->Check(); };
+  std::mutex mutex;
+  absl::Status first;
+  std::atomic<bool> failed{false};
+  const auto compute = [&](std::int64_t tile) {
+    if (failed.load(std::memory_order_relaxed)) return;
+    absl::Status status = stop();
+    if (status.ok()) {
+      status = OrOutOfMemory([&] { return response_->Compute(tile, stop); });
+    }
+    if (status.ok()) return;
+    failed.store(true);
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (first.ok()) first = std::move(status);
+  };
+  if (on_pool) {
+    with_.pool->ForEach(response_->tiles(), compute);
+  } else {
+    // A loop must not wait for a thread of the pool, which may have to wait for
+    // the processor.
+    for (std::int64_t i = 0; i < response_->tiles(); ++i) compute(i);
+  }
+  return first;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,84 @@
+// Computes one response: receives the message, asks the handler for the
+// response, claims and allocates its memory, computes its tiles, finishes it.
+//
+// Small steps run on the loop's thread; larger ones run on the pool, because
+// the loop serves other calls. Idle threads of the pool compute the tiles of
+// larger steps.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/runtime/pool.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "server/call/call_memory.h"
+#include "server/call/handler.h"
+#include "server/call/stop.h"
+#include "server/call/wait.h"
+#include "server/memory/request_message.h"
+#include "server/memory/response_buffers.h"
+
+namespace posenc::server {
+
+// Must be used by one thread at a time.
+class Step {
+ public:
+  // Objects that a step works with, and that outlive it.
+  struct With {
+    CallHandler* handler;
+    CallMemory* memory;
+    core::ComputePool* pool;
+    ResponseBuffers* buffers;
+    const Stop* stop;
+    const Wait* wait;  // knows how long the call has waited
+  };
+
+  // message: nullopt if the handler may have another response without one.
+  Step(const With& with, std::optional<RequestMessage> message)
+      : with_(with), message_(std::move(message)) {}
+
+  // Condition for the next call of Advance().
+  enum class Need {
+    kNothing,  // none: the step is over
+    kPool,     // call it on the pool
+    kMemory    // claim bytes_to_claim(), then call Claimed()
+  };
+  // on_pool: whether this thread is the pool's, where long work is allowed.
+  Need Advance(bool on_pool);
+
+  std::int64_t bytes_to_claim() const { return response_->bytes_to_claim(); }
+  // Tells the step the result of the claim that it needed.
+  void Claimed(const absl::Status& result);
+
+  // The results of a step that is over. has_response: false if the handler
+  // needs another message first, or is done.
+  const absl::Status& status() const { return status_; }
+  bool has_response() const { return has_response_; }
+  grpc::ByteBuffer* output() { return &output_; }
+  // Returns the time for which it was computed.
+  absl::Duration computing() const { return computing_; }
+
+ private:
+  enum class Stage { kReceive, kRespond, kClaim, kCompute, kOver };
+
+  absl::Status Receive();
+  absl::Status Respond();
+  absl::Status Compute(bool on_pool);
+  absl::Status RunTiles(bool on_pool);
+  absl::Status Tell();
+
+  const With with_;
+  std::optional<RequestMessage> message_;
+  Stage stage_ = Stage::kReceive;
+  std::unique_ptr<PendingResponse> response_;
+  absl::Status status_;
+  bool has_response_ = false;
+  grpc::ByteBuffer output_;
+  absl::Duration computing_;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,60 @@
+// The reason to end a call before it is answered: its client is gone, its
+// deadline has passed, or others need its memory.
+
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "server/call/loop.h"
+
+namespace posenc::server {
+
+// Must be used on the call's thread, except for Check().
+class Stop {
+ public:
+  // A wait of the call that can be given up.
+  class Pending : public Loop::Event {
+   public:
+    // Gives the wait up: if that is still possible, the event happens soon.
+    virtual void GiveUp() = 0;
+
+   protected:
+    ~Pending() = default;
+  };
+
+  // Requests the stop; only the first request counts. Tick() and the call's
+  // coroutines may call it: it resumes no coroutine before it returns.
+  void Request(const absl::Status& why) {
+    if (requested()) return;
+    why_ = why;
+    requested_.store(true);
+    for (Pending* const wait : waits_) wait->GiveUp();
+  }
+  bool requested() const { return requested_.load(std::memory_order_relaxed); }
+  // Returns OK before a request.
+  const absl::Status& why() const { return why_; }
+
+  // Returns an error, which the client does not see, once the stop was
+  // requested. May be called on any thread that computes for the call.
+  absl::Status Check() const {
+    if (!requested()) return absl::OkStatus();
+    return absl::CancelledError("the call has ended");
+  }
+
+  void Add(Pending* wait) { waits_.push_back(wait); }
+  void Remove(Pending* wait) {
+    waits_.erase(std::find(waits_.begin(), waits_.end(), wait));
+  }
+
+ private:
+  std::atomic<bool> requested_{false};
+  absl::Status why_;
+  // One for each coroutine that may wait: a stream has three. So a wait needs
+  // no memory, and cannot fail when it has begun.
+  absl::InlinedVector<Pending*, 3> waits_;
+};
+
+}  // namespace posenc::server

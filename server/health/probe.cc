@@ -1,0 +1,98 @@
+#include "server/health/probe.h"
+
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/error.h"
+#include "grpc/health/v1/health.pb.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/completion_queue.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
+#include "server/base/small_file.h"
+
+namespace posenc::server {
+namespace {
+
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+
+constexpr char kMethod[] = "/grpc.health.v1.Health/Check";
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
+    const std::string& address, const ProbeTls& tls) {
+  if (tls.ca.empty() && !tls.server_name.empty()) {
+    return core::FieldInvalid("--tls-server-name",
+                              "is of no use without --tls-ca");
+  }
+  if (tls.ca.empty() || absl::StartsWith(address, "unix:")) {
+    return grpc::InsecureChannelCredentials();
+  }
+  grpc::SslCredentialsOptions options;
+  for (const auto& [flag, path, text] :
+       {std::tuple{"--tls-ca", &tls.ca, &options.pem_root_certs},
+        {"--tls-cert", &tls.cert, &options.pem_cert_chain},
+        {"--tls-key", &tls.key, &options.pem_private_key}}) {
+    if (path->empty()) continue;
+    auto read = ReadSmallFile(flag, *path);
+    if (!read.ok()) return read.status();
+    *text = *std::move(read);
+  }
+  return grpc::SslCredentials(options);
+}
+
+}  // namespace
+
+absl::Status Probe(const std::string& address, const std::string& service,
+                   const ProbeTls& tls, absl::Duration timeout) {
+  const auto credentials = CredentialsFor(address, tls);
+  if (!credentials.ok()) return credentials.status();
+  HealthCheckRequest asked;
+  asked.set_service(service);
+  const grpc::Slice request(asked.SerializeAsString());
+
+  grpc::ChannelArguments arguments;
+  if (!tls.server_name.empty()) {
+    arguments.SetSslTargetNameOverride(tls.server_name);
+  }
+  grpc::GenericStub stub(
+      grpc::CreateCustomChannel(address, *credentials, arguments));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  {
+    grpc::CompletionQueue queue;
+    const auto call = stub.PrepareUnaryCall(
+        &context, kMethod, grpc::ByteBuffer(&request, 1), &queue);
+    call->StartCall();
+    call->Finish(&response, &status, nullptr);
+    void* tag;
+    bool ok;
+    queue.Next(&tag, &ok);
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) continue;
+  }
+  if (!status.ok()) {
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                        absl::StrCat(address, ": ", status.error_message()));
+  }
+  grpc::Slice bytes;
+  HealthCheckResponse answer;
+  if (!response.DumpToSingleSlice(&bytes).ok() ||
+      !answer.ParseFromArray(bytes.begin(), static_cast<int>(bytes.size())) ||
+      answer.status() != HealthCheckResponse::SERVING) {
+    return absl::UnavailableError(
+        absl::StrCat(address, ": ", service, " is not serving"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace posenc::server

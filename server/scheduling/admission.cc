@@ -1,0 +1,221 @@
+#include "server/scheduling/admission.h"
+
+#include <vector>
+
+#include "server/base/errors.h"
+
+namespace posenc::server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// While a larger response has waited for less than this, small ones pass it.
+constexpr auto kPatience = std::chrono::seconds(2);
+
+}  // namespace
+
+void Admission::SetLimits(std::int64_t budget_bytes, std::size_t max_waiting) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    budget_ = budget_bytes;
+    max_waiting_ = max_waiting;
+  }
+  AdmitWaiting();
+}
+
+std::int64_t Admission::Bounded(std::int64_t bytes) const {
+  return std::min(bytes, budget());
+}
+
+// A call that is alone may exceed the budget, because no other call could
+// release anything.
+bool Admission::Fits(std::int64_t bytes) const {
+  return claimed_ == 0 || claimed_ + bytes <= budget_;
+}
+
+// A call that needs almost the whole budget may enter while others hold up to
+// 1/kSmallsPart of it. It would wait for ever otherwise, because small calls
+// hold some of it all the time.
+bool Admission::FitsFirst(std::int64_t bytes) const {
+  return Fits(std::min(bytes, budget_ - budget_ / kSmallsPart));
+}
+
+// A small call does not wait behind large ones that wait for memory or for a
+// peer that stalls. Only such calls may claim beyond the budget.
+bool Admission::PassesAsSmall(std::int64_t bytes) const {
+  return IsSmall(bytes) && claimed_ + bytes <= budget_ + budget_ / kSmallsPart;
+}
+
+// A small response may also pass, so that large responses that are not read
+// delay no others. It must not pass for ever: a call that needs the whole
+// budget would wait as long as there are small calls.
+bool Admission::ResponsePassesAsSmall(std::int64_t bytes) const {
+  return PassesAsSmall(bytes) &&
+         (inside_.empty() ||
+          Clock::now() - inside_.front()->since_ < kPatience);
+}
+
+Admission::Entry Admission::Enter(std::int64_t bytes, Ticket* ticket,
+                                  Waiter* waiter) {
+  std::int64_t left = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if ((!outside_.empty() || !inside_.empty() || !FitsFirst(bytes)) &&
+        !PassesAsSmall(bytes)) {
+      if (outside_.size() >= max_waiting_) return Entry::kFull;
+      ticket->bytes_ = bytes;
+      Wait(&outside_, ticket, waiter);
+      return Entry::kWaiting;
+    }
+    Claim(bytes);
+    left = Left();
+  }
+  React(left);
+  return Entry::kAdmitted;
+}
+
+Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
+                                      Ticket* ticket, Waiter* waiter) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool alone = claimed_ == waiting_held_ + held;
+  const bool fits = Fits(bytes) || (alone && claimed_ + bytes <= budget_);
+  if (bytes > budget_ - held) return Entry::kNever;
+  const bool behind = !inside_.empty() || (IsSmall(held) && !outside_.empty());
+  if ((!fits || (behind && !alone)) && !ResponsePassesAsSmall(bytes)) {
+    if (alone) return Entry::kFull;
+    if (waiter == nullptr) return Entry::kWaiting;
+    ticket->bytes_ = bytes;
+    ticket->held_ = held;
+    waiting_held_ += held;
+    // A call with a small claim waits outside: it has little to give back, and
+    // large responses to small requests must not overtake the calls outside.
+    Wait(IsSmall(held) ? &outside_ : &inside_, ticket, waiter);
+    return Entry::kWaiting;
+  }
+  Claim(bytes);
+  return Entry::kAdmitted;
+}
+
+void Admission::Wait(std::list<Ticket*>* queue, Ticket* ticket,
+                     Waiter* waiter) {
+  ticket->waiter_ = waiter;
+  ticket->queue_ = queue;
+  ticket->since_ = Clock::now();
+  ticket->position_ = queue->insert(queue->end(), ticket);
+}
+
+void Admission::StopWaiting(Ticket* ticket) {
+  waiting_held_ -= std::exchange(ticket->held_, 0);
+  ticket->queue_->erase(ticket->position_);
+  ticket->queue_ = nullptr;
+}
+
+Admission::Ticket* Admission::NewestHolder() const {
+  if (!inside_.empty()) return inside_.back();
+  const auto newest =
+      std::find_if(outside_.rbegin(), outside_.rend(),
+                   [](const Ticket* ticket) { return ticket->held_ > 0; });
+  return newest == outside_.rend() ? nullptr : *newest;
+}
+
+bool Admission::Leave(Ticket* ticket) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ticket->queue_ == nullptr) return false;
+  StopWaiting(ticket);
+  return true;
+}
+
+bool Admission::TryClaim(std::int64_t bytes, Ticket* ticket,
+                         std::int64_t beyond) {
+  std::int64_t left = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!Fits(bytes) && (beyond == 0 || claimed_ + bytes > budget_ + beyond)) {
+      return false;
+    }
+    Grow(bytes, ticket);
+    left = Left();
+  }
+  React(left);
+  return true;
+}
+
+void Admission::ClaimHeld(std::int64_t bytes, Ticket* ticket) {
+  std::int64_t left = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Grow(bytes, ticket);
+    left = Left();
+  }
+  React(left);
+}
+
+void Admission::Grow(std::int64_t bytes, Ticket* ticket) {
+  Claim(bytes);
+  if (ticket != nullptr && ticket->queue_ != nullptr && ticket->held_ > 0) {
+    ticket->held_ += bytes;
+    waiting_held_ += bytes;
+  }
+}
+
+void Admission::Release(std::int64_t bytes) {
+  std::vector<Waiter*> admitted;
+  Waiter* refused = nullptr;
+  std::int64_t left = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    claimed_ -= bytes;
+    for (std::list<Ticket*>* const queue : {&inside_, &outside_}) {
+      while (!queue->empty()) {
+        Ticket* const ticket = queue->front();
+        if (ticket->held_ > 0 ? !Fits(ticket->bytes_)
+                              : !FitsFirst(ticket->bytes_)) {
+          break;
+        }
+        StopWaiting(ticket);
+        Claim(ticket->bytes_);
+        admitted.push_back(ticket->waiter_);
+      }
+      if (!queue->empty()) break;
+    }
+    // All calls that hold a claim wait for more: a deadlock. The newest is
+    // refused; when it releases its claim, it calls this function again.
+    if (Ticket* const newest = NewestHolder();
+        newest != nullptr && claimed_ == waiting_held_) {
+      refused = newest->waiter_;
+      StopWaiting(newest);
+    }
+    left = Left();
+  }
+  if (!admitted.empty()) React(left);
+  for (Waiter* const waiter : admitted) waiter->Resume(absl::OkStatus());
+  if (refused != nullptr) {
+    refused->Resume(OverBudget("no room beside the calls in progress"));
+  }
+}
+
+void Admission::Claim(std::int64_t bytes) {
+  claimed_ += bytes;
+  peak_ = std::max(peak_, claimed_);
+}
+
+void Admission::React(std::int64_t left) const {
+  if (react_) react_(left);
+}
+
+std::int64_t Admission::TakePeak() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(peak_, claimed_);
+}
+
+std::int64_t Admission::claimed() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return claimed_;
+}
+
+std::size_t Admission::waiting() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return outside_.size() + inside_.size();
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,33 @@
+#include "server/scheduling/limits.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/error.h"
+#include "server/base/machine.h"
+
+namespace posenc::server {
+
+absl::Status CheckLimits(const Limits& limits) {
+  if (limits.in_flight_bytes == 0 ||
+      limits.in_flight_bytes >= limits.max_request_bytes) {
+    return absl::OkStatus();
+  }
+  return core::FieldInvalid(
+      "--in-flight-bytes",
+      absl::StrCat(limits.in_flight_bytes,
+                   "; must hold a request of --max-request-bytes, ",
+                   limits.max_request_bytes));
+}
+
+Limits WithDefaults(Limits limits) {
+  if (limits.in_flight_bytes == 0) {
+    limits.in_flight_bytes =
+        std::max(UsableMemory() / 2,
+                 limits.max_request_bytes + limits.max_response_bytes);
+  }
+  if (limits.threads == 0) limits.threads = UsableCpus();
+  return limits;
+}
+
+}  // namespace posenc::server

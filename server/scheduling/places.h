@@ -1,0 +1,139 @@
+// Decides which calls the server works on now, which wait, and which are
+// refused because they could not end in time.
+//
+// The server takes one call of each party (connection, or token) in turn, and
+// from each party the call with the earliest deadline first.
+//
+//   Enter --a place is free--> at work --Leave--> the next one's turn
+//     |---waits---------------'  |
+//     |     '---its deadline cannot be met any more: refused
+//     '---could not end in time: refused, before its payload is read
+//
+// The limit of calls at work follows the time that calls take. It shrinks by a
+// tenth if they take more than kMostSlowdown times as long as on an idle
+// server. Otherwise it grows by one if calls had to wait.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/scheduling/waiter.h"
+
+namespace posenc::server {
+
+// Safe for many threads.
+class Places {
+ public:
+  struct Request {
+    int method = 0;
+    std::uint64_t party = 0;  // the party that shares with others
+    double deadline = 0;      // seconds on the clock
+    // False: the call is never refused, because its message is already read.
+    bool refusable = true;
+    bool large = false;  // needs a place even if the method's calls are cheap
+  };
+
+  // A call's place. Lives until Leave(), or until the call was refused.
+  class Ticket {
+   public:
+    // Not valid while the call waits: another thread may grant the place.
+    bool held() const { return held_; }
+
+   private:
+    friend class Places;
+    Request request_;
+    Waiter* waiter_ = nullptr;  // null: it does not wait
+    bool held_ = false;         // written by the thread that grants the place
+    double since_ = 0;
+    std::multimap<double, Ticket*>::iterator position_;
+  };
+
+  // now: seconds of a monotonic clock.
+  // Methods are numbered [0, methods).
+  Places(int threads, std::size_t max_waiting, int methods,
+         std::function<double()> now);
+
+  double Now() const { return now_(); }
+
+  // Returns the mean time for which recent calls of the method had a place.
+  double SecondsOf(int method) const;
+
+  // Returns OK if the call has a place, or needs none because calls of its
+  // method are cheap: refusing one costs about as much. Returns an error if the
+  // call is refused, nullopt if it waits; then waiter->Resume() follows, unless
+  // StopWaiting() returns true.
+  std::optional<absl::Status> Enter(const Request& request, Ticket* ticket,
+                                    Waiter* waiter);
+
+  // Returns false if Resume() was called, or is being called.
+  bool StopWaiting(Ticket* ticket);
+
+  // Gives the place back, if the call has one. computed: how long the call was
+  // computed, if it was served; its times then count for its method.
+  void Leave(Ticket* ticket, std::optional<absl::Duration> computed);
+
+  void SetMaxWaiting(std::size_t max_waiting);
+
+  struct State {
+    std::size_t at_work = 0, waiting = 0;
+    double limit = 0;
+  };
+  State state() const;
+
+ private:
+  struct Method {
+    double computing = 0;  // mean of computing, in seconds
+    bool known = false;
+    double seconds = 0;  // mean time with a place
+    double least = 0;    // the same on a server that is nearly idle
+  };
+  struct Party {
+    std::multimap<double, Ticket*> calls;  // by deadline
+    double seconds = 0;                    // expected, of all its calls
+  };
+  using Told = std::vector<std::pair<Waiter*, absl::Status>>;
+
+  // These expect the lock.
+  double Expected(int method) const { return methods_[method].seconds; }
+  double WaitBefore(const Request& request) const;
+  void Grant(Ticket* ticket, double now);
+  void Add(Ticket* ticket);
+  void Remove(Ticket* ticket);
+  static void Learn(Method* method, double computing);
+  // alone: while the call ran, at most least_limit_ calls were at work.
+  void Adapt(Method* method, double seconds, bool alone);
+  Told Fill(double now);
+  bool IsCrowded() const {
+    return static_cast<double>(at_work_) > least_limit_;
+  }
+  bool IsFull() const { return static_cast<double>(at_work_) >= limit_; }
+
+  const double least_limit_;
+  const std::function<double()> now_;
+  mutable std::mutex mutex_;
+  std::size_t max_waiting_;
+  double limit_;
+  std::size_t at_work_ = 0, waiting_ = 0;
+  double crowded_at_ = -1;  // last time more than least_limit_ were at work
+  std::vector<Method> methods_;
+  absl::flat_hash_map<std::uint64_t, Party>
+      parties_;                      // parties whose calls wait
+  std::deque<std::uint64_t> turns_;  // the same parties, next one first
+  // These count the calls that have ended since the limit was changed.
+  double slowdowns_ = 0;
+  std::size_t ended_ = 0;
+  bool was_full_ = false;
+};
+
+}  // namespace posenc::server

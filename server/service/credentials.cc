@@ -1,0 +1,110 @@
+#include "server/service/credentials.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace posenc::server {
+namespace {
+
+// Interval between two checks of the files.
+constexpr absl::Duration kLook = absl::Seconds(1);
+
+std::vector<std::string> FilesOf(const ServerOptions& options) {
+  std::vector<std::string> paths;
+  for (const std::string& path : {options.tls.cert, options.tls.key,
+                                  options.tls.client_ca, options.token_file}) {
+    if (!path.empty()) paths.push_back(path);
+  }
+  return paths;
+}
+
+}  // namespace
+
+Credentials::Credentials(const ServerOptions& options)
+    : notice_(options.notice), watch_(FilesOf(options)) {}
+
+absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
+    const ServerOptions& options) {
+  std::unique_ptr<Credentials> credentials(new Credentials(options));
+  if (!options.tls.cert.empty()) {
+    auto tls = Tls::Load(options.tls);
+    if (!tls.ok()) return tls.status();
+    credentials->tls_ = *std::move(tls);
+  }
+  if (!options.token_file.empty()) {
+    auto tokens = TokenFile::Load(options.token_file, options.public_methods,
+                                  ExtraServices(options));
+    if (!tokens.ok()) return tokens.status();
+    credentials->tokens_ = *std::move(tokens);
+    // The caller reports tokens that had expired before the start.
+    const absl::Time expiry = credentials->tokens_->last_expiry();
+    if (absl::Now() >= expiry) credentials->warned_of_tokens_ = expiry;
+  }
+  if (credentials->tls_ != nullptr || credentials->tokens_ != nullptr) {
+    Credentials* const loaded = credentials.get();
+    credentials->watch_.Start(
+        kLook, [loaded] { loaded->OnChange(); },
+        [loaded] { loaded->WarnOfExpiry(); });
+  }
+  return credentials;
+}
+
+void Credentials::Tell(Notice notice, absl::string_view line) {
+  if (notice_ != nullptr) notice_(notice, line);
+}
+
+bool Credentials::Reload() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  bool all = true;
+  const auto judge = [&](const absl::Status& read,
+                         std::atomic<std::int64_t>* errors) {
+    if (read.ok()) return;
+    all = false;
+    ++*errors;
+    Tell(Notice::kWarning, absl::StrCat(read.message(),
+                                        "; what was read before stays in "
+                                        "force"));
+  };
+  if (tls_ != nullptr) judge(tls_->Reload(), &tls_errors_);
+  if (tokens_ != nullptr) judge(tokens_->Reload(), &token_errors_);
+  return all;
+}
+
+void Credentials::OnChange() {
+  if (!Reload()) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Tell(Notice::kInfo, "certificates and tokens were read again");
+}
+
+void Credentials::WarnOfExpiry() {
+  const auto warn = [this](absl::Time expiry, absl::Time* warned,
+                           absl::string_view line) {
+    if (absl::Now() < expiry || *warned == expiry) return;
+    *warned = expiry;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Tell(Notice::kWarning, line);
+  };
+  if (tokens_ != nullptr) {
+    warn(tokens_->last_expiry(), &warned_of_tokens_,
+         "--token-file: all tokens have expired; calls that need one are "
+         "refused");
+  }
+  if (tls_ == nullptr) return;
+  const absl::Time expiry = tls_->not_after();
+  warn(expiry, &warned_of_,
+       absl::StrCat(
+           "--tls-cert: has expired on ",
+           absl::FormatTime(absl::RFC3339_sec, expiry, absl::UTCTimeZone()),
+           "; clients refuse it"));
+}
+
+void Credentials::FillIn(ServerStatus* status) const {
+  if (tls_ != nullptr) status->tls_not_after = tls_->not_after();
+  status->tls_reload_errors = tls_errors_.load();
+  status->token_reload_errors = token_errors_.load();
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,54 @@
+// Certificates and tokens of a running server. They are read again when their
+// files change.
+
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/base/small_file.h"
+#include "server/service/server.h"
+#include "server/transport/tls.h"
+#include "server/transport/tokens.h"
+
+namespace posenc::server {
+
+// Safe for any number of threads.
+class Credentials {
+ public:
+  // Loads the files. INVALID_ARGUMENT, with the flag as field, for a bad one.
+  static absl::StatusOr<std::unique_ptr<Credentials>> Load(
+      const ServerOptions& options);
+
+  // These return null without certificates, or without tokens.
+  const Tls* tls() const { return tls_.get(); }
+  const TokenFile* tokens() const { return tokens_.get(); }
+
+  // Reads the files again. A file that cannot be used is reported and counted,
+  // its last good contents stay in force, and the result is false.
+  bool Reload();
+
+  void FillIn(ServerStatus* status) const;
+
+ private:
+  explicit Credentials(const ServerOptions& options);
+
+  void Tell(Notice notice, absl::string_view line);
+  void OnChange();
+  void WarnOfExpiry();
+
+  const std::function<void(Notice, absl::string_view)> notice_;
+  std::mutex mutex_;  // one reload, and one notice, at a time
+  std::unique_ptr<Tls> tls_;
+  std::unique_ptr<TokenFile> tokens_;
+  std::atomic<std::int64_t> tls_errors_{0}, token_errors_{0};
+  // Reported expiries. Once the watch runs, only its thread uses them.
+  absl::Time warned_of_, warned_of_tokens_;
+  FileWatch watch_;  // ends before the members that it uses
+};
+
+}  // namespace posenc::server

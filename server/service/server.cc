@@ -1,0 +1,378 @@
+#include "server/service/server.h"
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <iterator>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "grpc/compression.h"
+#include "grpc/grpc.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "posenc/compat.h"
+#include "server/base/steady_time.h"
+#include "server/call/call.h"
+#include "server/call/loop.h"
+#include "server/health/health.h"
+#include "server/reflection/reflection.h"
+#include "server/service/credentials.h"
+#include "server/service/extra_service.h"
+#include "server/service/service.h"
+#include "server/transport/address.h"
+#include "server/transport/listener.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr char kServiceName[] = "posenc.v1.PositionalEncodingService";
+constexpr char kReadiness[] = "posenc.readiness";
+constexpr char kLiveness[] = "posenc.liveness";
+
+// gRPC refuses a message over its own limit before any code of ours runs, and
+// without ErrorInfo. Its limit is a little above ours, so that a message that
+// is just over ours gets the full error.
+constexpr std::int64_t kReceiveSlack = std::int64_t{1} << 20;
+
+// Shortest interval between two pings of a peer. Common clients ping every 30
+// s; gRPC's own limit of 5 min would close their connections.
+constexpr int kMinPingIntervalMs = 10000;
+// Bytes of a message that a peer may send before the message is read.
+constexpr int kUnreadBytes = 16 << 10;
+// Coroutines that wait for a call on each loop. gRPC queues calls that find no
+// waiting coroutine.
+constexpr int kWaitingCalls = 32;
+// Once our calls have ended, only health watches and the like are open. They
+// never end by themselves, and gRPC's shutdown would wait for them until its
+// deadline.
+constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
+// Time that connections have to close after that grace.
+constexpr absl::Duration kClosingGrace = absl::Milliseconds(300);
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(std::min<std::int64_t>(
+      absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
+}
+
+// Returns the most watches of a connection. Behind an edge, many clients watch
+// over one connection, which needs room for calls as well.
+std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
+  return std::max(limits.max_concurrent_streams / 2, 8);
+}
+
+// The extra services that are not switched off, with their names.
+using NamedServices =
+    std::vector<std::pair<std::string, std::unique_ptr<ExtraService>>>;
+
+NamedServices Make(const ServerOptions& options, SharedFiles* shared_files) {
+  NamedServices made;
+  for (const ExtraServiceFactory& factory : options.extra_services) {
+    if (!factory.make) continue;
+    made.emplace_back(factory.descriptor->full_name(),
+                      factory.make(shared_files));
+  }
+  return made;
+}
+
+class RunningServer final : public Server {
+ public:
+  // shared_files: may be null.
+  RunningServer(const ServerOptions& options,
+                std::unique_ptr<Credentials> credentials,
+                std::unique_ptr<SharedFiles> shared_files)
+      : credentials_(std::move(credentials)),
+        shared_files_(std::move(shared_files)),
+        health_(WithDefaults(options.connections).max_connections,
+                WatchesOfConnection(options.connections)),
+        reflection_(options.reflection ? std::make_unique<Reflection>(
+                                             ServedExtraServices(options))
+                                       : nullptr),
+        extra_services_(Make(options, shared_files_.get())),
+        service_(WithDefaults(options.limits), options.connections,
+                 options.observers, credentials_->tokens(), shared_files_.get(),
+                 MethodsBeside()),
+        lame_duck_(options.lame_duck),
+        drain_timeout_(options.drain_timeout) {
+    const int threads = Loop::CountFor(WithDefaults(options.limits).threads);
+    for (int i = 0; i < threads; ++i) {
+      loops_.push_back(std::make_unique<Loop>());
+    }
+  }
+
+  ~RunningServer() override {
+    if (server_ == nullptr) return;
+    Shutdown(absl::ZeroDuration());
+    for (const auto& loop : loops_) loop->Stop();
+  }
+
+  absl::Status Listen(const ServerOptions& options);
+
+  const std::vector<std::string>& addresses() const override {
+    static const std::vector<std::string> kNone;
+    return listener_ == nullptr ? kNone : listener_->addresses();
+  }
+
+  std::shared_ptr<grpc::Channel> InProcessChannel() override {
+    grpc::ChannelArguments arguments;
+    // The server's own limits hold; the channel adds none.
+    arguments.SetMaxReceiveMessageSize(-1);
+    arguments.SetMaxSendMessageSize(-1);
+    return server_->InProcessChannel(arguments);
+  }
+
+  std::int64_t BytesInFlight() const override {
+    return service_.admission().claimed();
+  }
+
+  void ReturnUnneededMemory() override {
+    service_.ReturnUnneededMemory();
+    if (shared_files_ != nullptr) shared_files_->Sweep(absl::Now());
+  }
+
+  ServerStatus Status() const override;
+  absl::Status Reload(const ServerOptions& options) override;
+
+  void Drain() override {
+    SetReady(false);
+    absl::SleepFor(lame_duck_);
+    const absl::Time deadline = SteadyNow() + drain_timeout_;
+    service_.StartDraining();
+    const bool idle = service_.AwaitNoCalls(drain_timeout_);
+    Shutdown(idle ? std::min(deadline - SteadyNow(), kShutdownGrace)
+                  : absl::ZeroDuration());
+  }
+
+ private:
+  // Returns the methods beside the contract's.
+  std::vector<Method> MethodsBeside() {
+    std::vector<Method> all = health_.Methods();
+    const auto add = [&all](std::vector<Method> more) {
+      std::move(more.begin(), more.end(), std::back_inserter(all));
+    };
+    if (reflection_ != nullptr) add(reflection_->Methods());
+    for (const auto& [name, service] : extra_services_) add(service->Methods());
+    return all;
+  }
+
+  // Cancels the calls that are left after `grace`. May be called again.
+  //
+  // gRPC closes a connection once the peer has taken all written bytes. A peer
+  // that does not read would delay that for ever, so its connection is ended.
+  void Shutdown(absl::Duration grace) {
+    std::promise<void> closed;
+    std::thread cut;
+    if (listener_ != nullptr) {
+      listener_->Stop();
+      cut = std::thread([this, grace, future = closed.get_future()] {
+        if (future.wait_for(absl::ToChronoNanoseconds(grace + kClosingGrace)) ==
+            std::future_status::timeout) {
+          listener_->EndConnections();
+        }
+      });
+    }
+    server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+    server_->Wait();
+    closed.set_value();
+    if (cut.joinable()) cut.join();
+  }
+
+  void SetReady(bool ready) {
+    ready_.store(ready);
+    for (const char* name : {"", kServiceName, kReadiness}) {
+      health_.Set(name, ready);
+    }
+    for (const auto& [name, service] : extra_services_) {
+      health_.Set(name, ready);
+      service->SetReady(ready);
+    }
+  }
+
+  const std::unique_ptr<Credentials> credentials_;
+  const std::unique_ptr<SharedFiles> shared_files_;  // null: none are shared
+  Health health_;
+  const std::unique_ptr<Reflection> reflection_;  // null: switched off
+  const NamedServices extra_services_;
+  RpcService service_;
+  std::vector<std::unique_ptr<Loop>> loops_;
+  const absl::Duration lame_duck_;
+  const absl::Duration drain_timeout_;
+  std::atomic<bool> ready_{false};
+  // Null without addresses.
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+ServerStatus RunningServer::Status() const {
+  ServerStatus status;
+  service_.FillIn(&status);
+  status.ready = ready_.load();
+  const ConnectionCounts counts =
+      listener_ == nullptr ? ConnectionCounts() : listener_->counts();
+  status.connections = counts.open;
+  for (int i = 0; i < kEndings; ++i) {
+    status.connections_refused.emplace_back(kEndingNames[i], counts.ended[i]);
+  }
+  credentials_->FillIn(&status);
+  return status;
+}
+
+absl::Status RunningServer::Reload(const ServerOptions& options) {
+  absl::Status status = CheckLimits(options.limits);
+  if (status.ok()) status = CheckConnectionLimits(options.connections);
+  if (!status.ok()) return status;
+  credentials_->Reload();
+  service_.SetLimits(WithDefaults(options.limits));
+  const ConnectionLimits connections = WithDefaults(options.connections);
+  health_.SetMostWatches(connections.max_connections);
+  if (listener_ != nullptr) {
+    listener_->SetCaps(connections.max_connections,
+                       connections.max_connections_per_peer);
+  }
+  return absl::OkStatus();
+}
+
+void AddMessageLimits(const Limits& limits, grpc::ServerBuilder* builder) {
+  builder->SetMaxReceiveMessageSize(static_cast<int>(
+      std::min(limits.max_request_bytes + kReceiveSlack, kMaxProtobufBytes)));
+  builder->SetMaxSendMessageSize(static_cast<int>(limits.max_response_bytes));
+  // A message is received only after its call is admitted, so that the payload
+  // of a refused call is not read. So the window of a stream is small and does
+  // not grow by probes; it opens to the whole message as soon as the server
+  // reads.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
+                              kUnreadBytes);
+  // Compressed messages are refused: gRPC 1.51 inflates a message before it
+  // checks its limit. Tensors do not compress anyway.
+  for (const grpc_compression_algorithm algorithm :
+       {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
+  // gRPC's filters for compression would only cost time: a thirtieth of gRPC's
+  // time for a small call.
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+}
+
+void AddConnectionLimits(const ServerOptions& options,
+                         grpc::ServerBuilder* builder) {
+  const ConnectionLimits& limits = options.connections;
+  compat::SetMaxConcurrentStreams(limits.max_concurrent_streams, builder);
+  compat::SetMaxMetadataBytes(static_cast<int>(limits.max_metadata_bytes),
+                              builder);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                              Milliseconds(limits.handshake_timeout));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                              Milliseconds(limits.max_connection_idle));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                              Milliseconds(limits.keepalive_time));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                              Milliseconds(limits.keepalive_timeout));
+  // The server pings peers with and without calls, for as long as they answer.
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder->AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+      kMinPingIntervalMs);
+  if (options.max_connection_age > absl::ZeroDuration()) {
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                                Milliseconds(options.max_connection_age));
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                                Milliseconds(options.max_connection_age_grace));
+  }
+}
+
+absl::Status RunningServer::Listen(const ServerOptions& options) {
+  std::vector<Address> addresses;
+  for (const std::string& text : options.listen) {
+    absl::StatusOr<Address> address = ParseAddress(text);
+    if (!address.ok()) return address.status();
+    addresses.push_back(*std::move(address));
+  }
+  constexpr auto kFromFd =
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
+  grpc::ServerBuilder builder;
+  builder.RegisterAsyncGenericService(service_.generic());
+  for (const auto& loop : loops_) loop->AddTo(&builder);
+  AddMessageLimits(options.limits, &builder);
+  AddConnectionLimits(options, &builder);
+  Listener::Acceptor plaintext, tls;
+  if (!addresses.empty()) {
+    auto listener =
+        Listener::Bind(addresses, WithDefaults(options.connections));
+    if (!listener.ok()) return listener.status();
+    listener_ = *std::move(listener);
+    listener_->SetMemoryIsShort(
+        [this] { return service_.admission().waiting() > 0; });
+    service_.EndConnectionsBy(
+        [listener = listener_.get()](absl::string_view peer) {
+          listener->EndConnectionOf(peer);
+        });
+    plaintext = builder.experimental().AddExternalConnectionAcceptor(
+        kFromFd, grpc::InsecureServerCredentials());
+    if (credentials_->tls() != nullptr) {
+      tls = builder.experimental().AddExternalConnectionAcceptor(
+          kFromFd, credentials_->tls()->credentials());
+    }
+  }
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) {
+    return absl::UnavailableError("gRPC could not start a server");
+  }
+  for (const auto& loop : loops_) {
+    for (int i = 0; i < kWaitingCalls; ++i) ServeCalls(&service_, loop.get());
+    loop->Start();
+  }
+  health_.Set(kLiveness, true);
+  SetReady(true);
+  if (listener_ != nullptr) {
+    listener_->Start(std::move(plaintext), std::move(tls));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<const google::protobuf::ServiceDescriptor*> ExtraServices(
+    const ServerOptions& options) {
+  std::vector<const google::protobuf::ServiceDescriptor*> all;
+  all.reserve(options.extra_services.size());
+  for (const ExtraServiceFactory& factory : options.extra_services) {
+    all.push_back(factory.descriptor);
+  }
+  return all;
+}
+
+std::vector<const google::protobuf::ServiceDescriptor*> ServedExtraServices(
+    const ServerOptions& options) {
+  std::vector<const google::protobuf::ServiceDescriptor*> served;
+  for (const ExtraServiceFactory& factory : options.extra_services) {
+    if (factory.make) served.push_back(factory.descriptor);
+  }
+  return served;
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(
+    const ServerOptions& options) {
+  absl::Status status = CheckOptions(options);
+  if (!status.ok()) return status;
+  // No grpc_shutdown() matches this call. When gRPC's last user shuts down,
+  // gRPC 1.51 waits up to 10 s for one of its threads that sleeps in epoll; the
+  // process of a server ends soon anyway.
+  grpc_init();
+  auto credentials = Credentials::Load(options);
+  if (!credentials.ok()) return credentials.status();
+  auto shared_files = SharedFiles::Open(options.shared_memory);
+  if (!shared_files.ok()) return shared_files.status();
+  auto server = std::make_unique<RunningServer>(
+      options, *std::move(credentials), *std::move(shared_files));
+  status = server->Listen(options);
+  if (!status.ok()) return status;
+  return server;
+}
+
+}  // namespace posenc::server

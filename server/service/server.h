@@ -1,0 +1,144 @@
+// A running posenc server: listeners, service, health, reflection, drain.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "google/protobuf/descriptor.h"
+#include "grpcpp/channel.h"
+#include "server/call/call_observer.h"
+#include "server/metrics/server_status.h"
+#include "server/scheduling/limits.h"
+#include "server/shared_memory/shared_files.h"
+#include "server/transport/certificates.h"
+#include "server/transport/connection_limits.h"
+
+namespace posenc::server {
+
+enum class Notice { kInfo, kWarning };
+
+class ExtraService;  // server/service/extra_service.h
+
+// A service beside the contract's on the same port, such as KServe's.
+struct ExtraServiceFactory {
+  const google::protobuf::ServiceDescriptor* descriptor;
+  // shared_files outlives the service; null if no memory is shared. An empty
+  // function switches the service off; tokens may still name its RPCs.
+  std::function<std::unique_ptr<ExtraService>(SharedFiles* shared_files)> make;
+};
+
+struct ServerOptions {
+  // "host:port" (port 0: any free one), "[::1]:port", "unix:/path". Empty: no
+  // listener, in-process channels only.
+  std::vector<std::string> listen;
+
+  // Allows plaintext on addresses other than loopback and unix sockets.
+  bool allow_insecure = false;
+
+  // With certificates all TCP addresses speak TLS, also loopback. Unix sockets
+  // are always plaintext: file permissions decide who may open them.
+  TlsFiles tls;
+
+  // File of the bearer tokens that callers must send
+  // (server/transport/tokens.h); empty: callers need none. Requires TLS, or
+  // addresses that only this machine reaches. Health and reflection need no
+  // token.
+  std::string token_file;
+  // More RPCs that need no token, for example "ResolveRope".
+  std::vector<std::string> public_methods;
+
+  // Whether tools may ask for the contract (grpc.reflection).
+  bool reflection = true;
+
+  // Services beside the contract's.
+  std::vector<ExtraServiceFactory> extra_services;
+
+  // Selects the files in shared memory that calls may name; none by default.
+  SharedMemoryOptions shared_memory;
+
+  ConnectionLimits connections;
+  Limits limits;
+
+  // The server notifies them of every call. They outlive the server.
+  std::vector<CallObserver*> observers;
+
+  // Gets a line for the log whenever files of certificates or tokens were read
+  // again because they changed, or have expired. Called on threads of the
+  // server, one at a time.
+  std::function<void(Notice, absl::string_view)> notice;
+
+  // Age at which clients get GOAWAY, so that they connect anew and resolve the
+  // name again; calls in progress have the grace to finish. 0: never.
+  absl::Duration max_connection_age = absl::Minutes(30);
+  absl::Duration max_connection_age_grace = absl::Minutes(10);
+
+  // Time for which new calls are accepted once readiness is off, so that
+  // clients and load balancers that watch readiness can choose another server.
+  absl::Duration lame_duck = absl::ZeroDuration();
+
+  // Time that calls in progress have to finish after that.
+  absl::Duration drain_timeout = absl::Seconds(30);
+};
+
+// Descriptors of all extra services, and of those that are not switched off.
+std::vector<const google::protobuf::ServiceDescriptor*> ExtraServices(
+    const ServerOptions& options);
+std::vector<const google::protobuf::ServiceDescriptor*> ServedExtraServices(
+    const ServerOptions& options);
+
+// Returns INVALID_ARGUMENT if Server::Start() would refuse an option (the field
+// is its flag, for example "--listen"), or a file that it names. Binds nothing.
+absl::Status CheckOptions(const ServerOptions& options);
+
+class Server {
+ public:
+  // Listens at once. Returns the errors of CheckOptions(), and UNAVAILABLE if
+  // an address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(
+      const ServerOptions& options);
+
+  // Stops at once, without drain.
+  virtual ~Server() = default;
+
+  // The addresses as bound: "127.0.0.1:40123", "unix:/run/posenc.sock".
+  virtual const std::vector<std::string>& addresses() const = 0;
+
+  // A channel to this server within the process, without a socket.
+  virtual std::shared_ptr<grpc::Channel> InProcessChannel() = 0;
+
+  // Bytes of the budget (Limits::in_flight_bytes) that are claimed now.
+  virtual std::int64_t BytesInFlight() const = 0;
+
+  // RpcService::ReturnUnneededMemory() says when to call it.
+  virtual void ReturnUnneededMemory() = 0;
+
+  // Safe for many threads, and during Drain(). The fields are read one after
+  // another: some are older than others by microseconds.
+  virtual ServerStatus Status() const = 0;
+
+  // Takes over the options that may change while the server runs:
+  // - limits: in_flight_bytes, in_flight_bytes_per_token, max_waiting and
+  //   default_deadline;
+  // - connections: max_connections and max_connections_per_peer;
+  // - the contents of the files of TLS and tokens (without a Reload(), changed
+  //   files are read again within two seconds).
+  //
+  // Other options are ignored. INVALID_ARGUMENT for wrong limits; then nothing
+  // changes. A file that cannot be used is no error: `notice` gets a line, it
+  // is counted, and the last good contents stay in force. One thread at a time.
+  virtual absl::Status Reload(const ServerOptions& options) = 0;
+
+  // Turns readiness off; after lame_duck refuses new calls (UNAVAILABLE), waits
+  // up to drain_timeout for calls in progress, and cancels the rest. May be
+  // called once.
+  virtual void Drain() = 0;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,223 @@
+#include "server/service/service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/error.h"
+#include "server/base/errors.h"
+#include "server/base/version.h"
+#include "server/memory/heap.h"
+
+namespace posenc::server {
+namespace {
+
+// Bytes of encodings to keep: about 70 models of 64 pairs, or a few of the
+// widest.
+constexpr std::size_t kCacheBytes = 16 << 20;
+
+// Compute threads have a lower priority than the threads that accept and refuse
+// calls. Otherwise calls that must be refused wait in the sockets in front of
+// calls that could be answered. Ten steps of nice gave more good calls than 3
+// or 19 (docs/adr/0007).
+constexpr int kComputeNiceness = 10;
+
+// Free memory that the heap keeps for small allocations.
+constexpr std::size_t kLittleFreed = 4 << 20;
+
+std::size_t Excess(std::size_t whole, std::size_t part) {
+  return whole > part ? whole - part : 0;
+}
+
+// Returns the header of that name; "" if there is not exactly one.
+absl::string_view Authorization(const CallHeaders& headers) {
+  const auto [first, last] = headers.metadata().equal_range("authorization");
+  if (std::distance(first, last) != 1) return "";
+  return CallHeaders::View(first->second);
+}
+
+// Counts bytes as HTTP/2 does, without gRPC's own headers (":authority", "te").
+absl::Status CheckMetadata(const CallHeaders& headers, std::int64_t limit) {
+  constexpr std::size_t kOfEach = 32;  // RFC 9113, section 6.5.2
+  std::size_t bytes = headers.method().size() + kOfEach;
+  for (const auto& [name, value] : headers.metadata()) {
+    bytes += name.size() + value.size() + kOfEach;
+  }
+  return CheckSize("", "metadata", bytes, limit,
+                   "send less, or raise --max-metadata-bytes");
+}
+
+std::vector<Method> WithContracts(std::vector<Method> more) {
+  const absl::Span<const Method> contracts = Methods();
+  std::vector<Method> all(contracts.begin(), contracts.end());
+  std::move(more.begin(), more.end(), std::back_inserter(all));
+  return all;
+}
+
+double Seconds() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Names the version, because newer clients may call newer methods.
+absl::Status NoSuchMethod(absl::string_view path) {
+  return absl::UnimplementedError(
+      absl::StrCat("no such method: ", path, "; this is posencd ", kVersion));
+}
+
+}  // namespace
+
+RpcService::RpcService(const Limits& limits,
+                       const ConnectionLimits& connections,
+                       std::vector<CallObserver*> observers,
+                       const TokenFile* tokens, SharedFiles* shared_files,
+                       std::vector<Method> more)
+    : methods_(WithContracts(std::move(more))),
+      limits_(limits),
+      max_metadata_bytes_(connections.max_metadata_bytes),
+      observers_(std::move(observers)),
+      tokens_(tokens),
+      shared_files_(shared_files),
+      open_calls_(connections.max_concurrent_streams),
+      cache_(kCacheBytes),
+      admission_(std::make_shared<Admission>(
+          limits.in_flight_bytes,
+          static_cast<std::size_t>(limits.max_waiting))),
+      buffers_(admission_),
+      held_(&buffers_),
+      bytes_per_token_(limits.in_flight_bytes_per_token),
+      default_deadline_ns_(absl::ToInt64Nanoseconds(limits.default_deadline)),
+      places_(limits.threads, static_cast<std::size_t>(limits.max_waiting),
+              static_cast<int>(methods_.size()), Seconds),
+      other_at_start_(Excess(ResidentMemory(), UsedMemory())),
+      pool_(limits.threads, kComputeNiceness),
+      resources_{&pool_,     admission_.get(), &callers_,
+                 &places_,   &buffers_,        &held_,
+                 &calls_,    &limits_,         &default_deadline_ns_,
+                 &observers_} {
+  for (std::size_t i = 0; i < methods_.size(); ++i) {
+    by_path_.emplace(
+        absl::StrCat("/", methods_[i].service, "/", methods_[i].name),
+        static_cast<int>(i));
+  }
+}
+
+void RpcService::SetLimits(const Limits& limits) {
+  const auto max_waiting = static_cast<std::size_t>(limits.max_waiting);
+  admission_->SetLimits(std::max<std::int64_t>(limits.in_flight_bytes, 1),
+                        max_waiting);
+  places_.SetMaxWaiting(max_waiting);
+  default_deadline_ns_.store(absl::ToInt64Nanoseconds(limits.default_deadline));
+  bytes_per_token_.store(limits.in_flight_bytes_per_token);
+}
+
+std::size_t RpcService::IdleMemory() const {
+  return Excess(ResidentMemory(), other_at_start_ + UsedMemory() +
+                                      buffers_.used() + buffers_.kept());
+}
+
+void RpcService::ReturnUnneededMemory() {
+  constexpr int kLooks = 10;
+  if (++looks_ < kLooks) return;
+  looks_ = 0;
+  const auto needed = static_cast<std::size_t>(admission_->TakePeak());
+  buffers_.KeepAtMost(needed);
+  // Memory in pieces between used blocks cannot be returned. A new attempt
+  // waits until fewer bytes are in use. Memory that calls free after the return
+  // counts as such pieces, too.
+  const std::size_t used = UsedMemory();
+  if (used + kLittleFreed < used_at_return_) idle_ = 0;
+  if (IdleMemory() <= needed + idle_ + kLittleFreed) return;
+  used_at_return_ = used;
+  ReturnFreedMemory();
+  idle_ = IdleMemory();
+}
+
+// Clients in this process have no connection, and may have any number of calls.
+absl::Status RpcService::OpenCall(const CallHeaders& headers,
+                                  OpenCalls::Slot* slot) {
+  const absl::string_view peer = headers.peer();
+  const bool is_unix = absl::StartsWith(peer, "unix:");
+  if (!is_unix && !absl::StartsWith(peer, "ipv")) return absl::OkStatus();
+  bool far = false;
+  *slot = open_calls_.Open(headers.peer_id(), is_unix, &far);
+  if (!slot->empty()) return absl::OkStatus();
+  if (far && end_connection_) end_connection_(peer);
+  return TooManyCalls();
+}
+
+absl::Status RpcService::Identify(const CallHeaders& headers,
+                                  CallSpec* spec) const {
+  if (tokens_ == nullptr) return absl::OkStatus();
+  absl::StatusOr<Caller> caller =
+      tokens_->Check(spec->name, Authorization(headers));
+  if (!caller.ok()) return caller.status();
+  spec->caller = std::move(caller->name);
+  // Behind an edge, callers share connections, so the token is the party.
+  if (!spec->caller.empty()) {
+    spec->party = absl::HashOf(spec->caller);
+    spec->caller_bytes = caller->in_flight_bytes > 0 ? caller->in_flight_bytes
+                                                     : bytes_per_token_.load();
+  }
+  return absl::OkStatus();
+}
+
+CallSharing RpcService::SharingOf(const CallHeaders& headers) const {
+  CallSharing sharing;
+  if (shared_files_ == nullptr) return sharing;
+  sharing.files = shared_files_;
+  sharing.allowed = shared_files_->Allows(headers.peer());
+  // gRPC's clients count the attempts of their retry policy here.
+  sharing.repeated = headers.Find("grpc-previous-rpc-attempts").has_value();
+  return sharing;
+}
+
+absl::Status RpcService::Accept(const CallHeaders& headers, CallSpec* spec,
+                                OpenCalls::Slot* slot,
+                                std::unique_ptr<CallHandler>* handler) {
+  absl::Status status = OpenCall(headers, slot);
+  if (!status.ok()) return status;
+  // gRPC 1.51 announces this limit to peers and does not always enforce it.
+  status = CheckMetadata(headers, max_metadata_bytes_);
+  if (!status.ok()) return status;
+  const auto found = by_path_.find(headers.method());
+  if (found == by_path_.end()) return NoSuchMethod(headers.method());
+  const Method& method = methods_[static_cast<std::size_t>(found->second)];
+  static_cast<MethodTraits&>(*spec) = method;
+  spec->method = found->second;
+  if (method.needs_token) status = Identify(headers, spec);
+  if (!status.ok()) return status;
+  if (!method.exempt && draining_.load()) {
+    return core::MakeError(absl::StatusCode::kUnavailable,
+                           core::ErrorReason::kDraining, "",
+                           "the server is draining; retry elsewhere");
+  }
+  absl::StatusOr<std::unique_ptr<CallHandler>> started =
+      method.start({&limits_, &cache_, SharingOf(headers), &headers});
+  if (!started.ok()) return started.status();
+  *handler = *std::move(started);
+  return absl::OkStatus();
+}
+
+void RpcService::FillIn(ServerStatus* status) const {
+  const Places::State places = places_.state();
+  const RopeCache::State cache = cache_.state();
+  status->budget_bytes = admission_->budget();
+  status->claimed_bytes = admission_->claimed();
+  status->calls_in_progress = calls_.count();
+  status->calls_in_service = static_cast<std::int64_t>(places.at_work);
+  status->calls_limit = static_cast<std::int64_t>(places.limit);
+  status->calls_waiting =
+      static_cast<std::int64_t>(places.waiting + admission_->waiting());
+  status->kept_bytes = static_cast<std::int64_t>(buffers_.kept());
+  status->cache_bytes = static_cast<std::int64_t>(cache.bytes);
+  status->cache_hits = cache.hits;
+  status->cache_misses = cache.misses;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,126 @@
+// The RPCs as gRPC sees them: their names, callers, and shared resources. The
+// coroutine in rpc/call.cc serves each call.
+//
+// The calls come through gRPC's generic service, for the reasons in
+// docs/adr/0001.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/runtime/pool.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "server/call/call.h"
+#include "server/call/open_calls.h"
+#include "server/convert/rope_cache.h"
+#include "server/memory/held_memory.h"
+#include "server/memory/response_buffers.h"
+#include "server/methods/methods.h"
+#include "server/metrics/server_status.h"
+#include "server/scheduling/admission.h"
+#include "server/scheduling/calls_in_progress.h"
+#include "server/scheduling/limits.h"
+#include "server/scheduling/places.h"
+#include "server/shared_memory/shared_files.h"
+#include "server/transport/connection_limits.h"
+#include "server/transport/tokens.h"
+
+namespace posenc::server {
+
+class RpcService final : public CallService {
+ public:
+  // limits, connections: with defaults filled in.
+  // observers: outlive this.
+  // tokens: required of callers; outlives this; null: none are required.
+  // shared_files: files that calls may name; outlives this; may be null.
+  // more: methods beside the contract's.
+  RpcService(const Limits& limits, const ConnectionLimits& connections,
+             std::vector<CallObserver*> observers, const TokenFile* tokens,
+             SharedFiles* shared_files, std::vector<Method> more);
+
+  // `end` ends the connection of a peer that has far more calls open than it
+  // may. Must be called before the first call arrives.
+  void EndConnectionsBy(std::function<void(absl::string_view peer)> end) {
+    end_connection_ = std::move(end);
+  }
+
+  // Takes over the limits that may change while calls are in progress: the
+  // budget, the numbers of waiting calls, and the default deadline.
+  void SetLimits(const Limits& limits);
+
+  // From now on new calls get UNAVAILABLE, kDraining.
+  void StartDraining() { draining_.store(true); }
+
+  // Waits until every call has ended, refused calls too. Returns false if this
+  // takes longer than `timeout`.
+  bool AwaitNoCalls(absl::Duration timeout) {
+    return calls_.AwaitNone(timeout);
+  }
+
+  const Admission& admission() const { return *admission_; }
+
+  // Fills in the fields that this service knows.
+  void FillIn(ServerStatus* status) const;
+
+  // Call it about once a second, on one thread. Every tenth time it returns to
+  // the kernel the memory that RPCs have not needed since the last time: if it
+  // came sooner, bursts of RPCs would pay for page faults again and again.
+  void ReturnUnneededMemory();
+
+  // These functions implement CallService.
+  grpc::AsyncGenericService* generic() override { return &generic_; }
+  const CallResources& resources() const override { return resources_; }
+  absl::Status Accept(const CallHeaders& headers, CallSpec* spec,
+                      OpenCalls::Slot* slot,
+                      std::unique_ptr<CallHandler>* handler) override;
+
+ private:
+  // Takes a slot among the open calls of the connection.
+  absl::Status OpenCall(const CallHeaders& headers, OpenCalls::Slot* slot);
+  // Finds the caller by its token, and the caller's limits.
+  absl::Status Identify(const CallHeaders& headers, CallSpec* spec) const;
+  CallSharing SharingOf(const CallHeaders& headers) const;
+  // Returns the bytes of resident memory that hold no data.
+  std::size_t IdleMemory() const;
+
+  grpc::AsyncGenericService generic_;
+  const std::vector<Method> methods_;  // a method's number is its index here
+  absl::flat_hash_map<std::string, int> by_path_;
+  const Limits limits_;
+  const std::int64_t max_metadata_bytes_;
+  const std::vector<CallObserver*> observers_;
+  const TokenFile* const tokens_;
+  SharedFiles* const shared_files_;
+  OpenCalls open_calls_;
+  std::function<void(absl::string_view peer)> end_connection_;
+  CallsInProgress calls_;
+  std::atomic<bool> draining_{false};
+  RopeCache cache_;
+  // Shared with responses that a client in this process still holds.
+  const std::shared_ptr<Admission> admission_;
+  ResponseBuffers buffers_;
+  HeldMemory held_;
+  // State of ReturnUnneededMemory().
+  int looks_ = 0;
+  std::size_t idle_ = 0;            // idle bytes after the last return
+  std::size_t used_at_return_ = 0;  // used bytes just before that
+  CallerBudgets callers_;
+  std::atomic<std::int64_t> bytes_per_token_;
+  std::atomic<std::int64_t> default_deadline_ns_;
+  Places places_;
+  const std::size_t other_at_start_;  // resident bytes outside the heap
+  // Destroyed first, which ends its threads: their work uses the other members.
+  core::ComputePool pool_;
+  const CallResources resources_;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,149 @@
+// Files in shared memory that client and server both map, for tensors that are
+// not sent over the network.
+//
+// Names come from untrusted clients. They are opened only in one directory,
+// which is held open since the start. A file must be regular, with one link,
+// and of a trusted owner; for all other files the caller gets the same error.
+// Each use opens the name again, which takes microseconds, and takes the
+// mapping from a cache if it is still the same file of the same size. See
+// docs/shared-memory.md.
+
+#pragma once
+
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/numeric/int128.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/base/descriptor.h"
+#include "server/shared_memory/cut_guard.h"
+
+namespace posenc::server {
+
+struct SharedMemoryOptions {
+  // A directory, and the required prefix of file names in it:
+  // "/dev/shm/posenc_". Empty: no memory is shared.
+  std::string prefix;
+  // Calls that may name files: "unix", those over unix sockets; "loopback",
+  // also those from 127.0.0.0/8 and ::1.
+  std::string from = "unix";
+  // Numbers of users whose files are trusted, beside the server's own user.
+  std::vector<std::string> uids;
+  // Limit for the bytes of all mapped files. 0: a quarter of the memory.
+  std::int64_t bytes = 0;
+};
+
+// A file that is mapped completely while this object exists.
+class SharedFile {
+ public:
+  ~SharedFile();
+
+  // Returns null if the file is empty.
+  char* data() const { return static_cast<char*>(data_); }
+  std::size_t bytes() const { return bytes_; }
+
+  // Returns whether both are the same file, perhaps in different mappings.
+  bool IsSameFile(const SharedFile& other) const {
+    return stat_.st_dev == other.stat_.st_dev &&
+           stat_.st_ino == other.stat_.st_ino;
+  }
+
+ private:
+  friend class SharedFiles;
+  SharedFile() = default;
+
+  std::string name_;
+  struct stat stat_ = {};  // state when it was mapped
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::unique_ptr<CutGuard> guard_;  // null if the file is empty
+  // Bytes of all mapped files, including this one.
+  std::shared_ptr<std::atomic<std::int64_t>> mapped_;
+  absl::Time used_;  // guarded by the cache's lock
+};
+
+// A range of bytes in a shared file.
+struct SharedPlace {
+  std::shared_ptr<SharedFile> file;
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+
+  char* data() const { return file->data() + offset; }
+  bool Overlaps(const SharedPlace& other) const {
+    return file->IsSameFile(*other.file) &&
+           offset < other.offset + other.bytes && other.offset < offset + bytes;
+  }
+};
+
+// Safe for many threads.
+class SharedFiles {
+ public:
+  // Returns null if options.prefix is empty. INVALID_ARGUMENT, with the flag,
+  // for a prefix that is not absolute or has "..", a directory that is missing
+  // or not of tmpfs or hugetlbfs, an invalid user number, and other flags
+  // without a prefix.
+  static absl::StatusOr<std::unique_ptr<SharedFiles>> Open(
+      const SharedMemoryOptions& options);
+
+  // Checks whether calls of this peer ("unix:...", "ipv4:127.0.0.1:4711") may
+  // name files. PERMISSION_DENIED, kSharedMemoryUnavailable, if not.
+  absl::Status Allows(absl::string_view peer) const;
+
+  // Maps the bytes [offset, offset + bytes) of the file. Errors have fields of
+  // SharedMemory. INVALID_ARGUMENT for an invalid name, or a range outside the
+  // file; NOT_FOUND, kSharedMemoryUnavailable, for a file that is missing or
+  // must not be used; RESOURCE_EXHAUSTED if too much would be mapped.
+  absl::StatusOr<SharedPlace> Map(absl::string_view name, absl::int128 offset,
+                                  absl::uint128 bytes);
+
+  // Returns whether the file was truncated since it was mapped, or its file
+  // system was full.
+  bool WasCut(const SharedFile& file) const;
+
+  // Unmaps files that are gone or changed, or have not been used for a minute.
+  // Call it about once a second.
+  void Sweep(absl::Time now);
+
+  const std::string& directory() const { return directory_name_; }
+  const std::string& prefix() const { return prefix_; }
+  std::int64_t max_bytes() const { return limit_; }
+  // Returns the bytes of all mapped files.
+  std::int64_t mapped_bytes() const { return mapped_->load(); }
+
+ private:
+  using Files = std::vector<std::shared_ptr<SharedFile>>;
+
+  SharedFiles() = default;
+
+  absl::StatusOr<std::shared_ptr<SharedFile>> Find(absl::string_view name);
+  absl::StatusOr<std::shared_ptr<SharedFile>> MapFile(absl::string_view name,
+                                                      const Descriptor& file,
+                                                      const struct stat& stat);
+  // Moves files that no call uses to `out`, the least recently used first,
+  // until `bytes` more may be mapped. Expects the lock.
+  bool MakeRoom(std::int64_t bytes, Files* out);
+
+  std::string directory_name_;
+  Descriptor directory_;
+  std::size_t page_bytes_ = 0;
+  std::string prefix_;  // prefix of file names
+  bool loopback_ = false;
+  std::vector<uid_t> uids_;
+  std::int64_t limit_ = 0;
+  const std::shared_ptr<std::atomic<std::int64_t>> mapped_ =
+      std::make_shared<std::atomic<std::int64_t>>(0);
+
+  mutable std::mutex mutex_;
+  Files files_;
+};
+
+}  // namespace posenc::server

@@ -1,0 +1,55 @@
+// The certificates of a running server, which can be replaced while it runs.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/security/server_credentials.h"
+#include "server/base/descriptor.h"
+#include "server/transport/certificates.h"
+
+namespace posenc::server {
+
+// Safe for any number of threads.
+class Tls {
+ public:
+  // Loads the files. INVALID_ARGUMENT if one cannot be used.
+  static absl::StatusOr<std::unique_ptr<Tls>> Load(const TlsFiles& files);
+
+  // Returns credentials with TLS 1.2 and above; with a client CA, clients must
+  // send a certificate of it. Handshakes use new ones within a second.
+  std::shared_ptr<grpc::ServerCredentials> credentials() const {
+    return credentials_;
+  }
+
+  // Reads the files again. Returns the same errors as Load(); then the last
+  // good certificates stay in force. Existing connections go on in any case.
+  absl::Status Reload();
+
+  // Returns the earliest expiry of the certificates in force.
+  absl::Time not_after() const {
+    return absl::FromUnixSeconds(not_after_.load());
+  }
+
+ private:
+  explicit Tls(const TlsFiles& files) : files_(files) {}
+
+  absl::Status Publish(const Certificates& certificates);
+
+  const TlsFiles files_;
+  std::mutex mutex_;  // held during a reload
+  // gRPC watches files; these are in memory, so that a key is never written to
+  // a disk and gRPC never reads a broken file. The descriptors keep their
+  // numbers while their contents are replaced.
+  Descriptor identity_, client_ca_;
+  std::int64_t generation_ = 0;
+  std::atomic<std::int64_t> not_after_{0};
+  std::shared_ptr<grpc::ServerCredentials> credentials_;
+};
+
+}  // namespace posenc::server

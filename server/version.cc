@@ -1,7 +1,0 @@
-#include "server/version.h"
-
-namespace posenc::server {
-
-const char kVersion[] = POSENC_VERSION;
-
-}  // namespace posenc::server

@@ -1,0 +1,646 @@
+// Behaviour of all RPCs; and streams' errors that occur late in their results.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/descriptor.h"
+#include "server/service/extra_service.h"
+#include "tests/fixtures/http2.h"
+#include "tests/fixtures/server_errors.h"
+
+namespace posenc::server {
+namespace {
+
+using test::Eventually;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class CallsTest : public ServerTest {
+ protected:
+  // Paths of all RPCs.
+  static std::vector<std::string> Methods() {
+    std::vector<std::string> methods;
+    const auto* const service =
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+            "posenc.v1.PositionalEncodingService");
+    methods.reserve(service->method_count());
+    for (int i = 0; i < service->method_count(); ++i) {
+      methods.push_back(absl::StrCat("/posenc.v1.PositionalEncodingService/",
+                                     std::string(service->method(i)->name())));
+    }
+    EXPECT_EQ(methods.size(), 15u);
+    return methods;
+  }
+
+  // Makes a call without a deadline that never sends its message.
+  grpc::Status SendNothing(const std::string& method) {
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    grpc::GenericStub stub(channel_);
+    const auto call = stub.PrepareCall(&context, method, &queue);
+    call->StartCall(nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    queue.Next(&tag, &ok);
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) {
+    }
+    return status;
+  }
+
+  static bool IsStream(const std::string& method) {
+    return method.ends_with("Stream") || method.ends_with("BuildBias");
+  }
+};
+
+TEST_F(CallsTest, AMalformedMessageIsAnInvalidArgumentOfEveryCall) {
+  for (const std::string& method : Methods()) {
+    for (const std::string& message :
+         {std::string("\xff\xff\xff\xff\xff\xff"),  // a tag without end
+          std::string("\x0A\x05"),                  // a length past the end
+          std::string("\x0E"), std::string("\x00", 1)}) {  // no such types
+      SCOPED_TRACE(method);
+      std::string response;
+      const grpc::Status status =
+          RawUnary(channel_, method, message, &response);
+      EXPECT_EQ(status.error_code(), kInvalid);
+      EXPECT_EQ(status.error_message(),
+                "the message is not a valid protobuf message of this call");
+      const Details details = ReadDetails(status);
+      EXPECT_EQ(details.reason, "ERROR_REASON_FIELD_INVALID");
+      EXPECT_EQ(details.metadata.count("messageIndex"),
+                IsStream(method) ? 1u : 0u);
+    }
+  }
+}
+
+// gRPC only accepts plain ASCII in metadata; any other byte would end the
+// process.
+TEST_F(CallsTest, AnErrorRepeatsWhateverItsCallerWrote) {
+  std::vector<std::string> texts = {"\xC3\xA9",
+                                    "\xE4\xB8\xAD\xE6\x96\x87",
+                                    "\xF0\x9F\x98\x80",
+                                    "%41",
+                                    "%",
+                                    " ",
+                                    "~"};
+  for (int c = 0; c < 0x80; ++c) {
+    texts.emplace_back(1, static_cast<char>(c));
+    texts.push_back("a" + texts.back() + "b");
+  }
+  for (const std::string& text : texts) {
+    v1::BuildTableStreamRequest request;
+    request.mutable_table()->mutable_rope()->set_preset(text);
+    request.mutable_table()->mutable_positions()->set_start(0);
+    request.mutable_table()->set_rows(1);
+    v1::ResolveRopeRequest resolve;
+    resolve.mutable_rope()->set_preset(text);
+    grpc::ClientContext context;
+    context.set_deadline(Deadline());
+    v1::ResolveRopeResponse response;
+    for (const grpc::Status& status :
+         {StreamTable(request),
+          stub_->ResolveRope(&context, resolve, &response)}) {
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND) << text;
+      EXPECT_THAT(status.error_message(), HasSubstr("\"" + text + "\""));
+      EXPECT_EQ(ReadDetails(status).metadata.at("preset"), text);
+    }
+  }
+}
+
+// The server reads the end of the requests while it sends the error.
+TEST_F(CallsTest, AnErrorIsNotLostToTheEndOfTheRequests) {
+  for (int i = 0; i < 400; ++i) {
+    std::string response;
+    ASSERT_EQ(
+        RawUnary(channel_, "/posenc.v1.PositionalEncodingService/BuildBias",
+                 "\x0A\x05", &response)
+            .error_code(),
+        kInvalid)
+        << "call " << i;
+  }
+}
+
+TEST_F(CallsTest, AFieldOfANewerClientIsRefusedByEveryCall) {
+  for (const std::string& method : Methods()) {
+    SCOPED_TRACE(method);
+    std::string response;
+    const grpc::Status status =
+        RawUnary(channel_, method, "\xA0\x38\x01", &response);
+    EXPECT_EQ(status.error_code(), kUnimplemented);
+    EXPECT_EQ(ReadDetails(status).metadata.at("fieldNumber"), "900");
+  }
+}
+
+TEST_F(CallsTest, AFullServerRefusesEveryCall) {
+  // The rest is less than the claim of a call without an announcement.
+  Start({.limits = {.max_request_bytes = 1 << 20,
+                    .in_flight_bytes = kLargeTableBytes + (32 << 10),
+                    .max_waiting = 0}});
+  const std::unique_ptr<RawCall> unread = HoldLargeTable();
+  const std::vector<std::string> methods = Methods();
+  for (const std::string& method : methods) {
+    SCOPED_TRACE(method);
+    RawCall call(channel_, method);
+    const grpc::Status status = call.Finish();
+    EXPECT_EQ(status.error_code(), kExhausted);
+    EXPECT_EQ(ReadDetails(status).reason, "ERROR_REASON_OVERLOADED");
+  }
+}
+
+TEST_F(CallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
+  Start({.limits = {.max_request_bytes = 1 << 20,
+                    .max_response_bytes = 4 << 20,
+                    .in_flight_bytes = 5 << 20}});
+  {
+    const std::unique_ptr<RawCall> unread = HoldLargeTable();
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::milliseconds(100));
+    v1::BuildTableResponse table;
+    const grpc::Status status =
+        stub_->BuildTable(&context, LargeTable(), &table);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+    // Other calls have room in this time.
+    v1::GetServerInfoResponse info;
+    EXPECT_TRUE(
+        Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
+  }
+  ExpectNothingInFlight();
+}
+
+TEST_F(CallsTest, AResponseThatNeverFitsIsTooLarge) {
+  Start({.limits = {.max_request_bytes = 1 << 20, .in_flight_bytes = 2 << 20}});
+  v1::BuildTableResponse table;
+  const grpc::Status status = Call(&Stub::BuildTable, LargeTable(), &table);
+  EXPECT_EQ(status.error_code(), kExhausted);
+  EXPECT_EQ(ReadDetails(status).reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
+  EXPECT_NE(status.error_message().find("--in-flight-bytes"),
+            std::string::npos);
+}
+
+// A request of a few bytes gives 256 KiB of frequencies: peers that do not read
+// them must not exceed the budget.
+TEST_F(CallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
+  v1::ResolveRopeRequest request;
+  v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
+  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
+  spec->set_rope_theta(10000);
+  spec->set_rotary_dim(65536);
+  for (const auto& [budget, code] :
+       {std::pair{128 << 10, kExhausted},
+        // This response would fit into the sixteenth above the budget, but not
+        // with the 16 KiB of its call.
+        std::pair{252 << 10, kExhausted},
+        std::pair{512 << 10, grpc::StatusCode::OK}}) {
+    Start(
+        {.limits = {.max_request_bytes = 64 << 10, .in_flight_bytes = budget}});
+    v1::ResolveRopeResponse response;
+    const grpc::Status status =
+        CallAnnounced(&Stub::ResolveRope, request, &response);
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    if (!status.ok()) {
+      EXPECT_EQ(ReadDetails(status).reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
+    }
+    ExpectNothingInFlight();
+  }
+  Start(
+      {.limits = {.max_request_bytes = 64 << 10, .in_flight_bytes = 16 << 20}});
+  {
+    // More than gRPC's client reads from the connection by itself.
+    std::vector<std::unique_ptr<RawCall>> unread;
+    for (int i = 0; i < 40; ++i) {
+      unread.push_back(std::make_unique<RawCall>(
+          channel_, "/posenc.v1.PositionalEncodingService/ResolveRope"));
+      unread.back()->WriteLast(request.SerializeAsString());
+    }
+    EXPECT_TRUE(
+        Eventually([this] { return server_->BytesInFlight() >= 256 << 10; }));
+  }
+  ExpectNothingInFlight();
+}
+
+// 16 MiB of such numbers once took 500 MiB.
+TEST_F(CallsTest, NumbersThatWouldTakeEightTimesTheirBytesAreRefused) {
+  v1::BuildPositionsRequest request;
+  request.mutable_packed()->mutable_lengths()->Resize(10 << 20, 0);
+  v1::BuildPositionsResponse response;
+  const grpc::Status status = Call(&Stub::BuildPositions, request, &response);
+  EXPECT_EQ(status.error_code(), kInvalid);
+  EXPECT_EQ(ReadDetails(status).violated_field, "lengths");
+  request.mutable_packed()->mutable_lengths()->Truncate(1 << 20);
+  EXPECT_TRUE(Call(&Stub::BuildPositions, request, &response).ok());
+}
+
+TEST_F(CallsTest, AMessageThatIsLetInTooLateForItsCallerIsNotRead) {
+  Start({.limits = {.max_request_bytes = 1 << 20,
+                    .in_flight_bytes = kLargeTableBytes + (32 << 10)}});
+  const std::unique_ptr<RawCall> unread = HoldLargeTable();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::seconds(2));
+  context.AddMetadata("posenc-message-bytes", "1000000");
+  v1::ResolveRopeResponse response;
+  // The server ends the unread table after 1 s plus the time of 3 MiB at 8
+  // MiB/s. Then less than half of the caller's time is left.
+  const grpc::Status status =
+      stub_->ResolveRope(&context, v1::ResolveRopeRequest(), &response);
+  EXPECT_EQ(status.error_code(), kExhausted) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("before the deadline"));
+  ExpectNothingInFlight();
+}
+
+// More senders than the budget allows stop after their headers, with and
+// without announcing.
+TEST_F(CallsTest, StalledSendersStopNobody) {
+  Start(
+      {.connections = {.max_concurrent_streams = 200},
+       .limits = {.max_request_bytes = 8 << 20, .in_flight_bytes = 64 << 20}});
+  const std::shared_ptr<grpc::Channel> other = Connect(server_->addresses()[0]);
+  std::vector<std::unique_ptr<RawCall>> stalled;
+  for (int i = 0; i < 5; ++i) {
+    for (const std::string& method : Methods()) {
+      stalled.push_back(std::make_unique<RawCall>(other, method));
+      stalled.push_back(
+          std::make_unique<RawCall>(other, method,
+                                    std::map<std::string, std::string>{
+                                        {"posenc-message-bytes", "8000000"}}));
+    }
+  }
+  for (int i = 0; i < 20; ++i) {
+    v1::GetServerInfoResponse info;
+    EXPECT_TRUE(
+        Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
+    v1::BuildTableResponse table;
+    const v1::BuildTableRequest request = LargeTable(4000);
+    const grpc::Status status = Call(&Stub::BuildTable, request, &table);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  stalled.clear();
+  ExpectNothingInFlight();
+}
+
+// No call would go on if calls kept their places while they wait for memory,
+// and others kept memory while they wait for a place.
+TEST_F(CallsTest, CallsThatWaitForMemoryHoldNoPlace) {
+  Start({.limits = {.max_request_bytes = 64 << 20,
+                    .in_flight_bytes = 64 << 20,
+                    .threads = 1}});
+  // One call has all of the memory, without a time limit; others wait.
+  std::vector<std::unique_ptr<RawCall>> waiting;
+  waiting.reserve(6);
+  for (int i = 0; i < 6; ++i) {
+    waiting.push_back(std::make_unique<RawCall>(
+        channel_, "/posenc.v1.PositionalEncodingService/ApplyRope",
+        std::map<std::string, std::string>{
+            {"posenc-message-bytes", "67000000"}}));
+  }
+  EXPECT_TRUE(Eventually([this] {
+    const ServerStatus status = server_->Status();
+    return status.calls_waiting == 5 && status.calls_in_service == 0;
+  }));
+  waiting.clear();
+  ExpectNothingInFlight();
+}
+
+// Messages that exceed their announced size fill memory beside the budget.
+TEST_F(CallsTest, MessagesOverTheBudgetAreEndedAndSmallCallsGoOn) {
+  constexpr std::size_t kLarge = 16 << 20;
+  Start({.limits = {.max_request_bytes = kLarge,
+                    .max_response_bytes = 1 << 20,
+                    .in_flight_bytes = 32 << 20}});
+  const std::string message(kLarge, '\x12');
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> liars;
+  liars.reserve(12);
+  for (int i = 0; i < 12; ++i) {
+    liars.emplace_back([this, &message, &stop] {
+      const auto channel = Connect(server_->addresses()[0]);
+      while (!stop.load()) {
+        RawCall call(channel, "/posenc.v1.PositionalEncodingService/ApplyRope",
+                     {{"posenc-message-bytes", "10"}});
+        call.WriteLast(message);
+      }
+    });
+  }
+  for (int i = 0; i < 50; ++i) {
+    // On a busy machine a message may take 20 ms: it is refused, too, and sent
+    // again.
+    grpc::Status status;
+    for (int attempt = 0; attempt < 5; ++attempt) {
+      v1::GetServerInfoResponse info;
+      status = Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info);
+      if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) break;
+    }
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  stop.store(true);
+  for (std::thread& liar : liars) liar.join();
+  ExpectNothingInFlight();
+}
+
+// An answer so small that it is sent together with the status.
+TEST_F(CallsTest, ASmallAnswerThatNobodyReadsEndsAtTheDeadlineToo) {
+  Start({.limits = {.default_deadline = absl::Milliseconds(50)}});
+  grpc::ChannelArguments arguments;
+  // The windows are smaller than the answer.
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1024);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const std::shared_ptr<grpc::Channel> narrow = grpc::CreateCustomChannel(
+      server_->addresses()[0], grpc::InsecureChannelCredentials(), arguments);
+  const v1::BuildTableRequest request = LargeTable(64);  // 32 KiB
+  grpc::ClientContext context;                           // without a deadline
+  grpc::CompletionQueue queue;
+  grpc::GenericStub stub(narrow);
+  const auto call = stub.PrepareCall(
+      &context, "/posenc.v1.PositionalEncodingService/BuildTable", &queue);
+  void* tag = nullptr;
+  bool ok = false;
+  call->StartCall(nullptr);
+  queue.Next(&tag, &ok);
+  const grpc::Slice slice(request.SerializeAsString());
+  call->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
+  queue.Next(&tag, &ok);
+  ExpectNothingInFlight();
+  context.TryCancel();
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) {
+  }
+}
+
+TEST_F(CallsTest, EveryCallWithoutADeadlineGetsTheServersOwn) {
+  Start({.limits = {.default_deadline = absl::Milliseconds(20)}});
+  for (const std::string& method : Methods()) {
+    SCOPED_TRACE(method);
+    EXPECT_EQ(SendNothing(method).error_code(),
+              grpc::StatusCode::DEADLINE_EXCEEDED);
+  }
+  ExpectNothingInFlight();
+}
+
+// The status waits behind a large response, because its client does not read.
+TEST_F(CallsTest, AStatusThatTellsOfTheDeadlineIsSentAfterIt) {
+  const std::string service = "/posenc.v1.PositionalEncodingService/";
+  Start({.limits = {.default_deadline = absl::Milliseconds(50)}});
+  http2::Socket socket(server_->addresses()[0]);
+  const std::string table = LargeTable(1 << 15).SerializeAsString();
+  // The windows are 2 GiB. The first call has a deadline of its own.
+  socket.Send(
+      http2::kPreface +
+      http2::Frame(4, 0, 0, std::string("\0\4\x7f\xff\xff\xff", 6)) +
+      http2::Frame(8, 0, 0, std::string("\x7f\xff\0\0", 4)) +
+      http2::Frame(1, 4, 1,
+                   http2::CallHeaders(service + "BuildTable", 1).substr(9) +
+                       http2::Header("grpc-timeout", "1M")) +
+      http2::Frame(
+          0, 1, 1,
+          std::string(4, '\0') + static_cast<char>(table.size()) + table));
+  EXPECT_TRUE(
+      Eventually([this] { return server_->BytesInFlight() >= 16 << 20; }));
+  socket.Send(http2::CallHeaders(service + "ApplyRope", 3));
+  EXPECT_TRUE(
+      Eventually([this] { return server_->Status().calls_in_progress == 2; }));
+  // This call's deadline is later.
+  SendNothing(service + "ApplyRope");
+  std::string frame;
+  do {
+    frame = socket.ReadFrame();
+  } while (!frame.empty() && (frame[8] != 3 || frame[3] == 8));
+  EXPECT_THAT(frame, HasSubstr("the client set no deadline"));
+}
+
+// Protobuf merges a field that comes in parts.
+TEST_F(CallsTest, AnEncodingIsKeptUnderItsBytesAsTheyCame) {
+  v1::ApplyRopeRequest request, profile;
+  request.mutable_rope()->set_preset("llama-3.1-8b");
+  request.set_layout(v1::LAYOUT_BSHD);
+  request.mutable_positions()->set_start(7);
+  SetTensor(v1::DTYPE_FLOAT32, {1, 1, 1, 128}, std::vector<float>(128, 1.5f),
+            request.mutable_q());
+  profile.mutable_rope()->set_profile(v1::PROFILE_VLLM);
+  v1::ApplyRopeRequest whole = request;
+  whole.MergeFrom(profile);
+  const std::string one = whole.SerializeAsString();
+  const std::string parts =
+      request.SerializeAsString() + profile.SerializeAsString();
+  const std::string turned =
+      profile.SerializeAsString() + request.SerializeAsString();
+  std::string first;
+  for (const auto& [bytes, hits, misses] :
+       {std::tuple{one, 0, 1}, {one, 1, 1}, {parts, 2, 1}, {turned, 2, 2}}) {
+    std::string response;
+    EXPECT_TRUE(RawUnary(channel_,
+                         "/posenc.v1.PositionalEncodingService/ApplyRope",
+                         bytes, &response)
+                    .ok());
+    if (first.empty()) first = response;
+    EXPECT_EQ(response, first);
+    const ServerStatus status = server_->Status();
+    EXPECT_EQ(status.cache_hits, hits);
+    EXPECT_EQ(status.cache_misses, misses);
+  }
+}
+
+// Its RPC finds no memory before any message is read.
+class Exhausted final : public ExtraService {
+ public:
+  std::vector<Method> Methods() override {
+    Method method;
+    method.service = "test.Exhausted";
+    method.name = "Ask";
+    method.stream = false;
+    method.start = [](const MethodContext&)
+        -> absl::StatusOr<std::unique_ptr<CallHandler>> {
+      throw std::bad_alloc();
+    };
+    return {method};
+  }
+  void SetReady(bool /*ready*/) override {}
+};
+
+TEST_F(CallsTest, ACallWithoutMemoryIsRefusedAndOthersGoOn) {
+  Start({.extra_services = {
+             {v1::GetServerInfoRequest::descriptor()->file()->service(0),
+              [](SharedFiles*) { return std::make_unique<Exhausted>(); }}}});
+  std::string response;
+  const grpc::Status status =
+      RawUnary(channel_, "/test.Exhausted/Ask", "", &response);
+  EXPECT_EQ(status.error_code(), kExhausted);
+  EXPECT_THAT(status.error_message(), StartsWith("out of memory"));
+  v1::GetServerInfoResponse info;
+  EXPECT_TRUE(
+      Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
+  ExpectNothingInFlight();
+}
+
+// Records the server's reports of its calls.
+class Observer final : public CallObserver {
+ public:
+  void Started(absl::string_view method, bool /*stream*/) override {
+    if (method == no_memory_for) throw std::bad_alloc();
+  }
+  void Finished(const CallRecord& record) override {
+    in_progress.store(server == nullptr ? -1
+                                        : server->Status().calls_in_progress);
+    code.store(record.code);
+  }
+
+  std::string no_memory_for = "no method";
+  Server* server = nullptr;
+  std::atomic<std::int64_t> in_progress{-1};
+  std::atomic<int> code{-1};  // of the last call that is over
+};
+
+TEST_F(CallsTest, ACallWithoutMemoryForItsStateIsRefusedAndOthersGoOn) {
+  Observer observer;
+  observer.no_memory_for = "ResolveRope";
+  Start({.observers = {&observer}});
+  v1::ResolveRopeResponse response;
+  const grpc::Status status =
+      Call(&Stub::ResolveRope, v1::ResolveRopeRequest(), &response);
+  EXPECT_EQ(status.error_code(), kExhausted);
+  EXPECT_THAT(status.error_message(), StartsWith("out of memory"));
+  v1::GetServerInfoResponse info;
+  EXPECT_TRUE(
+      Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
+  server_.reset();
+}
+
+TEST_F(CallsTest, AClientThatGoesBeforeItsFirstMessageIsRecordedAsCancelled) {
+  for (const std::string& method : Methods()) {
+    SCOPED_TRACE(method);
+    Observer observer;
+    Start({.observers = {&observer}});
+    {
+      const RawCall call(channel_, method);
+      ASSERT_TRUE(Eventually(
+          [this] { return server_->Status().calls_in_progress == 1; }));
+    }
+    EXPECT_TRUE(Eventually([&observer] { return observer.code.load() >= 0; }));
+    EXPECT_EQ(observer.code.load(), grpc::StatusCode::CANCELLED);
+    server_.reset();
+  }
+}
+
+TEST_F(CallsTest, ARefusedCallDoesNotCountAsOneInProgress) {
+  Observer observer;
+  Start({.observers = {&observer}});
+  observer.server = server_.get();
+  std::string response;
+  EXPECT_EQ(RawUnary(channel_, "/none/Such", "", &response).error_code(),
+            kUnimplemented);
+  EXPECT_TRUE(Eventually([&observer] { return observer.code.load() >= 0; }));
+  EXPECT_EQ(observer.in_progress.load(), 0);
+  server_.reset();
+}
+
+TEST_F(CallsTest, ASlowMessageLosesItsPlaceAndIsComputedInAnother) {
+  // 2^31 cosines: many seconds.
+  v1::AnalyzeRopeRequest request;
+  v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
+  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
+  spec->set_rotary_dim(65536);
+  request.set_max_distance(65535);
+  const auto at_work = [this](std::int64_t calls) {
+    return Eventually(
+        [this, calls] { return server_->Status().calls_in_service == calls; });
+  };
+  RawCall call(channel_, "/posenc.v1.PositionalEncodingService/AnalyzeRope");
+  EXPECT_TRUE(at_work(1));
+  EXPECT_TRUE(at_work(0)) << "its message has not come";
+  call.WriteLast(request.SerializeAsString());
+  EXPECT_TRUE(at_work(1)) << "it is computed";
+}
+
+TEST_F(CallsTest, NoSuchMethodIsUnimplemented) {
+  for (const char* method : {"/posenc.v1.PositionalEncodingService/Other",
+                             "/posenc.v1.PositionalEncodingService/",
+                             "/posenc.v1.Other/ApplyRope"}) {
+    std::string response;
+    EXPECT_EQ(RawUnary(channel_, method, "", &response).error_code(),
+              kUnimplemented)
+        << method;
+  }
+}
+
+TEST_F(CallsTest, ASmallAnswerKeepsToTheLimitToo) {
+  Start({.limits = {.max_response_bytes = 64}});
+  v1::GetServerInfoResponse info;
+  const grpc::Status status =
+      Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info);
+  EXPECT_EQ(status.error_code(), kExhausted);
+  const Details details = ReadDetails(status);
+  EXPECT_EQ(details.reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
+  EXPECT_EQ(details.metadata.at("limitBytes"), "64");
+
+  // An id takes 4 bytes, all around them 13.
+  v1::BuildPositionsRequest ids;
+  ids.mutable_attention_sinks()->set_sinks(64);
+  ids.mutable_attention_sinks()->set_length(12);
+  v1::BuildPositionsResponse response;
+  EXPECT_TRUE(Call(&Stub::BuildPositions, ids, &response).ok());
+  EXPECT_LE(response.ByteSizeLong(), 64u);
+  ids.mutable_attention_sinks()->set_length(13);
+  EXPECT_EQ(Call(&Stub::BuildPositions, ids, &response).error_code(),
+            kExhausted);
+}
+
+TEST_F(CallsTest, AnAnalysisEndsWhenItsCallerGoes) {
+  // 2^31 cosines: many seconds.
+  v1::AnalyzeRopeRequest request;
+  v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
+  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
+  spec->set_rotary_dim(65536);
+  request.set_max_distance(65535);
+  {
+    RawCall call(channel_, "/posenc.v1.PositionalEncodingService/AnalyzeRope");
+    call.WriteLast(request.SerializeAsString());
+    ASSERT_TRUE(Eventually([this] { return server_->BytesInFlight() > 0; }));
+  }
+  ExpectNothingInFlight();
+}
+
+TEST_F(CallsTest, AWeightOfManySlicesIsConvertedBitForBit) {
+  constexpr std::int64_t kHeads = 16, kDim = 128, kColumns = 300;
+  std::vector<std::int32_t> bits(kHeads * kDim * kColumns);
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    bits[i] = static_cast<std::int32_t>(i * 2654435761u);
+  }
+  v1::ConvertPairingRequest request;
+  request.set_old_pairing(v1::PAIRING_INTERLEAVED);
+  request.set_new_pairing(v1::PAIRING_HALF_SPLIT);
+  request.set_heads(kHeads);
+  SetTensor(v1::DTYPE_FLOAT32, {kHeads * kDim, kColumns}, bits,
+            request.mutable_weight());
+  v1::ConvertPairingResponse response;
+  const grpc::Status status = Call(&Stub::ConvertPairing, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const auto converted = Elements<std::int32_t>(response.weight());
+  ASSERT_EQ(converted.size(), bits.size());
+  for (std::int64_t row = 0; row < kHeads * kDim; ++row) {
+    const std::int64_t i = row % kDim;
+    const std::int64_t from =
+        row - i + (i < kDim / 2 ? 2 * i : 2 * (i - kDim / 2) + 1);
+    for (std::int64_t c = 0; c < kColumns; ++c) {
+      ASSERT_EQ(converted[row * kColumns + c], bits[from * kColumns + c])
+          << row << ", " << c;
+    }
+  }
+  request.set_heads(3);
+  EXPECT_EQ(ReadDetails(Call(&Stub::ConvertPairing, request, &response)).reason,
+            "ERROR_REASON_SHAPE_MISMATCH");
+}
+
+}  // namespace
+}  // namespace posenc::server
