@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "client/tools/cli/misspelt.h"
+#include "client/tools/files/misspelt.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/service/server.h"

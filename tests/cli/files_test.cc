@@ -6,10 +6,10 @@
 #include <string>
 
 #include "client/tools/check/element.h"
-#include "client/tools/cli/file.h"
-#include "client/tools/cli/npy.h"
-#include "client/tools/cli/safetensors.h"
-#include "client/tools/cli/status.h"
+#include "client/tools/files/file.h"
+#include "client/tools/files/npy.h"
+#include "client/tools/files/safetensors.h"
+#include "client/tools/files/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "posenc/wire/frame.h"

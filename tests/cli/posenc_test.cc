@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "client/tools/check/element.h"
-#include "client/tools/cli/file.h"
-#include "client/tools/cli/safetensors.h"
+#include "client/tools/files/file.h"
+#include "client/tools/files/safetensors.h"
 #include "gtest/gtest.h"
 #include "tests/fixtures/cli.h"
 

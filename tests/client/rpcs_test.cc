@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "posenc/client.h"
 #include "server/service/server.h"
-#include "tests/fixtures/tensor_bytes.h"
+#include "tests/fixtures/core/tensor_bytes.h"
 
 namespace posenc {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "client/tools/cli/safetensors.h"
+#include "client/tools/files/safetensors.h"
 
 namespace posenc::cli {
 namespace {

@@ -12,8 +12,8 @@
 #include "gmock/gmock.h"
 #include "server/base/machine.h"
 #include "server/base/version.h"
+#include "tests/fixtures/core/instruction_sets.h"
 #include "tests/fixtures/eventually.h"
-#include "tests/fixtures/instruction_sets.h"
 #include "tests/fixtures/posencd.h"
 #include "tests/fixtures/server.h"
 

@@ -3,11 +3,11 @@
 #include <memory>
 #include <optional>
 
+#include "client/tools/arguments/connection.h"
+#include "client/tools/arguments/enum_flags.h"
+#include "client/tools/arguments/transform.h"
 #include "client/tools/cli/commands.h"
-#include "client/tools/cli/connection.h"
-#include "client/tools/cli/enum_flags.h"
-#include "client/tools/cli/status.h"
-#include "client/tools/cli/transform.h"
+#include "client/tools/files/status.h"
 
 namespace posenc::cli {
 namespace {

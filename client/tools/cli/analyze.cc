@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
+#include "client/tools/arguments/connection.h"
 #include "client/tools/cli/commands.h"
-#include "client/tools/cli/connection.h"
-#include "client/tools/cli/print.h"
-#include "client/tools/cli/status.h"
+#include "client/tools/files/print.h"
+#include "client/tools/files/status.h"
 
 namespace posenc::cli {
 namespace {

@@ -6,13 +6,13 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "client/tools/arguments/connection.h"
+#include "client/tools/arguments/enum_flags.h"
+#include "client/tools/arguments/transform.h"
 #include "client/tools/cli/commands.h"
-#include "client/tools/cli/connection.h"
-#include "client/tools/cli/enum_flags.h"
-#include "client/tools/cli/print.h"
-#include "client/tools/cli/status.h"
-#include "client/tools/cli/tensor_file.h"
-#include "client/tools/cli/transform.h"
+#include "client/tools/files/print.h"
+#include "client/tools/files/status.h"
+#include "client/tools/files/tensor_file.h"
 
 namespace posenc::cli {
 namespace {

@@ -9,13 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/tools/arguments/connection.h"
+#include "client/tools/arguments/field_flags.h"
 #include "client/tools/cli/commands.h"
-#include "client/tools/cli/connection.h"
-#include "client/tools/cli/field_flags.h"
-#include "client/tools/cli/matrix_file.h"
-#include "client/tools/cli/print.h"
-#include "client/tools/cli/status.h"
-#include "client/tools/cli/tensor_file.h"
+#include "client/tools/files/matrix_file.h"
+#include "client/tools/files/print.h"
+#include "client/tools/files/status.h"
+#include "client/tools/files/tensor_file.h"
 
 namespace posenc::cli {
 namespace {

@@ -9,14 +9,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/tools/arguments/connection.h"
 #include "client/tools/check/element.h"
 #include "client/tools/check/rotated_heads.h"
 #include "client/tools/check/rounding.h"
 #include "client/tools/cli/commands.h"
-#include "client/tools/cli/connection.h"
-#include "client/tools/cli/print.h"
-#include "client/tools/cli/safetensors.h"
-#include "client/tools/cli/status.h"
+#include "client/tools/files/print.h"
+#include "client/tools/files/safetensors.h"
+#include "client/tools/files/status.h"
 
 namespace posenc::cli {
 namespace {

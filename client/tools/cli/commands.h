@@ -7,7 +7,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
-#include "client/tools/cli/options.h"
+#include "client/tools/arguments/options.h"
 
 namespace posenc::cli {
 

@@ -5,11 +5,11 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "client/tools/arguments/connection.h"
 #include "client/tools/cli/commands.h"
-#include "client/tools/cli/connection.h"
-#include "client/tools/cli/print.h"
-#include "client/tools/cli/status.h"
 #include "client/tools/explorer/explorer.h"
+#include "client/tools/files/print.h"
+#include "client/tools/files/status.h"
 
 namespace posenc::cli {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/tools/cli/field_flags.h"
-#include "client/tools/cli/options.h"
+#include "client/tools/arguments/field_flags.h"
+#include "client/tools/arguments/options.h"
 #include "client/tools/plot/chart.h"
 #include "client/tools/plot/heat_map.h"
 #include "posenc/client.h"

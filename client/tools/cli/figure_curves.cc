@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/tools/cli/enum_flags.h"
+#include "client/tools/arguments/enum_flags.h"
 #include "client/tools/cli/figure.h"
-#include "client/tools/cli/print.h"
-#include "client/tools/cli/status.h"
+#include "client/tools/files/print.h"
+#include "client/tools/files/status.h"
 #include "core/rope/kept.h"
 
 namespace posenc::cli {

@@ -10,9 +10,9 @@
 #include "absl/strings/str_format.h"
 #include "client/tools/check/element.h"
 #include "client/tools/cli/figure.h"
-#include "client/tools/cli/print.h"
-#include "client/tools/cli/status.h"
-#include "client/tools/cli/tensor_file.h"
+#include "client/tools/files/print.h"
+#include "client/tools/files/status.h"
+#include "client/tools/files/tensor_file.h"
 #include "client/tools/plot/colors.h"
 
 namespace posenc::cli {

@@ -18,9 +18,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "client/tools/cli/commands.h"
-#include "client/tools/cli/misspelt.h"
-#include "client/tools/cli/print.h"
-#include "client/tools/cli/status.h"
+#include "client/tools/files/misspelt.h"
+#include "client/tools/files/print.h"
+#include "client/tools/files/status.h"
 #include "client/tools/flags/command_line.h"
 #include "server/base/version.h"
 

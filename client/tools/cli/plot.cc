@@ -10,13 +10,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/tools/arguments/connection.h"
 #include "client/tools/cli/commands.h"
-#include "client/tools/cli/connection.h"
 #include "client/tools/cli/figure.h"
-#include "client/tools/cli/file.h"
-#include "client/tools/cli/misspelt.h"
-#include "client/tools/cli/print.h"
-#include "client/tools/cli/status.h"
+#include "client/tools/files/file.h"
+#include "client/tools/files/misspelt.h"
+#include "client/tools/files/print.h"
+#include "client/tools/files/status.h"
 
 namespace posenc::cli {
 namespace {

@@ -5,11 +5,11 @@
 #include <memory>
 #include <optional>
 
+#include "client/tools/arguments/connection.h"
+#include "client/tools/arguments/transform.h"
 #include "client/tools/cli/commands.h"
-#include "client/tools/cli/connection.h"
-#include "client/tools/cli/status.h"
-#include "client/tools/cli/tensor_file.h"
-#include "client/tools/cli/transform.h"
+#include "client/tools/files/status.h"
+#include "client/tools/files/tensor_file.h"
 
 namespace posenc::cli {
 namespace {

@@ -13,11 +13,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "client/tools/arguments/connection.h"
+#include "client/tools/arguments/enum_flags.h"
 #include "client/tools/cli/commands.h"
-#include "client/tools/cli/connection.h"
-#include "client/tools/cli/enum_flags.h"
-#include "client/tools/cli/print.h"
-#include "client/tools/cli/status.h"
+#include "client/tools/files/print.h"
+#include "client/tools/files/status.h"
 #include "core/base/text.h"
 
 namespace posenc::cli {

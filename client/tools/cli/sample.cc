@@ -5,13 +5,13 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "client/tools/arguments/enum_flags.h"
 #include "client/tools/check/element.h"
 #include "client/tools/check/random.h"
 #include "client/tools/cli/commands.h"
-#include "client/tools/cli/enum_flags.h"
-#include "client/tools/cli/print.h"
-#include "client/tools/cli/safetensors.h"
-#include "client/tools/cli/status.h"
+#include "client/tools/files/print.h"
+#include "client/tools/files/safetensors.h"
+#include "client/tools/files/status.h"
 #include "posenc/wire/frame.h"
 
 namespace posenc::cli {

@@ -17,7 +17,7 @@
 
 #include "core/absolute/trig_rows.h"
 #include "core/base/error.h"
-#include "tests/fixtures/absolute.h"
+#include "tests/fixtures/core/absolute.h"
 #include "tests/reference/float_formats.h"
 #include "tests/reference/rope_reference.h"
 

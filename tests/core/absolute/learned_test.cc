@@ -14,7 +14,7 @@
 
 #include "core/absolute/encoding.h"
 #include "core/base/error.h"
-#include "tests/fixtures/absolute.h"
+#include "tests/fixtures/core/absolute.h"
 #include "tests/reference/float_formats.h"
 #include "tests/reference/rope_reference.h"
 

@@ -13,7 +13,7 @@
 #include "core/angle/cos_sin_row.h"
 #include "core/angle/quarter_turns.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/instruction_sets.h"
+#include "tests/fixtures/core/instruction_sets.h"
 
 namespace posenc::core {
 namespace {

@@ -18,7 +18,7 @@
 #include "core/rope/table.h"
 #include "core/rotation/apply.h"
 #include "nlohmann/json.hpp"
-#include "tests/fixtures/peer_data.h"
+#include "tests/fixtures/core/peer_data.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -20,9 +20,9 @@
 #include "core/rope/table.h"
 #include "core/rotation/apply.h"
 #include "nlohmann/json.hpp"
+#include "tests/fixtures/core/peer_data.h"
 #include "tests/fixtures/gzip_json.h"
 #include "tests/fixtures/hex.h"
-#include "tests/fixtures/peer_data.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/position_schemes.h"
+#include "tests/fixtures/core/position_schemes.h"
 
 namespace posenc::core {
 namespace {

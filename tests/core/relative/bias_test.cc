@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/fixtures/bias.h"
-#include "tests/fixtures/relative.h"
+#include "tests/fixtures/core/bias.h"
+#include "tests/fixtures/core/relative.h"
 
 namespace posenc::core {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/relative/geometric_point.h"
-#include "tests/fixtures/relative.h"
+#include "tests/fixtures/core/relative.h"
 
 namespace posenc::core {
 namespace {

@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "tests/fixtures/relative.h"
+#include "tests/fixtures/core/relative.h"
 
 namespace posenc::core {
 namespace {

@@ -16,7 +16,7 @@
 #include "core/relative/bias.h"
 #include "core/relative/score.h"
 #include "nlohmann/json.hpp"
-#include "tests/fixtures/relative.h"
+#include "tests/fixtures/core/relative.h"
 
 namespace posenc::core {
 namespace {

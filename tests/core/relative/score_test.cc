@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/fixtures/relative.h"
+#include "tests/fixtures/core/relative.h"
 
 namespace posenc::core {
 namespace {

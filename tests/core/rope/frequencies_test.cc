@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/rope_spec.h"
+#include "tests/fixtures/core/rope_spec.h"
 #include "tests/reference/rope_reference.h"
 
 namespace posenc::core {

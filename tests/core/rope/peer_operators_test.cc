@@ -12,7 +12,7 @@
 #include "core/interpretation/source.h"
 #include "core/rotation/apply.h"
 #include "nlohmann/json.hpp"
-#include "tests/fixtures/peer_data.h"
+#include "tests/fixtures/core/peer_data.h"
 #include "tests/reference/float_formats.h"
 
 namespace posenc::core {

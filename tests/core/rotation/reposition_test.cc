@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/interpretation/source.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/instruction_sets.h"
+#include "tests/fixtures/core/instruction_sets.h"
 #include "tests/reference/reposition_reference.h"
 
 namespace posenc::test {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/simd/dispatch.h"
-#include "tests/fixtures/random_jobs.h"
+#include "tests/fixtures/core/random_jobs.h"
 
 namespace posenc::simd {
 namespace {

@@ -2,7 +2,7 @@
 // alignment, place in the batch, order of memory, or whether they are in place.
 // rotate_test.cc checks that they are right.
 
-#include "tests/fixtures/random_jobs.h"
+#include "tests/fixtures/core/random_jobs.h"
 
 #include <vector>
 

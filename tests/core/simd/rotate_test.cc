@@ -13,7 +13,7 @@
 
 #include "core/simd/dispatch.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/kernels.h"
+#include "tests/fixtures/core/kernels.h"
 #include "tests/reference/float_formats.h"
 
 namespace posenc::simd {

@@ -8,7 +8,7 @@
 
 #include "core/simd/dispatch.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/kernels.h"
+#include "tests/fixtures/core/kernels.h"
 
 namespace posenc::simd {
 namespace {

@@ -15,7 +15,7 @@
 #include "core/angle/quarter_turns.h"
 #include "core/simd/dispatch.h"
 #include "gtest/gtest.h"
-#include "tests/fixtures/kernels.h"
+#include "tests/fixtures/core/kernels.h"
 
 namespace posenc::simd {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "server/base/version.h"
-#include "tests/fixtures/instruction_sets.h"
+#include "tests/fixtures/core/instruction_sets.h"
 #include "tests/fixtures/server.h"
 
 namespace posenc::server {

@@ -1,0 +1,84 @@
+#include "client/tools/arguments/enum_flags.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "client/tools/files/status.h"
+
+namespace posenc::cli {
+namespace {
+
+using google::protobuf::EnumDescriptor;
+using google::protobuf::EnumValueDescriptor;
+
+// The common prefix of the values' names is the text before "UNSPECIFIED".
+std::string NameOf(const EnumValueDescriptor& value) {
+  const absl::string_view prefix =
+      absl::StripSuffix(value.type()->value(0)->name(), "UNSPECIFIED");
+  return absl::AsciiStrToLower(absl::StripPrefix(value.name(), prefix));
+}
+
+// Returns the value with this name; null if there is none.
+const EnumValueDescriptor* Find(const EnumDescriptor& type,
+                                const std::string& name) {
+  for (int i = 1; i < type.value_count(); ++i) {
+    if (NameOf(*type.value(i)) == absl::AsciiStrToLower(name)) {
+      return type.value(i);
+    }
+  }
+  return nullptr;
+}
+
+// Returns "'x' is none of half_split, interleaved".
+std::string NoneOf(const EnumDescriptor& type, const std::string& text) {
+  std::vector<std::string> names;
+  for (int i = 1; i < type.value_count(); ++i) {
+    names.push_back(NameOf(*type.value(i)));
+  }
+  return absl::StrCat("'", text, "' is none of ", absl::StrJoin(names, ", "));
+}
+
+}  // namespace
+
+absl::StatusOr<int> ParseEnum(const EnumDescriptor& type,
+                              const std::string& flag,
+                              const std::string& text) {
+  const EnumValueDescriptor* const value = Find(type, text);
+  if (value != nullptr) return value->number();
+  return UsageError(absl::StrCat(flag, ": ", NoneOf(type, text)));
+}
+
+std::string EnumText(const EnumDescriptor& type, int value) {
+  const EnumValueDescriptor* const found = type.FindValueByNumber(value);
+  return found == nullptr ? absl::StrCat(value) : NameOf(*found);
+}
+
+CLI::Validator EnumValidator(const EnumDescriptor& type) {
+  return CLI::Validator(
+      [&type](const std::string& text) {
+        return Find(type, text) == nullptr ? NoneOf(type, text) : "";
+      },
+      "");
+}
+
+CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name,
+                         const EnumDescriptor& type, int usual,
+                         std::function<void(int)> set,
+                         const std::string& help) {
+  CLI::Option* const option = app->add_option_function<std::string>(
+      name,
+      [&type, set = std::move(set)](const std::string& text) {
+        set(Find(type, text)->number());
+      },
+      help);
+  option->check(EnumValidator(type));  // before the value is set
+  if (usual != 0) option->default_str(EnumText(type, usual));
+  return option->type_name("NAME");
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,254 @@
+#include "client/tools/arguments/options.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/tools/arguments/enum_flags.h"
+#include "client/tools/arguments/gguf_source.h"
+#include "client/tools/diagnosis/doctor_files.h"
+#include "client/tools/files/status.h"
+#include "core/doctor/doctor.h"
+#include "google/protobuf/util/json_util.h"
+
+namespace posenc::cli {
+namespace {
+
+// Sets the encoding of --preset, --config or --spec.
+absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
+  if (!flags.preset.empty()) {
+    source->set_preset(flags.preset);
+  } else if (!flags.config.empty() && IsGguf(flags.config)) {
+    ASSIGN_OR_RETURN(*source, GgufSource(flags));
+  } else if (!flags.config.empty()) {
+    ASSIGN_OR_RETURN(std::string text, ReadConfigText(flags.config));
+    // A message of the contract cannot hold a text that is not UTF-8.
+    const std::string fault = core::doctor::JsonFault(text);
+    if (!fault.empty()) return FileError(flags.config, fault);
+    source->set_config_json(std::move(text));
+  } else {
+    const auto status = google::protobuf::util::JsonStringToMessage(
+        flags.spec, source->mutable_spec());
+    if (!status.ok()) {
+      return UsageError(absl::StrCat(
+          "--", flags.prefix,
+          "spec: no posenc.v1.RopeSpec: ", std::string(status.message())));
+    }
+  }
+  return absl::OkStatus();
+}
+
+constexpr FieldFlag kDetails[] = {
+    {"--profile", "profile", "NAME",
+     "Reader: hf, vllm, llama_cpp, gpt_oss, deepseek, mistral, mlx (default "
+     "hf)",
+     kAlone},
+    {"--profile-version", "profile_version", "VERSION",
+     "Version of the profile's project, for example 0.21.0 of vllm (default: "
+     "the newest that is known)",
+     kAlone},
+    {"--part", "part", "NAME",
+     "Part of the model: text, vision, audio, indexer (default text; in a "
+     "tower's own file, the tower)",
+     kAlone},
+    {"--layer-type", "layer_type", "NAME", "full_attention, sliding_attention",
+     kAlone},
+    {"--layer-index", "layer_index", "N", "Layer index, from 0", kAlone},
+    {"--length", "sequence_length", "N",
+     "Length in tokens for scalings that depend on it (dynamic_ntk, longrope)",
+     kAlone},
+    {"--head-dim", "head_dim", "N",
+     "Channels of a head, for a --spec without rotaryDim or heads wider than "
+     "the model's (keys beside values, latent rows)",
+     kAlone},
+};
+
+constexpr FieldFlag kPositions[] = {
+    {"--start", "start", "N", "Token t of every sequence has position N + t"},
+    {"--starts", "starts.values", "LIST", "One start per sequence: 0,-3"},
+    {"--ids", "ids", "FILE",
+     "One position per token: an .npy, or FILE.safetensors:NAME"},
+    {"--cu-seqlens", "packed.cu_seqlens", "LIST",
+     "Ends of packed sequences, with a 0 in front: 0,3,7"},
+    {"--packed-starts", "packed.starts", "LIST",
+     "First position of each packed sequence", "--cu-seqlens"},
+};
+
+// `parse` sets a part's value, or returns false; the error is then the part and
+// `fault`.
+template <typename T>
+absl::StatusOr<std::vector<T>> ParseList(const std::string& flag,
+                                         const std::string& text,
+                                         char separator,
+                                         bool (*parse)(absl::string_view, T*),
+                                         const char* fault) {
+  std::vector<T> values;
+  for (const absl::string_view part : absl::StrSplit(text, separator)) {
+    if (!parse(part, &values.emplace_back())) {
+      return UsageError(absl::StrCat(flag, ": '", part, "' ", fault));
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
+void AddGlobalFlags(CLI::App* app, GlobalFlags* flags) {
+  AddValue(app, "--server", &flags->server, "ADDRESS",
+           "Address of a server (127.0.0.1:50051, unix:/path, "
+           "dns:///host:port); without it, and without POSENC_SERVER "
+           "in the environment, the service runs inside this process")
+      ->envname("POSENC_SERVER");
+  AddValue(app, "--timeout", &flags->timeout, "DURATION",
+           "Deadline of each call")
+      ->capture_default_str();
+  AddValue(
+      app, "--request-id", &flags->request_id, "TEXT",
+      "Name of the calls in the server's log and in errors (default: random)");
+  AddValue(app, "--traceparent", &flags->traceparent, "TEXT",
+           "W3C trace context that the calls belong to");
+  app->add_flag("--json", flags->json,
+                "Print one JSON object on stdout, errors too");
+  flags::AddSecurityFlags(app, &flags->security);
+}
+
+bool SourceFlags::Empty() const {
+  return preset.empty() && config.empty() && spec.empty();
+}
+
+bool SourceFlags::Given() const {
+  return !Empty() || Details().ByteSizeLong() > 0;
+}
+
+std::string SourceFlags::Name() const {
+  return !preset.empty() ? preset : !config.empty() ? config : "spec";
+}
+
+v1::RopeSource SourceFlags::Details() const {
+  v1::RopeSource source;
+  details.Read(&source).IgnoreError();  // CLI11 has checked the values
+  return source;
+}
+
+std::vector<std::string> DetailTexts(const v1::RopeSource& details) {
+  std::vector<std::string> texts;
+  if (details.profile() != v1::PROFILE_UNSPECIFIED) {
+    texts.push_back("profile " + EnumText(details.profile()));
+  }
+  if (!details.profile_version().empty()) {
+    texts.push_back("version " + details.profile_version());
+  }
+  if (details.part() != v1::MODEL_PART_UNSPECIFIED) {
+    texts.push_back("part " + EnumText(details.part()));
+  }
+  if (details.has_layer_type()) {
+    texts.push_back("layer " + details.layer_type());
+  }
+  if (details.has_layer_index()) {
+    texts.push_back(absl::StrCat("layer ", details.layer_index()));
+  }
+  if (details.has_sequence_length()) {
+    texts.push_back(absl::StrCat("length ", details.sequence_length()));
+  }
+  if (details.head_dim() != 0) {
+    texts.push_back(absl::StrCat("head_dim ", details.head_dim()));
+  }
+  return texts;
+}
+
+void AddSourceFlags(CLI::App* app, const std::string& prefix,
+                    const std::string& group, SourceFlags* flags) {
+  flags->prefix = prefix;
+  const std::string dashes = "--" + prefix;
+  CLI::Option* const preset =
+      AddValue(app, dashes + "preset", &flags->preset, "NAME",
+               "Name of a model that `posenc info` lists");
+  CLI::Option* const config = AddValue(
+      app, dashes + "config", &flags->config, "FILE",
+      "A model's config.json (-: stdin), or its .gguf as llama.cpp reads it");
+  CLI::Option* const spec = AddValue(app, dashes + "spec", &flags->spec, "JSON",
+                                     "posenc.v1.RopeSpec as JSON, for example "
+                                     "{\"pairing\":\"PAIRING_INTERLEAVED\"}");
+  preset->excludes(config)->excludes(spec)->group(group);
+  config->excludes(spec)->group(group);
+  spec->group(group);
+  flags->details.Add(app, group, kDetails, prefix);
+  app->get_option(dashes + "layer-index")
+      ->excludes(app->get_option(dashes + "layer-type"));
+}
+
+absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
+  if (flags.Empty()) {
+    const std::string dashes = "--" + flags.prefix;
+    return UsageError(absl::StrCat("one of ", dashes, "preset, ", dashes,
+                                   "config and ", dashes, "spec is required"));
+  }
+  v1::RopeSource source;
+  RETURN_IF_ERROR(SetEncoding(flags, &source));
+  v1::RopeSource details = flags.Details();
+  if (!flags.config.empty() && source.has_spec()) {
+    // GgufSource() has used the other flags of a GGUF.
+    if (details.head_dim() != 0) source.set_head_dim(details.head_dim());
+  } else {
+    source.MergeFrom(details);
+  }
+  return source;
+}
+
+absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
+                                            const SourceFlags& flags) {
+  if (!flags.Empty()) return BuildSource(flags);
+  v1::RopeSource source = base;
+  source.MergeFrom(flags.Details());
+  return source;
+}
+
+void AddLayoutFlag(CLI::App* app, v1::Layout* layout) {
+  AddEnumFlag(app, "--layout", layout, "bshd, bhsd, sbhd or thd")->required();
+}
+
+void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation) {
+  AddEnumFlag(app, "--saturation", saturation,
+              "finite or none, for results past the largest number; required "
+              "for float8_e4m3fn and float8_e5m2");
+}
+
+absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
+    const std::string& flag, const std::string& text) {
+  return ParseList<std::int64_t>(flag, text, ',',
+                                 absl::SimpleAtoi<std::int64_t>,
+                                 "is no integer; write 0,3,7");
+}
+
+absl::StatusOr<std::vector<double>> ParseNumbers(const std::string& flag,
+                                                 const std::string& text) {
+  if (text.empty()) return std::vector<double>();
+  return ParseList<double>(flag, text, ',', absl::SimpleAtod,
+                           "is no number; write 1,0.5");
+}
+
+absl::StatusOr<std::vector<std::int32_t>> ParseExtents(
+    const std::string& flag, const std::string& text) {
+  return ParseList<std::int32_t>(
+      flag, text, 'x',
+      [](absl::string_view part, std::int32_t* extent) {
+        return absl::SimpleAtoi(part, extent) && *extent >= 0;
+      },
+      "is no extent; write 2x4x4");
+}
+
+void AddPositionFlags(CLI::App* app, const std::string& prefix,
+                      const std::string& group, FieldFlags* flags) {
+  flags->Add(app, group, kPositions, prefix);
+}
+
+absl::StatusOr<v1::Positions> BuildPositions(const FieldFlags& flags) {
+  v1::Positions positions;
+  const absl::Status status = flags.Read(&positions);
+  if (flags.Empty()) {
+    return UsageError(absl::StrCat("no positions; ", status.message()));
+  }
+  if (!status.ok()) return status;
+  return positions;
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,115 @@
+// Flags that several commands share, and their messages. Flags have the names
+// of the contract's fields, so that an error of the server that names a field
+// also names the flag.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "client/tools/arguments/field_flags.h"
+#include "client/tools/files/file.h"
+#include "client/tools/flags/security_flags.h"
+#include "posenc/client.h"
+
+namespace posenc::cli {
+
+// Adds a flag with a value; --help shows `type`.
+template <typename T>
+CLI::Option* AddValue(CLI::App* app, const std::string& name, T* value,
+                      const std::string& type, const std::string& text) {
+  return app->add_option(name, *value, text)->type_name(type);
+}
+
+// Flags of every command, before or after its name.
+struct GlobalFlags {
+  std::string server;  // empty: a server inside this process
+  flags::SecurityFlags security;
+  std::string timeout = "60s";
+  std::string request_id, traceparent;
+  bool json = false;
+};
+
+void AddGlobalFlags(CLI::App* app, GlobalFlags* flags);
+
+// A rotary encoding: --preset, --config or --spec names it. The other flags
+// select the interpretation of a model's configuration, its part and layer, and
+// the length.
+struct SourceFlags {
+  std::string prefix;  // before the flags' names: "compare-"
+  std::string preset;  // a name that the server knows
+  std::string config;  // the path of a config.json
+  std::string spec;    // a posenc.v1.RopeSpec as JSON
+  FieldFlags details{v1::RopeSource::descriptor()};
+
+  // Returns only profile, its version, part, layer, length and head_dim.
+  v1::RopeSource Details() const;
+
+  // Returns true without --preset, --config and --spec.
+  bool Empty() const;
+
+  // Returns true with any of the flags.
+  bool Given() const;
+
+  // Returns a name for people: "llama-3.1-8b", the configuration's file, or
+  // "spec".
+  std::string Name() const;
+};
+
+// Returns the details as texts, which follow a name: "profile vllm", "layer 3".
+std::vector<std::string> DetailTexts(const v1::RopeSource& details);
+
+// Adds the flags. `prefix` ("compare-") is put before every name, so that a
+// command can take two encodings. `group` is the heading of these flags in
+// --help.
+void AddSourceFlags(CLI::App* app, const std::string& prefix,
+                    const std::string& group, SourceFlags* flags);
+
+// Returns the source that the flags name. Reads the configuration's file, which
+// is sent with the request. Errors have exit code 2 (flags) or 3 (the file).
+absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags);
+
+// Returns a second encoding. If its flags name none, it is `base` with another
+// profile, part, layer or length.
+absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
+                                            const SourceFlags& flags);
+
+// Adds flags for the positions of tokens, in one of four forms: --start,
+// --starts, --ids or --cu-seqlens. `flags` must set fields of Positions.
+void AddPositionFlags(CLI::App* app, const std::string& prefix,
+                      const std::string& group, FieldFlags* flags);
+
+// Returns the message of the given form; exit code 2 if there is none. --ids
+// reads its file.
+absl::StatusOr<v1::Positions> BuildPositions(const FieldFlags& flags);
+
+// Adds the flags of an absolute encoding. `flags` must set fields of an
+// AbsoluteEncoding.
+void AddAbsoluteFlags(CLI::App* app, FieldFlags* flags);
+
+// Exit code 2: neither a rotary encoding nor an absolute one is given.
+absl::Status NoEncoding();
+
+// Adds --layout, which is required.
+void AddLayoutFlag(CLI::App* app, v1::Layout* layout);
+
+// Adds --saturation, for commands that may rotate tensors of FP8. The server
+// refuses FP8 without it.
+void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation);
+
+// Parses "1,2,-3". This and the next two fail with exit code 2 and name `flag`.
+absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
+    const std::string& flag, const std::string& text);
+
+// Parses "1,0.5,-3e2". An empty text is no numbers.
+absl::StatusOr<std::vector<double>> ParseNumbers(const std::string& flag,
+                                                 const std::string& text);
+
+// Parses "2x4x4", each extent in [0, 2^31).
+absl::StatusOr<std::vector<std::int32_t>> ParseExtents(const std::string& flag,
+                                                       const std::string& text);
+
+}  // namespace posenc::cli

@@ -1,0 +1,126 @@
+#include "client/tools/arguments/transform.h"
+
+#include <chrono>
+#include <cstdio>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/tools/files/print.h"
+#include "client/tools/files/status.h"
+#include "client/tools/files/tensor_file.h"
+
+namespace posenc::cli {
+namespace {
+
+// Puts the tensor's name, if it has one, before the status's message. Keeps
+// payloads: they have the server's reason and the exit code.
+absl::Status Named(const std::string& name, const absl::Status& status) {
+  if (name.empty()) return status;
+  absl::Status named(status.code(),
+                     absl::StrCat("tensor \"", name, "\": ", status.message()));
+  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+    named.SetPayload(type, payload);
+  });
+  return named;
+}
+
+}  // namespace
+
+void AddInOutFlags(CLI::App* app, std::string* in, std::string* out) {
+  AddValue(app, "--in", in, "FILE", "A .safetensors or .npy file")->required();
+  AddValue(app, "--out", out, "FILE",
+           "File of the same format; other tensors and metadata are copied")
+      ->required();
+}
+
+void AddTransformFlags(CLI::App* app, const std::string& usual,
+                       TransformFlags* flags) {
+  AddInOutFlags(app, &flags->in, &flags->out);
+  app->add_option("--tensor", flags->tensors,
+                  "Names in a .safetensors file, with the shell's *, ? and "
+                  "[...]; may be repeated (default " +
+                      usual + ")")
+      ->type_name("PATTERN")
+      ->allow_extra_args(false);
+}
+
+absl::Status Transform(
+    const TransformFlags& flags, const GlobalFlags& globals,
+    const std::string& verb, const std::vector<std::string>& usual,
+    const std::function<absl::StatusOr<TensorResult>(
+        const std::string& name, const TensorView& tensor)>& call) {
+  ASSIGN_OR_RETURN(TensorFile file, TensorFile::Read("--in", flags.in));
+  RETURN_IF_ERROR(file.CheckFormat(flags.out));
+  ASSIGN_OR_RETURN(const auto selected, file.Select(flags.tensors, usual));
+
+  // The answers own the bytes of the file's entries until it is written.
+  std::vector<TensorResult> results;
+  nlohmann::ordered_json tensors;
+  double bytes = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  for (SafetensorsEntry* const entry : selected) {
+    ASSIGN_OR_RETURN(const TensorView tensor, AsTensor(*entry));
+    absl::StatusOr<TensorResult> result = call(entry->name, tensor);
+    if (!result.ok()) return Named(entry->name, result.status());
+    absl::StatusOr<SafetensorsEntry> replaced =
+        FromTensor(entry->name, result->tensor);
+    if (!replaced.ok()) return Named(entry->name, replaced.status());
+    tensors[entry->name.empty() ? "tensor" : entry->name] =
+        TensorJson(result->tensor);
+    bytes += static_cast<double>(tensor.bytes.size());
+    *entry = *std::move(replaced);
+    results.push_back(*std::move(result));
+  }
+  Timing timing;
+  timing.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+          .count();
+  RETURN_IF_ERROR(file.Write(flags.out));
+  PrintDone(globals, verb, flags.out, tensors, bytes, timing);
+  return absl::OkStatus();
+}
+
+void PrintDone(const GlobalFlags& globals, const std::string& verb,
+               const std::string& out, const nlohmann::ordered_json& tensors,
+               double bytes, const Timing& timing) {
+  const double rate = bytes / timing.seconds / 1e9;
+  const double best_rate =
+      timing.repeats > 0 ? bytes / timing.best_repeat_seconds / 1e9 : 0;
+  if (globals.json) {
+    nlohmann::ordered_json json = {{"out", out},
+                                   {"tensors", tensors},
+                                   {"bytes", bytes},
+                                   {"seconds", timing.seconds},
+                                   {"gigabytes_per_second", rate}};
+    if (timing.repeats > 0) {
+      json["repeats"] = {{"calls", timing.repeats},
+                         {"best_seconds", timing.best_repeat_seconds},
+                         {"best_gigabytes_per_second", best_rate}};
+    }
+    PrintJson(json);
+    return;
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors.items()) names.push_back(name);
+  constexpr std::size_t kShown = 4;
+  const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
+  names.resize(names.size() - more);
+  // Prints to stderr, as the file may go to stdout (--out - or /dev/stdout).
+  std::fprintf(
+      stderr,
+      "  %s %s%s (%s) in %.1f ms: %.2f GB/s of tensor bytes, there and back\n",
+      verb.c_str(), absl::StrJoin(names, ", ").c_str(),
+      more > 0 ? absl::StrCat(" and ", more, " more").c_str() : "",
+      BytesText(bytes).c_str(), timing.seconds * 1e3, rate);
+  if (timing.repeats == 0) return;
+  std::fprintf(stderr,
+               "  first call (%spage faults): %.2f GB/s; best of %d more: "
+               "%.2f GB/s\n"
+               "  GB/s counts a tensor's bytes once; the time includes both "
+               "ways and the work\n",
+               globals.server.empty() ? "" : "connection, ", rate,
+               timing.repeats, best_rate);
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,56 @@
+// The common part of reposition, add and convert: they read a file, replace
+// tensors by the server's answers, and write it. apply prints like them.
+
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/tools/arguments/options.h"
+#include "nlohmann/json.hpp"
+#include "posenc/client.h"
+
+namespace posenc::cli {
+
+struct TransformFlags {
+  std::string in;
+  std::string out;
+  std::vector<std::string> tensors;
+};
+
+// Adds --in and --out.
+void AddInOutFlags(CLI::App* app, std::string* in, std::string* out);
+
+// The help of --tensor shows `usual`, the default: "k, *.k".
+void AddTransformFlags(CLI::App* app, const std::string& usual,
+                       TransformFlags* flags);
+
+// Calls `call` for every selected tensor, one after the other. Then writes the
+// file, with everything else unchanged, and prints a summary with `verb`
+// ("repositioned"). Without --tensor, the patterns `usual` select tensors. If a
+// call fails, nothing is written and the error names the tensor.
+absl::Status Transform(
+    const TransformFlags& flags, const GlobalFlags& globals,
+    const std::string& verb, const std::vector<std::string>& usual,
+    const std::function<absl::StatusOr<TensorResult>(
+        const std::string& name, const TensorView& tensor)>& call);
+
+// The duration of a command's calls.
+struct Timing {
+  double seconds = 0;              // of the call, or of all calls
+  int repeats = 0;                 // later calls, all alike
+  double best_repeat_seconds = 0;  // if repeats > 0
+};
+
+// Prints the tensors (JSON: dtype and shape by name) that were sent for `out`,
+// their bytes and the rate. Rates count every byte of a tensor once, though it
+// is sent to the server and back.
+void PrintDone(const GlobalFlags& globals, const std::string& verb,
+               const std::string& out, const nlohmann::ordered_json& tensors,
+               double bytes, const Timing& timing);
+
+}  // namespace posenc::cli

@@ -1,0 +1,155 @@
+#include "client/tools/diagnosis/key_motion.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "absl/functional/function_ref.h"
+#include "client/tools/check/element.h"
+
+namespace posenc::cli {
+namespace {
+
+double Ulps(v1::Dtype dtype, long double error, double length) {
+  return static_cast<double>(error) / check::UlpAt(dtype, length);
+}
+
+// Calls `visit` for all elements of `after`, with the exact result for
+// `before`. `pair` is the element's pair; -1: the channel passes through.
+void Visit(const Motion& motion, const check::HeadsView& before,
+           const check::HeadsView& after,
+           absl::FunctionRef<bool(const check::RotatedElement& element,
+                                  std::int64_t pair)>
+               visit) {
+  const std::int64_t pairs = motion.layout.pairs;
+  check::TokenRotation rotation;
+  rotation.frequencies.assign(motion.frequencies.begin(),
+                              motion.frequencies.begin() + pairs);
+  rotation.attention_factor = motion.amplitude;
+  rotation.before = rotation.after = motion.layout;
+  std::int64_t seen = 0;  // rotated channels: two for each pair
+  check::VisitRotatedHeads(
+      rotation, before, after,
+      [&](std::int64_t) { return static_cast<long double>(motion.shift); },
+      /*token_step=*/1,
+      [&](const check::RotatedElement& element) {
+        return visit(element, element.passes_through ? -1 : seen++ / 2 % pairs);
+      });
+}
+
+}  // namespace
+
+Motion MotionOf(const core::ResolvedRope& rope, std::int64_t head_dim,
+                std::int64_t shift) {
+  Motion motion;
+  motion.frequencies = rope.inv_freq;
+  motion.layout.interleaved = rope.spec.pairing == core::Pairing::kInterleaved;
+  motion.layout.pairs = rope.pairs();
+  motion.layout.first = rope.spec.slice == core::RotarySlice::kTrailing
+                            ? head_dim - rope.spec.rotary_dim
+                            : 0;
+  motion.shift = rope.spec.reverse ? -shift : shift;
+  if (rope.spec.nope) motion.layout.pairs = 0;
+  return motion;
+}
+
+MotionError Measure(const Motion& motion, const check::HeadsView& before,
+                    const check::HeadsView& after, const MotionBound& bound,
+                    double p_max, std::int64_t most_tokens) {
+  MotionError error;
+  error.max_bound = bound.ulps;
+  const v1::Dtype dtype = before.tensor.dtype;
+  // The allowed error of each pair's angle, in radians.
+  std::vector<double> from_angles;
+  from_angles.reserve(static_cast<std::size_t>(motion.layout.pairs));
+  for (std::int64_t i = 0; i < motion.layout.pairs; ++i) {
+    const double w = std::abs(motion.frequencies[i]);
+    const double of_shift =
+        w > 0 ? (4 + std::abs(std::log(w))) *
+                    std::abs(static_cast<double>(motion.shift))
+              : 0;
+    from_angles.push_back(w * bound.angle_unit * (2 * p_max + of_shift));
+  }
+  const check::HeadIndex& at = before.index;
+  std::vector<bool> bad_tokens(static_cast<std::size_t>(at.batch * at.tokens));
+  std::vector<bool> bad_heads(static_cast<std::size_t>(at.heads));
+  Visit(motion, before, after,
+        [&](const check::RotatedElement& element, std::int64_t pair) {
+          const std::int64_t s = element.index / at.token_stride % at.tokens;
+          if (s >= most_tokens) return false;
+          const double length =
+              static_cast<double>(pair < 0 ? std::abs(element.exact)
+                                           : std::hypot(element.x, element.y));
+          const double most =
+              pair < 0 ? bound.ulps
+                       : bound.ulps +
+                             Ulps(dtype, from_angles[pair] * length, length);
+          const double ulps =
+              Ulps(dtype, std::abs(element.actual - element.exact), length);
+          error.max_ulps = std::max(error.max_ulps, ulps);
+          error.max_bound = std::max(error.max_bound, most);
+          if (ulps <= most) return true;
+          const std::int64_t b =
+              at.batch > 1 ? element.index / at.batch_stride % at.batch : 0;
+          const std::int64_t token = b * at.tokens + s;
+          const std::int64_t head = element.index / at.head_stride % at.heads;
+          if (error.within) {
+            error.first_token = token;
+            error.first_head = head;
+          }
+          error.within = false;
+          bad_tokens[token] = bad_heads[head] = true;
+          return true;
+        });
+  error.tokens = std::count(bad_tokens.begin(), bad_tokens.end(), true);
+  error.heads = std::count(bad_heads.begin(), bad_heads.end(), true);
+  return error;
+}
+
+std::vector<double> MeasuredAngles(const check::PairLayout& layout,
+                                   const check::HeadsView& before,
+                                   const check::HeadsView& after) {
+  Motion still;
+  still.layout = layout;
+  still.frequencies.resize(static_cast<std::size_t>(layout.pairs));
+  std::vector<long double> cross(layout.pairs), dot(layout.pairs);
+  // Elements of `after` are alternately x and y of a pair; each adds its
+  // products to both sums.
+  bool is_x = false;
+  Visit(still, before, after,
+        [&](const check::RotatedElement& element, std::int64_t pair) {
+          if (pair < 0) return true;
+          is_x = !is_x;
+          cross[pair] += (is_x ? -element.y : element.x) * element.actual;
+          dot[pair] += (is_x ? element.x : element.y) * element.actual;
+          return true;
+        });
+  std::vector<double> angles;
+  angles.reserve(static_cast<std::size_t>(layout.pairs));
+  for (std::int64_t i = 0; i < layout.pairs; ++i) {
+    angles.push_back(static_cast<double>(std::atan2(cross[i], dot[i])));
+  }
+  return angles;
+}
+
+double AngleError(const Motion& motion, const std::vector<double>& angles) {
+  const long double circle = 2 * std::numbers::pi_v<long double>;
+  double most = 0;
+  for (std::size_t i = 0; i < angles.size(); ++i) {
+    const long double angle =
+        static_cast<long double>(motion.shift) * motion.frequencies[i];
+    most = std::max(most, static_cast<double>(std::abs(
+                              std::remainder(angles[i] - angle, circle))));
+  }
+  return most;
+}
+
+bool HasNotFinite(const check::HeadsView& heads) {
+  const std::int64_t n = check::ElementCount(heads.tensor.shape);
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (!std::isfinite(check::ElementAt(heads.tensor, i))) return true;
+  }
+  return false;
+}
+
+}  // namespace posenc::cli

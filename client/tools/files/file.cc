@@ -1,0 +1,170 @@
+#include "client/tools/files/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/tools/files/status.h"
+
+namespace posenc::cli {
+namespace {
+
+// Linux moves at most 0x7ffff000 bytes (2 GiB less a page) in one read or
+// write; larger transfers are cut.
+constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
+
+// Closes a file descriptor, unless it is standard input or output.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ > STDOUT_FILENO) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Returns the error in errno, for `path`.
+absl::Status SystemError(const std::string& path, absl::string_view action) {
+  return FileError(path, absl::ErrnoToStatus(errno, action));
+}
+
+absl::Status WriteAll(const std::string& path, int fd,
+                      absl::Span<const char> part) {
+  while (!part.empty()) {
+    const ssize_t written =
+        write(fd, part.data(), std::min(part.size(), kMaxTransfer));
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return SystemError(path, "cannot write");
+    }
+    part.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<FileBytes> FileBytes::Read(const std::string& path) {
+  const Descriptor file(IsStandardStream(path)
+                            ? STDIN_FILENO
+                            : open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return SystemError(path, "cannot open");
+  struct stat info;
+  if (fstat(file.get(), &info) != 0) return SystemError(path, "cannot stat");
+  if (S_ISDIR(info.st_mode)) return FileError(path, "is a directory");
+
+  // A pipe has no size, so its buffer doubles while it is read. The buffer of a
+  // regular file has one byte more than the file: read() then finds the end
+  // without growing it.
+  FileBytes result;
+  std::size_t capacity = S_ISREG(info.st_mode)
+                             ? static_cast<std::size_t>(info.st_size) + 1
+                             : std::size_t{1} << 16;
+  const auto no_memory = [&](std::size_t bytes) {
+    return FileError(path, absl::StrCat("no memory for ", bytes, " bytes"));
+  };
+  result.data_.reset(new (std::nothrow) char[capacity]);
+  if (result.data_ == nullptr) return no_memory(capacity);
+  while (true) {
+    if (result.size_ == capacity) {
+      std::unique_ptr<char[]> larger(new (std::nothrow) char[2 * capacity]);
+      if (larger == nullptr) return no_memory(2 * capacity);
+      std::copy_n(result.data_.get(), capacity, larger.get());
+      result.data_ = std::move(larger);
+      capacity *= 2;
+    }
+    const ssize_t got = read(file.get(), result.data_.get() + result.size_,
+                             std::min(capacity - result.size_, kMaxTransfer));
+    if (got == 0) return result;
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return SystemError(path, "cannot read");
+    }
+    result.size_ += static_cast<std::size_t>(got);
+  }
+}
+
+absl::Status WriteFile(const std::string& path,
+                       const std::vector<absl::Span<const char>>& parts) {
+  // Devices and pipes (/dev/null, /dev/stdout) cannot be replaced.
+  struct stat info;
+  const bool standard = IsStandardStream(path);
+  if (standard || (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))) {
+    const Descriptor file(standard ? STDOUT_FILENO
+                                   : open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (file.get() < 0) return SystemError(path, "cannot open");
+    for (const absl::Span<const char> part : parts) {
+      RETURN_IF_ERROR(WriteAll(path, file.get(), part));
+    }
+    return absl::OkStatus();
+  }
+
+  ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  std::int64_t offset = 0;
+  for (const absl::Span<const char> part : parts) {
+    RETURN_IF_ERROR(file.WriteAt(offset, part));
+    offset += static_cast<std::int64_t>(part.size());
+  }
+  return file.Commit();
+}
+
+absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
+  std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
+  // The mode is 0666 less the umask, as for any new file of a user.
+  const int fd =
+      open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return SystemError(path, "cannot create");
+  OutputFile file(path, std::move(temporary), fd);
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return FileError(path, "is no regular file: it cannot be replaced");
+  }
+  return file;
+}
+
+OutputFile::OutputFile(std::string path, std::string temporary, int fd)
+    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+OutputFile::~OutputFile() {
+  if (fd_ < 0) return;
+  close(fd_);
+  unlink(temporary_.c_str());
+}
+
+absl::Status OutputFile::WriteAt(std::int64_t offset,
+                                 absl::Span<const char> part) {
+  if (lseek(fd_, offset, SEEK_SET) < 0) {
+    return SystemError(path_, "cannot write");
+  }
+  return WriteAll(path_, fd_, part);
+}
+
+absl::Status OutputFile::Commit() {
+  absl::Status status;
+  if (close(std::exchange(fd_, -1)) != 0) {
+    status = SystemError(path_, "cannot write");
+  } else if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    status = SystemError(path_, "cannot replace");
+  }
+  if (!status.ok()) unlink(temporary_.c_str());
+  return status;
+}
+
+}  // namespace posenc::cli
