@@ -98,7 +98,9 @@ void Loop::Post(Event* event) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   posted_.push_back(event);
   if (posted_.size() > 1) return;
-  alarm_.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), &inbox_);
+  // A time that has passed: gRPC rounds the present up to its timer's next
+  // millisecond.
+  alarm_.Set(queue_.get(), gpr_inf_past(GPR_CLOCK_MONOTONIC), &inbox_);
 }
 
 void Loop::Inbox::Happen(bool /*ok*/) {
