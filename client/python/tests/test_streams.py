@@ -165,13 +165,26 @@ def test_an_answer_of_other_bytes_than_the_tensors_is_internal(count, said):
 
 # ---- Streams that the client itself would not send ----------------------------
 
-CALL = m.ApplyRopeRequest(
-    rope=m.RopeSource(spec=m.RopeSpec(pairing=m.Pairing.HALF_SPLIT)),
-    positions=m.Positions(start=0),
-    layout=m.Layout.BSHD,
-    q=m.Tensor(dtype=m.Dtype.FLOAT32, shape=[1, 2, 1, 4]),
+ROPE = m.RopeSource(spec=m.RopeSpec(pairing=m.Pairing.HALF_SPLIT))
+
+
+@pytest.fixture(
+    params=[
+        m.ApplyRopeRequest(rope=ROPE, positions=m.Positions(start=0), layout=m.Layout.BSHD),
+        m.RepositionRequest(old_rope=ROPE, movement=m.Movement(shift=1), layout=m.Layout.BSHD),
+    ],
+    ids=["ApplyRopeStream", "RepositionStream"],
 )
-FIRST, REST = {"call": CALL, "data": bytes(16)}, {"data": bytes(16)}
+def rotation(request):
+    """A stream's method, and a function that makes its messages: `count` bytes, and a description if k has a shape."""
+    method = type(request.param).__name__.replace("Request", "Stream")
+
+    def message(count, shape=None):
+        tensor = m.Tensor(dtype=m.Dtype.FLOAT32, shape=shape or [])
+        call = None if shape is None else dataclasses.replace(request.param, k=tensor)
+        return bytes_of(getattr(m, method + "Request")(call=call, data=bytes(count)))
+
+    return method, message
 
 
 @pytest.fixture(scope="module")
@@ -195,61 +208,70 @@ def watched(posencd, tmp_path_factory):
     process.wait(60)
 
 
+SMALL = [1, 2, 1, 4]  # 32 bytes
+
+
 @pytest.mark.parametrize(
     "sent, reason, field, facts",
     [
         ([], "FIELD_REQUIRED", "", {}),
-        ([REST], "FIELD_REQUIRED", "call", {"messageIndex": "0"}),
-        ([FIRST, {"call": CALL, "data": bytes(16)}], "FIELD_INVALID", "call", {"messageIndex": "1"}),
-        ([FIRST], "TENSOR_SIZE_MISMATCH", "data", {"expectedBytes": "32", "actualBytes": "16"}),
-        ([FIRST, REST, {"data": bytes(4)}], "TENSOR_SIZE_MISMATCH", "data", {"expectedBytes": "32"}),
-        ([FIRST, {"data": bytes(3)}, {"data": bytes(13)}], "FIELD_INVALID", "data", {"messageIndex": "1"}),
+        ([(16,)], "FIELD_REQUIRED", "call", {"messageIndex": "0"}),
+        ([(16, SMALL), (16, SMALL)], "FIELD_INVALID", "call", {"messageIndex": "1"}),
+        ([(16, SMALL)], "TENSOR_SIZE_MISMATCH", "data", {"expectedBytes": "32", "actualBytes": "16"}),
+        ([(16, SMALL), (16,), (4,)], "TENSOR_SIZE_MISMATCH", "data", {"expectedBytes": "32"}),
+        ([(16, SMALL), (3,), (13,)], "FIELD_INVALID", "data", {"messageIndex": "1"}),
     ],
+    ids=["empty", "undescribed", "described twice", "short", "long", "cut inside of an element"],
 )
-def test_a_faulty_stream_is_refused_by_its_field(watched, sent, reason, field, facts):
-    requests = [bytes_of(m.ApplyRopeStreamRequest(**each)) for each in sent]
-    with posenc.Client(watched[0]) as client, pytest.raises(posenc.InvalidArgumentError) as caught:
-        client._stream("ApplyRopeStream", requests, [].append, Call())
+def test_a_faulty_stream_is_refused_by_its_field(watched, rotation, sent, reason, field, facts):
+    address, claims_nothing = watched
+    method, message = rotation
+    with posenc.Client(address) as client, pytest.raises(posenc.InvalidArgumentError) as caught:
+        client._stream(method, [message(*each) for each in sent], [].append, Call())
     error = caught.value
     assert (error.code, error.reason, error.field) == ("INVALID_ARGUMENT", reason, field)
-    assert facts.items() <= error.metadata.items() and watched[1]()
+    assert facts.items() <= error.metadata.items() and claims_nothing()
 
 
-LARGE = m.Tensor(dtype=m.Dtype.FLOAT32, shape=[1, 1 << 13, 32, 128])  # 128 MiB: more than a server takes in ahead
+LARGE = [1, 1 << 13, 32, 128]  # 128 MiB: more than a server takes in ahead
 
 
-def stalling():
+def stalling(message):
     """Yields a description and one message, and then waits for longer than any test."""
-    yield bytes_of(m.ApplyRopeStreamRequest(call=dataclasses.replace(CALL, q=LARGE), data=bytes(1 << 20)))
+    yield message(1 << 20, LARGE)
     time.sleep(5)
 
 
-def endless():
-    yield bytes_of(m.ApplyRopeStreamRequest(call=dataclasses.replace(CALL, q=LARGE)))
-    yield from itertools.repeat(bytes_of(m.ApplyRopeStreamRequest(data=bytes(1 << 20))), 128)
+def endless(message):
+    yield message(0, LARGE)
+    yield from itertools.repeat(message(1 << 20), 128)
 
 
 @pytest.mark.parametrize("timeout, said", [(None, "no progress for 1 s"), (1, "the timeout is over")])
 @pytest.mark.parametrize("requests, read", [(stalling, 0), (endless, 2)], ids=["stalling sender", "idle reader"])
-def test_a_stream_that_stands_still_ends_and_holds_nothing(watched, requests, read, timeout, said):
-    with posenc.Client(watched[0], timeout=1) as client:
+def test_a_stream_that_stands_still_ends_and_holds_nothing(watched, rotation, requests, read, timeout, said):
+    address, claims_nothing = watched
+    method, message = rotation
+    with posenc.Client(address, timeout=1) as client:
         with pytest.raises(posenc.DeadlineExceededError, match=said):
-            client._stream("ApplyRopeStream", requests(), lambda answer: time.sleep(read), Call(timeout))
-        assert watched[1]() and client.get_server_info().version
+            client._stream(method, requests(message), lambda answer: time.sleep(read), Call(timeout))
+        assert claims_nothing() and client.get_server_info().version
 
 
-def test_a_stream_that_is_cancelled_in_the_middle_ends_at_once(watched):
-    q = numpy.ones(LARGE.shape, numpy.float32)
+@pytest.mark.parametrize("name, moved", [("apply_rope", {"positions": 1}), ("reposition", {"shift": 1})])
+def test_a_stream_that_is_cancelled_in_the_middle_ends_at_once(watched, name, moved):
+    address, claims_nothing = watched
+    x = numpy.ones(LARGE, numpy.float32)
 
     async def cancelled():
-        async with posenc.AsyncClient(watched[0]) as client:
-            call = asyncio.ensure_future(client.apply_rope(q, rope=SPEC, positions=1, layout="bshd", out=q))
-            while q[0, 0, 0, 0] == 1 and not call.done():  # until the first answer
+        async with posenc.AsyncClient(address) as client:
+            call = asyncio.ensure_future(getattr(client, name)(x, rope=SPEC, layout="bshd", out=x, **moved))
+            while x[0, 0, 0, 0] == 1 and not call.done():  # until the first answer
                 await asyncio.sleep(0.001)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-            assert q[0, -1, -1, -1] == 1 and watched[1]()
+            assert x[0, -1, -1, -1] == 1 and claims_nothing()
             return await client.get_server_info()
 
     assert asyncio.run(cancelled()).version
