@@ -47,7 +47,7 @@ def target(posencd, tmp_path_factory):
 
 
 class SharedServer(NamedTuple):
-    """One that shares memory with callers on its socket, and has an address for others."""
+    """A server that shares memory with callers on its socket. Others use its address."""
 
     socket: str
     address: str

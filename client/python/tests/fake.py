@@ -88,7 +88,8 @@ def details(reason, name):
 
 
 def rejoining(client, method, request_type):
-    """A stream's method that joins what comes, makes the unary call, and cuts the answer at random places."""
+    """Returns a stream's method, which joins its messages, makes the unary call, and cuts the answer at random
+    places."""
     random = numpy.random.default_rng(45)
 
     def answer(requests, context):

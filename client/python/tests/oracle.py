@@ -22,7 +22,8 @@ def rotate(x, positions, rotary_dim=None, theta=10000.0, interleaved=False, sign
     return out
 
 
-# Of a pair's length: rounding of a float32 rotation, and of its result.
+# Bounds of an error, relative to a pair's length: the rotation is rounded in
+# float32, and the result in its own type.
 TOLERANCE = {
     "float32": 2.0**-21,
     "float64": 2.0**-49,

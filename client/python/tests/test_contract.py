@@ -1,4 +1,4 @@
-"""The wire cut by hand against protobuf's own, and copies against what they copy."""
+"""The client's own wire format against protobuf's, and copied files against their originals."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Tensors in shared memory: results of the formula, and of the same calls by wire."""
+"""Tensors in shared memory: results equal the formula's, and those of the same calls with bytes."""
 
 import os
 import subprocess

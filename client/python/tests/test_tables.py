@@ -1,4 +1,4 @@
-"""Tables in memory of the caller's: the numbers of the same calls without it, and nothing else is written."""
+"""Tables in the caller's memory: they equal tables in new memory, and nothing else is written."""
 
 import asyncio
 import os
@@ -93,7 +93,7 @@ def test_a_table_in_shared_memory_is_no_large_answer(posencd, tmp_path, sent):
     try:
         with posenc.Client(f"unix:{tmp_path}/socket") as client, client.shared_region(2 * 300 * 256) as region:
             outs = region.array((300, 64)), region.array((300, 64), offset=300 * 256)
-            # The size of a preset's table is known to the server alone: that comes as bytes.
+            # Only the server knows the size of a preset's table, so that table comes as bytes.
             for rope, methods in (
                 ({**SPEC, "rotary_dim": 128}, ["BuildTable"]),
                 ("llama-2-7b", ["BuildTable", "BuildTableStream"]),

@@ -7,7 +7,7 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 
 import posenc.transformers  # noqa: E402
 
-# Small enough for a test; of the encoding everything is as the model has it.
+# Sizes that are small enough for a test. They do not change the encoding.
 SMALL = {"hidden_size": 128, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
 SMALL.update(num_hidden_layers=2, vocab_size=50)
 
@@ -46,8 +46,8 @@ def own_module(config):
 
 
 def assert_near(ours, theirs, last):
-    # Theirs round the angle to float32: an error of half a step of the largest
-    # position, of the angle's own, and of frequencies that are float32 too.
+    # transformers rounds positions, frequencies and angles to float32. Each of
+    # the three moves an angle by at most 2^-24 of the largest position.
     bound = 2.0**-21 + last * 2.0**-22
     assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
     assert (ours - theirs).abs().max().item() <= bound

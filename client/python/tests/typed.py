@@ -1,4 +1,4 @@
-"""Read by mypy alone (test_contract.py): the types that callers see. Each ignored error must be one."""
+"""The types that callers see. Only mypy reads this file (test_contract.py); each ignored line must be an error."""
 
 import numpy
 import posenc

@@ -19,8 +19,8 @@ import numpy
 import posenc
 
 MIB = 1 << 20
-# Seconds of unmeasured calls, and their least number; the same in all clients'
-# benchmarks.
+# All clients' benchmarks make unmeasured calls first: for so many seconds, and
+# at least so many.
 WARM_UP, CALLS = 2, 4
 HEADS, CHANNELS = 32, 128
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]

@@ -152,7 +152,7 @@ def part(of, path):
 def run(client, rpc, request):
     given = arguments(rpc, request)
     if given is None:
-        # No caller of a method can leave this out, so send messages.
+        # The method requires an argument that this request leaves out: send the message itself.
         return raw(client, rpc, request), True
     return getattr(client, METHODS[rpc])(*given[0], **given[1]), False
 

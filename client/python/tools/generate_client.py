@@ -1,4 +1,4 @@
-"""Writes src/posenc/client.py: the client that waits for its answers, made from aio.py.
+"""Writes src/posenc/client.py, the blocking client, from aio.py.
 
     python generate_client.py SOURCE OUTPUT
 

@@ -3,7 +3,7 @@
     rope = posenc.connect("localhost:50051").rope("config.json")
     q, k = rope.apply(q, k, start=0, layout="bshd")
 
-Client waits for its answers, AsyncClient is for asyncio. Answers and
+Client blocks until an answer comes, AsyncClient is for asyncio. Answers and
 specifications are messages of the contract; posenc.messages has them. Errors
 are PosencError; posenc.errors has a class for each code.
 """

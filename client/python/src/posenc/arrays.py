@@ -26,7 +26,7 @@ Wrap = Callable[[Array, Sequence[int], int], Any]
 
 
 class TorchDtype(Protocol):
-    """torch.dtype, for those who do not have torch."""
+    """torch.dtype, without an import of torch, which may not be installed."""
 
     @property
     def is_floating_point(self) -> bool: ...
@@ -47,7 +47,7 @@ class Borrowed:
 
 @dataclass
 class Result:
-    """A tensor of an answer: what is known of it before, and its memory: `out` of the caller, or new."""
+    """A tensor of an answer: its expected dtype and shape, and its memory, which is the caller's `out` or new."""
 
     name: str  # of the field; "_output" is appended for the caller's memory
     wrap: Wrap
@@ -77,7 +77,7 @@ class Result:
         return self.memory
 
     def done(self, dtype: int, shape: Sequence[int]) -> None:
-        """Makes the caller's array, as the memory is filled."""
+        """Makes the caller's array after the memory is filled."""
         if self.array is None:
             self.array = self.wrap(numpy.asarray(self.memory), shape, dtype)
 
@@ -206,7 +206,7 @@ def _as_torch(torch: Any, device: Any) -> Wrap:
 
 
 def _way_back(array: Any) -> Wrap:
-    """Returns what makes an array of the same kind: the array API, or the library's from_dlpack."""
+    """Returns the function that makes an array of the same kind: the array API's, or the library's from_dlpack."""
     namespace = getattr(array, "__array_namespace__", None)
     library: Any = sys.modules.get(type(array).__module__.partition(".")[0])
     back: Any

@@ -63,7 +63,7 @@ class ClientOptions(TypedDict, total=False):
     token_file: Optional[Path]
 
 
-# Kinds of options; all others are paths. open() takes a number for an open file, and would close it.
+# Types of options; all others are paths. A number is no path: open() would take it for an open file, and close it.
 _KINDS: dict[str, Any] = {
     **dict.fromkeys(("service_config", "tls_server_name", "token"), str),
     **dict.fromkeys(("max_message_bytes", "stream_above_bytes"), Integral),
@@ -129,8 +129,8 @@ class Channels:
         self._grpc = grpc
         self._credentials, self._security = credentials_of(target, self._options)
         self._bearer = Bearer(options.get("token"), options.get("token_file"))
-        # By whether their calls are sent only once: in gRPC, retries are an option of
-        # the channel.
+        # The key is whether calls are sent only once: in gRPC, retries are an option
+        # of the channel.
         self._channels: dict[bool, Any] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -209,7 +209,7 @@ class Channels:
 
 
 def _checked(target: Any) -> str:
-    """Refuses what gRPC would take for another address, or for a name that does not resolve."""
+    """Returns the target; refuses one that gRPC would read as another address, or as an unknown name."""
     if not isinstance(target, str) or not target or re.match("https?://", target):
         raise invalid("target", f"is {target!r}; must be a server's address, such as localhost:50051, without https://")
     for port in re.findall(r":(\d{5,})(?=,|$)", "" if target.startswith("unix") else target):

@@ -268,7 +268,7 @@ class Client:
             m.AddEncodingRequest, encoding=encoding, positions=positions_of(positions), combination=combination,
             x_scale=x_scale,
         )
-        # Only the server knows the shape of what it concatenates.
+        # Only the server knows the shape of a concatenation.
         shape = None if request.combination == m.Combination.CONCATENATE else array.tensor.shape
         result = Result("x", array.wrap, array.tensor.dtype, shape, out)
         return cast(A, self._tensor(request, {"x": array}, result, Call(**options)))
@@ -400,8 +400,8 @@ class Client:
             raise self._explained(error, call) from error.__cause__
 
     def _explained(self, error: PosencError, call: Call) -> PosencError:
-        """Adds both versions to an UNIMPLEMENTED. With a reason, the server has already said what it does not
-        know."""
+        """Adds both versions to the error of an unknown method. An error with a reason already says what the
+        server does not know."""
         error.request_id = error.request_id or call.id
         if error.code != "UNIMPLEMENTED" or error.reason:
             return error

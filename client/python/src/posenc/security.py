@@ -28,7 +28,7 @@ def credentials_of(target: str, options: Any) -> tuple[Optional[grpc.ChannelCred
         if bool(files[1]) != bool(files[2]):
             raise invalid("tls_cert" if files[1] else "tls_key", "is missing; certificate and key come together")
         ca, key, cert = map(_pem, ("tls_ca", "tls_key", "tls_cert"), files)
-        # Without a file of the system, gRPC uses its own authorities.
+        # If the system has no such file, gRPC uses its own authorities.
         system = ssl.get_default_verify_paths().cafile
         ca = ca or (_read(system, "tls") if system else None)
         arguments = [("grpc.ssl_target_name_override", name)] if name else []
@@ -48,7 +48,7 @@ def _pem(option: str, path: Optional[Path]) -> Optional[bytes]:
     if not path:
         return None
     data = _read(path, option)
-    # gRPC would tell of another kind of file only in its own log.
+    # gRPC would report another kind of file only in its own log.
     if (b"PRIVATE KEY-----" if option == "tls_key" else b"CERTIFICATE-----") not in data:
         raise invalid(option, f"{path}: must be PEM, and holds no {'key' if option == 'tls_key' else 'certificate'}")
     return data

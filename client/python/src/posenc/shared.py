@@ -47,7 +47,7 @@ class SharedRegion:
             if info.max_bytes and self.size > info.max_bytes:
                 raise invalid("size", f"is {self.size}; the server maps at most {info.max_bytes}")
             self.name = f"{info.prefix}{os.getpid()}-{secrets.token_hex(8)}" if name is None else name
-            # Nothing else can be a name in the directory itself.
+            # Other names could lie in another directory.
             if not re.fullmatch(re.escape(info.prefix) + "[A-Za-z0-9._-]+", str(self.name)) or len(self.name) > 255:
                 letters = "up to 255 letters, digits, '.', '_' and '-'"
                 raise invalid("name", f"is {name!r}; must begin with {info.prefix!r}, and have {letters}")

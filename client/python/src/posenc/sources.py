@@ -70,9 +70,8 @@ def _rope_source(rope: Any, path: str) -> RopeSource:
 def _from_mapping(rope: Mapping[str, Any], path: str) -> RopeSource:
     if SOURCE_FIELDS & set(rope):
         return message_of(RopeSource, rope, path)
-    # No configuration has a key "pairing", and every specification needs one (or
-    # "nope"). A misspelt one is an error, because no key of a configuration is
-    # similar.
+    # A specification needs the key "pairing" or "nope", which no configuration
+    # has. No key of a configuration is similar, so a misspelt "pairing" is an error.
     mistyped = difflib.get_close_matches("pairing", [key for key in rope if isinstance(key, str)], 1, 0.8)
     if mistyped or "nope" in rope or set(rope) <= _SPEC_FIELDS:
         return RopeSource(spec=message_of(RopeSpec, rope, f"{path}.spec"))

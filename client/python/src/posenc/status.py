@@ -39,7 +39,7 @@ def error_of(failed: Any, target: str, request_id: str) -> PosencError:
 
 
 def _pairs(message: Any, number: int) -> list[tuple[str, Any]]:
-    """Reads a repeated field of messages of a text and of bytes: details, entries of a map, violations."""
+    """Reads a repeated field whose messages have a text and bytes: details, entries of a map, violations."""
     found = [dict(scan(value)) for each, value in scan(message) if each == number]
     return [(str(pair.get(1, b""), "utf-8"), pair.get(2, b"")) for pair in found]
 

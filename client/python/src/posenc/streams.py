@@ -43,7 +43,7 @@ class Sent:
             setattr(call, name, Tensor(tensor.dtype, tensor.shape))
             self._data.append(memoryview(tensor.data))
         self._first = b"".join(encode(stream(call=call)))
-        # A multiple of every element.
+        # A multiple of every element's size.
         self._chunk = max(min(CHUNK_BYTES, most - _FRAMING_BYTES) // 64, 1) * 64
 
     @property
@@ -61,8 +61,8 @@ class Sent:
 
 
 def _described(message: Message) -> tuple[Any, list[memoryview]]:
-    """Returns a copy whose large tensors have only dtype and shape, and their bytes in the contract's order,
-    which is that of the fields."""
+    """Returns a copy whose large tensors have only dtype and shape, and their bytes in the order of the fields,
+    as the contract orders them."""
     changed: dict[str, Any] = {}
     data = []
     for f in fields_of(type(message)).values():
@@ -78,8 +78,8 @@ def _described(message: Message) -> tuple[Any, list[memoryview]]:
 
 
 def _guarded(tensors: Mapping[str, Borrowed], results: Sequence[Result]) -> Iterator[tuple[str, Tensor]]:
-    """Yields each tensor, copied if a result is written over its bytes before they are sent: a result comes as
-    its own tensor is sent, so all that lies in place is safe."""
+    """Yields each tensor; copies it if a result may be written over its bytes before they are sent. A tensor's
+    own result comes after its bytes were sent, so a result in place needs no copy."""
     for i, (name, array) in enumerate(tensors.items()):
         tensor, data = array.tensor, numpy.asarray(array.tensor.data)
         for j, result in enumerate(results[: i + 1]):
@@ -90,7 +90,7 @@ def _guarded(tensors: Mapping[str, Borrowed], results: Sequence[Result]) -> Iter
 
 
 class Joined:
-    """Tensors whose bytes come one after the other, cut anywhere."""
+    """Tensors of an answer, whose bytes come one after the other, cut anywhere."""
 
     def __init__(self, results: Sequence[Result]) -> None:
         self._results = results
@@ -116,7 +116,7 @@ class Joined:
 
 
 class Parts:
-    """Tensors of one shape that come in boxes. begin: place of an answer's first element."""
+    """Tensors of one shape, which come in boxes. begin: returns the place of an answer's first element."""
 
     def __init__(
         self, answer: type[Message], results: Sequence[Result], begin: Callable[[Any, int], Sequence[int]]

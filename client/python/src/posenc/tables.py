@@ -1,4 +1,4 @@
-"""Tables: their shape before they are built, and their rows as they come."""
+"""Tables: their shape before they are built, and the places of their rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class RotaryTable(tuple[Any, Any]):
 
 
 def begin_of(request: m.BuildTableRequest) -> Callable[[m.BuildTableStreamResponse, int], list[int]]:
-    """Returns what tells an answer's place in the table, of a rank; the rows are the last axis but one or two."""
+    """Returns a function that takes an answer and its rank, and returns the answer's place in the table. Rows are
+    the last axis but one; complex numbers add an axis."""
     axis = 3 if request.rope is not None and request.layout == m.TableLayout.COMPLEX else 2
     return lambda answer, rank: [answer.first_row if at == rank - axis else 0 for at in range(rank)]
 
@@ -97,7 +98,7 @@ def _width(encoding: m.AbsoluteEncoding) -> int:
 
 
 def outside(error: PosencError) -> PosencError:
-    """Returns the same error with fields as callers know them, who do not know the message `table`: `table.rows`
+    """Returns the error of a stream with the fields of the unary request, which the caller made: `table.rows`
     becomes `rows`."""
     if error.field.startswith("table."):
         error.field, error.text = (re.sub(r"(^| )table\.", r"\1", text) for text in (error.field, error.text))

@@ -28,7 +28,7 @@ def numpy_dtype(dtype: int) -> numpy.dtype[Any]:
 
 
 class AsArray:
-    """What the message Tensor has beside its fields: numpy.asarray(tensor) views its elements."""
+    """The part of Tensor that is not generated: numpy.asarray(tensor) views its elements."""
 
     def __array__(self: Any, dtype: Any = None, copy: Optional[bool] = None) -> numpy.ndarray[Any, Any]:
         # A server answers `values` with `values`.
