@@ -2,7 +2,6 @@ package io.github.posenc;
 
 import static io.github.posenc.Arguments.given;
 
-import com.google.gson.Gson;
 import com.google.protobuf.Message;
 import io.github.posenc.v1.*;
 import io.grpc.CallOptions;
@@ -12,7 +11,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 import java.util.function.Function;
@@ -28,8 +26,8 @@ import java.util.function.Function;
  * input's own), or else into new memory. Tensors inside of messages are copied.
  *
  * <p>One client serves any number of threads, virtual ones, too. Calls block, and run their
- * callbacks in the caller's thread. An interrupt ends a call as CANCELLED. Every call may throw
- * {@link PosencException}, and no other exception, even if an argument is null that must not be.
+ * callbacks in the caller's thread. An interrupt ends a call as CANCELLED. A failed call throws
+ * {@link PosencException}, also for an argument that must not be null.
  */
 public final class Posenc implements AutoCloseable {
   /** The version of this client. */
@@ -106,8 +104,8 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Makes calls in another thread: {@code posenc.async(p -> p.applyRope(request, q, k))}. To cancel
-   * the future ends the call; until it has ended, its tensors are in use.
+   * Makes a call in a thread of its own: {@code posenc.async(p -> p.applyRope(request, q, k))}. To
+   * cancel the future ends the call; until it has ended, its tensors are in use.
    */
   public <T> CompletableFuture<T> async(Function<Posenc, T> call) {
     Context.CancellableContext context = Context.current().withCancellation();
@@ -161,17 +159,9 @@ public final class Posenc implements AutoCloseable {
     return rope(source.setPreset(presetOrJson).build());
   }
 
-  /**
-   * Returns the encoding of a specification, by the names of {@code RopeSpec}'s fields, if the map
-   * has a {@code pairing} (or {@code nope}): {@code Map.of("pairing", "half_split", "rotary_dim",
-   * 128, "rope_theta", 5e5)}. Every other map is a model's configuration.
-   */
-  public ResolvedRope rope(Map<String, ?> specOrConfig) {
-    boolean paired = given("rope", specOrConfig).containsKey("pairing");
-    if (!paired && !specOrConfig.containsKey("nope")) return rope(new Gson().toJson(specOrConfig));
-    RopeSpec.Builder spec = RopeSpec.newBuilder();
-    Fields.set(spec, specOrConfig, "rope.spec");
-    return rope(RopeSource.newBuilder().setSpec(spec).build());
+  /** Returns the encoding of a specification. */
+  public ResolvedRope rope(RopeSpec spec) {
+    return rope(RopeSource.newBuilder().setSpec(given("rope", spec)).build());
   }
 
   /** Returns the encoding of a source, resolved once. A specification is used without a call. */
@@ -298,7 +288,7 @@ public final class Posenc implements AutoCloseable {
         tensors("ScoreRelative", request, ScoreRelativeResponse.getDefaultInstance(), out)
             .input("q", q)
             .input("k", k);
-    // Of other shapes the server names the fault.
+    // The server names the fault of other shapes.
     if (q != null && k != null && q.shape().length == 4 && k.shape().length == 4) {
       boolean wide = q.dtype() == Dtype.DTYPE_FLOAT64;
       Dtype own = wide ? Dtype.DTYPE_FLOAT64 : Dtype.DTYPE_FLOAT32;

@@ -13,6 +13,7 @@ import io.github.posenc.v1.Dtype;
 import io.github.posenc.v1.Layout;
 import io.github.posenc.v1.RepositionRequest;
 import io.github.posenc.v1.RopeSource;
+import io.github.posenc.v1.RopeSpec;
 import io.github.posenc.v1.ScoreRelativeRequest;
 import io.grpc.Context;
 import io.grpc.Grpc;
@@ -42,7 +43,7 @@ final class ArgumentsTest extends WithServer {
 
   @Test
   void whatARotationLacksIsTheServersToNameAsInEveryLanguage() {
-    ResolvedRope rope = posenc.rope(Map.of("pairing", "half_split", "rotary_dim", 8));
+    ResolvedRope rope = posenc.rope(Sources.ofWidth(8));
     Map<String, Executable> calls = new LinkedHashMap<>();
     calls.put("layout", () -> rope.apply(null, TokenPositions.startAt(0), Q, null));
     calls.put("positions", () -> rope.apply(Layout.LAYOUT_BSHD, null, Q, null));
@@ -72,7 +73,7 @@ final class ArgumentsTest extends WithServer {
     for (Executable call : List.<Executable>of(
         () -> posenc.rope((String) null),
         () -> posenc.rope((Path) null),
-        () -> posenc.rope((Map<String, ?>) null),
+        () -> posenc.rope((RopeSpec) null),
         () -> posenc.rope((RopeSource) null))) {
       assertRefused("rope", call);
     }
@@ -127,12 +128,12 @@ final class ArgumentsTest extends WithServer {
       assertRefused("weight_output", () -> posenc.convertPairing(ConvertPairingRequest.getDefaultInstance(), Q, out));
       assertRefused("scores_output", () -> posenc.scoreRelative(ScoreRelativeRequest.getDefaultInstance(), Q, Q, out));
     }
-    ResolvedRope rope = posenc.rope(Map.of("pairing", "half_split", "rotary_dim", 8));
+    ResolvedRope rope = posenc.rope(Sources.ofWidth(8));
     assertRefused("cos_output", () -> rope.table(2, turned, null));
     assertRefused("cos_output", () -> rope.table(2, TensorView.of(new int[8], 2, 4), null));
   }
 
-  // A method whose requests are not read and whose answers are empty.
+  // A method of a fake server, which does not read requests, and whose answers are empty.
   private static MethodDescriptor<Integer, Integer> method(String name, MethodDescriptor.MethodType type) {
     MethodDescriptor.Marshaller<Integer> empty = new MethodDescriptor.Marshaller<>() {
       @Override

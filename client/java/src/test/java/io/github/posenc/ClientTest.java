@@ -39,7 +39,6 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 
 class ClientTest extends WithServer {
-  private static final Map<String, ?> SPEC = Map.of("pairing", "half_split");
 
   private static float[] random(int count) {
     Random random = new Random(7);
@@ -69,14 +68,14 @@ class ClientTest extends WithServer {
     }
   }
 
-  // For tensors over 16 MiB that are to go in one message all the same.
+  // Makes a client that sends tensors over 16 MiB in one message.
   private static Posenc inOneMessage(String target) {
     return Posenc.builder(target).streamAboveBytes(512 << 20).connect();
   }
 
   private static ApplyRopeRequest.Builder request() {
     return ApplyRopeRequest.newBuilder()
-        .setRope(Sources.of(SPEC))
+        .setRope(Sources.HALF_SPLIT)
         .setLayout(Layout.LAYOUT_BSHD)
         .setPositions(TokenPositions.startAt(3));
   }
@@ -87,7 +86,7 @@ class ClientTest extends WithServer {
     float[] k = random(1 * 16 * 2 * 64);
     float[] q0 = q.clone();
     float[] k0 = k.clone();
-    posenc.rope(SPEC).apply(
+    posenc.rope(Sources.HALF_SPLIT).apply(
         Layout.LAYOUT_BSHD, TokenPositions.startAt(3), TensorView.of(q, 1, 16, 4, 64), TensorView.of(k, 1, 16, 2, 64));
     assertRotated(q0, q, 4, 64, 3);
     assertRotated(k0, k, 2, 64, 3);
@@ -156,7 +155,7 @@ class ClientTest extends WithServer {
       assertEquals(4L * (q.length + k.length), done.get());
       TensorView moved = streaming.reposition(
           RepositionRequest.newBuilder()
-              .setOldRope(Sources.of(SPEC))
+              .setOldRope(Sources.HALF_SPLIT)
               .setLayout(Layout.LAYOUT_BSHD)
               .setMovement(io.github.posenc.v1.Movement.newBuilder().setShift(-3))
               .build(),
@@ -225,7 +224,7 @@ class ClientTest extends WithServer {
         Posenc client = inOneMessage(small.address)) {
       float[] q = random(1 * 4096 * 8 * 128);
       float[] q0 = q.clone();
-      client.rope(SPEC).apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), TensorView.of(q, 1, 4096, 8, 128), null);
+      client.rope(Sources.HALF_SPLIT).apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), TensorView.of(q, 1, 4096, 8, 128), null);
       for (int i = 0; i < q.length; i += 1009) {
         assertEquals(rotated(q0, 8, 128, 0, i), q[i], 8 * Math.scalb(4.0, -24), "at " + i);
       }
@@ -246,7 +245,7 @@ class ClientTest extends WithServer {
     long rows = 40000; // 20 MB
     Table table;
     try (Posenc narrow = Posenc.builder(server.address).maxMessageBytes(5 << 20).connect()) {
-      table = narrow.rope(Map.of("pairing", "half_split", "rotary_dim", 128)).table(rows);
+      table = narrow.rope(Sources.ofWidth(128)).table(rows);
     }
     assertArrayEquals(new long[] {rows, 64}, table.cos().shape());
     for (int row = 0; row < rows; row += 999) { // the first pair turns by one radian a row
@@ -319,9 +318,7 @@ class ClientTest extends WithServer {
     Map<String, Executable> wrong = Map.of(
         "target", () -> Posenc.connect(""),
         "request_id", () -> posenc.withRequestId("two\nlines"),
-        "traceparent", () -> posenc.withTraceparent("\u00fc"),
-        "rope.spec.rotary_dim",
-        () -> posenc.rope(Map.of("pairing", "half_split", "rotary_dim", 1L << 40)));
+        "traceparent", () -> posenc.withTraceparent("\u00fc"));
     wrong.forEach(WithServer::assertRefused);
     for (String target : new String[] {
       "http://localhost:50051", "https://posenc:1", "127.0.0.1:65536", "dns:///posenc:99999", "[::1]:70000",
@@ -346,7 +343,7 @@ class ClientTest extends WithServer {
   @Test
   void aRopeRotatesFloat8AsItIsToldToSaturate() {
     byte[] ones = {0x38, 0x38};
-    ResolvedRope rope = posenc.rope(SPEC);
+    ResolvedRope rope = posenc.rope(Sources.HALF_SPLIT);
     TensorView k = TensorView.float8E4m3fn(ones, 1, 1, 1, 2);
     PosencException e = assertThrows(
         PosencException.class, () -> rope.apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), null, k));
@@ -440,15 +437,6 @@ class ClientTest extends WithServer {
     assertEquals(
         80, posenc.rope(model.toBuilder().setPart(ModelPart.MODEL_PART_VISION).build())
             .spec().getRotaryDim());
-  }
-
-  @Test
-  void unknownNamesInASpecificationAreRefused() {
-    PosencException e = assertThrows(
-        PosencException.class, () -> posenc.rope(Map.of("pairing", "half_split", "rope_thet", 1)));
-    assertEquals("rope.spec.rope_thet: there is no such field", e.getMessage());
-    e = assertThrows(PosencException.class, () -> posenc.rope(Map.of("pairing", "half")));
-    assertTrue(e.getMessage().startsWith("rope.spec.pairing: is \"half\""), e.getMessage());
   }
 
   @Test

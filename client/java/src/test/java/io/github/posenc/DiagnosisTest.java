@@ -13,8 +13,8 @@ import io.github.posenc.v1.ModelDescription;
 import io.github.posenc.v1.ResolveRopeRequest;
 import io.github.posenc.v1.RopeDifference;
 import io.github.posenc.v1.RopeSource;
+import io.github.posenc.v1.RopeSpec;
 import io.github.posenc.v1.Severity;
-import java.util.Map;
 import org.junit.jupiter.api.Test;
 
 /** Differences between encodings, and between the readers of one. */
@@ -75,7 +75,7 @@ class DiagnosisTest extends WithServer {
   }
 
   private static RopeSource base(double theta) {
-    return Sources.of(Map.of("pairing", "half_split", "rotary_dim", 8, "rope_theta", theta));
+    return Sources.of(RopeSpec.newBuilder().setRotaryDim(8).setRopeTheta(theta));
   }
 
   // The mean over pairs of cos(r |w - w'|), with w = theta^(-i/4).

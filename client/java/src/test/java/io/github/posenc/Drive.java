@@ -13,9 +13,8 @@ import java.util.Map;
 
 /** The program that client/java/run uses beside the tests. Not in the jar. */
 public final class Drive {
-  // Like all clients' benchmarks, this one makes calls before it measures. Two seconds are enough
-  // elsewhere; HotSpot compiles for five of them, on a thread that takes as much of two cores as
-  // the calls.
+  // Like all clients' benchmarks, this one makes calls before it measures. Other clients make them
+  // for two seconds. HotSpot compiles for five, in a thread that is as busy as the calls.
   private static final double WARM_UP_SECONDS = 6;
 
   private Drive() {}
@@ -43,9 +42,9 @@ public final class Drive {
     System.exit(failed == 0 ? 0 : 1);
   }
 
-  // unary64 is what applyRope does with 64 MiB unless it is told otherwise, which is a stream; its
-  // name is that of all clients' benchmarks. token1 is one token, and its peak the program's own.
-  // echo64 and echo1 are grpc-java alone.
+  // All clients' benchmarks have these names. unary64 is an applyRope with default options, which
+  // sends 64 MiB as a stream. token1 is one token, and its peak is the program's own. echo64 and
+  // echo1 measure grpc-java alone.
   private static void bench(String target, String name) throws Exception {
     int mib = Map.of(
         "unary64", 64, "unary1", 1, "token1", 0, "stream256", 256, "echo64", 64, "echo1", 1)
@@ -65,7 +64,7 @@ public final class Drive {
     PosencBuilder builder = Posenc.builder(target);
     if (name.startsWith("stream")) builder.streamAboveBytes(0);
     ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
-        .setRope(Sources.of(Map.of("pairing", "half_split")))
+        .setRope(Sources.HALF_SPLIT)
         .setPositions(TokenPositions.startAt(0))
         .setLayout(Layout.LAYOUT_BSHD)
         .build();
@@ -106,7 +105,7 @@ public final class Drive {
   private static void hop(String target, Path in, Path out, long shift) throws Exception {
     ByteBuffer bytes = ByteBuffer.wrap(Files.readAllBytes(in));
     try (Posenc posenc = Posenc.connect(target)) {
-      posenc.rope(Map.of("pairing", "half_split"))
+      posenc.rope(Sources.HALF_SPLIT)
           .reposition(Layout.LAYOUT_BSHD, shift, TensorView.of(Dtype.DTYPE_BFLOAT16, bytes, 1, 16, 2, 64));
     }
     Files.write(out, bytes.array());

@@ -6,6 +6,8 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 import com.google.gson.JsonPrimitive;
+import com.google.protobuf.InvalidProtocolBufferException;
+import com.google.protobuf.util.JsonFormat;
 import io.github.posenc.v1.ApplyRopeRequest;
 import io.github.posenc.v1.BuildTableRequest;
 import io.github.posenc.v1.Dtype;
@@ -35,7 +37,7 @@ final class ErrorCases {
     }
   }
 
-  /** Prints a line a case. The number of those that failed; -1 if there were no cases at all. */
+  /** Prints a line for each case. Returns the number of failed cases; -1 if there are no cases. */
   int run(Path table) throws Exception {
     JsonArray cases = JsonParser.parseString(Files.readString(table)).getAsJsonArray();
     int failed = 0;
@@ -68,7 +70,7 @@ final class ErrorCases {
       }
     } catch (PosencException e) {
       return compare(one.getAsJsonObject("expect"), e);
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | InvalidProtocolBufferException e) {
       return e.toString();
     }
   }
@@ -93,7 +95,8 @@ final class ErrorCases {
     return value;
   }
 
-  private static void table(Posenc posenc, JsonObject arguments) {
+  private static void table(Posenc posenc, JsonObject arguments)
+      throws InvalidProtocolBufferException {
     posenc.buildTable(BuildTableRequest.newBuilder()
         .setRope(rope(arguments.get("rope")))
         .setPositions(TokenPositions.startAt(0))
@@ -101,8 +104,9 @@ final class ErrorCases {
         .build());
   }
 
-  /** The fault of the result, if the call has no error. */
-  private static String rotate(Posenc posenc, JsonObject arguments) {
+  /** Returns what is wrong with the result of a call that has no error, or "". */
+  private static String rotate(Posenc posenc, JsonObject arguments)
+      throws InvalidProtocolBufferException {
     long[] shape = {1, 4, 2, 8};
     if (arguments.has("shape")) {
       List<JsonElement> extents = arguments.getAsJsonArray("shape").asList();
@@ -149,7 +153,7 @@ final class ErrorCases {
     return Dtype.valueOf("DTYPE_" + name.toUpperCase(Locale.ROOT));
   }
 
-  // The same numbers as in an array must give the same.
+  // A big-endian buffer must give the same result as an array of the same numbers.
   private static String bigEndian(Posenc posenc, ApplyRopeRequest request) {
     float[] plain = new float[64];
     for (int i = 0; i < plain.length; i++) plain[i] = i;
@@ -161,14 +165,17 @@ final class ErrorCases {
   }
 
   // A preset's name or fields of a specification, never a model's configuration.
-  private static RopeSource rope(JsonElement rope) {
-    if (rope == null) return Sources.of(Map.of("pairing", "half_split"));
+  private static RopeSource rope(JsonElement rope) throws InvalidProtocolBufferException {
+    if (rope == null) return Sources.HALF_SPLIT;
     if (rope.isJsonPrimitive()) return Sources.preset(rope.getAsString());
-    return Sources.of(new Gson().<Map<String, ?>>fromJson(rope, Map.class));
+    RopeSource.Builder source = RopeSource.newBuilder();
+    String spec = rope.toString().replace("half_split", "PAIRING_HALF_SPLIT");
+    JsonFormat.parser().merge(spec, source.getSpecBuilder());
+    return source.build();
   }
 
-  // The number that the request holds: 0 if the caller gives none, and for a name that the contract
-  // does not have one that it does not have either, as from a newer contract.
+  // Returns the request's number of a layout: 0 for null. A name that the contract lacks becomes a
+  // number that it lacks, too, as if it were a newer contract's.
   private static int layout(JsonElement layout) {
     if (layout == null) return Layout.LAYOUT_BSHD_VALUE;
     if (layout.isJsonNull()) return 0;

@@ -59,9 +59,8 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Results are those of the same calls by wire, which ClientTest compares with the formula. */
+/** Results equal those of the same calls with bytes, which ClientTest compares with the formula. */
 class SharedMemoryTest {
-  private static final Map<String, ?> SPEC = Map.of("pairing", "half_split");
   private static final long[] SHAPE = {1, 5, 2, 8};
   private static final long BYTES = 5 * 2 * 8 * 4;
   private static final String SERVICE = "posenc.v1.PositionalEncodingService/";
@@ -111,7 +110,7 @@ class SharedMemoryTest {
 
   private static ApplyRopeRequest request() {
     return ApplyRopeRequest.newBuilder()
-        .setRope(Sources.of(SPEC))
+        .setRope(Sources.HALF_SPLIT)
         .setLayout(Layout.LAYOUT_BSHD)
         .setPositions(TokenPositions.startAt(3))
         .build();
@@ -136,7 +135,7 @@ class SharedMemoryTest {
       assertTrue(region.name().startsWith(prefix));
       TensorView q = filled(region, 0, x, SHAPE);
       TensorView k = filled(region, BYTES, x, SHAPE);
-      posenc.rope(SPEC).apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(3), q, k);
+      posenc.rope(Sources.HALF_SPLIT).apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(3), q, k);
       assertArrayEquals(expected.toFloatArray(), q.toFloatArray());
       assertArrayEquals(expected.toFloatArray(), k.toFloatArray());
     }
@@ -146,7 +145,7 @@ class SharedMemoryTest {
   void inputsAndResultsMayLieInDifferentMemory() {
     float[] x = values(80);
     RepositionRequest request = RepositionRequest.newBuilder()
-        .setOldRope(Sources.of(SPEC))
+        .setOldRope(Sources.HALF_SPLIT)
         .setMovement(Movement.newBuilder().setShift(-4))
         .setLayout(Layout.LAYOUT_BSHD)
         .build();
@@ -177,7 +176,7 @@ class SharedMemoryTest {
       kinds.forEach((dtype, kind) -> {
         TensorView q = region.tensor(dtype, 0, SHAPE);
         assertTrue(kind.isInstance(q.buffer()), dtype.name());
-        posenc.rope(SPEC).apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(3), q, null);
+        posenc.rope(Sources.HALF_SPLIT).apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(3), q, null);
       });
     }
   }
@@ -235,7 +234,7 @@ class SharedMemoryTest {
       assertEquals("", region.name());
       TensorView q = filled(region, 0, x, SHAPE);
       TensorView same = region.tensor(Dtype.DTYPE_FLOAT32, 0, SHAPE);
-      remote.rope(SPEC).apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(3), same, null);
+      remote.rope(Sources.HALF_SPLIT).apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(3), same, null);
       TensorView expected = posenc.applyRope(request(), TensorView.of(x, SHAPE), null).q();
       assertArrayEquals(expected.toFloatArray(), q.toFloatArray());
     }
@@ -267,7 +266,7 @@ class SharedMemoryTest {
         .build();
   }
 
-  /** A server that refuses places, and gives other tensors back. */
+  /** A server that refuses places, and returns other tensors unchanged. */
   private static io.grpc.Server refusing(
       Status.Code code, String reason, List<ApplyRopeRequest> calls) throws IOException {
     GetServerInfoResponse info = GetServerInfoResponse.newBuilder()

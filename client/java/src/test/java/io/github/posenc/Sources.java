@@ -1,17 +1,23 @@
 package io.github.posenc;
 
+import io.github.posenc.v1.Pairing;
 import io.github.posenc.v1.RopeSource;
 import io.github.posenc.v1.RopeSpec;
-import java.util.Map;
 
 /** Sources of encodings, for requests. */
 final class Sources {
+  /** An encoding as wide as the heads that it rotates. */
+  static final RopeSource HALF_SPLIT = of(RopeSpec.newBuilder());
+
   private Sources() {}
 
-  static RopeSource of(Map<String, ?> spec) {
-    RopeSpec.Builder builder = RopeSpec.newBuilder();
-    Fields.set(builder, spec, "rope.spec");
-    return RopeSource.newBuilder().setSpec(builder).build();
+  /** Returns an encoding of this width. */
+  static RopeSource ofWidth(int rotaryDim) {
+    return of(RopeSpec.newBuilder().setRotaryDim(rotaryDim));
+  }
+
+  static RopeSource of(RopeSpec.Builder spec) {
+    return RopeSource.newBuilder().setSpec(spec.setPairing(Pairing.PAIRING_HALF_SPLIT)).build();
   }
 
   static RopeSource preset(String name) {

@@ -51,12 +51,11 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
 /**
- * What the client sends and takes in a stream, with the real server, and with one that answers by
- * unary calls of the real one and cuts its answers at random places.
+ * Streams to the real server, and to a fake one, which gets its answers by unary calls of the real
+ * one and cuts them at random places.
  */
 final class StreamTest extends WithServer {
   private static final String SERVICE = "posenc.v1.PositionalEncodingService/";
-  private static final Map<String, ?> SPEC = Map.of("pairing", "half_split");
 
   private static io.grpc.Server cutting;
   private static Random random;
@@ -244,13 +243,13 @@ final class StreamTest extends WithServer {
       Positions[] positions = {
           TokenPositions.startAt(7), TokenPositions.ids(random.longs(tokens, 0, 99).toArray())};
       ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
-                                     .setRope(Sources.of(SPEC))
+                                     .setRope(Sources.HALF_SPLIT)
                                      .setLayout(Layout.LAYOUT_BSHD)
                                      .setSaturation(Saturation.SATURATION_FINITE)
                                      .setPositions(positions[random.nextInt(2)])
                                      .build();
       RepositionRequest move = RepositionRequest.newBuilder()
-                                   .setOldRope(Sources.of(SPEC))
+                                   .setOldRope(Sources.HALF_SPLIT)
                                    .setLayout(Layout.LAYOUT_BSHD)
                                    .setSaturation(Saturation.SATURATION_FINITE)
                                    .setMovement(Movement.newBuilder()
@@ -281,7 +280,7 @@ final class StreamTest extends WithServer {
     random = new Random(1);
     TensorView q = filled(Dtype.DTYPE_FLOAT32, 1, 300, 2, 16);
     ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
-                                   .setRope(Sources.of(SPEC))
+                                   .setRope(Sources.HALF_SPLIT)
                                    .setLayout(Layout.LAYOUT_BSHD)
                                    .setPositions(TokenPositions.startAt(0))
                                    .build();
@@ -304,7 +303,7 @@ final class StreamTest extends WithServer {
     random = new Random(2);
     float[] values = new float[9600];
     ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
-                                   .setRope(Sources.of(SPEC))
+                                   .setRope(Sources.HALF_SPLIT)
                                    .setLayout(Layout.LAYOUT_BSHD)
                                    .setPositions(TokenPositions.startAt(0))
                                    .build();
@@ -324,7 +323,7 @@ final class StreamTest extends WithServer {
     return message.setData(ByteString.copyFrom(new byte[bytes])).build();
   }
 
-  /** The error of a stream of the real server, or null. */
+  /** Returns the error of a stream to the real server, or null. */
   private static PosencException errorOf(List<ApplyRopeStreamRequest> messages) {
     Calls calls = new Calls(Posenc.builder(server.address));
     List<Outgoing> all =
@@ -342,14 +341,14 @@ final class StreamTest extends WithServer {
 
   private static ApplyRopeRequest described(long... shape) {
     return ApplyRopeRequest.newBuilder()
-        .setRope(Sources.of(SPEC))
+        .setRope(Sources.HALF_SPLIT)
         .setLayout(Layout.LAYOUT_BSHD)
         .setPositions(TokenPositions.startAt(0))
         .setQ(TensorView.allocate(Dtype.DTYPE_FLOAT32, shape).header())
         .build();
   }
 
-  /** The status of a stream of the real server whose client stalls, after half a second. */
+  /** Returns the status of a stream to the real server whose client stalls for half a second. */
   private static Status statusOfStalled(boolean reads, int messages) throws Exception {
     ManagedChannel channel =
         Grpc.newChannelBuilder(server.address, InsecureChannelCredentials.create()).build();
@@ -412,7 +411,7 @@ final class StreamTest extends WithServer {
   void aStreamThatIsCancelledInTheMiddleEndsAndNothingIsKept() throws Exception {
     TensorView q = TensorView.allocate(Dtype.DTYPE_FLOAT32, 1, 4 << 10, 8, 128); // 16 MiB
     ApplyRopeRequest request = ApplyRopeRequest.newBuilder()
-                                   .setRope(Sources.of(SPEC))
+                                   .setRope(Sources.HALF_SPLIT)
                                    .setLayout(Layout.LAYOUT_BSHD)
                                    .setPositions(TokenPositions.startAt(0))
                                    .build();

@@ -10,9 +10,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.github.posenc.v1.AbsoluteEncoding;
 import io.github.posenc.v1.BuildTableRequest;
 import io.github.posenc.v1.Dtype;
+import io.github.posenc.v1.ExplicitFrequencies;
 import io.github.posenc.v1.FourierFeatures;
 import io.github.posenc.v1.LearnedTable;
 import io.github.posenc.v1.RopeSource;
+import io.github.posenc.v1.RopeSpec;
 import io.github.posenc.v1.SincosGrid;
 import io.github.posenc.v1.Sinusoidal;
 import io.github.posenc.v1.SinusoidalOrder;
@@ -37,7 +39,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Tables in memory of the caller's: those of the same calls without it, and nothing else is written. */
+/** Tables in the caller's memory: they equal tables in new memory, and nothing else is written. */
 class TableTest {
   @TempDir static Path folder;
   private static final List<AutoCloseable> OPEN = new ArrayList<>();
@@ -72,12 +74,6 @@ class TableTest {
     for (AutoCloseable each : OPEN) each.close();
   }
 
-  private static RopeSource spec(Map<String, ?> fields) {
-    Map<String, Object> all = new LinkedHashMap<>(fields);
-    all.put("pairing", "half_split");
-    return Sources.of(all);
-  }
-
   private static BuildTableRequest.Builder rotary(RopeSource rope, long rows) {
     return BuildTableRequest.newBuilder()
         .setRope(rope)
@@ -94,11 +90,10 @@ class TableTest {
 
   /** Tables whose size a client knows. */
   private static Map<String, BuildTableRequest.Builder> tables() {
-    RopeSource eight = spec(Map.of("rotary_dim", 8));
-    RopeSource byHead = spec(Map.of(
-        "rotary_dim", 4,
-        "explicit_frequencies",
-        Map.of("heads", 3, "values", List.of(1.0, 2.0, 3.0, 4.0, 5.0, 6.0))));
+    RopeSource eight = Sources.ofWidth(8);
+    RopeSource byHead = Sources.of(RopeSpec.newBuilder().setRotaryDim(4).setExplicitFrequencies(
+        ExplicitFrequencies.newBuilder()
+            .setHeads(3).addAllValues(List.of(1.0, 2.0, 3.0, 4.0, 5.0, 6.0))));
     Map<String, BuildTableRequest.Builder> all = new LinkedHashMap<>();
     all.put("half", rotary(eight, 5));
     all.put("duplicated", rotary(eight, 5)
@@ -163,7 +158,7 @@ class TableTest {
   /** The answer does not contain results in shared memory, so a table of any size needs no stream. */
   @Test
   void aTableInSharedMemoryIsNoLargeAnswer() {
-    BuildTableRequest request = rotary(spec(Map.of("rotary_dim", 128)), 300).build();
+    BuildTableRequest request = rotary(Sources.ofWidth(128), 300).build();
     BuildTableRequest preset = rotary(Sources.preset("llama-2-7b"), 300).build();
     try (SharedRegion region = small.sharedRegion(2 * 300 * 256)) {
       TensorView cos = region.tensor(Dtype.DTYPE_FLOAT32, 0, 300, 64);
@@ -292,7 +287,7 @@ class TableTest {
   @Test
   void aTableThatTheServerCannotPlaceComesAsBytes() {
     try (Posenc remote = Posenc.connect(address); SharedRegion region = posenc.sharedRegion(96)) {
-      ResolvedRope rope = remote.rope(spec(Map.of("rotary_dim", 8)));
+      ResolvedRope rope = remote.rope(Sources.ofWidth(8));
       TensorView cos = region.tensor(Dtype.DTYPE_FLOAT32, 0, 3, 4);
       TensorView sin = region.tensor(Dtype.DTYPE_FLOAT32, 48, 3, 4);
       Table wire = rope.table(3);
