@@ -11,14 +11,14 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
-/** What all requests of a client have: a connection, deadline, headers, and errors of one type. */
+/** Makes a client's requests, with its connection, a deadline, headers, and errors of one type. */
 final class Calls {
   static final CallOptions.Key<Duration> TIMEOUT = CallOptions.Key.create("timeout");
   static final CallOptions.Key<String> REQUEST_ID = CallOptions.Key.create("request id");
   static final CallOptions.Key<String> TRACEPARENT = CallOptions.Key.create("traceparent");
   static final CallOptions.Key<Posenc.Progress> PROGRESS = CallOptions.Key.create("progress");
 
-  /** Threads of asynchronous calls. They do not keep a program from its end. */
+  /** Runs each asynchronous call in its own thread, which does not keep the program from ending. */
   static final Executor THREADS = task -> {
     Thread thread = new Thread(task, "posenc");
     thread.setDaemon(true);
@@ -57,7 +57,7 @@ final class Calls {
     return begun.withOption(REQUEST_ID, UUID.randomUUID().toString().replace("-", ""));
   }
 
-  /** Makes a request without tensors of the caller's: a unary one if `take` is null. */
+  /** Makes a request without the caller's tensors. It is unary if `take` is null. */
   <M extends Message> M run(
       CallOptions options, String name, Message request, M response, Consumer<M> take) {
     Outgoing only = new Outgoing().message(Arguments.given("request", request));

@@ -20,9 +20,9 @@ import java.util.function.Consumer;
  * One request to the server, made in its caller's thread.
  *
  * <p>gRPC runs all callbacks of a call in the call's executor. Here that executor is a queue, which
- * the caller's thread empties until the call is over. So responses are parsed, and written into the
- * caller's memory, in the caller's thread; this class needs no lock; and a slow caller delays only
- * its own call, by gRPC's flow control, which also bounds the memory of a stream.
+ * the caller's thread empties until the call is over. So the caller's thread parses responses, and
+ * writes them into the caller's memory, and this class needs no lock. A slow caller delays only its
+ * own call, by gRPC's flow control, which also bounds the memory of a stream.
  */
 final class Exchange<M extends Message> extends ClientCall.Listener<InputStream> {
   // Outgoing writes the requests, and parse() reads the responses.
@@ -83,7 +83,7 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
     boolean interrupted = false;
     while (status == null) {
       try {
-        // gRPC buffers the message of a call that has only one, and never says that it may write.
+        // A call with one message is never ready: gRPC buffers that message at once.
         while (open && failure == null && (type.clientSendsOneMessage() || call.isReady())) {
           open = messages.hasNext();
           if (open) {

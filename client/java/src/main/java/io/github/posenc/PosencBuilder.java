@@ -123,7 +123,7 @@ public final class PosencBuilder {
     return this;
   }
 
-  /** Requires TLS with another name in the server's certificate than the target's. */
+  /** Requires TLS, and this name in the server's certificate instead of the target's. */
   public PosencBuilder serverName(String name) {
     this.serverName = given("tls.server_name", name);
     return this;

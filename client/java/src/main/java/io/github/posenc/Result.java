@@ -20,7 +20,7 @@ final class Result {
     this.out = out;
   }
 
-  /** Sets dtype and shape, and checks the caller's memory; what is set already stays. */
+  /** Sets dtype and shape unless they are set already, and checks the caller's memory. */
   Result expect(Dtype dtype, List<Long> extents) {
     if (this.dtype != null) return this;
     shape = TensorView.shapeOf(extents);
@@ -48,12 +48,13 @@ final class Result {
     return out != null && out.place() != null;
   }
 
-  // The server writes a whole result to a place, so only one of known size gets its place.
+  // The server writes the whole result to its place, so the request names a place only if the
+  // result's size is known.
   boolean isPlaced() {
     return isInRegion() && dtype != null;
   }
 
-  /** Makes the memory, unless there is some; throws if this process cannot hold `count` of it. */
+  /** Makes memory unless the caller gave some. Throws if Java cannot hold `count` such results. */
   Result allocate(int count) {
     if (out != null) return this;
     long memory = Runtime.getRuntime().maxMemory();

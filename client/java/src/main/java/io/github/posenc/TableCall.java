@@ -44,8 +44,8 @@ final class TableCall {
     return new Table(amplitude[0], 0, call.get("cos"), call.get("sin"), call.get("table"));
   }
 
-  // Asks for one row, which tells type and shape of the whole: the server writes a whole table to a
-  // place, even if that is smaller.
+  // Asks for one row, which tells type and shape of the whole: the server would write the whole
+  // table even to a smaller place.
   private void expectRows(TensorCall<?> call, List<String> fields) {
     try {
       stream(1, part -> {

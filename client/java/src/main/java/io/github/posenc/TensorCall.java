@@ -26,7 +26,7 @@ final class TensorCall<M extends Message> {
   private final Map<String, Result> results = new LinkedHashMap<>();
   private boolean rotates;
 
-  /** Makes a call without tensors; `out` is memory for its results in turn, null: new memory. */
+  /** Makes a call without tensors. `out` has memory for its results in turn; null is new memory. */
   TensorCall(Calls calls, CallOptions options, String name, Message request, M response,
       TensorView... out) {
     this.calls = calls;
@@ -37,13 +37,13 @@ final class TensorCall<M extends Message> {
     if (out != null) this.out.addAll(Arrays.asList(out));
   }
 
-  /** Adds a tensor of the request; null: the server says that it is missing. */
+  /** Adds a tensor of the request. The server reports a missing one, which is null. */
   TensorCall<M> input(String field, TensorView tensor) {
     if (tensor != null) inputs.put(field, tensor);
     return this;
   }
 
-  /** Returns the tensor of the answer in this field, which is new to the call at first. */
+  /** Returns the answer's tensor in this field; adds it at first. */
   Result result(String field) {
     return results.computeIfAbsent(field, name -> new Result(name, out.poll()));
   }
@@ -96,7 +96,8 @@ final class TensorCall<M extends Message> {
     }
     long bytes = request.getSerializedSize();
     for (TensorView input : inputs.values()) bytes += input.bytes();
-    // A stream would not notice a byte too few in q and one too many in k: the server names them.
+    // A stream would not notice that q lacks a byte and k has one too many. A unary call's error
+    // names the tensor.
     boolean streams = rotates && inputs.values().stream().allMatch(TensorView::isWhole);
     try {
       if (!streams || bytes <= calls.client.streamAboveBytes) return unary(false);
@@ -108,7 +109,8 @@ final class TensorCall<M extends Message> {
     return response;
   }
 
-  // Returns whether bytes may be sent after a call with places failed; else adds what to do.
+  // Returns whether bytes may be sent after a call with places failed. An error of a call in place
+  // is thrown, with what to do.
   private boolean mayBeSent(PosencException error) {
     // By these errors the server refuses a call before it writes anything.
     boolean untouched =

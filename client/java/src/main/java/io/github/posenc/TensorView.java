@@ -291,7 +291,7 @@ public final class TensorView {
     }
   }
 
-  // Copies as many elements as there are whole, and returns their bytes.
+  // Copies all whole elements, and returns the number of their bytes.
   private int put(long firstByte, ByteBuffer bytes) {
     int count = bytes.remaining() / type.bytes;
     Buffer from = type.view.apply(bytes.order(ByteOrder.LITTLE_ENDIAN));

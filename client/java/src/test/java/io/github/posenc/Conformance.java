@@ -45,7 +45,7 @@ final class Conformance {
     this.posenc = posenc;
   }
 
-  /** Prints a line a case. The number of those that failed; -1 if there were no cases at all. */
+  /** Prints a line for each case. Returns the number of failed cases; -1 if there are no cases. */
   int run(Path folder) throws Exception {
     List<Path> files;
     try (Stream<Path> all = Files.list(folder)) {
@@ -67,7 +67,7 @@ final class Conformance {
     return cases == 0 ? -1 : failed;
   }
 
-  /** Empty if the case passes. */
+  /** Returns why the case fails; empty if it passes. */
   String replay(JsonObject vector) {
     JsonElement expect = vector.get("expect");
     try {
@@ -91,7 +91,7 @@ final class Conformance {
 
   // ---- Calls ---------------------------------------------------------------------------------
 
-  // Tensors of the answer by their field's name, and the message as "".
+  // Returns the answer's tensors by the names of their fields, and the message by "".
   private Map<String, Object> answer(String rpc, JsonObject request) throws Exception {
     Message message;
     switch (rpc) {
@@ -169,8 +169,8 @@ final class Conformance {
     return answer;
   }
 
-  // Whether the request's own tensors are such that a TensorView can hold them: what is deliberately
-  // malformed goes as the message that it is.
+  // Returns whether TensorViews can hold the request's tensors. Tensors that are malformed on
+  // purpose stay in the request.
   private static boolean moves(Message.Builder request) {
     for (FieldDescriptor field : request.getDescriptorForType().getFields()) {
       if (!isTensor(field) || !request.hasField(field)) continue;

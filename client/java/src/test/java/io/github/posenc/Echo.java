@@ -60,7 +60,7 @@ final class Echo implements Closeable {
 
   /** Starts the server. */
   Echo() throws IOException {
-    // The virtual machine's options are those of this one.
+    // The server's virtual machine has the options of this one.
     ProcessBuilder command = new ProcessBuilder(ProcessHandle.current().info().command().orElseThrow());
     command.command().addAll(
         java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments());
@@ -89,7 +89,7 @@ final class Echo implements Closeable {
     server.destroy();
   }
 
-  /** Serves until its input ends, which it does with the process that started it. */
+  /** Serves until its input ends, which happens when the process that started it ends. */
   public static void main(String[] args) throws Exception {
     Server server = ((NettyServerBuilder)
         Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create()))

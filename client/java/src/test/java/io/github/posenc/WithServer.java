@@ -9,7 +9,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What tests share that call a plain server: the server, a client, and how a refusal looks. */
+/** The base of tests that call a plain server: the server, a client, and a check of refusals. */
 abstract class WithServer {
   @TempDir static Path folder;
   static Server server;
@@ -27,7 +27,7 @@ abstract class WithServer {
     server.close();
   }
 
-  /** The call is refused, and the error names the field. */
+  /** Fails unless the call is refused, and the error names the field. */
   static PosencException assertRefused(String field, Executable call) {
     PosencException e = assertThrows(PosencException.class, call, field);
     assertEquals("INVALID_ARGUMENT", e.code(), e.getMessage());
