@@ -1,4 +1,4 @@
-"""Errors, and what goes with every call."""
+"""Errors, metadata and deadlines of calls."""
 
 import pickle
 import threading

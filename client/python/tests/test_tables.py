@@ -60,7 +60,7 @@ def sent(monkeypatch):
 
 
 def views(region, like):
-    """Memory for each array of a table, every 4096 bytes of the region."""
+    """Returns memory for each array of a table, at multiples of 4096 bytes."""
     return tuple(region.array(each.shape, each.dtype, 4096 * i) for i, each in enumerate(arrays(like)))
 
 
