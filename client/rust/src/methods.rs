@@ -11,8 +11,8 @@ use crate::v1::{self, Dtype, movement, positions};
 
 impl Client {
     /// Resolves a model's rotary encoding once, for many calls.
-    pub async fn rope(&self, config: impl Into<Config>) -> Result<Rope> {
-        let rope = Some(config.into().to_source().await?);
+    pub async fn rope(&self, config: Config) -> Result<Rope> {
+        let rope = Some(config.to_source().await?);
         let resolved = self.resolve_rope(v1::ResolveRopeRequest { rope, ..Default::default() }).await?;
         Ok(Rope::new(self.clone(), resolved))
     }
@@ -162,7 +162,7 @@ impl Client {
     }
 }
 
-/// Returns ids with one element for each token, whose bytes a stream may send apart.
+/// Returns the ids of positions, which a stream may send as bytes.
 fn ids(positions: Option<&mut v1::Positions>) -> Option<&mut v1::Tensor> {
     match positions?.kind.as_mut()? {
         positions::Kind::Ids(ids) => Some(ids),
@@ -184,8 +184,7 @@ fn moved_ids(request: &mut v1::RepositionRequest) -> Vec<&mut v1::Tensor> {
     ids(movement.old_positions.as_mut()).into_iter().chain(target).collect()
 }
 
-/// Returns an argument's slot, if it has one. Fails if the request has the tensor, too: on the wire the two would become
-/// one.
+/// Returns an argument's slot, if it has one. Fails if the request has the tensor, too: the server would merge the two.
 fn slots<'a>(field: Field, in_request: &Option<v1::Tensor>, slot: Option<Slot<'a>>) -> Result<Vec<Slot<'a>>> {
     match (slot, in_request) {
         (Some(_), Some(_)) => Err(Error::invalid_field(field.2, "is in the request and beside it; must be given once")),

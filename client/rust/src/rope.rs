@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::slot::{Heads, Slot};
-use crate::tensor::{Element, View};
 use crate::v1::{self, movement, positions, rope_source};
 
 /// The source of a rotary encoding: a preset, a model's config.json, or a specification.
@@ -58,12 +57,6 @@ impl Config {
     }
 }
 
-impl From<v1::RopeSpec> for Config {
-    fn from(spec: v1::RopeSpec) -> Self {
-        Self::spec(spec)
-    }
-}
-
 impl From<rope_source::Source> for v1::RopeSource {
     fn from(source: rope_source::Source) -> Self {
         Self { source: Some(source), ..Self::default() }
@@ -86,7 +79,7 @@ impl From<StartAt> for v1::Positions {
     }
 }
 
-/// Position ids: one per token, `[S]` or `[B, S]`, after the axes if there are several.
+/// Gives each token a position: `[S]` or `[B, S]`; several axes come before these.
 impl From<v1::Tensor> for v1::Positions {
     fn from(ids: v1::Tensor) -> Self {
         Self { kind: Some(positions::Kind::Ids(ids)) }
@@ -164,17 +157,6 @@ impl Rope {
         };
         let (q, k, _) = self.client.apply_rope(request, q, k).await?;
         Ok((q, k))
-    }
-
-    /// Rotates q and k into `q_out` and `k_out`.
-    pub async fn apply_into<Q: Element, K: Element>(
-        &self,
-        layout: v1::Layout,
-        positions: impl Into<v1::Positions>,
-        (q, q_out): (View<'_, Q>, &mut [Q]),
-        (k, k_out): (View<'_, K>, &mut [K]),
-    ) -> Result<()> {
-        self.apply(layout, positions, q.write_to(q_out), k.write_to(k_out)).await.map(drop)
     }
 
     /// Moves rotated keys: [`ShiftBy`], [`Between`], or a [`v1::Movement`].

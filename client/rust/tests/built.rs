@@ -10,10 +10,10 @@ async fn a_table_has_the_cosines_and_sines_of_the_formula() {
     let server = Server::start();
     let client = posenc::connect(&server.target).unwrap();
     let spec = v1::RopeSpec { pairing: v1::Pairing::HalfSplit.into(), rotary_dim: 8, ..Default::default() };
-    let (cos, sin) = client.rope(spec).await.unwrap().table(100).await.unwrap();
+    let (cos, sin) = client.rope(Config::spec(spec)).await.unwrap().table(100).await.unwrap();
     let angle = |index: usize| (index / 4) as f64 * 1e4_f64.powf(-2.0 * (index % 4) as f64 / 8.0);
     let truth = |f: fn(f64) -> f64| (0..400).map(|index| f(angle(index))).collect::<Vec<_>>();
-    // Half a step of float32 below 1, and the oracle's own angle, off by 2^-46.
+    // The bound: half a step of float32 below 1, and 2^-45 for the oracle's own angle.
     assert_near(&widened(&cos), &truth(f64::cos), 0.5f64.powi(25) + 0.5f64.powi(45));
     assert_near(&widened(&sin), &truth(f64::sin), 0.5f64.powi(25) + 0.5f64.powi(45));
 }

@@ -43,7 +43,7 @@ async fn float64_is_rotated_in_float64() {
     let rope = rope.rope(Config::spec(plain(Pairing::HalfSplit)).head_dim(8)).await.unwrap();
     let q = widened(&numbers(4 * 8));
     let (out, ()) = rope.apply(Thd, StartAt(3), view!(q, [4, 1, 8]), ()).await.unwrap();
-    // The oracle's angles are rounded products of at most 6 radians: 2^-51 each, and as much again for the rest.
+    // The oracle rounds angles of at most 6 radians, by 2^-51 each. Its other roundings add no more than that.
     assert_near(&out, &rotated(&q, 1, 8, 1e4, Pairing::HalfSplit, &positions(4, 3.0)), 2.9 * 16.0 * f64::EPSILON);
 }
 
@@ -82,13 +82,13 @@ async fn sixteen_bits_are_rounded_once_more() {
 async fn bytes_of_float8_come_back_rotated_and_saturate_as_told() {
     let server = Server::start();
     let client = posenc::connect(&server.target).unwrap();
-    // An eighth of a turn, about: x cos + x sin is 1.4 x.
+    // About an eighth of a turn: x cos + x sin is 1.4 x.
     let frequencies = v1::ExplicitFrequencies { values: vec![0.785], ..Default::default() };
     let spec = v1::RopeSpec {
         scaling: Some(v1::rope_spec::Scaling::ExplicitFrequencies(frequencies)),
         ..plain(Pairing::HalfSplit)
     };
-    // E4M3: the largest is 0x7e, after which comes NaN; 1.4 of 1 is nearest to 1.375, 0x3b.
+    // E4M3: the largest number is 0x7e, and NaN comes next. 1.4 rounds to 1.375, which is 0x3b.
     for (dtype, largest, one, turned) in
         [(v1::Dtype::Float8E4m3fn, 0x7e, 0x38, 0x3b), (v1::Dtype::Float8E5m2, 0x7b, 0x3c, 0x3e)]
     {
@@ -120,8 +120,8 @@ async fn results_in_place_and_in_given_memory_are_those_of_new_memory() {
         let (mut q, mut k) = (numbers(q_shape.iter().product()), numbers(k_shape.iter().product()));
         let (q_new, k_new) = rope.apply(Bshd, StartAt(5), view!(q, q_shape), view!(k, k_shape)).await.unwrap();
         let (mut q_out, mut k_out) = (vec![0.0; q.len()], vec![0.0; k.len()]);
-        let into = ((view!(q, q_shape), &mut q_out[..]), (view!(k, k_shape), &mut k_out[..]));
-        rope.apply_into(Bshd, StartAt(5), into.0, into.1).await.unwrap();
+        let (q_view, k_view) = (view!(q, q_shape).write_to(&mut q_out), view!(k, k_shape).write_to(&mut k_out));
+        rope.apply(Bshd, StartAt(5), q_view, k_view).await.unwrap();
         assert!(q_out == q_new && k_out == k_new);
         rope.apply(Bshd, StartAt(5), view_mut!(q, q_shape), view_mut!(k, k_shape)).await.unwrap();
         assert!(q == q_new && k == k_new);
