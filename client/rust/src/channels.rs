@@ -1,4 +1,4 @@
-//! Connections to a target's servers, and the choice of one for a call.
+//! Connects to a target's servers, and chooses one for each call.
 //! tonic balances by load and never retries, so this code follows the service config: calls go to the addresses in
 //! turn, and an address that failed is skipped for a while.
 
@@ -40,7 +40,7 @@ struct Server {
     address: Address,
     /// Used in turn; each connects at its first call.
     channels: Vec<Channel>,
-    /// `None`, or past: the server is not known to be away.
+    /// Until then, other servers are preferred.
     down_until: Option<Instant>,
 }
 
@@ -135,7 +135,7 @@ async fn connect(address: SocketAddr) -> io::Result<TokioIo<TcpStream>> {
     Ok(TokioIo::new(stream))
 }
 
-/// Makes what connects to a host, or to the unix socket that is the target.
+/// Makes the endpoint of a host, or of the unix socket that is the target.
 fn endpoint(target: &str, host: Option<&Authority>, tls: Option<&TlsOptions>) -> Result<Endpoint> {
     let wrong = |error: tonic::transport::Error| Error::invalid_field("target", Error::of_transport(&error).message());
     let scheme = if tls.is_some() { "https" } else { "http" };

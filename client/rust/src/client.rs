@@ -87,7 +87,7 @@ impl Patience {
 
 /// Makes a client of the server at `target`: `localhost:50051`, `dns:///posenc:50051`, `unix:/run/posenc`, optionally
 /// after `http://` or `https://`. Connections are made at the first call, which fails if no server answers.
-/// Fails with INVALID_ARGUMENT if the target is none.
+/// Fails with INVALID_ARGUMENT if the target cannot be read.
 pub fn connect(target: impl AsRef<str>) -> Result<Client> {
     connect_with(target, Options::default())
 }
@@ -159,7 +159,7 @@ impl Client {
     }
 
     /// Makes a call with one message each way, of at most `limit` bytes. If the server does not map the slots' memory,
-    /// they become slots of memory that is not shared.
+    /// the call sends their bytes, and the slots have no places any more.
     async fn message(
         &self,
         method: &'static str,
@@ -219,7 +219,7 @@ impl Client {
         loop {
             let once = async {
                 let (upload, response) = attempts.begin().await?;
-                // The receiver has its errors.
+                // If sending fails, the receiver gets the call's error.
                 let _ = outgoing.send(&[], upload).await;
                 attempts.patience.wait(Incoming::of(response, limit)).await
             };
@@ -298,7 +298,7 @@ impl<'c> Attempts<'c> {
     /// Receives the answer, or a stream's answers. Sets `began` before it writes results.
     async fn receive(&self, response: Response, slots: &[Slot<'_>], began: &mut bool) -> Result<Bytes> {
         let slots: Vec<_> = slots.iter().filter(|slot| slot.is_result()).collect();
-        // What is not kept has no limit.
+        // A stream's elements are not kept, so its messages have no limit.
         let limit = if self.outgoing.streams { usize::MAX } else { self.client.max_message_bytes() };
         let mut incoming = self.patience.wait(Incoming::of(response, limit)).await?;
         // Bytes of a stream, or messages.
@@ -388,7 +388,7 @@ impl<'c> Attempts<'c> {
     }
 }
 
-/// Returns a header's value, which has no other characters.
+/// Returns a header's value; refuses all other characters.
 fn visible(option: &str, text: &str) -> Result<HeaderValue> {
     let is_visible = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     let value = HeaderValue::from_str(text).ok().filter(|_| is_visible);

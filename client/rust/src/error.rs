@@ -106,7 +106,7 @@ impl Error {
         &self.0.message
     }
 
-    /// Returns the error of a table that comes as a stream, whose request is the field `table` of the stream's.
+    /// Returns the error of a table's stream with the fields of the unary request: `table.rows` becomes `rows`.
     pub(crate) fn of_table(mut self) -> Self {
         if let Some(field) = self.field().and_then(|field| Some(field.strip_prefix("table.")?.to_owned())) {
             self.0.message = self.0.message.strip_prefix("table.").unwrap_or(&self.0.message).to_owned();
@@ -120,7 +120,7 @@ impl Error {
         self.0.code == Code::ResourceExhausted && self.reason() != Some(Reason::Overloaded)
     }
 
-    /// Returns whether the server, or one that is older, maps no memory of this caller.
+    /// Returns whether the server maps no memory of this caller, or is too old to do so.
     pub(crate) fn refuses_places(&self) -> bool {
         matches!(self.reason(), Some(Reason::SharedMemoryUnavailable | Reason::FieldUnknown))
             && matches!(self.0.code, Code::Unimplemented | Code::PermissionDenied)

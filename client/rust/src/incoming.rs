@@ -113,8 +113,8 @@ impl Incoming {
         }
     }
 
-    /// Reads fields until `end` bytes of the message are left: writes elements to the slots, of which `done` bytes are
-    /// filled, as far as there is room. Returns the other fields.
+    /// Reads fields until `end` bytes of the message are left. Writes elements to the slots, after the `done` bytes
+    /// that they have, as far as there is room. Returns the other fields.
     pub async fn read_elements(&mut self, end: usize, slots: &[&Slot<'_>], done: &mut usize) -> Result<Vec<u8>> {
         let mut rest = Vec::new();
         while self.left > end {
@@ -128,7 +128,7 @@ impl Incoming {
         Ok(rest)
     }
 
-    /// Reads a field. If it is the one that is looked for, returns the length of its value; others go to `rest`.
+    /// Reads the head of the field that is `wanted`, and returns the length of its value; copies any other to `rest`.
     async fn find(&mut self, wanted: u32, rest: &mut Vec<u8>) -> Result<Option<usize>> {
         let key = self.varint().await?;
         let (field, wire_type) = ((key >> 3) as u32, WireType::try_from(key & 7).map_err(|_| malformed())?);

@@ -38,7 +38,7 @@ const CHUNK_HEAD_BYTES: usize = 5;
 /// A piece of a request's body.
 pub(crate) type Piece = Result<Frame<Bytes>, Infallible>;
 
-/// Bytes of a message, and the elements after them: their slot, and their bytes in it.
+/// Bytes of a message, and the elements after them: the index of their slot, and their range in it.
 type Part<B> = (B, usize, Range<usize>);
 
 /// The messages of a call, encoded except for the elements of their tensors.
@@ -100,7 +100,7 @@ impl Outgoing {
         this
     }
 
-    /// Adds a message, which begins with the place of its prefix.
+    /// Adds a message, whose first bytes are room for its prefix.
     fn add(&mut self, mut parts: Vec<Part<Vec<u8>>>) {
         let bytes = parts.iter().map(|(bytes, _, elements)| bytes.len() + elements.len()).sum::<usize>() - PREFIX_BYTES;
         // Messages over 4 GiB are refused before they are sent.
@@ -124,7 +124,7 @@ impl Outgoing {
     }
 }
 
-/// Returns a message's bytes with the key and the length of its elements, which follow.
+/// Appends the key and the length of the elements that follow to a message's bytes.
 fn before_data(mut encoded: Vec<u8>, elements: usize) -> Vec<u8> {
     encode_key(DATA, WireType::LengthDelimited, &mut encoded);
     encode_varint(elements as u64, &mut encoded);

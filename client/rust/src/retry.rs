@@ -14,8 +14,7 @@ pub(crate) fn backoff(attempt: u32) -> Duration {
     grown.min(MAX_BACKOFF).mul_f64(0.8 + 0.4 * share)
 }
 
-/// Returns a random number, to spread and name calls; std seeds each hash map differently, from the system's random
-/// numbers.
+/// Returns a random number, for waits and for names. std seeds every hash map by the system's random numbers.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::time::SystemTime::now())
 }

@@ -1,6 +1,6 @@
 //! Memory that client and server both map: calls do not carry its tensors.
-//! A region gives out its memory once, so that no two tensors overlap, and lives as long as any of them, so that
-//! unmapped memory cannot be used.
+//! A region gives out its memory once, so no two tensors overlap. The memory stays mapped as long as the region or any
+//! of its tensors lives.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;

@@ -32,7 +32,7 @@ pub struct Slot<'a> {
     /// The sender and the receiver of a call share it. An answer has only bytes that the server has received, so a
     /// result replaces elements that were copied before.
     to: Option<Mutex<&'a mut [u8]>>,
-    /// Whether the tensor is only of the response; type and shape are then those that are known.
+    /// Whether only the response has the tensor. Its shape is then unknown, and its type if the memory is bytes.
     pub(crate) received: bool,
     /// Places of tensor and result in shared memory; the same place if the result replaces the tensor.
     pub(crate) place: Option<SharedMemory>,
@@ -45,7 +45,7 @@ impl<'a> Slot<'a> {
         Self::of_bytes(T::DTYPE.unwrap_or_default(), bytemuck::cast_slice_mut(elements), shape)
     }
 
-    /// Makes one of elements of any type, which are little-endian bytes.
+    /// Makes such a tensor of little-endian bytes, whose elements have any type.
     pub fn of_bytes(dtype: Dtype, bytes: &'a mut [u8], shape: impl AsRef<[usize]>) -> Self {
         Self::new(dtype, extents(shape.as_ref()), None, Some(bytes))
     }
@@ -71,13 +71,13 @@ impl<'a> Slot<'a> {
         self
     }
 
-    /// Makes the slot one of memory for a result.
+    /// Makes the slot memory for a result.
     pub(crate) fn of_result(mut self, field: Field) -> Self {
         (self.place, self.received) = (None, true);
         self.named(field)
     }
 
-    /// Makes the slot one of memory that is not shared.
+    /// Forgets the places in shared memory.
     pub(crate) fn send_bytes(&mut self) {
         (self.place, self.output_place) = (None, None);
     }
@@ -131,7 +131,7 @@ impl<'a> Slot<'a> {
         self.to.as_ref().map(|to| to.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Fails unless a result fits its memory: by type, which memory of bytes has not, and size.
+    /// Fails unless a result has its memory's size, and its memory's type if that is not bytes.
     pub(crate) fn check_result(&self, dtype: Dtype, bytes: usize) -> Result<()> {
         let fact = match self.result().map_or(bytes, |to| to.len()) {
             _ if self.dtype != Dtype::Unspecified && self.dtype != dtype => {
@@ -202,7 +202,7 @@ impl<'a, T: Element> From<&'a mut Vec<T>> for Slot<'a> {
 ///
 /// Only this crate implements it.
 pub trait Heads: Send {
-    /// What the call returns for the tensor: its result if that is new, or else `()`.
+    /// The call's return value for the tensor: a new result, or `()`.
     type Output: Send;
     /// Makes the memory for a result that the call returns.
     #[doc(hidden)]

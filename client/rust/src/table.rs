@@ -37,7 +37,7 @@ impl Client {
             Err(error) => return Err(error),
             Ok(table) => return check_whole(table, fields.len(), lent),
         }
-        // Rows are the last axis but one, or but two if a row holds complex numbers.
+        // The axis of rows is the second from the end, or the third if a row holds complex numbers.
         let axes_from_rows = if is_complex { 3 } else { 2 };
         let mut answers = client.table_parts(request, 0).await?;
         let (mut shape, mut amplitude) = (Vec::new(), 0.0);
@@ -82,8 +82,8 @@ impl Client {
     }
 }
 
-/// Fails unless a table has as many tensors, each with its bytes, but for those that were `lent`: their bytes were
-/// checked when they came.
+/// Fails unless a table has this number of tensors, each with the bytes of its shape. The first `lent` of them lie in
+/// the caller's memory: they were checked when they came.
 fn check_whole(table: v1::BuildTableResponse, tensors: usize, lent: usize) -> Result<v1::BuildTableResponse> {
     let has_bytes = |tensor: &Tensor| bytes_of(tensor.dtype(), &tensor.shape) == Some(tensor.data.len());
     let all = [&table.cos, &table.sin, &table.table].into_iter().flatten().enumerate();

@@ -10,7 +10,7 @@ use posenc::{
     Bshd, CallOptions, Client, Code, Config, Dtype, Error, Layout, Options, StartAt, TlsOptions, View, v1, view,
 };
 
-/// Collects what differs, so that one run tells all.
+/// Collects all differences, so that one run shows them.
 #[derive(Default)]
 struct Table(Vec<String>);
 
@@ -20,7 +20,7 @@ impl Table {
             return self.0.push(format!("{what}: no error"));
         };
         let as_said = error.code() == code && error.field() == field && error.message().contains(text);
-        // A text is one sentence for people: it says the field, and no more than fits a screen.
+        // A text is one sentence, which names the field and fits a screen.
         let readable = field.is_none_or(|field| error.message().contains(field)) && error.message().len() < 700;
         if !as_said || !readable {
             self.0.push(format!("{what}: {error}; field {:?}", error.field()));
@@ -96,7 +96,7 @@ async fn of_a_tensor() {
         None,
         "DTYPE_FLOAT32",
     );
-    // Empty tensors are none of these.
+    // Empty tensors are no mistake.
     client.apply_rope(request(), View::<f32>::new(&[], [0, 2, 2, 16]), ()).await.unwrap();
     let twice = v1::ApplyRopeRequest { q: Some(view!(q, [1, 2, 2, 16]).to_tensor()), ..request() };
     let sent = client.apply_rope(twice, view!(q, [1, 2, 2, 16]), ()).await;
@@ -303,7 +303,7 @@ async fn of_a_stream() {
     let q = numbers(64);
     let mut table = Table::default();
     let shape = [1, 2, 2, 16];
-    // The server says what is wrong, as without a stream.
+    // The server's errors are those of calls without a stream.
     let invalid = Code::InvalidArgument;
     let cases = [
         (

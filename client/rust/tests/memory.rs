@@ -1,5 +1,5 @@
-//! Tensors and results in the caller's memory, shared or not: the results of the same calls with messages of their own,
-//! and nothing else is written.
+//! Tensors and results in the caller's memory, shared or not: results equal those of calls with messages, and nothing
+//! else is written.
 
 mod common;
 
@@ -135,7 +135,7 @@ async fn a_table_goes_to_slices_too() {
     let (mut cos, mut sin) = (vec![0_f32; 3 * 64], vec![0_f32; 3 * 64]);
     rope.table_into(3, &mut cos, &mut sin[..]).await.unwrap();
     assert_eq!((cos.clone(), sin.clone()), want);
-    // By another client's connection a region is memory like any other.
+    // For another client a region is ordinary memory.
     let region = client.shared_region(2 * 3 * 256).await.unwrap();
     let (mut a, mut b) = (region.tensor::<f32>([3, 64]).unwrap(), region.tensor::<f32>([3, 64]).unwrap());
     let remote = posenc::connect(&sharing.server.target).unwrap();

@@ -189,7 +189,7 @@ async fn a_token_never_goes_in_the_clear_to_another_machine() {
     assert!(posenc::connect_with("localhost:50051", options).is_ok());
 }
 
-/// A server of the test's own, which ends each ApplyRope late, as too large for it. Its calls' times go to `told`.
+/// A fake server, which ends each ApplyRope late and as too large. It sends the timeouts of its calls to `told`.
 async fn late_server(told: tokio::sync::mpsc::UnboundedSender<(String, String)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap().to_string();
@@ -235,7 +235,7 @@ async fn a_timeout_is_that_of_all_requests_of_a_call() {
     let client = posenc::connect(late_server(tell).await).unwrap();
     let client = client.with(CallOptions { timeout: Some(Duration::from_secs(8)), ..Default::default() });
     let request = v1::ApplyRopeRequest { layout: Layout::Bshd.into(), ..Default::default() };
-    // More than a chunk: what the server refuses as too large then goes as a stream.
+    // More than a chunk, so that the client sends it as a stream after the server has refused it as too large.
     let error = client.apply_rope(request, view!(numbers(1 << 20), [1, 1024, 8, 128]), ()).await.unwrap_err();
     assert_eq!(error.code(), Code::Internal, "{error}");
     let mut next = async || told.recv().await.unwrap();

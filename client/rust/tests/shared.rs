@@ -1,4 +1,4 @@
-//! Tensors in shared memory: the formula's results, and those of the same calls by wire.
+//! Tensors in shared memory: results equal the formula's, and those of the same calls with bytes.
 
 mod common;
 
@@ -92,7 +92,7 @@ async fn where_the_server_shares_nothing_the_same_code_sends_bytes() {
     assert_near(&widened(&q), &truth(&x, 7.0), FLOAT32);
 }
 
-/// Stands before a server's socket: gives all bytes on, but ends a connection whose call names shared memory.
+/// A proxy before a server's socket, which passes all bytes on, but ends a connection whose call names shared memory.
 async fn breaking(sharing: &Sharing) -> (String, Arc<AtomicUsize>) {
     let path = sharing.server.folder.0.join("breaking");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();

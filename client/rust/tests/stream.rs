@@ -132,7 +132,7 @@ async fn large_positions_go_before_the_tensors() {
     }
 }
 
-/// A server that tells what its calls hold.
+/// A server whose metrics show the memory of its calls.
 struct Watched {
     server: Server,
     admin: PathBuf,
@@ -189,13 +189,13 @@ async fn a_stream_that_is_dropped_in_the_middle_leaves_client_and_server_in_orde
     assert!(out[..2048] == q[..2048] && out[2048..] != q[2048..8192]);
 }
 
-/// The end of a stream that is made by hand.
+/// How a handmade stream ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     HalfClose,
-    /// No more messages come, and no half-close.
+    /// The client sends no more messages, and no half-close.
     Stall,
-    /// The answers are not read.
+    /// The client does not read the answers.
     NeverRead,
 }
 
@@ -270,7 +270,7 @@ async fn a_stream_that_breaks_the_contract_has_its_status_and_leaves_nothing() {
     }
 }
 
-/// A server that takes a call's messages, if it `reads`, answers with half of the first tensor, and then does nothing.
+/// A fake server, which takes a call's messages if it `reads`, answers with half of the first tensor, and then waits.
 async fn stalling(reads: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap().to_string();
@@ -317,7 +317,7 @@ async fn a_server_that_stalls_or_never_reads_ends_the_stream() {
     }
 }
 
-/// A server of the test's own, which takes a whole stream, and answers with these messages' data.
+/// A fake server, which takes a whole stream, and answers with messages of these data.
 async fn answering(answer: impl Fn(Vec<u8>) -> Vec<Vec<u8>> + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap().to_string();

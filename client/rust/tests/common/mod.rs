@@ -9,7 +9,7 @@ use std::time::Duration;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// A folder of this test's own, which goes with it.
+/// A folder for one test, which is removed at its end.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -45,7 +45,7 @@ impl Server {
         Self::with(&[])
     }
 
-    /// With these flags beside the address.
+    /// Starts a server with an address and these flags.
     pub fn with(flags: &[&str]) -> Self {
         Self::at("127.0.0.1:0", flags, Folder::new())
     }
@@ -61,7 +61,7 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .expect("posencd starts");
-        // The file is complete once it ends a line. A minute is for busy machines.
+        // A complete file ends with a newline. A busy machine may need a minute.
         for _ in 0..6000 {
             let address = std::fs::read_to_string(&ready).unwrap_or_default();
             if address.ends_with('\n') {
@@ -98,7 +98,7 @@ impl Sharing {
         Self::with(&[])
     }
 
-    /// With these flags beside those.
+    /// Starts a server with these flags, too.
     pub fn with(flags: &[&str]) -> Self {
         let folder = Folder::new();
         let socket = format!("unix:{}/socket", folder.0.display());
