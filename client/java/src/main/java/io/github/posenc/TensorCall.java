@@ -109,8 +109,8 @@ final class TensorCall<M extends Message> {
     return response;
   }
 
-  // Returns whether bytes may be sent after a call with places failed. An error of a call in place
-  // is thrown, with what to do.
+  // Returns whether bytes may be sent after a call with places failed. Throws the error of a call in
+  // place, whose text then says what to do.
   private boolean mayBeSent(PosencException error) {
     // By these errors the server refuses a call before it writes anything.
     boolean untouched =
