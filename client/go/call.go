@@ -72,6 +72,7 @@ type stream struct {
 	grpc.ClientStream
 	client     *Client
 	method, id string
+	lends      bool
 	end        context.CancelFunc
 	idle       time.Duration // the longest time without progress
 	watch      *time.Timer
@@ -81,7 +82,10 @@ type stream struct {
 // stream does for streams what unary does, but announces no size. It is a grpc.StreamClientInterceptor.
 func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...Option) (grpc.ClientStream, error) {
 	ctx, id := begin(ctx, options)
-	s := &stream{client: c, method: method, id: id, idle: c.timeout}
+	s := &stream{client: c, method: method, id: id, lends: desc.ClientStreams, idle: c.timeout}
+	if s.lends { // what a retry would send again does not come back
+		options = append(slices.Clone(options), neverAgain())
+	}
 	if _, set := ctx.Deadline(); set || c.timeout <= 0 {
 		s.idle = longestStream
 	}
@@ -114,9 +118,16 @@ func (s *stream) progress(err error) error {
 	return s.client.errorOf(err, s.method, s.id)
 }
 
-// SendMsg is part of grpc.ClientStream. After an io.EOF, RecvMsg returns the error of the stream.
+// SendMsg is part of grpc.ClientStream. If the stream has many messages, they are sent from the caller's memory, and
+// SendMsg waits for its return: copies would take as much memory again. After an io.EOF, RecvMsg returns the error of
+// the stream.
 func (s *stream) SendMsg(message any) error {
+	lent := &loans{}
+	if s.lends {
+		message = &lentMessage{message.(proto.Message), lent}
+	}
 	err := s.ClientStream.SendMsg(message)
+	lent.recall(s.client.stuckTimeout)
 	if err == io.EOF {
 		return err
 	}

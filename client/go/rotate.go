@@ -123,7 +123,7 @@ func (c *Client) rotateByStream(ctx context.Context, k *call, first protoreflect
 	size := c.chunkBytes
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
 		ctx := announce(ctx, max(proto.Size(first.Interface()), size+16)) // 16: the frame of a chunk
-		err := c.exchange(ctx, service+k.method+"Stream", first, data, size, results, append(slices.Clone(options), neverAgain()))
+		err := c.exchange(ctx, service+k.method+"Stream", first, data, size, results, options)
 		var e *Error
 		if !errors.As(err, &e) || results.done > 0 || pause > 400*time.Millisecond {
 			return err
@@ -186,14 +186,14 @@ func (c *Client) exchange(ctx context.Context, method string, first protoreflect
 	if err := s.SendMsg(first.Interface()); err != nil && err != io.EOF {
 		return err
 	}
-	lent, written := &loans{}, make(chan struct{})
+	written := make(chan struct{})
 	go func() {
 		defer close(written)
 		for _, bytes := range data {
 			for chunk := range slices.Chunk(bytes, size) {
 				m := first.New()
 				m.Set(m.Descriptor().Fields().ByNumber(dataField), protoreflect.ValueOfBytes(chunk))
-				if s.SendMsg(&lentMessage{m.Interface(), lent}) != nil {
+				if s.SendMsg(m.Interface()) != nil {
 					return // RecvMsg has the error
 				}
 			}
@@ -211,7 +211,6 @@ func (c *Client) exchange(ctx context.Context, method string, first protoreflect
 	}
 	cancel()
 	<-written
-	lent.recall(c.stuckTimeout)
 	if err != io.EOF {
 		return err
 	}

@@ -229,8 +229,8 @@ func described(args ApplyRopeArgs) *posencv1.ApplyRopeRequest {
 		Saturation: args.Saturation, Q: args.Q.described(), K: args.K.described()}
 }
 
-// throughStub sends bytes by the generated client, in messages of random size,
-// and returns the joined answers.
+// throughStub sends bytes by the generated client, in messages of random size that lie in the same memory, and returns
+// the joined answers.
 func throughStub(t *testing.T, c *Client, random *rand.Rand, element int, call *posencv1.ApplyRopeRequest, data []byte) ([]byte, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -240,10 +240,10 @@ func throughStub(t *testing.T, c *Client, random *rand.Rand, element int, call *
 		t.Fatal(err)
 	}
 	go func() {
-		m := &posencv1.ApplyRopeStreamRequest{Call: call}
+		m, piece := &posencv1.ApplyRopeStreamRequest{Call: call}, make([]byte, len(data)/3)
 		for {
-			n := min(element*random.IntN(200), len(data))
-			m.Data, data = data[:n], data[n:]
+			n := copy(piece[:element*random.IntN(len(piece)/element)], data)
+			m.Data, data = piece[:n], data[n:]
 			if s.Send(m) != nil {
 				return
 			}
@@ -264,6 +264,16 @@ func throughStub(t *testing.T, c *Client, random *rand.Rand, element int, call *
 			return joined, err
 		}
 		joined = append(joined, m.GetData()...)
+	}
+}
+
+func TestAPieceMayBeWrittenOverOnceItIsSent(t *testing.T) {
+	c := dial(t, startFake(t, echoing(rand.New(rand.NewPCG(11, 12)), "")))
+	q := tensorWith(t, DtypeFloat32, numbers(1<<20), 1, 1<<17, 1, 8)
+	call := described(ApplyRopeArgs{Rope: Spec(halfSplit), Layout: BSHD, Positions: StartAt(0), Q: q})
+	joined, err := throughStub(t, c, rand.New(rand.NewPCG(13, 14)), 4, call, q.Bytes())
+	if err != nil || !bytes.Equal(joined, q.Bytes()) {
+		t.Fatal("the bytes differ", err)
 	}
 }
 
