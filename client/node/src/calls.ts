@@ -1,6 +1,5 @@
 // Makes requests: metadata, deadline and end, with one message each way or as a stream.
 import { randomBytes } from "node:crypto";
-import { Readable, type Writable } from "node:stream";
 import { type CallOptions as GrpcOptions, Metadata } from "@grpc/grpc-js";
 import { type Channel, checkNumber, type ClientOptions, openChannel } from "./connection";
 import { version } from "./contract";
@@ -127,7 +126,8 @@ export class Calls {
     const { retrying, timeoutMs } = this.channel;
     const [metadata, options] = this.start(call, largest, longestDeadlineMs);
     // gRPC serializes a message when its transport has taken the one before: this is progress.
-    const send = (message: Frame) => (timer?.refresh(), serialize(message));
+    let taken = () => {};
+    const send = (message: Frame) => (taken(), timer?.refresh(), serialize(message));
     const stream = retrying.makeBidiStreamRequest(service + name, send, identity, metadata, options);
     const forget = this.stoppable(() => stream.cancel(), call);
     let failure: unknown;
@@ -135,10 +135,20 @@ export class Calls {
       failure ??= error;
       stream.cancel();
     };
-    // The next message is made when one is sent, so that few are in memory.
-    const source = Readable.from(messages, { highWaterMark: 1 }).on("error", fail);
-    source.pipe<Writable>(stream);
-    stream.on("error", () => source.destroy()); // it also comes after the last read, when nobody waits for it
+    let isOver = false;
+    const sendAll = async () => {
+      for await (const message of messages) {
+        if (!isOver) {
+          const isTaken = new Promise<void>((resolve) => (taken = resolve));
+          stream.write(message);
+          await isTaken; // pipe() would ask for 16 messages more
+        }
+        if (isOver) return; // and so ends the caller's messages
+      }
+      stream.end();
+    };
+    sendAll().catch(fail);
+    stream.on("error", () => {}); // it also comes after the last read, when nobody waits for it
 
     // Silence counts while the server has to act, not while the caller makes messages or takes answers.
     let isYielding = false;
@@ -160,7 +170,8 @@ export class Calls {
       throw await this.explained(failure ?? error, name, call);
     } finally {
       clearTimeout(timer);
-      source.destroy(); // and so ends the caller's messages
+      isOver = true;
+      taken();
       forget();
       stream.cancel();
     }
