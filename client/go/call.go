@@ -160,7 +160,7 @@ type result struct {
 	joined int64 // bytes that have come, if it comes in parts
 }
 
-// place returns where the server may write the result, whose size must be known, because it writes all of it; or nil.
+// place returns where the server may write the result; nil if its size is not known, because the server writes all of it.
 func (r *result) place() *posencv1.SharedMemory {
 	if r.want.GetShape() == nil {
 		return nil

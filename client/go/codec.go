@@ -87,7 +87,7 @@ func (l *loans) Get(int) *[]byte { return nil }
 func (l *loans) Put(*[]byte) { l.Done() }
 
 // recall waits until all memory has come back, so that the caller may change the tensors. gRPC (1.80) does not give
-// back what an ended connection was sending. So the wait ends, too, when a stuck connection must have ended.
+// back what an ended connection was sending. So the wait also ends after the time in which a stuck connection ends.
 func (l *loans) recall(stuckTimeout time.Duration) {
 	returned := make(chan struct{})
 	go func() {

@@ -170,8 +170,8 @@ func unload(m protoreflect.Message) (rest protoreflect.Message, data [][]byte) {
 	return rest, data
 }
 
-// neverAgain makes gRPC repeat no call that has sent a message. To repeat a stream it would have to keep the tensors,
-// and 1.80 may lose a message that it sends while it decides not to.
+// neverAgain makes gRPC repeat no call that has sent a message. To repeat a stream, gRPC would have to keep the
+// tensors; and gRPC 1.80 may lose a message that is sent while it decides not to repeat the stream.
 func neverAgain() Option { return grpc.MaxRetryRPCBufferSize(0) }
 
 // exchange sends the first message and then the data, in messages of this size.

@@ -189,7 +189,7 @@ func TestStreamsInChunksAsTheFormulaSays(t *testing.T) {
 	for i := range ids {
 		ids[i] = int32(i*i + 5)
 	}
-	// What stands at one head of the tensor, by its number in memory.
+	// The sequence and the token of a head, which is given by its number in memory.
 	type place struct{ b, s int }
 	bshd := func(h int) place { return place{h / (tokens * heads), h / heads % tokens} }
 	cases := map[string]struct {

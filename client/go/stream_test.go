@@ -174,8 +174,8 @@ func TestAStreamThatStandsStillOrIsCancelledGivesTheTensorsBack(t *testing.T) {
 	}
 }
 
-// Whatever the cuts, the server's bytes are those of the unary call: through the
-// client, and through the generated client, which cuts at random elements.
+// The server's bytes are those of the unary call, wherever the stream is cut: through the client, and through the
+// generated client, which cuts at random elements.
 func TestAStreamEqualsTheUnaryCallBitForBit(t *testing.T) {
 	address := startServer(t)
 	unary, c := dial(t, address), dial(t, address, WithStreamAbove(1))

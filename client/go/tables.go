@@ -81,7 +81,7 @@ func (c *Client) tableByRows(ctx context.Context, table *posencv1.BuildTableRequ
 }
 
 // BuildTableStream builds a table of any length, and calls take for each message of rows with the first row's number.
-// An error of take ends the call and is returned, but for io.EOF, which only ends it.
+// An error of take ends the call and is returned, except io.EOF, which only ends it.
 func (c *Client) BuildTableStream(ctx context.Context, request *posencv1.BuildTableStreamRequest, take func(firstRow int64, rows *Table) error, options ...Option) error {
 	return receive(ctx, c.Stub().BuildTableStream, request, func(m *posencv1.BuildTableStreamResponse) error {
 		return take(m.GetFirstRow(), &Table{m.GetAmplitude(), Tensor{m.Cos}, Tensor{m.Sin}, Tensor{m.Table}, m.GetWholeShape()})
@@ -157,7 +157,7 @@ type BiasTile struct {
 }
 
 // BuildBiasTiles builds an attention bias for a range of queries and keys, and calls take for each tile in row-major
-// order of the matrix. An error of take ends the call and is returned, but for io.EOF, which only ends it.
+// order of the matrix. An error of take ends the call and is returned, except io.EOF, which only ends it.
 func (c *Client) BuildBiasTiles(ctx context.Context, request *posencv1.BuildBiasRequest, take func(BiasTile) error, options ...Option) error {
 	return receive(ctx, c.Stub().BuildBias, request, func(m *posencv1.BuildBiasResponse) error {
 		return take(BiasTile{m.GetQueryStart(), m.GetKeyStart(), Tensor{m.Tile}, m.GetWholeShape()})

@@ -100,7 +100,7 @@ function checkTarget(target: unknown): void {
   if (/^https?:/.test(target)) throw invalid("target", `${target}: must have no http; the option tls is TLS`);
 }
 
-// Every address of a list, and no resolver but the system's: another one may put localhost anywhere.
+// All addresses of a list must be local. Only the system's resolver counts: another one may put localhost anywhere.
 function isLocal(target: string): boolean {
   const addresses = target.replace(/^(dns:\/\/\/|dns:|ipv4:|ipv6:)/, "").split(",");
   const isLoopback = (address: string) => /^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$|^::1$/.test(address);

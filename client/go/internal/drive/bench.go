@@ -15,8 +15,8 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// As in all clients' benchmarks: unmeasured calls run first for this long, at
-// least one over every connection.
+// Unmeasured calls run first, for this long and at least one over every
+// connection, as in the benchmarks of all clients.
 const (
 	warmUp      = 2 * time.Second
 	connections = 4
