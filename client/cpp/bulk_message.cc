@@ -141,15 +141,6 @@ absl::StatusOr<ReceivedMessage> ReceivedMessage::Parse(
   return result;
 }
 
-ReceivedMessage ReceivedMessage::Of(std::vector<int> numbers,
-                                    const Message* message) {
-  ReceivedMessage result;
-  result.numbers_ = std::move(numbers);
-  result.message_ = message;
-  result.BorrowFromMessage();
-  return result;
-}
-
 void ReceivedMessage::BorrowFromMessage() {
   bytes_.assign(numbers_.size(), {});
   for (std::size_t i = 0; i < numbers_.size(); ++i) {

@@ -49,7 +49,7 @@ grpc::ByteBuffer FrameMessage(const google::protobuf::Message& message,
 // the bytes are to be copied.
 grpc::ByteBuffer FrameData(absl::Span<const char> data, Loans* loans);
 
-// Copies the tensors into `message`, for calls over the generated stub.
+// Copies the tensors into `message`.
 void SetTensors(absl::Span<const TensorField> tensors,
                 google::protobuf::Message* message);
 
@@ -79,10 +79,6 @@ class ReceivedMessage {
   static absl::StatusOr<ReceivedMessage> Parse(
       const grpc::ByteBuffer& buffer, std::vector<int> numbers,
       google::protobuf::Message* message);
-
-  // Takes a message that the generated stub has parsed completely.
-  static ReceivedMessage Of(std::vector<int> numbers,
-                            const google::protobuf::Message* message);
 
   // `index` is that in `numbers`. Returns dtype and shape; nullptr if the
   // message does not have that tensor.

@@ -13,6 +13,7 @@
 #include "call_identity.h"
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/generic/generic_stub.h"
+#include "posenc/v1/service.grpc.pb.h"
 #include "posenc/wire/metadata.h"
 #include "status_type.h"
 
@@ -154,8 +155,6 @@ absl::Status CheckMemory(std::int64_t bytes) {
 
 Client::Calls::Calls(const ClientOptions& options)
     : channels_(std::make_unique<Channels>(options)),
-      stub_(
-          v1::PositionalEncodingService::NewStub(channels_->Small().channel())),
       timeout_(options.timeout),
       request_id_(options.request_id),
       traceparent_(options.traceparent),
@@ -168,23 +167,13 @@ Client::Calls::Calls(const ClientOptions& options)
 Client::Calls::Calls(std::shared_ptr<grpc::Channel> channel,
                      absl::Duration timeout)
     : channels_(std::make_unique<Channels>(std::move(channel))),
-      stub_(
-          v1::PositionalEncodingService::NewStub(channels_->Small().channel())),
-      timeout_(timeout),
-      max_message_bytes_(kMaxProtoBytes),
-      stream_above_bytes_(kMaxProtoBytes) {}
-
-Client::Calls::Calls(std::shared_ptr<Stub> stub, absl::Duration timeout)
-    : stub_(std::move(stub)),
       timeout_(timeout),
       max_message_bytes_(kMaxProtoBytes),
       stream_above_bytes_(kMaxProtoBytes) {}
 
 absl::StatusOr<std::string> Client::Calls::Begin(
     const CallOptions& options, grpc::ClientContext* context) const {
-  if (channels_ != nullptr && !channels_->status().ok()) {
-    return channels_->status();
-  }
+  if (!channels_->status().ok()) return channels_->status();
   const absl::Status status = SetDeadline(timeout(options), context);
   if (!status.ok()) return status;
   return AddIdentity(
@@ -204,11 +193,9 @@ absl::Status Client::Calls::Ended(
                     status.code() == absl::StatusCode::kDeadlineExceeded ||
                     status.code() == absl::StatusCode::kUnknown;
   // An error with a reason comes from a server that answered.
-  if (away && channels_ != nullptr && !channels_->target().empty() &&
-      ErrorReason(status).empty()) {
+  if (away && !channels_->target().empty() && ErrorReason(status).empty()) {
     text = absl::StrCat(channels_->target(), ": ", message);
-  } else if (status.code() == absl::StatusCode::kUnimplemented &&
-             channels_ != nullptr) {
+  } else if (status.code() == absl::StatusCode::kUnimplemented) {
     text = absl::StrCat(message.empty() ? "the method is not known" : message,
                         VersionsText(deadline));
   }
@@ -222,7 +209,9 @@ std::string Client::Calls::VersionsText(
       deadline,
       absl::ToChronoTime(absl::Now() + std::min(timeout_, kVersionTimeout))));
   v1::GetServerInfoResponse info;
-  const grpc::Status asked = stub_->GetServerInfo(&context, {}, &info);
+  const grpc::Status asked =
+      v1::PositionalEncodingService::NewStub(channels_->Small().channel())
+          ->GetServerInfo(&context, {}, &info);
   const bool told = asked.ok();
   if (told && info.version() == POSENC_VERSION) return "";
   if (!told && asked.error_code() != grpc::StatusCode::UNIMPLEMENTED) {
@@ -234,7 +223,7 @@ std::string Client::Calls::VersionsText(
                       ", this client is ", POSENC_VERSION);
 }
 
-absl::StatusOr<ReceivedTensors> Client::Calls::BulkUnary(
+absl::StatusOr<ReceivedTensors> Client::Calls::Bulk(
     const char* name, const google::protobuf::Message& request,
     const SentTensors& sent, google::protobuf::Message* response,
     const WantedTensors& wanted, const CallOptions& options) {
@@ -374,10 +363,6 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
                                       const NextMessage& next,
                                       const TakeResponse& take,
                                       const CallOptions& options) {
-  if (channels_ == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        name, ": this client has a stub only; streams need a channel"));
-  }
   auto context = std::make_unique<grpc::ClientContext>();
   const absl::StatusOr<std::string> id = Begin(options, context.get());
   if (!id.ok()) return id.status();

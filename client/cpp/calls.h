@@ -1,14 +1,11 @@
 // Makes the calls of a Client: selects connections and deadlines, limits sizes,
 // and moves the tensors both ways.
 //
-// There are four kinds of calls:
-// - Call(): a small unary call over the generated stub.
-// - Bulk(): a unary call with tensors. It goes over a generic stub, so that the
-//   tensors' bytes are sent without a copy, and copied once when they come.
+// There are three kinds of calls, all over a generic stub, so that the bytes of
+// tensors are sent without a copy, and copied once when they come:
+// - Answer(), Bulk(): a unary call without and with tensors.
 // - StreamBytes(): a bidirectional stream that carries the bytes of tensors.
 // - Receive(): one small request, a stream of bulk responses.
-// A client made of a stub has only the first two, and copies tensors as the
-// generated code does.
 //
 // Calls is shared by all copies of a Client and is safe for any number of
 // threads. A call runs in its caller's thread from beginning to end; no lock is
@@ -34,8 +31,6 @@
 #include "regions.h"
 
 namespace posenc {
-
-using Stub = v1::PositionalEncodingService::StubInterface;
 
 // Converts a status; the server's google.rpc.Status becomes a payload
 // (status_type.h).
@@ -98,11 +93,8 @@ class Client::Calls {
  public:
   explicit Calls(const ClientOptions& options);
   Calls(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout);
-  Calls(std::shared_ptr<Stub> stub, absl::Duration timeout);
 
-  Stub* stub() const { return stub_.get(); }
   Regions& regions() { return regions_; }
-  bool can_stream() const { return channels_ != nullptr; }
   std::int64_t max_message_bytes() const { return max_message_bytes_; }
   // Larger messages go as a stream if their tensors can be cut.
   std::int64_t stream_above_bytes() const { return stream_above_bytes_; }
@@ -119,59 +111,35 @@ class Client::Calls {
 
   // Returns the error of a call that the server or gRPC ended, for the caller:
   // adds the request id, the target if no server answered, and both versions if
-  // the server does not know the request. Asking for its version takes until
-  // `deadline`, the call's own, at most.
+  // the server does not know the request. The question for its version ends at
+  // the call's own `deadline` at the latest.
   absl::Status Ended(const absl::Status& status, const std::string& request_id,
                      std::chrono::system_clock::time_point deadline) const;
 
-  // Makes a unary call by the stub's `method`.
-  template <typename Method, typename Request, typename Response>
-  absl::Status Call(Method method, const Request& request,
-                    const CallOptions& options, Response* response) const {
-    grpc::ClientContext context;
-    const absl::StatusOr<std::string> id = Begin(options, &context);
-    if (!id.ok()) return id.status();
-    const absl::Status status =
-        CheckBytes(static_cast<std::int64_t>(request.ByteSizeLong()));
-    if (!status.ok()) return WithRequestId(status, *id);
-    return Ended(ToAbsl((stub_.get()->*method)(&context, request, response)),
-                 *id, context.deadline());
-  }
-
-  // Does the same, and returns the response.
-  template <typename Request, typename Response>
-  absl::StatusOr<Response> Answer(
-      grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
-                                   Response*),
-      const Request& request, const CallOptions& options) const {
+  // Makes a unary call without tensors, and returns the response.
+  template <typename Response>
+  absl::StatusOr<Response> Answer(const char* name,
+                                  const google::protobuf::Message& request,
+                                  const CallOptions& options) {
     Response response;
-    const absl::Status status = Call(method, request, options, &response);
+    const absl::Status status =
+        Bulk(name, request, {{}, MessageBytes(request, {})}, &response, {},
+             options)
+            .status();
     if (!status.ok()) return status;
     return response;
   }
 
-  // Makes a unary call with tensors, which are not set in `request`. `name` and
-  // `method` are those of one RPC: a client over a stub uses `method`, others
-  // `name`. `response` gets everything except the tensors' bytes, which go to
-  // `wanted.into`.
-  template <typename Method, typename Request, typename Response>
-  absl::StatusOr<ReceivedTensors> Bulk(const char* name, Method method,
-                                       Request* request,
+  // Makes a unary call with tensors, which are not set in `request`. Passes
+  // those in regions by place, or sends them if the server shares no memory
+  // with this client. `response` gets everything except the tensors' bytes,
+  // which go to `wanted.into`.
+  absl::StatusOr<ReceivedTensors> Bulk(const char* name,
+                                       const google::protobuf::Message& request,
                                        const SentTensors& sent,
-                                       Response* response,
+                                       google::protobuf::Message* response,
                                        const WantedTensors& wanted,
-                                       const CallOptions& options) {
-    if (channels_ != nullptr) {
-      return BulkUnary(name, *request, sent, response, wanted, options);
-    }
-    absl::Status status = CheckBytes(sent.message_bytes);
-    if (!status.ok()) return status;
-    SetTensors(sent.fields, request);
-    status = Call(method, *request, options, response);
-    if (!status.ok()) return status;
-    return TakeTensors(ReceivedMessage::Of(wanted.fields, response),
-                       wanted.into, wanted.like);
-  }
+                                       const CallOptions& options);
 
   // Runs a stream of bytes: sends `first`, then the bytes of `next` in messages
   // of a few MiB, until it returns none. lend: the bytes are not copied, and
@@ -213,12 +181,6 @@ class Client::Calls {
   }
 
  private:
-  // Passes tensors in regions by place, or sends them if the server shares no
-  // memory with this client.
-  absl::StatusOr<ReceivedTensors> BulkUnary(
-      const char* name, const google::protobuf::Message& request,
-      const SentTensors& sent, google::protobuf::Message* response,
-      const WantedTensors& wanted, const CallOptions& options);
   // once: never retried.
   absl::StatusOr<ReceivedTensors> SendUnary(
       const char* name, const google::protobuf::Message& request,
@@ -244,8 +206,7 @@ class Client::Calls {
   // Waits until everything lent has come back. The call must be over.
   void Recall(const Loans& loans, Channels::Lease lease);
 
-  const std::unique_ptr<Channels> channels_;  // null if there is a stub only
-  const std::shared_ptr<Stub> stub_;
+  const std::unique_ptr<Channels> channels_;
   const absl::Duration timeout_;
   const std::string request_id_, traceparent_;  // of calls without their own
   const std::int64_t max_message_bytes_;

@@ -75,8 +75,8 @@ std::shared_ptr<Channels::Connection> Channels::Create(bool own_connection,
 Channels::Lease Channels::Bulk() {
   if (bulk_.empty()) return Lease(small_);
   const std::lock_guard<std::mutex> lock(mutex_);
-  // Twice the calls under way, so that a connection that is not made yet comes
-  // between idle and busy ones. A connection that cannot connect comes last.
+  // The rank is twice the calls under way: a connection that is not made yet
+  // then comes between idle and busy ones. One that cannot connect comes last.
   const auto rank = [](const std::shared_ptr<Connection>& connection) {
     if (connection == nullptr) return 1;
     if (connection->channel->GetState(false) ==

@@ -23,9 +23,6 @@ absl::Status Client::CheckCredentials(const ClientOptions& options) {
 Client::Client(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout)
     : calls_(std::make_shared<Calls>(std::move(channel), timeout)) {}
 
-Client::Client(std::shared_ptr<Stub> stub, absl::Duration timeout)
-    : calls_(std::make_shared<Calls>(std::move(stub), timeout)) {}
-
 absl::StatusOr<std::shared_ptr<SharedRegion>> Client::MakeRegion(
     std::size_t bytes, const CallOptions& options) const {
   const absl::StatusOr<v1::GetServerInfoResponse> info = GetServerInfo(options);
@@ -50,29 +47,33 @@ void Client::Share(const std::shared_ptr<SharedRegion>& region) const {
 
 absl::StatusOr<v1::GetServerInfoResponse> Client::GetServerInfo(
     const CallOptions& options) const {
-  return calls_->Answer(&Stub::GetServerInfo, v1::GetServerInfoRequest(),
-                        options);
+  return calls_->Answer<v1::GetServerInfoResponse>(
+      "GetServerInfo", v1::GetServerInfoRequest(), options);
 }
 
 absl::StatusOr<v1::ResolveRopeResponse> Client::ResolveRope(
     const v1::ResolveRopeRequest& request, const CallOptions& options) const {
-  return calls_->Answer(&Stub::ResolveRope, request, options);
+  return calls_->Answer<v1::ResolveRopeResponse>("ResolveRope", request,
+                                                 options);
 }
 
 absl::StatusOr<v1::AnalyzeRopeResponse> Client::AnalyzeRope(
     const v1::AnalyzeRopeRequest& request, const CallOptions& options) const {
-  return calls_->Answer(&Stub::AnalyzeRope, request, options);
+  return calls_->Answer<v1::AnalyzeRopeResponse>("AnalyzeRope", request,
+                                                 options);
 }
 
 absl::StatusOr<v1::DiagnoseRopeResponse> Client::DiagnoseRope(
     const v1::DiagnoseRopeRequest& request, const CallOptions& options) const {
-  return calls_->Answer(&Stub::DiagnoseRope, request, options);
+  return calls_->Answer<v1::DiagnoseRopeResponse>("DiagnoseRope", request,
+                                                  options);
 }
 
 absl::StatusOr<v1::BuildPositionsResponse> Client::BuildPositions(
     const v1::BuildPositionsRequest& request,
     const CallOptions& options) const {
-  return calls_->Answer(&Stub::BuildPositions, request, options);
+  return calls_->Answer<v1::BuildPositionsResponse>("BuildPositions", request,
+                                                    options);
 }
 
 }  // namespace posenc

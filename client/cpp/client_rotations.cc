@@ -198,8 +198,8 @@ absl::Status CheckOutputs(const typename Rpc::Args& args) {
 
 template <typename Rpc, typename Calls>
 absl::StatusOr<typename Rpc::Result> InOneMessage(
-    Calls* calls, const typename Rpc::Args& args, OneMessage<Rpc>* message,
-    const CallOptions& options) {
+    Calls* calls, const typename Rpc::Args& args,
+    const OneMessage<Rpc>& message, const CallOptions& options) {
   WantedTensors wanted;
   wanted.fields = Fields<Rpc>();
   for (const auto& tensor : Rpc::kTensors) {
@@ -210,9 +210,8 @@ absl::StatusOr<typename Rpc::Result> InOneMessage(
     wanted.like.push_back(view);
   }
   typename Rpc::Response response;
-  absl::StatusOr<ReceivedTensors> tensors =
-      calls->Bulk(Rpc::kName, Rpc::kMethod, &message->request, message->sent,
-                  &response, wanted, options);
+  absl::StatusOr<ReceivedTensors> tensors = calls->Bulk(
+      Rpc::kName, message.request, message.sent, &response, wanted, options);
   if (!tensors.ok()) return tensors.status();
   return Rpc::ResultOf(*std::move(tensors));
 }
@@ -223,9 +222,9 @@ absl::StatusOr<typename Rpc::Result> Rotate(Calls* calls,
                                             const CallOptions& options) {
   const absl::Status status = CheckOutputs<Rpc>(args);
   if (!status.ok()) return status;
-  OneMessage<Rpc> message(args);
+  const OneMessage<Rpc> message(args);
   const std::int64_t bytes = message.sent.message_bytes;
-  const bool can_stream = calls->can_stream() && HasTensorBytes<Rpc>(args);
+  const bool can_stream = HasTensorBytes<Rpc>(args);
   // Tensors in shared memory are not sent.
   const std::int64_t sent =
       bytes - calls->regions().SharedBytes(message.sent.fields);
@@ -234,7 +233,7 @@ absl::StatusOr<typename Rpc::Result> Rotate(Calls* calls,
   }
   const WholeCall call(options);
   absl::StatusOr<typename Rpc::Result> result =
-      InOneMessage<Rpc>(calls, args, &message, call.Rest());
+      InOneMessage<Rpc>(calls, args, message, call.Rest());
   // The server's limit may be lower than the client's.
   if (!result.ok() && can_stream && TooLarge(result.status())) {
     return InStream<Rpc>(calls, args, call.Rest());
@@ -249,8 +248,8 @@ absl::StatusOr<typename Rpc::Result> RotateInStream(
   const absl::Status status = CheckOutputs<Rpc>(args);
   if (!status.ok()) return status;
   if (HasTensorBytes<Rpc>(args)) return InStream<Rpc>(calls, args, options);
-  OneMessage<Rpc> message(args);
-  return InOneMessage<Rpc>(calls, args, &message, options);
+  const OneMessage<Rpc> message(args);
+  return InOneMessage<Rpc>(calls, args, message, options);
 }
 
 }  // namespace

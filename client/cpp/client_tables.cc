@@ -121,38 +121,6 @@ class TileBytes {
   std::size_t capacity_ = 0;
 };
 
-// Gives every tile to `take`, with its bytes still in gRPC's memory. `calls` is
-// a Client::Calls.
-template <typename Calls, typename Take>
-absl::Status ReceiveTiles(Calls* calls, const v1::BuildBiasRequest& request,
-                          const Take& take, const CallOptions& options) {
-  const std::vector<int> fields = {BiasMessage::kTileFieldNumber};
-  if (calls->can_stream()) {
-    return calls->template Receive<BiasMessage>("BuildBias", request, fields,
-                                                take, options);
-  }
-  // Over a stub nothing can interrupt a blocking Read(): the timeout is the
-  // deadline of the whole call.
-  grpc::ClientContext context;
-  const absl::StatusOr<std::string> id = calls->Begin(options, &context);
-  if (!id.ok()) return id.status();
-  absl::Status status =
-      CheckBytes(static_cast<std::int64_t>(request.ByteSizeLong()));
-  if (!status.ok()) return WithRequestId(std::move(status), *id);
-  const auto reader = calls->stub()->BuildBias(&context, request);
-  BiasMessage response;
-  while (reader->Read(&response)) {
-    if (!status.ok()) continue;  // it was under way when the call was cancelled
-    status = take(response, ReceivedMessage::Of(fields, &response));
-    if (!status.ok()) context.TryCancel();
-  }
-  // The client's own error takes precedence over the status of the cancelled
-  // call.
-  const absl::Status outcome = ToAbsl(reader->Finish());
-  return status.ok() ? calls->Ended(outcome, *id, context.deadline())
-                     : WithRequestId(std::move(status), *id);
-}
-
 }  // namespace
 
 absl::StatusOr<BuildTableResult> Client::BuildTable(
@@ -167,24 +135,22 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
   const absl::Status fit = CheckTableOutputs(request, out, bytes);
   if (!fit.ok()) return fit;
   v1::BuildTableResponse response;
-  v1::BuildTableRequest unary = request;
   WantedTensors wanted;
   wanted.fields = Fields<v1::BuildTableResponse>();
   wanted.into = {out.cos, out.sin, out.table};
   wanted.exactly = {bytes, bytes, bytes};
   wanted.expected_bytes = RowsOf(request) * kRowBytes;
   const WholeCall call(options);
-  absl::StatusOr<ReceivedTensors> tensors = calls_->Bulk(
-      "BuildTable", &Stub::BuildTable, &unary, {{}, MessageBytes(unary, {})},
-      &response, wanted, call.Rest());
+  absl::StatusOr<ReceivedTensors> tensors =
+      calls_->Bulk("BuildTable", request, {{}, MessageBytes(request, {})},
+                   &response, wanted, call.Rest());
   if (tensors.ok()) {
     const absl::Status whole = CheckTable(request, *tensors);
     if (!whole.ok()) return whole;
     return TableOf(response.amplitude(), *std::move(tensors));
   }
   // Rows without a number (a grid of more than 2^31 cells) fit no memory.
-  if (!TooLarge(tensors.status()) || !calls_->can_stream() ||
-      RowsOf(request) == 0) {
+  if (!TooLarge(tensors.status()) || RowsOf(request) == 0) {
     return tensors.status();
   }
   // If frequencies differ by head, a table is [heads, rows, ...].
@@ -263,8 +229,8 @@ absl::Status Client::BuildBias(
     const std::function<bool(const BiasTile&)>& on_tile,
     const CallOptions& options) const {
   TileBytes bytes;
-  return ReceiveTiles(
-      calls_.get(), request,
+  return calls_->Receive<BiasMessage>(
+      "BuildBias", request, {BiasMessage::kTileFieldNumber},
       [&](const BiasMessage& response, const ReceivedMessage& message) {
         const absl::Status answer = CheckAnswer(message, 0, absl::nullopt);
         if (!answer.ok()) return answer;
@@ -287,8 +253,8 @@ absl::StatusOr<TensorResult> Client::BuildBias(
   TensorParts matrix(1);
   TensorResult result;
   result.tensor.shape = {0, request.query_length(), request.key_length()};
-  const absl::Status status = ReceiveTiles(
-      calls_.get(), request,
+  const absl::Status status = calls_->Receive<BiasMessage>(
+      "BuildBias", request, {BiasMessage::kTileFieldNumber},
       [&](const BiasMessage& tile, const ReceivedMessage& message) {
         const absl::Status begun =
             tile.whole_shape().empty()

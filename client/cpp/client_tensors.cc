@@ -82,8 +82,7 @@ absl::StatusOr<TensorResult> Client::AddEncoding(
   AddTensor(v1::AddEncodingRequest::kXFieldNumber, args.x, &tensors);
   v1::AddEncodingResponse response;
   return ResultOf(calls_->Bulk(
-      "AddEncoding", &Stub::AddEncoding, &request,
-      Measured(request, std::move(tensors)), &response,
+      "AddEncoding", request, Measured(request, std::move(tensors)), &response,
       {{v1::AddEncodingResponse::kXFieldNumber},
        {args.out},
        0,
@@ -105,7 +104,7 @@ absl::StatusOr<TensorResult> Client::ScoreRelative(
   AddTensor(v1::ScoreRelativeRequest::kKFieldNumber, args.k, &tensors);
   v1::ScoreRelativeResponse response;
   const absl::optional<TensorView> scores = ScoresOf(args);
-  return ResultOf(calls_->Bulk("ScoreRelative", &Stub::ScoreRelative, &request,
+  return ResultOf(calls_->Bulk("ScoreRelative", request,
                                Measured(request, std::move(tensors)), &response,
                                {{v1::ScoreRelativeResponse::kScoresFieldNumber},
                                 {args.out},
@@ -131,7 +130,7 @@ absl::StatusOr<TensorResult> Client::ConvertPairing(
             &tensors);
   v1::ConvertPairingResponse response;
   return ResultOf(
-      calls_->Bulk("ConvertPairing", &Stub::ConvertPairing, &request,
+      calls_->Bulk("ConvertPairing", request,
                    Measured(request, std::move(tensors)), &response,
                    {{v1::ConvertPairingResponse::kWeightFieldNumber},
                     {args.out},

@@ -37,7 +37,6 @@ struct ApplyRopeRpc {
 
   static constexpr char kName[] = "ApplyRope";
   static constexpr char kStreamName[] = "ApplyRopeStream";
-  static constexpr auto kMethod = &Stub::ApplyRope;
   static constexpr RpcTensor<Args> kTensors[] = {
       {"q", "q_output", Request::kQFieldNumber, &Args::q, &Args::q_out},
       {"k", "k_output", Request::kKFieldNumber, &Args::k, &Args::k_out}};
@@ -79,7 +78,6 @@ struct RepositionRpc {
 
   static constexpr char kName[] = "Reposition";
   static constexpr char kStreamName[] = "RepositionStream";
-  static constexpr auto kMethod = &Stub::Reposition;
   static constexpr RpcTensor<Args> kTensors[] = {
       {"k", "out", Request::kKFieldNumber, &Args::k, &Args::out}};
 

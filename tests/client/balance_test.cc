@@ -15,6 +15,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "gtest/gtest.h"
 #include "posenc/client.h"
+#include "posenc/v1/service.grpc.pb.h"
 #include "server/health/probe.h"
 #include "server/service/server.h"
 

@@ -305,20 +305,5 @@ TEST_F(BiasTest, TilesThatDoNotFitAreErrorsAndNeverWritten) {
   }
 }
 
-TEST_F(BiasTest, WorksOverAStubAlone) {
-  const Client client(
-      std::shared_ptr<v1::PositionalEncodingService::StubInterface>(
-          v1::PositionalEncodingService::NewStub(
-              server_->InProcessChannel(grpc::ChannelArguments()))));
-  ExpectWhole(client.BuildBias(Request()));
-
-  int tiles = 0;
-  const absl::Status status =
-      client.BuildBias(Request(), [&](const BiasTile&) { return ++tiles < 2; });
-  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no more tiles"));
-  EXPECT_EQ(tiles, 2);
-}
-
 }  // namespace
 }  // namespace posenc

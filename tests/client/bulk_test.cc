@@ -318,7 +318,7 @@ TEST_F(BulkTest, OutputsOfAnotherSizeAreRefused) {
   EXPECT_EQ(ErrorFact(status, "field"), "k_output");
   EXPECT_THAT(service_.seen(), SizeIs(0));
 
-  // Known only from the answer.
+  // Only the answer tells the size.
   AddEncodingArgs add;
   add.x = Heads(bytes);
   add.out = absl::MakeSpan(out);

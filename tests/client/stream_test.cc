@@ -443,15 +443,5 @@ TEST_F(StreamTest, ADeadlineOfTheCallsHoldsForTheWholeStream) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(StreamTest, AClientOfAStubAloneHasNoStreams) {
-  const Client client(
-      std::shared_ptr<v1::PositionalEncodingService::StubInterface>(
-          v1::PositionalEncodingService::NewStub(
-              server_->InProcessChannel(grpc::ChannelArguments()))));
-
-  EXPECT_EQ(client.ApplyRopeStream(Sample().args).status().code(),
-            absl::StatusCode::kFailedPrecondition);
-}
-
 }  // namespace
 }  // namespace posenc

@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "grpcpp/channel.h"
 #include "posenc/client.h"
+#include "posenc/v1/service.grpc.pb.h"
 #include "tests/conformance/sent.h"
 #include "tests/conformance/vectors.h"
 

@@ -58,7 +58,6 @@
 #include "grpcpp/security/credentials.h"
 #include "posenc/messages.h"
 #include "posenc/shared_region.h"
-#include "posenc/v1/service.grpc.pb.h"
 
 namespace posenc {
 
@@ -172,13 +171,6 @@ class Client {
   // dropped its tensors; see stuck_timeout.
   explicit Client(std::shared_ptr<grpc::Channel> channel,
                   absl::Duration timeout = absl::Seconds(60));
-
-  // Makes a client over a stub, for tests with a mock. Tensors are copied as
-  // the generated code does it. Streams end as FAILED_PRECONDITION, except
-  // BuildBias, whose timeout then bounds the whole call.
-  explicit Client(
-      std::shared_ptr<v1::PositionalEncodingService::StubInterface> stub,
-      absl::Duration timeout = absl::Seconds(60));
 
   // Makes a region of shared memory with a new name in the server's directory.
   // Later calls of this client and of its copies pass tensors in it by place
