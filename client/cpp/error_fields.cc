@@ -6,6 +6,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/types/optional.h"
+#include "posenc/errors.h"
 #include "posenc/rpc/status.pb.h"
 #include "status_type.h"
 
@@ -38,7 +40,37 @@ void Shorten(absl::string_view prefix, google::protobuf::Any* detail) {
   }
 }
 
+// Returns the ErrorInfo of the server or of WrongArgument(); an empty one if
+// there is none.
+rpc::ErrorInfo InfoOf(const absl::Status& status) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kStatusType);
+  rpc::Status details;
+  if (!payload || !details.ParseFromString(std::string(*payload))) return {};
+  for (const google::protobuf::Any& detail : details.details()) {
+    rpc::ErrorInfo info;
+    if (detail.type_url() == kErrorInfoType &&
+        info.ParseFromString(detail.value()) && info.domain() == kErrorDomain) {
+      return info;
+    }
+  }
+  return {};
+}
+
 }  // namespace
+
+std::string ErrorReason(const absl::Status& status) {
+  return InfoOf(status).reason();
+}
+
+std::string ErrorFact(const absl::Status& status, absl::string_view name) {
+  if (name == "requestId") {
+    const absl::optional<absl::Cord> id = status.GetPayload(kRequestIdType);
+    return id ? std::string(*id) : "";
+  }
+  const rpc::ErrorInfo info = InfoOf(status);
+  const auto fact = info.metadata().find(std::string(name));
+  return fact == info.metadata().end() ? "" : fact->second;
+}
 
 absl::Status WrongArgument(absl::string_view field, absl::string_view fact) {
   absl::Status out =

@@ -6,10 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "posenc/rpc/status.pb.h"
-#include "status_type.h"
 
 namespace posenc {
 namespace {
@@ -20,22 +17,6 @@ TensorView ViewOfElements(v1::Dtype dtype, absl::Span<const T> elements,
   return {dtype, std::move(shape),
           absl::MakeConstSpan(reinterpret_cast<const char*>(elements.data()),
                               elements.size() * sizeof(T))};
-}
-
-// Returns the ErrorInfo of the server or of WrongArgument(); an empty one if
-// there is none.
-rpc::ErrorInfo InfoOf(const absl::Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kStatusType);
-  rpc::Status details;
-  if (!payload || !details.ParseFromString(std::string(*payload))) return {};
-  for (const google::protobuf::Any& detail : details.details()) {
-    rpc::ErrorInfo info;
-    if (detail.type_url() == kErrorInfoType &&
-        info.ParseFromString(detail.value()) && info.domain() == kErrorDomain) {
-      return info;
-    }
-  }
-  return {};
 }
 
 }  // namespace
@@ -115,20 +96,6 @@ absl::StatusOr<v1::RopeSource> FromConfigFile(const std::string& path) {
         path, ": ", errno != 0 ? std::strerror(errno) : "cannot be read"));
   }
   return FromConfigJson(text);
-}
-
-std::string ErrorReason(const absl::Status& status) {
-  return InfoOf(status).reason();
-}
-
-std::string ErrorFact(const absl::Status& status, absl::string_view name) {
-  if (name == "requestId") {
-    const absl::optional<absl::Cord> id = status.GetPayload(kRequestIdType);
-    return id ? std::string(*id) : "";
-  }
-  const rpc::ErrorInfo info = InfoOf(status);
-  const auto fact = info.metadata().find(std::string(name));
-  return fact == info.metadata().end() ? "" : fact->second;
 }
 
 }  // namespace posenc

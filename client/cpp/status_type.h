@@ -3,7 +3,7 @@
 namespace posenc {
 
 // Payload of an absl::Status: a google.rpc.Status, of the server or of the same
-// form. calls.cc and error_fields.cc attach it, messages.cc reads it.
+// form. calls.cc and error_fields.cc attach it, error_fields.cc reads it.
 constexpr char kStatusType[] = "type.googleapis.com/google.rpc.Status";
 
 // The type of its detail with reason and field, and the domain of posenc's

@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "posenc/errors.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc {
@@ -292,7 +293,7 @@ struct ConvertPairingArgs {
   Output out;
 };
 
-// ---- Shorthands and errors -------------------------------------------------
+// ---- Shorthands ------------------------------------------------------------
 
 // Returns positions: token t of every sequence stands at start + t.
 v1::Positions StartAt(std::int64_t start);
@@ -306,17 +307,5 @@ v1::RopeSource FromConfigJson(absl::string_view config_json);
 
 // Reads that text from a file. INVALID_ARGUMENT if it cannot be read.
 absl::StatusOr<v1::RopeSource> FromConfigFile(const std::string& path);
-
-// Returns the name of the server's posenc.v1.ErrorReason, such as
-// "ERROR_REASON_FIELD_INVALID": branch on this, not on the message. Empty if
-// the error is not the server's, or has no reason.
-std::string ErrorReason(const absl::Status& status);
-
-// Returns a fact that comes with the reason (errors.proto lists them), such as
-// "field" or, for streams, "messageIndex": the message at fault, counted from
-// 0. "requestId" is the id in the call's metadata, whether the server or the
-// client ended the call. Arguments that the library itself refuses have their
-// "field" too. Empty if there is no fact of that name.
-std::string ErrorFact(const absl::Status& status, absl::string_view name);
 
 }  // namespace posenc
