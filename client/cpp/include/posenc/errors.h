@@ -1,4 +1,4 @@
-// What an error of a call says beside its code and message (C++17).
+// The reason and the facts of a call's error (C++17).
 
 #pragma once
 
