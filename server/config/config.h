@@ -40,6 +40,7 @@ struct Config {
   std::string otlp_endpoint;
 
   std::string ready_file;
+  bool exit_with_stdin = false;
   // Not empty: asks the server there for its health instead of serving.
   std::string probe;
   std::string probe_service = "posenc.readiness";

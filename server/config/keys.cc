@@ -162,6 +162,10 @@ constexpr Key kKeys[] = {
      "File with one bound address a line; written once the server serves, and "
      "removed at the end.",
      "FILE", ""},
+    {"exit-with-stdin", kSwitch, 0, 0, kRestart, POSENC_FIELD(exit_with_stdin),
+     "Ends as after SIGTERM once standard input ends. A parent that holds a "
+     "pipe to it then leaves no server behind, however it ends.",
+     "", ""},
     {"probe", kText, 0, 0, kRestart, POSENC_FIELD(probe),
      "Asks the server at this address for its health instead of serving.",
      "ADDRESS", ""},

@@ -23,6 +23,7 @@
 #include "server/log/log.h"
 #include "server/metrics/exposition.h"
 #include "server/process/forced_exit.h"
+#include "server/process/stdin_end.h"
 #include "server/service/server.h"
 #include "server/trace/traces.h"
 
@@ -211,6 +212,7 @@ absl::Status Serve(
   const absl::Status ready = ready_file.Write((*server)->addresses());
   if (!ready.ok()) return ready;
 
+  if (config.exit_with_stdin) StopAtEndOfStdin();
   AwaitStop(server->get(), [&] {
     Reload(load_again(), &running, server->get(), log.get(), &calls);
     const std::lock_guard<std::mutex> lock(page_mutex);

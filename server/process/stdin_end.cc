@@ -1,0 +1,26 @@
+#include "server/process/stdin_end.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <thread>
+
+namespace posenc::server {
+
+void StopAtEndOfStdin() {
+  std::thread([] {
+    ssize_t got = 0;
+    do {
+      // The pipe's file description, and so O_NONBLOCK, is the parent's too.
+      pollfd input = {STDIN_FILENO, POLLIN, 0};
+      poll(&input, 1, -1);
+      char ignored[256];
+      got = read(STDIN_FILENO, ignored, sizeof(ignored));
+    } while (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR)));
+    kill(getpid(), SIGTERM);
+  }).detach();
+}
+
+}  // namespace posenc::server
