@@ -22,6 +22,7 @@ from .errors import OverloadedError as OverloadedError
 from .errors import PosencError as PosencError
 from .errors import ResourceExhaustedError as ResourceExhaustedError
 from .errors import UnavailableError as UnavailableError
+from .local_server import local as local
 from .messages import Dtype as Dtype
 from .messages import Movement as Movement
 from .messages import Positions as Positions

@@ -58,6 +58,11 @@ class AsyncClient:
         POSENC_TOKEN and POSENC_TOKEN_FILE; `options` win."""
         return cls(**{**from_environment(), **options})
 
+    @property
+    def target(self) -> str:
+        """The server's address, for another client of it."""
+        return self._channels.target
+
     async def close(self) -> None:
         """Ends running calls, and closes the connections and regions."""
         for region in self._regions:

@@ -120,7 +120,7 @@ class Channels:
         unknown = options.keys() - ClientOptions.__annotations__
         if unknown:
             raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
-        self._target = _checked(target)
+        self.target = _checked(target)
         for name, value in options.items():
             kind = _KINDS.get(name, (str, os.PathLike))
             if value is not None and not isinstance(value, kind):
@@ -159,10 +159,10 @@ class Channels:
         return b"".join(pieces)
 
     def error_of(self, failed: Any, call: Call) -> PosencError:
-        return error_of(failed, self._target, call.id)
+        return error_of(failed, self.target, call.id)
 
     def stuck(self) -> PosencError:
-        text = f"{self._target}: no progress for {self.patience} s"
+        text = f"{self.target}: no progress for {self.patience} s"
         return DeadlineExceededError("DEADLINE_EXCEEDED", text)
 
     def metadata(self, call: Call, announced: int) -> list[tuple[str, str]]:
@@ -204,8 +204,8 @@ class Channels:
             ("grpc.primary_user_agent", f"posenc-python/{VERSION}"),
         ]
         if self._credentials is None:
-            return self._grpc.insecure_channel(self._target, options=arguments)
-        return self._grpc.secure_channel(self._target, self._credentials, options=arguments)
+            return self._grpc.insecure_channel(self.target, options=arguments)
+        return self._grpc.secure_channel(self.target, self._credentials, options=arguments)
 
 
 def _checked(target: Any) -> str:
