@@ -29,6 +29,32 @@ macro(posenc_find_by_pkg_config name module debian)
   endif()
 endmacro()
 
+# Makes programs need no shared library but glibc's. Called before libraries are
+# found, so that the names of files end in .a.
+macro(posenc_prefer_static)
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+  set(OPENSSL_USE_STATIC_LIBS ON)
+  set(Protobuf_USE_STATIC_LIBS ON)
+  add_link_options(-static-libstdc++ -static-libgcc -Wl,--gc-sections
+                   -Wl,-z,relro,-z,now)
+endmacro()
+
+# Debian's CMake files of gRPC and abseil name shared libraries; the static ones lie
+# beside them. Their targets already link what a static library needs.
+function(posenc_replace_shared)
+  get_property(targets DIRECTORY PROPERTY IMPORTED_TARGETS)
+  foreach(target ${targets})
+    get_target_property(shared ${target} IMPORTED_LOCATION_NONE)
+    if(shared MATCHES "^(.*)\\.so[.0-9]*$")
+      set_property(TARGET ${target} PROPERTY IMPORTED_LOCATION_NONE
+                                             ${CMAKE_MATCH_1}.a)
+    endif()
+  endforeach()
+  # gRPC's CMake files name it -lre2, which is the shared one.
+  find_library(POSENC_RE2 re2)
+  set_property(TARGET re2::re2 PROPERTY INTERFACE_LINK_LIBRARIES ${POSENC_RE2})
+endfunction()
+
 # Finds the compilers of messages and of services first: without them the
 # libraries' CMake files fail with unclear errors, or name missing programs.
 macro(posenc_find_grpc)

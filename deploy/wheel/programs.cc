@@ -1,0 +1,20 @@
+// posencd, posenc and posenc-load in one file, which is the program that it is
+// called as. Each would have its own copy of gRPC, OpenSSL and protobuf.
+
+#include <cstdio>
+#include <string_view>
+
+// The main functions of the programs; CMake renames them.
+int PosencMain(int argc, char** argv);
+int PosencLoadMain(int argc, char** argv);
+int PosencdMain(int argc, char** argv);
+
+int main(int argc, char** argv) {
+  std::string_view name = argc > 0 ? argv[0] : "";
+  name.remove_prefix(name.rfind('/') + 1);
+  if (name == "posencd") return PosencdMain(argc, argv);
+  if (name == "posenc") return PosencMain(argc, argv);
+  if (name == "posenc-load") return PosencLoadMain(argc, argv);
+  std::fprintf(stderr, "must be called as posencd, posenc or posenc-load\n");
+  return 2;
+}
