@@ -42,6 +42,7 @@ client/go/README.md ^.*client/go@v([0-9.]+)`.*$
 client/java/pom.xml ^  <version>([^<]*)</version>$
 client/node/package.json ^  "version": "([^"]*)",$
 client/python/pyproject.toml ^version = "([^"]*)"$
+client/python/pyproject.toml ^.*posenc-server==([0-9.]+);.*$
 client/rust/Cargo.toml ^version = "([^"]*)"$
 client/rust/README.md ^posenc = . path = "posenc-([0-9.]+)".*$
 EOT

@@ -1,0 +1,15 @@
+"""The programs of posenc: posencd, posenc, posenc-load. `python -m posenc_server` is posencd."""
+
+import importlib.metadata
+import os
+import sys
+
+__version__ = importlib.metadata.version("posenc-server")
+
+# One file, which is the program whose name is its argument 0.
+PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "posenc-programs")
+
+
+def run(name=None):
+    """Becomes the program of this name, by default of this command's."""
+    os.execv(PROGRAM, [name or os.path.basename(sys.argv[0]), *sys.argv[1:]])
