@@ -230,17 +230,3 @@ def test_a_server_that_is_never_ready_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(local_server, "_LONGEST_END", 0.1)
     assert_refused("is not ready after 1 s")
     assert not os.path.exists(f"/proc/{(tmp_path / 'pid').read_text().strip()}")
-
-
-PLUGIN = """
-import sys
-assert "grpc" not in sys.modules
-
-def test_rope(posenc_client):
-    assert posenc_client.rope("llama-3.1-8b").spec.rope_theta == 500000
-"""
-
-
-def test_pytest_has_a_fixture_that_loads_grpc_only_when_used(tmp_path):
-    (tmp_path / "test_plugin.py").write_text(PLUGIN)
-    subprocess.run([sys.executable, "-m", "pytest", "-q", tmp_path], check=True, cwd=tmp_path)

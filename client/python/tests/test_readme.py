@@ -18,8 +18,13 @@ def blocks():
     return re.findall("```python\n(.*?)```", README, re.DOTALL)
 
 
+def marked(name):
+    """Returns the block of code after a mark."""
+    return README.partition(f"<!-- {name} -->")[2].partition("```python\n")[2].partition("```")[0]
+
+
 def test_three_lines_rotate_q_and_k_of_a_model(target, tmp_path, random):
-    code = README.partition("<!-- three lines -->")[2].partition("```python\n")[2].partition("```")[0]
+    code = marked("three lines")
     assert len(code.strip().splitlines()) <= 3
     (tmp_path / "three.py").write_text(code)
     config = '{"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "rope_theta": 500000.0}'
@@ -35,9 +40,8 @@ def test_three_lines_rotate_q_and_k_of_a_model(target, tmp_path, random):
 
 
 def test_the_example_with_shared_memory_rotates_in_place(shared_server):
-    code = README.partition("<!-- shared memory -->")[2].partition("```python\n")[2].partition("```")[0]
     names = {"posenc": posenc}
-    exec(code.replace("unix:/run/posenc.sock", shared_server.socket), names)
+    exec(marked("shared memory").replace("unix:/run/posenc.sock", shared_server.socket), names)
     for name, number in (("q", 1), ("k", 2)):
         sent = numpy.full((1, 4096, 32, 128), number, numpy.float32)
         with posenc.Client(shared_server.address) as client:
@@ -45,7 +49,22 @@ def test_the_example_with_shared_memory_rotates_in_place(shared_server):
         assert (names[name] == expected).all()
 
 
-@pytest.mark.parametrize("number", [1, 3])
+def test_the_example_with_a_server_for_a_block_rotates(posencd, target):
+    sent = numpy.ones((1, 16, 4, 128), numpy.float32)
+    names = {"posenc": posenc, "q": sent, "k": 2 * sent}
+    exec(marked("local"), names)
+    with posenc.Client(target) as client:
+        expected = client.apply_rope(sent, 2 * sent, rope="llama-3.1-8b", positions=0, layout="bshd")
+    assert (names["q"] == expected[0]).all() and (names["k"] == expected[1]).all()
+
+
+def test_the_fixture_of_pytest_loads_grpc_only_when_it_is_used(posencd, tmp_path):
+    code = "import sys\nassert 'grpc' not in sys.modules\n" + marked("pytest")
+    (tmp_path / "test_fixture.py").write_text(code)
+    subprocess.run([sys.executable, "-m", "pytest", "-q", tmp_path], check=True, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("number", [1, 5])
 def test_the_examples_run(target, number, capsys):
     names = {"posenc": posenc, "client": posenc.Client(target), "q": numpy.ones((1, 4, 32, 128), numpy.float32)}
     exec(blocks()[number].replace("dns:///posenc:50051", target), names)
