@@ -70,6 +70,22 @@ TEST_F(BinaryTest, SigintStopsItToo) {
   EXPECT_EQ(process.Wait(), 0);
 }
 
+TEST_F(BinaryTest, EndsWithStandardInputIfAskedTo) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
+                   "--exit-with-stdin"},
+                  "", Process::Stdout::kPipe, ends[0]);
+  close(ends[0]);
+  const std::vector<std::string> addresses = AwaitReady();
+  ASSERT_EQ(addresses.size(), 1u);
+  EXPECT_EQ(write(ends[1], "ignored", 7), 7);
+  EXPECT_TRUE(Info(addresses[0]).has_limits());
+  close(ends[1]);
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_NE(access(ready_file().c_str(), F_OK), 0);
+}
+
 TEST_F(BinaryTest, ASecondSignalEndsTheDrainAtOnce) {
   Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
                    "--drain-timeout", "10m", "--max-response-bytes", "1GiB"});
