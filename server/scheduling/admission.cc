@@ -12,6 +12,10 @@ using Clock = std::chrono::steady_clock;
 // While a larger response has waited for less than this, small ones pass it.
 constexpr auto kPatience = std::chrono::seconds(2);
 
+absl::Status NoRoom() {
+  return OverBudget("no room beside the calls in progress");
+}
+
 }  // namespace
 
 void Admission::SetLimits(std::int64_t budget_bytes, std::size_t max_waiting) {
@@ -84,12 +88,12 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
   if ((!fits || (behind && !alone)) && !ResponsePassesAsSmall(bytes)) {
     if (alone) return Entry::kFull;
     if (waiter == nullptr) return Entry::kWaiting;
-    ticket->bytes_ = bytes;
-    ticket->held_ = held;
-    waiting_held_ += held;
     // A call with a small claim waits outside: it has little to give back, and
     // large responses to small requests must not overtake the calls outside.
     Wait(IsSmall(held) ? &outside_ : &inside_, ticket, waiter);
+    ticket->bytes_ = bytes;
+    ticket->held_ = held;
+    waiting_held_ += held;
     return Entry::kWaiting;
   }
   Claim(bytes);
@@ -98,10 +102,10 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
 
 void Admission::Wait(std::list<Ticket*>* queue, Ticket* ticket,
                      Waiter* waiter) {
+  ticket->position_ = queue->insert(queue->end(), ticket);
   ticket->waiter_ = waiter;
   ticket->queue_ = queue;
   ticket->since_ = Clock::now();
-  ticket->position_ = queue->insert(queue->end(), ticket);
 }
 
 void Admission::StopWaiting(Ticket* ticket) {
@@ -159,8 +163,7 @@ void Admission::Grow(std::int64_t bytes, Ticket* ticket) {
 }
 
 void Admission::Release(std::int64_t bytes) {
-  std::vector<Waiter*> admitted;
-  Waiter* refused = nullptr;
+  std::vector<std::pair<Waiter*, absl::Status>> told;
   std::int64_t left = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -168,13 +171,13 @@ void Admission::Release(std::int64_t bytes) {
     for (std::list<Ticket*>* const queue : {&inside_, &outside_}) {
       while (!queue->empty()) {
         Ticket* const ticket = queue->front();
-        if (ticket->held_ > 0 ? !Fits(ticket->bytes_)
-                              : !FitsFirst(ticket->bytes_)) {
-          break;
-        }
+        const std::int64_t held = ticket->held_, bytes = ticket->bytes_;
+        // The budget may have become lower since the call began to wait.
+        const bool never = held > 0 && bytes > budget_ - held;
+        if (!never && !(held > 0 ? Fits(bytes) : FitsFirst(bytes))) break;
+        told.emplace_back(ticket->waiter_, never ? NoRoom() : absl::OkStatus());
         StopWaiting(ticket);
-        Claim(ticket->bytes_);
-        admitted.push_back(ticket->waiter_);
+        if (!never) Claim(bytes);
       }
       if (!queue->empty()) break;
     }
@@ -182,16 +185,13 @@ void Admission::Release(std::int64_t bytes) {
     // refused; when it releases its claim, it calls this function again.
     if (Ticket* const newest = NewestHolder();
         newest != nullptr && claimed_ == waiting_held_) {
-      refused = newest->waiter_;
+      told.emplace_back(newest->waiter_, NoRoom());
       StopWaiting(newest);
     }
     left = Left();
   }
-  if (!admitted.empty()) React(left);
-  for (Waiter* const waiter : admitted) waiter->Resume(absl::OkStatus());
-  if (refused != nullptr) {
-    refused->Resume(OverBudget("no room beside the calls in progress"));
-  }
+  if (!told.empty()) React(left);
+  for (const auto& [waiter, status] : told) waiter->Resume(status);
 }
 
 void Admission::Claim(std::int64_t bytes) {

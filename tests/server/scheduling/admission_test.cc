@@ -278,5 +278,32 @@ TEST(Admission, ALargerBudgetLetsTheNextIn) {
   EXPECT_EQ(admitted, (std::vector<int>{1}));
 }
 
+// A retry learns whether it is too large for the new budget. Calls that go on
+// would let the waiting call wait for ever, with all calls behind it.
+TEST(Admission, OneThatALowerBudgetLeavesNoRoomForIsRefusedAtOnce) {
+  Admission admission(100, 2);
+  std::vector<int> admitted;
+  Call a, b(&admitted, 1), c(&admitted, 2);
+  admission.Enter(50, &a.ticket, &a);
+  admission.Enter(40, &b.ticket, &b);
+  EXPECT_EQ(admission.EnterMore(55, 40, &b.ticket, &b), Entry::kWaiting);
+  EXPECT_EQ(admission.Enter(20, &c.ticket, &c), Entry::kWaiting);
+  admission.SetLimits(80, 2);
+  EXPECT_EQ(admitted, (std::vector<int>{-1}));
+  admission.Release(40);  // b's
+  EXPECT_EQ(admitted, (std::vector<int>{-1, 2}));
+}
+
+TEST(Admission, OneThatIsLargerThanALowerBudgetRunsAlone) {
+  Admission admission(100, 2);
+  std::vector<int> admitted;
+  Call a, b(&admitted, 1);
+  admission.Enter(60, &a.ticket, &a);
+  EXPECT_EQ(admission.Enter(90, &b.ticket, &b), Entry::kWaiting);
+  admission.SetLimits(80, 2);
+  admission.Release(60);
+  EXPECT_EQ(admitted, (std::vector<int>{1}));
+}
+
 }  // namespace
 }  // namespace posenc::server
