@@ -69,7 +69,8 @@ bool CallMemory::StopWaiting() {
 }
 
 void CallMemory::Lend() {
-  const std::int64_t held = held_.exchange(0);
+  const std::int64_t held = held_;
+  Hold(-held);
   lent_ += held;
   if (held > 0) admission_->Release(held);
 }
@@ -77,7 +78,8 @@ void CallMemory::Lend() {
 absl::Status CallMemory::Received(std::int64_t bytes) {
   entering_ = false;
   if (lent_ > 0) {
-    if (!admission_->TryClaim(lent_, &ticket_,
+    if (!caller_->Claim(lent_) ||
+        !admission_->TryClaim(lent_, &ticket_,
                               admission_->budget() / kBeyondPart)) {
       return OverBudget(
           "others took the stream's memory while it sent nothing");
@@ -157,6 +159,7 @@ absl::Status CallMemory::ClaimBeyond(std::int64_t bytes, absl::string_view what,
                                      absl::string_view remedy) {
   const std::int64_t budget = admission_->budget();
   const std::int64_t beyond = budget / kBeyondPart;
+  if (stream_) MakeRoomFor(bytes);
   if (admission_->TryClaim(bytes, &ticket_, beyond)) return absl::OkStatus();
   const absl::Status size =
       CheckSize("", what, static_cast<std::uint64_t>(held_ + bytes),
@@ -189,11 +192,12 @@ std::optional<absl::Status> CallMemory::ClaimResponse(std::int64_t bytes,
 }
 
 // Shrinks a stream's claim, which may be the whole budget, for four messages.
-// Its response needs room beside one of them, as in a unary call.
+// What is made from one of them, and its response, need room beside that one
+// only, as in a unary call.
 void CallMemory::MakeRoomFor(std::int64_t bytes) {
   const std::int64_t held = held_.load();
   const std::int64_t more = std::min(held + bytes - admission_->budget(),
-                                     held - largest_message_.load());
+                                     held - largest_message_.load() - made_);
   if (more <= 0) return;
   Hold(-more);
   admission_->Release(more);
@@ -202,6 +206,7 @@ void CallMemory::MakeRoomFor(std::int64_t bytes) {
 void CallMemory::Release() {
   const std::int64_t held = held_.exchange(0);
   if (held > 0) admission_->Release(held);
+  caller_->Clear();
 }
 
 }  // namespace posenc::server

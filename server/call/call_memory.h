@@ -86,7 +86,8 @@ class CallMemory final : public RequestMessage::Claimer {
   // Stops waiting; false if the waiter was resumed, or is being resumed.
   bool StopWaiting();
 
-  // Releases the call's claim. May be called again.
+  // Releases the call's claim, and its caller's share, of a response too. May
+  // be called again.
   void Release();
 
  private:

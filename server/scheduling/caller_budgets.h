@@ -14,13 +14,13 @@ namespace posenc::server {
 // Safe for many threads.
 class CallerBudgets {
  public:
-  // One call's claim within its caller's limit. The destructor gives it back.
+  // One call's claim within its caller's limit. The destructor clears it.
   class Share {
    public:
     // limit: bytes; 0: no limit, and nothing is counted.
     Share(CallerBudgets* budgets, std::string caller, std::int64_t limit)
         : budgets_(budgets), caller_(std::move(caller)), limit_(limit) {}
-    ~Share() { Add(-held_); }
+    ~Share() { Clear(); }
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
@@ -44,6 +44,8 @@ class CallerBudgets {
       held_ += bytes;
       if (it->second == 0) budgets_->claimed_.erase(it);
     }
+
+    void Clear() { Add(-held_); }
 
     std::int64_t limit() const { return limit_; }
 

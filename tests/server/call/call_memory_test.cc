@@ -1,0 +1,118 @@
+// The claim of one call, without a call.
+
+#include "server/call/call_memory.h"
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace posenc::server {
+namespace {
+
+using testing::HasSubstr;
+using Share = CallerBudgets::Share;
+
+constexpr std::int64_t kBudget = 64 << 20;
+constexpr std::int64_t kHalf = kBudget / 2;
+
+class Nobody final : public Waiter {
+ public:
+  void Resume(const absl::Status& /*result*/) override {}
+};
+
+struct Case {
+  std::string name;
+  bool stream = false;
+  // Ends with a call that holds nothing.
+  std::function<void(Admission*, CallMemory*, Waiter*)> call;
+};
+
+class HoldsNothingTest : public testing::TestWithParam<Case> {};
+
+// Otherwise a client that does not read its calls' statuses would keep its
+// token's other calls out.
+TEST_P(HoldsNothingTest, AnotherCallWithItsTokenGetsItsShare) {
+  Admission admission(kBudget, 1);
+  CallerBudgets callers;
+  Share first(&callers, "a", kBudget), second(&callers, "a", kBudget);
+  Nobody waiter;
+  CallMemory memory(&admission, &first, kBudget, GetParam().stream);
+  GetParam().call(&admission, &memory, &waiter);
+  EXPECT_EQ(admission.claimed(), 0);
+  CallMemory next(&admission, &second, kBudget, false);
+  EXPECT_EQ(next.ClaimRequest(kBudget, true, &waiter), absl::OkStatus());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Calls, HoldsNothingTest,
+    testing::ValuesIn(std::vector<Case>{
+        {"WhoseClaimStoppedWaiting", false,
+         [](Admission* admission, CallMemory* memory, Waiter* waiter) {
+           admission->ClaimHeld(kBudget);
+           EXPECT_EQ(memory->ClaimRequest(kHalf, true, waiter), std::nullopt);
+           EXPECT_TRUE(memory->StopWaiting());
+           memory->Release();
+           admission->Release(kBudget);
+         }},
+        {"WhoseClaimFoundAFullQueue", false,
+         [](Admission* admission, CallMemory* memory, Waiter* waiter) {
+           admission->ClaimHeld(kBudget);
+           Admission::Ticket other;
+           admission->Enter(kHalf, &other, waiter);
+           const auto full = memory->ClaimRequest(kHalf, true, waiter);
+           EXPECT_THAT(std::string(full->message()), HasSubstr("queue"));
+           memory->Release();
+           EXPECT_TRUE(admission->Leave(&other));
+           admission->Release(kBudget);
+         }},
+        {"WhoseResponseNeverFits", false,
+         [](Admission* /*admission*/, CallMemory* memory, Waiter* waiter) {
+           EXPECT_TRUE(memory->ClaimRequest(kHalf, true, waiter)->ok());
+           EXPECT_TRUE(memory->Received(kHalf).ok());
+           EXPECT_FALSE(memory->ClaimResponse(kHalf + 1, waiter)->ok());
+           memory->Release();
+         }},
+        {"WhoseStatusIsSent", false,
+         [](Admission* /*admission*/, CallMemory* memory, Waiter* waiter) {
+           EXPECT_TRUE(memory->ClaimRequest(kHalf, true, waiter)->ok());
+           EXPECT_TRUE(memory->Received(kHalf).ok());
+           EXPECT_TRUE(memory->ClaimResponse(kHalf, waiter)->ok());
+           memory->ReleaseResponse(kHalf);  // as the response's slices do
+           memory->Release();
+         }},
+        {"WhichIsLent", true,
+         [](Admission* /*admission*/, CallMemory* memory, Waiter* waiter) {
+           EXPECT_TRUE(memory->ClaimRequest(kHalf, true, waiter)->ok());
+           EXPECT_TRUE(memory->Received(kHalf).ok());
+           memory->Lend();
+         }},
+    }),
+    [](const auto& info) { return info.param.name; });
+
+// A stream of large messages claims the whole budget.
+TEST(CallMemoryTest, WhatIsMadeFromASmallMessageFitsBesideItInAStream) {
+  constexpr std::int64_t kMessage = 1 << 20;
+  constexpr std::int64_t kMade = 2 * kMessage + kBudget / 8;
+  Admission admission(kBudget, 1);
+  CallerBudgets callers;
+  Share share(&callers, "", 0);
+  Nobody waiter;
+  CallMemory memory(&admission, &share, kBudget, true);
+  EXPECT_TRUE(memory.ClaimRequest(kBudget / 4, true, &waiter)->ok());
+  EXPECT_TRUE(memory.Received(kMessage).ok());
+  EXPECT_TRUE(memory.ClaimMade(kMade, kMessage).ok());
+  // What was made stays claimed beside the response.
+  EXPECT_TRUE(memory.ClaimResponse(kBudget * 3 / 4, &waiter)->ok());
+  EXPECT_FALSE(memory.ClaimResponse(kBudget, &waiter)->ok());
+  EXPECT_GE(admission.claimed(), kBudget * 7 / 8);
+  memory.ReleaseResponse(kBudget * 3 / 4);
+  memory.Release();
+  EXPECT_EQ(admission.claimed(), 0);
+}
+
+}  // namespace
+}  // namespace posenc::server
