@@ -372,10 +372,11 @@ void Call::EnterPlace(bool refusable) {
             [this] { return resources_.places->StopWaiting(&place_); });
 }
 
-void Call::LeavePlace(std::optional<absl::Duration> computed) {
+void Call::LeavePlace(std::optional<absl::Duration> computed,
+                      absl::Duration unread) {
   if (needs_place_) return;
   needs_place_ = true;
-  resources_.places->Leave(&place_, computed);
+  resources_.places->Leave(&place_, computed, unread);
 }
 
 void Call::EnterMemory() {
@@ -453,7 +454,9 @@ void Call::Tick(absl::Time now) {
   if (!spec_.stream && place_.held() && now - since > kPlaceLease &&
       absl::ToDoubleSeconds(now - since) >
           kPlaceLeaseTimes * resources_.places->SecondsOf(spec_.method)) {
-    LeavePlace(std::nullopt);
+    const bool computed = writes && !status;
+    LeavePlace(computed ? std::optional(computing_) : std::nullopt,
+               now - since);
   }
   // If too much memory is held, a message counts as slow after one tick, so
   // that its call ends first.

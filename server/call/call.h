@@ -135,8 +135,10 @@ class Call final : private Loop::Ticked {
 
   Step::With StepWith();
   // Gives up the place. computed: how long the served call was computed;
-  // nullopt: it is not served yet, and Run() takes a place again.
-  void LeavePlace(std::optional<absl::Duration> computed);
+  // nullopt: it is not served yet, and Run() takes a place again. unread: as in
+  // Places::Leave().
+  void LeavePlace(std::optional<absl::Duration> computed,
+                  absl::Duration unread = absl::ZeroDuration());
   bool HoldsTooMuch(absl::Time now) const;
   absl::Duration DefaultDeadline() const;
   void Tick(absl::Time now) override;

@@ -134,7 +134,8 @@ bool Places::StopWaiting(Ticket* ticket) {
   return true;
 }
 
-void Places::Leave(Ticket* ticket, std::optional<absl::Duration> computed) {
+void Places::Leave(Ticket* ticket, std::optional<absl::Duration> computed,
+                   absl::Duration unread) {
   Told told;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -146,7 +147,8 @@ void Places::Leave(Ticket* ticket, std::optional<absl::Duration> computed) {
     if (IsCrowded()) crowded_at_ = now;
     --at_work_;
     if (computed) {
-      Adapt(method, now - ticket->since_, ticket->since_ > crowded_at_);
+      Adapt(method, now - ticket->since_ - absl::ToDoubleSeconds(unread),
+            ticket->since_ > crowded_at_);
     }
     told = Fill(now);
   }

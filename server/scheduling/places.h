@@ -80,8 +80,10 @@ class Places {
   bool StopWaiting(Ticket* ticket);
 
   // Gives the place back, if the call has one. computed: how long the call was
-  // computed, if it was served; its times then count for its method.
-  void Leave(Ticket* ticket, std::optional<absl::Duration> computed);
+  // computed, if it was served; its times then count for its method, except
+  // `unread`, the last part, for which its peer has not taken the response.
+  void Leave(Ticket* ticket, std::optional<absl::Duration> computed,
+             absl::Duration unread = absl::ZeroDuration());
 
   void SetMaxWaiting(std::size_t max_waiting);
 

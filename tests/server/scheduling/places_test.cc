@@ -174,6 +174,21 @@ TEST_F(PlacesTest, ThereAreMorePlacesWhileCallsAreNotSlowedByThem) {
   EXPECT_GT(Fill(), 50u);
 }
 
+// As if its calls had left when they were computed.
+TEST_F(PlacesTest, TheTimeForWhichAResponseIsNotTakenDoesNotCount) {
+  for (int i = 0; i < 200; ++i) {
+    Fill();
+    now_ += 5;
+    while (!busy_.empty()) {
+      places_.Leave(&busy_.front().ticket, absl::Seconds(0.1),
+                    absl::Seconds(4.9));
+      busy_.pop_front();
+    }
+  }
+  EXPECT_NEAR(places_.SecondsOf(0), 0.1, 1e-6);
+  EXPECT_GT(Fill(), 50u);
+}
+
 TEST_F(PlacesTest, ThereAreFewerWhileCallsSlowEachOtherDown) {
   Serve(0.1);
   // Calls that share one processor take longer if there are more.
