@@ -334,15 +334,13 @@ Task Call::Run(Step* step) {
       wait_.For(memory_->ClaimResponse(step->bytes_to_claim(), &wait_),
                 [this] { return memory_->StopWaiting(); });
       if (!wait_.await_ready()) LeavePlace(std::nullopt);
-      const absl::Status status = co_await wait_;
+      absl::Status status = co_await wait_;
       step->Claimed(status);
       if (status.ok() && needs_place_) {
-        // After a stop the step goes on here, because only the step can give
-        // its claim back. It sees the stop before its first tile.
         EnterPlace(false);
-        (co_await wait_).IgnoreError();
+        status = co_await wait_;
       }
-      need = step->Advance(false);
+      need = status.ok() ? step->Advance(false) : Step::Need::kNothing;
     } else {
       const auto advance = [step, &need] { need = step->Advance(true); };
       OnPool work(resources_.pool, loop_, advance);

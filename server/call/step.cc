@@ -66,7 +66,7 @@ Step::Need Step::Advance(bool on_pool) {
         return Need::kNothing;
     }
   }
-  response_.reset();
+  DropResponse();
   if (stage_ != Stage::kOver) {
     status_ = OrOutOfMemory([this] { return Tell(); });
   }
@@ -102,6 +102,13 @@ absl::Status Step::Respond() {
   return absl::OkStatus();
 }
 
+void Step::DropResponse() {
+  if (response_ != nullptr && stage_ == Stage::kCompute) {
+    with_.memory->ReleaseResponse(bytes_to_claim());
+  }
+  response_ = nullptr;
+}
+
 void Step::Claimed(const absl::Status& result) {
   status_ = result;
   stage_ = result.ok() ? Stage::kCompute : Stage::kOver;
@@ -110,11 +117,7 @@ void Step::Claimed(const absl::Status& result) {
 absl::Status Step::Compute(bool on_pool) {
   absl::Status status =
       OrOutOfMemory([this] { return response_->Allocate(with_.buffers); });
-  if (!status.ok()) {
-    with_.memory->ReleaseResponse(bytes_to_claim());
-    return status;
-  }
-  status = RunTiles(on_pool);
+  if (status.ok()) status = RunTiles(on_pool);
   if (!status.ok()) return status;
   return OrOutOfMemory([this] {
     absl::Status finished = response_->Finish(&output_);

@@ -40,6 +40,9 @@ class Step {
   // message: nullopt if the handler may have another response without one.
   Step(const With& with, std::optional<RequestMessage> message)
       : with_(with), message_(std::move(message)) {}
+  ~Step() { DropResponse(); }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
 
   // Condition for the next call of Advance().
   enum class Need {
@@ -70,6 +73,8 @@ class Step {
   absl::Status Compute(bool on_pool);
   absl::Status RunTiles(bool on_pool);
   absl::Status Tell();
+  // Releases what is claimed for the response but not allocated, too.
+  void DropResponse();
 
   const With with_;
   std::optional<RequestMessage> message_;
