@@ -117,9 +117,7 @@ Call::Call(CallService* service, Loop* loop, CallStream* stream, Stop* stop)
       stream_(stream),
       stop_(stop),
       headers_(&stream->context()),
-      wait_(loop, stop),
-      received_(loop, stop),
-      computed_(loop, stop) {
+      wait_(loop, stop) {
   spec_.party = headers_.peer_id();
   loop_->Add(this);
 }
@@ -150,6 +148,12 @@ absl::Status Call::Accept() {
   caller_.emplace(resources_.callers, spec_.caller, spec_.caller_bytes);
   memory_.emplace(resources_.admission, &*caller_,
                   resources_.limits->max_request_bytes, spec_.stream);
+  // gRPC counts a deadline from the time when it reads the headers. They may
+  // have waited in the socket before (Lag).
+  const absl::Duration own = headers_.has_deadline()
+                                 ? headers_.TimeLeft() - loop_->Lag()
+                                 : std::min(DefaultDeadline(), kNoDeadline);
+  deadline_ = resources_.places->Now() + absl::ToDoubleSeconds(own);
   return absl::OkStatus();
 }
 
@@ -240,12 +244,14 @@ Task Call::AnswerStream() {
   absl::Status status = co_await wait_;
   status = Entered(status);
   if (!status.ok()) co_return status;
-  Task reading = ReadAll();
-  Task writing = WriteAll();
-  Task computing = ComputeAll();
+  Handover<RequestMessage> received(loop_, stop_);
+  Handover<grpc::ByteBuffer> computed(loop_, stop_);
+  Task reading = ReadAll(&received);
+  Task writing = WriteAll(&computed);
+  Task computing = ComputeAll(&received, &computed);
   status = co_await computing;
-  received_.Close();
-  computed_.Close();
+  received.Close();
+  computed.Close();
   (co_await writing).IgnoreError();
   if (stop_->requested()) status = stop_->why();
   // Ends the wait for a message. gRPC's own read ends with the call.
@@ -258,10 +264,10 @@ Task Call::AnswerStream() {
 }
 
 // Returns the error that ended reading, if any.
-Task Call::ReadAll() {
-  const absl::Cleanup close = [this] { received_.Close(); };
+Task Call::ReadAll(Handover<RequestMessage>* received) {
+  const absl::Cleanup close = [received] { received->Close(); };
   while (true) {
-    auto room = received_.Room();
+    auto room = received->Room();
     const bool wanted = co_await room;
     if (!wanted || handler_->WaitsForNews()) co_return absl::OkStatus();
     auto reading = Read();
@@ -270,11 +276,12 @@ Task Call::ReadAll() {
     // The end of the messages is an error only if none has come.
     if (absl::IsOutOfRange(message.status())) co_return absl::OkStatus();
     if (!message.ok()) co_return message.status();
-    received_.Put(*std::move(message));
+    received->Put(*std::move(message));
   }
 }
 
-Task Call::ComputeAll() {
+Task Call::ComputeAll(Handover<RequestMessage>* received,
+                      Handover<grpc::ByteBuffer>* computed) {
   bool more = false;  // the handler has another response without a message
   std::int64_t index = -1;
   while (true) {
@@ -285,15 +292,15 @@ Task Call::ComputeAll() {
       const absl::Status status = co_await wait_;
       if (!status.ok()) co_return status;
     } else if (!more) {
-      auto value = received_.Value();
+      auto value = received->Value();
       const bool came = co_await value;
       if (!came) co_return absl::OkStatus();
-      message = received_.Take();
+      message = received->Take();
       ++index;
     }
     Step step(StepWith(), std::move(message));
-    Task computed = Run(&step);
-    const absl::Status status = co_await computed;
+    Task run = Run(&step);
+    const absl::Status status = co_await run;
     if (!status.ok()) {
       co_return core::WithMetadata(status, "messageIndex", absl::StrCat(index));
     }
@@ -301,19 +308,19 @@ Task Call::ComputeAll() {
     more = handler_->HasNext();
     if (!more) answered_ = index + 1;
     if (!step.has_response()) continue;
-    auto room = computed_.Room();
+    auto room = computed->Room();
     const bool wanted = co_await room;
     if (!wanted) co_return stop_->why();
-    computed_.Put(*step.output());
+    computed->Put(*step.output());
   }
 }
 
-Task Call::WriteAll() {
+Task Call::WriteAll(Handover<grpc::ByteBuffer>* computed) {
   while (true) {
-    auto value = computed_.Value();
+    auto value = computed->Value();
     const bool came = co_await value;
     if (!came) co_return absl::OkStatus();
-    grpc::ByteBuffer message = computed_.Take();
+    grpc::ByteBuffer message = computed->Take();
     auto writing = Write(&message, false);
     const bool taken = co_await writing;
     const absl::Status status = Written(taken);
@@ -354,16 +361,10 @@ Task Call::Run(Step* step) {
 void Call::EnterPlace(bool refusable) {
   if (spec_.exempt) return wait_.For(absl::OkStatus());
   needs_place_ = false;
-  // gRPC counts a deadline from the time when it reads the headers. They may
-  // have waited in the socket before (Lag).
-  const absl::Duration own = headers_.has_deadline()
-                                 ? headers_.TimeLeft() - loop_->Lag()
-                                 : std::min(DefaultDeadline(), kNoDeadline);
-  Places* const places = resources_.places;
-  wait_.For(places->Enter(
+  wait_.For(resources_.places->Enter(
                 {.method = spec_.method,
                  .party = spec_.party,
-                 .deadline = places->Now() + absl::ToDoubleSeconds(own),
+                 .deadline = deadline_,
                  .refusable = refusable,
                  .large = announced_.value_or(0) > CallMemory::kUncountedBytes},
                 &place_, &wait_),
@@ -388,7 +389,10 @@ void Call::EnterMemory() {
 // If less time is left than the call has waited for memory, it will hardly be
 // answered in time.
 absl::Status Call::Entered(const absl::Status& status) const {
-  if (!status.ok() || headers_.TimeLeft() >= wait_.last()) return status;
+  if (!status.ok() || wait_.last() == absl::ZeroDuration() ||
+      headers_.TimeLeft() >= wait_.last()) {
+    return status;
+  }
   return OverBudget("the server could not answer before the deadline");
 }
 
@@ -398,6 +402,7 @@ Step::With Call::StepWith() {
 }
 
 grpc::Status Call::Finish(const absl::Status& status) {
+  handler_ = nullptr;  // it may hold a message
   if (memory_) memory_->Release();
   const absl::Status told = AsTold(spec_, status);
   if (IsOverload(told)) stream_->AddTrailer(kPushback, kPushbackMs);

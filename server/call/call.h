@@ -7,7 +7,7 @@
 // A stream reads, computes and writes at the same time, in one coroutine each.
 // They pass messages on:
 //
-//   ReadAll -- received_ --> ComputeAll -- computed_ --> WriteAll
+//   ReadAll -- received --> ComputeAll -- computed --> WriteAll
 //
 // When the call's Stop is requested, its waits for a place, memory, a message
 // or another coroutine end. A computation ends before its next tile. A write
@@ -101,8 +101,8 @@ class Call final : private Loop::Ticked {
   Task Answer() { return spec_.stream ? AnswerStream() : AnswerUnary(); }
   // Returns whether the status was sent with the last message.
   bool finished() const { return finished_; }
-  // Returns the status that the client gets, and releases the call's memory:
-  // the peer may not read the status.
+  // Returns the status that the client gets, and frees the call's memory: the
+  // peer may not read the status.
   grpc::Status Finish(const absl::Status& status);
   // Reports the call, which gRPC has released.
   void End(absl::Status status, bool cancelled);
@@ -117,9 +117,10 @@ class Call final : private Loop::Ticked {
   absl::Status Accept();
   Task AnswerUnary();
   Task AnswerStream();
-  Task ReadAll();
-  Task ComputeAll();
-  Task WriteAll();
+  Task ReadAll(Handover<RequestMessage>* received);
+  Task ComputeAll(Handover<RequestMessage>* received,
+                  Handover<grpc::ByteBuffer>* computed);
+  Task WriteAll(Handover<grpc::ByteBuffer>* computed);
   // Runs the step, on this thread or on the pool, with a place.
   Task Run(Step* step);
 
@@ -161,16 +162,13 @@ class Call final : private Loop::Ticked {
   std::optional<CallMemory> memory_;
   OpenCalls::Slot slot_;
   Places::Ticket place_;
+  double deadline_ = 0;      // of all its Places::Requests
   bool needs_place_ = true;  // it has not entered, or has left
   Wait wait_;
   bool counted_ = false;  // by CallsInProgress
   bool finished_ = false;
   UnderWay reading_, writing_;
-
-  // Of streams only.
-  Handover<RequestMessage> received_;
-  Handover<grpc::ByteBuffer> computed_;
-  std::int64_t answered_ = 0;  // messages with computed responses
+  std::int64_t answered_ = 0;  // messages of a stream with computed responses
 
   // These are reported to the observer.
   absl::Duration computing_;

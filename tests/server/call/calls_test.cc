@@ -3,14 +3,17 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "google/protobuf/descriptor.h"
 #include "server/service/extra_service.h"
 #include "tests/fixtures/http2.h"
@@ -452,30 +455,42 @@ TEST_F(CallsTest, AnEncodingIsKeptUnderItsBytesAsTheyCame) {
   }
 }
 
-// Its RPC finds no memory before any message is read.
-class Exhausted final : public ExtraService {
+// Has one RPC, /test.Own/Ask.
+class OwnService final : public ExtraService {
  public:
+  using Start = decltype(Method::start);
+
+  explicit OwnService(Start start) : start_(std::move(start)) {}
+
   std::vector<Method> Methods() override {
     Method method;
-    method.service = "test.Exhausted";
+    method.service = "test.Own";
     method.name = "Ask";
-    method.stream = false;
-    method.start = [](const MethodContext&)
-        -> absl::StatusOr<std::unique_ptr<CallHandler>> {
-      throw std::bad_alloc();
-    };
+    method.start = start_;
     return {method};
   }
   void SetReady(bool /*ready*/) override {}
+
+  static ServerOptions Served(const Start& start) {
+    return {.extra_services = {
+                {v1::GetServerInfoRequest::descriptor()->file()->service(0),
+                 [start](SharedFiles*) {
+                   return std::make_unique<OwnService>(start);
+                 }}}};
+  }
+
+ private:
+  const Start start_;
 };
 
 TEST_F(CallsTest, ACallWithoutMemoryIsRefusedAndOthersGoOn) {
-  Start({.extra_services = {
-             {v1::GetServerInfoRequest::descriptor()->file()->service(0),
-              [](SharedFiles*) { return std::make_unique<Exhausted>(); }}}});
+  Start(OwnService::Served(
+      [](const MethodContext&) -> absl::StatusOr<std::unique_ptr<CallHandler>> {
+        throw std::bad_alloc();
+      }));
   std::string response;
   const grpc::Status status =
-      RawUnary(channel_, "/test.Exhausted/Ask", "", &response);
+      RawUnary(channel_, "/test.Own/Ask", "", &response);
   EXPECT_EQ(status.error_code(), kExhausted);
   EXPECT_THAT(status.error_message(), StartsWith("out of memory"));
   v1::GetServerInfoResponse info;
@@ -489,17 +504,17 @@ class Observer final : public CallObserver {
  public:
   void Started(absl::string_view method, bool /*stream*/) override {
     if (method == no_memory_for) throw std::bad_alloc();
+    absl::SleepFor(delay);
   }
   void Finished(const CallRecord& record) override {
-    in_progress.store(server == nullptr ? -1
-                                        : server->Status().calls_in_progress);
+    at_end();
     code.store(record.code);
   }
 
   std::string no_memory_for = "no method";
-  Server* server = nullptr;
-  std::atomic<std::int64_t> in_progress{-1};
-  std::atomic<int> code{-1};  // of the last call that is over
+  absl::Duration delay;  // of the loop, after it has the headers
+  std::function<void()> at_end = [] {};  // of a call
+  std::atomic<int> code{-1};             // of the last call that is over
 };
 
 TEST_F(CallsTest, ACallWithoutMemoryForItsStateIsRefusedAndOthersGoOn) {
@@ -533,15 +548,74 @@ TEST_F(CallsTest, AClientThatGoesBeforeItsFirstMessageIsRecordedAsCancelled) {
   }
 }
 
+// Refuses its message.
+class Refusal final : public CallHandler {
+ public:
+  explicit Refusal(std::atomic<bool>* gone) : gone_(gone) {}
+  ~Refusal() override { gone_->store(true); }
+
+  absl::Status Receive(RequestMessage /*message*/) override {
+    return absl::InvalidArgumentError("refused");
+  }
+  bool HasNext() const override { return false; }
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
+    return nullptr;
+  }
+
+ private:
+  std::atomic<bool>* const gone_;
+};
+
+// Its memory is no longer claimed when the status is sent.
+TEST_F(CallsTest, ACallKeepsNoMessageUntilItsStatusIsRead) {
+  std::atomic<bool> gone{false};
+  std::atomic<bool> gone_first{false};
+  Observer observer;
+  observer.at_end = [&] { gone_first.store(gone.load()); };
+  ServerOptions options = OwnService::Served([&gone](const MethodContext&) {
+    return std::make_unique<Refusal>(&gone);
+  });
+  options.observers = {&observer};
+  Start(options);
+  std::string response;
+  EXPECT_EQ(RawUnary(channel_, "/test.Own/Ask", "", &response).error_code(),
+            kInvalid);
+  EXPECT_TRUE(Eventually([&observer] { return observer.code.load() >= 0; }));
+  EXPECT_TRUE(gone_first.load());
+  server_.reset();
+}
+
+// Nothing has waited.
+TEST_F(CallsTest, ACallThatComesAfterItsDeadlineIsNotOneOfTooMany) {
+  Observer observer;
+  observer.delay = absl::Milliseconds(5);
+  Start({.observers = {&observer}});
+  http2::Socket socket(server_->addresses()[0]);
+  socket.Send(http2::kPreface + http2::kSettings +
+              http2::Frame(1, 4, 1,
+                           http2::CallHeaders("/posenc.v1."
+                                              "PositionalEncodingService/"
+                                              "ApplyRope",
+                                              1)
+                                   .substr(9) +
+                               http2::Header("grpc-timeout", "1n")));
+  EXPECT_TRUE(Eventually([&observer] { return observer.code.load() >= 0; }));
+  EXPECT_EQ(observer.code.load(), grpc::StatusCode::CANCELLED);
+  server_.reset();
+}
+
 TEST_F(CallsTest, ARefusedCallDoesNotCountAsOneInProgress) {
   Observer observer;
   Start({.observers = {&observer}});
-  observer.server = server_.get();
+  std::atomic<std::int64_t> in_progress{-1};
+  observer.at_end = [&] {
+    in_progress.store(server_->Status().calls_in_progress);
+  };
   std::string response;
   EXPECT_EQ(RawUnary(channel_, "/none/Such", "", &response).error_code(),
             kUnimplemented);
   EXPECT_TRUE(Eventually([&observer] { return observer.code.load() >= 0; }));
-  EXPECT_EQ(observer.in_progress.load(), 0);
+  EXPECT_EQ(in_progress.load(), 0);
   server_.reset();
 }
 
