@@ -19,7 +19,7 @@ namespace {
 // one write: that saves an event, which matters for small calls only. A larger
 // one is written alone, so that the call's claim is released while the status
 // waits for the peer. Tick() can cut off both.
-constexpr std::size_t kFinishWithBytes = 64 << 10;
+constexpr std::size_t kWithStatusBytes = 64 << 10;
 
 // Largest message of an exempt method: it has a name, and a host that
 // reflection repeats.
@@ -93,18 +93,18 @@ Detached ServeCalls(CallService* service, Loop* loop) {
     if (came) {
       ServeCalls(service, loop);  // waits for the next call
       Call call(service, loop, &stream, &stop);
-      absl::Status status = call.Begin();
+      absl::Status status = call.CheckHeaders();
       if (status.ok()) {
         Task answered = call.Answer();
         status = co_await answered;
       }
-      if (!call.finished()) {
-        auto finish = stream.Finish(call.Finish(status));
-        co_await finish;
+      if (!call.status_written()) {
+        auto writing = stream.WriteStatus(call.Conclude(status));
+        co_await writing;
       }
       auto& closes = stream.Closes();
       const bool cancelled = co_await closes;
-      call.End(std::move(status), cancelled);
+      call.Report(std::move(status), cancelled);
     }
   }
   loop->End();
@@ -124,19 +124,19 @@ Call::Call(CallService* service, Loop* loop, CallStream* stream, Stop* stop)
 
 Call::~Call() { loop_->Remove(this); }
 
-absl::Status Call::Begin() {
-  // Counts the call before Accept() checks for a drain, so that a drain that
+absl::Status Call::CheckHeaders() {
+  // Counts the call before Route() checks for a drain, so that a drain that
   // begins after the check waits for it.
   resources_.calls->Add(1);
-  absl::Status status = OrOutOfMemory([this] { return Accept(); });
+  absl::Status status = OrOutOfMemory([this] { return Route(); });
   counted_ = status.ok() && !spec_.exempt;
   if (!counted_) resources_.calls->Add(-1);
   return status;
 }
 
-absl::Status Call::Accept() {
+absl::Status Call::Route() {
   const absl::Status status = OrOutOfMemory(
-      [this] { return service_->Accept(headers_, &spec_, &slot_, &handler_); });
+      [this] { return service_->Route(headers_, &spec_, &slot_, &handler_); });
   for (CallObserver* const observer : *resources_.observers) {
     if (spec_.observed) observer->Started(spec_.name, spec_.stream);
   }
@@ -192,13 +192,13 @@ absl::StatusOr<RequestMessage> Call::TakeMessage(bool came) {
                             absl::StrCat(messages_in_ - 1));
 }
 
-auto Call::Write(grpc::ByteBuffer* message, bool finish) {
+auto Call::Write(grpc::ByteBuffer* message, bool with_status) {
   const auto bytes = static_cast<std::int64_t>(message->Length());
   ++messages_out_;
   bytes_out_ += bytes;
   writing_ = {SteadyNow(), bytes};
-  finished_ = finish;
-  return stream_->Write(message, finish);
+  status_written_ = with_status;
+  return stream_->Write(message, with_status);
 }
 
 absl::Status Call::Written(bool taken) {
@@ -213,9 +213,9 @@ Task Call::AnswerUnary() {
   EnterPlace(true);
   absl::Status status = co_await wait_;
   if (!status.ok()) co_return status;
-  EnterMemory();
+  ClaimMemory();
   status = co_await wait_;
-  status = Entered(status);
+  status = CheckTimeLeft(status);
   if (!status.ok()) co_return status;
 
   // The message.
@@ -231,8 +231,8 @@ Task Call::AnswerUnary() {
   if (!status.ok()) co_return status;
 
   // The answer.
-  const bool finish = step.output()->Length() <= kFinishWithBytes;
-  auto writing = Write(step.output(), finish);
+  const bool with_status = step.output()->Length() <= kWithStatusBytes;
+  auto writing = Write(step.output(), with_status);
   const bool taken = co_await writing;
   co_return Written(taken);
 }
@@ -240,23 +240,23 @@ Task Call::AnswerUnary() {
 // If there is no memory for the frame of one of the three coroutines, an
 // earlier one cannot end, and ~Task() ends the process.
 Task Call::AnswerStream() {
-  EnterMemory();
+  ClaimMemory();
   absl::Status status = co_await wait_;
-  status = Entered(status);
+  status = CheckTimeLeft(status);
   if (!status.ok()) co_return status;
   Handover<RequestMessage> received(loop_, stop_);
   Handover<grpc::ByteBuffer> computed(loop_, stop_);
-  Task reading = ReadAll(&received);
-  Task writing = WriteAll(&computed);
-  Task computing = ComputeAll(&received, &computed);
-  status = co_await computing;
+  Task read_all = ReadAll(&received);
+  Task write_all = WriteAll(&computed);
+  Task compute_all = ComputeAll(&received, &computed);
+  status = co_await compute_all;
   received.Close();
   computed.Close();
-  (co_await writing).IgnoreError();
+  (co_await write_all).IgnoreError();
   if (stop_->requested()) status = stop_->why();
   // Ends the wait for a message. gRPC's own read ends with the call.
   stop_->Request(absl::CancelledError("the call is answered"));
-  const absl::Status read = co_await reading;
+  const absl::Status read = co_await read_all;
   if (!status.ok()) co_return status;
   if (!read.ok()) co_return read;
   co_return core::WithMetadata(handler_->HalfClosed(), "messageIndex",
@@ -378,7 +378,7 @@ void Call::LeavePlace(std::optional<absl::Duration> computed,
   resources_.places->Leave(&place_, computed, unread);
 }
 
-void Call::EnterMemory() {
+void Call::ClaimMemory() {
   if (spec_.exempt) return wait_.For(absl::OkStatus());
   sized_ = announced_ || spec_.stream || HoldsTooMuch(SteadyNow());
   wait_.For(memory_->ClaimRequest(announced_, sized_, &wait_),
@@ -388,7 +388,7 @@ void Call::EnterMemory() {
 
 // If less time is left than the call has waited for memory, it will hardly be
 // answered in time.
-absl::Status Call::Entered(const absl::Status& status) const {
+absl::Status Call::CheckTimeLeft(const absl::Status& status) const {
   if (!status.ok() || wait_.last() == absl::ZeroDuration() ||
       headers_.TimeLeft() >= wait_.last()) {
     return status;
@@ -401,7 +401,7 @@ Step::With Call::StepWith() {
           resources_.buffers, stop_,     &wait_};
 }
 
-grpc::Status Call::Finish(const absl::Status& status) {
+grpc::Status Call::Conclude(const absl::Status& status) {
   handler_ = nullptr;  // it may hold a message
   if (memory_) memory_->Release();
   const absl::Status told = AsTold(spec_, status);
@@ -410,8 +410,8 @@ grpc::Status Call::Finish(const absl::Status& status) {
   return ToGrpcStatus(told);
 }
 
-void Call::End(absl::Status status, bool cancelled) {
-  // A client that is gone could not send its message.
+void Call::Report(absl::Status status, bool cancelled) {
+  // A client that has gone could not send its message.
   if (cancelled && (status.ok() || status == NoMessage())) {
     status = absl::CancelledError("cancelled");
   }

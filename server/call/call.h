@@ -73,9 +73,9 @@ class CallService {
   // Finds the method and the caller. Fills in the handler, and `spec` up to the
   // first error. An error refuses the call. slot: the call's slot on its
   // connection; empty, with an error, if the connection has too many calls.
-  virtual absl::Status Accept(const CallHeaders& headers, CallSpec* spec,
-                              OpenCalls::Slot* slot,
-                              std::unique_ptr<CallHandler>* handler) = 0;
+  virtual absl::Status Route(const CallHeaders& headers, CallSpec* spec,
+                             OpenCalls::Slot* slot,
+                             std::unique_ptr<CallHandler>* handler) = 0;
 
  protected:
   ~CallService() = default;
@@ -95,17 +95,17 @@ class Call final : private Loop::Ticked {
   Call& operator=(const Call&) = delete;
 
   // Checks the headers. An error refuses the call.
-  absl::Status Begin();
+  absl::Status CheckHeaders();
   // Answers an accepted call. An error is the call's status; OK was sent with
   // the last message, or is still to be sent.
   Task Answer() { return spec_.stream ? AnswerStream() : AnswerUnary(); }
   // Returns whether the status was sent with the last message.
-  bool finished() const { return finished_; }
+  bool status_written() const { return status_written_; }
   // Returns the status that the client gets, and frees the call's memory: the
   // peer may not read the status.
-  grpc::Status Finish(const absl::Status& status);
+  grpc::Status Conclude(const absl::Status& status);
   // Reports the call, which gRPC has released.
-  void End(absl::Status status, bool cancelled);
+  void Report(absl::Status status, bool cancelled);
 
  private:
   // A message that is being read or written.
@@ -114,7 +114,7 @@ class Call final : private Loop::Ticked {
     std::int64_t bytes = 0;
   };
 
-  absl::Status Accept();
+  absl::Status Route();
   Task AnswerUnary();
   Task AnswerStream();
   Task ReadAll(Handover<RequestMessage>* received);
@@ -126,11 +126,11 @@ class Call final : private Loop::Ticked {
 
   // These begin an operation, which the coroutine awaits.
   void EnterPlace(bool refusable);
-  void EnterMemory();
+  void ClaimMemory();
   auto Read();
-  auto Write(grpc::ByteBuffer* message, bool finish);
+  auto Write(grpc::ByteBuffer* message, bool with_status);
   // These return the operation's result.
-  absl::Status Entered(const absl::Status& status) const;
+  absl::Status CheckTimeLeft(const absl::Status& status) const;
   absl::StatusOr<RequestMessage> TakeMessage(bool came);
   absl::Status Written(bool taken);
 
@@ -166,7 +166,7 @@ class Call final : private Loop::Ticked {
   bool needs_place_ = true;  // it has not entered, or has left
   Wait wait_;
   bool counted_ = false;  // by CallsInProgress
-  bool finished_ = false;
+  bool status_written_ = false;
   UnderWay reading_, writing_;
   std::int64_t answered_ = 0;  // messages of a stream with computed responses
 

@@ -53,7 +53,7 @@ class CallStream {
     void await_suspend(std::coroutine_handle<> coroutine) {
       coroutine_ = coroutine;
       stream_->stop_->Add(this);
-      stream_->reading_ = this;
+      stream_->reader_ = this;
       stream_->read_.Start();
     }
     bool await_resume() {
@@ -65,7 +65,7 @@ class CallStream {
     friend class CallStream;
 
     void GiveUp() override {
-      if (std::exchange(stream_->reading_, nullptr) == nullptr) return;
+      if (std::exchange(stream_->reader_, nullptr) == nullptr) return;
       stream_->loop_->Post(this);
     }
     void Happen(bool /*ok*/) override { coroutine_.resume(); }
@@ -77,13 +77,13 @@ class CallStream {
 
   // stop: requested when the peer is gone or its deadline has passed.
   CallStream(Loop* loop, Stop* stop)
-      : loop_(loop), stop_(stop), stream_(&context_), end_(this) {}
+      : loop_(loop), stop_(stop), stream_(&context_), closing_(this) {}
   CallStream(const CallStream&) = delete;
   CallStream& operator=(const CallStream&) = delete;
 
   // Waits for a call. False: the server shuts down; call nothing else.
   auto Arrives(grpc::AsyncGenericService* service) {
-    context_.AsyncNotifyWhenDone(static_cast<Loop::Event*>(&end_));
+    context_.AsyncNotifyWhenDone(static_cast<Loop::Event*>(&closing_));
     return Operation([this, service](Loop::Event* event) {
       service->RequestCall(&context_, &stream_, loop_->queue(), loop_->queue(),
                            event);
@@ -104,11 +104,11 @@ class CallStream {
     return slices;
   }
 
-  // Writes a message, and clears it; only one write at a time. finish: writes
-  // the status OK after it. False: the peer is gone.
-  auto Write(grpc::ByteBuffer* message, bool finish) {
-    return Operation([this, message, finish](Loop::Event* event) {
-      if (finish) {
+  // Writes a message, and clears it; only one write at a time. with_status:
+  // writes the status OK after it. False: the peer is gone.
+  auto Write(grpc::ByteBuffer* message, bool with_status) {
+    return Operation([this, message, with_status](Loop::Event* event) {
+      if (with_status) {
         stream_.WriteAndFinish(*message, grpc::WriteOptions(), grpc::Status::OK,
                                event);
       } else {
@@ -117,7 +117,7 @@ class CallStream {
       message->Clear();
     });
   }
-  auto Finish(grpc::Status status) {
+  auto WriteStatus(grpc::Status status) {
     return Operation([this, status = std::move(status)](Loop::Event* event) {
       stream_.Finish(status, event);
     });
@@ -130,7 +130,7 @@ class CallStream {
 
   // Waits for gRPC's event that the call is over. Must be awaited last, after
   // the status was written. Returns whether the call was cancelled.
-  auto& Closes() { return end_; }
+  auto& Closes() { return closing_; }
 
  private:
   // gRPC's read, which may go on after Reading has stopped waiting for it.
@@ -147,8 +147,8 @@ class CallStream {
    private:
     void Happen(bool ok) override {
       under_way_ = false;
-      Reading* const reading = std::exchange(stream_->reading_, nullptr);
-      if (reading == nullptr) return stream_->end_.ResumeIfOver();
+      Reading* const reading = std::exchange(stream_->reader_, nullptr);
+      if (reading == nullptr) return stream_->closing_.ResumeIfOver();
       reading->ok_ = ok;
       reading->coroutine_.resume();
     }
@@ -158,9 +158,9 @@ class CallStream {
   };
 
   // gRPC's event for the end of a call.
-  class End final : private Loop::Event {
+  class Closing final : private Loop::Event {
    public:
-    explicit End(CallStream* stream) : stream_(stream) {}
+    explicit Closing(CallStream* stream) : stream_(stream) {}
 
     bool await_ready() const {
       return happened_ && !stream_->read_.under_way();
@@ -197,8 +197,8 @@ class CallStream {
   grpc::GenericServerAsyncReaderWriter stream_;
   grpc::ByteBuffer incoming_;
   ReadOperation read_{this};
-  Reading* reading_ = nullptr;  // the one that waits for read_
-  End end_;
+  Reading* reader_ = nullptr;  // the one that waits for read_
+  Closing closing_;
 };
 
 }  // namespace posenc::server

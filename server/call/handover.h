@@ -1,7 +1,7 @@
 // Hands values, one at a time, from one coroutine of a call to another.
 //
-//   auto room = place.Room();                 auto value = place.Value();
-//   if (co_await room) place.Put(value);      if (co_await value) place.Take();
+//   auto room = h.Room();                     auto value = h.Value();
+//   if (co_await room) h.Put(value);          if (co_await value) h.Take();
 
 #pragma once
 
@@ -21,40 +21,41 @@ class Handover {
   // Waits for room or for a value. Returns false if the handover has ended.
   class Side final : private Stop::Pending {
    public:
-    Side(Handover* place, bool wants_value)
-        : place_(place), wants_value_(wants_value) {}
+    Side(Handover* handover, bool wants_value)
+        : handover_(handover), wants_value_(wants_value) {}
 
     bool await_ready() const { return IsOver(); }
     void await_suspend(std::coroutine_handle<> coroutine) {
       coroutine_ = coroutine;
-      place_->sides_[wants_value_] = this;
-      place_->stop_->Add(this);
+      handover_->sides_[wants_value_] = this;
+      handover_->stop_->Add(this);
     }
     bool await_resume() {
-      if (coroutine_) place_->stop_->Remove(this);
-      return HasWhatItWants() && !place_->stop_->requested();
+      if (coroutine_) handover_->stop_->Remove(this);
+      return HasWhatItWants() && !handover_->stop_->requested();
     }
 
    private:
     friend class Handover;
 
     bool HasWhatItWants() const {
-      return place_->value_.has_value() == wants_value_ &&
-             (wants_value_ || !place_->closed_);
+      return handover_->value_.has_value() == wants_value_ &&
+             (wants_value_ || !handover_->closed_);
     }
     bool IsOver() const {
-      return HasWhatItWants() || place_->closed_ || place_->stop_->requested();
+      return HasWhatItWants() || handover_->closed_ ||
+             handover_->stop_->requested();
     }
     // Posts an event: the loop resumes the coroutine, never the other side.
     void GiveUp() override {
-      if (std::exchange(place_->sides_[wants_value_], nullptr) == nullptr) {
+      if (std::exchange(handover_->sides_[wants_value_], nullptr) == nullptr) {
         return;
       }
-      place_->loop_->Post(this);
+      handover_->loop_->Post(this);
     }
     void Happen(bool /*ok*/) override { coroutine_.resume(); }
 
-    Handover* const place_;
+    Handover* const handover_;
     const bool wants_value_;
     std::coroutine_handle<> coroutine_;  // null: it has not waited
   };

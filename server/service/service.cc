@@ -177,9 +177,9 @@ CallSharing RpcService::SharingOf(const CallHeaders& headers) const {
   return sharing;
 }
 
-absl::Status RpcService::Accept(const CallHeaders& headers, CallSpec* spec,
-                                OpenCalls::Slot* slot,
-                                std::unique_ptr<CallHandler>* handler) {
+absl::Status RpcService::Route(const CallHeaders& headers, CallSpec* spec,
+                               OpenCalls::Slot* slot,
+                               std::unique_ptr<CallHandler>* handler) {
   absl::Status status = OpenCall(headers, slot);
   if (!status.ok()) return status;
   // gRPC 1.51 announces this limit to peers and does not always enforce it.

@@ -79,9 +79,9 @@ class RpcService final : public CallService {
   // These functions implement CallService.
   grpc::AsyncGenericService* generic() override { return &generic_; }
   const CallResources& resources() const override { return resources_; }
-  absl::Status Accept(const CallHeaders& headers, CallSpec* spec,
-                      OpenCalls::Slot* slot,
-                      std::unique_ptr<CallHandler>* handler) override;
+  absl::Status Route(const CallHeaders& headers, CallSpec* spec,
+                     OpenCalls::Slot* slot,
+                     std::unique_ptr<CallHandler>* handler) override;
 
  private:
   // Takes a slot among the open calls of the connection.
