@@ -60,8 +60,8 @@ class RpcService final : public CallService {
   // From now on new calls get UNAVAILABLE, kDraining.
   void StartDraining() { draining_.store(true); }
 
-  // Waits until every call has ended, refused calls too. Returns false if this
-  // takes longer than `timeout`.
+  // Waits until every call has ended, except exempt and refused ones. Returns
+  // false if this takes longer than `timeout`.
   bool AwaitNoCalls(absl::Duration timeout) {
     return calls_.AwaitNone(timeout);
   }
