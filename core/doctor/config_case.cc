@@ -127,14 +127,13 @@ ConfigCase::ConfigCase(std::string path, json root,
       all.push_back(reader);
     }
   }
-  const std::string text = reach_.status().ok() ? root_.dump() : "";
   for (const Reader* reader : all) {
     Reading reading{reader, &groups_, {}, {}};
     const bool converts = reader->profile == interpretation::Profile::kLlamaCpp;
-    const std::string filled = converts ? WithClassKeys() : "";
-    const std::string& own = filled.empty() ? text : filled;
+    const json filled = converts ? WithClassKeys() : json();
+    const json& own = filled.is_null() ? root_ : filled;
     for (const LayerGroup& group : groups_) {
-      auto rope = ResolveText(own, *reader, group, reach_);
+      auto rope = Resolve(own, *reader, group, reach_);
       // A reader that does not know this layer type has one rope for all types,
       // and another may tell layers apart that are alike for transformers.
       const auto details = GetErrorDetails(rope.status());
@@ -142,7 +141,7 @@ ConfigCase::ConfigCase(std::string path, json root,
           (group.type || reference() != nullptr)) {
         LayerGroup other;
         if (!group.type) other.type = "full_attention";
-        rope = ResolveText(own, *reader, other, reach_);
+        rope = Resolve(own, *reader, other, reach_);
       }
       reading.ropes.push_back(std::move(rope));
     }
@@ -159,8 +158,8 @@ ConfigCase::ConfigCase(std::string path, json root,
   }
 }
 
-std::string ConfigCase::WithClassKeys() const {
-  if (reference() == nullptr) return "";
+json ConfigCase::WithClassKeys() const {
+  if (reference() == nullptr) return {};
   const ResolvedRope& rope = this->rope();
   std::map<std::string, json> keys;
   if (family_.width == interpretation::RotaryWidth::kMla) {
@@ -178,14 +177,14 @@ std::string ConfigCase::WithClassKeys() const {
     keys["rope_parameters"] = dict;
   }
   bool filled = false;
-  const json copy = Changed([&](json* part) {
+  json copy = Changed([&](json* part) {
     for (const auto& [key, value] : keys) {
       if (IsGiven(*part, key)) continue;
       (*part)[key] = value;
       filled = true;
     }
   });
-  return filled ? copy.dump() : "";
+  return filled ? std::move(copy) : json();
 }
 
 const Reading* ConfigCase::reference() const {
@@ -196,15 +195,14 @@ const Reading* ConfigCase::reference() const {
 }
 
 absl::StatusOr<ResolvedRope> ConfigCase::Indexer(const Reader& reader) const {
-  return ResolveText(root_.dump(), reader, groups_[0], reach_,
-                     interpretation::ModelPart::kIndexer);
+  return Resolve(root_, reader, groups_[0], reach_,
+                 interpretation::ModelPart::kIndexer);
 }
 
 Ropes ConfigCase::ResolveOther(const json& root, const Reader& reader) const {
-  const std::string text = reach_.status().ok() ? root.dump() : "";
   Ropes ropes;
   for (const LayerGroup& group : groups_) {
-    auto rope = ResolveText(text, reader, group, reach_);
+    auto rope = Resolve(root, reader, group, reach_);
     ropes.push_back(rope.ok() ? std::optional(*std::move(rope)) : std::nullopt);
   }
   return ropes;

@@ -144,10 +144,10 @@ class ConfigCase {
                std::vector<Verdict> readers = {});
 
  private:
-  // The text, with the width or slices of heads and the scaling that
-  // transformers' class adds: llama.cpp's converter asks that class first. ""
+  // The file, with the width or slices of heads and the scaling that
+  // transformers' class adds: llama.cpp's converter asks that class first. Null
   // if the file lacks none of them.
-  std::string WithClassKeys() const;
+  json WithClassKeys() const;
 
   std::string path_;
   json root_;

@@ -56,6 +56,31 @@ bool Rotates(const interpretation::GgufRope& gguf) {
                                    gguf.key_length || gguf.dimension_count));
 }
 
+// Why a text is no JSON object. `parsed` is the text if it could be parsed.
+std::string FaultOf(absl::string_view text,
+                    interpretation::ParsedText* parsed) {
+  const absl::Status size = interpretation::CheckJsonSize(text);
+  if (!size.ok()) return FactOf(size);
+  *parsed = interpretation::ParseText(text);
+  const interpretation::JsonText& read = parsed->text;
+  if (read.fault.empty()) {
+    return parsed->value.is_object()
+               ? ""
+               : absl::StrCat("is JSON of type ", parsed->value.type_name(),
+                              "; it must be an object");
+  }
+  if (!read.fault_path.empty()) {
+    return absl::StrCat(read.fault_path, " ", read.fault);
+  }
+  const std::size_t at = std::min(read.fault_byte, text.size());
+  const absl::string_view before = text.substr(0, at);
+  const auto lines = std::count(before.begin(), before.end(), '\n');
+  const std::size_t newline = before.rfind('\n');
+  return absl::StrCat(
+      "not JSON: line ", lines + 1, ", column ",
+      newline == absl::string_view::npos ? at : at - newline - 1);
+}
+
 bool IsJson(InputKind kind) {
   return kind == InputKind::kConfig || kind == InputKind::kParams ||
          kind == InputKind::kTokenizer;
@@ -74,7 +99,7 @@ class Doctor {
     ReadOptions();
     for (DoctorInput& input : inputs_) {
       if (IsJson(input.kind) && input.unreadable.empty()) {
-        input.unreadable = JsonFault(input.text);
+        input.unreadable = FaultOf(input.text, &parsed_[&input]);
       }
     }
     FindLength();
@@ -96,6 +121,11 @@ class Doctor {
 
  private:
   std::vector<Finding>* findings() { return &diagnosis_.findings; }
+
+  // The values of a readable input of JSON.
+  const json& RootOf(const DoctorInput& input) const {
+    return parsed_.at(&input).value;
+  }
 
   void ReadOptions() {
     for (const absl::string_view name : options_.readers) {
@@ -151,8 +181,9 @@ class Doctor {
         if (input.gguf) {
           length = input.gguf->context_length.value_or(0);
         } else if (IsJson(kind) && input.unreadable.empty()) {
-          length = interpretation::ClaimedLength(interpretation::RopeSource{
-              interpretation::ConfigJson{input.text}});
+          interpretation::Report ignored;
+          length = interpretation::ClaimedLength(
+              interpretation::JsonObject(&RootOf(input), "", &ignored));
         }
       }
     }
@@ -172,7 +203,7 @@ class Doctor {
       if (!is_reference || !input.unreadable.empty()) continue;
       // All readers of params.json agree on it.
       auto config = std::make_unique<ConfigCase>(
-          input.path, interpretation::ParseConfig(input.text),
+          input.path, RootOf(input),
           params ? std::vector<const Reader*>() : readers_, reach_);
       for (const DoctorInput& other : inputs_) {
         if (other.key_rows) config->key_rows = other.key_rows;
@@ -233,11 +264,13 @@ class Doctor {
       case InputKind::kParams:
         TellKeysTwice(input);
         if (first_ != nullptr && reference_ != &input) {
-          CheckParams(input, *first_, findings());
+          CheckParams(input, RootOf(input), *first_, findings());
         }
         break;
       case InputKind::kTokenizer:
-        if (first_ != nullptr) CheckTokenizer(input, *first_, findings());
+        if (first_ != nullptr) {
+          CheckTokenizer(input, RootOf(input), *first_, findings());
+        }
         break;
       case InputKind::kGguf:
         if (!input.gguf) break;
@@ -255,7 +288,7 @@ class Doctor {
   }
 
   void TellKeysTwice(const DoctorInput& input) {
-    for (const auto& twice : interpretation::ReadJsonText(input.text).twice) {
+    for (const auto& twice : parsed_.at(&input).text.twice) {
       AddFinding("config.key-twice",
                  {input.path, twice.path, twice.first, twice.last},
                  {input.path}, {twice.path}, findings());
@@ -278,7 +311,7 @@ class Doctor {
     if (input.kind == InputKind::kParams && report.spec.empty() &&
         input.unreadable.empty()) {
       const auto rope =
-          ResolveText(input.text, *FindReader("mistral"), {}, reach_);
+          Resolve(RootOf(input), *FindReader("mistral"), {}, reach_);
       if (take(rope)) {
         report.spec = DescribeRope(*rope);
       } else {
@@ -359,6 +392,7 @@ class Doctor {
   }
 
   std::vector<DoctorInput> inputs_;
+  std::map<const DoctorInput*, interpretation::ParsedText> parsed_;
   const DoctorOptions& options_;
   std::vector<const Reader*> readers_;
   // Readers in other versions than their rows', and the names of these.
@@ -397,25 +431,8 @@ bool Diagnosis::unreadable() const {
 }
 
 std::string JsonFault(absl::string_view text) {
-  const absl::Status size = interpretation::CheckJsonSize(text);
-  if (!size.ok()) return FactOf(size);
-  const json root = interpretation::ParseConfig(text);
-  if (root.is_object()) return "";
-  if (!root.is_discarded()) {
-    return absl::StrCat("is JSON of type ", root.type_name(),
-                        "; it must be an object");
-  }
-  const interpretation::JsonText read = interpretation::ReadJsonText(text);
-  if (!read.fault_path.empty()) {
-    return absl::StrCat(read.fault_path, " ", read.fault);
-  }
-  const std::size_t at = std::min(read.fault_byte, text.size());
-  const absl::string_view before = text.substr(0, at);
-  const auto lines = std::count(before.begin(), before.end(), '\n');
-  const std::size_t newline = before.rfind('\n');
-  return absl::StrCat(
-      "not JSON: line ", lines + 1, ", column ",
-      newline == absl::string_view::npos ? at : at - newline - 1);
+  interpretation::ParsedText ignored;
+  return FaultOf(text, &ignored);
 }
 
 absl::Status CheckOptions(const DoctorOptions& options) {

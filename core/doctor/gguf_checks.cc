@@ -79,8 +79,8 @@ class GgufChecks {
     if (config_ == nullptr || config_->reference() == nullptr) return;
     const auto& groups = config_->groups();
     const auto resolve = [&](const char* reader, const LayerGroup& group) {
-      auto rope = ResolveText(config_->root().dump(), *FindReader(reader),
-                              group, config_->reach());
+      auto rope = doctor::Resolve(config_->root(), *FindReader(reader), group,
+                                  config_->reach());
       return rope.ok() ? std::optional(*std::move(rope)) : std::nullopt;
     };
     LayerGroup full, local;

@@ -34,13 +34,13 @@ std::optional<double> FittedBase(const SavedTable& table);
 void CheckTables(const DoctorInput& input, const ConfigCase* config,
                  std::vector<Finding>* findings);
 
-// params.config-differs.
-void CheckParams(const DoctorInput& input, const ConfigCase& config,
-                 std::vector<Finding>* findings);
+// params.config-differs. `params` is the input's JSON.
+void CheckParams(const DoctorInput& input, const json& params,
+                 const ConfigCase& config, std::vector<Finding>* findings);
 
-// config.tokenizer-length.
-void CheckTokenizer(const DoctorInput& input, const ConfigCase& config,
-                    std::vector<Finding>* findings);
+// config.tokenizer-length. `tokenizer` is the input's JSON.
+void CheckTokenizer(const DoctorInput& input, const json& tokenizer,
+                    const ConfigCase& config, std::vector<Finding>* findings);
 
 // Compares a second configuration with the first.
 void CompareConfigs(const ConfigCase& first, const ConfigCase& second,

@@ -16,6 +16,7 @@
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/report.h"
+#include "core/interpretation/resolve_json.h"
 #include "core/rope/kept.h"
 
 namespace posenc::core::doctor {
@@ -139,23 +140,21 @@ std::string TakenText(const NamesByText& all, const char* separator) {
   return absl::StrJoin(facts, separator);
 }
 
-absl::StatusOr<ResolvedRope> ResolveText(const std::string& text,
-                                         const Reader& reader,
-                                         const LayerGroup& group,
-                                         const Reach& reach,
-                                         interpretation::ModelPart part) {
+absl::StatusOr<ResolvedRope> Resolve(const json& root, const Reader& reader,
+                                     const LayerGroup& group,
+                                     const Reach& reach,
+                                     interpretation::ModelPart part) {
   const absl::Status stopped = reach.status();
   if (!stopped.ok()) return stopped;
-  interpretation::RopeSource source;
-  source.source = interpretation::ConfigJson{text};
-  source.profile = reader.profile;
-  source.profile_version = std::string(reader.reads_as);
-  source.layer_index = group.index;
-  source.layer_type = group.type;
-  source.part = part;
-  source.sequence_length = reach.length;
+  interpretation::RopeSource how;
+  how.profile = reader.profile;
+  how.profile_version = std::string(reader.reads_as);
+  how.layer_index = group.index;
+  how.layer_type = group.type;
+  how.part = part;
+  how.sequence_length = reach.length;
   absl::StatusOr<ResolvedRope> rope =
-      interpretation::ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+      interpretation::ResolveJson(root, how, MissingLength::kAssumeOriginal);
   if (!rope.ok()) return rope;
   // A readable file may still give a frequency outside of posenc's range.
   for (const double w : rope->inv_freq) {
@@ -192,8 +191,7 @@ std::string LayerGroup::Name() const {
 
 std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   const Reader& reader = *FindReader("hf");
-  const std::string text = root.dump();
-  const auto whole = ResolveText(text, reader, {}, reach);
+  const auto whole = Resolve(root, reader, {}, reach);
   const auto details = GetErrorDetails(whole.status());
   if (whole.ok() || !details ||
       (details->field != "layer_type" && details->field != "layer_index")) {
@@ -222,8 +220,14 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
     LayerGroup group;
     group.index = i;
     group.layer_type = type_of(i);
-    const auto rope = ResolveText(text, reader, group, reach);
+    const auto rope = Resolve(root, reader, group, reach);
     const auto fault = GetErrorDetails(rope.status());
+    // The file is refused, whichever layer is asked for.
+    if (!rope.ok() && groups.empty() && fault &&
+        fault->field == "config_json") {
+      group.layers = {i};
+      return {group};
+    }
     // A list that ends early has a warning. If the first layer is refused,
     // types of layers may still be read.
     if (!rope.ok() &&
@@ -243,7 +247,7 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   for (const std::string& type : KnownTypes(part, model_type)) {
     LayerGroup group;
     group.type = type;
-    if (ResolveText(text, reader, group, reach).ok()) groups.push_back(group);
+    if (Resolve(root, reader, group, reach).ok()) groups.push_back(group);
   }
   // The error of a layer says more than that a layer must be chosen.
   if (groups.empty()) {

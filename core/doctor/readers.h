@@ -78,8 +78,8 @@ struct LayerGroup {
 // The last group may be a layer that transformers refuses.
 std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach);
 
-absl::StatusOr<ResolvedRope> ResolveText(
-    const std::string& text, const Reader& reader, const LayerGroup& group,
+absl::StatusOr<ResolvedRope> Resolve(
+    const json& root, const Reader& reader, const LayerGroup& group,
     const Reach& reach,
     interpretation::ModelPart part = interpretation::ModelPart::kUnspecified);
 

@@ -19,17 +19,16 @@ ResolvedRope WithPairing(ResolvedRope rope, const ResolvedRope& like) {
 
 }  // namespace
 
-void CheckParams(const DoctorInput& input, const ConfigCase& config,
-                 std::vector<Finding>* findings) {
+void CheckParams(const DoctorInput& input, const json& params,
+                 const ConfigCase& config, std::vector<Finding>* findings) {
   const Reading* const reference = config.reference();
-  const json params = json::parse(input.text, nullptr, false);
-  if (reference == nullptr || !params.is_object()) return;
+  if (reference == nullptr) return;
   const Reader& mistral = *FindReader("mistral");
   for (std::size_t g = 0; g < config.groups().size(); ++g) {
     const LayerGroup& group = config.groups()[g];
-    auto rope = ResolveText(input.text, mistral, {}, config.reach());
+    auto rope = Resolve(params, mistral, {}, config.reach());
     if (!rope.ok()) {
-      rope = ResolveText(input.text, mistral, group, config.reach());
+      rope = Resolve(params, mistral, group, config.reach());
     }
     if (!rope.ok()) return;
     const ResolvedRope& ours = *reference->ropes[g];
@@ -65,9 +64,8 @@ void CheckParams(const DoctorInput& input, const ConfigCase& config,
   }
 }
 
-void CheckTokenizer(const DoctorInput& input, const ConfigCase& config,
-                    std::vector<Finding>* findings) {
-  const json tokenizer = json::parse(input.text, nullptr, false);
+void CheckTokenizer(const DoctorInput& input, const json& tokenizer,
+                    const ConfigCase& config, std::vector<Finding>* findings) {
   const auto maximum = config.MaxPositions();
   const auto length = NumberAt(tokenizer, "model_max_length");
   // transformers writes 10^30 for "not known".

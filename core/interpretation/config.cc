@@ -20,6 +20,7 @@
 #include "core/interpretation/native_config.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/provenance.h"
+#include "core/interpretation/resolve_json.h"
 #include "core/interpretation/tower_config.h"
 
 // A file is taken apart here: it is a diffusion transformer's, or a tower's, or
@@ -104,10 +105,15 @@ ModelRope ReadPart(JsonObject config, std::string model_type, Question question,
 }
 
 // Reads a file that is an object. Errors go to the report.
-ModelRope ReadRoot(json root, Question question, Report* report) {
+ModelRope ReadRoot(const json& given, Question question, Report* report) {
   const Profile profile = question.reader.profile;
+  json filled;
   std::vector<std::string> of_parent;
-  if (ReadsByClass(RulesOf(profile))) of_parent = AddParentsDefaults(&root);
+  if (ReadsByClass(RulesOf(profile)) && given.contains("text_config")) {
+    filled = given;
+    of_parent = AddParentsDefaults(&filled);
+  }
+  const json& root = of_parent.empty() ? given : filled;
   std::string model_type;
   const JsonObject whole(&root, "", report);
   JsonObject config = whole;
@@ -144,20 +150,13 @@ ModelRope ReadRoot(json root, Question question, Report* report) {
   return rope;
 }
 
-// The error of a text that is no configuration.
-absl::Status CheckRoot(absl::string_view config_json,
-                       const ParsedText& parsed) {
-  if (!parsed.text.fault.empty()) {
-    return LooksLikePath(config_json)
-               ? ConfigError("", "is not JSON: a path? send the file's text")
-               : ConfigError(parsed.text.fault_path, parsed.text.fault);
+// The error of JSON that is no configuration.
+absl::Status CheckRoot(const json& root) {
+  if (!root.is_object()) {
+    return ConfigError("", absl::StrCat("is JSON of type ", root.type_name(),
+                                        "; it must be an object"));
   }
-  if (!parsed.value.is_object()) {
-    return ConfigError(
-        "", absl::StrCat("is JSON of type ", parsed.value.type_name(),
-                         "; it must be an object"));
-  }
-  if (parsed.value.contains("general.architecture")) {
+  if (root.contains("general.architecture")) {
     return ConfigError("general.architecture",
                        "is a key of a GGUF file's metadata, which is not read "
                        "as JSON; send the model's config.json");
@@ -183,18 +182,31 @@ void WarnOfText(const JsonText& text, const ProfileRules& rules,
 
 }  // namespace
 
+absl::StatusOr<ModelRope> ReadModelJson(const json& root,
+                                        const Question& question) {
+  const absl::Status valid = CheckRoot(root);
+  if (!valid.ok()) return valid;
+  Report report;
+  ModelRope rope = ReadRoot(root, question, &report);
+  if (!report.ok()) return report.status;
+  rope.report = std::move(report);
+  return rope;
+}
+
 absl::StatusOr<ModelRope> ReadModelConfig(absl::string_view config_json,
                                           const Question& question) {
   const absl::Status size = CheckJsonSize(config_json);
   if (!size.ok()) return size;
-  ParsedText parsed = ParseText(config_json);
-  const absl::Status valid = CheckRoot(config_json, parsed);
-  if (!valid.ok()) return valid;
-  Report report;
-  ModelRope rope = ReadRoot(std::move(parsed.value), question, &report);
-  if (!report.ok()) return report.status;
-  WarnOfText(parsed.text, RulesOf(question.reader.profile), &report);
-  rope.report = std::move(report);
+  const ParsedText parsed = ParseText(config_json);
+  if (!parsed.text.fault.empty()) {
+    return LooksLikePath(config_json)
+               ? ConfigError("", "is not JSON: a path? send the file's text")
+               : ConfigError(parsed.text.fault_path, parsed.text.fault);
+  }
+  absl::StatusOr<ModelRope> rope = ReadModelJson(parsed.value, question);
+  if (rope.ok()) {
+    WarnOfText(parsed.text, RulesOf(question.reader.profile), &rope->report);
+  }
   return rope;
 }
 

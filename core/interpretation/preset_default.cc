@@ -9,6 +9,7 @@
 #include "core/interpretation/compare.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/presets.h"
+#include "core/interpretation/resolve_json.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -41,9 +42,9 @@ std::optional<Assumption> DifferenceFromDefault(const RopeSource& source,
   if (preset == nullptr || source.profile != Profile::kHf) return std::nullopt;
   const json published = ParseConfig(preset->config_json);
   RopeSource bare = source;
-  bare.source = ConfigJson{WithoutRotaryKeys(published).dump()};
   bare.head_dim = rope.head_dim;
-  const auto otherwise = ResolveSource(bare, 0, MissingLength::kAssumeOriginal);
+  const auto otherwise = ResolveJson(WithoutRotaryKeys(published), bare,
+                                     MissingLength::kAssumeOriginal);
   if (!otherwise.ok()) return std::nullopt;  // the class has no default
   const RopeDifference difference = CompareRopes(*otherwise, rope);
   if (difference.equal) return std::nullopt;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
@@ -13,6 +14,7 @@
 #include "core/interpretation/presets.h"
 #include "core/interpretation/profile.h"
 #include "core/interpretation/reading_rules.h"
+#include "core/interpretation/resolve_json.h"
 #include "core/interpretation/rope_config.h"
 
 namespace posenc::core::interpretation {
@@ -123,15 +125,15 @@ absl::Status CheckWidth(std::int64_t widest, absl::string_view whose,
                    "values or latent rows do"));
 }
 
-absl::StatusOr<ResolvedRope> ResolveConfig(const RopeSource& source,
-                                           absl::string_view field,
-                                           absl::string_view text,
-                                           std::int64_t head_dim,
-                                           MissingLength missing_length) {
+// Resolves what `read` makes of a configuration. `field` gave it.
+absl::StatusOr<ResolvedRope> ResolveConfig(
+    const RopeSource& source, absl::string_view field,
+    absl::FunctionRef<absl::StatusOr<ModelRope>(const Question&)> read,
+    std::int64_t head_dim, MissingLength missing_length) {
   absl::StatusOr<ProfileVersion> reader = ReaderOf(source);
   if (!reader.ok()) return reader.status();
-  absl::StatusOr<ModelRope> model = ReadModelConfig(
-      text, {*reader, source.layer_type, source.layer_index, source.part});
+  absl::StatusOr<ModelRope> model =
+      read({*reader, source.layer_type, source.layer_index, source.part});
   if (!model.ok()) return model.status();
   AssumeVersion(source, *reader, &model->report);
   const std::int64_t rotary_dim = model->spec.rotary_dim;
@@ -253,12 +255,24 @@ absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
   }
   const auto* name = std::get_if<PresetName>(&source.source);
   if (const auto text = ConfigOf(source)) {
+    const auto read = [&text](const Question& question) {
+      return ReadModelConfig(*text, question);
+    };
     return ResolveConfig(source, name != nullptr ? "preset" : "config_json",
-                         *text, head_dim, missing_length);
+                         read, head_dim, missing_length);
   }
   if (name != nullptr) return UnknownPreset(name->name);
   return FieldRequired("",
                        "no source is set; give spec, preset or config_json");
+}
+
+absl::StatusOr<ResolvedRope> ResolveJson(const nlohmann::json& root,
+                                         const RopeSource& how,
+                                         MissingLength missing_length) {
+  const auto read = [&root](const Question& question) {
+    return ReadModelJson(root, question);
+  };
+  return ResolveConfig(how, "config_json", read, 0, missing_length);
 }
 
 RopeLookup LookupOf(RopeSource source) {

@@ -27,8 +27,8 @@ std::string WhoseRope(const core::doctor::ConfigCase& config,
         std::pair("sliding_attention", "the sliding layers'")}) {
     LayerGroup group;
     group.type = type;
-    const auto own = core::doctor::ResolveText(
-        config.root().dump(), *core::interpretation::FindReader("hf"), group,
+    const auto own = core::doctor::Resolve(
+        config.root(), *core::interpretation::FindReader("hf"), group,
         config.reach());
     if (own.ok() && own->inv_freq == rope.inv_freq) return name;
   }
