@@ -77,16 +77,32 @@ std::optional<Dtype> CastOf(const std::vector<double>& table,
   return std::nullopt;
 }
 
-// Returns common frequencies of n pairs: those of base 10000, and those of
-// pixels in diffusion transformers, n numbers evenly spaced from pi to 128 pi.
+// Returns common frequencies of n pairs: those of common bases, and first those
+// of pixels in diffusion transformers, n numbers evenly spaced from pi to 128
+// pi.
 std::vector<std::vector<double>> UsualTables(std::size_t n) {
-  std::vector<std::vector<double>> tables(2);
+  std::vector<std::vector<double>> tables(1);
   const auto pairs = static_cast<double>(n);
   for (double pair = 0; pair < pairs; ++pair) {
-    tables[0].push_back(std::pow(1e4, -pair / pairs));
-    tables[1].push_back(std::numbers::pi * (1 + 127 * pair / (pairs - 1)));
+    tables[0].push_back(std::numbers::pi * (1 + 127 * pair / (pairs - 1)));
+  }
+  for (const double base : {1e4, 5e5, 1e6, 1e5, 1.5e5, 1.6e5, 2e6, 5e6, 8e6,
+                            1e7, 1e8, 256., 1e3, 2e3, 2e4}) {
+    std::vector<double>& table = tables.emplace_back();
+    for (double pair = 0; pair < pairs; ++pair) {
+      table.push_back(std::pow(base, -pair / pairs));
+    }
   }
   return tables;
+}
+
+// Returns the dtype of 8 bits that the table is in, or was cast through.
+std::optional<Dtype> Float8Of(const SavedTable& table) {
+  if (IsFloat8(table.dtype)) return table.dtype;
+  for (const Dtype dtype : {Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2}) {
+    if (CastTo(dtype, table.values) == table.values) return dtype;
+  }
+  return std::nullopt;
 }
 
 // Returns "15 of 64 frequencies are 0, the others up to 95 % off".
@@ -142,9 +158,9 @@ class TableChecks {
       : input_(input), config_(config), findings_(findings) {}
 
   void Run() {
-    for (const SavedTable& table : input_.tables) {
+    for (SavedTable table : input_.tables) {
       const ResolvedRope* const reference = Reference(table);
-      if (IsCast(table, reference) || !CheckValues(table, reference)) continue;
+      if (IsCast(&table, reference) || !CheckValues(table, reference)) continue;
       if (reference != nullptr) CheckAgainst(table, *reference);
     }
     CheckLayers();
@@ -189,39 +205,57 @@ class TableChecks {
                            static_cast<std::size_t>(nearest - ropes.begin()))];
   }
 
-  // True for a right table that was cast to few bits. Equal tables of several
-  // layers share a finding.
-  bool IsCast(const SavedTable& table, const ResolvedRope* reference) {
+  // True if nothing but the cast to few bits is to be said of the table. Equal
+  // tables of several layers share a finding. A table of other frequencies than
+  // the reference's gets those that it was cast from, if they are common.
+  bool IsCast(SavedTable* table, const ResolvedRope* reference) {
     // No cast of frequencies makes a NaN or an infinity.
-    for (const double w : table.values) {
+    for (const double w : table->values) {
       if (!std::isfinite(w)) return false;
     }
-    const auto wanted =
-        reference != nullptr
-            ? std::vector<std::vector<double>>{reference->inv_freq}
-            : UsualTables(table.values.size());
-    for (const std::vector<double>& one : wanted) {
-      const std::optional<Dtype> dtype = CastOf(table.values, one);
-      if (!dtype || one.empty()) continue;
-      // The model may not have the common frequencies.
-      if (reference == nullptr && !IsFloat8(*dtype)) continue;
-      if (told_.insert(table.values).second)
-        TellCast(table, *dtype, one, reference);
-      return true;
+    if (table->values.empty()) return false;
+    if (reference != nullptr) {
+      const auto dtype = CastOf(table->values, reference->inv_freq);
+      if (dtype) {
+        TellCast(*table, *dtype, reference->inv_freq, reference);
+        return true;
+      }
+      if (Apart(table->values, reference->inv_freq) <= kTolerance) return false;
     }
+    // Other casts than to 8 bits may be the model's own frequencies.
+    const std::optional<Dtype> dtype = Float8Of(*table);
+    if (!dtype) return false;
+    for (const std::vector<double>& one : UsualTables(table->values.size())) {
+      if (CastOf(table->values, one) != dtype) continue;
+      TellCast(*table, *dtype, one, nullptr);
+      table->values = one;
+      return reference == nullptr;
+    }
+    if (IsFloat8(table->dtype)) TellCast(*table, *dtype, {}, nullptr);
     return false;
   }
 
+  // `wanted` are the frequencies before the cast; empty if they are unknown.
   void TellCast(const SavedTable& table, Dtype dtype,
                 const std::vector<double>& wanted,
                 const ResolvedRope* reference) {
+    if (!cast_.insert(table.values).second) return;
     std::vector<std::string> losses;
     std::vector<Verdict> readers;
     if (reference != nullptr) {
       readers = {VerdictOf(table, *reference)};
       losses.push_back(Say("tables.angles", {readers[0].first_angle}));
     }
-    if (IsFloat8(dtype)) losses.push_back(LossText(table.values, wanted));
+    if (wanted.empty()) {
+      const bool is_e4m3 = dtype == Dtype::kFloat8E4m3fn;
+      losses.push_back(
+          Say("tables.bound",
+              {std::count(table.values.begin(), table.values.end(), 0.0),
+               table.values.size(), is_e4m3 ? "6.25" : "12.5",
+               is_e4m3 ? "2^-6" : "2^-14"}));
+    } else if (IsFloat8(dtype)) {
+      losses.push_back(LossText(table.values, wanted));
+    }
     Finding& finding =
         Add("tables.inv-freq-rounded",
             {table.name, DtypeName(dtype), absl::StrJoin(losses, "; ")}, table,
@@ -262,7 +296,7 @@ class TableChecks {
     }
     if (FitOf(table.values) ||
         (table.values.size() > 1 &&
-         Apart(table.values, UsualTables(table.values.size())[1]) <= 5e-3)) {
+         Apart(table.values, UsualTables(table.values.size())[0]) <= 5e-3)) {
       return true;
     }
     // Before scaling, the first pair rotates by 1 radian a position.
@@ -362,7 +396,8 @@ class TableChecks {
   const ConfigCase* config_;
   std::vector<Finding>* findings_;
   std::set<std::string> bad_;           // names of unusable tables
-  std::set<std::vector<double>> told_;  // tables that have a finding
+  std::set<std::vector<double>> cast_;  // tables whose cast is told
+  std::set<std::vector<double>> told_;  // tables that have another finding
 };
 
 }  // namespace
