@@ -422,7 +422,7 @@ void CheckWarnings(ConfigCase* config) {
   for (const auto& rope : reference->ropes) {
     for (const std::string& warning : rope->warnings) {
       const std::string key = warning.substr(0, warning.find(' '));
-      if (IsTold(key, told) || warned.size() == kMostTold ||
+      if (told.count(key) > 0 || warned.size() == kMostTold ||
           !warned.insert(warning).second) {
         continue;
       }

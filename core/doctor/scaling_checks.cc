@@ -134,9 +134,15 @@ void CheckDynamic(const NamedDict& named, ConfigCase* config) {
     return;
   }
   const auto maximum = config->MaxPositions();
-  config->Add("config.dynamic-ntk",
-              {maximum ? absl::StrCat(*maximum) : "the maximum"},
-              {named.path + ".rope_type"}, config->ExplainAll());
+  // vLLM's dynamic rotation by alpha is another one.
+  const bool has_alpha = IsGiven(*named.dict, "alpha");
+  config->Add(
+      "config.dynamic-ntk", {maximum ? absl::StrCat(*maximum) : "the maximum"},
+      {named.path + ".rope_type"},
+      config->Explain([has_alpha](const Reading& reading) {
+        return !has_alpha ||
+               !interpretation::RulesOf(reading.reader->profile).vllm_modules;
+      }));
 }
 
 }  // namespace

@@ -216,6 +216,13 @@ void CheckSections(ConfigCase* config) {
   const std::string own = ListText({1. * a, 1. * b, 1. * c});
   for (const NamedDict& named : config->Dicts()) {
     const json& dict = *named.dict;
+    const std::string key = named.path + ".mrope_section";
+    const std::string warning = config->WarningOf(key);
+    // Sections that transformers drops need no advice.
+    if (config->readings()[0].status().ok() &&
+        absl::StrContains(warning, " is not read")) {
+      continue;
+    }
     const std::vector<double> sections =
         NumbersOf(ValueAt(dict, "mrope_section"));
     const std::string type = ConfigCase::TypeOf(dict);
@@ -238,9 +245,7 @@ void CheckSections(ConfigCase* config) {
     } else if (pairs != 0 && sum != pairs) {
       fact = Say("sections.other-sum", {ListText(sections), sum, pairs});
     }
-    const std::string key = named.path + ".mrope_section";
     // The class may fail at sections that are read here.
-    const std::string warning = config->WarningOf(key);
     if (fact.empty() && (absl::StrContains(warning, " fails") ||
                          absl::StrContains(warning, " refuses"))) {
       fact = warning;

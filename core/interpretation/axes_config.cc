@@ -17,10 +17,41 @@
 namespace posenc::core::interpretation {
 namespace {
 
+// True if the reader's class takes sections. transformers' classes without
+// sections have one position axis, whatever a file gives.
+bool ReadsSections(const RopeDict& from) {
+  return !from.is_hf() || from.family.any_names || from.family.reads_sections ||
+         from.family.sections[0] > 0 || IsRemote(from.model_type);
+}
+
+// How pairs follow the axes. transformers' classes know it without a key.
+AxisAssignment AssignmentOf(const RopeDict& from) {
+  constexpr absl::string_view kKey = "mrope_interleaved";
+  const auto given = from.dict.Flag(kKey);
+  const AxisAssignment own = from.family.axes;
+  if (!given) return own;
+  const bool is_own = *given == (own == AxisAssignment::kInterleaved);
+  if (from.is_hf() && !from.family.any_names) {
+    if (!is_own) {
+      from.dict.Warn(kKey, " is ", *given ? "true" : "false", ", which ",
+                     from.Class(), " does not read: its sections are ",
+                     *given ? "not " : "", "interleaved");
+    }
+    return own;
+  }
+  return *given ? AxisAssignment::kInterleaved : own;
+}
+
 std::optional<RotaryAxes> GivenAxes(const RopeDict& from) {
   const absl::string_view key =
       from.dict.Has("mrope_section") ? "mrope_section" : "xdrope_section";
   if (!from.dict.Has(key)) return std::nullopt;
+  if (!ReadsSections(from)) {
+    from.dict.Warn(key, " ", Shortened(*from.dict.Find(key)),
+                   " is not read: ", from.Class(), " has one position axis");
+    from.dict.MarkRead("mrope_interleaved");
+    return std::nullopt;
+  }
   from.report().given_by["sections"] = from.dict.Path(key);
   RotaryAxes axes;
   for (const double section : from.dict.Numbers(key)) {
@@ -32,9 +63,7 @@ std::optional<RotaryAxes> GivenAxes(const RopeDict& from) {
     }
     axes.sections.push_back(static_cast<std::int32_t>(section));
   }
-  axes.assignment = from.dict.Flag("mrope_interleaved").value_or(false)
-                        ? AxisAssignment::kInterleaved
-                        : from.family.axes;
+  axes.assignment = AssignmentOf(from);
   if (axes.assignment == AxisAssignment::kAlternatingTail) {
     if (axes.sections.size() != 3) {
       from.dict.Fail(key, "must have 3 elements: height, width, time");

@@ -81,6 +81,7 @@ struct Family {
   std::int64_t original = 0;         // the class's own original length; 0: none
   AxisAssignment axes = AxisAssignment::kSectioned;
   std::int32_t sections[3] = {};  // as published; 0: one axis if none is given
+  bool reads_sections = false;    // of a class without sections of its own
   LayerKind kinds[2] = {};
   NopeRule nope = NopeRule::kNone;
   // Every n-th layer is of full attention; 0: the config must say.

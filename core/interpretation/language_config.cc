@@ -270,8 +270,8 @@ class ConfigReader {
                        "rotates; add rope_theta if it does")));
     } else if (is_hf()) {
       report().Warn("model_type ", model_type_,
-                    " is not known here: transformers refuses types that it "
-                    "does not know; read as ",
+                    " is none that is known here to rotate: transformers "
+                    "refuses the type, or does not rotate it; read as ",
                     OtherClass());
     }
   }

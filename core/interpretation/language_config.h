@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "core/interpretation/config.h"
@@ -36,6 +37,8 @@ struct RopeDicts {
   bool from_class = false;  // `dict` is the class's own
   bool has_kinds = false;   // the family's kinds of layers count
   bool scales = true;       // false: the class takes no scaling
+  // Owns what `dict` refers to, if it is no part of the file.
+  std::shared_ptr<const nlohmann::json> merged = {};
 };
 
 // `class_dict` is Family::rope_parameters; it must outlive the result.

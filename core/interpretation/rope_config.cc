@@ -193,8 +193,10 @@ void CheckType(const RopeDict& from) {
   }
   const auto given = from.dict.Text(key);
   CheckTypesAgree(from);
-  if (from.by_class() && given && key == "type" && from.type == "default" &&
-      *given != "default" && *given != "mrope") {
+  const bool looks_for_newer = from.family.dicts == DictRule::kMerged ||
+                               from.family.dicts == DictRule::kTyped;
+  if (from.by_class() && looks_for_newer && given && key == "type" &&
+      from.type == "default" && *given != "default" && *given != "mrope") {
     from.dict.Warn(key, " ", *given, " is not read: ", ClassOf(from.model_type),
                    " looks for rope_type, and rotates unscaled without; the "
                    "file means ",
@@ -211,10 +213,11 @@ void CheckType(const RopeDict& from) {
                      " fails unless the class fills it in; hidden_size / "
                      "num_attention_heads is used");
   }
-  const bool has_axes =
-      from.family.sections[0] > 0 && from.family.rope_types.empty();
-  if ((given == "mrope" && !has_axes) ||
-      (given == "xdrope" && !from.family.alpha) ||
+  const bool knows_mrope =
+      IsAmong("mrope", KnownTypes(from.rules, from.model_type));
+  if ((given == "mrope" && !knows_mrope) ||
+      (given == "xdrope" && !from.family.reads_sections &&
+       !IsRemote(from.model_type)) ||
       (given == "su" && !from.family.yarn_is_longrope)) {
     from.dict.Warn(key, " is \"", *given, "\", which ", from.Class(),
                    " refuses; read as ", from.type);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -208,6 +209,37 @@ void ApplyRule(const ModelLayers& model, const std::string& key,
                     "every type had it");
 }
 
+// Classes that make entries of their own update those of rope_parameters by
+// rope_scaling, where others take one of the two.
+void MergeScaling(const ModelLayers& model, RopeDicts* dicts) {
+  const DictRule rule = model.family.dicts;
+  const JsonObject& config = model.config;
+  if ((rule != DictRule::kMerged && rule != DictRule::kTyped) ||
+      !config.Has("rope_parameters") || !config.Has("rope_scaling")) {
+    return;
+  }
+  const json& scaling = *config.Find("rope_scaling");
+  json merged = *config.Find("rope_parameters");
+  GivenKeys given;
+  for (const LayerKind& kind : model.family.kinds) {
+    const std::string type(kind.type);
+    if (!kind.scaled || !scaling.is_object() || !merged.is_object() ||
+        !merged.contains(type) || !merged[type].is_object()) {
+      continue;
+    }
+    merged[type].update(scaling);
+    for (const auto& [key, value] : scaling.items()) {
+      given[absl::StrCat(config.Path("rope_parameters"), ".", type, ".", key)] =
+          absl::StrCat(config.Path("rope_scaling"), ".", key);
+    }
+  }
+  if (given.empty()) return;
+  dicts->merged = std::make_shared<const json>(std::move(merged));
+  dicts->dict = JsonObject(dicts->merged.get(), config.Path("rope_parameters"),
+                           &config.report(),
+                           std::make_shared<const GivenKeys>(std::move(given)));
+}
+
 // Checks the dict against the one that transformers' class makes of it.
 void CheckByClass(const ModelLayers& model, const std::string& key,
                   const json& class_dict, RopeDicts* dicts) {
@@ -232,10 +264,16 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
   bool known = false;
   FindFamily(model.model_type, &known);
   if (!known) FindFamily(absl::StrCat(model.model_type, "_text"), &known);
-  if (known && dicts->nested && !dicts->has_kinds && rule == DictRule::kOne) {
+  // These make entries of their own, into which a rope_scaling goes whole.
+  const bool goes_into_entries =
+      key == "rope_scaling" && dicts->merged == nullptr &&
+      (rule == DictRule::kMerged || rule == DictRule::kTyped);
+  if (known && dicts->nested &&
+      (goes_into_entries || (!dicts->has_kinds && (rule == DictRule::kOne ||
+                                                   rule == DictRule::kNone)))) {
     const std::string fact =
         absl::StrCat("has entries for types of layers, and ",
-                     ClassOf(model.model_type), " reads one dict for all");
+                     ClassOf(model.model_type), " reads none there");
     if (ClassRow(model.model_type, ReadingRule::kFailsAtEntries) != nullptr &&
         !dicts->dict.Has("rope_type")) {
       config.Fail(key, fact, ": it fails");
@@ -270,7 +308,15 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
                   : JsonObject(nullptr, config.Path("rope_parameters"),
                                &config.report()),
       .from_class = from_class};
-  WarnOfUnread(model, rules, key, spelling);
+  if (by_class) MergeScaling(model, &dicts);
+  if (dicts.merged != nullptr) {
+    config.Warn("rope_scaling", " ", Shortened(*config.Find("rope_scaling")),
+                " goes into the entries of rope_parameters that ",
+                ClassOf(model.model_type),
+                " scales; other readers take one of the two");
+  } else {
+    WarnOfUnread(model, rules, key, spelling);
+  }
   dicts.nested = IsNested(model, dicts.dict);
   // Dots 3 copies a flat dict for each type, so its kinds do not differ then.
   dicts.has_kinds = !model.family.kinds[0].type.empty() &&

@@ -222,12 +222,13 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
   const JsonObject& dict = from.dict;
   const Profile profile = from.rules.profile;
   if (TurnsByAlpha(from)) {
-    if (from.is_hf() && from.Row(ReadingRule::kNullHeadDim) != nullptr &&
-        from.config.Find("head_dim") == nullptr && from.defaults != nullptr) {
-      from.config.Warn(
-          "head_dim",
-          " is absent, with which transformers' alpha fails; hidden_size / "
-          "num_attention_heads is used");
+    const bool is_absent = from.config.Find("head_dim") == nullptr &&
+                           from.defaults != nullptr &&
+                           from.Row(ReadingRule::kNullHeadDim) != nullptr;
+    if (from.is_hf() && (is_absent || from.config.HasNull("head_dim"))) {
+      from.config.Warn("head_dim", is_absent ? " is absent" : " is null",
+                       ", with which transformers' alpha fails; hidden_size / "
+                       "num_attention_heads is used");
     }
     // Hunyuan's alpha changes the base once, for every length. The rest of its
     // dict is published with a factor of 1, with which it has no effect.

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <fstream>
 #include <set>
 #include <string>
@@ -14,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/doctor/readers.h"
 #include "core/interpretation/presets.h"
+#include "core/tensor.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::core::doctor {
@@ -194,6 +197,68 @@ TEST(DoctorBadInputTest, KeysThatStandTwiceAreToldWithBothValues) {
           HasSubstr(": more.a.c stands twice, as 1 and as \"x\""),
           HasSubstr(": more.a stands twice, as a list and as 2")));
   EXPECT_EQ(Find(Diagnosed(Plain()), "config.key-twice"), nullptr);
+}
+
+TEST(DoctorBadInputTest, AFileThatEveryLayerRefusesIsUnreadable) {
+  json config = Plain();
+  config["model_type"] = "gemma3_text";
+  config["num_hidden_layers"] = 4;
+  config["sliding_window_pattern"] = {"L", "G"};
+  EXPECT_THAT(Diagnosed(config).inputs[0].unreadable,
+              HasSubstr("sliding_window_pattern is of type array"));
+}
+
+TEST(DoctorScalingTest, AnAlphaThatVllmAloneReadsIsToldBesideDynamic) {
+  json config = Plain();
+  config["rope_scaling"] = {
+      {"type", "dynamic"}, {"alpha", 1000.0}, {"factor", 2.0}};
+  const Diagnosis diagnosis = Diagnosed(config);
+  ASSERT_NE(Find(diagnosis, "config.dynamic-ntk"), nullptr);
+  ASSERT_NE(Find(diagnosis, "config.warned"), nullptr);
+  EXPECT_THAT(Find(diagnosis, "config.warned")->message,
+              HasSubstr("rope_scaling.alpha is not read"));
+  ASSERT_NE(Find(diagnosis, "readers.frequencies"), nullptr);
+  EXPECT_THAT(Find(diagnosis, "readers.frequencies")->message,
+              HasSubstr("vLLM"));
+}
+
+// Returns base^(-i/64) / factor in a dtype of 8 bits.
+SavedTable Float8Table(Dtype dtype, double base, double factor = 1) {
+  SavedTable table = {.name = "rope.freqs", .dtype = dtype};
+  std::uint8_t bits = 0;
+  for (int i = 0; i < 64; ++i) {
+    StoreDouble(std::pow(base, -i / 64.0) / factor, {dtype, {1}, &bits}, 0);
+    table.values.push_back(ElementAsDouble({dtype, {1}, &bits}, 0));
+  }
+  return table;
+}
+
+TEST(DoctorTablesTest, TablesOfEightBitsAreToldWhateverTheirBase) {
+  DoctorInput saved;
+  saved.path = "model.safetensors";
+  saved.kind = InputKind::kSafetensors;
+  const auto rounded = [&](const SavedTable& table,
+                           std::vector<DoctorInput> inputs = {}) {
+    saved.tables = {table};
+    inputs.push_back(saved);
+    const auto diagnosis = Diagnose(inputs, {});
+    EXPECT_TRUE(diagnosis.ok()) << diagnosis.status();
+    const Finding* const one = Find(*diagnosis, "tables.inv-freq-rounded");
+    const Finding* const other = Find(*diagnosis, "tables.inv-freq-differs");
+    return absl::StrCat(one == nullptr ? "" : one->message, "; ",
+                        other == nullptr ? "" : other->message);
+  };
+  EXPECT_THAT(rounded(Float8Table(Dtype::kFloat8E4m3fn, 5e5)),
+              HasSubstr("float8_e4m3fn: 30 of 64 frequencies are 0, the "));
+  EXPECT_THAT(rounded(Float8Table(Dtype::kFloat8E5m2, 700, 0.3)),
+              HasSubstr("0 of 64 frequencies are 0, those from 2^-14 on up to "
+                        "12.5 % off"));
+  json config = Plain();
+  config["head_dim"] = 128;
+  config["rope_theta"] = 10000.0;
+  EXPECT_THAT(rounded(Float8Table(Dtype::kFloat8E4m3fn, 5e5), {Config(config)}),
+              testing::AllOf(HasSubstr("30 of 64 frequencies are 0"),
+                             HasSubstr("is as with base 500000")));
 }
 
 TEST(DoctorBadInputTest, OfThousandsOfKeysTheFirstAreTold) {
