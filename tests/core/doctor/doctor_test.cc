@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/tensor.h"
 #include "core/doctor/readers.h"
 #include "core/interpretation/presets.h"
-#include "core/tensor.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::core::doctor {
