@@ -150,7 +150,7 @@ std::unique_ptr<CallHandler> StartCall(absl::Status (*)(const Request&,
       });
 }
 
-// Makes the handler of a call from a function of answers.h.
+// Makes the handler of a call from a function of methods.h.
 template <auto answer>
 std::unique_ptr<CallHandler> StartUnary(const MethodContext& context) {
   return StartCall<answer>(answer, context);
