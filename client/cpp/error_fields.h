@@ -8,8 +8,8 @@
 namespace posenc {
 
 // Takes `path` off the field names of the server's error: `table.rows` becomes
-// `rows`, in text and details. For requests that the library itself has wrapped
-// in another message.
+// `rows`, in text and details. The library uses this for requests that it has
+// wrapped in another message.
 absl::Status OutsideOf(absl::string_view path, const absl::Status& error);
 
 // Makes the error of an argument or option that the client itself refuses. Its

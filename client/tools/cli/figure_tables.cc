@@ -130,10 +130,10 @@ absl::StatusOr<std::pair<int, int>> ReadImage(const std::string& text) {
 }
 
 // Returns the similarity of an image's first cell to every cell: the mean over
-// the pairs of cos(distance * frequency). With one axis the distance is that of
-// the cells' numbers, counted along the rows. With two axes each pair has the
-// distance along its own, height or width. With three the first axis is time,
-// which is constant.
+// the pairs of cos(distance * frequency). With one axis the distance is the
+// difference of the cells' numbers; cells are numbered row by row. With two
+// axes each pair has the distance along its own, height or width. With three
+// the first axis is time, which is constant.
 absl::StatusOr<plot::Matrix> ImageSimilarity(const Reading& reading, int height,
                                              int width) {
   const v1::ResolveRopeResponse& rope = reading.resolved;

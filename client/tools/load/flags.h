@@ -49,8 +49,8 @@ absl::Status CheckFlags(const CLI::App& app, const Flags& flags);
 
 // Returns the steps of the flags; none with --find-capacity. With --overload
 // they are the closed loops whose best throughput is the peak; the overloads
-// follow from it. They do not have the open loop's limit of calls in flight,
-// which depends on the sizes of messages.
+// follow from it. The steps do not have --max-in-flight yet: its default
+// depends on the sizes of messages.
 std::vector<StepOptions> StepsOf(const Flags& flags);
 
 }  // namespace posenc::load
