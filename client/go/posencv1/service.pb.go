@@ -3007,7 +3007,7 @@ type AnalyzeRopeResponse struct {
 	Wavelengths              []float64              `protobuf:"fixed64,1,rep,packed,name=wavelengths,proto3" json:"wavelengths,omitempty"`                                                       // 2 pi / w_i, in positions
 	Decay                    []float64              `protobuf:"fixed64,2,rep,packed,name=decay,proto3" json:"decay,omitempty"`                                                                   // mean over n = 1..d/2 of |sum_(m < n) exp(i distance w_m)|, RoFormer 3.4.3
 	Similarity               []float64              `protobuf:"fixed64,3,rep,packed,name=similarity,proto3" json:"similarity,omitempty"`                                                         // mean over pairs of cos(distance w_i)
-	PairsWithinTrainedLength int32                  `protobuf:"varint,4,opt,name=pairs_within_trained_length,json=pairsWithinTrainedLength,proto3" json:"pairs_within_trained_length,omitempty"` // pairs that complete a rotation in trained_length
+	PairsWithinTrainedLength int32                  `protobuf:"varint,4,opt,name=pairs_within_trained_length,json=pairsWithinTrainedLength,proto3" json:"pairs_within_trained_length,omitempty"` // pairs that complete a rotation in trained_length; 0 if it is not known
 	// Share of a score that is left at the distances of `decay` if compare_with rotates keys and queries
 	// (RopeDifference). Empty without compare_with.
 	Kept          []float64 `protobuf:"fixed64,5,rep,packed,name=kept,proto3" json:"kept,omitempty"`
