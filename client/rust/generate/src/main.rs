@@ -1,6 +1,6 @@
-//! `posenc-generate PROTO SERVICE_CONFIG OUT DESCRIPTORS` writes into the folder OUT the messages of PROTO's files as
-//! Rust, and the retry policy of the service config as constants; and DESCRIPTORS, the files' FileDescriptorSet. So
-//! users of the client need neither protoc nor a JSON parser.
+//! `posenc-generate PROTO SERVICE_CONFIG OUT DESCRIPTORS` writes Rust into the folder OUT: the messages of PROTO's
+//! files, and the service config's retry policy as constants. Users of the client then need neither protoc nor a JSON
+//! parser. It also writes the file DESCRIPTORS, the files' FileDescriptorSet.
 
 use std::error::Error;
 use std::{env, fs, path::PathBuf};
