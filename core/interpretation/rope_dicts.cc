@@ -264,7 +264,7 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
   bool known = false;
   FindFamily(model.model_type, &known);
   if (!known) FindFamily(absl::StrCat(model.model_type, "_text"), &known);
-  // These make entries of their own, into which a rope_scaling goes whole.
+  // These classes put the whole rope_scaling into entries of their own.
   const bool goes_into_entries =
       key == "rope_scaling" && dicts->merged == nullptr &&
       (rule == DictRule::kMerged || rule == DictRule::kTyped);
