@@ -58,4 +58,14 @@ std::string PlainNumber(double value) {
   return NumberText(value);
 }
 
+std::string SizeText(std::int64_t bytes) {
+  for (const auto& [unit, bits] :
+       {std::pair{"GiB", 30}, {"MiB", 20}, {"KiB", 10}}) {
+    if (bytes != 0 && bytes % (std::int64_t{1} << bits) == 0) {
+      return absl::StrCat(bytes >> bits, unit);
+    }
+  }
+  return absl::StrCat(bytes, " bytes");
+}
+
 }  // namespace posenc::core

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -19,6 +20,10 @@ std::string OneLine(absl::string_view text,
 // Returns how many changes of one letter turn `a` into `b`. An exchange of two
 // neighbours counts as one (Damerau 1964, optimal string alignment).
 int EditDistance(absl::string_view a, absl::string_view b);
+
+// "64MiB": a number of bytes as flags of posencd take it, with the largest unit
+// that leaves it whole.
+std::string SizeText(std::int64_t bytes);
 
 // "500000" where NumberText has "5e+05"; else the same.
 std::string PlainNumber(double value);

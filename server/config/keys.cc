@@ -150,8 +150,8 @@ constexpr Key kKeys[] = {
      "Time for running calls to finish on such a connection.", "TIME", ""},
 
     {"lame-duck", kDuration, 0, kYear, kRestart, POSENC_FIELD(server.lame_duck),
-     "Time after SIGTERM in which new calls are still taken, while the "
-     "readiness service already says NOT_SERVING.",
+     "Time after SIGTERM in which new calls are still taken, for clients that "
+     "do not watch the readiness service, which already says NOT_SERVING.",
      "TIME", ""},
     {"drain-timeout", kDuration, 0, kYear, kRestart,
      POSENC_FIELD(server.drain_timeout),

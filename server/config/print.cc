@@ -33,9 +33,13 @@ std::string ConfigText(const LoadedConfig& loaded) {
     // The key is a comment then: an empty value would be an error.
     const bool none = key.no_empty && given == "\"\"";
     absl::StrAppend(&text, none ? "# " : "", key.name, " = ", given, "  # ",
-                    loaded.sources[i],
-                    used == given ? "" : "; chosen automatically: ",
-                    used == given ? "" : used, "\n");
+                    loaded.sources[i]);
+    if (used != given) {
+      absl::StrAppend(&text, "; chosen automatically: ", used);
+    } else if (*key.default_means && (given == "0" || given == "\"\"")) {
+      absl::StrAppend(&text, "; ", key.default_means);
+    }
+    text += '\n';
   }
   return text;
 }

@@ -10,8 +10,8 @@
 namespace posenc::server {
 
 // Returns a file that --config reads back to the same values: every key with
-// its value and, as comments, its source and the value that the server chooses
-// for an automatic one.
+// its value and, as comments, its source and, for 0 or "", the value that the
+// server chooses or the meaning.
 std::string ConfigText(const LoadedConfig& loaded);
 
 // Returns the table of all keys in docs/server.md.

@@ -176,12 +176,8 @@ std::string DurationText(absl::Duration duration) {
 }
 
 std::string BytesText(std::int64_t bytes) {
-  for (const auto& [unit, bits] : kUnits) {
-    if (bytes != 0 && bytes % (std::int64_t{1} << bits) == 0) {
-      return Quoted(absl::StrCat(bytes >> bits, unit));
-    }
-  }
-  return absl::StrCat(bytes);
+  const std::string text = core::SizeText(bytes);
+  return absl::EndsWith(text, " bytes") ? absl::StrCat(bytes) : Quoted(text);
 }
 
 }  // namespace

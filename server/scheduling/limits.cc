@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "server/base/machine.h"
 
 namespace posenc::server {
@@ -15,9 +16,10 @@ absl::Status CheckLimits(const Limits& limits) {
   }
   return core::FieldInvalid(
       "--in-flight-bytes",
-      absl::StrCat(limits.in_flight_bytes,
-                   "; must hold a request of --max-request-bytes, ",
-                   limits.max_request_bytes));
+      absl::StrCat(core::SizeText(limits.in_flight_bytes),
+                   "; must hold one request: raise it, or lower "
+                   "--max-request-bytes (",
+                   core::SizeText(limits.max_request_bytes), ")"));
 }
 
 Limits WithDefaults(Limits limits) {

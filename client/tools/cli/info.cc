@@ -10,6 +10,7 @@
 #include "client/tools/cli/commands.h"
 #include "client/tools/files/print.h"
 #include "client/tools/files/status.h"
+#include "core/base/text.h"
 
 namespace posenc::cli {
 namespace {
@@ -24,8 +25,10 @@ absl::Status RunInfo(const GlobalFlags& globals) {
   absl::PrintF("posenc %s, %s\n", info.version(),
                globals.server.empty() ? "inside this process" : globals.server);
   PrintFact("instruction set", info.instruction_set());
-  PrintFact("largest request", BytesText(info.limits().max_request_bytes()));
-  PrintFact("largest response", BytesText(info.limits().max_response_bytes()));
+  PrintFact("largest request",
+            core::SizeText(info.limits().max_request_bytes()));
+  PrintFact("largest response",
+            core::SizeText(info.limits().max_response_bytes()));
   PrintFact("largest rotary_dim", absl::StrCat(info.limits().max_rotary_dim()));
   PrintFact(
       "dtypes",

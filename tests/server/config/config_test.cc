@@ -206,7 +206,9 @@ TEST_F(ConfigTest, WhatIsPrintedReadsBackToTheSame) {
 
 TEST_F(ConfigTest, WhatDoesNotFitTogetherIsToldWithItsSource) {
   const std::map<std::vector<std::string>, std::string> cases = {
-      {{"--in-flight-bytes=1MiB"}, "--in-flight-bytes: 1048576; must hold"},
+      {{"--in-flight-bytes=1MiB"},
+       "--in-flight-bytes: 1MiB; must hold one request: raise it, or lower "
+       "--max-request-bytes (512MiB)"},
       {{"--listen=nonsense"}, "--listen: nonsense: expected host:port"},
       {{"--listen=0.0.0.0:0"}, "--listen: 0.0.0.0:0: plaintext off loopback"},
       {{"--admin=nonsense"}, "--admin: nonsense: expected host:port"},

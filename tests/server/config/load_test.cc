@@ -73,13 +73,14 @@ TEST_F(LoadTest, EveryValueIsPrintedWithItsSource) {
        {"reflection = false  # command line"}},
       // --help's word for no value means no value.
       {{{"--admin", "off"}, {"POSENC_OTLP_ENDPOINT=off"}, ""},
-       {"admin = \"\"  # command line",
-        "otlp-endpoint = \"\"  # POSENC_OTLP_ENDPOINT"}},
+       {"admin = \"\"  # command line; off",
+        "otlp-endpoint = \"\"  # POSENC_OTLP_ENDPOINT; off"}},
       // Automatic values.
       {{{}, {"POSENC_MAX_CONNECTIONS=0"}, "# nothing\n"},
        {absl::StrCat("threads = 0  # default; chosen automatically: ",
                      UsableCpus()),
-        "in-flight-bytes-per-token = 0  # default"}},
+        "shared-memory-bytes = 0  # default; a quarter of the memory",
+        "in-flight-bytes-per-token = 0  # default; no limit of its own"}},
       // Common TOML.
       {{{},
         {},
