@@ -207,8 +207,8 @@ void FailWidth(const RopeDict& from, const Value& width) {
       absl::StrCat(
           "is ", width.text, ", by which ", channels, " of the ",
           from.head.value,
-          " channels of a head turn; they turn in pairs: give an even number, "
-          "2 to ",
+          " channels of a head would rotate; they rotate in pairs: give an "
+          "even number, 2 to ",
           kMaxRotaryDim,
           from.is_hf() && channels % 2 != 0 && channels > 0
               ? absl::StrCat("; transformers makes ", (channels + 1) / 2,
