@@ -67,7 +67,7 @@ PICTURES = [
      "llama.cpp and mlx-lm round the ends of YaRN's ramp to whole pairs; gpt-oss's own code does not.",
      ["compare", "--preset", "gpt-oss-20b"]),
     ("kept", "What is left of a score",
-     "The same difference in attention: 90 % of a score is left to distance 5443, and 54 % at 18000.",
+     "The same difference in attention: 90 % of a score is left up to distance 5443, and 54 % at 18000.",
      ["kept", "--preset", "gpt-oss-20b", "--max-distance", "131072"]),
 ]
 

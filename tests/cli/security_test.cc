@@ -69,7 +69,9 @@ TEST_F(SecurityFlagsTest, WithoutThemNobodyGetsIn) {
   const Outcome outcome =
       Posenc("info" + without_token + " --tls-server-name posenc.test");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.text, HasSubstr("wants a token"));
+  EXPECT_THAT(outcome.text,
+              HasSubstr("wants a token; send one header authorization: Bearer "
+                        "TOKEN (--token-file)"));
 }
 
 TEST_F(SecurityFlagsTest, AHandshakeThatFailsIsOneLine) {

@@ -30,7 +30,7 @@ class PageTest(OpenPage):
         verdict = self.text("#verdict-text")
         self.assertRegex(verdict, r"^transformers and vLLM agree; llama\.cpp and mlx-lm differ")
         told = posenc("resolve", "--preset", "gpt-oss-20b", "--compare-profile", "llama_cpp")["difference"]
-        self.assertIn(f"90 % of a score is left to distance {told['first_distance']}", verdict)
+        self.assertIn(f"90 % of a score is left up to distance {told['first_distance']}", verdict)
         self.assertEqual(told["first_distance"], "5443")
         self.assertEqual([group.get_attribute("data-series") for group in self.all("#kept g[data-series]")],
                          ["vLLM", "llama.cpp", "mlx-lm"])
@@ -113,7 +113,7 @@ class PageTest(OpenPage):
         self.assertIn(told["message"], finding)
         self.assertIn(told["fix"], finding)
         reader = [each for each in told["readers"] if each["name"] == "mlx-lm"][0]
-        self.assertIn(f"mlx-lm: 90 % of a score is left to distance {reader['first_distance']},", finding)
+        self.assertIn(f"mlx-lm: 90 % of a score is left up to distance {reader['first_distance']},", finding)
         # The verdict covers the same readers.
         self.assertRegex(self.text("#verdict-text"), rf"mlx-lm.* to distance {reader['first_distance']}\b")
         self.assertEqual([each["id"] for each in printed["findings"]],

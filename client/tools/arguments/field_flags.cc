@@ -8,7 +8,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/tools/arguments/enum_flags.h"
 #include "client/tools/arguments/options.h"
@@ -117,19 +116,18 @@ void FieldFlags::Add(CLI::App* app, const std::string& group,
                      const std::string& prefix) {
   prefix_ = prefix;
   for (const FieldFlag& row : rows) {
-    const std::string names =
-        absl::StrReplaceAll(row.names, {{"--", absl::StrCat("--", prefix)}});
     Flag& added = flags_.emplace_back();
     added.row = row;
-    added.name = names.substr(0, names.find(','));
+    added.name = absl::StrCat("--", prefix, row.name + 2);
     added.value = ValueOf(row);
     added.option = std::visit(
         [&](auto& value) {
           using Value = std::decay_t<decltype(value)>;
           if constexpr (std::is_same_v<Value, bool>) {
-            return app->add_flag(names, value, row.help);
+            return app->add_flag(added.name, value, row.help);
           } else {
-            return app->add_option(names, value, row.help)->type_name(row.type);
+            return app->add_option(added.name, value, row.help)
+                ->type_name(row.type);
           }
         },
         added.value);

@@ -25,7 +25,7 @@ namespace posenc::cli {
 inline constexpr char kAlone[] = "";
 
 struct FieldFlag {
-  const char* names;  // "--alibi", or two, "--to,--padded-length"
+  const char* name;  // "--alibi"
   // A path in the message, "alibi.heads". Null: the caller reads the flag with
   // Text().
   const char* field;
@@ -54,7 +54,6 @@ class FieldFlags {
            absl::Span<const FieldFlag> rows, const std::string& prefix = "");
 
   // Returns whether a flag is given, and the text of a flag that takes any.
-  // `name` is the first of its names.
   bool Given(absl::string_view name) const;
   const std::string& Text(absl::string_view name) const;
 
@@ -71,7 +70,7 @@ class FieldFlags {
       std::variant<std::string, bool, std::int32_t, std::int64_t, double>;
   struct Flag {
     FieldFlag row;
-    std::string name;  // the first of its names, with the prefix
+    std::string name;  // with the prefix
     CLI::Option* option = nullptr;
     Value value;
 

@@ -31,7 +31,10 @@ absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
     if (!status.ok()) {
       return UsageError(absl::StrCat(
           "--", flags.prefix,
-          "spec: no posenc.v1.RopeSpec: ", std::string(status.message())));
+          "spec: no posenc.v1.RopeSpec: ", std::string(status.message()),
+          "; write the contract's names, such as PAIRING_HALF_SPLIT; a file is "
+          "--",
+          flags.prefix, "config"));
     }
   }
   return absl::OkStatus();
@@ -95,8 +98,9 @@ absl::StatusOr<std::vector<T>> ParseList(const std::string& flag,
 void AddGlobalFlags(CLI::App* app, GlobalFlags* flags) {
   AddValue(app, "--server", &flags->server, "ADDRESS",
            "Address of a server (127.0.0.1:50051, unix:/path, "
-           "dns:///host:port); without it, and without POSENC_SERVER "
-           "in the environment, the service runs inside this process")
+           "dns:///host:port); without it, and without POSENC_SERVER in the "
+           "environment, the service runs inside this process. TLS and tokens "
+           "have no such variable")
       ->envname("POSENC_SERVER");
   AddValue(app, "--timeout", &flags->timeout, "DURATION",
            "Deadline of each call")
@@ -164,10 +168,12 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
                "Name of a model that `posenc info` lists");
   CLI::Option* const config = AddValue(
       app, dashes + "config", &flags->config, "FILE",
-      "A model's config.json (-: stdin), or its .gguf as llama.cpp reads it");
+      "A model's config.json (-: stdin) or the folder of it, or its .gguf as "
+      "llama.cpp reads it");
   CLI::Option* const spec = AddValue(app, dashes + "spec", &flags->spec, "JSON",
                                      "posenc.v1.RopeSpec as JSON, for example "
-                                     "{\"pairing\":\"PAIRING_INTERLEAVED\"}");
+                                     "{\"rotaryDim\":128,"
+                                     "\"pairing\":\"PAIRING_HALF_SPLIT\"}");
   preset->excludes(config)->excludes(spec)->group(group);
   config->excludes(spec)->group(group);
   spec->group(group);
@@ -216,7 +222,7 @@ absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
     const std::string& flag, const std::string& text) {
   return ParseList<std::int64_t>(flag, text, ',',
                                  absl::SimpleAtoi<std::int64_t>,
-                                 "is no integer; write 0,3,7");
+                                 "is no integer; write numbers such as 0,3,7");
 }
 
 absl::StatusOr<std::vector<double>> ParseNumbers(const std::string& flag,

@@ -34,15 +34,20 @@ void AddInOutFlags(CLI::App* app, std::string* in, std::string* out) {
       ->required();
 }
 
-void AddTransformFlags(CLI::App* app, const std::string& usual,
-                       TransformFlags* flags) {
-  AddInOutFlags(app, &flags->in, &flags->out);
-  app->add_option("--tensor", flags->tensors,
+void AddTensorFlag(CLI::App* app, const std::string& usual,
+                   std::vector<std::string>* tensors) {
+  app->add_option("--tensor", *tensors,
                   "Names in a .safetensors file, with the shell's *, ? and "
                   "[...]; may be repeated (default " +
                       usual + ")")
       ->type_name("PATTERN")
       ->allow_extra_args(false);
+}
+
+void AddTransformFlags(CLI::App* app, const std::string& usual,
+                       TransformFlags* flags) {
+  AddInOutFlags(app, &flags->in, &flags->out);
+  AddTensorFlag(app, usual, &flags->tensors);
 }
 
 absl::Status Transform(

@@ -25,7 +25,11 @@ struct TransformFlags {
 // Adds --in and --out.
 void AddInOutFlags(CLI::App* app, std::string* in, std::string* out);
 
-// The help of --tensor shows `usual`, the default: "k, *.k".
+// Adds --tensor. Its help shows `usual`, the default: "k, *.k".
+void AddTensorFlag(CLI::App* app, const std::string& usual,
+                   std::vector<std::string>* tensors);
+
+// Adds all three.
 void AddTransformFlags(CLI::App* app, const std::string& usual,
                        TransformFlags* flags);
 

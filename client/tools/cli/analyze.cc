@@ -79,15 +79,20 @@ void PrintAnalysis(const v1::AnalyzeRopeRequest& request,
                    const std::string& name) {
   const int pairs = response.wavelengths_size();
   std::printf("%s\n", name.c_str());
-  PrintFact("pairs", absl::StrCat(pairs));
-  PrintFact("full turns",
-            absl::StrCat(response.pairs_within_trained_length(), " of ", pairs,
-                         " pairs complete one within the trained length",
-                         request.trained_length() > 0
-                             ? absl::StrCat(" (", request.trained_length(), ")")
-                             : ""));
+  PrintFact("pairs", ShownText(pairs, kShownPairs));
+  const int turning = response.pairs_within_trained_length();
+  // A 0 may mean that the trained length is not known, unless a flag gave it.
+  if (turning > 0 || request.trained_length() > 0) {
+    PrintFact(
+        "full turns",
+        absl::StrCat(turning, " of ", pairs,
+                     " pairs complete one within the trained length",
+                     request.trained_length() > 0
+                         ? absl::StrCat(" (", request.trained_length(), ")")
+                         : ""));
+  }
   std::printf("\n  %6s  %18s\n", "pair", "wavelength");
-  for (const int i : Spread(pairs, 10)) {
+  for (const int i : Spread(pairs, kShownPairs)) {
     absl::PrintF("  %6d  %18s\n", i,
                  std::isfinite(response.wavelengths(i))
                      ? NineDigits(response.wavelengths(i))

@@ -141,7 +141,7 @@ Command AddApply(CLI::App* app, const GlobalFlags* globals) {
   AddInOutFlags(app, &flags->in, &flags->out);
   AddValue(app, "--q", &flags->q, "NAME", "Name of q in the file (default q)");
   AddValue(app, "--k", &flags->k, "NAME", "Name of k in the file (default k)");
-  app->add_option("--as", flags->as, "Tensor in an .npy file: q or k")
+  AddValue(app, "--as", &flags->as, "NAME", "Tensor in an .npy file: q or k")
       ->check(CLI::IsMember({"q", "k"}))
       ->capture_default_str();
   AddLayoutFlag(app, &flags->layout);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/tools/arguments/connection.h"
+#include "client/tools/arguments/transform.h"
 #include "client/tools/check/element.h"
 #include "client/tools/check/rotated_heads.h"
 #include "client/tools/check/rounding.h"
@@ -17,6 +18,7 @@
 #include "client/tools/files/print.h"
 #include "client/tools/files/safetensors.h"
 #include "client/tools/files/status.h"
+#include "client/tools/files/tensor_file.h"
 
 namespace posenc::cli {
 namespace {
@@ -24,39 +26,29 @@ namespace {
 struct CheckFlags {
   SourceFlags source;
   std::string before, after;  // files
+  std::vector<std::string> tensors;
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
   std::int64_t start = 0;
   int repositions = 0;
 };
 
-// A .safetensors file and views of its q and k; at least one exists.
-struct HeadsFile {
-  FileBytes bytes;
-  absl::optional<check::HeadsView> q;
-  absl::optional<check::HeadsView> k;
-};
-
-absl::StatusOr<HeadsFile> ReadHeads(const std::string& path,
-                                    v1::Layout layout) {
-  HeadsFile heads;
-  ASSIGN_OR_RETURN(heads.bytes, FileBytes::Read(path));
-  ASSIGN_OR_RETURN(Safetensors file,
-                   InFile(path, ParseSafetensors(heads.bytes.bytes())));
-  for (const char* name : {"q", "k"}) {
-    const SafetensorsEntry* const entry = file.Find(name);
-    if (entry == nullptr) continue;
-    ASSIGN_OR_RETURN(const TensorView tensor, InFile(path, AsTensor(*entry)));
-    const absl::StatusOr<check::HeadsView> view =
-        check::HeadsView::Of(tensor, layout);
-    if (!view.ok()) {
-      return FileError(path, absl::StrCat(name, ": ", view.status().message()));
-    }
-    (*name == 'q' ? heads.q : heads.k) = *view;
+// Returns the tensor of this name in the file; it points into the file.
+absl::StatusOr<check::HeadsView> HeadsOf(TensorFile* file,
+                                         const std::string& name,
+                                         v1::Layout layout) {
+  const SafetensorsEntry* const entry = file->Find(name);
+  if (entry == nullptr) {
+    return FileError(file->path(),
+                     absl::NotFoundError(absl::StrCat("lacks ", name)));
   }
-  if (!heads.q && !heads.k) {
-    return FileError(path, absl::NotFoundError("holds neither q nor k"));
+  ASSIGN_OR_RETURN(const TensorView tensor,
+                   InFile(file->path(), AsTensor(*entry)));
+  absl::StatusOr<check::HeadsView> view = check::HeadsView::Of(tensor, layout);
+  if (!view.ok()) {
+    return FileError(file->path(),
+                     absl::StrCat(name, ": ", view.status().message()));
   }
-  return heads;
+  return view;
 }
 
 struct RotationCheck {
@@ -175,24 +167,25 @@ absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
   return result;
 }
 
-// Checks both tensors, prints the result, and returns DATA_LOSS (exit code 1)
-// if an element is wrong.
+// A tensor before and after the rotation.
+struct Pair {
+  std::string name;
+  check::HeadsView before, after;
+};
+
+// Checks all tensors, prints the result, and returns DATA_LOSS (exit code 1) if
+// an element is wrong.
 absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
-                          const CheckFlags& flags, const HeadsFile& before,
-                          const HeadsFile& after, const GlobalFlags& globals,
+                          const CheckFlags& flags,
+                          const std::vector<Pair>& pairs,
+                          const GlobalFlags& globals,
                           nlohmann::ordered_json* json) {
   std::string failures;
-  for (const char* name : {"q", "k"}) {
-    const auto& sent = *name == 'q' ? before.q : before.k;
-    const auto& got = *name == 'q' ? after.q : after.k;
-    if (!sent && !got) continue;
-    if (!sent || !got) {
-      return FileError(sent ? flags.after : flags.before,
-                       absl::NotFoundError(absl::StrCat("lacks ", name)));
-    }
+  for (const auto& [entry, before, after] : pairs) {
+    const std::string name = entry.empty() ? "tensor" : entry;
     ASSIGN_OR_RETURN(
         const RotationCheck verdict,
-        CheckRotation(rope, *sent, *got, flags.start, flags.repositions));
+        CheckRotation(rope, before, after, flags.start, flags.repositions));
     (*json)["rotation"][name] = {
         {"elements", verdict.elements},
         {"wrong", verdict.wrong},
@@ -203,7 +196,7 @@ absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
           "  %s: %d elements, %d wrong; largest error %.4f ulp of %s, "
           "%.4f of its bound\n",
           name, verdict.elements, verdict.wrong, verdict.max_error_ulps,
-          check::DtypeName(sent->tensor.dtype), verdict.max_error_of_bound);
+          check::DtypeName(before.tensor.dtype), verdict.max_error_of_bound);
     }
     if (verdict.wrong > 0) {
       absl::StrAppend(&failures, failures.empty() ? "" : "; ", name, ": ",
@@ -218,19 +211,30 @@ absl::Status CheckTensors(const v1::ResolveRopeResponse& rope,
 absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
   v1::ResolveRopeRequest request;
   ASSIGN_OR_RETURN(*request.mutable_rope(), BuildSource(flags.source));
-  ASSIGN_OR_RETURN(const auto before, ReadHeads(flags.before, flags.layout));
-  ASSIGN_OR_RETURN(const HeadsFile after, ReadHeads(flags.after, flags.layout));
+  ASSIGN_OR_RETURN(TensorFile before,
+                   TensorFile::Read("--before", flags.before));
+  ASSIGN_OR_RETURN(TensorFile after, TensorFile::Read("--after", flags.after));
+  ASSIGN_OR_RETURN(const auto selected,
+                   before.Select(flags.tensors, {"q", "k"}));
+  std::vector<Pair> pairs;
+  for (const SafetensorsEntry* const entry : selected) {
+    ASSIGN_OR_RETURN(const check::HeadsView sent,
+                     HeadsOf(&before, entry->name, flags.layout));
+    ASSIGN_OR_RETURN(const check::HeadsView got,
+                     HeadsOf(&after, entry->name, flags.layout));
+    pairs.push_back({entry->name, sent, got});
+  }
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   // The server provides the frequencies and the attention factor; only its
   // rotation with them is checked.
   if (request.rope().has_spec()) {
-    request.set_head_dim(static_cast<std::int32_t>(
-        (before.q ? before.q : before.k)->index.head_dim));
+    request.set_head_dim(
+        static_cast<std::int32_t>(pairs[0].before.index.head_dim));
   }
   ASSIGN_OR_RETURN(const auto rope, connection.client().ResolveRope(request));
 
   nlohmann::ordered_json json;
-  RETURN_IF_ERROR(CheckTensors(rope, flags, before, after, globals, &json));
+  RETURN_IF_ERROR(CheckTensors(rope, flags, pairs, globals, &json));
   if (globals.json) PrintJson(json);
   return absl::OkStatus();
 }
@@ -241,11 +245,12 @@ Command AddCheck(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<CheckFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddValue(app, "--before", &flags->before, "FILE",
-           "A .safetensors file with q, k")
+           "A .safetensors or .npy file")
       ->required();
   AddValue(app, "--after", &flags->after, "FILE",
-           "The same tensors, rotated forward")
+           "A file with the same tensors, rotated forward")
       ->required();
+  AddTensorFlag(app, "q, k", &flags->tensors);
   AddLayoutFlag(app, &flags->layout);
   AddValue(app, "--start", &flags->start, "N", "Position of the first token")
       ->capture_default_str();

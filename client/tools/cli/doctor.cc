@@ -41,15 +41,17 @@ struct DoctorFlags {
   CertificateFlags certificate;
 };
 
-// Returns "90 % of a score is left to distance 4, 35 % at 131072; logits x
+// Returns "90 % of a score is left up to distance 4, 35 % at 131072; logits x
 // 0.77".
 std::string EffectText(const core::doctor::Verdict& verdict,
                        std::int64_t length) {
   std::string text;
   if (verdict.first_distance >= 0) {
     text = absl::StrFormat(
-        "90 %% of a score is left to distance %d, %.0f %% at %d",
+        "90 %% of a score is left up to distance %d, %.0f %% at %d",
         verdict.first_distance, 100 * verdict.kept_at_length, length);
+  } else if (verdict.least_kept == 1) {
+    text = absl::StrCat("no score is lost up to ", length);
   } else {
     text = absl::StrFormat("at least %.4g %% of a score is left up to %d",
                            100 * verdict.least_kept, length);
@@ -121,10 +123,11 @@ absl::StatusOr<int> FailLevel(const std::string& text) {
 }
 
 void PrintCertificate(const Certificate& certificate) {
-  absl::PrintF("keys of %s\n", certificate.measured
-                                   ? "two prefills: layers above 0 are judged "
-                                     "by the angles that they show"
-                                   : "one key at two positions");
+  absl::PrintF("%s\n", certificate.measured
+                           ? "keys of two prefills: layers above 0 are judged "
+                             "by the angles that they show"
+                           : "the engine moved the same keys to a second "
+                             "position");
   for (const LayerCertificate& layer : certificate.layers) {
     absl::PrintF(
         "  layer %d: %s; %d heads, largest error %.4g ulp, bound %.4g\n",

@@ -249,7 +249,7 @@ absl::StatusOr<Figure> OverDistance(
   return chart;
 }
 
-// Returns where each curve is farthest from 1: "NAME: 1.76 at 17".
+// Returns where each curve is farthest from 1: "NAME: 1.76 at pair 17".
 std::string Farthest(const std::vector<plot::Curve>& curves) {
   return EachCurve(curves, [](const auto& points) -> std::string {
     const auto& [x, y] = *std::max_element(
@@ -259,10 +259,10 @@ std::string Farthest(const std::vector<plot::Curve>& curves) {
     if (y == 1) return "1 everywhere";
     // Four digits would show it as 1.
     if (std::fabs(y - 1) < 5e-4) {
-      return absl::StrFormat("1 %c %.2g at %.6g", y < 1 ? '-' : '+',
+      return absl::StrFormat("1 %c %.2g at pair %.0f", y < 1 ? '-' : '+',
                              std::fabs(y - 1), x);
     }
-    return absl::StrFormat("%.4g at %.6g", y, x);
+    return absl::StrFormat("%.4g at pair %.0f", y, x);
   });
 }
 
@@ -335,10 +335,12 @@ absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
     ASSIGN_OR_RETURN(const v1::AnalyzeRopeResponse response,
                      Analyze(flags, reading, 0, 0, client));
     chart.curves.push_back(PairCurve(reading.name, response.wavelengths()));
-    turns.push_back(
-        absl::StrCat(reading.name, ": ", response.pairs_within_trained_length(),
-                     " of ", response.wavelengths_size(),
-                     " pairs complete a turn within the trained length"));
+    const int turning = response.pairs_within_trained_length();
+    // A 0 may mean that the trained length is not known, unless a flag gave it.
+    if (turning == 0 && !flags.trained_length) continue;
+    turns.push_back(absl::StrCat(
+        " ", reading.name, ": ", turning, " of ", response.wavelengths_size(),
+        " pairs complete a turn within the trained length."));
   }
   if (flags.trained_length) {
     chart.rules.push_back(
@@ -347,7 +349,7 @@ absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
   }
   chart.description = absl::StrCat(
       "Positions that a pair needs for a full turn, on a logarithmic axis. ",
-      Ends(chart.curves), ". ", absl::StrJoin(turns, "; "), ".");
+      Ends(chart.curves), ".", absl::StrJoin(turns, ""));
   return chart;
 }
 
@@ -406,7 +408,7 @@ absl::StatusOr<Figure> CompareFigure(const FigureFlags& flags,
       "Frequency of each pair in another reading, divided by that of ",
       reference.name, "; 1 is the same.");
   if (const std::string text = Farthest(chart.curves); !text.empty()) {
-    absl::StrAppend(&chart.description, " Farthest from it: ", text, ".");
+    absl::StrAppend(&chart.description, " The largest difference: ", text, ".");
   }
   return chart;
 }
@@ -442,7 +444,7 @@ absl::StatusOr<Figure> KeptFigure(const FigureFlags& flags,
         other.name, ": ",
         first < 0
             ? "at least 90 % of a score is left everywhere"
-            : absl::StrCat("90 % of a score is left to distance ", first)));
+            : absl::StrCat("90 % of a score is left up to distance ", first)));
     chart.curves.push_back(std::move(curve));
   }
   chart.rules.push_back({core::kKeptLimit, "0.9"});

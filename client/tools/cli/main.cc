@@ -31,24 +31,6 @@ constexpr char kFooter[] =
     "\nExit codes: 0 ok; 1 the call failed, or `check` or `doctor` found an "
     "error; 2 wrong usage;\n3 a file cannot be read, written or parsed.";
 
-// CLI11's help without its lists of flags that exclude or need each other: they
-// are longer than the rest, and errors say the same.
-class CommandHelp : public flags::HelpFormatter {
- public:
-  std::string make_option_opts(const CLI::Option* option) const override {
-    std::string text;
-    if (option->get_type_size() != 0) {
-      text = " " + option->get_type_name();
-      if (!option->get_default_str().empty()) {
-        text += "=" + option->get_default_str();
-      }
-      if (option->get_expected_max() > 1) text += " ...";
-    }
-    if (option->get_required()) text += " (required)";
-    return text;
-  }
-};
-
 // "help plot" is "plot --help"; "help" and "help help" are "--help".
 std::vector<char*> WithoutHelpCommand(int argc, char** argv) {
   static char flag[] = "--help";
@@ -108,7 +90,8 @@ int Main(int argc, char** argv) {
   CLI::App app("Positional encodings: inspect, build tables, rotate tensors.",
                "posenc");
   app.footer(kFooter);
-  app.formatter(std::make_shared<CommandHelp>());  // commands inherit it
+  app.formatter(
+      std::make_shared<flags::HelpFormatter>());  // commands inherit it
   app.set_version_flag("--version", server::kVersion);
   app.require_subcommand(1);
   app.fallthrough();  // global flags may follow the command
@@ -198,9 +181,12 @@ int Main(int argc, char** argv) {
     absl::Status status = PrepareStandardStreams(*command);
     if (status.ok()) status = run();
     if (!status.ok() && !IsTold(status)) {
-      const std::string flag = ExitCode(status) == kExitFailed
-                                   ? FlagOfField(*command, status.message())
-                                   : "";
+      std::string flag;
+      if (absl::IsUnauthenticated(status)) {
+        flag = "--token-file";
+      } else if (ExitCode(status) == kExitFailed) {
+        flag = FlagOfField(*command, status.message());
+      }
       PrintError(status, globals.json, flag);
     }
     return ExitCode(status);

@@ -24,7 +24,7 @@ constexpr FieldFlag kSchemes[] = {
      "Sequences one after the other, of these lengths: 5,3"},
 
     {"--padded", "padded.lengths", "LIST", "One row per sequence: 5,3"},
-    {"--to,--padded-length", "padded.padded_length", "N", "Length of a row",
+    {"--padded-length", "padded.padded_length", "N", "Length of a row",
      "--padded", true},
     {"--left", "padded.left", nullptr, "The padding is in front", "--padded"},
     {"--padding-position", "padded.padding_position", "P",
@@ -42,7 +42,7 @@ constexpr FieldFlag kSchemes[] = {
     {"--offsets", "grid.offsets", "LIST", "Offset per axis: 0,0.5", "--grid"},
     {"--steps", "grid.steps", "LIST", "Step between cells, per axis: 1,0.5",
      "--grid"},
-    {"--merge,--merge-size", "grid.merge_size", "N",
+    {"--merge-size", "grid.merge_size", "N",
      "Orders by blocks of N x N cells of the last two axes", "--grid"},
 
     {"--multimodal", nullptr, "SPANS",
@@ -57,11 +57,11 @@ constexpr FieldFlag kSchemes[] = {
      true},
 
     {"--vision", nullptr, "GRIDS",
-     "Patches of images and videos for the tower of --tower-config or "
-     "--tower-preset: 4x6,2x8x8 (height x width, or time in front)"},
-};
-
-constexpr FieldFlag kVisionDetails[] = {
+     "Patches of images and videos for the tower of --tower-config: "
+     "4x6,2x8x8 (height x width, or time in front)"},
+    {"--tower-config", nullptr, "FILE",
+     "A config.json with a vision_config, or a tower's own (-: stdin)",
+     "--vision", true},
     {"--tower-merge", "vision.merge_size", "N",
      "Orders by blocks of N x N patches (default: the tower's)", "--vision"},
     {"--text", "vision.text_tokens", "N",
@@ -70,7 +70,6 @@ constexpr FieldFlag kVisionDetails[] = {
 
 struct PositionsFlags {
   FieldFlags scheme{v1::BuildPositionsRequest::descriptor()};
-  SourceFlags tower;  // for --vision
   std::string out;
 };
 
@@ -122,7 +121,10 @@ absl::Status SetSpan(absl::string_view text,
 // width.
 absl::Status SetVision(const PositionsFlags& flags,
                        v1::VisionPositions* vision) {
-  ASSIGN_OR_RETURN(*vision->mutable_rope(), BuildSource(flags.tower));
+  SourceFlags tower;
+  tower.config = flags.scheme.Text("--tower-config");
+  ASSIGN_OR_RETURN(*vision->mutable_rope(), BuildSource(tower));
+  vision->mutable_rope()->set_part(v1::MODEL_PART_VISION);
   for (const absl::string_view text :
        absl::StrSplit(flags.scheme.Text("--vision"), ',')) {
     ASSIGN_OR_RETURN(const std::vector<std::int32_t> extents,
@@ -190,8 +192,6 @@ Command AddPositions(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<PositionsFlags>();
   flags->scheme.Add(app, "", kSchemes);
   app->get_option("--padding-position")->default_str("0");
-  AddSourceFlags(app, "tower-", "Vision tower, for --vision", &flags->tower);
-  flags->scheme.Add(app, "", kVisionDetails);
   AddValue(app, "--out", &flags->out, "FILE",
            "An .npy, or .safetensors with the tensor ids");
   return [flags, globals] { return RunPositions(*flags, *globals); };

@@ -84,11 +84,10 @@ std::string ScalingText(const v1::RopeSpec& spec) {
 
 void PrintFrequencies(const v1::ResolveRopeResponse& response) {
   const int n = response.inv_freq_size();
-  std::printf("\n  frequencies of %d pairs\n", n);
+  absl::PrintF("\n  frequencies of pairs: %s\n", ShownText(n, kShownPairs));
   std::printf("    %5s  %18s  %18s\n", "pair", "radians/position",
               "wavelength");
-  // 10 pairs show the start, the ramp of a scaling, and the end.
-  for (const int i : Spread(n, 10)) {
+  for (const int i : Spread(n, kShownPairs)) {
     const double w = response.inv_freq(i);
     absl::PrintF(
         "    %5d  %18.10g  %18s\n", i, w,
@@ -96,7 +95,7 @@ void PrintFrequencies(const v1::ResolveRopeResponse& response) {
   }
 }
 
-// Returns "90 % of a score is left to distance 5443, 57 % at 131072".
+// Returns "90 % of a score is left up to distance 5443, 57 % at 131072".
 std::string KeptText(const v1::RopeDifference& difference) {
   const double percent = 100 * difference.kept_at_length();
   if (difference.first_distance() < 0) {
@@ -105,33 +104,20 @@ std::string KeptText(const v1::RopeDifference& difference) {
         difference.length(), percent);
   }
   return absl::StrFormat(
-      "90 %% of a score is left to distance %d, %.4g %% at %d",
+      "90 %% of a score is left up to distance %d, %.4g %% at %d",
       difference.first_distance(), percent, difference.length());
 }
 
-// Prints the difference of two encodings, and the position from which the angle
-// of some pair differs by 0.01 rad, long before scores suffer.
+// Prints the difference of two encodings. The explanations compare their
+// frequencies.
 void PrintDifference(const v1::RopeDifference& difference,
                      const std::string& name) {
   std::printf("\n  compared with %s\n", name.c_str());
   if (difference.equal()) {
     std::printf("    the same rotation\n");
   } else {
-    if (difference.max_relative_frequency_difference() == 0) {
-      std::printf("    the same frequencies\n");
-    } else {
-      std::printf("    frequencies differ by up to %.4g %% (pair %d)\n",
-                  100 * difference.max_relative_frequency_difference(),
-                  difference.worst_pair());
-    }
     absl::PrintF("    amplitude ratio %s\n",
                  NineDigits(difference.amplitude_ratio()));
-    if (difference.first_diverging_position() < 0) {
-      std::printf("    no angle differs by 0.01 rad below position 2^31\n");
-    } else {
-      absl::PrintF("    some angle differs by 0.01 rad from position %d on\n",
-                   difference.first_diverging_position());
-    }
     absl::PrintF("    %s\n", KeptText(difference));
   }
   for (const std::string& text : difference.explanations()) {
@@ -159,8 +145,8 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
     std::string pairing = EnumText(spec.pairing());
     if (spec.output_pairing() != v1::PAIRING_UNSPECIFIED &&
         spec.output_pairing() != spec.pairing()) {
-      absl::StrAppend(&pairing, ", written as ",
-                      EnumText(spec.output_pairing()));
+      absl::StrAppend(&pairing, "; the result is in ",
+                      EnumText(spec.output_pairing()), " order");
     }
     PrintFact("pairing", pairing);
     PrintFact("slice", EnumText(spec.slice()));

@@ -10,7 +10,7 @@ mkdir -p "$folder"
 # CLI11 2.5 and later capitalise headings.
 commands() { "$posenc" --help | sed -nE '/^subcommands:/I,$ s/^  ([a-z]+) +(.*)/\1 \2/p'; }
 flags() {
-  "$posenc" "$@" --help | sed -nE 's/^  ((-h, *)?--[a-z0-9-]+(,--[a-z0-9-]+)?).*/\1/p' |
+  "$posenc" "$@" --help | sed -nE 's/^  ((-h, *)?--[a-z0-9-]+).*/\1/p' |
     grep -oE -- '--[a-z0-9-]+' | tr '\n' ' '
 }
 names=$(commands | cut -d' ' -f1 | tr '\n' ' ')

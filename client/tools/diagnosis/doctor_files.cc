@@ -536,8 +536,11 @@ absl::StatusOr<ModelDescription> DescribePreset(const std::string& name) {
 
 absl::StatusOr<std::string> ReadConfigText(const std::string& path) {
   constexpr std::uintmax_t kMost = 64 << 20;
-  // A path that is not a file has no size; reading it reports the reason.
   std::error_code error;
+  if (fs::is_directory(path, error)) {
+    return ReadConfigText((fs::path(path) / "config.json").string());
+  }
+  // A path that is no file has no size; reading it reports why.
   const std::uintmax_t size = fs::file_size(path, error);
   if (!error && size > kMost) {
     return FileError(

@@ -25,9 +25,9 @@ std::vector<v1::ModelDescription> ReadDescriptions(
 // such preset.
 absl::StatusOr<v1::ModelDescription> DescribePreset(const std::string& name);
 
-// Reads the text of a configuration from a file or a pipe. INVALID_ARGUMENT for
-// more than 64 MiB, which no configuration has; other errors as in
-// FileBytes::Read.
+// Reads the text of a configuration from a file, a pipe or the config.json of a
+// folder. INVALID_ARGUMENT for more than 64 MiB, which no configuration has;
+// other errors as in FileBytes::Read.
 absl::StatusOr<std::string> ReadConfigText(const std::string& path);
 
 // Returns true if the file begins like a GGUF.

@@ -117,6 +117,11 @@ void PrintMatrix(const TensorView& tensor, std::int64_t offset,
   if (rows > kShownRows) std::printf("     ...\n");
 }
 
+std::string ShownText(int n, int shown) {
+  return n > shown ? absl::StrCat(n, ", ", shown, " of them (all: --json)")
+                   : absl::StrCat(n);
+}
+
 std::vector<int> Spread(int n, int shown) {
   std::vector<int> indices;
   indices.reserve(std::min(n, shown));

@@ -39,6 +39,12 @@ void PrintMatrix(const TensorView& tensor, std::int64_t offset,
                  std::int64_t rows, std::int64_t columns,
                  std::int64_t first_row, std::int64_t first_column);
 
+// Pairs that a list of them shows: a scaling's start, its ramp and its end.
+constexpr int kShownPairs = 10;
+
+// Returns "64, 10 of them (all: --json)", or "8" if Spread() shows all.
+std::string ShownText(int n, int shown);
+
 // Returns at most `shown` of the indices 0 ... n - 1, evenly spread, including
 // the first and the last. `shown` must be at least 2.
 std::vector<int> Spread(int n, int shown);

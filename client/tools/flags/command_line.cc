@@ -15,6 +15,12 @@
 namespace posenc::flags {
 namespace {
 
+// Returns the type's name. CLI11 puts the allowed values behind a colon.
+std::string TypeOf(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  return type.substr(0, type.find(':'));
+}
+
 // Returns true if flags of posenc and posenc-load with this type take whole
 // numbers.
 bool IsWhole(const std::string& type) {
@@ -45,10 +51,7 @@ std::string Fault(const std::string& text) {
 void WantDecimalNumbers(CLI::App* app) {
   for (CLI::Option* option :
        app->get_options([](CLI::Option*) { return true; })) {
-    const std::string type = option->get_type_name();
-    if (IsWhole(type.substr(0, type.find(':')))) {
-      option->check(CLI::Validator(Fault, ""));
-    }
+    if (IsWhole(TypeOf(*option))) option->check(CLI::Validator(Fault, ""));
   }
   for (CLI::App* command :
        app->get_subcommands([](CLI::App*) { return true; })) {
@@ -57,6 +60,20 @@ void WantDecimalNumbers(CLI::App* app) {
 }
 
 }  // namespace
+
+std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
+  std::string text;
+  if (option->get_type_size() != 0) {
+    absl::StrAppend(&text, " ", TypeOf(*option));
+    if (!option->get_default_str().empty()) {
+      absl::StrAppend(&text, "=", option->get_default_str());
+    }
+    const int most = option->get_expected_max();
+    if (most > 1 && most != option->get_expected_min()) text += " ...";
+  }
+  if (option->get_required()) text += " (required)";
+  return text;
+}
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
                                      CLI::AppFormatMode mode) const {

@@ -10,10 +10,13 @@
 
 namespace posenc::flags {
 
-// The format of --help, with unchanged footers. CLI11 2.5 and later would
-// reflow them, and lose the indentation of examples.
+// The format of --help. Footers stay unchanged: CLI11 2.5 and later would
+// reflow them, and lose the indentation of examples. A flag has its type and
+// default, without CLI11's lists of allowed values and of flags that exclude or
+// need each other: they are longer than the rest, and errors say the same.
 class HelpFormatter : public CLI::Formatter {
  public:
+  std::string make_option_opts(const CLI::Option* option) const override;
   std::string make_footer(const CLI::App* /*app*/) const override { return ""; }
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override;

@@ -144,8 +144,9 @@ void AddFlags(CLI::App* app, Flags* flags) {
          "less for large answers)")
       ->check(CLI::Range(1, 100000));
   parsed(
-      "--mix", "RPC:W,...", "ApplyRope", Into(&workload->mix, ParseMix),
-      "ApplyRope, Reposition, BuildTable, AddEncoding, ResolveRope; weights");
+      "--mix", "RPC,...", "ApplyRope", Into(&workload->mix, ParseMix),
+      "ApplyRope, Reposition, BuildTable, AddEncoding, ResolveRope; each also "
+      "with a weight, ApplyRope:3");
   parsed("--size", "SIZE,...", "64KiB", Into(&workload->sizes, ParseSizes),
          "Bytes of a call's tensor");
   parsed("--shape", "BxSxHxD,...", "", Into(&workload->shapes, ParseShapes),

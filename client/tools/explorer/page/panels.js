@@ -58,7 +58,7 @@ function agrees(difference) {
 function distanceText(difference) {
   const parts = [];
   if (Number(difference.first_distance) >= 0) {
-    parts.push(`90 % of a score is left to distance ${Number(difference.first_distance)}, ` +
+    parts.push(`90 % of a score is left up to distance ${Number(difference.first_distance)}, ` +
                `${percent(difference.kept_at_length)} at ${Number(difference.length)}`);
   } else if (Number(difference.max_relative_frequency_difference) > 0) {
     parts.push(`${percent(difference.kept_at_length)} of a score is left at ${Number(difference.length)}`);
@@ -306,7 +306,7 @@ function findingItem(finding) {
     // The message says which reader refuses, and why.
     if (reader.says.includes(' refuses: ')) continue;
     const text = Number(reader.first_distance) >= 0
-        ? `90 % of a score is left to distance ${Number(reader.first_distance)}, ${percent(reader.kept_at_length)} at the whole length`
+        ? `90 % of a score is left up to distance ${Number(reader.first_distance)}, ${percent(reader.kept_at_length)} at the whole length`
         : `${percent(reader.kept_at_length)} of a score is left at the whole length`;
     const gain = reader.amplitude_ratio ** 2;
     item.append(make('div', {}, `${reader.name}: ${text}${Math.abs(gain - 1) > 1e-6 ? '; logits x ' + number(Number(gain.toPrecision(3))) : ''}`));
