@@ -195,15 +195,7 @@ absl::Status Client::Calls::Ended(
   // An error with a reason comes from a server that answered.
   if (away && channels_ != nullptr && !channels_->target().empty() &&
       ErrorReason(status).empty()) {
-    text = absl::StrCat(
-        channels_->target(), ": ", message,
-        status.code() == absl::StatusCode::kDeadlineExceeded
-            ? "; the timeout is over: is the server there, or must the timeout "
-              "be longer?"
-        : status.code() == absl::StatusCode::kUnavailable
-            ? "; is the server there, does it speak TLS or plaintext as this "
-              "client does, and do both trust the certificates?"
-            : "");
+    text = absl::StrCat(channels_->target(), ": ", message);
   } else if (status.code() == absl::StatusCode::kUnimplemented &&
              channels_ != nullptr) {
     text = absl::StrCat(message.empty() ? "the method is not known" : message,
