@@ -1,10 +1,10 @@
 #include "server/process/stdin_end.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <thread>
 
 namespace posenc::server {
