@@ -430,9 +430,9 @@ std::vector<std::string> Layers(const Json& config) {
   for (std::int32_t layer = 0; layer < 8; ++layer) {
     core::doctor::LayerGroup group;
     group.index = layer;
-    const auto rope = core::doctor::Resolve(
-        config, *core::interpretation::FindReader("hf"), group,
-        core::doctor::Reach{8192});
+    const auto rope =
+        core::doctor::Resolve(config, *core::interpretation::FindReader("hf"),
+                              group, core::doctor::Reach{8192});
     hashes.push_back(rope.ok() ? core::interpretation::ContentHash(*rope) : "");
   }
   return hashes;
