@@ -27,14 +27,26 @@ namespace posenc::core {
 // its work) cannot deadlock: it waits only for tiles that other threads are
 // computing, and no tile waits for anything.
 struct ComputePool::Spread {
-  absl::FunctionRef<void(std::int64_t)> compute;
+  absl::FunctionRef<bool(std::int64_t)> compute;
   const std::int64_t tiles;
-  std::atomic<std::int64_t> next{0};  // the tile to be taken next
-  std::atomic<int> helpers{0};        // workers inside; changed under mutex_
+  std::atomic<std::int64_t> taken{tiles};  // in the end
+  std::atomic<std::int64_t> next{0};       // the tile to be taken next
+  std::atomic<int> helpers{0};  // workers inside; changed under mutex_
 
   // Takes tiles until there are none. Faster threads take more.
   void Run() {
-    for (std::int64_t i; (i = next.fetch_add(1)) < tiles;) compute(i);
+    while (Take()) {
+    }
+  }
+  bool Take() {
+    const std::int64_t i = next.fetch_add(1);
+    if (i >= tiles) return false;
+    if (compute(i)) return true;
+    // Nobody takes the others. Only the first exchange finds how many are
+    // taken.
+    const std::int64_t n = next.exchange(tiles);
+    if (n < tiles) taken.store(n);
+    return false;
   }
 };
 
@@ -87,35 +99,24 @@ ComputePool::~ComputePool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ComputePool::Submit(std::function<void()> job, bool urgent) {
+void ComputePool::Submit(std::function<void()> job) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    (urgent ? urgent_jobs_ : jobs_).push_back(std::move(job));
+    jobs_.push_back(std::move(job));
   }
   wake_.notify_one();
 }
 
-std::function<void()> ComputePool::TakeJob() {
-  std::function<void()> job;
-  std::deque<std::function<void()>>& jobs =
-      urgent_jobs_.empty() ? jobs_ : urgent_jobs_;
-  if (!jobs.empty()) {
-    job = std::move(jobs.front());
-    jobs.pop_front();
-  }
-  return job;
-}
-
-void ComputePool::ForEach(std::int64_t tiles,
-                          absl::FunctionRef<void(std::int64_t)> compute) {
+std::int64_t ComputePool::ForEach(
+    std::int64_t tiles, absl::FunctionRef<bool(std::int64_t)> compute) {
   Spread spread{compute, tiles};
   // The caller is one of the threads; one tile needs no help and no lock.
   const std::int64_t wanted = std::min<std::int64_t>(tiles, threads()) - 1;
-  if (wanted <= 0) return spread.Run();
   const Clock::time_point begin = Clock::now();
-  compute(spread.next.fetch_add(1));
-  if ((Clock::now() - begin) * (tiles - 1) < kWorthSpreading) {
-    return spread.Run();
+  if (wanted <= 0 || !spread.Take() ||
+      (Clock::now() - begin) * (tiles - 1) < kWorthSpreading) {
+    spread.Run();
+    return spread.taken;
   }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -135,18 +136,20 @@ void ComputePool::ForEach(std::int64_t tiles,
   }
   lock.lock();
   left_.wait(lock, left);
+  return spread.taken;
 }
 
 void ComputePool::Work() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     wake_.wait(lock, [this] {
-      return stopping_ || !urgent_jobs_.empty() || !jobs_.empty() ||
-             !spreads_.empty();
+      return stopping_ || !jobs_.empty() || !spreads_.empty();
     });
     // A waiting job goes before a Spread, which has at least its caller's
     // thread.
-    if (std::function<void()> job = TakeJob()) {
+    if (!jobs_.empty()) {
+      std::function<void()> job = std::move(jobs_.front());
+      jobs_.pop_front();
       lock.unlock();
       job();
       job = nullptr;  // what it holds is freed without the lock

@@ -30,27 +30,25 @@ class ComputePool {
 
   int threads() const { return static_cast<int>(workers_.size()); }
 
-  // Runs `job` on a worker. Jobs start in the order of submission, urgent ones
-  // before the others.
-  void Submit(std::function<void()> job, bool urgent = false);
+  // Runs `job` on a worker. Jobs start in the order of submission.
+  void Submit(std::function<void()> job);
 
-  // Calls compute(i) once for each tile i in [0, tiles), on the calling thread
-  // and, if that would take long alone, on idle workers; returns when all calls
-  // have returned. The calling thread may itself be a worker.
-  void ForEach(std::int64_t tiles,
-               absl::FunctionRef<void(std::int64_t)> compute);
+  // Calls compute(i) once for each tile i in [0, tiles), until a call returns
+  // false, on the calling thread and, if that would take long alone, on idle
+  // workers. Returns when all calls have returned, the number of tiles for
+  // which there was one: the first ones. The calling thread may itself be a
+  // worker.
+  std::int64_t ForEach(std::int64_t tiles,
+                       absl::FunctionRef<bool(std::int64_t)> compute);
 
  private:
   struct Spread;
 
   void Work();
-  // The next job, or null. Expects the lock.
-  std::function<void()> TakeJob();
-
   std::mutex mutex_;
   std::condition_variable wake_;  // workers wait for a job or a Spread
   std::condition_variable left_;  // callers wait for workers to leave a Spread
-  std::deque<std::function<void()>> urgent_jobs_, jobs_;
+  std::deque<std::function<void()>> jobs_;
   // Computations that may still have tiles to take. Their callers own them.
   std::deque<Spread*> spreads_;
   bool stopping_ = false;

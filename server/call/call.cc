@@ -349,6 +349,12 @@ Task Call::Run(Step* step) {
       }
       need = status.ok() ? step->Advance(false) : Step::Need::kNothing;
     } else {
+      if (need == Step::Need::kTurn && resources_.places->state().waiting > 0) {
+        LeavePlace(std::nullopt);
+        EnterPlace(false);
+        // As above: after a stop the step ends on the pool.
+        (co_await wait_).IgnoreError();
+      }
       const auto advance = [step, &need] { need = step->Advance(true); };
       OnPool work(resources_.pool, loop_, advance);
       co_await work;

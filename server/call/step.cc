@@ -1,6 +1,5 @@
 #include "server/call/step.h"
 
-#include <atomic>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -18,6 +17,10 @@ namespace {
 // there, but small calls would wait for them: beside two calls of 1 MiB at a
 // time, calls of 4 KiB came only half as often (two cores).
 constexpr std::size_t kInlineBytes = 128 << 10;
+
+// Time on the pool after which others have their turn. A handover takes a
+// hundredth of it, or less.
+constexpr absl::Duration kTurn = absl::Milliseconds(10);
 
 }  // namespace
 
@@ -48,13 +51,20 @@ Step::Need Step::Advance(bool on_pool) {
           Claimed(*claimed);
           break;
         }
-        stage_ = Stage::kCompute;
+        stage_ = Stage::kAllocate;
         break;
-      case Stage::kCompute:
+      case Stage::kAllocate:
         if (!on_pool && response_->work_bytes() > kInlineBytes) {
           return Need::kPool;
         }
+        status_ = Allocate();
+        if (status_.ok()) stage_ = Stage::kCompute;
+        break;
+      case Stage::kCompute:
         status_ = Compute(on_pool);
+        if (!status_.ok()) break;
+        if (computed_ < response_->tiles()) return Need::kTurn;
+        status_ = Finish();
         if (!status_.ok()) break;
         has_response_ = true;
         stage_ = Stage::kOver;
@@ -111,14 +121,17 @@ void Step::DropResponse() {
 
 void Step::Claimed(const absl::Status& result) {
   status_ = result;
-  stage_ = result.ok() ? Stage::kCompute : Stage::kOver;
+  stage_ = result.ok() ? Stage::kAllocate : Stage::kOver;
 }
 
-absl::Status Step::Compute(bool on_pool) {
+absl::Status Step::Allocate() {
   absl::Status status =
       OrOutOfMemory([this] { return response_->Allocate(with_.buffers); });
-  if (status.ok()) status = RunTiles(on_pool);
-  if (!status.ok()) return status;
+  if (!status.ok()) with_.memory->ReleaseResponse(bytes_to_claim());
+  return status;
+}
+
+absl::Status Step::Finish() {
   return OrOutOfMemory([this] {
     absl::Status finished = response_->Finish(&output_);
     if (!finished.ok()) return finished;
@@ -126,30 +139,35 @@ absl::Status Step::Compute(bool on_pool) {
   });
 }
 
-// Runs all tiles. Returns the first error; later tiles do nothing.
-absl::Status Step::RunTiles(bool on_pool) {
+// Runs the other tiles; on the pool, as many as a turn has time for. Returns
+// the first error.
+absl::Status Step::Compute(bool on_pool) {
+  const absl::Time end = SteadyNow() + kTurn;
   const auto stop = [this] { return with_.stop->Check(); };
   std::mutex mutex;
   absl::Status first;
-  std::atomic<bool> failed{false};
-  const auto compute = [&](std::int64_t tile) {
-    if (failed.load(std::memory_order_relaxed)) return;
+  // Returns whether another tile may follow.
+  const auto compute = [&](std::int64_t i) {
+    const std::int64_t tile = computed_ + i;
     absl::Status status = stop();
     if (status.ok()) {
       status = OrOutOfMemory([&] { return response_->Compute(tile, stop); });
     }
-    if (status.ok()) return;
-    failed.store(true);
+    if (status.ok()) return !on_pool || SteadyNow() < end;
     const std::lock_guard<std::mutex> lock(mutex);
     if (first.ok()) first = std::move(status);
+    return false;
   };
+  const std::int64_t tiles = response_->tiles() - computed_;
+  std::int64_t ran = 0;
   if (on_pool) {
-    with_.pool->ForEach(response_->tiles(), compute);
+    ran = with_.pool->ForEach(tiles, compute);
   } else {
     // A loop must not wait for a thread of the pool, which may have to wait for
     // the processor.
-    for (std::int64_t i = 0; i < response_->tiles(); ++i) compute(i);
+    while (ran < tiles && compute(ran)) ++ran;
   }
+  computed_ += ran;
   return first;
 }
 

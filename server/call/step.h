@@ -48,6 +48,7 @@ class Step {
   enum class Need {
     kNothing,  // none: the step is over
     kPool,     // call it on the pool
+    kTurn,     // let waiting calls have their turn, then call it on the pool
     kMemory    // claim bytes_to_claim(), then call Claimed()
   };
   // on_pool: whether this thread is the pool's, where long work is allowed.
@@ -66,12 +67,13 @@ class Step {
   absl::Duration computing() const { return computing_; }
 
  private:
-  enum class Stage { kReceive, kRespond, kClaim, kCompute, kOver };
+  enum class Stage { kReceive, kRespond, kClaim, kAllocate, kCompute, kOver };
 
   absl::Status Receive();
   absl::Status Respond();
+  absl::Status Allocate();
   absl::Status Compute(bool on_pool);
-  absl::Status RunTiles(bool on_pool);
+  absl::Status Finish();
   absl::Status Tell();
   // Releases what is claimed for the response but not allocated, too.
   void DropResponse();
@@ -80,6 +82,7 @@ class Step {
   std::optional<RequestMessage> message_;
   Stage stage_ = Stage::kReceive;
   std::unique_ptr<PendingResponse> response_;
+  std::int64_t computed_ = 0;  // tiles
   absl::Status status_;
   bool has_response_ = false;
   grpc::ByteBuffer output_;

@@ -346,6 +346,7 @@ class Bench {
         const std::int64_t first = tile * rows;
         core::MapRows(map, pieces, pieces, first,
                       std::min(rows, map.rows() - first));
+        return true;
       });
     };
     const Work one = [&] { core::MapRows(map, pieces, pieces, 0, map.rows()); };

@@ -44,9 +44,27 @@ TEST(ComputePool, ForEachCallsEveryTileOnce) {
         pool.ForEach(tiles, [&](std::int64_t i) {
           if (spread) WorkIfFirst(i);
           calls[i].fetch_add(1);
+          return true;
         });
         for (const auto& count : calls) EXPECT_EQ(count.load(), 1);
       }
+    }
+  }
+}
+
+TEST(ComputePool, ForEachEndsWhenACallSaysSo) {
+  for (const int threads : {1, 2, 5}) {
+    ComputePool pool(threads);
+    for (const std::int64_t last : {0, 1, 500}) {
+      std::vector<std::atomic<int>> calls(1000);
+      const std::int64_t n = pool.ForEach(1000, [&](std::int64_t i) {
+        WorkIfFirst(i);
+        calls[i].fetch_add(1);
+        return i != last;
+      });
+      // Other threads may have taken a few more meanwhile.
+      EXPECT_GT(n, last);
+      for (std::int64_t i = 0; i < 1000; ++i) EXPECT_EQ(calls[i], i < n);
     }
   }
 }
@@ -69,6 +87,7 @@ TEST(ComputePool, WorkersShareALongComputation) {
     while (i > 0 && !shared() && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::yield();
     }
+    return true;
   });
   EXPECT_GE(threads.size(), 2);
 }
@@ -82,6 +101,7 @@ TEST(ComputePool, AWorkerMaySpreadWorkItself) {
         pool.ForEach(50, [&](std::int64_t i) {
           WorkIfFirst(i);
           done.fetch_add(1);
+          return true;
         });
       });
     }
@@ -120,6 +140,7 @@ TEST(ComputePool, TheCallerFinishesAloneWhereEveryWorkerIsBusy) {
   pool.ForEach(100, [&](std::int64_t i) {
     WorkIfFirst(i);
     ++done;
+    return true;
   });
   EXPECT_EQ(done, 100);
   release.store(true);

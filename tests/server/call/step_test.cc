@@ -1,7 +1,8 @@
-// The threads that compute a step's tiles, and the memory of its response.
+// The threads that compute a step's tiles, and when they end.
 
 #include "server/call/step.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <thread>
@@ -9,12 +10,12 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/base/steady_time.h"
 
 namespace posenc::server {
 namespace {
 
-// Has one response of many tiles, each of which takes long for its bytes. Notes
-// their threads.
+// Has one response of many tiles of a millisecond each. Notes their threads.
 class ManyTiles final : public CallHandler {
  public:
   static constexpr int kTiles = 64;
@@ -28,8 +29,12 @@ class ManyTiles final : public CallHandler {
     answer.computation = std::make_unique<TileFunction>(
         kTiles, [this](std::int64_t tile, absl::Span<const OutputBuffer>,
                        StopCheck /*stop*/) {
-          for (volatile int i = 0; i < 300000;) i = i + 1;
+          const absl::Time end = SteadyNow() + absl::Milliseconds(1);
+          while (SteadyNow() < end) {
+          }
+          EXPECT_EQ(threads[tile], std::thread::id());
           threads[tile] = std::this_thread::get_id();
+          if (tile == stopping_tile) stop->Request(absl::CancelledError());
           return absl::OkStatus();
         });
     return std::make_unique<PendingResponse>(std::move(answer), nullptr,
@@ -37,6 +42,28 @@ class ManyTiles final : public CallHandler {
   }
 
   std::vector<std::thread::id> threads{kTiles};
+  Stop* stop = nullptr;
+  std::int64_t stopping_tile = -1;
+};
+
+class StepTest : public testing::Test {
+ protected:
+  Stop stop_;
+  ManyTiles handler_;
+  core::ComputePool pool_{4};
+
+ private:
+  const std::shared_ptr<Admission> admission_ =
+      std::make_shared<Admission>(1 << 20, 10);
+  CallerBudgets callers_;
+  CallerBudgets::Share share_{&callers_, "", 0};
+  CallMemory memory_{admission_.get(), &share_, 1 << 20, false};
+  ResponseBuffers buffers_{admission_};
+  const Wait wait_{nullptr, &stop_};
+
+ protected:
+  Step step_{{&handler_, &memory_, &pool_, &buffers_, &stop_, &wait_},
+             std::nullopt};
 };
 
 // Has one response of 1 MiB, and does not compute it.
@@ -75,22 +102,34 @@ class StepTest : public testing::Test {
 // A thread of the pool may have to wait for the processor, and the loop with
 // it.
 TEST_F(StepTest, TilesOnTheLoopsThreadAreNotSpread) {
-  ManyTiles handler;
-  Step step(With(&handler), std::nullopt);
-  EXPECT_EQ(step.Advance(false), Step::Need::kNothing);
-  EXPECT_TRUE(step.status().ok()) << step.status();
-  EXPECT_EQ(handler.threads,
+  EXPECT_EQ(step_.Advance(false), Step::Need::kNothing);
+  EXPECT_TRUE(step_.status().ok()) << step_.status();
+  EXPECT_EQ(handler_.threads,
             std::vector(ManyTiles::kTiles, std::this_thread::get_id()));
 }
 
-TEST_F(StepTest, AStepThatEndsBeforeItComputesReleasesWhatItClaimed) {
-  Large handler;
-  {
-    Step step(With(&handler), std::nullopt);
-    EXPECT_EQ(step.Advance(false), Step::Need::kPool);
-    EXPECT_EQ(admission_->claimed(), 1 << 20);
+TEST_F(StepTest, ALongStepLetsOthersHaveTheirTurn) {
+  // Four threads compute about 40 tiles in a turn.
+  EXPECT_EQ(step_.Advance(true), Step::Need::kTurn);
+  EXPECT_FALSE(step_.has_response());
+  Step::Need need;
+  while ((need = step_.Advance(true)) == Step::Need::kTurn) {
   }
-  EXPECT_EQ(admission_->claimed(), 0);
+  EXPECT_EQ(need, Step::Need::kNothing);
+  EXPECT_TRUE(step_.has_response());
+  for (const std::thread::id thread : handler_.threads) {
+    EXPECT_NE(thread, std::thread::id());
+  }
+}
+
+TEST_F(StepTest, NoTileFollowsAStop) {
+  handler_.stop = &stop_;
+  handler_.stopping_tile = 5;
+  EXPECT_EQ(step_.Advance(false), Step::Need::kNothing);
+  EXPECT_EQ(step_.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(std::count(handler_.threads.begin(), handler_.threads.end(),
+                       std::thread::id()),
+            ManyTiles::kTiles - 6);
 }
 
 }  // namespace
