@@ -13,6 +13,10 @@ namespace {
 // limit.
 constexpr double kLargest = 0x1p18;
 
+// Each tile of a table splits all frequencies, which takes milliseconds for so
+// many.
+constexpr std::int64_t kMostFrequencies = 65536;
+
 }  // namespace
 
 absl::Status ValidateFourier(const FourierFeatures& encoding) {
@@ -37,6 +41,12 @@ absl::Status ValidateFourier(const FourierFeatures& encoding) {
         {{"expected", "[axes, dim / 2]"}, {"actual", ShapeToString(b.shape)}});
   }
   const std::int64_t count = b.shape[0] * b.shape[1];
+  if (count > kMostFrequencies) {
+    return FieldInvalid(
+        "frequencies.shape",
+        absl::StrCat("is ", ShapeToString(b.shape), ", ", count,
+                     " elements; must be at most ", kMostFrequencies));
+  }
   for (std::int64_t i = 0; i < count; ++i) {
     const double value = ElementAsDouble(b, i);
     // The condition is not fabs(..) > kLargest, because NaN must fail, too.

@@ -208,6 +208,10 @@ BiasTiles::~BiasTiles() = default;
 
 std::int64_t BiasTiles::heads() const { return rule_->heads(); }
 Dtype BiasTiles::dtype() const { return dtype_; }
+std::int64_t BiasTiles::Nanoseconds(std::int64_t queries,
+                                    std::int64_t keys) const {
+  return rule_->Nanoseconds(queries, keys);
+}
 
 void BiasTiles::Fill(const BiasRange& tile, void* out) const {
   Fill(tile, out, tile.key_length, tile.query_length * tile.key_length);

@@ -110,6 +110,9 @@ class BiasTiles {
 
   std::int64_t heads() const;
   Dtype dtype() const;
+  // Returns about how long a tile of these extents takes, beside the storing of
+  // its elements: for the choice of tiles and threads.
+  std::int64_t Nanoseconds(std::int64_t queries, std::int64_t keys) const;
   // Writes [heads, tile.query_length, tile.key_length], row-major, of dtype().
   // The tile lies inside the range.
   void Fill(const BiasRange& tile, void* out) const;

@@ -58,6 +58,13 @@ absl::Status CheckTensor(absl::string_view field,
                    {{"expected", expected}, {"actual", actual}});
 }
 
+absl::Status CheckWidth(absl::string_view field, absl::string_view name,
+                        std::int64_t width) {
+  if (width <= kMaxWidth) return absl::OkStatus();
+  return FieldInvalid(field, absl::StrCat(name, " is ", width,
+                                          "; must be at most ", kMaxWidth));
+}
+
 absl::Status CheckPositions(absl::string_view start_field, std::int64_t start,
                             std::int64_t length) {
   const auto out_of_range = [&](const std::string& fact, std::int64_t index) {

@@ -13,6 +13,10 @@
 
 namespace posenc::core {
 
+// Bounds the scratch memory and the time of one product. Heads of models have
+// up to a few hundred channels.
+inline constexpr std::int64_t kMaxWidth = std::int64_t{1} << 16;
+
 // An extent, and its name in the proto's comment, if it has one. Size -1 means
 // any size from 1 on.
 struct NamedExtent {
@@ -25,6 +29,10 @@ struct NamedExtent {
 absl::Status CheckTensor(absl::string_view field,
                          const std::optional<ConstTensorView>& tensor,
                          const std::vector<NamedExtent>& extents);
+
+// Checks that an extent of `field`'s shape is at most kMaxWidth.
+absl::Status CheckWidth(absl::string_view field, absl::string_view name,
+                        std::int64_t width);
 
 absl::Status CheckFloating(absl::string_view field, Dtype dtype);
 

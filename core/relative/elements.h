@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/base/tensor.h"
@@ -28,6 +29,13 @@ constexpr std::int64_t PanelsSize(std::int64_t n, std::int64_t width) {
 constexpr std::int64_t PanelIndex(std::int64_t j, std::int64_t c,
                                   std::int64_t width) {
   return (j / kPanelRows * width + c) * kPanelRows + j % kPanelRows;
+}
+
+// Returns how many rows fill panels of at most a MiB; at least one panel.
+constexpr std::int64_t PanelBlock(std::int64_t width) {
+  constexpr std::int64_t kMost = 128;
+  const std::int64_t panels = (1 << 20) / (kPanelRows * width * 8);
+  return std::clamp(panels * kPanelRows, kPanelRows, kMost);
 }
 
 // Arranges n rows, [n, width]; does not write the padding.

@@ -26,28 +26,31 @@ class FireRule final : public BiasTiles::Rule {
         epsilon_(fire.epsilon),
         w1_(Load(*fire.w1)),
         b1_(Load(*fire.b1)),
-        w2_(Load(*fire.w2)),
-        b2_(Load(*fire.b2)) {}
+        w2_(*fire.w2),
+        b2_(*fire.b2) {}
 
-  std::int64_t heads() const override {
-    return static_cast<std::int64_t>(b2_.size());
+  std::int64_t heads() const override { return b2_.shape[0]; }
+  // A nanosecond for each hidden unit, and a quarter for a product.
+  std::int64_t Nanoseconds(std::int64_t queries,
+                           std::int64_t keys) const override {
+    return queries * keys * hidden() * (4 + heads()) / 4;
   }
 
   void Fill(const BiasTileWriter& writer) const override {
-    constexpr std::int64_t kBlock = 128;  // columns at a time
+    const std::int64_t block = PanelBlock(hidden());  // columns at a time
     const BiasRange& tile = writer.tile;
-    const auto hidden = static_cast<std::int64_t>(b1_.size());
-    std::vector<double> x(kBlock), units(PanelsSize(kBlock, hidden)),
-        values(kBlock);
+    Scratch scratch = {std::vector<double>(block),
+                       std::vector<double>(PanelsSize(block, hidden())),
+                       std::vector<double>(hidden()),
+                       std::vector<double>(block)};
     // psi of the block's distances. They descend from that of the last query
     // and first key: rows overlap as in DistanceRule, but each row has its own
     // divisor.
-    std::vector<long double> psi(2 * kBlock - 1);
-    for (std::int64_t row = 0; row < tile.query_length; row += kBlock) {
-      const std::int64_t rows = std::min(kBlock, tile.query_length - row);
-      for (std::int64_t column = 0; column < tile.key_length;
-           column += kBlock) {
-        const std::int64_t n = std::min(kBlock, tile.key_length - column);
+    std::vector<long double> psi(2 * block - 1);
+    for (std::int64_t row = 0; row < tile.query_length; row += block) {
+      const std::int64_t rows = std::min(block, tile.query_length - row);
+      for (std::int64_t column = 0; column < tile.key_length; column += block) {
+        const std::int64_t n = std::min(block, tile.key_length - column);
         const std::int64_t last = tile.query_start + row + rows - 1;
         for (std::int64_t s = 0; s < rows + n - 1; ++s) {
           psi[s] = Psi(last - (tile.key_start + column) - s);
@@ -56,15 +59,22 @@ class FireRule final : public BiasTiles::Rule {
           const long double query = tile.query_start + row + r;
           const long double norm = Psi(std::max(query, threshold_)) + epsilon_;
           for (std::int64_t j = 0; j < n; ++j) {
-            x[j] = static_cast<double>(psi[rows - 1 - r + j] / norm);
+            scratch.x[j] = static_cast<double>(psi[rows - 1 - r + j] / norm);
           }
-          FillRow(writer, row + r, column, n, x, &units, &values);
+          FillRow(writer, row + r, column, n, &scratch);
         }
       }
     }
   }
 
  private:
+  // Memory of one tile.
+  struct Scratch {
+    std::vector<double> x, units, w2, values;
+  };
+
+  std::int64_t hidden() const { return static_cast<std::int64_t>(b1_.size()); }
+
   // Evaluated in long double: its logarithm is the same on every x86, unlike
   // double's, which depends on the instruction set, and its range holds even
   // the smallest c * threshold.
@@ -73,25 +83,28 @@ class FireRule final : public BiasTiles::Rule {
   }
 
   void FillRow(const BiasTileWriter& writer, std::int64_t row,
-               std::int64_t column, std::int64_t n,
-               const std::vector<double>& x, std::vector<double>* units,
-               std::vector<double>* values) const {
-    const auto hidden = static_cast<std::int64_t>(b1_.size());
-    for (std::int64_t k = 0; k < hidden; ++k) {
+               std::int64_t column, std::int64_t n, Scratch* scratch) const {
+    for (std::int64_t k = 0; k < hidden(); ++k) {
       for (std::int64_t j = 0; j < n; ++j) {
-        const double unit = w1_[k] * x[j] + b1_[k];
-        (*units)[PanelIndex(j, k, hidden)] = unit < 0 ? 0 : unit;  // keeps NaN
+        const double unit = w1_[k] * scratch->x[j] + b1_[k];
+        scratch->units[PanelIndex(j, k, hidden())] =
+            unit < 0 ? 0 : unit;  // keeps NaN
       }
     }
     for (std::int64_t head = 0; head < heads(); ++head) {
-      DotPanels(&w2_[head * hidden], units->data(), hidden, n, values->data());
-      for (std::int64_t j = 0; j < n; ++j) (*values)[j] += b2_[head];
-      writer.Put(head, row, column, n, values->data());
+      LoadDoubles(w2_, head * hidden(), hidden(), scratch->w2.data());
+      double* const values = scratch->values.data();
+      DotPanels(scratch->w2.data(), scratch->units.data(), hidden(), n, values);
+      const double b2 = ElementAsDouble(b2_, head);
+      for (std::int64_t j = 0; j < n; ++j) values[j] += b2;
+      writer.Put(head, row, column, n, values);
     }
   }
 
   const long double c_, threshold_, epsilon_;
-  const std::vector<double> w1_, b1_, w2_, b2_;
+  const std::vector<double> w1_, b1_;
+  // Not copied: they may have many heads.
+  const ConstTensorView w2_, b2_;
 };
 
 absl::Status ValidateNumbers(const Fire& fire) {
@@ -116,6 +129,10 @@ absl::Status ValidateTensors(const Fire& fire) {
     return valid;
   }
   const std::int64_t hidden = fire.w1->shape[0];
+  if (absl::Status valid = CheckWidth("w1.shape", "hidden", hidden);
+      !valid.ok()) {
+    return valid;
+  }
   if (absl::Status valid = CheckTensor("b1", fire.b1, {{"hidden", hidden}});
       !valid.ok()) {
     return valid;

@@ -36,6 +36,11 @@ class BiasTiles::Rule {
   virtual bool holds_indices() const { return false; }
   // Returns OUT_OF_RANGE for positions outside the rule.
   virtual absl::Status CheckRange(const BiasRange& range) const;
+  // As in BiasTiles.
+  virtual std::int64_t Nanoseconds(std::int64_t /*queries*/,
+                                   std::int64_t /*keys*/) const {
+    return 0;
+  }
   virtual void Fill(const BiasTileWriter& writer) const = 0;
 };
 

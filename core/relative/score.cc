@@ -22,9 +22,6 @@ constexpr std::int64_t kBlockRows = 32;
 constexpr std::int64_t kBlockKeys = 128;
 constexpr std::int64_t kFullBlockWidth = 1024;
 
-// Heads of models have up to a few hundred channels.
-constexpr std::int64_t kMaxWidth = std::int64_t{1} << 16;
-
 std::int64_t BlockExtent(std::int64_t full, std::int64_t width) {
   return std::clamp<std::int64_t>(full * kFullBlockWidth / width, 1, full);
 }
@@ -249,11 +246,8 @@ absl::Status CheckContent(const ConstTensorView& q, const ConstTensorView& k) {
   if (q.shape[3] < 1) {
     faults.Note(FieldInvalid(
         "q.shape", absl::StrCat("D is ", q.shape[3], "; must be at least 1")));
-  } else if (q.shape[3] > kMaxWidth) {
-    faults.Note(FieldInvalid(
-        "q.shape",
-        absl::StrCat("D is ", q.shape[3], "; must be at most ", kMaxWidth)));
-  } else if (k.shape.size() == 4 &&
+  } else if (faults.Note(CheckWidth("q.shape", "D", q.shape[3])) &&
+             k.shape.size() == 4 &&
              (k.shape[0] != q.shape[0] || k.shape[1] != q.shape[1] ||
               k.shape[3] != q.shape[3])) {
     const std::string expected =
@@ -392,9 +386,10 @@ absl::StatusOr<ScoreExtents> ValidateScore(const ScoreArgs& args,
   return extents;
 }
 
-void FillScores(const ScoreArgs& args, const ConstTensorView& q,
-                const ConstTensorView& k, std::int64_t first_row,
-                std::int64_t rows, Dtype dtype, void* out) {
+absl::Status FillScores(const ScoreArgs& args, const ConstTensorView& q,
+                        const ConstTensorView& k, std::int64_t first_row,
+                        std::int64_t rows, Dtype dtype, void* out,
+                        absl::FunctionRef<absl::Status()> stop) {
   const std::int64_t heads = q.shape[1];
   const std::int64_t queries = q.shape[2];
   const std::int64_t keys = k.shape[2];
@@ -410,6 +405,7 @@ void FillScores(const ScoreArgs& args, const ConstTensorView& q,
     block.rows = std::min({scorer.rows(), rows - done, queries - query});
     scorer.LoadQueries(q, first_row + done, block);
     for (std::int64_t key = 0; key < keys; key += scorer.keys()) {
+      if (absl::Status goes_on = stop(); !goes_on.ok()) return goes_on;
       block.keys = std::min(scorer.keys(), keys - key);
       block.distance = args.query_start + query - (args.key_start + key);
       const std::vector<double>& scores =
@@ -421,6 +417,7 @@ void FillScores(const ScoreArgs& args, const ConstTensorView& q,
     }
     done += block.rows;
   }
+  return absl::OkStatus();
 }
 
 }  // namespace posenc::core

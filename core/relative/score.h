@@ -17,6 +17,7 @@
 #include <optional>
 #include <variant>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/tensor.h"
@@ -65,9 +66,11 @@ absl::StatusOr<ScoreExtents> ValidateScore(const ScoreArgs& args,
 
 // Writes rows [first_row, first_row + rows) of the B * H * Sq rows of the
 // scores, for validated arguments; `out` points to row first_row. Calls for 32
-// rows or more are fastest; values do not depend on the split.
-void FillScores(const ScoreArgs& args, const ConstTensorView& q,
-                const ConstTensorView& k, std::int64_t first_row,
-                std::int64_t rows, Dtype dtype, void* out);
+// rows or more are fastest; values do not depend on the split. `stop` is called
+// for each block of keys; its error ends the work.
+absl::Status FillScores(const ScoreArgs& args, const ConstTensorView& q,
+                        const ConstTensorView& k, std::int64_t first_row,
+                        std::int64_t rows, Dtype dtype, void* out,
+                        absl::FunctionRef<absl::Status()> stop);
 
 }  // namespace posenc::core

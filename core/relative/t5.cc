@@ -1,7 +1,6 @@
-#include <vector>
+#include <optional>
 
 #include "core/relative/check.h"
-#include "core/relative/elements.h"
 #include "core/relative/rule.h"
 
 namespace posenc::core {
@@ -9,23 +8,13 @@ namespace {
 
 class T5Rule final : public DistanceRule {
  public:
-  explicit T5Rule(const T5Bias& t5) : bucket_(t5.buckets) {
-    if (!t5.weights.has_value()) return;
-    heads_ = t5.weights->shape[1];
-    const std::int64_t count = bucket_.num_buckets();
-    std::vector<double> rows(count * heads_);
-    LoadDoubles(*t5.weights, 0, count * heads_, rows.data());
-    // Transposed, [heads, num_buckets].
-    weights_.resize(rows.size());
-    for (std::int64_t b = 0; b < count; ++b) {
-      for (std::int64_t h = 0; h < heads_; ++h) {
-        weights_[h * count + b] = rows[b * heads_ + h];
-      }
-    }
-  }
+  explicit T5Rule(const T5Bias& t5)
+      : bucket_(t5.buckets), weights_(t5.weights) {}
 
-  std::int64_t heads() const override { return heads_; }
-  bool holds_indices() const override { return weights_.empty(); }
+  std::int64_t heads() const override {
+    return weights_.has_value() ? weights_->shape[1] : 1;
+  }
+  bool holds_indices() const override { return !weights_.has_value(); }
 
  protected:
   void Shared(std::int64_t first, std::int64_t n,
@@ -35,17 +24,16 @@ class T5Rule final : public DistanceRule {
   void Head(std::int64_t head, const double* bucket, std::int64_t n,
             double* values) const override {
     for (std::int64_t s = 0; s < n; ++s) {
-      values[s] = weights_.empty()
-                      ? bucket[s]
-                      : weights_[head * bucket_.num_buckets() +
-                                 static_cast<std::int64_t>(bucket[s])];
+      const auto row = static_cast<std::int64_t>(bucket[s]);
+      values[s] = weights_.has_value()
+                      ? ElementAsDouble(*weights_, row * heads() + head)
+                      : bucket[s];
     }
   }
 
  private:
   const T5BucketIndex bucket_;
-  std::int64_t heads_ = 1;
-  std::vector<double> weights_;
+  const std::optional<ConstTensorView> weights_;  // [num_buckets, heads]
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ std::size_t ByteCount(const OutputTensor& output) {
 RowMapComputation::RowMapComputation(absl::InlinedVector<Output, 2> outputs,
                                      std::shared_ptr<const void> owner,
                                      std::size_t tile_bytes)
-    : Computation(AllTiles(outputs, tile_bytes)),
+    : Computation(AllTiles(outputs, tile_bytes), InputBytes(outputs)),
       tile_bytes_(tile_bytes),
       outputs_(std::move(outputs)),
       owner_(std::move(owner)) {}
@@ -38,9 +38,9 @@ std::int64_t RowMapComputation::AllTiles(absl::Span<const Output> outputs,
   return tiles;
 }
 
-std::size_t RowMapComputation::input_bytes() const {
+std::size_t RowMapComputation::InputBytes(absl::Span<const Output> outputs) {
   std::size_t bytes = 0;
-  for (const Output& output : outputs_) bytes += output.input.size();
+  for (const Output& output : outputs) bytes += output.input.size();
   return bytes;
 }
 

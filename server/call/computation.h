@@ -79,8 +79,10 @@ class Computation {
 
   std::int64_t tiles() const { return tiles_; }
 
-  // Returns the bytes that it reads, for the choice of a thread.
-  virtual std::size_t input_bytes() const { return 0; }
+  // Returns the bytes that it reads, or the nanoseconds that it takes beside
+  // storing the outputs, for the choice of a thread. A byte takes about as
+  // long.
+  std::size_t work() const { return work_; }
 
   // Returns the bytes of the request that output `i` may overwrite; null if it
   // needs separate memory.
@@ -97,10 +99,12 @@ class Computation {
                                StopCheck stop) const = 0;
 
  protected:
-  explicit Computation(std::int64_t tiles) : tiles_(tiles) {}
+  Computation(std::int64_t tiles, std::size_t work)
+      : tiles_(tiles), work_(work) {}
 
  private:
   const std::int64_t tiles_;
+  const std::size_t work_;
 };
 
 // Computes each output's rows from the rows of a request's tensor, with a
@@ -117,7 +121,6 @@ class RowMapComputation final : public Computation {
   RowMapComputation(absl::InlinedVector<Output, 2> outputs,
                     std::shared_ptr<const void> owner, std::size_t tile_bytes);
 
-  std::size_t input_bytes() const override;
   const core::ConstPieces* InputInPlace(std::size_t i) const override;
   bool needs_aligned_buffers() const override { return false; }
   absl::Status Compute(std::int64_t tile,
@@ -127,6 +130,7 @@ class RowMapComputation final : public Computation {
  private:
   static std::int64_t AllTiles(absl::Span<const Output> outputs,
                                std::size_t tile_bytes);
+  static std::size_t InputBytes(absl::Span<const Output> outputs);
 
   const std::size_t tile_bytes_;
   const absl::InlinedVector<Output, 2> outputs_;
@@ -140,8 +144,8 @@ class TileFunction final : public Computation {
       std::int64_t tile, absl::Span<const OutputBuffer> outputs,
       StopCheck stop)>;
 
-  TileFunction(std::int64_t tiles, Function compute)
-      : Computation(tiles), compute_(std::move(compute)) {}
+  TileFunction(std::int64_t tiles, Function compute, std::size_t work = 0)
+      : Computation(tiles, work), compute_(std::move(compute)) {}
 
   absl::Status Compute(std::int64_t tile,
                        absl::Span<const OutputBuffer> outputs,

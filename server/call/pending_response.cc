@@ -88,7 +88,7 @@ PendingResponse::PendingResponse(TensorAnswer&& answer,
       message_(message),
       fields_(std::move(fields)),
       one_slice_bytes_(one_slice),
-      work_bytes_(answer_.computation->input_bytes()),
+      work_bytes_(answer_.computation->work()),
       bytes_to_claim_(answer_.shared_bytes),
       slices_(answer_.outputs.size()) {
   for (std::size_t i = 0; i < answer_.outputs.size(); ++i) {

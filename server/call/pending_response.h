@@ -52,7 +52,8 @@ class PendingResponse final {
   std::int64_t tiles() const {
     return answer_.computation == nullptr ? 0 : answer_.computation->tiles();
   }
-  // Returns the bytes that are read and written, for the choice of a thread.
+  // Returns the bytes that are read and written, or the nanoseconds that their
+  // computation takes, for the choice of a thread.
   std::size_t work_bytes() const { return work_bytes_; }
 
   // Returns the bytes that Allocate() will take beside the request's. The

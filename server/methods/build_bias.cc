@@ -26,9 +26,9 @@
 namespace posenc::server {
 namespace {
 
-// Elements of a tile: about a millisecond if an element takes a few hundred
-// operations, as in FIRE.
+// A tile takes about a millisecond, also where most of it is to store elements.
 constexpr std::int64_t kTileElements = 65536;
+constexpr std::int64_t kTileNanoseconds = 1000000;
 
 // Bytes of a response beside the bias tile: two varints with tags for its
 // start, and the three of the whole matrix' shape.
@@ -146,15 +146,12 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
 
   // Returns an answer that computes one bias tile.
   TensorAnswer Answer(const core::BiasRange& whole) const {
-    const std::int64_t heads = std::max<std::int64_t>(1, bias_.heads());
     TensorAnswer answer;
     answer.outputs.push_back(
         {v1::BuildBiasResponse::kTileFieldNumber,
          bias_.dtype(),
          {bias_.heads(), whole.query_length, whole.key_length}});
-    const Extents tile =
-        AboutSquare({whole.query_length, whole.key_length},
-                    std::max<std::int64_t>(1, kTileElements / heads));
+    const Extents tile = TileExtents(whole);
     const std::int64_t columns = (whole.key_length + tile.keys - 1) / tile.keys;
     const std::int64_t rows =
         (whole.query_length + tile.queries - 1) / tile.queries;
@@ -166,11 +163,25 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
                      {i / columns * tile.queries, i % columns * tile.keys},
                      tile, outputs[0].data());
           return absl::OkStatus();
-        });
+        },
+        bias_.Nanoseconds(whole.query_length, whole.key_length));
     return answer;
   }
 
  private:
+  Extents TileExtents(const core::BiasRange& whole) const {
+    std::int64_t pairs =
+        kTileElements / std::max<std::int64_t>(1, bias_.heads());
+    Extents tile;
+    do {
+      pairs = std::max<std::int64_t>(1, pairs);
+      tile = AboutSquare({whole.query_length, whole.key_length}, pairs);
+      pairs /= 2;
+    } while (pairs > 0 &&
+             bias_.Nanoseconds(tile.queries, tile.keys) > kTileNanoseconds);
+    return tile;
+  }
+
   absl::Status ChooseBiasTile(const v1::BuildBiasRequest& request,
                               std::int64_t limit, bool whole) {
     const core::BiasRange& range = input_.args.range;

@@ -438,6 +438,12 @@ TEST(BiasTilesTest, AnyTilingGivesTheSameBytes) {
   UntiedPositions untied;
   untied.position_queries = rows.view();
   untied.position_keys = rows.view();
+  // Its blocks have 112 keys instead of 128.
+  const OwnedTensor wide_rows =
+      OwnedTensor::Random(Dtype::kFloat16, {1, 200, 1100}, 6);
+  UntiedPositions wide;
+  wide.position_queries = wide_rows.view();
+  wide.position_keys = wide_rows.view();
   Alibi alibi;
   alibi.heads = 3;
   const BiasRange range = {20, 150, 5, 140};
@@ -445,7 +451,7 @@ TEST(BiasTilesTest, AnyTilingGivesTheSameBytes) {
        std::vector<Bias>{alibi, t5, kerple, fire.Make(0.1, 40, 0),
                          Sandwich{2, 16}, RelativeIndex{ClippedDistance{8, 8}},
                          RelativeIndex{DebertaBuckets{32, 128}},
-                         RelativeIndex{GridIndex{{13, 14}}}, untied}) {
+                         RelativeIndex{GridIndex{{13, 14}}}, untied, wide}) {
     CheckTiles(bias, range);
   }
 }

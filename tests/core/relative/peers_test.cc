@@ -86,8 +86,10 @@ std::vector<double> Scores(const ScoreArgs& args, const OwnedTensor& q,
   EXPECT_TRUE(extents.ok()) << extents.status();
   if (!extents.ok()) return {};
   OwnedTensor out(extents->dtype, extents->shape);
-  FillScores(args, q.view(), k.view(), 0, out.count() / extents->shape.back(),
-             extents->dtype, out.data());
+  EXPECT_TRUE(FillScores(args, q.view(), k.view(), 0,
+                         out.count() / extents->shape.back(), extents->dtype,
+                         out.data(), [] { return absl::OkStatus(); })
+                  .ok());
   std::vector<double> values;
   for (std::int64_t n = 0; n < out.count(); ++n) values.push_back(out[n]);
   return values;

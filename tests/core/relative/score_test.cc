@@ -30,9 +30,11 @@ OwnedTensor Scores(const ScoreArgs& args, const OwnedTensor& q,
     return OwnedTensor(Dtype::kFloat32, {0});
   }
   OwnedTensor scores(extents->dtype, extents->shape);
-  FillScores(args, q.view(), k.view(), 0,
-             extents->shape[0] * extents->shape[1] * extents->shape[2],
-             extents->dtype, scores.data());
+  EXPECT_TRUE(
+      FillScores(args, q.view(), k.view(), 0,
+                 extents->shape[0] * extents->shape[1] * extents->shape[2],
+                 extents->dtype, scores.data(), [] { return absl::OkStatus(); })
+          .ok());
   return scores;
 }
 
@@ -333,13 +335,35 @@ TEST(ScoreTest, AnyBlocksOfRowsGiveTheSameBytes) {
     for (const std::int64_t rows : {1, 7, 32, 50, 179}) {
       OwnedTensor parts(Dtype::kFloat16, whole.shape());
       for (std::int64_t row = 0; row < 180; row += rows) {
-        FillScores(args, q.view(), k.view(), row, std::min(rows, 180 - row),
-                   Dtype::kFloat16,
-                   static_cast<char*>(parts.data()) + row * 150 * 2);
+        EXPECT_TRUE(FillScores(args, q.view(), k.view(), row,
+                               std::min(rows, 180 - row), Dtype::kFloat16,
+                               static_cast<char*>(parts.data()) + row * 150 * 2,
+                               [] { return absl::OkStatus(); })
+                        .ok());
       }
       EXPECT_EQ(parts.bytes(), whole.bytes()) << rows;
     }
   }
+}
+
+TEST(ScoreTest, AStopEndsItBeforeTheNextBlock) {
+  const OwnedTensor q = OwnedTensor::Random(Dtype::kFloat32, {1, 1, 40, 4}, 1);
+  const OwnedTensor k = OwnedTensor::Random(Dtype::kFloat32, {1, 1, 300, 4}, 2);
+  const OwnedTensor table = OwnedTensor::Random(Dtype::kFloat32, {5, 4}, 3);
+  ShawScore shaw;
+  shaw.key_table = table.view();
+  OwnedTensor scores(Dtype::kFloat64, {1, 1, 40, 300});
+  int blocks = 0;  // of 2 x 3
+  const absl::Status status = FillScores(
+      {shaw, 0, 0, {}}, q.view(), k.view(), 0, 40, Dtype::kFloat64,
+      scores.data(), [&blocks] {
+        ++blocks;
+        return blocks < 5 ? absl::OkStatus() : absl::CancelledError();
+      });
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(blocks, 5);
+  EXPECT_NE(scores[39 * 300], 0);
+  EXPECT_EQ(scores[39 * 300 + 128], 0);
 }
 
 // Tiles of wide heads are smaller: here 6 queries and 26 keys.
