@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
@@ -67,10 +68,10 @@ ResolvedRope BareRotation(const ResolvedRope& rope) {
 
 }  // namespace
 
-absl::StatusOr<RopeAnalysis> AnalyzeRope(
+absl::StatusOr<RopeAnalyzer> RopeAnalyzer::Create(
     const ResolvedRope& rope, std::int64_t max_distance,
     std::int64_t distance_step, std::int64_t original_max_position_embeddings,
-    const StopAsked& stop, const ResolvedRope* compare_with) {
+    const ResolvedRope* compare_with) {
   const std::int64_t step = distance_step == 0 ? 1 : distance_step;
   absl::Status status = CheckRotates(rope);
   if (status.ok()) status = CheckRope("rope", rope);
@@ -97,16 +98,35 @@ absl::StatusOr<RopeAnalysis> AnalyzeRope(
     if (magnitude * trained >= kFullCircle)
       ++analysis.pairs_within_trained_length;
   }
+  analysis.decay.resize(max_distance / step + 1);
+  analysis.similarity.resize(analysis.decay.size());
+  if (compare_with != nullptr) analysis.kept.resize(analysis.decay.size());
+  return RopeAnalyzer(std::move(analysis), step, rope, compare_with);
+}
 
-  const CosSinEvaluator evaluator(BareRotation(rope), Direction::kForward,
-                                  TensorRole::kQuery, nullptr);
-  const std::size_t pairs = evaluator.pairs();
+RopeAnalyzer::RopeAnalyzer(RopeAnalysis analysis, std::int64_t step,
+                           const ResolvedRope& rope,
+                           const ResolvedRope* compare_with)
+    : analysis_(std::move(analysis)),
+      step_(step),
+      evaluator_(BareRotation(rope), Direction::kForward, TensorRole::kQuery,
+                 nullptr) {
+  if (compare_with != nullptr) kept_.emplace(rope, *compare_with);
+}
+
+// A pair takes a sine, a cosine and a square root; a comparison takes twice the
+// sines and cosines.
+std::int64_t RopeAnalyzer::Nanoseconds() const {
+  return static_cast<std::int64_t>(evaluator_.pairs()) * (kept_ ? 20 : 9);
+}
+
+void RopeAnalyzer::Evaluate(std::int64_t first, std::int64_t n) {
+  const std::size_t pairs = evaluator_.pairs();
   std::vector<double> row(2 * pairs);
-  for (std::int64_t s = 0; s <= max_distance; s += step) {
-    if (stop) status = stop();
-    if (!status.ok()) return status;
-    const auto distance = static_cast<double>(s);
-    evaluator.Row(&distance, row.data());
+  std::optional<Kept> kept = kept_;  // has scratch memory
+  for (std::int64_t j = first; j < first + n; ++j) {
+    const auto distance = static_cast<double>(j * step_);
+    evaluator_.Row(&distance, row.data());
     // re and im run through the partial sums of exp(i s w_m), m < n. The decay
     // is the mean of their lengths; similarity needs only the last sum.
     double re = 0, im = 0, lengths = 0;
@@ -115,16 +135,10 @@ absl::StatusOr<RopeAnalysis> AnalyzeRope(
       im += row[pairs + i];
       lengths += std::sqrt(re * re + im * im);
     }
-    analysis.decay.push_back(lengths / static_cast<double>(pairs));
-    analysis.similarity.push_back(re / static_cast<double>(pairs));
+    analysis_.decay[j] = lengths / static_cast<double>(pairs);
+    analysis_.similarity[j] = re / static_cast<double>(pairs);
+    if (kept) analysis_.kept[j] = kept->At(j * step_);
   }
-  if (compare_with == nullptr) return analysis;
-  Kept kept(rope, *compare_with, stop);
-  for (std::int64_t s = 0; s <= max_distance; s += step) {
-    analysis.kept.push_back(kept.At(s));
-    if (!kept.status().ok()) return kept.status();
-  }
-  return analysis;
 }
 
 }  // namespace posenc::core

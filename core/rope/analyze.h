@@ -11,9 +11,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/rope/cos_sin_evaluator.h"
 #include "core/rope/frequencies.h"
 #include "core/rope/kept.h"
 
@@ -32,16 +34,38 @@ struct RopeAnalysis {
   std::int32_t pairs_within_trained_length = 0;
 };
 
-// distance_step 0 means 1; original_max_position_embeddings 0 means the rope's.
-// `stop` is called at each distance; its error ends the analysis. Field paths:
-// "rope" (several axes, frequencies by head, NoPE), "max_distance",
-// "distance_step", "trained_length" (the contract's name of
-// original_max_position_embeddings), "compare_with" (several axes, frequencies
-// by head).
-absl::StatusOr<RopeAnalysis> AnalyzeRope(
-    const ResolvedRope& rope, std::int64_t max_distance,
-    std::int64_t distance_step, std::int64_t original_max_position_embeddings,
-    const StopAsked& stop = nullptr,
-    const ResolvedRope* compare_with = nullptr);
+// An analysis in parts: an encoding may take seconds.
+class RopeAnalyzer {
+ public:
+  // distance_step 0 means 1; original_max_position_embeddings 0 means the
+  // rope's. Field paths: "rope" (several axes, frequencies by head, NoPE),
+  // "max_distance", "distance_step", "trained_length" (the contract's name of
+  // original_max_position_embeddings), "compare_with" (several axes,
+  // frequencies by head).
+  static absl::StatusOr<RopeAnalyzer> Create(
+      const ResolvedRope& rope, std::int64_t max_distance,
+      std::int64_t distance_step, std::int64_t original_max_position_embeddings,
+      const ResolvedRope* compare_with = nullptr);
+
+  std::int64_t distances() const {
+    return static_cast<std::int64_t>(analysis_.decay.size());
+  }
+  // Returns about how long a distance takes.
+  std::int64_t Nanoseconds() const;
+  // Evaluates distances from the number `first` on. Several threads may
+  // evaluate different ones at once.
+  void Evaluate(std::int64_t first, std::int64_t n);
+  // Complete after all distances are evaluated.
+  const RopeAnalysis& analysis() const { return analysis_; }
+
+ private:
+  RopeAnalyzer(RopeAnalysis analysis, std::int64_t step,
+               const ResolvedRope& rope, const ResolvedRope* compare_with);
+
+  RopeAnalysis analysis_;
+  std::int64_t step_;
+  CosSinEvaluator evaluator_;
+  std::optional<Kept> kept_;
+};
 
 }  // namespace posenc::core

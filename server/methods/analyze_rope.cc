@@ -3,41 +3,66 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
 
 #include "core/rope/analyze.h"
 #include "posenc/v1/service.pb.h"
+#include "server/base/errors.h"
 #include "server/convert/rope.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
 
 namespace posenc::server {
+namespace {
 
-absl::Status AnswerAnalyzeRope(const v1::AnalyzeRopeRequest& request,
-                               const MethodContext& /*context*/, StopCheck stop,
-                               v1::AnalyzeRopeResponse* response) {
+// A tile: about a millisecond.
+constexpr std::int64_t kTileNanoseconds = 1000000;
+
+}  // namespace
+
+absl::StatusOr<TensorAnswer> AnswerAnalyzeRope(
+    const v1::AnalyzeRopeRequest& request, const MethodContext& context,
+    v1::AnalyzeRopeResponse* /*response*/) {
   const absl::StatusOr<ComparedRopes> ropes = ResolveCompared(
       request.rope(),
       request.has_compare_with() ? &request.compare_with() : nullptr,
       request.head_dim());
   if (!ropes.ok()) return ropes.status();
-  absl::StatusOr<core::RopeAnalysis> analysis = core::AnalyzeRope(
+  absl::StatusOr<core::RopeAnalyzer> created = core::RopeAnalyzer::Create(
       ropes->rope, request.max_distance(), request.distance_step(),
-      request.trained_length(), [stop] { return stop(); },
-      ropes->other ? &*ropes->other : nullptr);
-  if (!analysis.ok()) return analysis.status();
-  WriteAnalysis(*analysis, response);
-  return absl::OkStatus();
-}
-
-// Each distance takes sines and cosines of about 64 pairs, which takes as long
-// as moving 1 KiB. A loop's thread computes at most about 128 KiB.
-bool TakesLong(const v1::AnalyzeRopeRequest& request) {
-  constexpr std::int64_t kShort = 128;
-  const std::int64_t step = std::max<std::int64_t>(1, request.distance_step());
-  const std::int64_t distances =
-      std::min<std::int64_t>(request.max_distance() / step, kShort + 1);
-  return distances * (request.has_compare_with() ? 3 : 1) > kShort ||
-         ResolvesLong(request.rope(), request.head_dim());
+      request.trained_length(), ropes->other ? &*ropes->other : nullptr);
+  if (!created.ok()) return created.status();
+  const auto analyzer =
+      std::make_shared<core::RopeAnalyzer>(*std::move(created));
+  const std::int64_t distances = analyzer->distances();
+  const std::int64_t nanoseconds =
+      std::max<std::int64_t>(1, analyzer->Nanoseconds());
+  const std::int64_t in_tile =
+      std::max<std::int64_t>(1, kTileNanoseconds / nanoseconds);
+  const auto fields = std::make_shared<std::string>();
+  TensorAnswer answer;
+  answer.fields = fields;
+  answer.computation = std::make_unique<TileFunction>(
+      (distances + in_tile - 1) / in_tile,
+      [analyzer, distances, in_tile](std::int64_t tile,
+                                     absl::Span<const OutputBuffer> /*none*/,
+                                     StopCheck /*stop*/) {
+        const std::int64_t first = tile * in_tile;
+        analyzer->Evaluate(first, std::min(in_tile, distances - first));
+        return absl::OkStatus();
+      },
+      distances * nanoseconds);
+  answer.complete = [analyzer, fields,
+                     limit = context.limits->max_response_bytes] {
+    v1::AnalyzeRopeResponse response;
+    WriteAnalysis(analyzer->analysis(), &response);
+    const absl::Status size = CheckResponse(response.ByteSizeLong(), limit);
+    if (size.ok()) *fields = response.SerializeAsString();
+    return size;
+  };
+  return answer;
 }
 
 }  // namespace posenc::server

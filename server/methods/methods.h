@@ -90,6 +90,11 @@ absl::StatusOr<TensorAnswer> AnswerConvertPairing(
     const v1::ConvertPairingRequest& request, const MethodContext& context,
     v1::ConvertPairingResponse* response);
 
+// Returns its analysis, which has no tensors, in parts that can be stopped.
+absl::StatusOr<TensorAnswer> AnswerAnalyzeRope(
+    const v1::AnalyzeRopeRequest& request, const MethodContext& context,
+    v1::AnalyzeRopeResponse* response);
+
 // Returns the matrix as one tile. Refuses a request for several tiles.
 absl::StatusOr<TensorAnswer> AnswerWholeBias(
     const v1::BuildBiasRequest& request, const MethodContext& context,
@@ -101,9 +106,6 @@ absl::Status AnswerGetServerInfo(const v1::GetServerInfoRequest& request,
 absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
                                const MethodContext& context, StopCheck stop,
                                v1::ResolveRopeResponse* response);
-absl::Status AnswerAnalyzeRope(const v1::AnalyzeRopeRequest& request,
-                               const MethodContext& context, StopCheck stop,
-                               v1::AnalyzeRopeResponse* response);
 absl::Status AnswerDiagnoseRope(const v1::DiagnoseRopeRequest& request,
                                 const MethodContext& context, StopCheck stop,
                                 v1::DiagnoseRopeResponse* response);

@@ -62,8 +62,11 @@ bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim = 0);
 
 // These return whether the answer to a request takes half a millisecond or more
 // although its message is small: by default, if its encodings resolve long.
-bool TakesLong(const v1::AnalyzeRopeRequest& request);
 bool TakesLong(const v1::ResolveRopeRequest& request);
+inline bool TakesLong(const v1::AnalyzeRopeRequest& request) {
+  return ResolvesLong(request.rope(), request.head_dim()) ||
+         ResolvesLong(request.compare_with(), request.head_dim());
+}
 inline bool TakesLong(const v1::DiagnoseRopeRequest& /*request*/) {
   return true;  // about ten readers of each configuration are compared
 }

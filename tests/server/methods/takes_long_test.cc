@@ -1,6 +1,7 @@
-// Handlers report that a small message with a wide encoding takes long, so that
-// no connection thread resolves it.
+// Handlers report that a small message takes long, because of a wide encoding
+// or wide elements, so that no connection thread computes it.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,15 +26,29 @@ v1::RopeSource Rope(int rotary_dim) {
 
 class TakesLongTest : public testing::Test {
  protected:
-  // Returns the handler's report after this message.
-  bool TakesLong(const char* method, const google::protobuf::Message& request) {
-    const auto handler = *FindMethod(method)->start(context_);
-    EXPECT_FALSE(handler->TakesLong());  // without a message
+  static void Receive(const google::protobuf::Message& request,
+                      CallHandler* handler) {
     const grpc::Slice slice(request.SerializeAsString());
     const absl::Status received =
         handler->Receive(RequestMessage({slice}, true));
     EXPECT_TRUE(received.ok()) << received;
+  }
+
+  // Returns the handler's report after this message.
+  bool TakesLong(const char* method, const google::protobuf::Message& request) {
+    const auto handler = *FindMethod(method)->start(context_);
+    EXPECT_FALSE(handler->TakesLong());  // without a message
+    Receive(request, handler.get());
     return handler->TakesLong();
+  }
+
+  std::unique_ptr<PendingResponse> Response(
+      const char* method, const google::protobuf::Message& request) {
+    const auto handler = *FindMethod(method)->start(context_);
+    Receive(request, handler.get());
+    auto response = handler->Next();
+    EXPECT_TRUE(response.ok()) << response.status();
+    return *std::move(response);
   }
 
   const Limits limits_ = [] {
@@ -81,6 +96,62 @@ TEST_F(TakesLongTest, OfLongConfigurations) {
     v1::ResolveRopeRequest request;
     request.mutable_rope()->set_config_json(std::string(bytes, ' '));
     EXPECT_EQ(TakesLong("ResolveRope", request), bytes == 20 << 10);
+  }
+}
+
+// A response of few bytes. Its tiles take a millisecond, so that a stop ends it
+// soon.
+TEST_F(TakesLongTest, OfWideElements) {
+  v1::BuildBiasRequest request;
+  request.set_query_length(1);
+  request.set_key_length(30);
+  v1::Bias* const bias = request.mutable_bias();
+  const auto work = [&] {
+    return Response("BuildBias", request)->work_bytes();
+  };
+  const auto tiles = [&] { return Response("BuildBias", request)->tiles(); };
+  bias->mutable_sandwich()->set_heads(1);
+  for (const int dim : {128, 65536}) {
+    bias->mutable_sandwich()->set_dim(dim);
+    EXPECT_EQ(work() > 1000000, dim == 65536);
+    EXPECT_EQ(tiles() > 3, dim == 65536);
+  }
+  const auto ones = [](std::vector<std::int64_t> shape, v1::Tensor* tensor) {
+    tensor->set_dtype(v1::DTYPE_FLOAT16);
+    std::int64_t n = 1;
+    for (const std::int64_t extent : shape) {
+      tensor->add_shape(extent);
+      n *= extent;
+    }
+    tensor->set_data(std::string(2 * n, '\0'));
+  };
+  for (const int hidden : {32, 65536}) {
+    bias->clear_fire();
+    v1::Fire* const fire = bias->mutable_fire();
+    fire->set_c(1);
+    fire->set_threshold(1);
+    ones({hidden, 1}, fire->mutable_w1());
+    ones({hidden}, fire->mutable_b1());
+    ones({1, hidden}, fire->mutable_w2());
+    ones({1}, fire->mutable_b2());
+    EXPECT_EQ(work() > 1000000, hidden == 65536);
+    EXPECT_EQ(tiles() > 2, hidden == 65536);
+  }
+  for (const int width : {1, 65536}) {
+    v1::UntiedPositions* const untied = bias->mutable_untied_positions();
+    untied->Clear();
+    ones({1, 30, width}, untied->mutable_position_queries());
+    ones({1, 30, width}, untied->mutable_position_keys());
+    EXPECT_EQ(work() > 1000000, width == 65536);
+    EXPECT_EQ(tiles() > 2, width == 65536);
+  }
+  for (const int width : {kUsual, 65536}) {
+    v1::AnalyzeRopeRequest analyze;
+    *analyze.mutable_rope() = Rope(width);
+    analyze.set_max_distance(30);
+    const auto response = Response("AnalyzeRope", analyze);
+    EXPECT_EQ(response->work_bytes() > 1000000, width == 65536);
+    EXPECT_EQ(response->tiles() > 3, width == 65536);
   }
 }
 
