@@ -16,6 +16,9 @@ namespace {
 // Limit for the bytes of a request's line and headers together.
 constexpr std::size_t kConnectionBytes = 16 << 10;
 constexpr unsigned kMostConnections = 256;
+// Limit for one IP address, so that its unfinished requests leave room for
+// others' probes.
+constexpr unsigned kMostOfAddress = 32;
 
 MHD_Result AddHost(void* request, MHD_ValueKind /*kind*/, const char* name,
                    const char* value) {
@@ -82,6 +85,7 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(
         MHD_USE_AUTO_INTERNAL_THREAD, 0, nullptr, nullptr, &Access,
         &server->http_, MHD_OPTION_LISTEN_SOCKET, fd,
         MHD_OPTION_CONNECTION_LIMIT, kMostConnections,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, kMostOfAddress,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,
         MHD_OPTION_CONNECTION_TIMEOUT, options.timeout_seconds,
         MHD_OPTION_UNESCAPE_CALLBACK, &KeepEscapes, nullptr, MHD_OPTION_END);

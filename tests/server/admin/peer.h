@@ -36,6 +36,13 @@ class Peer {
     if (fd_ >= 0) close(fd_);
   }
 
+  // Connects from this address of the loopback.
+  void BindTo(const char* address) {
+    sockaddr_in name = {};
+    name.sin_family = AF_INET;
+    inet_pton(AF_INET, address, &name.sin_addr);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
+  }
   void ConnectTo(const std::string& address) {
     if (address.starts_with("unix:")) {
       sockaddr_un name = {};
