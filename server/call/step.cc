@@ -113,7 +113,8 @@ absl::Status Step::Respond() {
 }
 
 void Step::DropResponse() {
-  if (response_ != nullptr && stage_ == Stage::kCompute) {
+  if (response_ != nullptr &&
+      (stage_ == Stage::kAllocate || stage_ == Stage::kCompute)) {
     with_.memory->ReleaseResponse(bytes_to_claim());
   }
   response_ = nullptr;
@@ -125,10 +126,7 @@ void Step::Claimed(const absl::Status& result) {
 }
 
 absl::Status Step::Allocate() {
-  absl::Status status =
-      OrOutOfMemory([this] { return response_->Allocate(with_.buffers); });
-  if (!status.ok()) with_.memory->ReleaseResponse(bytes_to_claim());
-  return status;
+  return OrOutOfMemory([this] { return response_->Allocate(with_.buffers); });
 }
 
 absl::Status Step::Finish() {

@@ -46,26 +46,6 @@ class ManyTiles final : public CallHandler {
   std::int64_t stopping_tile = -1;
 };
 
-class StepTest : public testing::Test {
- protected:
-  Stop stop_;
-  ManyTiles handler_;
-  core::ComputePool pool_{4};
-
- private:
-  const std::shared_ptr<Admission> admission_ =
-      std::make_shared<Admission>(1 << 20, 10);
-  CallerBudgets callers_;
-  CallerBudgets::Share share_{&callers_, "", 0};
-  CallMemory memory_{admission_.get(), &share_, 1 << 20, false};
-  ResponseBuffers buffers_{admission_};
-  const Wait wait_{nullptr, &stop_};
-
- protected:
-  Step step_{{&handler_, &memory_, &pool_, &buffers_, &stop_, &wait_},
-             std::nullopt};
-};
-
 // Has one response of 1 MiB, and does not compute it.
 class Large final : public CallHandler {
  public:
@@ -97,6 +77,8 @@ class StepTest : public testing::Test {
   ResponseBuffers buffers_{admission_};
   Stop stop_;
   const Wait wait_{nullptr, &stop_};
+  ManyTiles handler_;
+  Step step_{With(&handler_), std::nullopt};
 };
 
 // A thread of the pool may have to wait for the processor, and the loop with
@@ -130,6 +112,16 @@ TEST_F(StepTest, NoTileFollowsAStop) {
   EXPECT_EQ(std::count(handler_.threads.begin(), handler_.threads.end(),
                        std::thread::id()),
             ManyTiles::kTiles - 6);
+}
+
+TEST_F(StepTest, AStepThatEndsBeforeItComputesReleasesWhatItClaimed) {
+  Large handler;
+  {
+    Step step(With(&handler), std::nullopt);
+    EXPECT_EQ(step.Advance(false), Step::Need::kPool);
+    EXPECT_EQ(admission_->claimed(), 1 << 20);
+  }
+  EXPECT_EQ(admission_->claimed(), 0);
 }
 
 }  // namespace
