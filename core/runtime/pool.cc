@@ -42,8 +42,8 @@ struct ComputePool::Spread {
     const std::int64_t i = next.fetch_add(1);
     if (i >= tiles) return false;
     if (compute(i)) return true;
-    // Nobody takes the others. Only the first exchange finds how many are
-    // taken.
+    // No thread takes the other tiles. Only the first exchange finds how many
+    // are taken.
     const std::int64_t n = next.exchange(tiles);
     if (n < tiles) taken.store(n);
     return false;

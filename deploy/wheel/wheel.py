@@ -32,7 +32,7 @@ TEXTS = ("GPL-3", "LGPL-2.1")
 LICENCES = ("Apache-2.0 AND BSD-3-Clause AND MIT AND Zlib AND LGPL-2.1-or-later"
             " AND GPL-3.0-or-later WITH GCC-exception-3.1")  # fmt: skip
 
-# What a manylinux system has, whatever else it lacks.
+# The libraries of glibc, which every manylinux system has.
 GLIBC = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|ld-linux-aarch64)\.so\.\d+")
 MACHINES = {"Advanced Micro Devices X86-64": "x86_64", "AArch64": "aarch64"}
 MOST_BYTES = 12_000_000

@@ -164,7 +164,7 @@ def test_a_server_that_is_killed_is_named(random):
     assert not os.path.exists(folder_of(client))
 
 
-# What posencd is, and the error's text.
+# Kinds of broken programs: the program's text, and the error's text.
 NOT_STARTED = {
     "not there": (None, "No such file or directory; POSENCD must name the server's program"),
     # Permission is denied on a file system mounted noexec, too.
