@@ -267,7 +267,7 @@ absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
   const std::size_t rank = x.shape.size();
   const TokenExtents tokens = {
       rank == 3 ? x.shape[0] : 1, x.shape[rank - 2],
-      std::holds_alternative<PackedSequences>(args.positions)};
+      std::holds_alternative<PackedSequences>(args.positions), args.reserve};
   std::shared_ptr<const TokenPositions> positions;
   if (!extents->rows.has_value()) {
     absl::StatusOr<TokenPositions> expanded = ExpandPositions(

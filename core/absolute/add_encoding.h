@@ -29,6 +29,7 @@ struct AddEncodingArgs {
   Positions positions;
   Combination combination = Combination::kAdd;
   std::optional<double> x_scale;
+  ReserveFunction reserve;  // for the expanded positions; may be empty
 };
 
 // The result's extents, and the map that makes its rows from the rows of x.

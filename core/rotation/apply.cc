@@ -225,12 +225,9 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
     auto source = std::make_unique<const PositionCosSin>(
         args, *tensors[i]->prepared,
         i == 0 ? TensorRole::kQuery : TensorRole::kKey, positions);
-    auto map = std::make_unique<RotationMap>(
+    (i == 0 ? rotations.q : rotations.k) = std::make_unique<RotationMap>(
         tensors[i]->rotation, args.layout, tensors[i]->layout,
         positions == nullptr || positions->shared(), std::move(source));
-    const absl::Status room = map->Reserve(args.reserve);
-    if (!room.ok()) return room;
-    (i == 0 ? rotations.q : rotations.k) = std::move(map);
   }
   return rotations;
 }

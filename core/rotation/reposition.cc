@@ -255,11 +255,8 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
       k.dtype, args.saturation, layout->head_dim, new_rope.spec,
       *std::move(segments), old_rope.spec.output_pairing,
       new_rope.spec.output_pairing);
-  auto map = std::make_unique<RotationMap>(rotation, args.layout, *layout,
-                                           change->shared(), std::move(source));
-  status = map->Reserve(args.reserve);
-  if (!status.ok()) return status;
-  return map;
+  return std::make_unique<RotationMap>(rotation, args.layout, *layout,
+                                       change->shared(), std::move(source));
 }
 
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,

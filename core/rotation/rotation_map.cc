@@ -92,11 +92,6 @@ RotationMap::RotationMap(const HeadRotation& rotation, Layout layout,
                  kMaxBytesOfAll[wide() ? 1 : 0];
 }
 
-absl::Status RotationMap::Reserve(const ReserveFunction& reserve) const {
-  if (!reserve || !has_all_) return absl::OkStatus();
-  return reserve(rows_of_all() * static_cast<std::int64_t>(table_bytes()));
-}
-
 const CosSinTable& RotationMap::All() const {
   std::call_once(all_once_, [this] {
     const std::int64_t sequences = shared_ ? 1 : batch_;

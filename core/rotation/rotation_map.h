@@ -8,8 +8,6 @@
 #include <memory>
 #include <mutex>
 
-#include "absl/status/status.h"
-#include "core/positions/positions.h"
 #include "core/rope/cos_sin_source.h"
 #include "core/rope/cos_sin_table.h"
 #include "core/rotation/head_layout.h"
@@ -26,8 +24,11 @@ class RotationMap final : public RowMap {
               const HeadLayout& extents, bool shared,
               std::unique_ptr<const CosSinSource> source);
 
-  // Claims the memory of the cosines and sines of all tokens, if they are kept.
-  absl::Status Reserve(const ReserveFunction& reserve) const;
+  // The cosines and sines of all tokens, if they are kept.
+  std::size_t kept_bytes() const override {
+    return has_all_ ? static_cast<std::size_t>(rows_of_all()) * table_bytes()
+                    : 0;
+  }
 
   std::unique_ptr<Worker> StartWorker(std::int64_t first,
                                       std::int64_t rows) const override;

@@ -34,6 +34,8 @@ class RowMap {
   std::size_t in_bytes() const { return in_bytes_; }  // of a row
   std::size_t out_bytes() const { return out_bytes_; }
   bool in_place() const { return in_place_; }
+  // Bytes that workers make once and the map keeps.
+  virtual std::size_t kept_bytes() const { return 0; }
 
   // A worker for rows [first, first + rows). Safe for many threads.
   virtual std::unique_ptr<Worker> StartWorker(std::int64_t first,

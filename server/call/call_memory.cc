@@ -134,7 +134,7 @@ absl::Status CallMemory::ClaimMade(std::int64_t bytes,
   const std::int64_t more = bytes - made_;
   if (more > 0) {
     const absl::Status room =
-        ClaimBeyond(more, "message, with its parsed form,",
+        ClaimBeyond(more, "message, with its parsed form and positions,",
                     "send less beside the tensors, or raise --in-flight-bytes");
     if (!room.ok()) return room;
   }

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,6 +36,11 @@ struct ParsedRequest {
   BorrowedTensors Borrowed(absl::Span<const int> fields) const {
     if (!borrows && !shared) return BorrowedTensors();
     return BorrowedTensors(fields, split.tensors, shared);
+  }
+
+  // Returns a function that claims memory for data made from this message.
+  auto Claim() {
+    return [this](std::int64_t bytes) { return message.ClaimMore(bytes); };
   }
 };
 

@@ -203,11 +203,12 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
   const FieldDescriptor* const crowded = Look(&in, *root_, &seen);
   // The walk has not seen the fields after its end.
   if (!in.ConsumedEntireMessage()) seen.known = false;
-  // On the wire an element has at least two bytes, and a number one.
-  if (bytes.size() <= 2 * std::size_t{kMostElements}) return seen;
-  seen.grown = 2 * seen.growth + seen.elements * kElementBytes;
   std::size_t of_ropes = 0;
   for (const Seen::Rope& rope : seen.ropes) of_ropes += rope.bytes.size();
+  seen.grown = kRopeGrowth * of_ropes;
+  // On the wire an element has at least two bytes, and a number one.
+  if (bytes.size() <= 2 * std::size_t{kMostElements}) return seen;
+  seen.grown += 2 * seen.growth + seen.elements * kElementBytes;
   if (of_ropes > kMostRopeBytes) seen.ropes.clear();
   if (!TooMany(seen)) return seen;
   const std::string name(crowded == nullptr ? "" : crowded->name());

@@ -30,6 +30,10 @@ namespace posenc::server {
 // The unparsed bytes of a request's encodings, by the names of their fields.
 using RopeBytes = std::map<absl::string_view, std::string>;
 
+// Bytes that an encoding takes, for each byte of its message, while it is read,
+// resolved and prepared. Explicit frequencies take 15.
+inline constexpr std::size_t kRopeGrowth = 16;
+
 // The known fields and enum values of one message type and of the types inside
 // it.
 class KnownFields {
@@ -59,8 +63,9 @@ class KnownFields {
     absl::InlinedVector<Rope, 2> ropes;
     int elements = 0;
     std::size_t growth = 0;
-    // Bytes that elements and numbers take in memory beyond those on the wire,
-    // parsed and once more as arguments of core; 0 for small messages.
+    // Bytes that the message takes in memory beyond its parsed form of the size
+    // on the wire: kRopeGrowth times its encodings; if it is not small, also
+    // elements and numbers, parsed and once more as arguments of core.
     std::size_t grown = 0;
   };
 

@@ -51,6 +51,7 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
   core::AddEncodingArgs args;
   args.encoding = encoding->encoding;
   args.positions = positions->positions;
+  args.reserve = context.reserve;
   args.combination = ReadCombination(request.combination());
   if (request.has_x_scale()) args.x_scale = request.x_scale();
   absl::StatusOr<core::AddedRows> added =

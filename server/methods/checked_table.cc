@@ -192,12 +192,13 @@ absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
                         (rows_in_message > 0 ? kFirstRowBytes : 0),
                     max_response_bytes);
   if (!status.ok()) return status;
-  status = table->CheckPositions();
+  status = table->CheckPositions(context.reserve);
   if (!status.ok()) return status;
   return table;
 }
 
-absl::Status CheckedTable::CheckPositions() {
+absl::Status CheckedTable::CheckPositions(
+    const core::ReserveFunction& reserve) {
   if (std::holds_alternative<std::monostate>(positions_.positions)) {
     return absl::OkStatus();  // a grid has its own positions
   }
@@ -212,6 +213,7 @@ absl::Status CheckedTable::CheckPositions() {
   }
   core::TokenExtents extents;
   extents.tokens = rows_;
+  extents.reserve = reserve;
   extents.packed =
       std::holds_alternative<core::PackedSequences>(positions_.positions);
   absl::StatusOr<core::TokenPositions> expanded =

@@ -49,7 +49,7 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
   absl::Status CheckRope(const v1::BuildTableRequest& request,
                          const MethodContext& context);
   absl::Status CheckAbsolute(const v1::BuildTableRequest& request);
-  absl::Status CheckPositions();
+  absl::Status CheckPositions(const core::ReserveFunction& reserve);
   // Checks whether the encoding has rows for these positions, which begin with
   // row `first`.
   absl::Status CheckReach(const core::TokenPositions& positions,

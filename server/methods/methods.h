@@ -45,7 +45,8 @@ struct MethodContext {
   // Encodings of the request; null if it is no message of the contract.
   const RopeBytes* ropes = nullptr;
   BorrowedTensors borrowed;  // tensors of the request
-  // Claims memory that a stream's rotation keeps; empty in other calls.
+  // Claims memory for expanded positions. Empty if a table's stream makes them,
+  // whose claim for four messages covers them.
   core::ReserveFunction reserve;
 };
 

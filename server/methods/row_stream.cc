@@ -22,12 +22,13 @@ RowStream::RowStream(Rotation rotation) {
   }
 }
 
-std::size_t RowStream::cut_bytes() const {
-  std::size_t most = 0;
+std::size_t RowStream::kept_bytes() const {
+  std::size_t cut = 0, kept = 0;
   for (const Tensor& tensor : tensors_) {
-    if (tensor.map->rows() > 0) most = std::max(most, tensor.map->in_bytes());
+    if (tensor.map->rows() > 0) cut = std::max(cut, tensor.map->in_bytes());
+    kept += tensor.map->kept_bytes();
   }
-  return most;
+  return cut + kept;
 }
 
 void RowStream::Add(core::ConstPieces bytes, const RequestMessage* message,

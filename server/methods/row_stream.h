@@ -60,8 +60,8 @@ class RowStream {
  public:
   explicit RowStream(Rotation rotation);
 
-  // Returns the most bytes of a cut row that are kept.
-  std::size_t cut_bytes() const;
+  // Returns the most bytes that are kept: a cut row, and what the maps keep.
+  std::size_t kept_bytes() const;
 
   // Adds the next bytes, at most as many as the tensors have. All whole rows
   // before them must have been answered. message: holds the bytes if they may

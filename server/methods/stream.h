@@ -130,7 +130,7 @@ class RotationStream final : public CallHandler {
     if (!rotation.ok()) return rotation.status();
     rows_.emplace(*std::move(rotation));
     call_ = nullptr;
-    return Keep(static_cast<std::int64_t>(rows_->cut_bytes()));
+    return Keep(static_cast<std::int64_t>(rows_->kept_bytes()));
   }
 
   // Claims memory until the end of the call. A stream's claim for data made

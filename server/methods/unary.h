@@ -59,6 +59,7 @@ class UnaryHandler final : public CallHandler {
     std::string fields;
     context_.ropes = &parsed->ropes;
     context_.borrowed = parsed->Borrowed(Tensors());
+    context_.reserve = parsed->Claim();
     absl::StatusOr<TensorAnswer> answer =
         answer_(parsed->request, context_, &fields);
     if (!answer.ok()) return answer.status();
@@ -97,7 +98,7 @@ class UnaryHandler final : public CallHandler {
   const google::protobuf::Descriptor& response_;
   const Answer answer_;
   // The request that Next() answers, and its parts about shared memory.
-  std::shared_ptr<const ParsedRequest<Request>> parsed_;
+  std::shared_ptr<ParsedRequest<Request>> parsed_;
   SharedParts parts_;
   std::shared_ptr<SharedTensors> shared_;  // null: no shared memory
 };

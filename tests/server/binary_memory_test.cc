@@ -63,9 +63,10 @@ TEST_F(BinaryMemoryTest, ResponsesWaitForRoom) {
   }
 }
 
-// Bytes beside tensors are copied for the parser: 512 MiB of them once took 1.5
-// GiB with a budget of 1 GiB.
-TEST_F(BinaryMemoryTest, AMessageThatIsParsedClaimsItsCopy) {
+// Bytes beside tensors are copied for the parser, encodings are prepared, and
+// positions expanded: 200 MiB of frequencies once took 3.3 GiB with a budget of
+// 256 MiB.
+TEST_F(BinaryMemoryTest, AMessageClaimsWhatIsMadeOfIt) {
   Start("8MiB", "6MiB");
   // A call's claim may end a moment after its answer.
   const auto reason_of = [this](auto method, const auto& request) {
@@ -78,8 +79,8 @@ TEST_F(BinaryMemoryTest, AMessageThatIsParsedClaimsItsCopy) {
   };
   v1::ResolveRopeRequest resolve;
   for (const auto& [bytes, reason] :
-       {std::pair{3 << 20, "ERROR_REASON_MODEL_CONFIG_INVALID"},
-        std::pair{5 << 20, "ERROR_REASON_MESSAGE_TOO_LARGE"}}) {
+       {std::pair{256 << 10, "ERROR_REASON_MODEL_CONFIG_INVALID"},
+        std::pair{512 << 10, "ERROR_REASON_MESSAGE_TOO_LARGE"}}) {
     resolve.mutable_rope()->set_config_json(std::string(bytes, ' '));
     EXPECT_EQ(reason_of(&Stub::ResolveRope, resolve), reason);
   }
@@ -89,6 +90,21 @@ TEST_F(BinaryMemoryTest, AMessageThatIsParsedClaimsItsCopy) {
   apply.mutable_rope()->set_config_json(std::string(5 << 20, ' '));
   EXPECT_EQ(reason_of(&Stub::ApplyRope, apply),
             "ERROR_REASON_MESSAGE_TOO_LARGE");
+  // Each token has 2 bytes, and a position of 8.
+  apply.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
+  apply.mutable_positions()->set_start(0);
+  apply.set_layout(v1::LAYOUT_BSHD);
+  apply.set_saturation(v1::SATURATION_FINITE);
+  for (const auto& [tokens, reason] :
+       {std::pair{512 << 10, ""},
+        std::pair{1 << 20, "ERROR_REASON_MESSAGE_TOO_LARGE"}}) {
+    v1::Tensor& q = *apply.mutable_q();
+    q.set_dtype(v1::DTYPE_FLOAT8_E4M3FN);
+    q.clear_shape();
+    for (const int extent : {1, tokens, 1, 2}) q.add_shape(extent);
+    q.set_data(std::string(2 * tokens, '\0'));
+    EXPECT_EQ(reason_of(&Stub::ApplyRope, apply), reason);
+  }
 }
 
 TEST_F(BinaryMemoryTest, TheResponseMayTakeWhatTheParserHasGivenBack) {

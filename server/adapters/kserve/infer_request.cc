@@ -129,6 +129,7 @@ absl::Status Inference::Read(RequestMessage message) {
   native_.reset(model_->request->New());
   status = ReadInputs();
   if (status.ok()) status = ReadParameters();
+  if (status.ok()) status = ClaimRopes();
   if (status.ok()) status = ReadOutputs();
   if (status.ok()) status = CheckKnown();
   if (status.ok()) status = ReadShared();

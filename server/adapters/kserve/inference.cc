@@ -184,6 +184,9 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
   MethodContext native_context = context_;
   native_context.limits = &limits;
   native_context.borrowed = {fields_, bytes_, has_shared_};
+  native_context.reserve = [this](std::int64_t bytes) {
+    return envelope_.message.ClaimMore(bytes);
+  };
   for (const Output& output : outputs_) {
     if (!output.placed.given()) continue;
     limits.max_response_bytes = std::max(limits.max_response_bytes,

@@ -120,6 +120,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
   absl::StatusOr<Place> Walk(absl::string_view path, absl::string_view none);
   // INVALID_ARGUMENT if the path, one above or one below it was taken before.
   absl::Status Take(const std::string& path);
+  // Claims the memory that the native request's encodings take.
+  absl::Status ClaimRopes();
   // Returns UNIMPLEMENTED, kFieldUnknown, for an unknown enum number in JSON.
   absl::Status CheckKnown() const;
   // Reads the tensors in shared memory. INVALID_ARGUMENT if a parameter names a

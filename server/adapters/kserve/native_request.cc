@@ -121,8 +121,27 @@ absl::Status Inference::SetParameter(const std::string& path,
   }
   const absl::Status taken = Take(path);
   if (!taken.ok()) return taken;
-  has_json_ |= field.is_repeated() || IsMessage(field);
+  if (field.is_repeated() || IsMessage(field)) {
+    has_json_ = true;
+    // Two characters may be a number, which has 8 bytes and is made twice.
+    const absl::Status room = envelope_.message.ClaimMore(
+        8 * static_cast<std::int64_t>(value.string_param().size()));
+    if (!room.ok()) return room;
+  }
   return SetField(value, field, place->parent);
+}
+
+absl::Status Inference::ClaimRopes() {
+  std::vector<const FieldDescriptor*> fields;
+  const pb::Reflection& reflection = *native_->GetReflection();
+  reflection.ListFields(*native_, &fields);
+  std::size_t bytes = 0;
+  for (const FieldDescriptor* const field : fields) {
+    if (!Is<v1::RopeSource>(*field)) continue;
+    bytes += reflection.GetMessage(*native_, field).ByteSizeLong();
+  }
+  return envelope_.message.ClaimMore(
+      static_cast<std::int64_t>(kRopeGrowth * bytes));
 }
 
 absl::Status Inference::CheckKnown() const {

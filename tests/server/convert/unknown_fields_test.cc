@@ -173,6 +173,21 @@ std::string FieldOfTooManyNumbers(const std::string& lengths,
   return "";
 }
 
+TEST(KnownFieldsTest, CountsWhatEncodingsGrowTo) {
+  v1::ResolveRopeRequest request;
+  request.mutable_rope()
+      ->mutable_spec()
+      ->mutable_explicit_frequencies()
+      ->mutable_values()
+      ->Resize(1000, 0.5);
+  request.mutable_compare_with()->set_preset("llama3_1");
+  const auto seen = KnownFields(*v1::ResolveRopeRequest::descriptor())
+                        .Walk(request.SerializeAsString());
+  ASSERT_TRUE(seen.ok()) << seen.status();
+  EXPECT_EQ(seen->grown, kRopeGrowth * (request.rope().ByteSizeLong() +
+                                        request.compare_with().ByteSizeLong()));
+}
+
 std::string Packed(const std::string& numbers) {
   v1::BuildPositionsRequest request;
   // A text has a length before it, as a packed list has.
