@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "core/absolute/trig_rows.h"
 #include "core/base/error.h"
 #include "core/simd/dispatch.h"
 
@@ -30,6 +31,12 @@ absl::Status ValidateLearned(const LearnedTable& encoding) {
         absl::StrCat("is ", ShapeToString(table.shape),
                      "; must be [rows, dim], both at least 1"),
         {{"expected", "[rows, dim]"}, {"actual", ShapeToString(table.shape)}});
+  }
+  // Workers keep rows of it.
+  if (table.shape[1] > kMaxAbsoluteDim) {
+    return FieldInvalid("table.shape",
+                        absl::StrCat("dim is ", table.shape[1], "; at most ",
+                                     kMaxAbsoluteDim, " is served"));
   }
   if (encoding.hierarchical_alpha.has_value()) {
     const double alpha = *encoding.hierarchical_alpha;
