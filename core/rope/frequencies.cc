@@ -31,6 +31,10 @@ constexpr double kDefaultTheta = 10000;  // the paper's
 // than four axes.
 constexpr std::size_t kMaxAxes = 16;
 
+// Bounds of the amplitude: its inverse, and the quotient of two of them
+// (Reposition), are normal float32 numbers.
+constexpr double kMaxAmplitude = 0x1p62;
+
 bool IsExplicit(const RopeSpec& spec) {
   return std::holds_alternative<ExplicitFrequencies>(spec.scaling);
 }
@@ -396,11 +400,15 @@ absl::Status CompleteAttentionFactor(std::int64_t length, ResolvedRope* rope) {
   const absl::StatusOr<double> implied =
       ScalingAttentionFactor(rope->spec, length);
   if (!implied.ok()) return implied.status();
-  if (attention_factor.has_value()) {
-    absl::Status status = CheckPositive("amplitude", *attention_factor);
-    if (!status.ok()) return status;
-  } else {
-    attention_factor = *implied;
+  const bool given = attention_factor.has_value();
+  if (!given) attention_factor = *implied;
+  // The condition fails for NaN, too.
+  if (!(*attention_factor >= 1 / kMaxAmplitude &&
+        *attention_factor <= kMaxAmplitude)) {
+    return FieldInvalid("amplitude",
+                        absl::StrCat("is ", NumberText(*attention_factor),
+                                     given ? "" : " by the scaling",
+                                     "; must be 2^-62 to 2^62"));
   }
   rope->attention_factor = *attention_factor;
   return absl::OkStatus();

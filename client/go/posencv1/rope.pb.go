@@ -642,7 +642,7 @@ type RopeSpec struct {
 	// Pairing of the output, if it differs (checkpoint conversion, DeepSeek-V3 in transformers). Unset: as `pairing`.
 	OutputPairing Pairing `protobuf:"varint,5,opt,name=output_pairing,json=outputPairing,proto3,enum=posenc.v1.Pairing" json:"output_pairing,omitempty"`
 	// Attention factor (YaRN's mscale): multiplies every cos and sin, and replaces the factor that the scaling implies.
-	// Finite, > 0.
+	// 2^-62 to 2^62.
 	Amplitude *float64 `protobuf:"fixed64,6,opt,name=amplitude,proto3,oneof" json:"amplitude,omitempty"`
 	// Pairs rotate by -phi, for models that were trained with the transposed rotation.
 	Reverse        bool           `protobuf:"varint,7,opt,name=reverse,proto3" json:"reverse,omitempty"`
