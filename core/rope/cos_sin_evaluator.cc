@@ -76,9 +76,11 @@ absl::Status CheckXPosReach(const ResolvedRope& rope,
   const XPos& xpos = *rope.spec.xpos;
   const double gamma = xpos.gamma.value_or(kXPosGamma);
   const double scale_base = xpos.scale_base.value_or(kXPosScaleBase);
-  // Pair 0 decays fastest, so it leaves float32 first.
+  // Pair 0 decays fastest, so it leaves float32 first. The amplitude multiplies
+  // its factor.
   const double reach =
-      kMaxXPosExponent * scale_base / -std::log(gamma / (1 + gamma));
+      (kMaxXPosExponent - std::fabs(std::log(rope.attention_factor))) *
+      scale_base / -std::log(gamma / (1 + gamma));
   for (std::size_t i = 0; i < positions.values().size(); ++i) {
     const double p = positions.values()[i];
     if (std::fabs(p - xpos.center) > reach) {

@@ -59,19 +59,26 @@ absl::Status CheckAgreement(const HeadLayout& q, const HeadLayout& k) {
        {"actual", absl::StrCat("[", k.batch, ", ", k.tokens, "]")}});
 }
 
+// Bounds that keep the scale, also times an amplitude, a normal float32 number.
+// A negative beta would make it 0 at some position.
+constexpr double kMaxBeta = 0x1p40;
+constexpr double kMinFloorScale = 0x1p-40;
+
 absl::Status CheckQueryScale(const QueryScale& scale, bool has_q) {
   if (!has_q) {
     return FieldInvalid("query_scale",
                         "set without q; it multiplies q and nothing else");
   }
-  if (!std::isfinite(scale.beta)) {
+  // The conditions fail for NaN, too.
+  if (!(scale.beta >= 0 && scale.beta <= kMaxBeta)) {
     return FieldInvalid("query_scale.beta",
-                        absl::StrCat(scale.beta, "; must be finite"));
+                        absl::StrCat(scale.beta, "; must be 0 to 2^40"));
   }
-  if (!(scale.floor_scale > 0) || !std::isfinite(scale.floor_scale)) {
+  if (!(scale.floor_scale >= kMinFloorScale) ||
+      !std::isfinite(scale.floor_scale)) {
     return FieldInvalid(
         "query_scale.floor_scale",
-        absl::StrCat(scale.floor_scale, "; must be finite and greater than 0"));
+        absl::StrCat(scale.floor_scale, "; must be finite and at least 2^-40"));
   }
   return absl::OkStatus();
 }

@@ -239,7 +239,8 @@ absl::Status RepositionCosSin::CheckReach(std::int64_t batch,
     for (std::int64_t t = 0; t < (uniform_ ? 1 : tokens); ++t) {
       Read(b, t);
       for (std::size_t i = 0; i < pairs_; ++i) {
-        const auto exponent = static_cast<double>(DecayExponent(i));
+        const double exponent =
+            static_cast<double>(DecayExponent(i)) + std::log(ratio_);
         if (std::fabs(exponent) <= kMaxXPosExponent) continue;
         return MakeError(
             absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange, "",

@@ -1591,10 +1591,11 @@ func (x *XPos) GetCenter() float64 {
 }
 
 // Position-dependent temperature: q *= 1 + beta * ln(1 + floor((p + offset) / floor_scale)).
+// p + offset below 0 counts as 0.
 type QueryScale struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Beta          float64                `protobuf:"fixed64,1,opt,name=beta,proto3" json:"beta,omitempty"`                               // Llama 4: 0.1
-	FloorScale    float64                `protobuf:"fixed64,2,opt,name=floor_scale,json=floorScale,proto3" json:"floor_scale,omitempty"` // > 0. Llama 4: 8192; Ministral 3: original_max_position_embeddings
+	Beta          float64                `protobuf:"fixed64,1,opt,name=beta,proto3" json:"beta,omitempty"`                               // 0 to 2^40. Llama 4: 0.1
+	FloorScale    float64                `protobuf:"fixed64,2,opt,name=floor_scale,json=floorScale,proto3" json:"floor_scale,omitempty"` // >= 2^-40. Llama 4: 8192; Ministral 3: original_max_position_embeddings
 	Offset        int64                  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`                            // Llama 4: 1; Ministral 3: 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

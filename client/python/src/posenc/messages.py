@@ -348,7 +348,8 @@ class RopeSource(Message):
 
 @dataclass
 class QueryScale(Message):
-    """Position-dependent temperature: q *= 1 + beta * ln(1 + floor((p + offset) / floor_scale))."""
+    """Position-dependent temperature: q *= 1 + beta * ln(1 + floor((p + offset) / floor_scale)). p
+    + offset below 0 counts as 0."""
 
     beta: float = _field(1, "double")
     floor_scale: float = _field(2, "double")
