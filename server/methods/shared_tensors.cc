@@ -142,7 +142,9 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
       inputs_.push_back({field, *std::move(place)});
       return absl::OkStatus();
     };
-    const absl::Status status = core::Prefixed(each.path, read());
+    absl::Status status = core::Prefixed(each.path, read());
+    // The copy's error names the whole field.
+    if (status.ok() && lent == nullptr) status = CheckNotCut(inputs_.back());
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -158,7 +160,7 @@ absl::Status SharedTensors::Copy(std::string field, SharedPlace place,
   copied_bytes_ += static_cast<std::int64_t>(place.bytes);
   to->assign(place.data(), place.bytes);
   inputs_.push_back({std::move(field), std::move(place), true});
-  return CheckNotCut(inputs_.back());
+  return absl::OkStatus();
 }
 
 absl::Status SharedTensors::PlaceOutputs(const SharedParts& parts,
