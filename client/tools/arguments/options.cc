@@ -16,12 +16,16 @@ namespace {
 // Sets the encoding of --preset, --config or --spec.
 absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   if (!flags.preset.empty()) {
+    // A message of the contract cannot hold a text that is not UTF-8.
+    if (Utf8(flags.preset) != flags.preset) {
+      return UsageError(
+          absl::StrCat("--", flags.prefix, "preset: is not UTF-8"));
+    }
     source->set_preset(flags.preset);
   } else if (!flags.config.empty() && IsGguf(flags.config)) {
     ASSIGN_OR_RETURN(*source, GgufSource(flags));
   } else if (!flags.config.empty()) {
     ASSIGN_OR_RETURN(std::string text, ReadConfigText(flags.config));
-    // A message of the contract cannot hold a text that is not UTF-8.
     const std::string fault = core::doctor::JsonFault(text);
     if (!fault.empty()) return FileError(flags.config, fault);
     source->set_config_json(std::move(text));
@@ -101,7 +105,10 @@ void AddGlobalFlags(CLI::App* app, GlobalFlags* flags) {
            "dns:///host:port); without it, and without POSENC_SERVER in the "
            "environment, the service runs inside this process. TLS and tokens "
            "have no such variable")
-      ->envname("POSENC_SERVER");
+      ->envname("POSENC_SERVER")
+      ->check([](const std::string& address) {
+        return std::string(address.empty() ? "is empty" : "");
+      });
   AddValue(app, "--timeout", &flags->timeout, "DURATION",
            "Deadline of each call")
       ->capture_default_str();

@@ -116,11 +116,13 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
     return;
   }
   if (!(error <= bound)) result->Wrong(element.index);
-  result->max_error_of_bound =
-      std::max(result->max_error_of_bound, error / bound);
-  result->max_error_ulps =
-      std::max(result->max_error_ulps,
-               error / check::UlpAt(dtype, std::max(magnitude, scale)));
+  // NaN is worse than every number, and stays.
+  const auto note = [](double now, double* worst) {
+    if (!(now <= *worst) && !std::isnan(*worst)) *worst = now;
+  };
+  note(error / bound, &result->max_error_of_bound);
+  note(error / check::UlpAt(dtype, std::max(magnitude, scale)),
+       &result->max_error_ulps);
 }
 
 // Compares `after` with `before` rotated forward, token t at start + t. The

@@ -535,18 +535,12 @@ absl::StatusOr<ModelDescription> DescribePreset(const std::string& name) {
 }
 
 absl::StatusOr<std::string> ReadConfigText(const std::string& path) {
-  constexpr std::uintmax_t kMost = 64 << 20;
+  constexpr std::size_t kMost = 64 << 20;
   std::error_code error;
   if (fs::is_directory(path, error)) {
     return ReadConfigText((fs::path(path) / "config.json").string());
   }
-  // A path that is no file has no size; reading it reports why.
-  const std::uintmax_t size = fs::file_size(path, error);
-  if (!error && size > kMost) {
-    return FileError(
-        path, absl::StrCat(size, " bytes; at most ", kMost, " are read"));
-  }
-  const absl::StatusOr<FileBytes> file = FileBytes::Read(path);
+  const absl::StatusOr<FileBytes> file = FileBytes::ReadAtMost(kMost, path);
   if (!file.ok()) return file.status();
   return std::string(file->bytes().begin(), file->bytes().end());
 }

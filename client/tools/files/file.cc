@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <limits>
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -57,6 +60,11 @@ absl::Status WriteAll(const std::string& path, int fd,
 }  // namespace
 
 absl::StatusOr<FileBytes> FileBytes::Read(const std::string& path) {
+  return ReadAtMost(std::numeric_limits<std::size_t>::max(), path);
+}
+
+absl::StatusOr<FileBytes> FileBytes::ReadAtMost(std::size_t most,
+                                                const std::string& path) {
   const Descriptor file(IsStandardStream(path)
                             ? STDIN_FILENO
                             : open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -64,14 +72,19 @@ absl::StatusOr<FileBytes> FileBytes::Read(const std::string& path) {
   struct stat info;
   if (fstat(file.get(), &info) != 0) return SystemError(path, "cannot stat");
   if (S_ISDIR(info.st_mode)) return FileError(path, "is a directory");
+  const auto size = static_cast<std::size_t>(info.st_size);
+  const auto too_large = [&](std::size_t bytes) {
+    return FileError(
+        path, absl::StrCat(bytes, " bytes; at most ", most, " are read"));
+  };
+  if (S_ISREG(info.st_mode) && size > most) return too_large(size);
 
   // A pipe has no size, so its buffer doubles while it is read. The buffer of a
   // regular file has one byte more than the file: read() then finds the end
   // without growing it.
   FileBytes result;
-  std::size_t capacity = S_ISREG(info.st_mode)
-                             ? static_cast<std::size_t>(info.st_size) + 1
-                             : std::size_t{1} << 16;
+  std::size_t capacity =
+      S_ISREG(info.st_mode) ? size + 1 : std::size_t{1} << 16;
   const auto no_memory = [&](std::size_t bytes) {
     return FileError(path, absl::StrCat("no memory for ", bytes, " bytes"));
   };
@@ -93,6 +106,7 @@ absl::StatusOr<FileBytes> FileBytes::Read(const std::string& path) {
       return SystemError(path, "cannot read");
     }
     result.size_ += static_cast<std::size_t>(got);
+    if (result.size_ > most) return too_large(result.size_);
   }
 }
 
@@ -120,7 +134,13 @@ absl::Status WriteFile(const std::string& path,
   return file.Commit();
 }
 
-absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
+absl::StatusOr<OutputFile> OutputFile::Create(const std::string& given) {
+  std::string path = given;
+  std::error_code error;
+  if (std::filesystem::is_symlink(given, error)) {
+    const auto target = std::filesystem::canonical(given, error);
+    if (!error) path = target.string();
+  }
   std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   // The mode is 0666 less the umask, as for any new file of a user.
   const int fd =
@@ -128,8 +148,12 @@ absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
   if (fd < 0) return SystemError(path, "cannot create");
   OutputFile file(path, std::move(temporary), fd);
   struct stat info;
-  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+  if (stat(path.c_str(), &info) != 0) return file;
+  if (!S_ISREG(info.st_mode)) {
     return FileError(path, "is no regular file: it cannot be replaced");
+  }
+  if (fchmod(fd, info.st_mode & 0777) != 0) {
+    return SystemError(path, "cannot set the mode of its replacement");
   }
   return file;
 }

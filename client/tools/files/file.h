@@ -1,6 +1,7 @@
 // Whole files. They are read once, into memory, and replaced atomically: a
 // reader of an output sees the old file or the complete new one, even if this
-// program is killed or the disk is full.
+// program is killed or the disk is full. A replaced file keeps its mode, and a
+// symbolic link to it stays.
 
 #pragma once
 
@@ -25,6 +26,9 @@ class FileBytes {
   // Reads a file; "-" is standard input. Errors have exit code 3 and name the
   // path.
   static absl::StatusOr<FileBytes> Read(const std::string& path);
+  // Refuses a file, a pipe or a device of more than `most` bytes.
+  static absl::StatusOr<FileBytes> ReadAtMost(std::size_t most,
+                                              const std::string& path);
 
   absl::Span<const char> bytes() const { return {data_.get(), size_}; }
 
