@@ -9,10 +9,10 @@
 #include "absl/strings/str_join.h"
 #include "core/base/error.h"
 #include "core/interpretation/claimed_length.h"
-#include "core/interpretation/class_defaults.h"
+#include "core/interpretation/classes/class_defaults.h"
+#include "core/interpretation/classes/profile.h"
 #include "core/interpretation/content_hash.h"
 #include "core/interpretation/json_object.h"
-#include "core/interpretation/profile.h"
 #include "core/interpretation/report.h"
 
 namespace posenc::core::doctor {

@@ -13,7 +13,7 @@
 
 #include "core/doctor/finding.h"
 #include "core/doctor/readers.h"
-#include "core/interpretation/families.h"
+#include "core/interpretation/classes/families.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::core::doctor {

@@ -10,8 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "core/base/error.h"
 #include "core/doctor/config_case.h"
-#include "core/interpretation/families.h"
-#include "core/interpretation/profile.h"
+#include "core/interpretation/classes/families.h"
+#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::doctor {
 namespace {

@@ -16,10 +16,10 @@
 #include "core/doctor/config_case.h"
 #include "core/doctor/input_checks.h"
 #include "core/interpretation/claimed_length.h"
+#include "core/interpretation/classes/profile.h"
 #include "core/interpretation/content_hash.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/json_text.h"
-#include "core/interpretation/profile.h"
 
 namespace posenc::core::doctor {
 namespace {

@@ -15,8 +15,8 @@
 #include "absl/strings/string_view.h"
 #include "core/base/tensor.h"
 #include "core/doctor/finding.h"
-#include "core/interpretation/gguf_file.h"
-#include "core/interpretation/gguf_rope.h"
+#include "core/interpretation/formats/gguf_file.h"
+#include "core/interpretation/formats/gguf_rope.h"
 #include "core/rope/kept.h"
 
 namespace posenc::core::doctor {

@@ -1,5 +1,5 @@
 // How one reader of a model's files differs from another
-// (core/interpretation/reading_rules.h has the readers).
+// (core/interpretation/classes/reading_rules.h has the readers).
 
 #pragma once
 
@@ -11,9 +11,9 @@
 
 #include "absl/status/statusor.h"
 #include "core/doctor/finding.h"
+#include "core/interpretation/classes/families.h"
+#include "core/interpretation/classes/reading_rules.h"
 #include "core/interpretation/compare.h"
-#include "core/interpretation/families.h"
-#include "core/interpretation/reading_rules.h"
 #include "core/interpretation/source.h"
 #include "core/rope/frequencies.h"
 #include "core/rope/kept.h"

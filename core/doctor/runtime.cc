@@ -15,8 +15,8 @@
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
 #include "core/doctor/input_checks.h"
+#include "core/interpretation/classes/profile.h"
 #include "core/interpretation/json_object.h"
-#include "core/interpretation/profile.h"
 
 namespace posenc::core::doctor {
 namespace {

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/doctor/config_case.h"
-#include "core/interpretation/class_defaults.h"
-#include "core/interpretation/profile.h"
+#include "core/interpretation/classes/class_defaults.h"
+#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::doctor {
 namespace {

@@ -6,10 +6,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "core/interpretation/class_defaults.h"
-#include "core/interpretation/families.h"
-#include "core/interpretation/known_keys.h"
-#include "core/interpretation/profile.h"
+#include "core/interpretation/classes/class_defaults.h"
+#include "core/interpretation/classes/families.h"
+#include "core/interpretation/classes/known_keys.h"
+#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::interpretation {
 namespace {

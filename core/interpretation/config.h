@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "core/interpretation/reading_rules.h"
+#include "core/interpretation/classes/reading_rules.h"
 #include "core/interpretation/report.h"
 #include "core/interpretation/source.h"
 #include "core/rope/frequencies.h"

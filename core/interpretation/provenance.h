@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "core/interpretation/classes/profile.h"
 #include "core/interpretation/json_object.h"
-#include "core/interpretation/profile.h"
 
 namespace posenc::core::interpretation {
 

@@ -10,12 +10,12 @@
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/interpretation/classes/profile.h"
+#include "core/interpretation/classes/reading_rules.h"
 #include "core/interpretation/config.h"
 #include "core/interpretation/presets.h"
-#include "core/interpretation/profile.h"
-#include "core/interpretation/reading_rules.h"
 #include "core/interpretation/resolve_json.h"
-#include "core/interpretation/rope_config.h"
+#include "core/interpretation/rope/rope_config.h"
 
 namespace posenc::core::interpretation {
 namespace {

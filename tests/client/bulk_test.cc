@@ -18,8 +18,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "client/cpp/bulk_message.h"
-#include "client/cpp/loans.h"
+#include "client/cpp/tensors/bulk_message.h"
+#include "client/cpp/tensors/loans.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/interpretation/gguf_file.h"
-#include "core/interpretation/gguf_rope.h"
+#include "core/interpretation/formats/gguf_file.h"
+#include "core/interpretation/formats/gguf_rope.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size) {

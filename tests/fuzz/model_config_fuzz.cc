@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/interpretation/formats/tower_grid.h"
 #include "core/interpretation/source.h"
-#include "core/interpretation/tower_grid.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size) {

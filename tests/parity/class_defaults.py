@@ -24,7 +24,7 @@ SLICES = ["qk_rope_head_dim", "qk_nope_head_dim"]
 
 
 def key_of(model_type):
-    """Does the same as ModelKey() of core/interpretation/families.h."""
+    """Does the same as ModelKey() of core/interpretation/classes/families.h."""
     return model_type.replace("-", "_").replace(" ", "_").removesuffix("_text")
 
 

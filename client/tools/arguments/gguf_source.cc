@@ -8,7 +8,7 @@
 #include "client/tools/diagnosis/doctor_files.h"
 #include "client/tools/files/status.h"
 #include "core/base/text.h"
-#include "core/interpretation/gguf_rope.h"
+#include "core/interpretation/formats/gguf_rope.h"
 #include "server/convert/rope.h"
 
 namespace posenc::cli {

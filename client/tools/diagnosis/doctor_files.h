@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/interpretation/gguf_rope.h"
+#include "core/interpretation/formats/gguf_rope.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::cli {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/interpretation/gguf_rope.h"
+#include "core/interpretation/formats/gguf_rope.h"
 #include "core/interpretation/presets.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/cpp/channels.h"
-#include "client/cpp/credentials.h"
+#include "client/cpp/connection/channels.h"
+#include "client/cpp/connection/credentials.h"
 #include "client/tools/flags/status_macros.h"
 #include "client/tools/load/worker.h"
 #include "posenc/wire/metadata.h"

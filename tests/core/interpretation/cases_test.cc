@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/interpretation/reading_rules.h"
+#include "core/interpretation/classes/reading_rules.h"
 #include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/claims.h"

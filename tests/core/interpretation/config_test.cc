@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
-#include "core/interpretation/known_keys.h"
+#include "core/interpretation/classes/known_keys.h"
 #include "core/interpretation/report.h"
 #include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"

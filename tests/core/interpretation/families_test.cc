@@ -1,6 +1,7 @@
-// The tables of model types (core/interpretation/families.h, class_defaults.h).
+// The tables of model types (core/interpretation/classes/families.h,
+// class_defaults.h).
 
-#include "core/interpretation/families.h"
+#include "core/interpretation/classes/families.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_split.h"
-#include "core/interpretation/class_defaults.h"
+#include "core/interpretation/classes/class_defaults.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::core::interpretation {

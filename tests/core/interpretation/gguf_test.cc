@@ -14,8 +14,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/interpretation/gguf_file.h"
-#include "core/interpretation/gguf_rope.h"
+#include "core/interpretation/formats/gguf_file.h"
+#include "core/interpretation/formats/gguf_rope.h"
 
 namespace posenc::core::interpretation {
 namespace {

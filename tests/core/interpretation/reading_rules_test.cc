@@ -1,14 +1,14 @@
 // Rows with differences between readers, and versions
-// (core/interpretation/reading_rules.h).
+// (core/interpretation/classes/reading_rules.h).
 
-#include "core/interpretation/reading_rules.h"
+#include "core/interpretation/classes/reading_rules.h"
 
 #include <gtest/gtest.h>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "core/base/error.h"
-#include "core/interpretation/profile.h"
+#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::interpretation {
 namespace {

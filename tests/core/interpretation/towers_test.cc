@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/interpretation/formats/tower_grid.h"
 #include "core/interpretation/source.h"
-#include "core/interpretation/tower_grid.h"
 #include "core/positions/position_schemes.h"
 #include "core/rope/table.h"
 #include "core/rotation/apply.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/interpretation/gguf_file.h"
+#include "core/interpretation/formats/gguf_file.h"
 #include "tests/fixtures/server_errors.h"
 
 namespace posenc::server {

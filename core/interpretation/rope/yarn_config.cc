@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
 #include "core/interpretation/provenance.h"
-#include "core/interpretation/rope_config.h"
+#include "core/interpretation/rope/rope_config.h"
 #include "core/rope/scaling.h"
 
 namespace posenc::core::interpretation {

@@ -4,8 +4,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "core/interpretation/known_keys.h"
-#include "core/interpretation/profile.h"
+#include "core/interpretation/classes/known_keys.h"
+#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "core/interpretation/class_defaults.h"
+#include "core/interpretation/classes/class_defaults.h"
+#include "core/interpretation/classes/families.h"
+#include "core/interpretation/classes/profile.h"
 #include "core/interpretation/config.h"
-#include "core/interpretation/families.h"
 #include "core/interpretation/json_object.h"
-#include "core/interpretation/profile.h"
 #include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {

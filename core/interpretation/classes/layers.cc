@@ -1,4 +1,4 @@
-#include "core/interpretation/layers.h"
+#include "core/interpretation/classes/layers.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,8 +6,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
-#include "core/interpretation/class_defaults.h"
-#include "core/interpretation/profile.h"
+#include "core/interpretation/classes/class_defaults.h"
+#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -1,11 +1,11 @@
-#include "core/interpretation/tower_grid.h"
+#include "core/interpretation/formats/tower_grid.h"
 
 #include <string>
 
 #include "core/base/error.h"
-#include "core/interpretation/diffusion_config.h"
+#include "core/interpretation/formats/diffusion_config.h"
+#include "core/interpretation/formats/tower_config.h"
 #include "core/interpretation/presets.h"
-#include "core/interpretation/tower_config.h"
 
 namespace posenc::core::interpretation {
 

@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "core/interpretation/classes/reading_rules.h"
 #include "core/interpretation/json_object.h"
-#include "core/interpretation/reading_rules.h"
 
 namespace posenc::core::interpretation {
 

@@ -1,4 +1,4 @@
-#include "core/interpretation/language_config.h"
+#include "core/interpretation/formats/language_config.h"
 
 #include <algorithm>
 #include <set>
@@ -9,11 +9,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
-#include "core/interpretation/class_defaults.h"
-#include "core/interpretation/families.h"
-#include "core/interpretation/known_keys.h"
+#include "core/interpretation/classes/class_defaults.h"
+#include "core/interpretation/classes/families.h"
+#include "core/interpretation/classes/known_keys.h"
 #include "core/interpretation/provenance.h"
-#include "core/interpretation/rope_config.h"
+#include "core/interpretation/rope/rope_config.h"
 
 // Two questions are asked of a configuration: which layers it distinguishes,
 // and what one of them is rotated by. The first is answered here: types of

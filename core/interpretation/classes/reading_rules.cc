@@ -1,4 +1,4 @@
-#include "core/interpretation/reading_rules.h"
+#include "core/interpretation/classes/reading_rules.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
-#include "core/interpretation/profile.h"
+#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/interpretation/class_defaults.h"
-#include "core/interpretation/families.h"
+#include "core/interpretation/classes/class_defaults.h"
+#include "core/interpretation/classes/families.h"
+#include "core/interpretation/classes/profile.h"
 #include "core/interpretation/json_object.h"
-#include "core/interpretation/profile.h"
 
 namespace posenc::core::interpretation {
 

@@ -1,4 +1,4 @@
-#include "core/interpretation/gguf_rope.h"
+#include "core/interpretation/formats/gguf_rope.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,8 +10,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/text.h"
-#include "core/interpretation/profile.h"
-#include "core/interpretation/rope_config.h"
+#include "core/interpretation/classes/profile.h"
+#include "core/interpretation/rope/rope_config.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/interpretation/gguf_file.h"
+#include "core/interpretation/formats/gguf_file.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "core/interpretation/families.h"
+#include "core/interpretation/classes/families.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "core/interpretation/profile.h"
+#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/interpretation/rope_config.h"
+#include "core/interpretation/rope/rope_config.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,8 +12,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
-#include "core/interpretation/known_keys.h"
-#include "core/interpretation/layers.h"
+#include "core/interpretation/classes/known_keys.h"
+#include "core/interpretation/classes/layers.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/interpretation/diffusion_config.h"
+#include "core/interpretation/formats/diffusion_config.h"
 
 #include <cmath>
 #include <string>
@@ -10,8 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
-#include "core/interpretation/profile.h"
-#include "core/interpretation/tower_config.h"
+#include "core/interpretation/classes/profile.h"
+#include "core/interpretation/formats/tower_config.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/interpretation/tower_config.h"
+#include "core/interpretation/formats/tower_config.h"
 
 #include <cmath>
 #include <utility>
@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
-#include "core/interpretation/known_keys.h"
-#include "core/interpretation/profile.h"
+#include "core/interpretation/classes/known_keys.h"
+#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::interpretation {
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
 #include "core/interpretation/provenance.h"
-#include "core/interpretation/rope_config.h"
+#include "core/interpretation/rope/rope_config.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/interpretation/profile.h"
+#include "core/interpretation/classes/profile.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

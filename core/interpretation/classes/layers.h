@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "core/interpretation/classes/families.h"
 #include "core/interpretation/config.h"
-#include "core/interpretation/families.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/provenance.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "core/interpretation/reading_rules.h"
+#include "core/interpretation/classes/reading_rules.h"
 #include "core/interpretation/source.h"
 
 namespace posenc::core::interpretation {

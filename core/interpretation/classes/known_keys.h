@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "absl/strings/string_view.h"
-#include "core/interpretation/class_defaults.h"
-#include "core/interpretation/layers.h"
+#include "core/interpretation/classes/class_defaults.h"
+#include "core/interpretation/classes/layers.h"
 
 namespace posenc::core::interpretation {
 

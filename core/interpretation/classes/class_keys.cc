@@ -1,4 +1,4 @@
-#include "core/interpretation/class_keys.h"
+#include "core/interpretation/classes/class_keys.h"
 
 #include <cstdint>
 #include <tuple>
@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "core/interpretation/profile.h"
+#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::interpretation {
 namespace {

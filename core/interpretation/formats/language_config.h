@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
+#include "core/interpretation/classes/layers.h"
+#include "core/interpretation/classes/profile.h"
 #include "core/interpretation/config.h"
 #include "core/interpretation/json_object.h"
-#include "core/interpretation/layers.h"
-#include "core/interpretation/profile.h"
 
 namespace posenc::core::interpretation {
 

@@ -1,4 +1,4 @@
-#include "core/interpretation/known_keys.h"
+#include "core/interpretation/classes/known_keys.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,8 +10,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
-#include "core/interpretation/families.h"
-#include "core/interpretation/profile.h"
+#include "core/interpretation/classes/families.h"
+#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_replace.h"
 #include "core/base/error.h"
 #include "core/interpretation/provenance.h"
-#include "core/interpretation/rope_config.h"
+#include "core/interpretation/rope/rope_config.h"
 
 namespace posenc::core::interpretation {
 namespace {

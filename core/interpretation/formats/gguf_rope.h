@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/interpretation/gguf_file.h"
+#include "core/interpretation/formats/gguf_file.h"
 #include "core/rope/frequencies.h"
 
 namespace posenc::core::interpretation {

@@ -1,4 +1,4 @@
-#include "core/interpretation/native_config.h"
+#include "core/interpretation/formats/native_config.h"
 
 #include <map>
 #include <string>
@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
-#include "core/interpretation/families.h"
-#include "core/interpretation/profile.h"
+#include "core/interpretation/classes/families.h"
+#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::interpretation {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/interpretation/language_config.h"
+#include "core/interpretation/formats/language_config.h"
 
 namespace posenc::core::interpretation {
 namespace {
