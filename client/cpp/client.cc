@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "call_identity.h"
-#include "calls.h"
-#include "credentials.h"
-#include "error_fields.h"
+#include "client/cpp/connection/call_identity.h"
+#include "client/cpp/connection/calls.h"
+#include "client/cpp/connection/credentials.h"
+#include "client/cpp/connection/error_fields.h"
 
 namespace posenc {
 Client Client::Connect(const ClientOptions& options) {

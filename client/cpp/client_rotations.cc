@@ -21,11 +21,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "calls.h"
-#include "error_fields.h"
+#include "client/cpp/connection/calls.h"
+#include "client/cpp/connection/error_fields.h"
+#include "client/cpp/tensors/rotation_rpcs.h"
 #include "posenc/client.h"
 #include "posenc/wire/frame.h"
-#include "rotation_rpcs.h"
 
 namespace posenc {
 namespace {

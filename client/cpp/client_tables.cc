@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "calls.h"
-#include "error_fields.h"
+#include "client/cpp/connection/calls.h"
+#include "client/cpp/connection/error_fields.h"
+#include "client/cpp/tensors/table_size.h"
+#include "client/cpp/tensors/tensor_parts.h"
 #include "posenc/client.h"
-#include "table_size.h"
-#include "tensor_parts.h"
 
 namespace posenc {
 namespace {

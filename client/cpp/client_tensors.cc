@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "calls.h"
+#include "client/cpp/connection/calls.h"
 #include "posenc/client.h"
 #include "posenc/wire/frame.h"
 

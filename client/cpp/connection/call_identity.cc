@@ -1,11 +1,11 @@
-#include "call_identity.h"
+#include "client/cpp/connection/call_identity.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "error_fields.h"
+#include "client/cpp/connection/error_fields.h"
 
 namespace posenc {
 namespace {

@@ -1,4 +1,4 @@
-#include "calls.h"
+#include "client/cpp/connection/calls.h"
 
 #include <unistd.h>
 
@@ -9,13 +9,13 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "bulk_stream.h"
-#include "call_identity.h"
+#include "client/cpp/connection/call_identity.h"
+#include "client/cpp/connection/status_type.h"
+#include "client/cpp/tensors/bulk_stream.h"
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "posenc/v1/service.grpc.pb.h"
 #include "posenc/wire/metadata.h"
-#include "status_type.h"
 
 namespace posenc {
 namespace {

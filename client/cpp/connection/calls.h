@@ -24,11 +24,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "bulk_message.h"
-#include "channels.h"
+#include "client/cpp/connection/channels.h"
+#include "client/cpp/tensors/bulk_message.h"
+#include "client/cpp/tensors/regions.h"
 #include "grpcpp/client_context.h"
 #include "posenc/client.h"
-#include "regions.h"
 
 namespace posenc {
 

@@ -1,4 +1,4 @@
-#include "channels.h"
+#include "client/cpp/connection/channels.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "credentials.h"
+#include "client/cpp/connection/credentials.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "posenc/client.h"

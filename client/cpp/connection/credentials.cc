@@ -1,4 +1,4 @@
-#include "credentials.h"
+#include "client/cpp/connection/credentials.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -21,11 +21,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "error_fields.h"
+#include "client/cpp/connection/error_fields.h"
+#include "client/cpp/connection/target.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 #include "grpcpp/create_channel.h"
-#include "target.h"
 
 namespace posenc {
 namespace {

@@ -1,4 +1,4 @@
-#include "error_fields.h"
+#include "client/cpp/connection/error_fields.h"
 
 #include <string>
 
@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/types/optional.h"
+#include "client/cpp/connection/status_type.h"
 #include "posenc/errors.h"
 #include "posenc/rpc/status.pb.h"
-#include "status_type.h"
 
 namespace posenc {
 namespace {

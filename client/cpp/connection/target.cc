@@ -1,4 +1,4 @@
-#include "target.h"
+#include "client/cpp/connection/target.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "error_fields.h"
+#include "client/cpp/connection/error_fields.h"
 
 namespace posenc {
 

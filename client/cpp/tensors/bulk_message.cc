@@ -1,4 +1,4 @@
-#include "bulk_message.h"
+#include "client/cpp/tensors/bulk_message.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "error_fields.h"
+#include "client/cpp/connection/error_fields.h"
 #include "google/protobuf/descriptor.h"
 #include "posenc/wire/frame.h"
 

@@ -18,9 +18,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "client/cpp/tensors/loans.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "loans.h"
 #include "posenc/messages.h"
 #include "posenc/wire/split.h"
 

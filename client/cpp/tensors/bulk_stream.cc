@@ -1,4 +1,4 @@
-#include "bulk_stream.h"
+#include "client/cpp/tensors/bulk_stream.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "loans.h"
+#include "client/cpp/tensors/loans.h"
 
 #include <condition_variable>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "regions.h"
+#include "client/cpp/tensors/regions.h"
 
 #include <algorithm>
 #include <functional>

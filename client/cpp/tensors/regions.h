@@ -10,7 +10,7 @@
 
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "bulk_message.h"
+#include "client/cpp/tensors/bulk_message.h"
 #include "posenc/shared_region.h"
 #include "posenc/v1/service.pb.h"
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/types/optional.h"
-#include "bulk_message.h"
-#include "calls.h"
+#include "client/cpp/connection/calls.h"
+#include "client/cpp/tensors/bulk_message.h"
 #include "posenc/messages.h"
 
 namespace posenc {

@@ -12,7 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "error_fields.h"
+#include "client/cpp/connection/error_fields.h"
 
 namespace posenc {
 namespace {

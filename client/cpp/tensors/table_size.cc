@@ -1,4 +1,4 @@
-#include "table_size.h"
+#include "client/cpp/tensors/table_size.h"
 
 #include <cstddef>
 #include <limits>

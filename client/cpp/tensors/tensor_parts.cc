@@ -1,11 +1,11 @@
-#include "tensor_parts.h"
+#include "client/cpp/tensors/tensor_parts.h"
 
 #include <algorithm>
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
-#include "calls.h"
-#include "error_fields.h"
+#include "client/cpp/connection/calls.h"
+#include "client/cpp/connection/error_fields.h"
 #include "posenc/wire/frame.h"
 
 namespace posenc {

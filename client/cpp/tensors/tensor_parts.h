@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "bulk_message.h"
+#include "client/cpp/tensors/bulk_message.h"
 #include "posenc/messages.h"
 
 namespace posenc {
