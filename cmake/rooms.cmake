@@ -42,6 +42,8 @@ function(posenc_room name folder)
   add_library(${objects} OBJECT ${arg_SOURCES})
   target_compile_features(${objects} PRIVATE cxx_std_20)
   target_precompile_headers(${objects} REUSE_FROM ${arg_PRECOMPILED})
+  target_compile_options(
+    ${objects} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wshadow -Wconversion>)
   target_link_libraries(${objects} PRIVATE posenc_${name} posenc_warnings)
   if(arg_HEADERS)
     posenc_door(${name}_inside ${folder})

@@ -144,10 +144,10 @@ void CheckHeadDim(ConfigCase* config) {
   // two. Quantised weights are packed in other shapes.
   constexpr double kWidest = 1024;
   const double kv = config->Number("num_key_value_heads").value_or(heads);
-  const double rows = kv >= 1 ? config->key_rows.value_or(0) / kv : 0;
+  const auto key_rows = static_cast<double>(config->key_rows.value_or(0));
+  const double rows = kv >= 1 ? key_rows / kv : 0;
   const bool proven = rows > 0 && rows <= kWidest && std::fmod(rows, 2) == 0;
-  const std::string proof =
-      Say("head-dim.rows", {config->key_rows.value_or(0), kv, rows});
+  const std::string proof = Say("head-dim.rows", {key_rows, kv, rows});
   auto given = config->Number(family.head_dim_key);
   if (!given) given = config->Number("head_dim");
   if (given) {
@@ -175,7 +175,7 @@ void CheckHeadDim(ConfigCase* config) {
   if (!published) {
     tell(derived + ", which is no power of two (Mistral Nemo: 160 for 128)",
          quotient, ", if k_proj.weight has as many rows for each key head");
-  } else if (published->head_dim != quotient) {
+  } else if (static_cast<double>(published->head_dim) != quotient) {
     tell(absl::StrCat(derived, ", and ", published->preset,
                       " of this shape has ", published->head_dim),
          static_cast<double>(published->head_dim));

@@ -132,12 +132,13 @@ struct Float8 {
         sign;
     // The first magnitude that rounds past the largest: halfway to the next
     // number, which has an odd code in E4M3 and an even one in E5M2.
-    constexpr std::int32_t kHalfway = (Format::kLargest << kShift) + kRebias +
-                                      (1 << (kShift - 1)) +
-                                      (Format::kLargest % 2 == 0 ? 1 : 0);
+    constexpr std::int32_t kOverLargest = (Format::kLargest << kShift) +
+                                          kRebias + (1 << (kShift - 1)) +
+                                          (Format::kLargest % 2 == 0 ? 1 : 0);
     constexpr int kTop = kFinite ? Format::kLargest : Format::kOverflow;
     const Words top = kTop == kNan8 ? Const(kNan8) : Const(kTop) | sign;
-    const Words bounded = Select(magnitude < Float(Const(kHalfway)), code, top);
+    const Words bounded =
+        Select(magnitude < Float(Const(kOverLargest)), code, top);
     return Select(xsimd::isnan(x), Const(kNan8), bounded);
   }
 };

@@ -54,14 +54,14 @@ using RunWalks = void (*)(const Walk<Dtype>&);
 template <class Slice, Memory kMemory>
 void RunWalk(const Walk<typename Slice::Dtype>& walk) {
   using Dtype = typename Slice::Dtype;
-  using Isa = typename Dtype::Isa;
   using Storage = typename Dtype::Storage;
   using Real = typename Dtype::Real;
   constexpr auto kSize = static_cast<std::ptrdiff_t>(sizeof(Storage));
   constexpr int kCache =
       kMemory == Memory::kStreamed && kIsNative<Dtype> ? 2 : 3;
   constexpr bool kReorders = Slice::kOrder != RowOrder::kPlain;
-  [[maybe_unused]] std::conditional_t<kReorders, PreparedRow<Isa, Real>, int>
+  [[maybe_unused]] std::conditional_t<
+      kReorders, PreparedRow<typename Dtype::Isa, Real>, int>
       prepared;
   const std::size_t pairs = Slice::kPairs > 0 ? Slice::kPairs : walk.pairs;
   const std::size_t slice_bytes = 2 * pairs * sizeof(Storage);
@@ -77,7 +77,7 @@ void RunWalk(const Walk<typename Slice::Dtype>& walk) {
   const std::ptrdiff_t row_step = walk.row_stride, ahead = walk.ahead;
   const std::ptrdiff_t pass = walk.pass;
   const std::size_t pass_bytes = walk.pass_bytes;
-  LineStream<Isa>* const stream = walk.stream;
+  LineStream<typename Dtype::Isa>* const stream = walk.stream;
   const std::size_t front = pass < 0 ? pass_bytes : 0;
 
   const char* from = reinterpret_cast<const char*>(walk.src);
@@ -103,9 +103,10 @@ void RunWalk(const Walk<typename Slice::Dtype>& walk) {
             Fetch<kCache>(from + pass + ahead, pass_bytes);
           }
           if constexpr (kMemory == Memory::kStreamed) {
-            StreamBytes<Isa>(from + pass, to + pass, pass_bytes);
+            StreamBytes<typename Dtype::Isa>(from + pass, to + pass,
+                                             pass_bytes);
           } else {
-            CopyBytes<Isa>(from + pass, to + pass, pass_bytes);
+            CopyBytes<typename Dtype::Isa>(from + pass, to + pass, pass_bytes);
           }
         }
         from += place_step;

@@ -171,13 +171,13 @@ void Admission::Release(std::int64_t bytes) {
     for (std::list<Ticket*>* const queue : {&inside_, &outside_}) {
       while (!queue->empty()) {
         Ticket* const ticket = queue->front();
-        const std::int64_t held = ticket->held_, bytes = ticket->bytes_;
+        const std::int64_t held = ticket->held_, wanted = ticket->bytes_;
         // The budget may have become lower since the call began to wait.
-        const bool never = held > 0 && bytes > budget_ - held;
-        if (!never && !(held > 0 ? Fits(bytes) : FitsFirst(bytes))) break;
+        const bool never = held > 0 && wanted > budget_ - held;
+        if (!never && !(held > 0 ? Fits(wanted) : FitsFirst(wanted))) break;
         told.emplace_back(ticket->waiter_, never ? NoRoom() : absl::OkStatus());
         StopWaiting(ticket);
-        if (!never) Claim(bytes);
+        if (!never) Claim(wanted);
       }
       if (!queue->empty()) break;
     }
