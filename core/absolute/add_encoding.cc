@@ -127,7 +127,7 @@ void Combine(Combination combination, T scale, const T* e, std::int64_t n,
 template <typename T>
 class AddMap final : public RowMap {
  public:
-  // `positions` is null for a grid, whose rows need none.
+  // `positions` is null for a grid: its rows need no positions.
   AddMap(const AddEncodingArgs& args,
          std::shared_ptr<const TokenPositions> positions, Dtype dtype,
          std::int64_t batch, std::int64_t tokens, std::int64_t dim,

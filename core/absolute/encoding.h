@@ -64,8 +64,8 @@ struct AbsoluteExtents {
 };
 
 // Validates the encoding. Field paths: "sinusoidal.dim", "learned.table.shape",
-// "timestep.downscale_freq_shift", ...; FieldRequired with an empty path if
-// none is given.
+// "timestep.downscale_freq_shift", ...; FieldRequired with an empty path if no
+// encoding is given.
 absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
     const AbsoluteEncoding& encoding);
 
@@ -73,8 +73,8 @@ absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
 // positions are null for a grid. Sines and cosines are exact (trig_rows.h);
 // rows of trained tables are copied if dtypes agree, hierarchical rows are
 // computed in float64; all are rounded once to the table's dtype. OUT_OF_RANGE
-// kPositionOutOfRange ("positions", metadata index): a position past a trained
-// table, or a fractional one.
+// kPositionOutOfRange ("positions", metadata index): a fractional position, or
+// one past the end of a trained table.
 absl::Status BuildAbsolute(const AbsoluteEncoding& encoding,
                            const TokenPositions* positions,
                            const TensorView& table);

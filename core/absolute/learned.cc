@@ -32,7 +32,7 @@ absl::Status ValidateLearned(const LearnedTable& encoding) {
                      "; must be [rows, dim], both at least 1"),
         {{"expected", "[rows, dim]"}, {"actual", ShapeToString(table.shape)}});
   }
-  // Workers keep rows of it.
+  // Each worker keeps rows of this width.
   if (table.shape[1] > kMaxAbsoluteDim) {
     return FieldInvalid("table.shape",
                         absl::StrCat("dim is ", table.shape[1], "; at most ",

@@ -28,7 +28,7 @@ class DeltaRows {
   // Rows of wider encodings are evaluated one by one: their deltas and strides
   // would take more than half a MiB.
   static constexpr std::size_t kMaxPairs = 512;
-  // Bytes of one DeltaRows with `pairs` pairs.
+  // Size in bytes of a DeltaRows with `pairs` pairs.
   static std::size_t Bytes(std::size_t pairs);
 
   // Doubles from one row of cosines or sines to the next: kernels read whole
@@ -52,9 +52,9 @@ class DeltaRows {
   // The sum is less than 9.
   static constexpr double kError = 9 * 0x1p-52;
 
-  // The reduction of larger angles has an error of 2^-95 of the angle
-  // (angle/quarter_turns.h), not far below float64's last bit: at 2^50 the sums
-  // were off by 100 units.
+  // The reduction of an angle has an error of 2^-95 of the angle
+  // (angle/quarter_turns.h). For larger angles this comes close to float64's
+  // last bit: at 2^50 the sums were off by 100 units.
   static constexpr double kMaxRadians = 0x1p40;
 
   DeltaRows(const QuarterTurnArrays& frequencies, std::size_t step);

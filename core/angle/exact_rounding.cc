@@ -12,7 +12,8 @@
 namespace posenc::core {
 namespace {
 
-// The number high + low, 106 bits and more; high is the float64 nearest to it.
+// The number high + low, with at least 106 bits; high is the float64 nearest to
+// it.
 struct Wide {
   double high, low;
 };

@@ -18,8 +18,8 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Upper bound on dicts of one key: each may be read by every reader. Models
-// have fewer.
+// Upper bound on the dicts of one key, because every reader may read each of
+// them. Models have fewer.
 constexpr std::size_t kMaxDicts = 16;
 
 }  // namespace
@@ -134,8 +134,9 @@ ConfigCase::ConfigCase(std::string path, json root,
     const json& own = filled.is_null() ? root_ : filled;
     for (const LayerGroup& group : groups_) {
       auto rope = Resolve(own, *reader, group, reach_);
-      // A reader that does not know this layer type has one rope for all types,
-      // and another may tell layers apart that are alike for transformers.
+      // A reader that does not know this layer type has one rope for all types.
+      // Another reader may distinguish layers that are the same for
+      // transformers.
       const auto details = GetErrorDetails(rope.status());
       if (details && details->field == "layer_type" && !group.index &&
           (group.type || reference() != nullptr)) {
@@ -291,7 +292,8 @@ bool ConfigCase::HasOtherBase() const {
 
 std::optional<double> ConfigCase::Original(const json& dict) const {
   const auto own = NumberAt(dict, "original_max_position_embeddings");
-  // A class with a dict for each layer type reads no length beside the dicts.
+  // A class with a dict for each layer type reads the length only inside the
+  // dicts.
   if (own || !family_.kinds[0].type.empty()) return own;
   return Number("original_max_position_embeddings");
 }

@@ -35,7 +35,7 @@ using Ropes = std::vector<std::optional<ResolvedRope>>;
 // True if the content hashes are the same, group by group.
 bool SameRopes(const Ropes& a, const Ropes& b);
 
-// One reader's answers, group by group of layers.
+// One reader's answers, one for each group of layers.
 struct Reading {
   const Reader* reader;
   const std::vector<LayerGroup>* groups;
@@ -44,15 +44,15 @@ struct Reading {
 
   // The first error; OK if every group resolves.
   absl::Status status() const;
-  // The first error as one line, with the layers that it is of.
+  // The first error as one line, with the layers that have it.
   std::string refusal() const;
   // The verdict on the worst group.
   Verdict verdict() const;
   bool differs() const;
-  // True if a group differs in that: &Comparison::axes.
+  // True if some group differs in the given member, such as &Comparison::axes.
   bool differs(bool Comparison::*which) const;
-  // Returns the value that the reader takes for a key that the file lacks; null
-  // if the file has it, or it is not needed.
+  // Returns the value that the reader assumes for a key that the file lacks;
+  // null if the file has the key, or the reader does not need it.
   const std::string* Assumed(absl::string_view key) const;
 };
 
@@ -78,8 +78,8 @@ class ConfigCase {
   // The reference's rope of the first group; there must be a reference.
   const ResolvedRope& rope() const { return *reference()->ropes[0]; }
   const std::vector<Reading>& readings() const { return readings_; }
-  // Returns the first group's indexer as one reader has it; an error unless the
-  // class has an indexer.
+  // Returns one reader's indexer of the first group; an error unless the class
+  // has an indexer.
   absl::StatusOr<ResolvedRope> Indexer(const Reader& reader) const;
   const std::vector<LayerGroup>& groups() const { return groups_; }
 
@@ -87,8 +87,8 @@ class ConfigCase {
   Ropes ResolveOther(const json& root,
                      const Reader& reader = *FindReader("hf")) const;
 
-  // True if the reference takes the same encodings from another configuration,
-  // scaling included.
+  // True if the reference reads the same encodings, with their scaling, from
+  // another configuration.
   bool ReadsTheSame(const json& root) const;
   // True if the reference ignores the scaling in the dict.
   bool Drops(const NamedDict& named) const;
@@ -100,12 +100,13 @@ class ConfigCase {
   std::optional<double> Number(absl::string_view key) const {
     return NumberAt(part(), key);
   }
-  // Returns the first of the dicts' values of a key; null if none has one.
+  // Returns the key's value in the first dict that has it; null if no dict has
+  // it.
   const json& InDicts(absl::string_view key) const;
-  // Returns the reference's warning about a key; "" without one.
+  // Returns the reference's warning about a key; "" if there is no warning.
   std::string WarningOf(absl::string_view key) const;
   std::optional<std::int64_t> MaxPositions() const;
-  // True if the file has a key for a base that the class does not read.
+  // True if the file gives a base under a key that the class does not read.
   bool HasOtherBase() const;
   std::optional<double> Original(const json& dict) const;
   // rope_type or type, with aliases resolved; "" if the dict has neither.
@@ -116,8 +117,9 @@ class ConfigCase {
   json Changed(const std::function<void(json*)>& change) const;
 
   using Condition = std::function<bool(const Reading&)>;
-  // Returns verdicts of the differing readers for which `concerned` holds, and
-  // marks these readers explained: readers.* do not report them again.
+  // Returns the verdicts of the differing readers for which `concerned` holds,
+  // and marks these readers as explained: the checks readers.* do not report
+  // them again.
   std::vector<Verdict> Explain(const Condition& concerned);
   std::vector<Verdict> ExplainAll();
   bool IsExplained(const Reading& reading) const {
@@ -129,9 +131,9 @@ class ConfigCase {
   // Marks the readers that refuse the file.
   void MarkRefusals();
   using Taken = std::function<std::string(const Reading&)>;
-  // Returns what the reference takes for an absent key, and the readers that
-  // take something else; those that refuse are marked. `taken` has a reader's
-  // value, kRefuses, or "" for neither.
+  // Returns the value that the reference assumes for an absent key, and the
+  // readers that assume another value. Marks the readers that refuse the file.
+  // `taken` returns a reader's value, kRefuses, or "" for neither.
   NamesByText TakenForAbsent(const Taken& taken);
 
   // Rows of a k_proj.weight in the checkpoint, if the checkpoint has one.
@@ -146,7 +148,7 @@ class ConfigCase {
  private:
   // The file, with the width or slices of heads and the scaling that
   // transformers' class adds: llama.cpp's converter asks that class first. Null
-  // if the file lacks none of them.
+  // if the class adds nothing.
   json WithClassKeys() const;
 
   std::string path_;
@@ -163,7 +165,7 @@ class ConfigCase {
 };
 
 // A preset of the same type, width, heads and layers, and the width of its
-// heads; nullopt if no preset is like that.
+// heads; nullopt if there is no such preset.
 struct PublishedHead {
   std::string preset;
   std::int64_t head_dim = 0;

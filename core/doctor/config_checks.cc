@@ -1,4 +1,5 @@
-// Checks of a configuration's spellings: its keys, and the readers of each.
+// Checks of a configuration's keys: how they are spelled, and which readers
+// read each spelling.
 
 #include <algorithm>
 #include <set>
@@ -16,10 +17,11 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Upper bound on findings about one file's unread keys or warnings.
+// Upper bound on the findings about unread keys of one file, and on those about
+// its warnings.
 constexpr std::size_t kMostTold = 64;
 
-// True if that is the reader's rule for the two spellings.
+// True if `rule` is the reader's rule for the two spellings.
 ConfigCase::Condition Spells(ReadingRule rule, const ConfigCase& config) {
   return [rule, type = config.type()](const Reading& reading) {
     const Reader& reader = *reading.reader;
@@ -29,8 +31,9 @@ ConfigCase::Condition Spells(ReadingRule rule, const ConfigCase& config) {
   };
 }
 
-// Returns the keys that older classes had for a rope_parameters with an entry
-// for each layer type: those of full attention, and the sliding layers' base.
+// Older classes had flat keys in place of a rope_parameters with an entry for
+// each layer type. Returns those keys: full attention's, and the base of the
+// sliding layers.
 json OlderKeys(const json& nested, const Family& family) {
   json keys = json::object();
   for (const interpretation::LayerKind& kind : family.kinds) {
@@ -59,7 +62,7 @@ std::string OlderSpelling(const json& parameters, const Family& family) {
     beside[key] = dict[key];
     dict.erase(key);
   }
-  // A renamed dict may still have the older key of the type.
+  // A renamed dict may still give its type by the older key.
   if (dict.value("rope_type", dict.value("type", json("default"))) !=
       "default") {
     beside["rope_scaling"] = dict;
@@ -75,8 +78,8 @@ void CheckNewSpelling(ConfigCase* config) {
   if (!IsGiven(part, "rope_parameters") || IsGiven(part, "rope_scaling")) {
     return;
   }
-  // A class with one dict for all layers drops entries for layer types, and a
-  // warning says so: no other spelling would help.
+  // A class with one dict for all layers drops entries for layer types. A
+  // warning says this, and no other spelling would help.
   if (config->known_family() &&
       config->family().dicts == interpretation::DictRule::kOne &&
       config->family().kinds[0].type.empty() &&
@@ -162,8 +165,8 @@ void CheckThetaConflict(ConfigCase* config) {
               }));
 }
 
-// Returns the reader's base, or else the one that its frequencies, which are
-// written out, were made of; nullopt if neither is known.
+// Returns the reader's base. If its frequencies are written out, returns the
+// base that they were computed from; nullopt if neither is known.
 std::optional<double> BaseOf(const Reading& reading) {
   if (!reading.status().ok()) return std::nullopt;
   if (reading.ropes[0]->spec.rope_theta) {
@@ -210,8 +213,8 @@ void CheckThetaAbsent(ConfigCase* config) {
               }));
 }
 
-// Finds a flat rope_parameters that its class drops or refuses, because the
-// class has a dict for each layer type.
+// Finds a flat rope_parameters that the class drops or refuses because it has a
+// dict for each layer type.
 void CheckDictDropped(ConfigCase* config) {
   const json& part = config->part();
   const Family& family = config->family();
@@ -249,7 +252,7 @@ void CheckTypeConflict(const NamedDict& named, ConfigCase* config) {
           ConfigCase::TypeOf({{"type", rope_type}})) {
     return;
   }
-  // transformers' class that drops the dict takes neither.
+  // transformers' class drops the dict, so it reads neither key.
   if (config->readings()[0].status().ok() &&
       config->ReadsTheSame(config->Changed(
           [&](json* part) { (*part)[named.place]["rope_type"] = type; }))) {
@@ -286,7 +289,7 @@ void CheckTypeMissing(const NamedDict& named, ConfigCase* config) {
       {named.path + ".rope_type"}, config->ExplainAll());
 }
 
-// True if the reader refuses the type of scaling.
+// True if the reader refuses this type of scaling.
 bool RefusesType(const Reading& reading) {
   const absl::Status status = reading.status();
   return (IsAbout(status, "rope_type") || IsAbout(status, ".type")) &&
@@ -352,7 +355,7 @@ void CheckTypeUnknown(ConfigCase* config) {
 std::set<std::string> ToldKeys(ConfigCase* config) {
   std::set<std::string> told;
   for (const Finding& finding : config->findings()) {
-    // Other files' values say nothing of what this file's key does.
+    // The values of other files do not show what this file's key does.
     if (finding.id == "config.unlike-published") continue;
     told.insert(finding.keys.begin(), finding.keys.end());
   }
@@ -427,7 +430,7 @@ void CheckWarnings(ConfigCase* config) {
         continue;
       }
       Finding& finding = config->Add("config.warned", {warning}, {key});
-      // Reading a type as another class changes no number.
+      // A model type that is read as another class's changes no number.
       if (key == "model_type") finding.severity = Severity::kNote;
     }
   }

@@ -33,9 +33,9 @@ std::pair<absl::string_view, absl::string_view> PartsOf(
   return parts;
 }
 
-// Returns why that version of a reader cannot be asked; "" if it can.
+// Returns why doctor cannot apply this version of a reader; "" if it can.
 std::string VersionFault(const Reader& reader, absl::string_view version) {
-  // A reader may read as a project whose versions are not its own.
+  // A reader may follow the rules of another project, which has other versions.
   if (interpretation::RulesOf(reader.profile).project != reader.title) {
     return Say("options.no-versions", {reader.title, reader.id});
   }
@@ -46,8 +46,8 @@ std::string VersionFault(const Reader& reader, absl::string_view version) {
       " for ", reader.id);
 }
 
-// False for files that hold no model that rotates: an adapter has no shape,
-// and the pairing of an architecture that is not known may be none.
+// False if the file holds no model that rotates: an adapter has no shape, and
+// an unknown architecture may have no pairs.
 bool Rotates(const interpretation::GgufRope& gguf) {
   using interpretation::GgufPairing;
   if (gguf.pairing == GgufPairing::kNone) return false;
@@ -56,7 +56,8 @@ bool Rotates(const interpretation::GgufRope& gguf) {
                                    gguf.key_length || gguf.dimension_count));
 }
 
-// Why a text is no JSON object. `parsed` is the text if it could be parsed.
+// Returns why a text is not a JSON object. `parsed` is the parsed text, if
+// parsing succeeded.
 std::string FaultOf(absl::string_view text,
                     interpretation::ParsedText* parsed) {
   const absl::Status size = interpretation::CheckJsonSize(text);
@@ -122,7 +123,7 @@ class Doctor {
  private:
   std::vector<Finding>* findings() { return &diagnosis_.findings; }
 
-  // The values of a readable input of JSON.
+  // The values of a JSON input that could be read.
   const json& RootOf(const DoctorInput& input) const {
     return parsed_.at(&input).value;
   }
@@ -150,7 +151,7 @@ class Doctor {
     runtime_ = *ParseRuntime(options_.runtime);
   }
 
-  // A version outside of the known ones is read as the nearest of them.
+  // A version that is not known is read as the nearest known version.
   void TellVersion(const Reader& reader) {
     const auto nearest = interpretation::NearestVersion(
         reader.profile, interpretation::VersionOf(reader));
@@ -191,7 +192,8 @@ class Doctor {
         length > 0 ? length : interpretation::kDefaultComparedLength;
   }
 
-  // Reads configurations; the first is the reference, or else params.json.
+  // Reads configurations. The first one is the reference; without one it is
+  // params.json.
   void ReadConfigs() {
     const bool has_config = std::any_of(
         inputs_.begin(), inputs_.end(),
@@ -243,7 +245,7 @@ class Doctor {
     CheckUnreadKeys(config);
     CheckWarnings(config);
     if (options_.readers.empty()) return;
-    // Readers that the caller named, and that have no class for the model.
+    // Readers that the caller named but that have no class for the model.
     for (const Reader* reader : readers_) {
       if (!interpretation::LacksClass(reader->profile,
                                       interpretation::VersionOf(*reader),
@@ -300,7 +302,7 @@ class Doctor {
     report.path = input.path;
     report.kind = input.kind;
     report.unreadable = input.unreadable;
-    // Takes the hash of a rope that is read.
+    // Stores the hash of a rope that could be read.
     const auto take = [&report](const absl::StatusOr<ResolvedRope>& rope) {
       if (rope.ok()) report.content_hash = interpretation::ContentHash(*rope);
       return rope.ok();
@@ -324,7 +326,7 @@ class Doctor {
       const auto rope =
           interpretation::ResolveGguf(*input.gguf, diagnosis_.length, false);
       if (!take(rope) && Rotates(*input.gguf)) {
-        // Factors of another length are a finding, gguf.factor-tensors.
+        // Factors of the wrong length get the finding gguf.factor-tensors.
         interpretation::GgufRope bare = *input.gguf;
         bare.rope_freqs = bare.factors_long = bare.factors_short = {};
         if (!interpretation::ResolveGguf(bare, diagnosis_.length, false).ok()) {
@@ -395,7 +397,8 @@ class Doctor {
   std::map<const DoctorInput*, interpretation::ParsedText> parsed_;
   const DoctorOptions& options_;
   std::vector<const Reader*> readers_;
-  // Readers in other versions than their rows', and the names of these.
+  // Readers in versions other than those of their rows, and the names of these
+  // versions.
   std::deque<Reader> versions_;
   std::deque<std::string> titles_;
   Runtime runtime_;
@@ -410,12 +413,12 @@ class Doctor {
 }  // namespace
 
 absl::string_view InputKindName(InputKind kind) {
-  return kind == InputKind::kParams ? "params"
-         : kind == InputKind::kGguf ? "gguf"
-         : kind == InputKind::kSafetensors
-             ? "safetensors"
-             // A tokenizer's file counts as part of the configuration.
-             : "config";
+  return kind == InputKind::kParams        ? "params"
+         : kind == InputKind::kGguf        ? "gguf"
+         : kind == InputKind::kSafetensors ? "safetensors"
+                                           // The message counts a tokenizer's
+                                           // file as part of the configuration.
+                                           : "config";
 }
 
 int Diagnosis::Count(Severity severity) const {
@@ -441,8 +444,8 @@ absl::Status CheckOptions(const DoctorOptions& options) {
   for (const Reader& one : interpretation::Readers()) {
     absl::StrAppend(&known, " ", one.id);
   }
-  // A caller may name any number of readers that do not exist. The answer has
-  // an error for each of the first 64.
+  // A caller may name any number of unknown readers. The answer has errors for
+  // the first 64 only.
   int left = 64;
   for (std::size_t i = 0; i < options.readers.size() && left > 0; ++i) {
     const absl::string_view name = options.readers[i];

@@ -27,7 +27,7 @@ constexpr SayRow kSays[] = {
 #include "says.inc"
 };
 
-// Returns the row of that id; null if there is none.
+// Returns the row with this id; null if there is no such row.
 template <typename Rows>
 const auto* RowOf(absl::string_view id, const Rows& rows) {
   const auto* const row =
@@ -36,7 +36,7 @@ const auto* RowOf(absl::string_view id, const Rows& rows) {
   return row == std::end(rows) ? nullptr : row;
 }
 
-// Replaces $0 to $9 by values; one that is not given is left out.
+// Replaces $0 to $9 by values. A missing value leaves nothing.
 std::string Fill(absl::string_view text, const Values& values) {
   std::string filled;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -52,7 +52,7 @@ struct Finding {
   std::vector<std::string> see;
 };
 
-// A value of a text. Numbers are as PlainNumber() writes them.
+// A value that is inserted into a text. PlainNumber() formats numbers.
 struct Value {
   template <typename T>
   Value(const T& value) {  // NOLINT(google-explicit-constructor)
@@ -83,27 +83,31 @@ struct CheckRow {
 const CheckRow* FindCheck(absl::string_view id);
 absl::Span<const CheckRow> CheckRows();
 
-// Returns the text of a row of rows/says.json with `values` filled in: what the
-// checks of several causes find, and their fixes. The row must exist.
+// Returns the text of a row of rows/says.json with `values` filled in. These
+// rows are the findings and fixes of checks that have several causes. The row
+// must exist.
 std::string Say(absl::string_view id, const Values& values);
 
-// Returns the finding of a row with `values` filled in. The row must exist.
-// Control characters of values are escaped, and long messages are cut.
+// Returns the finding that a row of rows/checks.json describes, with `values`
+// filled in. The row must exist. Control characters of values are escaped, and
+// long messages are cut.
 Finding MakeFinding(absl::string_view id, const Values& values);
 
-// Appends such a finding to `findings`. If its row is by_size, its severity is
-// that of its worst reader.
+// Appends MakeFinding() to `findings`. If the row is by_size, the severity is
+// that of the worst reader.
 Finding& AddFinding(absl::string_view id, const Values& values,
                     std::vector<std::string> inputs,
                     std::vector<std::string> keys,
                     std::vector<Finding>* findings,
                     std::vector<Verdict> readers = {});
 
-// Returns the severity by size: an error if less than 90 % of a score is left
-// somewhere within the length, or logits are off by more than 5 %; a warning
-// below 99 % or above 0.5 %; else a note.
+// Returns the severity by the size of the effect: an error if less than 90 % of
+// a score is left somewhere within the length, or logits are off by more than 5
+// %; a warning if less than 99 % is left, or logits are off by more than 0.5 %;
+// else a note.
 Severity SeverityOf(const Verdict& verdict);
-// The same of an amplitude alone: the reader's over the reference's.
+// Returns the severity of a ratio of amplitudes alone, the reader's divided by
+// the reference's.
 Severity SeverityOf(double amplitude_ratio);
 
 }  // namespace posenc::core::doctor

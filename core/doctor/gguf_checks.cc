@@ -1,5 +1,6 @@
-// gguf.*: compares a GGUF, after the command line's changes, with the
-// configuration that it was converted from, and its keys with each other.
+// gguf.*: the checks of a GGUF file, after the changes of the command line.
+// They compare it with the configuration that it was converted from, and its
+// keys with each other.
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +19,8 @@ namespace {
 using interpretation::GgufPairing;
 using interpretation::GgufRope;
 
-// Allows for float32 keys and the converter's float32 arithmetic.
+// Relative tolerance of keys: they are float32, and the converter computes in
+// float32.
 constexpr double kTolerance = 1e-6;
 // Relative tolerance of factors, which converters compute in float32.
 constexpr double kFactors = 1e-5;
@@ -118,15 +120,16 @@ class GgufChecks {
                       std::move(readers));
   }
 
-  // Adds a finding about frequencies, after which others need no finding.
+  // Adds a finding that explains the differing frequencies: no other finding
+  // about them is needed.
   Finding& Explain(absl::string_view id, const Values& values,
                    std::vector<std::string> keys) {
     explained_ = true;
     return Add(id, values, std::move(keys));
   }
 
-  // Resolves the file with the pairing and slice of `like`: these are not
-  // compared, because conversion permutes rows.
+  // Resolves the file with the pairing and slice of `like`. These are not
+  // compared, because the conversion permutes rows.
   std::optional<ResolvedRope> Resolve(const ResolvedRope& like) const {
     auto rope = interpretation::ResolveGguf(gguf_, reach_.length, false);
     if (!rope.ok()) return std::nullopt;
@@ -195,8 +198,9 @@ class GgufChecks {
     }
   }
 
-  // Finds a number of the file unlike the configuration's. `is` says where
-  // llama.cpp takes its number from, if the key is absent or a flag gives it.
+  // Finds a number in the file that differs from the configuration's. If the
+  // key is absent, or a flag replaces it, `is` says where llama.cpp takes the
+  // number from.
   Finding* CheckNumber(absl::string_view id, const char* name, double taken,
                        double wanted, const char* type, const std::string& is) {
     if (!DiffersBy(taken, wanted)) return nullptr;
@@ -229,7 +233,8 @@ class GgufChecks {
     }
   }
 
-  // Returns the path of a checkpoint with a saved table of that base, else "".
+  // Returns the path of a checkpoint that has a saved table with this base,
+  // else "".
   std::string TableWithBase(double base) const {
     for (const DoctorInput& input : all_) {
       for (const SavedTable& table : input.tables) {
@@ -266,7 +271,7 @@ class GgufChecks {
                         yarn ? OriginalFlag() : "");
   }
 
-  // Returns the command line's flags that scale; "" without any.
+  // Returns the scaling flags of the command line; "" if there are none.
   std::string FlagsThatScale() const {
     std::vector<std::string> given;
     for (const char* flag : {"--rope-scaling", "--rope-scale",
@@ -307,14 +312,14 @@ class GgufChecks {
     explained_amplitude_ = true;
   }
 
-  // Finds a file, or flags, that scale although the reference does not.
+  // Finds a scaling by the file or by flags, if the reference has no scaling.
   void CheckUnscaled() {
     const double factor = gguf_.factor.value_or(1);
     if (gguf_.ScalingType() == "none" || factor == 1 || !Tensors().empty())
       return;
     explained_ = explained_amplitude_ = true;
     const std::string flags = FlagsThatScale();
-    // Flags that serve more positions than the model has are intentional.
+    // If flags extend the model to more positions, the scaling is intentional.
     if (!flags.empty() && !file_.factor &&
         RuntimeLength(runtime_) > config_->MaxPositions().value_or(0)) {
       return;
@@ -369,7 +374,7 @@ class GgufChecks {
 
   void CheckOriginalLength() {
     const std::string type = gguf_.ScalingType();
-    // The converter writes longrope's factors without a type.
+    // The converter writes longrope's factors, but not its type.
     const bool has_lists =
         !gguf_.factors_long.empty() || !gguf_.factors_short.empty();
     if (!(type == "yarn" || type == "longrope" || has_lists) ||
@@ -391,12 +396,12 @@ class GgufChecks {
                   ? absl::StrCat(taken, " if the model was trained with that")
                   : "the original length";
     }
-    // The flag is for YaRN alone: between two lists the file's key chooses.
+    // The flag is for YaRN only. The file's key decides between two lists.
     const std::string flag =
         type == "yarn" ? absl::StrCat("--yarn-orig-ctx ", given)
                        : absl::StrCat("--override-kv ", key, "=int:", given);
     Explain("gguf.original-length", {key, taken, wanted, flag, given}, {key});
-    // longrope's amplitude does not depend on that length.
+    // longrope's amplitude does not depend on the original length.
     if (type == "yarn") explained_amplitude_ = true;
   }
 
@@ -432,7 +437,7 @@ class GgufChecks {
         {key});
   }
 
-  // Says why four sections are wrong: they must give every pair an axis.
+  // Returns why the four sections are wrong. They must give every pair an axis.
   std::string SectionsFault() const {
     absl::StatusOr<ResolvedRope> rope =
         interpretation::ResolveGguf(gguf_, 1, false);
@@ -531,7 +536,8 @@ class GgufChecks {
     check("rope_factors_short.weight", gguf_.factors_short, lists.short_factor);
   }
 
-  // rope_freqs are geometric frequencies divided by scaled frequencies.
+  // rope_freqs are quotients: the geometric frequency divided by the scaled
+  // one.
   void CheckFreqs(bool needs_factors) {
     const std::vector<double>& freqs = gguf_.rope_freqs;
     const auto n = static_cast<double>(freqs.size());
@@ -544,7 +550,7 @@ class GgufChecks {
       const double scaled = reference_->inv_freq[i];
       const double w =
           std::pow(*reference_->spec.rope_theta, -static_cast<double>(i) / n);
-      // The factor of a pair that stands still is infinite.
+      // A pair with frequency 0 has an infinite factor.
       differs |= scaled == 0 ? freqs[i] < 1e20
                              : DiffersBy(freqs[i], w / scaled, kFactors);
     }
@@ -565,7 +571,7 @@ class GgufChecks {
     if (!rope || !DiffersBy(rope->attention_factor, wanted)) return;
     const auto& given = gguf_.attn_factor;
     const bool no_log = !gguf_.yarn_log_multiplier;
-    // deepseek2 has no amplitude if the file has its multiplier.
+    // With a multiplier in the file, deepseek2 has no amplitude.
     const bool by_log = absl::StartsWith(gguf_.architecture, "deepseek") &&
                         !given && no_log && wanted == 1;
     const bool by_factor = !by_log && (given || no_log);
@@ -588,7 +594,7 @@ class GgufChecks {
     finding.severity = SeverityOf(finding.readers[0].amplitude_ratio);
   }
 
-  // Finds differing frequencies that no check above explains.
+  // Reports differing frequencies that no check above explains.
   void CheckRest() {
     if (explained_) return;
     const auto rope = Resolve(*converted_);
@@ -612,9 +618,9 @@ class GgufChecks {
   const std::string config_path_;
   const Runtime& runtime_;
   const Reach& reach_;
-  // transformers' reading of layers with full attention and of layers with a
-  // sliding window, and llama.cpp's reading of the former. Absent without a
-  // configuration that rotates.
+  // transformers' reading of the layers with full attention, its reading of the
+  // layers with a sliding window, and llama.cpp's reading of the first. Absent
+  // without a configuration that rotates.
   std::optional<ResolvedRope> reference_, sliding_, converted_;
   // True once a finding says that the frequencies, or the amplitude, differ.
   bool explained_ = false, explained_amplitude_ = false;
@@ -648,7 +654,7 @@ void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
   const auto& ours = gguf.query->rows;
   const auto& theirs = checkpoint.query->rows;
   const auto d = static_cast<std::size_t>(rope.spec.rotary_dim);
-  // Rows of a partial or trailing slice follow other rules.
+  // Partial and trailing slices are permuted in another way.
   if (rope.spec.nope || rope.spec.rotary_dim != rope.head_dim || d < 4 ||
       ours.size() < d || theirs.size() < d) {
     return;

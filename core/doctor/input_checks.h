@@ -1,4 +1,4 @@
-// Checks of the files beside a config.json, against it.
+// Checks that compare the other files of a model with its config.json.
 
 #pragma once
 
@@ -17,7 +17,8 @@ namespace posenc::core::doctor {
 struct Runtime;
 
 // gguf.*, for the file after the command line's changes; `config` may be null.
-// `all` are the inputs, whose tables may confirm the file.
+// `all` are all inputs: if one of them has a table with the file's base, the
+// finding says it.
 void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
                const ConfigCase* config, const Runtime& runtime,
                const Reach& reach, std::vector<Finding>* findings);
@@ -27,7 +28,7 @@ void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
 void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
                   const ConfigCase& config, std::vector<Finding>* findings);
 
-// Returns the base of a table that is geometric and not scaled, else nullopt.
+// Returns the base if the table is geometric and not scaled, else nullopt.
 std::optional<double> FittedBase(const SavedTable& table);
 
 // tables.*; `config` may be null.
@@ -53,7 +54,7 @@ struct Runtime {
   // The known flags with their values, in order.
   std::vector<std::pair<std::string, std::string>> flags;
 
-  // The value of the last such flag; null without one.
+  // The value of the last flag of this name; null if it is not given.
   const std::string* Find(absl::string_view flag) const;
   std::optional<double> Number(absl::string_view flag) const;
 };
@@ -62,7 +63,8 @@ struct Runtime {
 inline constexpr const char* kLengthFlags[] = {"--max-model-len",
                                                "--context-length", "-c"};
 
-// Parses a flag's JSON; discarded if it is none, or too long.
+// Parses a flag's JSON. The result is "discarded" if the text is not JSON, or
+// too long.
 json ParseSmall(const std::string& text);
 
 // Splits words as the shell does: quotes, and backslashes outside of single

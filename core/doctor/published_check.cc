@@ -1,11 +1,11 @@
-// config.unlike-published: a configuration that has the type and shape of a
+// config.unlike-published: the configuration has the type and shape of a
 // preset, but another base or scaling.
 //
 // Some models share their shape with a preset: Qwen3-4B-Thinking-2507 is
 // Qwen3-4B with base 5000000. published.jsonl has their configurations, which
-// count like presets. "own": false marks a different model that others trained
-// in that shape: a file exactly like it, length included, gets no finding, and
-// no other file is compared with it.
+// count like presets. "own": false marks a different model of the same shape,
+// from other makers. A file that equals it, with its length, gets no finding,
+// and no other file is compared with it.
 
 #include <algorithm>
 #include <cmath>
@@ -82,7 +82,7 @@ struct Shape {
   double HeadDim() const { return head_dim != 0 ? head_dim : width / heads; }
 };
 
-// Returns whether no number of one contradicts the other's; head_dim is not
+// True if all numbers that both shapes have are the same; head_dim is not
 // compared. Both must have a width and heads.
 bool MayBeSame(const Shape& a, const Shape& b) {
   const auto agree = [](double x, double y) {
@@ -96,15 +96,16 @@ bool MayBeSame(const Shape& a, const Shape& b) {
 // Tools write this for a base that they do not know.
 constexpr double kUsualBase = 10000;
 
-// Describes the scaling without the parts that follow from other keys: a ramp's
-// pairs, from the base, and dynamic scaling's start, from the model's length.
+// Describes the scaling without the parts that follow from other keys: the
+// pairs of a ramp follow from the base, and the start of dynamic scaling from
+// the model's length.
 std::string ScalingAlone(const RopeSpec& spec) {
   const std::string text = interpretation::ScalingText(spec);
   const bool dynamic = std::holds_alternative<DynamicNtkScaling>(spec.scaling);
   return text.substr(0, text.find(dynamic ? " beyond " : ", ramp"));
 }
 
-// A group of our layers, and the group of theirs that it is compared with.
+// Two groups of layers that are compared: ours, and theirs.
 struct Match {
   std::size_t ours, theirs;
 };
@@ -117,8 +118,8 @@ struct Likeness {
   Match differing = {0, 0};  // the first groups whose numbers differ
   bool same_length = false;
   bool within_original = false;  // our length <= theirs before scaling
-  // Our length is at most (reaches), or exactly (extends), our factor times
-  // their length. An unknown length reaches.
+  // `reaches`: our length is at most our factor times their length, or is
+  // unknown. `extends`: it is exactly that.
   bool reaches = true, extends = false;
   bool same_but_farther = false;  // the same scaling, by a larger factor
   // Ours is scaled from a length that exceeds theirs; theirs is not scaled.
@@ -137,16 +138,17 @@ struct Likeness {
     return default_bases && !ours_scaled && theirs_scaled && !longer &&
            !other_vocabulary;
   }
-  // True for another model that happens to have the same shape.
+  // True if ours is another model that happens to have the same shape.
   bool is_other() const {
     return !base && !scaling && !same_length && !extends && !is_lost();
   }
 };
 
-// Matches each group of our layers with one of theirs: the equal one, or else
-// the next, because files that list their layers have another order than files
-// that list only types. If all our layers are alike, each of their groups is
-// matched with this one. Empty if the layers cannot be compared.
+// Matches each group of our layers with one of theirs: an equal group if there
+// is one, or else the next, because files that list their layers have another
+// order than files that list only types. If all our layers are the same, their
+// groups are all matched with our only group. Empty if the layers cannot be
+// compared.
 std::vector<Match> MatchGroups(const Reading& ours, const Reading& theirs) {
   const std::size_t n = ours.ropes.size(), m = theirs.ropes.size();
   std::vector<Match> matches;
@@ -210,14 +212,14 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
     likeness.larger_bases &= base && published && *base >= *published;
     likeness.default_bases &= (a.spec.nope && b.spec.nope) ||
                               base == ours.family().theta || base == kUsualBase;
-    // With another base, the same scaling gives other numbers.
+    // The same scaling of another base gives other numbers.
     likeness.scaling &=
         base == published ? same : ScalingAlone(a.spec) == ScalingAlone(b.spec);
     likeness.numbers &= same;
     likeness.ours_scaled |= IsScaled(a);
     likeness.theirs_scaled |= IsScaled(b);
-    // A scaling without its own original length has the whole model's length;
-    // linear scaling divides that by its factor.
+    // A scaling without an original length of its own uses the model's length.
+    // Linear scaling divides that length by its factor.
     const auto* const linear = std::get_if<LinearScaling>(&b.spec.scaling);
     const double original =
         static_cast<double>(b.original_max_position_embeddings) /
@@ -231,8 +233,8 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
 }
 
 // True if the vocabulary is not the preset's; tuning may add a few tokens.
-// Presets have no vocab_size, so it is here for presets that files lost base,
-// scaling and length of.
+// Presets have no vocab_size. It is listed here for the presets whose base,
+// scaling and length some published files have lost.
 bool HasOtherVocabulary(const ConfigCase& ours, absl::string_view preset) {
   constexpr std::pair<absl::string_view, double> kVocabularies[] = {
       {"exaone-4-32b", 102400}, {"gemma-3-", 262208}, {"llama-3.", 128256}};
@@ -373,7 +375,8 @@ void CheckPublished(ConfigCase* config) {
         if (matches.empty()) return;
         Likeness likeness = Compare(*config, published, matches);
         likeness.other_vocabulary = HasOtherVocabulary(*config, model.name);
-        // Only their layers differ: ours lost that, or are another model's.
+        // Only their layers differ in type. Our file lost this, or is another
+        // model.
         if (published.groups().size() != config->groups().size() &&
             !likeness.is_lost()) {
           return;
@@ -410,8 +413,8 @@ void CheckPublished(ConfigCase* config) {
                  likeness};
       });
   if (!nearest || fits_length) return;
-  // If another model fits, there is a finding only for a file that is too long
-  // for that model, and as long as the nearest.
+  // If another model fits, the file gets a finding only if it is too long for
+  // that model, and as long as the nearest one.
   const bool as_long =
       nearest->likeness.same_length || nearest->likeness.extends;
   if (fits && !one_key && (fits_reach || !as_long)) return;

@@ -1,5 +1,5 @@
-// readers.*: differences between readers that no check of a configuration
-// explains.
+// readers.*: differences between readers that no other check of the
+// configuration explains.
 
 #include <algorithm>
 #include <cmath>
@@ -48,8 +48,8 @@ std::string Explanations(const Comparison& comparison) {
   return shown.empty() ? "by the last bits" : absl::StrJoin(shown, "; ");
 }
 
-// The fix if a reader ignores the scaling: to write into the file what it
-// leaves to transformers' class, or else another reader.
+// Returns the fix if a reader ignores the scaling: write into the file what it
+// leaves to transformers' class, or else use another reader.
 std::string ScalingFix(const ConfigCase& config, const ResolvedRope& ours) {
   const json dict =
       json::parse(config.family().rope_parameters, nullptr, false);
@@ -125,8 +125,8 @@ struct Difference {
   std::vector<Verdict> readers;
 };
 
-// Collects differences, reader by reader; readers that differ alike share a
-// finding.
+// Collects the differences of each reader. Readers with the same difference
+// share a finding.
 class ReaderChecks {
  public:
   explicit ReaderChecks(ConfigCase* config) : config_(config) {}
@@ -149,7 +149,7 @@ class ReaderChecks {
           reading.comparisons.size() == 1 ? ""
                                           : config_->groups()[g].Name() + ": ",
           Explanations(comparison));
-      // Takes the first group that differs so.
+      // Uses the first group that has this difference.
       const auto tell = [&](bool Comparison::*which, Difference one) {
         const auto first =
             std::find_if(reading.comparisons.begin(), reading.comparisons.end(),
@@ -180,7 +180,8 @@ class ReaderChecks {
             keys});
       const double own = ours.softmax_scale_multiplier;
       const double other = theirs.softmax_scale_multiplier;
-      // Like the square of an amplitude, it multiplies logits.
+      // The multiplier changes logits in the same way as the square of an
+      // amplitude.
       tell(&Comparison::softmax, {"readers.softmax",
                                   {Digits(other), Digits(own)},
                                   SeverityOf(std::sqrt(other / own))});
@@ -223,7 +224,8 @@ class ReaderChecks {
 void CheckIndexer(ConfigCase* config) {
   const Family& family = config->family();
   if (family.indexer == Pairing::kUnspecified) return;
-  // A class without a width of its own has an indexer if the file gives one.
+  // If the class has no default width, the model has an indexer only if the
+  // file gives a width.
   if (family.indexer_head_dim == 0 &&
       !config->part().contains(std::string(family.indexer_key))) {
     return;
@@ -273,7 +275,8 @@ void CheckReaders(ConfigCase* config) {
       });
   for (const Reading& reading : config->readings()) {
     const bool refuses = !reading.status().ok();
-    // A file that transformers refuses gets an error here, if it has none yet.
+    // If transformers refuses the file, and no finding is an error yet, this
+    // one is.
     const bool untold = refuses && !has_error && IsReference(reading, *config);
     if (untold ||
         (!config->IsExplained(reading) && (refuses || reading.differs()))) {

@@ -27,8 +27,8 @@ namespace {
 constexpr std::int64_t kMaxLayers = 1024;
 constexpr std::size_t kMaxGroups = 16;
 
-// Returns possible layer types of a model: its class's, those of its dicts, and
-// common ones.
+// Returns the layer types that a model may have: those of its class, those of
+// its dicts, and common ones.
 std::vector<std::string> KnownTypes(const json& part,
                                     const std::string& model_type) {
   std::vector<std::string> types;
@@ -222,14 +222,14 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
     group.layer_type = type_of(i);
     const auto rope = Resolve(root, reader, group, reach);
     const auto fault = GetErrorDetails(rope.status());
-    // The file is refused, whichever layer is asked for.
+    // The reader refuses the file for every layer.
     if (!rope.ok() && groups.empty() && fault &&
         fault->field == "config_json") {
       group.layers = {i};
       return {group};
     }
-    // A list that ends early has a warning. If the first layer is refused,
-    // types of layers may still be read.
+    // A list that ends early gets a warning. If the first layer is refused, the
+    // types of layers may still be readable.
     if (!rope.ok() &&
         (groups.empty() || (fault && fault->field == "layer_index"))) {
       break;
@@ -249,7 +249,8 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
     group.type = type;
     if (Resolve(root, reader, group, reach).ok()) groups.push_back(group);
   }
-  // The error of a layer says more than that a layer must be chosen.
+  // The error of a single layer is more useful than the error that a layer must
+  // be chosen.
   if (groups.empty()) {
     groups.emplace_back();
     if (layers > 0 && details->field == "layer_index") {
@@ -265,7 +266,7 @@ std::string DescribeRope(const ResolvedRope& rope) {
   if (rope.spec.rope_theta) {
     absl::StrAppend(&text, ", base ", PlainNumber(*rope.spec.rope_theta));
   }
-  // The ends of a ramp are left out.
+  // The description leaves out the ends of a ramp.
   const std::string scaling = interpretation::ScalingText(rope.spec);
   absl::StrAppend(&text, ", ",
                   absl::string_view(scaling).substr(0, scaling.find(", ramp")));

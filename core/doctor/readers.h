@@ -30,22 +30,23 @@ using nlohmann::json;
 // Returns the language model's part of a configuration, which may be nested.
 json* LanguagePartOf(json* root, std::string* model_type, std::string* path);
 
-// Returns a value; null if it is absent, or `object` is none.
+// Returns a value; null if it is absent, or `object` is not an object.
 const json& ValueAt(const json& object, absl::string_view key);
 // True for a value other than null and {}.
 bool IsGiven(const json& object, absl::string_view key);
-// True for a dict with keys, none of which has a dict: not one by layer type.
+// True if `dict` has keys and no value of it is a dict, as an entry for a layer
+// type would be.
 bool IsFlat(const json& dict);
-// Returns a value; nullopt or nothing if it is absent or of another type.
+// Returns a value; nullopt, or nothing, if it is absent or has another type.
 std::optional<double> NumberAt(const json& object, absl::string_view key);
 std::string TextAt(const json& object, absl::string_view key);
-// Returns the numbers of a list; none for another value.
+// Returns the numbers of a list; an empty list for any other value.
 std::vector<double> NumbersOf(const json& list);
 
 // "[16, 24, 24]"
 std::string ListText(const std::vector<double>& values);
 
-// Texts, each with the names of the readers that it holds for.
+// Texts, each with the names of the readers to which it applies.
 using NamesByText =
     std::vector<std::pair<std::string, std::vector<std::string>>>;
 void AddName(const std::string& text, absl::string_view name, NamesByText* all);
@@ -54,8 +55,9 @@ std::string TakenText(const NamesByText& all, const char* separator = ", ");
 // The text for a reader that refuses the file.
 inline constexpr char kRefuses[] = "refuses";
 
-// Largest distance of a diagnosis, and a function that can end it. After an
-// error of `stop` all results are invalid: nothing resolves, nothing differs.
+// The largest distance of a diagnosis, and a function that can end the
+// diagnosis. After an error of `stop` all results are invalid: nothing
+// resolves, nothing differs.
 struct Reach {
   std::int64_t length = 0;
   StopAsked stop = nullptr;
@@ -83,7 +85,8 @@ absl::StatusOr<ResolvedRope> Resolve(
     const Reach& reach,
     interpretation::ModelPart part = interpretation::ModelPart::kUnspecified);
 
-// Describes a rope: "128 channels, base 10000, YaRN by 4, amplitude 1.14".
+// Describes a rope in one line: "128 channels, base 10000, YaRN by 4, amplitude
+// 1.14".
 std::string DescribeRope(const ResolvedRope& rope);
 
 inline bool IsScaled(const ResolvedRope& rope) {
@@ -110,14 +113,15 @@ struct Comparison {
 Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
                    const Reach& reach);
 
-// Returns the comparison's verdict, for `rope`, one layer's rope by `reader`.
+// Returns the verdict of a comparison of `rope`, which is one layer's rope as
+// `reader` reads it.
 Verdict VerdictOf(const Comparison& comparison, const Reader& reader,
                   const ResolvedRope& rope);
 
 // True if a is more severe than b, or equally severe and keeps less of a score.
 bool IsWorse(const Verdict& a, const Verdict& b);
 
-// True if the error is about a key whose path ends so.
+// True if the error is about a key whose path ends in `key`.
 bool IsAbout(const absl::Status& status, absl::string_view key);
 
 // Returns one line of a status' message, without the field at its beginning.

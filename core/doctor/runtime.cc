@@ -1,5 +1,6 @@
-// The command line of an engine: its flags, what they change in a GGUF, and
-// runtime.*, what they say about rotary encodings.
+// The command line of an engine: its flags, the keys of a GGUF that they
+// replace, and runtime.*, the checks of what the flags say about rotary
+// encodings.
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +25,7 @@ namespace {
 using interpretation::GgufRope;
 using Engine = Runtime::Engine;
 
-// A known flag. All take a value; other words are skipped.
+// A known flag. Each takes a value. Words that are not known flags are skipped.
 struct Flag {
   absl::string_view name;
   bool takes_json = false;
@@ -40,8 +41,9 @@ constexpr Flag kFlags[] = {
     {"--override-kv"},        {"-c"},
 };
 
-// A number of a GGUF that --override-kv replaces by its key, and some by a flag
-// of their own. Numbers that are not larger than `above` are not taken.
+// A number of a GGUF that --override-kv can replace by its key. Some numbers
+// also have a flag of their own. A number that is not larger than `above` is
+// ignored.
 struct KeyFlag {
   absl::string_view key;
   absl::string_view flag;
@@ -111,7 +113,7 @@ absl::StatusOr<std::vector<std::string>> Words(absl::string_view command) {
 
 constexpr absl::string_view kDotted = "--hf-overrides.";
 
-// Sets one key of the overrides by its path. A value that is no JSON is a
+// Sets one key of the overrides by its path. A value that is not JSON is a
 // string.
 absl::Status SetKey(absl::string_view path, const std::string& value,
                     Runtime* runtime) {
@@ -134,8 +136,8 @@ absl::Status SetKey(absl::string_view path, const std::string& value,
   return absl::OkStatus();
 }
 
-// Returns llama.cpp's flag for a variable, as in "LLAMA_ARG_ROPE_SCALE=4
-// llama-server ..."; other words are as they were.
+// Returns llama.cpp's flag for an environment variable, as in
+// "LLAMA_ARG_ROPE_SCALE=4 llama-server ...". Returns other words unchanged.
 std::string FlagOf(absl::string_view word) {
   const std::size_t equals = word.find('=');
   if (equals == word.npos || !absl::ConsumePrefix(&word, "LLAMA_ARG_")) {
@@ -177,7 +179,7 @@ std::int64_t LengthOf(absl::string_view text) {
                                          : 0;
 }
 
-// Replaces one key: "llama.rope.freq_base=float:500000".
+// Replaces one key by a text such as "llama.rope.freq_base=float:500000".
 void OverrideKey(absl::string_view text, GgufRope* gguf) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(text, absl::MaxSplits('=', 1));
@@ -242,7 +244,7 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
     std::string name = word.substr(0, equals);
     // vLLM also takes single keys: --hf-overrides.rope_parameters.factor 4
     std::string path;
-    // vLLM and SGLang take both spellings.
+    // vLLM and SGLang accept "-" and "_" in names.
     std::replace(name.begin() + (name.size() > 2 ? 2 : 0), name.end(), '_',
                  '-');
     if (absl::StartsWith(name, kDotted)) {
@@ -312,7 +314,7 @@ void ApplyRuntime(const Runtime& runtime, GgufRope* gguf) {
     const auto number = runtime.Number(row.flag);
     if (number && *number > row.above) gguf->*row.number = number;
   }
-  // The flag is for YaRN; longrope's length can only be in the file.
+  // The flag is for YaRN. Only the file can give longrope's length.
   const double original = runtime.Number("--yarn-orig-ctx").value_or(0);
   if (original > 0 && original < 0x1p31 && gguf->scaling_type == "yarn") {
     gguf->original_context_length = static_cast<std::int64_t>(original);
@@ -346,9 +348,9 @@ json OwnKeys(const ConfigCase& config) {
   return own;
 }
 
-// Engines replace the whole dict. Returns the model's own dict with the keys of
-// `scaling`, as an override of its configuration. Nullopt if one dict cannot
-// express it, for example because each layer type has its own dict.
+// Engines replace the whole dict. So this returns the model's own dict with the
+// keys of `scaling`, as an override of its configuration; nullopt if one dict
+// cannot express it, for example because each layer type has its own dict.
 std::optional<json> MergedOverride(const ConfigCase& config,
                                    const json& scaling) {
   if (config.reference() == nullptr || config.groups().size() != 1) {
@@ -357,8 +359,8 @@ std::optional<json> MergedOverride(const ConfigCase& config,
   const RopeSpec& spec = config.rope().spec;
   json override = OwnKeys(config);
   override.update(scaling);
-  // The configuration that an engine then has: it no longer reads the keys
-  // beside the dict.
+  // This is the configuration that the engine then has: it no longer reads the
+  // keys beside the dict.
   const auto taken = config.ResolveOther(config.Changed([&](json* part) {
     for (const absl::string_view key :
          {absl::string_view("rope_scaling"), absl::string_view("rope_theta"),
@@ -438,15 +440,15 @@ class RuntimeChecks {
                std::move(readers));
   }
 
-  // After loading, engines keep the base in rope_parameters: an override that
-  // replaces the whole dict loses the base.
+  // Engines keep the base in rope_parameters after they load a model. An
+  // override that replaces the whole dict loses the base.
   void CheckOverrides() {
     if (reference_ == nullptr || !config_->rope().spec.rope_theta) return;
     const double theta = *config_->rope().spec.rope_theta;
     const Reader& reader =
         *FindReader(runtime_.engine == Engine::kSglang ? "sglang" : "vllm");
     for (const auto& [flag, text] : runtime_.flags) {
-      // The last of several equal flags counts.
+      // If a flag is given several times, the last one counts.
       if (&text != runtime_.Find(flag) ||
           (flag != "--hf-overrides" && flag != "--json-model-override-args")) {
         continue;
@@ -481,7 +483,7 @@ class RuntimeChecks {
     }
   }
 
-  // Replaces vLLM's removed flags by one override.
+  // Proposes one override in place of the flags that vLLM has removed.
   void CheckGoneFlags() {
     const std::string* const scaling = runtime_.Find("--rope-scaling");
     const std::string* const theta = runtime_.Find("--rope-theta");
@@ -564,9 +566,9 @@ class RuntimeChecks {
     return false;
   }
 
-  // Returns flags that apply YaRN to a model of `claimed` positions. Returns ""
-  // if one flag cannot express it: layers differ and must not all be scaled, or
-  // the model has several position axes.
+  // Returns flags that apply YaRN to a model of `claimed` positions; "" if one
+  // flag cannot express it, because only some layers must be scaled, or the
+  // model has several position axes.
   std::string YarnFlags(double factor, std::int64_t claimed) const {
     const bool vllm = runtime_.engine == Engine::kVllm;
     const bool sglang = runtime_.engine == Engine::kSglang;
@@ -592,7 +594,7 @@ class RuntimeChecks {
         override->dump(), "'");
   }
 
-  // Finds a served length beyond the model's length, without a scaling.
+  // Finds a served length that exceeds the model's length without a scaling.
   void CheckServedLength() {
     const std::int64_t served = RuntimeLength(runtime_);
     if (served == 0 || ChangesRope()) return;

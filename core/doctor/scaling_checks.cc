@@ -15,7 +15,7 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Says how to remove the scaling from a dict and keep its base and share.
+// Returns how to remove the scaling from a dict and keep its base and share.
 std::string Unscaled(const NamedDict& named, const ConfigCase& config) {
   bool scaling_alone = named.path == config.KeyPath("rope_scaling") ||
                        named.path == config.KeyPath("rope_parameters");
@@ -60,7 +60,7 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   }
 }
 
-// Returns the original length that a reader assumes; "" if it need not.
+// Returns the original length that a reader assumes; "" if it assumes none.
 std::string OriginalTaken(const Reading& reading) {
   constexpr absl::string_view kKey = "original_max_position_embeddings";
   if (const std::string* const value = reading.Assumed(kKey)) return *value;
@@ -123,7 +123,8 @@ void CheckLongRope(const NamedDict& named, ConfigCase* config) {
 
 void CheckDynamic(const NamedDict& named, ConfigCase* config) {
   if (ConfigCase::TypeOf(*named.dict) != "dynamic") return;
-  // HunYuan's alpha has this type, but sets one base for every length.
+  // HunYuan's alpha is given by a dict of this type, but sets one base for
+  // every length.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
       std::none_of(reference->ropes.begin(), reference->ropes.end(),
@@ -134,7 +135,7 @@ void CheckDynamic(const NamedDict& named, ConfigCase* config) {
     return;
   }
   const auto maximum = config->MaxPositions();
-  // vLLM's dynamic rotation by alpha is another one.
+  // vLLM's dynamic scaling by alpha is a different encoding.
   const bool has_alpha = IsGiven(*named.dict, "alpha");
   config->Add(
       "config.dynamic-ntk", {maximum ? absl::StrCat(*maximum) : "the maximum"},
@@ -148,8 +149,8 @@ void CheckDynamic(const NamedDict& named, ConfigCase* config) {
 }  // namespace
 
 void CheckScaling(ConfigCase* config) {
-  // No class has dicts for more layer types; a file may have more, and trying
-  // each takes long.
+  // No class has dicts for more layer types than this. A file may have more,
+  // and each trial takes long.
   constexpr std::size_t kMostTried = 4;
   const std::vector<NamedDict> dicts = config->Dicts();
   for (const NamedDict& named : dicts) {

@@ -68,7 +68,7 @@ void CheckPartialConflict(ConfigCase* config) {
     tell(path + ".partial_rotary_factor",
          NumberAt(*dict, "partial_rotary_factor"), true);
   }
-  // A class that reads none of them takes its own width.
+  // If the class reads none of these keys, it uses its own width.
   if (widths.size() < 2 || dropped.size() == keys.size()) return;
   const std::string removed =
       !dropped.empty() ? absl::StrJoin(dropped, " and ")
@@ -80,7 +80,7 @@ void CheckPartialConflict(ConfigCase* config) {
               }));
 }
 
-// Returns the first of the keys that is a number; 0 if none is.
+// Returns the number of the first key that has one; 0 if no key has a number.
 double FirstOf(const ConfigCase& config,
                std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
@@ -89,7 +89,7 @@ double FirstOf(const ConfigCase& config,
   return 0;
 }
 
-// Types whose attention always divides the width by the number of heads.
+// Model types whose attention always divides the width by the number of heads.
 constexpr absl::string_view kAlwaysDerived =
     "codegen falcon gpt_neox gpt_neox_japanese gptj persimmon stablelm "
     "stablelm_epoch";
@@ -140,8 +140,9 @@ void CheckHeadDim(ConfigCase* config) {
          absl::StrCat("write it: \"head_dim\": ", PlainNumber(wanted), hint)},
         {config->KeyPath("head_dim")});
   };
-  // The rows of k_proj for each head prove a width, even if it is no power of
-  // two. Quantised weights are packed in other shapes.
+  // k_proj's number of rows for each head proves a width, even if it is not a
+  // power of two. Quantised weights are packed in other shapes, so they prove
+  // nothing.
   constexpr double kWidest = 1024;
   const double kv = config->Number("num_key_value_heads").value_or(heads);
   const auto key_rows = static_cast<double>(config->key_rows.value_or(0));
@@ -194,8 +195,8 @@ void CheckLayers(ConfigCase* config) {
   config->Add("config.layers-differ", {absl::StrJoin(facts, "; ")}, {});
 }
 
-// Returns the rotated pairs, which do not depend on the sections; 0 if nothing
-// tells them.
+// Returns the number of rotated pairs, which does not depend on the sections; 0
+// if it is not known.
 double PairsOf(const ConfigCase& config) {
   if (config.reference() != nullptr) return config.rope().pairs();
   const Ropes bare = config.ResolveOther(config.Changed([](json* part) {
@@ -245,7 +246,7 @@ void CheckSections(ConfigCase* config) {
     } else if (pairs != 0 && sum != pairs) {
       fact = Say("sections.other-sum", {ListText(sections), sum, pairs});
     }
-    // The class may fail at sections that are read here.
+    // The class may fail at sections that posenc can read.
     if (fact.empty() && (absl::StrContains(warning, " fails") ||
                          absl::StrContains(warning, " refuses"))) {
       fact = warning;

@@ -10,7 +10,8 @@
 namespace posenc::core::doctor {
 namespace {
 
-// The two formats' weights have different pairings: their rows are permuted.
+// Weights in the two formats have different pairings, because their rows are
+// permuted.
 ResolvedRope WithPairing(ResolvedRope rope, const ResolvedRope& like) {
   rope.spec.pairing = like.spec.pairing;
   rope.spec.output_pairing = like.spec.output_pairing;

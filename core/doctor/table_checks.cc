@@ -22,7 +22,8 @@
 namespace posenc::core::doctor {
 namespace {
 
-// A few ulps: engines compute tables in float32, by a power and a division.
+// A few ulps, because engines compute tables in float32 with a power and a
+// division.
 constexpr double kTolerance = 16 * 0x1p-24;
 
 // Returns the number after "layers.", "h." or "layer.", else -1.
@@ -65,8 +66,8 @@ std::vector<double> CastTo(Dtype dtype, const std::vector<double>& values) {
   return cast;
 }
 
-// Returns the narrower dtype that the wanted frequencies were cast to, if the
-// table is such a cast.
+// If the table is a cast of the wanted frequencies to a narrower dtype, returns
+// that dtype.
 std::optional<Dtype> CastOf(const std::vector<double>& table,
                             const std::vector<double>& wanted) {
   if (Apart(table, wanted) <= kTolerance) return std::nullopt;
@@ -77,9 +78,9 @@ std::optional<Dtype> CastOf(const std::vector<double>& table,
   return std::nullopt;
 }
 
-// Returns common frequencies of n pairs: those of common bases, and first those
-// of pixels in diffusion transformers, n numbers evenly spaced from pi to 128
-// pi.
+// Returns common tables of n frequencies. The first is that of pixels in
+// diffusion transformers: n numbers, evenly spaced from pi to 128 pi. The
+// others are those of common bases.
 std::vector<std::vector<double>> UsualTables(std::size_t n) {
   std::vector<std::vector<double>> tables(1);
   const auto pairs = static_cast<double>(n);
@@ -96,7 +97,8 @@ std::vector<std::vector<double>> UsualTables(std::size_t n) {
   return tables;
 }
 
-// Returns the dtype of 8 bits that the table is in, or was cast through.
+// Returns the 8-bit dtype of the table, or the 8-bit dtype to which its values
+// were once cast.
 std::optional<Dtype> Float8Of(const SavedTable& table) {
   if (IsFloat8(table.dtype)) return table.dtype;
   for (const Dtype dtype : {Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2}) {
@@ -140,7 +142,8 @@ std::optional<Fit> FitOf(const std::vector<double>& table) {
   return Fit{base, 1 / table[0]};
 }
 
-// Returns a round number near the value, or else six digits of the value.
+// Returns a round number if one is near the value, or else six digits of the
+// value.
 std::string Round(double value) {
   for (const double unit : {1000.0, 100.0, 1.0, 0.5}) {
     const double near = std::round(value / unit) * unit;
@@ -205,11 +208,12 @@ class TableChecks {
                            static_cast<std::size_t>(nearest - ropes.begin()))];
   }
 
-  // True if nothing but the cast to few bits is to be said of the table. Equal
-  // tables of several layers share a finding. A table of other frequencies than
-  // the reference's gets those that it was cast from, if they are common.
+  // True if the cast to few bits is the table's only fault. Equal tables of
+  // several layers share a finding. If the table's frequencies are not the
+  // reference's, and are a cast of common frequencies, they are replaced by
+  // these.
   bool IsCast(SavedTable* table, const ResolvedRope* reference) {
-    // No cast of frequencies makes a NaN or an infinity.
+    // A cast of frequencies gives no NaN and no infinity.
     for (const double w : table->values) {
       if (!std::isfinite(w)) return false;
     }
@@ -222,7 +226,7 @@ class TableChecks {
       }
       if (Apart(table->values, reference->inv_freq) <= kTolerance) return false;
     }
-    // Other casts than to 8 bits may be the model's own frequencies.
+    // A cast to more than 8 bits may be the model's own table.
     const std::optional<Dtype> dtype = Float8Of(*table);
     if (!dtype) return false;
     for (const std::vector<double>& one : UsualTables(table->values.size())) {
@@ -265,7 +269,7 @@ class TableChecks {
     }
   }
 
-  // Says how much of scores a table with the same number of pairs keeps.
+  // Returns how much of the scores a table with the same number of pairs keeps.
   Verdict VerdictOf(const SavedTable& table,
                     const ResolvedRope& reference) const {
     ResolvedRope other = reference;
@@ -289,7 +293,7 @@ class TableChecks {
       // In 8 bits, small frequencies become 0.
       const bool stands =
           w == 0 && (IsFloat8(table.dtype) || wanted(i, 1) == 0);
-      // Uninitialised memory holds tiny numbers; no base gives them.
+      // Uninitialised memory holds tiny numbers, which no base gives.
       if (!stands && !(w >= 1e-15 && w <= kMaxFrequency)) {
         return Unusable(table, i);
       }
@@ -311,7 +315,7 @@ class TableChecks {
     return true;
   }
 
-  // Returns false.
+  // Adds the finding that the table is unusable. Returns false.
   bool Unusable(const SavedTable& table, std::size_t pair) {
     Add("tables.inv-freq-layers",
         {Say("tables.unusable",
@@ -329,7 +333,7 @@ class TableChecks {
       return;
     }
     std::string is, says, set;
-    // For another number of pairs, no kept share is defined.
+    // The kept share is defined only for equal numbers of pairs.
     std::vector<Verdict> readers;
     if (table.values.size() == wanted.size()) {
       readers = {VerdictOf(table, reference)};
@@ -366,7 +370,7 @@ class TableChecks {
         table, readers);
   }
 
-  // Layers with one rope must have equal tables.
+  // Checks that layers with the same rope have equal tables.
   void CheckLayers() {
     std::map<std::size_t, std::vector<const SavedTable*>> by_group;
     for (const SavedTable& table : input_.tables) {
