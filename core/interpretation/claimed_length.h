@@ -1,4 +1,4 @@
-// How many positions a model claims to serve.
+// The number of positions that a model claims to serve.
 
 #pragma once
 
@@ -10,10 +10,11 @@ namespace posenc::core::interpretation {
 
 class JsonObject;
 
-// max_position_embeddings, or what takes its place, of a preset's or a given
-// configuration's language model; 0 if it claims nothing, as a spec does.
+// Returns max_position_embeddings, or the key in its place, of the language
+// model in a preset or configuration; 0 if the source claims no length, as a
+// spec does.
 std::int64_t ClaimedLength(const RopeSource& source);
-// The same of a configuration that is parsed.
+// Returns the same for a parsed configuration.
 std::int64_t ClaimedLength(const JsonObject& root);
 
 }  // namespace posenc::core::interpretation

@@ -85,12 +85,12 @@ std::string PairingText(const RopeSpec& spec) {
 }
 
 std::string SliceText(const ResolvedRope& rope) {
-  // A slice as wide as the head is leading and trailing at once.
+  // A slice that is as wide as the head is both leading and trailing.
   if (rope.spec.rotary_dim == rope.head_dim) return "leading";
   return rope.spec.slice == RotarySlice::kTrailing ? "trailing" : "leading";
 }
 
-// The axis of each pair: axis 0 for all unless the encoding says otherwise.
+// Returns the axis of each pair: axis 0 unless the encoding gives axes.
 std::vector<std::int32_t> AxisOfPair(const ResolvedRope& rope) {
   if (!rope.axis_of_pair.empty()) return rope.axis_of_pair;
   return std::vector<std::int32_t>(rope.pairs(), 0);

@@ -14,7 +14,7 @@
 
 namespace posenc::core::interpretation {
 
-// Numbers as posenc.v1.RopeDifference.
+// The same numbers as in posenc.v1.RopeDifference.
 struct RopeDifference {
   bool equal = true;
   double max_relative_frequency_difference = 0;
@@ -28,9 +28,9 @@ struct RopeDifference {
   std::int64_t length = 0;
 };
 
-// Longest distance that scores are compared at.
+// Upper bound on the distance at which scores are compared.
 inline constexpr std::int64_t kMaxComparedLength = std::int64_t{1} << 31;
-// Longest distance by default.
+// The default of that distance.
 inline constexpr std::int64_t kDefaultComparedLength = 8192;
 
 // The scaling in a few words: "none", "linear by 8".
@@ -38,8 +38,8 @@ std::string ScalingText(const RopeSpec& spec);
 
 RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b);
 
-// Fills in what is left of scores up to `length`, 1 to kMaxComparedLength. The
-// error is that of `stop`.
+// Fills in the kept share of scores for distances up to `length`, 1 to
+// kMaxComparedLength. Returns the error of `stop`.
 absl::Status CompareScores(const ResolvedRope& a, const ResolvedRope& b,
                            std::int64_t length, const StopAsked& stop,
                            RopeDifference* difference);

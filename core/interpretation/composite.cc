@@ -16,17 +16,17 @@ namespace {
 
 using nlohmann::json;
 
-// Keys whose value is the language model's part. If a file has several of them,
-// the first in this list counts.
+// Keys whose value is the part of the language model. If a file has several of
+// these keys, the first in this list counts.
 constexpr char kLanguageKeys[] =
     "text_config llm_config language_config thinker_config vlm_config decoder";
 
-// Model types that hold a language model of another type, which need not be
-// named in it.
+// Model types that contain a language model of another type, and need not name
+// that type.
 struct Parents {
   absl::string_view model_types;  // separated by blanks
   absl::string_view part;         // the type of their language model
-  // JSON: values that the class adds to a text_config without them.
+  // JSON: values that the class adds to a text_config if it lacks them.
   absl::string_view defaults = {};
 };
 constexpr Parents kParents[] = {
@@ -35,13 +35,13 @@ constexpr Parents kParents[] = {
 
 // How classes read the parts of their files.
 enum class PartRule {
-  kComposite,   // their parts name their own types, or rotate on their own
-  kOwnText,     // their text is of their type, too, and is read in a part alone
-  kHasText,     // they have a text_config
-  kNoLength,    // they read a rotary dict of their own, and have no length
-  kFlat,        // their own files are flat
-  kHasDecoder,  // they read a decoder_config
-  kReadsBeside,  // keys beside the text_config turn another part
+  kComposite,    // their parts name their own types, or rotate on their own
+  kOwnText,      // their text has their own type, and is read only as a part
+  kHasText,      // they have a text_config
+  kNoLength,     // they read a rotary dict of their own, and have no length
+  kFlat,         // their own files are flat
+  kHasDecoder,   // they read a decoder_config
+  kReadsBeside,  // rotary keys beside the text_config are for another part
 };
 struct PartRow {
   PartRule rule;
@@ -66,7 +66,7 @@ const Parents* FindParents(absl::string_view model_type) {
   return nullptr;
 }
 
-// The model_type, if it is a text; else empty.
+// Returns the model_type if it is a string; else empty.
 std::string TypeOf(const json* type) {
   return type != nullptr && type->is_string() ? type->get<std::string>() : "";
 }
@@ -81,7 +81,7 @@ bool IsKnownFamily(const std::string& type) {
   return known;
 }
 
-// True if heads are described beside the parts.
+// True if the configuration describes heads beside its parts.
 bool HasHeads(const JsonObject& config) {
   for (const absl::string_view key :
        {"num_attention_heads", "n_head", "n_heads", "num_heads", "head_dim",
@@ -91,7 +91,7 @@ bool HasHeads(const JsonObject& config) {
   return false;
 }
 
-// True if something in the part says that it rotates.
+// True if some key of the part implies a rotation.
 bool Rotates(const json& part) {
   if (!part.is_object()) return false;
   for (const auto& [key, value] : part.items()) {
@@ -101,8 +101,8 @@ bool Rotates(const json& part) {
   return IsKnownFamily(type) && FindFamily(type).nope != NopeRule::kEveryLayer;
 }
 
-// True if the part has a model_type that is known here. Names of parts need not
-// end in _config: LFM2-Audio calls its language model `lfm`.
+// True if the part has a known model_type. Names of parts need not end in
+// _config: LFM2-Audio calls its language model `lfm`.
 bool HasKnownType(const json& part) {
   return part.is_object() && IsKnownFamily(TypeOf(part));
 }
@@ -110,13 +110,13 @@ bool HasKnownType(const json& part) {
 constexpr char kSoundKeys[] =
     "audio_config audio_encoder_config codec_config depth_decoder_config";
 
-// True for a type that rotates its text, whatever its sound does.
+// True for a type whose text rotates, even if its audio part does not.
 bool HasOwnText(const JsonObject& config) {
   const std::string type = TypeOf(config.Find("model_type"));
   return IsKnownFamily(type) || Holds(PartRule::kOwnText, type);
 }
 
-// True for a class that has no such part: it reads keys beside it alone.
+// True if the class has no such part: it reads only the keys beside it.
 bool LacksPart(const JsonObject& config, absl::string_view key) {
   const std::string name = TypeOf(config.Find("model_type"));
   return FindClassDefaults(ModelKey(name)) != nullptr &&
@@ -124,12 +124,12 @@ bool LacksPart(const JsonObject& config, absl::string_view key) {
          !(key == "text_config" && Holds(PartRule::kHasText, name));
 }
 
-// The key of the part to look into; empty if `config` is the part itself.
+// Returns the key of the part to read; empty if `config` is the part itself.
 std::string PartKey(const JsonObject& config) {
   for (const absl::string_view key : absl::StrSplit(kLanguageKeys, ' ')) {
     const json* part = config.Find(key);
     if (part == nullptr || part->is_null()) continue;
-    // A part of a part that its class does not have is not read.
+    // A nested part is not read if the class does not have it.
     if (!config.Path().empty() && HasHeads(config) && LacksPart(config, key)) {
       continue;
     }
@@ -141,8 +141,8 @@ std::string PartKey(const JsonObject& config) {
     if (part != nullptr && part->is_object()) return std::string(key);
   }
   for (const std::string& key : config.Keys()) {
-    // DBRX's attn_config is no part, but keys of the model; and a type that has
-    // a text_config of its own is not read by its sound.
+    // DBRX's attn_config is not a part: it has keys of the model. A type that
+    // has a text_config is not read by its audio part.
     const json& part = *config.Find(key);
     const bool is_part =
         (absl::EndsWith(key, "_config") && key != "attn_config") ||
@@ -166,8 +166,8 @@ JsonObject LanguagePart(JsonObject config, std::string* model_type) {
     }
     const std::string key = PartKey(config);
     if (key.empty()) {
-      // A file of such a type may be flat: the language model's keys at the
-      // top.
+      // A file of such a type may be flat, with the language model's keys at
+      // the top level.
       if (const Parents* parents = FindParents(*model_type)) {
         *model_type = std::string(parents->part);
       }
@@ -199,15 +199,15 @@ bool IsLanguageKey(const std::string& key) {
   return IsAmong(key, kLanguageKeys) || key == "decoder_config";
 }
 
-// True for a decoder_config beside which the class looks for a text_config:
-// VibeVoice's own files have the former.
+// True for a decoder_config if the class looks for a text_config: VibeVoice's
+// own files have a decoder_config.
 bool IsUnreadDecoder(const std::string& key,
                      const std::optional<std::string>& type) {
   return key == "decoder_config" && type && FindParents(*type) != nullptr &&
          !Holds(PartRule::kHasDecoder, *type);
 }
 
-// Rotary keys beside a part, which the part does not repeat.
+// Warns of rotary keys beside a part that the part does not repeat.
 void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
   const JsonObject part = config.Peek().Object(key);
   const bool lacks_length =
@@ -279,7 +279,7 @@ void WarnOfFile(const json& root, Report* report) {
   if (!type || !Holds(PartRule::kReadsBeside, *type)) {
     WarnOfKeysBeside(whole, key);
   }
-  // Parts have parts: ColQwen2's vlm_config has a text_config.
+  // Parts may be nested: ColQwen2's vlm_config has a text_config.
   for (std::string inner = PartKey(part); !inner.empty();
        inner = PartKey(part)) {
     WarnOfKeysBeside(part, inner);

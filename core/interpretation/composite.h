@@ -11,19 +11,19 @@
 
 namespace posenc::core::interpretation {
 
-// The language model's part of a composite configuration, which may be nested
-// more than once. An encoder and a decoder give the decoder; a configuration
-// without a language model gives the first part that rotates. model_type
-// becomes the part's own, or the one that its parents imply.
+// Returns the language model's part of a composite configuration, at any depth:
+// of an encoder and a decoder the decoder; without a language model, the first
+// part that rotates. model_type becomes the part's own type, or the type that
+// its parents imply.
 JsonObject LanguagePart(JsonObject config, std::string* model_type);
 
-// Adds the values that transformers' composite classes put into a text_config
-// that lacks them, and returns their keys.
+// Adds the values with which transformers' composite classes complete a
+// text_config, and returns their keys.
 std::vector<std::string> AddParentsDefaults(nlohmann::json* root);
 
-// Checks a file around its language model as transformers does: it refuses
-// unknown types, fills an absent part from its class, and reads rotary keys
-// only in the part.
+// Warns where transformers would read the file around the language model in
+// another way: it refuses unknown types, fills an absent part from its class,
+// and reads rotary keys only in the part.
 void WarnOfFile(const nlohmann::json& root, Report* report);
 
 }  // namespace posenc::core::interpretation

@@ -23,16 +23,16 @@
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/resolve_json.h"
 
-// A file is taken apart here: it is a diffusion transformer's, or a tower's, or
-// has a part that describes a language model, in transformers' format or in
-// that of another project. language_config.h, tower_config.h,
-// diffusion_config.h and native_config.h read the part.
+// This file finds the format of a configuration: a diffusion transformer's, a
+// tower's, or one with a language model's part, in the format of transformers
+// or of another project. language_config.h, tower_config.h, diffusion_config.h
+// and native_config.h read the part.
 namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
 
-// True if the text is the name of a file rather than what it holds.
+// True if the text looks like the name of a file instead of its content.
 bool LooksLikePath(absl::string_view text) {
   text = absl::StripAsciiWhitespace(text);
   return text.find_first_of("{\n") == absl::string_view::npos &&
@@ -40,7 +40,7 @@ bool LooksLikePath(absl::string_view text) {
           absl::EndsWith(text, ".json"));
 }
 
-// The error of a choice of layers where they do not differ.
+// Reports an error if a layer is chosen although the layers do not differ.
 void CheckNoLayer(const Question& question, absl::string_view whose,
                   Report* report) {
   if (!question.layer_type && !question.layer_index) return;
@@ -49,13 +49,14 @@ void CheckNoLayer(const Question& question, absl::string_view whose,
       absl::StrCat(whose, " layers do not differ; leave it unset")));
 }
 
-// Reads a language model's part in transformers' spelling. `of_parent` are keys
-// that the file leaves to the class of the whole model.
+// Reads a language model's part in transformers' spelling. `of_parent` are the
+// keys whose values the class of the whole model added.
 ModelRope ReadPart(JsonObject config, std::string model_type, Question question,
                    const std::vector<std::string>& of_parent) {
   const ProfileRules rules = RulesFor(question.reader);
-  // DeepSeek-VL2's and DeepSeek-OCR's small language models are of type
-  // deepseek_v2 with its attention turned off: of the class before it.
+  // The small language models of DeepSeek-VL2 and DeepSeek-OCR have the type
+  // deepseek_v2, but without its latent attention: they are of the class before
+  // it.
   const json* const latent = config.Find("use_mla");
   const bool is_plain = latent != nullptr && *latent == false &&
                         FindFamily(model_type).width == RotaryWidth::kMla;
@@ -70,11 +71,11 @@ ModelRope ReadPart(JsonObject config, std::string model_type, Question question,
     keys = ReadAsClass(config, defaults, family, rules, model_type);
     config = config.With(&keys.config);
   }
-  // Names that the class does not read are said last.
+  // Warnings of names that the class does not read come last.
   std::vector<std::string> of_names;
   of_names.swap(config.report().warnings);
   const bool is_indexer = question.part == ModelPart::kIndexer;
-  // The class may have an indexer in layers of one kind alone.
+  // The class may have an indexer only in layers of one kind.
   if (is_indexer && !family.indexer_type.empty()) {
     question.layer_type = std::string(family.indexer_type);
     question.layer_index.reset();
@@ -87,7 +88,8 @@ ModelRope ReadPart(JsonObject config, std::string model_type, Question question,
   for (const std::string& key : keys.filled) {
     const json* value = config.Find(key);
     if (value == nullptr || !config.WasRead(key)) continue;
-    // transformers has no class of a remote type to have a default.
+    // For a remote type the default is not transformers', which has no such
+    // class.
     config.Assume(key, Shortened(*value),
                   rules.profile == Profile::kHf && IsRemote(model_type)
                       ? "absent; default of the code beside its checkpoint"
@@ -150,7 +152,7 @@ ModelRope ReadRoot(const json& given, Question question, Report* report) {
   return rope;
 }
 
-// The error of JSON that is no configuration.
+// Returns an error if the JSON is not a configuration.
 absl::Status CheckRoot(const json& root) {
   if (!root.is_object()) {
     return ConfigError("", absl::StrCat("is JSON of type ", root.type_name(),
@@ -164,7 +166,7 @@ absl::Status CheckRoot(const json& root) {
   return absl::OkStatus();
 }
 
-// Warns of facts that the text has and its parsed JSON lacks.
+// Warns of facts about the text that its parsed JSON no longer has.
 void WarnOfText(const JsonText& text, const ProfileRules& rules,
                 Report* report) {
   for (const JsonText::Twice& twice : text.twice) {

@@ -1,9 +1,9 @@
-// Reads the rotary encoding out of a model's config.json.
+// Reads the rotary encoding from a model's config.json.
 //
-// The result is what the profile's project makes of the same file (profile.h).
-// PROFILE_HF departs from transformers if that is known to be defective: it is
-// what the model means. Other projects' formats are recognised
-// (native_config.h).
+// The result is the encoding that the profile's project reads from the same
+// file (profile.h). Where transformers is known to be wrong, PROFILE_HF differs
+// from it and gives what the model was trained with. Formats of other projects
+// are recognised (native_config.h).
 
 #pragma once
 
@@ -21,11 +21,11 @@
 
 namespace posenc::core::interpretation {
 
-// How a sequence's length decides frequencies that depend on one.
+// How a length selects the frequencies, if they depend on a length.
 enum class LengthUse {
-  kEach,  // each sequence has its own frequencies
-  kOnce,  // one choice, by the longest sequence that an inference server takes:
-          // the length given, or else ModelRope::length
+  kEach,   // each sequence has its own frequencies
+  kOnce,   // one choice, by the longest sequence that a server accepts:
+           // the length given, or else ModelRope::length
   kFixed,  // one choice, by ModelRope::length, whatever length is given
 };
 
@@ -43,7 +43,8 @@ struct ModelRope {
   Report report;  // without an error
 };
 
-// The reading that a call asks for. At most one of the layer's two is given.
+// The reading that a call asks for. At most one of layer_type and layer_index
+// is given.
 struct Question {
   ProfileVersion reader;
   std::optional<std::string> layer_type;
@@ -54,7 +55,8 @@ struct Question {
 // Errors: INVALID_ARGUMENT kModelConfigInvalid, field "config_json", metadata
 // key: not JSON, a known key of the wrong type, a missing key, an unknown rope
 // type; FieldRequired("layer_type") if layers differ and none was chosen;
-// whatever the profile's project refuses, or reads by a key that is missing.
+// a value that the profile's project refuses; a key that it needs and the file
+// lacks.
 absl::StatusOr<ModelRope> ReadModelConfig(absl::string_view config_json,
                                           const Question& question);
 

@@ -10,8 +10,8 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// A config.json has some KiB and 5 levels. The parser's values free themselves
-// recursively, so their depth must be bounded before they exist.
+// A config.json has some KiB and 5 levels. The destructor of a parsed value is
+// recursive, so the depth must be bounded before parsing.
 constexpr std::size_t kMaxConfigBytes = 1 << 20;
 constexpr int kMaxConfigDepth = 64;
 
@@ -141,7 +141,7 @@ std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
          "; it must be a whole number, up to 2^53");
     return std::nullopt;
   }
-  // Other classes' keys of this kind may be fractions. A key may be read twice.
+  // In other classes these keys may be fractions. A key may be read twice.
   constexpr absl::string_view kIntegers[] = {
       "head_dim", "hidden_size", "num_attention_heads", "num_hidden_layers"};
   const auto has = [](const auto& list, const auto& value) {

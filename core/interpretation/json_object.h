@@ -2,8 +2,8 @@
 // records which keys were read, so that unread keys of a configuration can be
 // reported.
 //
-// nlohmann::json is in this header for core/interpretation's own files. No
-// header that others include from core/interpretation includes it.
+// This header, which includes nlohmann::json, is for the files of
+// core/interpretation. The folder's public headers do not include it.
 
 #pragma once
 
@@ -28,21 +28,21 @@ namespace posenc::core::interpretation {
 // INVALID_ARGUMENT, kModelConfigInvalid, of field "config_json".
 absl::Status ConfigError(absl::string_view key, absl::string_view fact);
 
-// Error of a text too long, or nested too deep, to be parsed.
+// Returns an error if the text is too long, or nested too deeply, to be parsed.
 absl::Status CheckJsonSize(absl::string_view text);
 
-// A text, parsed once: its values, and what they do not say.
+// A parsed text: its values, and the facts that they lack.
 struct ParsedText {
   JsonText text;
-  nlohmann::json value;  // of no meaning beside a fault
+  nlohmann::json value;  // meaningless if there is a fault
 };
 
 // NaN and the infinities, which Python writes as bare words, are read as
-// strings: if a number is wanted they are refused, elsewhere they do no harm.
-// `text` must have passed CheckJsonSize().
+// strings: they are refused only where a number is needed. `text` must have
+// passed CheckJsonSize().
 ParsedText ParseText(absl::string_view text);
 
-// The values of ParseText(); discarded if the text is not JSON.
+// Returns the values of ParseText(); "discarded" if the text is not JSON.
 nlohmann::json ParseConfig(absl::string_view text);
 
 // JSON as one line, cut if it is long: for errors and warnings.
@@ -52,31 +52,32 @@ std::string Shortened(const nlohmann::json& value);
 // absolute value.
 std::int64_t WholePart(double number);
 
-// The file's keys, in full, for those that another project's format has in
-// their place: "rope_ntk_beta" for "rope_scaling.beta_fast".
+// The file's own keys, with full paths, by the keys of transformers that they
+// stand for: "rope_ntk_beta" by "rope_scaling.beta_fast".
 using GivenKeys = std::map<std::string, std::string>;
 
-// An absent or null key reads as nullopt, and so does one of the wrong type,
-// which is an error. Copies are cheap and share what was asked for; the JSON
-// and the report must outlive them.
+// An absent or null key reads as nullopt. A key of the wrong type does, too,
+// and is an error. Copies are cheap and share the record of the keys that were
+// read. The JSON and the report must outlive them.
 class JsonObject {
  public:
   // `json` may be null, for an object without keys. `path` names it in errors.
   JsonObject(const nlohmann::json* json, std::string path, Report* report,
              std::shared_ptr<const GivenKeys> given = nullptr);
 
-  // Other JSON in its place, with the same path, report and given keys.
+  // Returns an object for other JSON, with the same path, report and given
+  // keys.
   JsonObject With(const nlohmann::json* json) const;
 
-  // True if the key is there and not null, or there and null. Asking counts as
-  // reading (see WasRead).
+  // Has: the key is present and not null. HasNull: it is present and null. Both
+  // count as reading (see WasRead).
   bool Has(absl::string_view key) const;
   bool HasNull(absl::string_view key) const;
-  // Counts the key as read, for one that is known but means nothing here.
+  // Counts a key as read, if it is known but has no effect.
   void MarkRead(absl::string_view key) const;
-  // The file's name of the key, in full.
+  // The full path of the key in the file.
   std::string Path(absl::string_view key) const;
-  // Its own path; empty for the whole file.
+  // The object's own path; empty for the whole file.
   const std::string& Path() const { return path_; }
   // Null if absent. Does not count as reading.
   const nlohmann::json* Find(absl::string_view key) const;
@@ -88,17 +89,17 @@ class JsonObject {
   std::vector<double> Numbers(absl::string_view key) const;
   JsonObject Object(absl::string_view key) const;
 
-  // The same object; what is asked of this copy does not count as read.
+  // Returns a copy whose reads do not count.
   JsonObject Peek() const { return With(json_); }
 
   // The first of several spellings.
   std::optional<std::int64_t> FirstInteger(
       const std::vector<absl::string_view>& keys) const;
-  // Absent: the error that it is missing, and 0.
+  // An absent key is an error, and the result is 0.
   double RequiredNumber(absl::string_view key, absl::string_view why) const;
 
-  // An error, a warning, or an assumption about a key, which the first two
-  // begin with.
+  // Report an error, a warning or an assumption about a key. Errors and
+  // warnings begin with the key.
   template <typename... Facts>
   void Fail(absl::string_view key, const Facts&... facts) const {
     report_->Refuse(ConfigError(Path(key), absl::StrCat(facts...)));

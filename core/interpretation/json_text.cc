@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// Makes the values of a text, and keeps what they do not say.
+// Parses a text into values, and keeps the facts that the values lack.
 class TextReader : public nlohmann::json_sax<json> {
  public:
   bool null() override { return Put(nullptr); }
@@ -48,10 +48,10 @@ class TextReader : public nlohmann::json_sax<json> {
   bool parse_error(std::size_t byte, const std::string& token,
                    const json::exception& error) override {
     constexpr int kNumberOverflow = 406;  // nlohmann's out_of_range.406
-    // The last token holds what was read of it, which may be much.
+    // The error quotes the last token, which may be long.
     std::string last =
         token.size() <= kShown ? token : token.substr(token.size() - kShown);
-    // Errors are UTF-8 on one line, and the cut may be within a character.
+    // Errors are one line of UTF-8, but the cut may be inside a character.
     std::replace_if(
         last.begin(), last.end(), [](char c) { return c < ' ' || c > '~'; },
         '?');
@@ -75,7 +75,7 @@ class TextReader : public nlohmann::json_sax<json> {
   // An object or list whose end is still to come.
   struct Container {
     json* value;
-    std::string key;  // of an object, whose value comes next
+    std::string key;  // of the object's next value
   };
 
   static std::string Told(const json& value) {
@@ -103,7 +103,8 @@ class TextReader : public nlohmann::json_sax<json> {
     return true;
   }
 
-  // Where the value is then. It moves no more before its container is closed.
+  // Returns where the value is stored. It does not move before its container is
+  // closed.
   json* Place(json value) {
     if (open_.empty()) {
       found_.value = std::move(value);
@@ -150,7 +151,7 @@ ParsedText ParsePlain(absl::string_view text) {
   return std::move(reader).found();
 }
 
-// A text that is no JSON.
+// Returns the result for a text that is not JSON.
 ParsedText NoJson(std::string why, std::size_t byte) {
   ParsedText none;
   none.text.fault_byte = byte;
@@ -168,7 +169,8 @@ absl::string_view NotFiniteAt(absl::string_view text) {
   return {};
 }
 
-// The text with those words in quotes. Positions after them move.
+// Returns the text with those words in quotes. This shifts the positions behind
+// them.
 std::string WithNotFiniteQuoted(absl::string_view text) {
   std::string quoted;
   bool in_string = false;

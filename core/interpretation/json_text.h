@@ -11,13 +11,13 @@
 namespace posenc::core::interpretation {
 
 struct JsonText {
-  // A key that an object has twice, with its first value and its last, which
-  // is the one that parsers keep.
+  // A key that an object has twice, with its first and last value. Parsers keep
+  // the last one.
   struct Twice {
     std::string path, first, last;
   };
-  // An integer that int64 does not hold. The parser makes it a double, and
-  // Python keeps its digits.
+  // An integer that int64 cannot hold. The parser converts it to double; Python
+  // keeps all digits.
   struct LongInteger {
     std::string path, digits;
   };
@@ -25,13 +25,13 @@ struct JsonText {
   // At most 8 of each.
   std::vector<Twice> twice;
   std::vector<LongInteger> long_integers;
-  // Why and where it is no JSON, and of a number that is out of range the key;
+  // Why the text is not JSON, and the key of a number that is out of range;
   // empty if it is JSON.
   std::string fault, fault_path;
-  std::size_t fault_byte = 0;  // from 1: where it is no JSON
+  std::size_t fault_byte = 0;  // where it stops being JSON, from 1
 };
 
-// Takes NaN and the infinities for values, as ParseConfig() does. `text` must
+// Accepts NaN and the infinities as values, like ParseConfig(). `text` must
 // have passed CheckJsonSize().
 JsonText ReadJsonText(absl::string_view text);
 

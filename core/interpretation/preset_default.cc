@@ -16,7 +16,8 @@ namespace {
 
 using nlohmann::json;
 
-// A key that says how a model rotates, where its class has a default for it.
+// True for a key that affects rotation and for which a class may have a
+// default.
 bool IsRotary(absl::string_view key) {
   return key == "rope_scaling" || key == "rope_parameters" ||
          absl::EndsWith(key, "rope_theta") || key == "rotary_emb_base" ||

@@ -1,5 +1,5 @@
-// Where a preset is not what its class would make of a file that says nothing
-// about its rotation.
+// Compares a preset with the defaults of its class, which hold for a file
+// without rotary keys.
 
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace posenc::core::interpretation {
 
-// An assumption of field "preset" that says how the preset differs from
-// transformers' default for its model type. Nothing if it does not, for sources
-// that are no presets, and under other profiles than kHf.
+// Returns an assumption of field "preset" that tells how the preset differs
+// from transformers' default for its model type; nullopt if it does not differ,
+// the source is not a preset, or the profile is not kHf.
 std::optional<Assumption> DifferenceFromDefault(const RopeSource& source,
                                                 const ResolvedRope& rope);
 

@@ -23,8 +23,8 @@ absl::Span<const Preset> Presets();
 // Null if there is none of that name.
 const Preset* FindPreset(absl::string_view name);
 
-// The configuration that a source gives, or the preset that it names; nullopt
-// for other sources, and for a preset that is not known.
+// Returns the configuration that a source gives, or that of its preset; nullopt
+// for other sources and for unknown presets.
 std::optional<absl::string_view> ConfigOf(const RopeSource& source);
 
 }  // namespace posenc::core::interpretation

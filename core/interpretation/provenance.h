@@ -1,4 +1,4 @@
-// Values with their origin, and what follows from a choice among them.
+// Values with their origin, and the choice among several values for one field.
 
 #pragma once
 
@@ -15,9 +15,9 @@ namespace posenc::core::interpretation {
 
 struct Value {
   double value = 0;
-  std::string text;  // the number for people
-  std::string key;   // that gives it, in full, or would give it
-  // Why it is this number, if the key does not give it; else empty.
+  std::string text;  // the number, as people write it
+  std::string key;   // full path of the key that gives it, or would
+  // The reason of the number if the key does not give it; else empty.
   std::string assumed = {};
 };
 
@@ -25,8 +25,8 @@ struct Value {
 std::optional<Value> NumberAt(const JsonObject& object, absl::string_view key);
 std::optional<Value> IntegerAt(const JsonObject& object, absl::string_view key);
 
-// A whole number of a key, which is given in full; and a number that no key
-// gives.
+// Whole: an integer that `key`, a full path, gives. Assumed: a number that no
+// key gives.
 Value Whole(std::int64_t value, std::string key);
 Value Assumed(double value, absl::string_view key, std::string why);
 
@@ -35,12 +35,14 @@ struct Choice {
   Value taken;
   // Values of other keys. Each one that differs causes a warning.
   std::vector<Value> left = {};
-  // Why they are not read; empty: because the reader takes the other.
+  // Why the reader does not read these values; empty: because it prefers
+  // `taken`.
   std::string why = {};
 };
 
-// Tells of a choice: the key of `field` for errors, or the assumption, and a
-// warning for each key that gives another number. Returns what is taken.
+// Reports a choice: the key of `field` for errors, or the assumption, and a
+// warning for each key that gives another number. Returns the number of
+// `taken`.
 double Tell(const Choice& choice, absl::string_view field,
             const ProfileRules& rules, Report* report);
 

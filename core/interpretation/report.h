@@ -1,5 +1,5 @@
-// The results of reading a configuration beside the encoding: the first error,
-// assumptions, warnings, and the keys that values come from.
+// What reading a configuration gives beside the encoding: the first error,
+// assumptions, warnings, and the keys of the values.
 
 #pragma once
 
@@ -18,8 +18,8 @@ struct Report {
   absl::Status status;
   std::vector<Assumption> assumptions;
   std::vector<std::string> warnings;
-  // The file's key, in full, for a field of the spec or of its scaling:
-  // "text_config.rotary_emb_base" for "rope_theta".
+  // The full path of the file's key, by the field of the spec or of its
+  // scaling: "text_config.rotary_emb_base" by "rope_theta".
   std::map<std::string, std::string> given_by;
   // The dict that the scaling was read from.
   std::string dict_path;

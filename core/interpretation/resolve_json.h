@@ -1,4 +1,4 @@
-// Configurations that are parsed already.
+// Resolves configurations that are already parsed.
 
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace posenc::core::interpretation {
 
-// ReadModelConfig() of a parsed text, as ParseText() returns it.
+// ReadModelConfig() for the result of ParseText().
 absl::StatusOr<ModelRope> ReadModelJson(const nlohmann::json& root,
                                         const Question& question);
 
-// ResolveSource() of a parsed text. `how` says the reader, layer, part and
+// ResolveSource() for a parsed text. `how` gives the reader, layer, part and
 // length; its source is not read.
 absl::StatusOr<ResolvedRope> ResolveJson(const nlohmann::json& root,
                                          const RopeSource& how,

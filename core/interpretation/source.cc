@@ -21,7 +21,8 @@ namespace posenc::core::interpretation {
 namespace {
 
 absl::Status UnknownPreset(const std::string& name) {
-  // The distance takes quadratic time, and no preset's name is longer.
+  // The edit distance takes quadratic time, and no preset's name is longer than
+  // this.
   const absl::string_view shown = absl::string_view(name).substr(0, 64);
   std::vector<std::pair<int, absl::string_view>> near;
   for (const Preset& preset : Presets()) {
@@ -35,13 +36,13 @@ absl::Status UnknownPreset(const std::string& name) {
       {{"preset", std::string(shown)}});
 }
 
-// Fields of a spec that a configuration's dict stands for.
+// The fields of a spec that a configuration gives in a dict.
 constexpr char kScalings[] =
     "linear ntk dynamic_ntk yarn longrope llama3 proportional";
 
-// The configuration's key for a spec's field: "rope_scaling.factor" for
-// "linear.factor", "rope_scaling" for "linear". The field itself where the
-// configuration has no such key.
+// Returns the configuration's key for a spec's field: "rope_scaling.factor" for
+// "linear.factor", "rope_scaling" for "linear"; the field itself if the
+// configuration has no key for it.
 std::string KeyOf(const ModelRope& model, const std::string& field) {
   const std::string bare = field.substr(0, field.find('['));
   const auto it = model.report.given_by.find(bare.substr(bare.find('.') + 1));
@@ -58,8 +59,8 @@ std::string KeyOf(const ModelRope& model, const std::string& field) {
              : absl::StrCat(model.report.dict_path, field.substr(dot));
 }
 
-// An error that ResolveSpec() finds in values of a configuration, named as
-// such: its field is one of a spec that the caller never wrote.
+// Converts an error of ResolveSpec() to an error of the configuration: the
+// caller did not write the spec that its field belongs to.
 absl::Status ConfigFault(absl::string_view field, const ModelRope& model,
                          const absl::Status& status) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
@@ -82,7 +83,7 @@ absl::StatusOr<ProfileVersion> ReaderOf(const RopeSource& source) {
   return reader;
 }
 
-// How a version was taken, unless it is the newest.
+// Adds an assumption about the version, unless it is the newest.
 void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
                    Report* report) {
   const ProfileRules& rules = RulesOf(reader.profile);
@@ -112,8 +113,8 @@ void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
                          rules.newest));
 }
 
-// Heads that are wider than they should be are mostly several in one row.
-// `widest` 0: not known.
+// Heads that are too wide are usually several heads in one row. `widest` 0: not
+// known.
 absl::Status CheckWidth(std::int64_t widest, absl::string_view whose,
                         std::int64_t head_dim) {
   if (widest == 0 || head_dim <= widest) return absl::OkStatus();
@@ -125,7 +126,7 @@ absl::Status CheckWidth(std::int64_t widest, absl::string_view whose,
                    "values or latent rows do"));
 }
 
-// Resolves what `read` makes of a configuration. `field` gave it.
+// Resolves the result of `read`. The configuration is that of `field`.
 absl::StatusOr<ResolvedRope> ResolveConfig(
     const RopeSource& source, absl::string_view field,
     absl::FunctionRef<absl::StatusOr<ModelRope>(const Question&)> read,
@@ -167,9 +168,8 @@ absl::StatusOr<ResolvedRope> ResolveConfig(
                   length, missing_length);
   if (!resolved.ok()) return ConfigFault(field, *model, resolved.status());
   if (!each) {
-    // The project makes this choice once, for every length. So must the spec
-    // that the caller gets: written out, it resolves to the same frequencies
-    // whatever length comes with it.
+    // The project makes this choice once, for every length. So the caller gets
+    // a spec with written-out frequencies, which do not depend on a length.
     WriteOutFrequencies(resolved->inv_freq, &resolved->spec);
     if (!source.sequence_length && !model->length_reason.empty()) {
       model->report.Assume("sequence_length", absl::StrCat(*length),

@@ -1,5 +1,5 @@
-// The source of a rotary encoding: a spec that is written out, a preset's name,
-// or a model's own configuration.
+// The source of a rotary encoding: a complete spec, a preset's name, or a
+// model's own configuration.
 
 #pragma once
 
@@ -24,7 +24,7 @@ enum class Profile {
   kDeepseek = 5,
   kMistral = 6,
   kMlx = 7,
-  // Doctor alone reads as these do: the contract has no numbers for them.
+  // Only doctor uses these profiles: the contract has no numbers for them.
   kSglang = -1,
   kExllamav3 = -2,
   kTensorrtLlm = -3,
@@ -78,10 +78,10 @@ absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
                                            std::int64_t head_dim,
                                            MissingLength missing_length);
 
-// Resolves `source` for the head_dim that it is asked for, anew each time, with
+// The lookup resolves `source` on each call, for the head_dim of the call, with
 // MissingLength::kError.
 RopeLookup LookupOf(RopeSource source);
-// The same for a source that is this spec.
+// The same for a spec.
 RopeLookup LookupOf(RopeSpec spec);
 
 }  // namespace posenc::core::interpretation

@@ -292,7 +292,7 @@ absl::Status CheckVision(const std::string& field, const VisionGrid& vision) {
   return absl::OkStatus();
 }
 
-// The state of a sequence after some of its spans.
+// The state of a sequence after its first spans.
 struct Walk {
   std::int64_t next = 0;  // one past the greatest position
   std::int64_t tokens = 0;

@@ -57,7 +57,7 @@ struct VisionGrid {
 
 // [3, T] (time, height, width), as in Qwen2-VL.
 struct MultimodalScheme {
-  // Each span is a number of text tokens, or a grid of patches. monostate: an
+  // Each span is a number of text tokens, or a grid of patches. monostate is an
   // empty span, which is an error.
   std::vector<std::variant<std::monostate, std::int64_t, VisionGrid>> spans;
 };

@@ -88,8 +88,8 @@ class TokenPositions {
   std::int64_t tokens_;
 };
 
-// Returns how many of these positions, from the first on, are p, p + 1, p + 2,
-// ... Expects at least one position.
+// Returns the length of the first run p, p + 1, p + 2, ... Expects at least one
+// position.
 std::int64_t RunLength(absl::Span<const double> positions);
 
 // Expands positions of any kind. `axes` is the encoding's number of position

@@ -10,7 +10,7 @@
 
 namespace posenc::core {
 
-// The extents that a valid scheme has (position_schemes.h).
+// The extents of a valid scheme (position_schemes.h).
 struct PositionExtents {
   Dtype dtype = Dtype::kInt32;
   Shape shape;
@@ -35,8 +35,8 @@ enum class TextTokens {
                  // height or width (Qwen-Image)
 };
 
-// How a tower counts patches. Tokens come in row-major order of time, height
-// and width, within a frame by blocks of merge_size^2 patches.
+// How a tower numbers its patches. Tokens come in row-major order of time,
+// height and width. Within a frame they come in blocks of merge_size^2 patches.
 struct TowerGrid {
   std::vector<GridAxis> axes;  // of a position, in this order
   std::int32_t merge_size = 1;

@@ -10,7 +10,8 @@
 
 namespace posenc::core::interpretation {
 
-// Classes that are alike in this. 0 stands for a value that the class derives.
+// A row holds the classes with the same values. 0 stands for a value that the
+// class derives.
 struct ClassDefaults {
   absl::string_view model_types;  // as ModelKey(), separated by blanks
   std::int64_t hidden_size;
@@ -22,12 +23,12 @@ struct ClassDefaults {
   bool ignores_head_dim = false;  // it is hidden_size / num_attention_heads
   // The keys' other names: "n_embd=hidden_size", separated by blanks.
   absl::string_view names = {};
-  // Slices of a head in latent attention; 0: no such attention.
+  // Slices of a head in latent attention; 0: the class has no latent attention.
   std::int64_t qk_rope_head_dim = 0;
   std::int64_t qk_nope_head_dim = 0;
 };
 
-// Null for a type whose class is not known.
+// Returns null if the type's class is not known.
 const ClassDefaults* FindClassDefaults(absl::string_view model_type);
 
 }  // namespace posenc::core::interpretation

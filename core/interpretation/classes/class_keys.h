@@ -1,5 +1,5 @@
-// A configuration under the names that its class has for its keys, with what
-// the class takes for absent ones.
+// A configuration with the key names of its class, and with the class's
+// defaults for absent keys.
 
 #pragma once
 
@@ -13,16 +13,15 @@
 
 namespace posenc::core::interpretation {
 
-// A json's move throws only if the json is broken.
+// Moving a json throws only if its invariants are broken.
 struct ClassKeys {  // NOLINT(bugprone-exception-escape)
   nlohmann::json config;
   std::vector<std::string> filled;  // keys that have the class's value
 };
 
-// `row` and `family` are those of `model_type`. Without a row, the
-// configuration of a class with latent attention gets the slices that the
-// project takes for absent ones. A whole file that says nothing of its width is
-// not filled in.
+// `row` and `family` belong to `model_type`. Without a row, the configuration
+// of a class with latent attention gets the project's default slices. A whole
+// file without a width is not filled in.
 ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* row,
                       const Family& family, const ProfileRules& rules,
                       const std::string& model_type);

@@ -11,7 +11,7 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// Other model types: a configuration that publishes partial_rotary_factor means
+// Unknown model types: partial_rotary_factor counts if the configuration has
 // it, although Llama's class would not read it.
 constexpr Family kOther = {
     .width = RotaryWidth::kPartial, .any_names = true, .scaling_layers = true};

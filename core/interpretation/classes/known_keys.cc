@@ -18,7 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-// Keys by the type of their values; null stands for an absent one everywhere.
+// Keys by the type of their values. A null value counts as an absent key
+// everywhere.
 constexpr char kIntegers[] =
     "hidden_size num_hidden_layers num_attention_heads "
     "max_position_embeddings head_dim global_head_dim n_embd n_head n_layer "
@@ -35,23 +36,23 @@ constexpr char kDictNumbers[] =
     "attention_factor low_freq_factor high_freq_factor "
     "original_max_position_embeddings partial_rotary_factor";
 
-// Keys for which transformers' classes take no null: head_dim only where the
-// class has a number for it.
+// Keys for which transformers' classes refuse null; head_dim only if the class
+// has a default number for it.
 constexpr char kNeverNull[] =
     "rope_theta original_max_position_embeddings hidden_size n_embd "
     "num_attention_heads n_head num_hidden_layers max_position_embeddings "
     "n_positions global_head_dim qk_rope_head_dim kv_channels rotary_dim "
     "rotary_embedding_base";
 
-// Integers that are sizes.
+// Integer keys that are sizes.
 constexpr char kSizes[] =
     "hidden_size num_hidden_layers num_attention_heads head_dim "
     "max_position_embeddings";
 
-// Values that transformers' classes refuse, or do not read.
+// Kinds of values that transformers' classes refuse, or do not read.
 enum class RefusedValue {
   kGiven,
-  kAbsent,  // of an object that has other keys, or none
+  kAbsent,  // in an object, with or without other keys
   kNull,
   kEmpty,
   kNotFalse,  // nor null
@@ -59,22 +60,23 @@ enum class RefusedValue {
   kNotPositive,
   kNumber,
   kText,
-  kDiffers  // from the value of `without`
+  kDiffers  // from the value of the key `without`
 };
 
 struct Refusal {
   absl::string_view model_types;  // separated by blanks; empty: all
   absl::string_view key;          // may be of an object: "attn_config.rope"
   RefusedValue when;
-  absl::string_view without;  // a key without which it is; empty: any file
-  bool fails;                 // it is not read here either
+  absl::string_view without;  // only in files without this key; empty: in any
+  bool fails;                 // posenc refuses it, too
   absl::string_view says;     // {} is the model type
 };
 constexpr Refusal kRefusals[] = {
 #include "refusals.inc"
 };
 
-// Reads each key as the type that it should have: what is not fails there.
+// Reads each key as the type that it should have. A value of another type
+// fails.
 void CheckTypes(const JsonObject& object, absl::string_view key) {
   if (IsAmong(key, kIntegers)) {
     const auto value = object.Peek().Integer(key);
@@ -102,8 +104,8 @@ void CheckTypes(const JsonObject& object, absl::string_view key) {
   }
 }
 
-// Types of layers that transformers does not know, or that the class does not
-// have.
+// Warns of layer types that transformers does not know, or that the class does
+// not have.
 void WarnOfTypes(const ModelLayers& model) {
   constexpr absl::string_view kKey = "layer_types";
   const auto& [config, model_type, family] = model;
@@ -116,7 +118,7 @@ void WarnOfTypes(const ModelLayers& model) {
                 "\", which is no type of layer that "
                 "transformers knows, and refused there");
   }
-  // Files spell them as the class does.
+  // The types are compared as files spell them, like those of the class.
   for (const json& type : *config.Find(kKey)) {
     if (family.layer_types.empty() || !type.is_string() ||
         IsAmong(type.get_ref<const std::string&>(), family.layer_types)) {
@@ -135,7 +137,7 @@ void WarnOfTypes(const ModelLayers& model) {
   }
 }
 
-// The object that a row's key is of, and the key's name there; nullopt if the
+// Returns the object with a row's key, and the key's name in it; nullopt if the
 // configuration has no such object.
 std::optional<std::pair<JsonObject, absl::string_view>> PlaceOf(
     const JsonObject& config, absl::string_view key) {
@@ -172,7 +174,7 @@ bool IsRefused(const json& value, RefusedValue when) {
   return false;
 }
 
-// True if a file meets the row.
+// True if the row applies to the file.
 bool IsMet(const Refusal& row, const JsonObject& config,
            const JsonObject& object, absl::string_view name) {
   const json* const value = object.Find(name);
@@ -186,12 +188,12 @@ bool IsMet(const Refusal& row, const JsonObject& config,
   return value != nullptr && IsRefused(*value, row.when);
 }
 
-// Names in files that mean no rotation.
+// Names of encodings in files that mean no rotation.
 constexpr char kOtherEncodings[] =
     "absolute alibi learned none nope relative relative_key sinusoidal";
 
-// A switch whose text the class does not know, and switches that the class does
-// not have.
+// Warns of a switch with a text that the class does not know, and of switches
+// that the class does not have.
 void WarnOfSwitches(const ModelLayers& model) {
   const auto& [config, model_type, family] = model;
   const json* const own = config.Find(family.rope_switch);
@@ -229,10 +231,11 @@ void WarnOfSwitches(const ModelLayers& model) {
   }
 }
 
-// More marks than any model has layers would only cost time.
+// Upper bound on marks, above the layers of any model, to bound the time.
 constexpr std::size_t kMostMarks = 1024;
 
-// Marks that other readers take, and transformers' class does not read.
+// Warns of marks of layers that other readers use, but transformers' class does
+// not read.
 void WarnOfPattern(const ModelLayers& model) {
   constexpr absl::string_view kKey = "hybrid_layer_pattern";
   const auto& [config, model_type, family] = model;
@@ -252,7 +255,7 @@ void WarnOfPattern(const ModelLayers& model) {
   }
 }
 
-// A list that says which layers have no rope.
+// Warns of a list of the layers without rope.
 void WarnOfNopeList(const ModelLayers& model) {
   const JsonObject& config = model.config;
   if (!HasLayerList(model.family)) return;
@@ -368,7 +371,8 @@ void WarnOfLists(const ModelLayers& model) {
     if (!layers) continue;
     const auto size = static_cast<std::int64_t>(list->size());
     const bool is_types = absl::EndsWith(key, "layer_types");
-    // Lists of other marks may go on with layers that predict more tokens.
+    // Lists of other marks may continue with the layers that predict further
+    // tokens.
     if (size == *layers || (size == 0 && is_chunked && !is_types) ||
         (size > *layers &&
          IsAmong(key, "hybrid_layer_pattern compress_ratios"))) {
@@ -407,7 +411,7 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
         (IsAmong(key, kNeverNull) &&
          ClassRow(model.model_type, ReadingRule::kTakesNulls) == nullptr) ||
         (key == "head_dim" && defaults != nullptr && defaults->head_dim > 0);
-    // Null is a value of these.
+    // For these keys null is a value.
     const bool is_switch =
         (model.family.nope == NopeRule::kNullBase && key == "rope_theta") ||
         (model.family.width == RotaryWidth::kRotaryDim && key == "rotary_dim");

@@ -1,4 +1,4 @@
-// per_layer_config: WarnOfLayerEntries() of known_keys.h.
+// WarnOfLayerEntries() of known_keys.h, for per_layer_config.
 
 #include <map>
 
@@ -14,14 +14,14 @@ using nlohmann::json;
 
 constexpr char kEntries[] = "per_layer_config";
 
-// Keys that Family::entries_by_type is about.
+// The keys to which Family::entries_by_type applies.
 constexpr char kReadByType[] = "head_dim qk_rope_head_dim qk_nope_head_dim";
 
 constexpr char kRotary[] =
     "head_dim rope_parameters rope_scaling rope_theta partial_rotary_factor "
     "max_position_embeddings original_max_position_embeddings "
     "qk_rope_head_dim qk_nope_head_dim num_hidden_layers layer_types";
-// The width of a head follows from these if no key has it.
+// If no key gives the width of a head, it follows from these.
 constexpr char kWidths[] = "hidden_size num_attention_heads";
 
 bool IsForAllLayers(const ModelLayers& model, absl::string_view key) {
@@ -33,7 +33,8 @@ bool IsForAllLayers(const ModelLayers& model, absl::string_view key) {
   return IsAmong(key, kRotary) || (IsAmong(key, kWidths) && !has_width);
 }
 
-// Latent heads whose slices do not fill them. True if there are any.
+// Warns of latent heads whose slices do not fill them. Returns true if it
+// warns.
 bool WarnOfSlices(const JsonObject& config, const JsonObject& entries) {
   const JsonObject none(nullptr, "", &config.report());
   const auto differs = [&](const JsonObject& entry, const JsonObject& told,
@@ -93,7 +94,7 @@ bool WarnOfEntry(const ModelLayers& model, const JsonObject& entries,
   return false;
 }
 
-// transformers asks for the entry of a type, and refuses two.
+// transformers looks up one entry for each type, and refuses two that differ.
 void WarnOfTypesThatDiffer(const ModelLayers& model,
                            const JsonObject& entries) {
   const std::vector<std::string> types = LayerTypes(model.config);

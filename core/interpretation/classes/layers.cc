@@ -21,7 +21,7 @@ constexpr char kLayerTypes[] =
     "heavily_compressed_attention minimax_m3_sparse conv moe hybrid "
     "hybrid_sliding reference_sliding_attention linear_attention";
 
-// Names before transformers 5, and what they are called since.
+// Names before transformers 5, and the newer names.
 constexpr std::pair<absl::string_view, absl::string_view> kRenamed[] = {
     {"attention", "full_attention"},
     {"mamba", "linear_attention"},
@@ -35,14 +35,14 @@ std::string Renamed(std::string type) {
   return type;
 }
 
-// More layers than any model has would only cost time.
+// Upper bound on layers, above those of any model, to bound the time.
 constexpr std::int64_t kMostLayers = 1024;
 
-// Cohere 2 MoE's key of the pattern of its dense layers.
+// Cohere 2 MoE's key for the pattern of its dense layers.
 constexpr absl::string_view kDensePattern =
     "prefix_dense_sliding_window_pattern";
 
-// The type of a layer by Family::layer_pattern.
+// Returns the type of a layer by Family::layer_pattern.
 std::string PatternType(absl::string_view pattern, std::int64_t index,
                         const std::string& full, const std::string& other) {
   const std::size_t bar = pattern.find('|');
@@ -97,7 +97,7 @@ bool HasLayerList(const Family& family) {
 }
 
 bool IsLayerType(const ModelLayers& model, absl::string_view key) {
-  // DeepSeek V4's entries are of two kinds of attention, not of types.
+  // DeepSeek V4 has entries for two kinds of attention, not for layer types.
   if (IsTransformersType(key) || IsAmong(key, "main compress")) return true;
   for (const LayerKind& kind : model.family.kinds) {
     if (!kind.type.empty() && kind.type == key) return true;
@@ -156,8 +156,8 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
     if (full != "main" || types[index] == "compress") return types[index];
     return types[index] == "sliding_attention" ? full : other;
   }
-  // MiMo marks sliding layers with 1, DeepSeek V4 compressed ones with their
-  // ratio.
+  // MiMo marks sliding layers with 1. DeepSeek V4 marks compressed layers with
+  // their ratio.
   for (const absl::string_view key :
        {"hybrid_layer_pattern", "compress_ratios"}) {
     const std::vector<double> marks = config.Numbers(key);
@@ -184,7 +184,7 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
     every = config.Integer(key).value_or(0);
   }
   if (family.nope == NopeRule::kWindowedOrDense) {
-    // Dense layers count on their own, and layers of experts after them.
+    // Dense layers are counted on their own. Layers of experts follow them.
     const std::int64_t dense =
         config.Integer("first_k_dense_replace").value_or(0);
     if (index < dense) {
@@ -204,7 +204,7 @@ std::optional<Value> LayerHeadDim(const ModelLayers& model,
   const JsonObject& config = model.config;
   const JsonObject entries = config.Object("per_layer_config");
   std::vector<std::string> types = LayerTypes(config);
-  // Without a list, classes have every n-th layer of another type.
+  // Without a list, every n-th layer of a class has another type.
   if (types.empty() && !entries.Keys().empty() && model.family.full_every > 0) {
     const std::int64_t layers = config.Integer("num_hidden_layers").value_or(0);
     for (std::int64_t i = 0; i < std::min(layers, kMostLayers); ++i) {
@@ -284,14 +284,14 @@ bool IsSwitchedOff(const ModelLayers& model) {
 
 namespace {
 
-// The error that a layer must be chosen.
+// Reports the error that a layer must be chosen.
 bool NeedsLayer(const JsonObject& config, absl::string_view field,
                 absl::string_view why) {
   config.report().Refuse(FieldRequired(field, why));
   return false;
 }
 
-// The element of a list that has one for each layer.
+// Returns a layer's element of a list that has one element for each layer.
 double MarkOfLayer(const JsonObject& config, absl::string_view key,
                    const std::vector<double>& marks, std::int32_t index) {
   CheckLayerIndex(config, index);
@@ -304,13 +304,14 @@ double MarkOfLayer(const JsonObject& config, absl::string_view key,
   return 0;
 }
 
-// no_rope_layers, or every n-th layer.
+// True if no_rope_layers, or the rule "every n-th layer", leaves the chosen
+// layer without rope.
 bool IsNopeByList(const ModelLayers& model, const Question& question) {
   const auto& [config, model_type, family] = model;
   const auto& layer_type = question.layer_type;
   const auto& index = question.layer_index;
   const std::vector<double> has_rope = config.Numbers("no_rope_layers");
-  // An empty list is an absent one for one class alone; others fail at it.
+  // Only one class treats an empty list as absent. The others fail at it.
   const bool has_list =
       !has_rope.empty() ||
       (family.nope == NopeRule::kLayerList && config.Has("no_rope_layers"));
@@ -320,7 +321,7 @@ bool IsNopeByList(const ModelLayers& model, const Question& question) {
   if (has_list && std::count(has_rope.begin(), has_rope.end(), 0) == 0) {
     return false;
   }
-  // The class makes types of the marks only where the file has no types, and
+  // The class derives types from the marks only if the file has no types, and
   // layers attend in chunks.
   const bool says_type = layer_type && family.nope == NopeRule::kChunkedList &&
                          !config.Has("layer_types") &&
@@ -337,7 +338,7 @@ bool IsNopeByList(const ModelLayers& model, const Question& question) {
   return every != 0 && (*index + 1) % every == 0;
 }
 
-// True if the base that OLMo Hybrid's class takes is null.
+// True if the base that OLMo Hybrid's class reads is null.
 bool HasNullBase(const JsonObject& config) {
   for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
     const json* dict = config.Find(key);
@@ -359,7 +360,7 @@ bool IsTurningDense(const JsonObject& config, std::int64_t index) {
          list->at(static_cast<std::size_t>(index)) == "dense";
 }
 
-// Classes whose layers with a sliding window rotate.
+// For classes in which only the layers with a sliding window rotate.
 bool IsNopeWithoutWindow(const ModelLayers& model, const Question& question) {
   const auto& [config, model_type, family] = model;
   const auto& layer_type = question.layer_type;
@@ -374,7 +375,7 @@ bool IsNopeWithoutWindow(const ModelLayers& model, const Question& question) {
                       "dense layers of full attention rotate, and layers of "
                       "experts do not; choose one by its index");
   }
-  // In transformers' classes there is a window unless the configuration says
+  // transformers' classes have a window unless the configuration sets it to
   // null.
   if (config.HasNull("sliding_window")) {
     if (family.nope == NopeRule::kFullAttention) return false;
@@ -391,7 +392,7 @@ bool IsNopeWithoutWindow(const ModelLayers& model, const Question& question) {
                     "sliding_attention has; choose one, or a layer_index");
 }
 
-// layer_rope_theta, where 0 marks a layer without rope.
+// For layer_rope_theta: a 0 in it marks a layer without rope.
 bool IsNopeByBase(const JsonObject& config, const std::vector<double>& thetas,
                   const std::optional<std::int32_t>& index) {
   if (index) {
@@ -408,8 +409,8 @@ bool IsNopeByBase(const JsonObject& config, const std::vector<double>& thetas,
 
 }  // namespace
 
-// Classes mark layers without rope in many ways, which are tried from the
-// plainest to the most particular.
+// Classes mark layers without rope in many ways. The common ways are tried
+// first.
 bool IsNopeLayer(const ModelLayers& model, const Question& question) {
   const auto& [config, model_type, family] = model;
   const auto& layer_index = question.layer_index;

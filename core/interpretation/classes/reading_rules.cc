@@ -20,14 +20,14 @@ constexpr Reader kReaders[] = {
 #include "readers.inc"
 };
 
-// "v0.33.0" and llama.cpp's "b1234" without their letter.
+// Returns "v0.33.0", or llama.cpp's "b1234", without the letter.
 absl::string_view WithoutLetter(absl::string_view text) {
   return absl::StartsWith(text, "v") || absl::StartsWith(text, "b")
              ? text.substr(1)
              : text;
 }
 
-// The numbers of a version that is valid.
+// Returns the numbers of a valid version.
 Version Numbers(absl::string_view text) {
   Version numbers;
   for (const absl::string_view part :
@@ -150,8 +150,8 @@ const ReadingRow& SpellingRow(Profile reader, const Version& version,
       return row;
     }
   }
-  // Projects without a row, such as the reference implementations, read as
-  // transformers does.
+  // Projects without a row, such as the reference implementations, follow
+  // transformers.
   return SpellingRow(Profile::kHf, {}, "");
 }
 

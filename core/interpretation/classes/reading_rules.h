@@ -1,6 +1,6 @@
 // Differences between readers of one file that depend on the model's class or
 // on a version: one row of data for each fact (rows/readings.json). profile.h
-// has what a project does with every file, in every version.
+// has the facts about a project that hold for every file and version.
 
 #pragma once
 
@@ -25,12 +25,12 @@ enum class ReadingRule {
   kParametersFill,     // rope_parameters gives what the old spelling does not
   kParametersBase,     // rope_parameters gives rope_theta and no scaling
   kParametersUnread,   // rope_scaling and rope_theta alone are read
-  // Each of the rest on its own.
+  // Each of the following rules applies on its own.
   kTypeFirst,            // `type` before rope_type
   kTypesConflict,        // `type` and rope_type that differ are refused
   kKnowsType,            // knows the rope types in `what`
   kNeedsBase,            // fails without rope_theta
-  kNeedsKeys,            // fails without the keys in `what`, be they null
+  kNeedsKeys,            // fails if a key in `what` is absent, but not at null
   kOneBase,              // takes rope_theta for layers of every type
   kOneRope,              // has one dict for layers of every type
   kBaseKey,              // reads the base by the key in `what`
@@ -48,7 +48,7 @@ enum class ReadingRule {
   kPermutesRows,         // makes half-split rows interleaved when it converts
   kNoSwitch,             // rotates whatever Family::rope_switch says
   kWholeHead,            // rotates the head whatever partial_rotary_factor says
-  kUnscaled,             // does not scale, but for the rope types in `what`
+  kUnscaled,             // does not scale, except the rope types in `what`
   kDynamicConstant,      // dynamic: s * s - (s - 1) for every length
   kDynamicByTrained,     // dynamic: s * L / T - (s - 1), of lengths in the file
   kAmplitudeMultiplier,  // YaRN: g(s, 1) * attn_factor
@@ -73,40 +73,39 @@ enum class ReadingRule {
 
 struct ReadingRow {
   Profile reader;
-  absl::string_view families;  // as ModelKey(), by blanks; empty: every
+  absl::string_view families;  // separated by blanks; empty: every
   absl::string_view
       since;  // the first version; empty: every one before `until`
-  absl::string_view
-      until;  // the first version that does it no more; empty: none
+  absl::string_view until;  // the first version without it; empty: none
   ReadingRule rule;
-  absl::string_view says;  // the fact, with the project for its subject
+  absl::string_view says;  // the fact, without its subject, the project
   absl::string_view what = {};
   double number = 0;
 };
 
-// A reader by name: a project in one of its versions, as doctor tells of it.
+// A reader by name: a project in one of its versions, as doctor reports it.
 struct Reader {
-  absl::string_view id;       // "mlx", as --reader has it
-  absl::string_view title;    // "mlx-lm", as output has it
-  absl::string_view version;  // as output has it
+  absl::string_view id;       // "mlx", as in --reader
+  absl::string_view title;    // "mlx-lm", as in output
+  absl::string_view version;  // as in output
   Profile profile;
   absl::string_view reads_as;  // that version of the profile; empty: the newest
   absl::string_view models;    // prefix of model types that it runs; empty: any
   bool reads_configs;
-  bool by_name = false;  // asked by its name alone
+  bool by_name = false;  // used only if the caller names it
 };
 
 absl::Span<const ReadingRow> ReadingRows();
 absl::Span<const Reader> Readers();
 
-// Null if there is none of that id.
+// Returns null if no reader has this id.
 const Reader* FindReader(absl::string_view id);
 
-// The version that it reads as.
+// Returns the version whose rules the reader follows.
 Version VersionOf(const Reader& reader);
 
-// The numbers of "0.33.0", "v5.2" or "b1234". INVALID_ARGUMENT of field
-// profile_version for anything else.
+// Returns the numbers of "0.33.0", "v5.2" or "b1234"; INVALID_ARGUMENT with
+// field profile_version for any other text.
 absl::StatusOr<Version> ParseVersion(Profile reader, absl::string_view text);
 
 // A project, in one of its versions.
@@ -115,26 +114,27 @@ struct ProfileVersion {
   Version version = {};
 };
 
-// True if `version` is `other` or later; the newest is later than all.
+// True if `version` is `other` or later. "Newest" is later than every number.
 bool IsSince(const Version& version, absl::string_view other);
 bool IsSince(const Version& version, const Version& other);
 
-// The oldest or newest version that is known, for a version beyond; nullopt for
-// those between. For a project whose versions are not told apart, the one that
-// was read.
+// For a version that is too old or too new, returns the oldest or newest known
+// version; nullopt for a version between them. If only one version of the
+// project is known, returns that version.
 std::optional<absl::string_view> NearestVersion(Profile reader,
                                                 const Version& version);
 
-// The first row of that rule for a model of that type; null if there is none.
+// Returns the first row of that rule for a model of that type; null if no row
+// applies.
 const ReadingRow* FindReadingRow(Profile reader, const Version& version,
                                  absl::string_view model_type,
                                  ReadingRule rule);
 
-// True if that version of the project is known not to have the model type.
+// True if that version of the project certainly lacks the model type.
 bool LacksClass(Profile reader, const Version& version,
                 absl::string_view model_type);
 
-// How that reader takes the two spellings.
+// Returns the row that tells how that reader chooses between the two spellings.
 const ReadingRow& SpellingRow(Profile reader, const Version& version,
                               absl::string_view model_type);
 

@@ -1,9 +1,9 @@
-// Reads the rotary encoding of a diffusion transformer out of its config.json,
-// as the classes of diffusers 0.42 have it.
+// Reads the rotary encoding of a diffusion transformer from its config.json, by
+// the rules of the classes of diffusers 0.42.
 //
-// Most of them compute frequencies and angles in float64: their encoding is the
-// formula's (RotaryAxes, a base), and exact angles give their tables. Classes
-// that compute in float32 get float32 numbers, as towers do (tower_config.h).
+// Most classes compute frequencies and angles in float64: RotaryAxes and a base
+// express their encoding, and exact angles give their tables. Classes that
+// compute in float32 get float32 numbers, as towers do (tower_config.h).
 
 #pragma once
 
@@ -17,12 +17,12 @@ namespace posenc::core::interpretation {
 // True for a configuration that diffusers wrote: `_class_name`, no model_type.
 bool IsDiffusionConfig(const JsonObject& root);
 
-// Errors: FieldInvalid("part") for text and audio; a class that is not known;
-// those of values.
+// Errors: FieldInvalid("part") for text and audio; an unknown class; a bad
+// value.
 ModelRope ReadDiffusion(const JsonObject& config, ModelPart part,
                         Profile profile);
 
-// The grid of a configuration that ReadDiffusion has taken.
+// Returns the grid of a configuration that ReadDiffusion has accepted.
 TowerGrid ReadDiffusionGrid(const JsonObject& config);
 
 }  // namespace posenc::core::interpretation

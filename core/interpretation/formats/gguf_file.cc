@@ -24,12 +24,12 @@ constexpr std::uint64_t kMaxString = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMaxElements = 65536;  // of a list that is kept
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMaxTensorElements = std::uint64_t{1} << 24;
-// Names and values that are kept, together. A model's take less than 1 MiB; a
-// list of bools takes eight times its place in the file.
+// Bound on the memory of all names and values that are kept. Those of a model
+// take less than 1 MiB. A list of bools takes eight times its size in the file.
 constexpr std::uint64_t kMaxKept = std::uint64_t{64} << 20;
 constexpr std::uint64_t kHeaderBytes = 24;
-// The least that one takes: a key of one letter... has 8 + 0 + 4 + 1 bytes, a
-// tensor 8 + 0 + 4 + 4 + 8.
+// The smallest sizes in a file: a key with an empty name has 8 + 0 + 4 + 1
+// bytes, a tensor 8 + 0 + 4 + 4 + 8.
 constexpr std::uint64_t kLeastKeyBytes = 13;
 constexpr std::uint64_t kLeastTensorBytes = 24;
 
@@ -49,12 +49,12 @@ enum ValueType : std::uint32_t {
   kF64,
   kTypes
 };
-// Bytes of a value; 0 if it has no fixed size.
+// Sizes of values in bytes; 0 if the size is not fixed.
 constexpr std::uint64_t kSizes[kTypes] = {1, 1, 2, 2, 4, 4, 4,
                                           1, 0, 0, 8, 8, 8};
 
-// The elements of arrays that llama.cpp reads as numbers, and those of
-// WriteGgufKeys().
+// True for the element types that llama.cpp reads as numbers, and that
+// WriteGgufKeys() writes.
 bool IsOfNumbers(std::uint32_t type) {
   return type == kU32 || type == kI32 || type == kBool || type == kF64;
 }
@@ -64,7 +64,7 @@ absl::Status Malformed(const Facts&... facts) {
   return absl::InvalidArgumentError(absl::StrCat(facts...));
 }
 
-// A name for a message: without control characters, and not too long.
+// Returns a name for a message, without control characters and not too long.
 std::string Shown(absl::string_view name) {
   constexpr std::size_t kShown = 100;
   return absl::CHexEscape(name.substr(0, kShown));
@@ -107,8 +107,8 @@ class Reader {
     if (ok()) status_ = Malformed(facts...);
   }
 
-  // False, and an error, unless `n` bytes are left. `what` is "a string", of
-  // `begin`.
+  // Returns false, with an error, unless `n` bytes are left for `what` ("a
+  // string"), which starts at `begin`.
   bool Needs(std::uint64_t n, absl::string_view what, std::uint64_t begin) {
     if (!ok()) return false;
     if (n <= left()) return true;
@@ -127,7 +127,8 @@ class Reader {
     return value;
   }
 
-  // A string; what is longer than `kept` bytes is skipped and comes as empty.
+  // Reads a string. A string of more than `kept` bytes is skipped, and the
+  // result is empty.
   std::string Text(std::uint64_t kept) {
     const std::uint64_t begin = at_;
     const auto length = Scalar<std::uint64_t>("a string's length");
@@ -144,7 +145,7 @@ class Reader {
 
   void Skip(std::uint64_t n) { at_ += n; }
 
-  // Counts bytes of memory that stay.
+  // Counts the bytes of memory that are kept.
   void Keep(std::uint64_t bytes) {
     kept_ += bytes;
     if (kept_ > kMaxKept) {
@@ -223,8 +224,8 @@ double AsNumber(const GgufValue& value) {
   return std::get<double>(value);
 }
 
-// The elements if they are wanted, else none; they are passed over in every
-// case. NaN alone stands for elements that llama.cpp takes for no numbers.
+// Reads past an array. Returns its elements if they are `wanted`, else none; a
+// single NaN if llama.cpp does not read the elements as numbers.
 std::vector<double> ReadArray(const std::string& key, bool wanted,
                               Reader* reader) {
   const auto type = reader->Scalar<std::uint32_t>("an array's type");
@@ -535,7 +536,7 @@ absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
   const auto step = static_cast<std::uint64_t>(align);
   const std::uint64_t data = (reader.at() + step - 1) / step * step;
   for (GgufTensor& tensor : file.tensors) {
-    // A sum that wraps lies outside of every file.
+    // A sum that overflows would otherwise seem to lie inside the file.
     tensor.offset =
         tensor.offset > UINT64_MAX - data ? UINT64_MAX : tensor.offset + data;
   }

@@ -1,5 +1,5 @@
-// The header of a GGUF file, versions 2 and 3, without ggml: keys, and where
-// tensors lie. Everything is little-endian and unaligned:
+// Reads the header of a GGUF file, versions 2 and 3, without ggml: the keys,
+// and the places of the tensors. Everything is little-endian and unaligned:
 //
 //   bytes  what
 //   4      "GGUF"
@@ -15,10 +15,10 @@
 // byte), 8 string (u64 length, bytes), 9 array (u32 type of elements, u64
 // count, elements), 10 u64, 11 i64, 12 f64.
 //
-// Nothing in the file is trusted, and no memory is asked for by a number that
-// it holds: numbers of keys, tensors, elements and bytes are first compared
-// with what is left of the file. Values that say nothing about rotation are
-// skipped by their size.
+// Nothing in the file is trusted, and no number in it sets the size of an
+// allocation: counts of keys, tensors, elements and bytes are first compared
+// with the rest of the file. Values that say nothing about rotation are skipped
+// by their size.
 //
 // Source: the GGUF specification (ggml's docs/gguf.md).
 
@@ -39,7 +39,7 @@
 
 namespace posenc::core::interpretation {
 
-// Where the bytes come from: a file, or a part of one that somebody sent.
+// The source of the bytes: a file, or the part of a file that a client sent.
 struct ByteSource {
   std::uint64_t size = 0;
   // Fills `n` bytes from `offset` on; both lie within the size.
@@ -62,7 +62,7 @@ struct GgufTensor {
 
 struct GgufFile {
   std::uint32_t version = 0;
-  // Only keys about rotation or shape, with strings up to 1 MiB and lists up to
+  // Only keys about rotation or shape. Strings have up to 1 MiB, lists up to
   // 65,536 numbers.
   std::map<std::string, GgufValue> keys;
   // Only tensors that affect rotation: rope_freqs.weight,
@@ -80,8 +80,8 @@ struct GgufFile {
                                       absl::Status* status) const;
   std::optional<std::string> Text(absl::string_view key,
                                   absl::Status* status) const;
-  // A number stands for a list of one. An array of other elements than integers
-  // of 32 bits is an error.
+  // A number stands for a list of one. An array whose elements are not 32-bit
+  // integers is an error.
   std::vector<double> Numbers(absl::string_view key,
                               absl::Status* status) const;
 };
@@ -91,8 +91,9 @@ struct GgufFile {
 // source are returned unchanged.
 absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source);
 
-// The elements of a tensor. An error that names it if it lies outside of the
-// file, is of no float type, or has more than 2^24 elements.
+// Returns the elements of a tensor. Returns an error that names the tensor if
+// it lies outside of the file, does not have a float type, or has more than
+// 2^24 elements.
 absl::StatusOr<std::vector<double>> ReadGgufTensor(const ByteSource& source,
                                                    const GgufTensor& tensor);
 
@@ -102,8 +103,8 @@ std::vector<double> DecodeFloats(Dtype dtype, const char* bytes, std::size_t n);
 // The dtype of ggml's types F32, F16, F64 and BF16; nullopt for all others.
 std::optional<Dtype> GgufDtype(std::uint32_t type);
 
-// The keys of `file` as a file of their own, of version 3, without tensors: a
-// vocabulary of ten MiB and the tensors stay at home.
+// Returns the keys of `file` as a version 3 file without tensors, so that a
+// client need not send the tensors and a vocabulary of ten MiB.
 std::string WriteGgufKeys(const GgufFile& file);
 
 }  // namespace posenc::core::interpretation

@@ -19,14 +19,14 @@ namespace {
 // The elements of rope.dimension_sections.
 constexpr std::size_t kSections = 4;
 
-// Architectures whose sliding layers turn by 10000 unless a key tells another
+// Architectures whose sliding layers have base 10000 unless a key gives another
 // base.
 constexpr absl::string_view kLocalBase =
     "gemma3 gemma3n gemma4 gemma-embedding";
 
-// Architectures whose sliding layers have no factors, and those of them whose
-// tensor of factors has a value for each pair of the widest layer, of which a
-// narrower one takes the first.
+// Architectures whose sliding layers have no factors; and those among them
+// whose tensor of factors has a value for each pair of the widest layer.
+// Narrower layers use the first values.
 constexpr absl::string_view kFullFactors = "gemma4 laguna step35";
 constexpr absl::string_view kWidestFactors = "laguna step35";
 
@@ -34,7 +34,7 @@ constexpr const char* kFactors[] = {"rope_freqs.weight",
                                     "rope_factors_long.weight",
                                     "rope_factors_short.weight"};
 
-// Architectures by the pairs of their rows.
+// Architectures and the pairing of their rows.
 struct GgufRow {
   absl::string_view architectures;  // separated by blanks
   GgufPairing pairing;
@@ -66,7 +66,7 @@ struct Reads {
   std::vector<double> Numbers(absl::string_view name) {
     return file.Numbers(Key(name), &status);
   }
-  // A width or length: at least `least`, and below 2^31.
+  // Reads a width or length: at least `least`, and below 2^31.
   std::optional<std::int64_t> Extent(absl::string_view name) {
     const auto value = file.Integer(Key(name), &status);
     if (value && (*value < 0 || *value >= std::int64_t{1} << 31)) {
@@ -99,7 +99,7 @@ void ReadShape(Reads* reads, GgufRope* rope) {
   rope->dimension_count = reads->Extent("rope.dimension_count");
   rope->dimension_count_swa = reads->Extent("rope.dimension_count_swa");
   if (rope->architecture == "step35" && rope->dimension_count) {
-    // Its layers of full attention rotate half of what the key says.
+    // Its layers with full attention rotate half of the key's channels.
     if (!rope->dimension_count_swa) {
       rope->dimension_count_swa = rope->dimension_count;
     }
@@ -128,7 +128,7 @@ void ReadScaling(Reads* reads, GgufRope* rope) {
       reads->Fail(name, "is ", PlainNumber(*base), "; it must be > 1");
     }
   }
-  // llama.cpp takes a factor of 0 for an absent one.
+  // llama.cpp treats a factor of 0 as absent.
   if (rope->factor && *rope->factor == 0) rope->factor.reset();
   if (rope->factor && !(*rope->factor > 0)) {
     reads->Fail("rope.scaling.factor", "is ", PlainNumber(*rope->factor),
@@ -170,8 +170,8 @@ long double RampPair(double turns, double base, std::int64_t d,
          (2 * std::log(static_cast<long double>(base)));
 }
 
-// Refuses factors that llama.cpp refuses, or that do not reach the n pairs of a
-// layer.
+// Refuses factors that llama.cpp refuses, or that are fewer than the n pairs of
+// a layer.
 absl::Status CheckFactors(const GgufRope& gguf, std::size_t n) {
   const std::size_t pairs = gguf.FactorCount();
   for (const auto& [name, factors] :
@@ -187,7 +187,7 @@ absl::Status CheckFactors(const GgufRope& gguf, std::size_t n) {
   return absl::OkStatus();
 }
 
-// Values that llama.cpp takes for absent keys.
+// Adds llama.cpp's defaults for absent keys.
 void AddAssumptions(const GgufRope& gguf, bool sliding, ResolvedRope* rope) {
   if (gguf.pairing == GgufPairing::kUnknown) {
     rope->assumptions.push_back(
@@ -202,7 +202,7 @@ void AddAssumptions(const GgufRope& gguf, bool sliding, ResolvedRope* rope) {
   }
 }
 
-// The axis of pair i, the fourth being 3, as ggml has it.
+// Returns ggml's axis of pair i; 3 is the fourth axis.
 int AxisOfPair(const std::vector<double>& sections, bool interleaved,
                std::int32_t i) {
   if (interleaved) return i < 3 * sections[i % 3] ? i % 3 : 3;
@@ -302,7 +302,7 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
   const auto given = file.keys.find(rope.Key("rope.dimension_sections"));
   if (given != file.keys.end() && !rope.sections.empty() &&
       !std::holds_alternative<std::vector<double>>(given->second)) {
-    // llama.cpp takes one number for all of them.
+    // In llama.cpp a single number is the value of all sections.
     rope.sections.resize(kSections, rope.sections[0]);
   }
   rope.pairing = PairingOf(rope.architecture, !rope.sections.empty());
@@ -445,7 +445,8 @@ absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
     }
     sum += section;
   }
-  // ggml begins again with the first section then, which no axes can say.
+  // ggml then begins again with the first section. RotaryAxes cannot express
+  // this.
   if (!interleaved && sum < pairs) {
     return fail("gives ", PlainNumber(sum), " of the ", pairs,
                 " pairs an axis");

@@ -15,22 +15,21 @@
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/rope/rope_config.h"
 
-// Two questions are asked of a configuration: which layers it distinguishes,
-// and what one of them is rotated by. The first is answered here: types of
-// layers come from nested rope_parameters, from the model's class (families.h),
-// or not at all, and a layer is chosen by its type or its index. The second is
-// answered by ReadRopeDict for the dict of that layer.
+// Reading has two steps. The first, in this file, finds the types of layers,
+// from nested rope_parameters or from the model's class (families.h), and
+// chooses a layer by its type or its index. The second, ReadRopeDict, reads the
+// dict of that layer.
 //
-// All errors go to the report that the JsonObjects of a call share, which keeps
-// the first of them.
+// All errors go to the report that the JsonObjects of a call share. It keeps
+// the first error.
 namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
 
-// The family of a configuration; of a type that is not known, what its keys
-// say: a slice of each head that rotates is latent attention's. The reader may
-// have one rope for all layers.
+// Returns the family of a configuration. For an unknown type its keys decide: a
+// rotated slice of each head means latent attention. The reader may have one
+// rope for all layers.
 Family FamilyFor(const JsonObject& config, const std::string& model_type,
                  const ProfileRules& rules, bool* known) {
   Family family = FindFamily(model_type, known);
@@ -46,8 +45,8 @@ Family FamilyFor(const JsonObject& config, const std::string& model_type,
   return family;
 }
 
-// Returns an error of layers that were not asked for. It names their type
-// unless its key does.
+// Returns an error of layers that the caller did not choose. It names their
+// type, unless its key does.
 absl::Status OfLayers(const std::string& type, const absl::Status& error) {
   const auto details = GetErrorDetails(error);
   absl::string_view fact = error.message();
@@ -129,13 +128,13 @@ class ConfigReader {
                                              : nullptr};
   }
 
-  // True if null stands for the type's parameters.
+  // True if the type's entry is null.
   bool HasNullEntry(const std::string& type) const {
     return dicts_.nested && !FillsIn() && dicts_.dict.HasNull(type);
   }
 
-  // True if the chosen layer has no rope. A switch that is absent is said where
-  // it turns rope off.
+  // True if the chosen layer has no rope. If that follows from an absent
+  // switch, adds an assumption.
   bool IsNope(const Question& question) const {
     const bool has_switch =
         FindReadingRow(rules_, model_type_, ReadingRule::kNoSwitch) == nullptr;
@@ -150,9 +149,9 @@ class ConfigReader {
     return true;
   }
 
-  // Keys that say how to rotate, and say otherwise than what is done.
+  // Warns of keys whose rotation differs from the one that is read.
   void WarnOfUnreadKeys(const ModelRope& rope) const {
-    // Keys of other kinds of layers are known, and some mean nothing for
+    // The keys of other kinds of layers are known. Some keys do not affect
     // rotation.
     for (const LayerKind& kind : family_.kinds) {
       config_.MarkRead(kind.theta_key);
@@ -193,7 +192,7 @@ class ConfigReader {
                rope.spec.rotary_dim;
   }
 
-  // A share beside dicts that have their own, and say otherwise.
+  // Warns of a share beside dicts that have another share.
   void WarnOfShare(const ModelRope& rope) const {
     constexpr absl::string_view kKey = "partial_rotary_factor";
     if (config_.WasRead(kKey)) return;
@@ -210,7 +209,7 @@ class ConfigReader {
   // A class builds the frequencies of every type, so an error in one of them is
   // an error of the file. Their warnings and assumptions are dropped.
   void CheckOtherTypes(const std::string& chosen) const {
-    // An earlier error explains the errors that would follow here.
+    // After an earlier error, the errors from here would only repeat it.
     if (!ReadsByClass(rules_) || !ok()) return;
     for (const std::string& type : Types()) {
       if (type == chosen || HasNullEntry(type)) continue;
@@ -237,8 +236,8 @@ class ConfigReader {
     }
   }
 
-  // A reference implementation runs its own models only. For other models the
-  // answer is what its rules would give.
+  // Warns of a model that the reference implementation does not run. The result
+  // then follows its rules.
   void WarnOfModel() const {
     if (absl::StartsWith(model_type_, rules_.model_prefix)) return;
     report().Warn("model_type ", model_type_.empty() ? "(absent)" : model_type_,
@@ -246,14 +245,14 @@ class ConfigReader {
                   "; its rules are applied to it all the same");
   }
 
-  // The class that a type that is not known is read as.
+  // Returns the class by whose rules an unknown type is read.
   absl::string_view OtherClass() const {
     return family_.width == RotaryWidth::kMla ? "DeepSeek V3's class"
                                               : "Llama's class";
   }
 
-  // A type that is not known is read as Llama's class, if anything in the file
-  // says that it rotates.
+  // An unknown type is read by the rules of Llama's class, if a key in the file
+  // implies a rotation.
   void CheckUnknown() const {
     if (model_type_.empty()) {
       if (!is_hf()) return;
@@ -287,7 +286,7 @@ class ConfigReader {
             family_.width == RotaryWidth::kMla ? ", by qk_rope_head_dim" : ""));
   }
 
-  // True if the class has parameters for a type that the dict does not.
+  // True if the class has parameters for a type that the dict lacks.
   bool FillsIn() const {
     return ReadsByClass(rules_) && (family_.dicts == DictRule::kMerged ||
                                     family_.dicts == DictRule::kTyped);
@@ -359,8 +358,7 @@ class ConfigReader {
     return false;
   }
 
-  // The type of layer whose parameters are wanted; empty if all layers share
-  // them.
+  // Returns the layer type to read; empty if all layers share their parameters.
   std::string ChooseType(const Question& question) {
     const std::vector<std::string> types = Types();
     if (question.layer_index) return TypeAt(*question.layer_index, types);
@@ -385,7 +383,7 @@ class ConfigReader {
     return used.empty() ? "" : used[0];
   }
 
-  // The same of the layer's index.
+  // Does the same for the index of a layer.
   std::string TypeAt(std::int32_t index,
                      const std::vector<std::string>& types) const {
     CheckLayerIndex(config_, index);
@@ -404,7 +402,8 @@ class ConfigReader {
     return type;
   }
 
-  // Types that a caller may name of a model whose layers share parameters.
+  // Returns the layer types that a caller may name if all layers share their
+  // parameters.
   std::vector<std::string> UsualTypes() const {
     const std::vector<std::string> given = LayerTypes(config_);
     std::set<std::string> types(given.begin(), given.end());
@@ -416,8 +415,8 @@ class ConfigReader {
   void ReadQueryTemperature(bool nope, ModelRope* rope) const {
     if (!nope || !family_.scales_queries) return;
     const json* tuning = config_.Find("attn_temperature_tuning");
-    // Configurations are published with true, or with the number 4; the class's
-    // default is true.
+    // Published configurations have true or the number 4. The class's default
+    // is true.
     if (tuning != nullptr && (tuning->is_null() || *tuning == false ||
                               (tuning->is_number() && *tuning == 0))) {
       return;
@@ -436,8 +435,8 @@ class ConfigReader {
   const RopeDicts dicts_;
 };
 
-// The pairs of the class, or of a key that vLLM reads and transformers does
-// not.
+// Returns the pairing by the class, or by a key that vLLM reads and
+// transformers does not.
 Pairing PairingOfIndexer(const JsonObject& config, const Family& family,
                          const ProfileRules& rules) {
   constexpr absl::string_view kKey = "indexer_rope_interleave";
@@ -475,8 +474,7 @@ void MakeIndexer(const JsonObject& config, const std::string& model_type,
   }
   const absl::string_view key = family.indexer_key;
   std::optional<std::int64_t> width = config.Integer(key);
-  // MiniMax M3's class takes the older name, where a file has it, before its
-  // own.
+  // MiniMax M3's class prefers the older name, if the file has it.
   const JsonObject older = config.Object("sparse_attention_config");
   if (const auto given = older.Integer("sparse_index_dim")) width = given;
   if (!width && family.indexer_head_dim == 0) {
@@ -488,7 +486,7 @@ void MakeIndexer(const JsonObject& config, const std::string& model_type,
     config.Assume(key, absl::StrCat(family.indexer_head_dim), DefaultOf(rules));
   }
   rope->head_dim = width.value_or(family.indexer_head_dim);
-  // Scores of the indexer have 1 / sqrt(head_dim) alone.
+  // The indexer scales scores only by 1 / sqrt(head_dim).
   rope->softmax_scale_multiplier = 1;
   if (rope->spec.nope) return;
   if (rope->head_dim < rope->spec.rotary_dim) {
@@ -501,7 +499,7 @@ void MakeIndexer(const JsonObject& config, const std::string& model_type,
   }
   rope->spec.slice = family.indexer_slice;
   rope->spec.pairing = PairingOfIndexer(config, family, rules);
-  // transformers writes interleaved pairs as its attention does.
+  // transformers writes interleaved pairs in the same order as its attention.
   rope->spec.output_pairing = rope->spec.pairing == Pairing::kInterleaved &&
                                       rules.profile == Profile::kHf
                                   ? family.output_pairing

@@ -23,15 +23,15 @@ constexpr Foreign kForeign[] = {{"inter_dim", "DeepSeek's inference code"},
                                 {"ffn_dim_multiplier", "Meta's Llama"},
                                 {"use_scaled_rope", "Meta's Llama"}};
 
-// The types of rows/remote_families.json that params.json is read as.
+// The type in rows/remote_families.json by whose rules params.json is read.
 constexpr char kParams[] = "mistral_params";
 constexpr char kLatentParams[] = "mistral_params_latent";
-// And those that Megatron's arguments are read as.
+// The type for Megatron's arguments.
 constexpr char kMegatron[] = "megatron";
 constexpr char kMegatronInterleaved[] = "megatron_interleaved";
 
-// Mistral's alpha and beta are beta_slow and beta_fast elsewhere. apply_scale
-// false leaves the attention factor at 1.
+// Other projects call Mistral's alpha and beta beta_slow and beta_fast.
+// apply_scale false leaves the attention factor at 1.
 nlohmann::json MistralYarn(const JsonObject& yarn, bool latent,
                            GivenKeys* given) {
   nlohmann::json dict = {{"rope_type", "yarn"}};
@@ -65,8 +65,9 @@ nlohmann::json MistralYarn(const JsonObject& yarn, bool latent,
   return dict;
 }
 
-// Mistral's params.json: it has dim and n_heads in place of hidden_size and
-// num_attention_heads. Other projects' have them, too, and are refused later.
+// True for Mistral's params.json: it has dim and n_heads in place of
+// hidden_size and num_attention_heads. Files of other projects have them, too,
+// and are refused later.
 bool IsMistralParams(const JsonObject& config) {
   return config.Has("dim") && config.Has("n_heads") &&
          !config.Has("hidden_size");
@@ -107,8 +108,8 @@ Respelled MistralAsTransformers(const JsonObject& params) {
                   "absent; dim / n_heads");
   }
   if (!params.Has("rope_theta")) {
-    // Earlier versions of mistral-inference took 1e4 beside a sliding window,
-    // with which Mistral 7B v0.1 was trained; 1e6 is its default since.
+    // Earlier versions of mistral-inference used 1e4 with a sliding window, and
+    // Mistral 7B v0.1 was trained with it. Its default is now 1e6.
     const bool windowed = params.Has("sliding_window");
     same["rope_theta"] = windowed ? 1e4 : 1e6;
     params.Assume(
@@ -137,8 +138,8 @@ Respelled MistralAsTransformers(const JsonObject& params) {
   return {std::move(same), std::move(given)};
 }
 
-// gpt-oss's own config.json, which has rope_scaling_factor and rope_ntk_alpha
-// in place of rope_scaling.
+// True for gpt-oss's own config.json, which has rope_scaling_factor and
+// rope_ntk_alpha in place of rope_scaling.
 bool IsGptOssConfig(const JsonObject& config) {
   return config.Has("rope_scaling_factor") && config.Has("rope_ntk_beta") &&
          !config.Has("rope_scaling") && !config.Has("rope_parameters");
@@ -173,7 +174,7 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
   return {std::move(same), std::move(given)};
 }
 
-// The arguments of Megatron-LM, as its checkpoints hold them.
+// True for the arguments of Megatron-LM that its checkpoints contain.
 bool IsMegatronArgs(const JsonObject& config) {
   return config.Find("model_type") == nullptr &&
          config.Find("num_attention_heads") != nullptr &&
@@ -240,8 +241,9 @@ Respelled MegatronAsTransformers(const JsonObject& args) {
   return {std::move(same), std::move(given)};
 }
 
-// Step 3.5's own, whose rope_theta and partial_rotary_factors are lists with an
-// element for each layer. transformers makes parameters for each type of them.
+// True for Step 3.5's own format, in which rope_theta and
+// partial_rotary_factors are lists with an element for each layer. transformers
+// converts them to parameters for each layer type.
 bool IsStepConfig(const JsonObject& config) {
   const auto is_list = [&config](absl::string_view key) {
     const nlohmann::json* list = config.Find(key);
@@ -267,7 +269,7 @@ Respelled StepAsTransformers(const JsonObject& config) {
     }
   }
   GivenKeys given;
-  // A base that is no list is every layer's.
+  // A base that is not a list applies to every layer.
   const nlohmann::json* base = config.Find("rope_theta");
   const bool has_list = base != nullptr && base->is_array();
   const std::vector<double> thetas =

@@ -10,15 +10,15 @@
 
 namespace posenc::core::interpretation {
 
-// A configuration in the spelling of transformers, and the file's keys for
-// those of its keys that the file has not, all of them in full.
+// A configuration in the spelling of transformers. `given` maps its keys to the
+// file's own keys, where they differ, with full paths.
 struct Respelled {        // NOLINT(bugprone-exception-escape)
-  nlohmann::json config;  // null for a file that need not be respelled
+  nlohmann::json config;  // null if the file needs no respelling
   GivenKeys given;
 };
 
-// Mistral's and Megatron's formats mean the same to every reader: they decide
-// which is asked.
+// The formats of Mistral and Megatron have one meaning for all readers, so the
+// format sets the reader.
 Respelled InTransformersSpelling(const JsonObject& config,
                                  const std::string& model_type,
                                  ProfileVersion* reader);

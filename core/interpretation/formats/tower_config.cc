@@ -17,28 +17,29 @@ namespace posenc::core::interpretation {
 enum class TowerFrequencies {
   // theta^(-i/n).
   kOfAxis,
-  // Every second one of theta^(-2i/d): the first axis has those of even i, the
-  // next those of odd i (Pixtral).
+  // Alternate ones of theta^(-2i/d): the first axis has even i, the next axis
+  // odd i (Pixtral).
   kShared,
-  // theta^(-4i/d), i/d first: the class counts its exponents from 0 to 1 in
-  // steps of 4/d (DINOv3).
+  // theta^(-4i/d). The class computes i/d first: its exponents go from 0 to 1
+  // in steps of 4/d (DINOv3).
   kUnitSteps,
-  // theta^(-2i/r), r = int(head_dim * partial_rotary_factor); the heads are
-  // rotated as one of the model's whole width (EfficientLoFTR).
+  // theta^(-2i/r), r = int(head_dim * partial_rotary_factor). All heads
+  // together are rotated like one head of the model's width (EfficientLoFTR).
   kOfWidth,
 };
 
 // The part of rope_parameters that a class reads.
 enum class TowerDict {
-  kAxial,      // the base, and refuses every type but its own
+  kAxial,      // the base; other types than its own are refused
   kThetaOnly,  // the base, whatever the type
-  kNone,       // nothing: rope_theta stands beside
+  kNone,       // nothing: rope_theta is beside it
 };
 
 struct Tower {
   absl::string_view model_types;  // separated by blanks
-  // Model types whose vision_config is this tower's, whatever type it names;
-  // and those whose vision_config is this tower's if it names none.
+  // Model types whose vision_config is always this tower's, whatever type it
+  // names; and model types whose vision_config is this tower's if it names no
+  // type.
   absl::string_view parents = {};
   absl::string_view default_of = {};
 
@@ -47,8 +48,8 @@ struct Tower {
   TowerFrequencies frequencies = TowerFrequencies::kOfAxis;
   // Axes of a position, one letter each: time, height, width.
   absl::string_view axes = "hw";
-  // The same letters in the order in which pairs follow them: the first pairs
-  // the first letter, or in turn.
+  // The same letters in the order in which pairs are assigned to axes: the
+  // first pairs to the first letter, or pairs to the letters in turn.
   absl::string_view pair_axes = "hw";
   bool alternating = false;
 
@@ -61,7 +62,7 @@ struct Tower {
   absl::string_view heads_key = "num_attention_heads";
   std::int64_t heads = 16;
   absl::string_view divisor_key = {};
-  std::int64_t head_dim = 0;  // that an absent one stands for; 0: none
+  std::int64_t head_dim = 0;  // the default; 0: there is none
 
   // The positions of a grid: see TowerGrid.
   std::int32_t merge = 1;
@@ -73,9 +74,9 @@ struct Tower {
   bool centers = false;
 
   absl::string_view warning = {};
-  // One axis, of images, frames or sound: it is read as language models are.
+  // One axis, of images, frames or sound: read like a language model.
   bool sequence = false;
-  // Why the class's computation is no rotation; empty if it rotates.
+  // Why the class's computation is not a rotation; empty if it is.
   absl::string_view no_rotation = {};
 };
 
@@ -94,8 +95,8 @@ const Tower* FindTower(absl::string_view model_type) {
   return nullptr;
 }
 
-// The tower that configurations of `parent` nest, if the nested one names a
-// type that is not known (`typed`), or none.
+// Returns the tower in configurations of type `parent`. The nested
+// configuration names an unknown type (`typed`), or no type.
 const Tower* FindTowerOfParent(absl::string_view parent, bool typed) {
   if (parent.empty()) return nullptr;
   for (const Tower& tower : kTowers) {
@@ -105,7 +106,7 @@ const Tower* FindTowerOfParent(absl::string_view parent, bool typed) {
   return nullptr;
 }
 
-// Keys that lead from a whole model to its parts, at any depth.
+// Keys of the parts of a model, at any depth.
 constexpr char kVisionKeys[] =
     "thinker_config vlm_config detector_config audio_video_config "
     "vision_config video_config backbone_config encoder_config";
@@ -113,7 +114,8 @@ constexpr char kAudioKeys[] =
     "thinker_config audio_config audio_encoder_config asr_config "
     "encoder_config";
 
-// Types of audio parts that name none, by the type of the model around them.
+// Types of audio parts that do not name their type, by the type of the whole
+// model.
 struct ImpliedPart {
   absl::string_view parents;  // separated by blanks
   absl::string_view type;
@@ -189,17 +191,18 @@ class TowerReader {
   }
 
  private:
-  // The value of a key, or its default. 1 and an error if it is not at least 1.
+  // Returns the value of a key, or its default. A value below 1 is an error,
+  // and the result is 1.
   std::int64_t PositiveInteger(absl::string_view key, std::int64_t absent) {
     const std::int64_t value = config_.Integer(key).value_or(absent);
-    // Beyond this a head would not be served (kMaxRotaryDim), nor any grid.
+    // Larger heads (kMaxRotaryDim) and grids are not served.
     constexpr std::int64_t kGreatest = 1 << 24;
     if (!config_.Has(key) || (value >= 1 && value <= kGreatest)) return value;
     config_.Fail(key, "is ", value, "; it must be 1 to ", kGreatest);
     return 1;
   }
 
-  // The same, and the default is an assumption.
+  // Does the same, and reports the default as an assumption.
   std::int64_t SizeOf(absl::string_view key, std::int64_t absent) {
     if (!config_.Has(key)) Assume(key, absl::StrCat(absent));
     return PositiveInteger(key, absent);
@@ -230,7 +233,7 @@ class TowerReader {
       theta = dict.Number("rope_theta");
       std::string type = dict.Text("type").value_or("default");
       type = dict.Text("rope_type").value_or(type);
-      // The classes turn "default" into axial.
+      // The classes treat "default" as axial.
       const absl::string_view type_key =
           dict.Has("rope_type") ? "rope_type" : "type";
       if (type != "axial" && type != "default") {
@@ -275,7 +278,7 @@ class TowerReader {
       }
     }
     const std::int64_t width = SizeOf(tower_.width_key, tower_.width);
-    // Classes that call it num_heads map the other name to it.
+    // Classes with the key num_heads also accept the other name.
     const bool mapped = tower_.heads_key == "num_heads" &&
                         !config_.Has("num_heads") &&
                         config_.Has("num_attention_heads");
@@ -293,7 +296,7 @@ class TowerReader {
     return width / heads;
   }
 
-  // True if the class can rotate such heads; else there is an error.
+  // True if the class can rotate heads of this width; else reports an error.
   bool CheckHeadDim(std::int64_t head_dim) {
     const auto axes = static_cast<std::int64_t>(tower_.axes.size());
     const bool fits = axes == 3 ? head_dim % 2 == 0 && head_dim >= 6
@@ -347,7 +350,8 @@ class TowerReader {
     return frequencies;
   }
 
-  // int(head_dim * partial_rotary_factor), which has to fill the model's width.
+  // Returns int(head_dim * partial_rotary_factor), which must fill the model's
+  // width.
   std::int64_t RotatedWidth(std::int64_t head_dim, ModelRope* rope) {
     if (!partial_) partial_ = config_.Number("partial_rotary_factor");
     // The class's default, which fits its own width and heads.
@@ -414,7 +418,7 @@ class TowerReader {
   const std::string model_type_;
   const std::string warning_;
   std::optional<double> partial_;
-  std::int64_t width_ = 0;  // of the whole model, if head_dim follows from it
+  std::int64_t width_ = 0;  // the model's, if head_dim follows from it
 };
 
 }  // namespace
@@ -439,7 +443,7 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
                              "a vision tower, ",
                              whole, "; leave it unset, or vision")));
   }
-  // The type of the configuration around, the innermost that is given.
+  // The type of the surrounding configuration: the innermost one that is given.
   std::string parent;
   int depth = 0;
   for (bool descends = part != ModelPart::kUnspecified; descends;) {
@@ -479,7 +483,8 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
   };
   bool known = find(found.model_type);
   if (!known && depth > 0 && part != ModelPart::kAudio) {
-    // Published files give a vision_config the type of the whole model, too.
+    // In published files a vision_config may also have the type of the whole
+    // model.
     found.tower = FindTowerOfParent(parent, !found.model_type.empty());
     known = found.tower != nullptr;
     if (known && !found.model_type.empty() && found.model_type != parent) {

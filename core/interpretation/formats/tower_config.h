@@ -1,9 +1,9 @@
-// Reads the rotary encoding of a vision or audio tower out of a configuration,
-// as transformers' classes have it.
+// Reads the rotary encoding of a vision or audio tower from a configuration, by
+// the rules of transformers' classes.
 //
 // Frequencies are the float32 numbers that the classes compute, 1 / theta^e
-// with each step rounded, and come as ExplicitFrequencies: with FLOAT32 angles
-// a rotation then has the module's own angles.
+// with each step rounded, as ExplicitFrequencies. With FLOAT32 angles a
+// rotation then has exactly the module's angles.
 
 #pragma once
 
@@ -21,11 +21,11 @@ namespace posenc::core::interpretation {
 
 struct Tower;
 
-// The part of a configuration that was asked for.
+// The requested part of a configuration.
 struct TowerPart {
   JsonObject config;
   std::string model_type;
-  // Null for a tower of one axis, which is read as language models are.
+  // Null for a tower of one axis, which is read like a language model.
   const Tower* tower = nullptr;
   std::string warning = {};  // about its model_type; empty: none
 };
@@ -34,8 +34,8 @@ struct TowerPart {
 bool IsTowerConfig(const JsonObject& root);
 
 // Finds the vision or audio part. Errors: FieldInvalid("part") if there is no
-// such part, or the whole file is another one; kModelConfigInvalid if the part
-// has no rotary encoding, or none that is known here.
+// such part, or the whole file is another part; kModelConfigInvalid if the part
+// has no rotary encoding, or an unknown one.
 TowerPart FindTowerPart(const JsonObject& root, ModelPart part);
 
 ModelRope ReadTower(const TowerPart& part, Profile profile);
@@ -43,12 +43,12 @@ ModelRope ReadTower(const TowerPart& part, Profile profile);
 // How that tower counts the patches of a grid.
 TowerGrid ReadTowerGrid(const TowerPart& part);
 
-// The axes of a position by their letters: time, height, width, and l for one
-// on which patches do not move.
+// Returns the axes of a position by their letters: t time, h height, w width,
+// and l for an axis on which all patches have position 0.
 std::vector<GridAxis> GridAxesOf(absl::string_view letters);
 
 // 1 / theta^exponent: base, power and reciprocal rounded to float32. The power
-// is rounded correctly, which torch's is for the widths and bases of nearly all
+// is rounded correctly. So is torch's, for the widths and bases of nearly all
 // known towers (tests/parity/towers.py).
 double Float32Frequency(double theta, float exponent);
 

@@ -10,7 +10,7 @@
 namespace posenc::core::interpretation {
 
 absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source) {
-  // Finds every fault of the source, so that none is left below.
+  // Finds all faults of the source. The code below expects none.
   const absl::StatusOr<ResolvedRope> rope =
       ResolveSource(source, 0, MissingLength::kAssumeOriginal);
   if (!rope.ok()) return rope.status();

@@ -8,8 +8,9 @@
 
 namespace posenc::core::interpretation {
 
-// Errors as ResolveSource; FieldInvalid of "spec", "preset" or "config_json" if
-// it is not the source of a vision tower whose patches lie on a grid.
+// Errors: those of ResolveSource; FieldInvalid of "spec", "preset" or
+// "config_json" if the source is not a vision tower whose patches lie on a
+// grid.
 absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source);
 
 }  // namespace posenc::core::interpretation

@@ -1,5 +1,5 @@
-// The position axes of a rope dict, M-RoPE's sections: ReadAxes() of
-// rope_config.h.
+// ReadAxes() of rope_config.h: the position axes of a rope dict, which are
+// M-RoPE's sections.
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,8 @@ bool ReadsSections(const RopeDict& from) {
          from.family.sections[0] > 0 || IsRemote(from.model_type);
 }
 
-// How pairs follow the axes. transformers' classes know it without a key.
+// Returns how pairs are assigned to axes. transformers' classes need no key for
+// it.
 AxisAssignment AssignmentOf(const RopeDict& from) {
   constexpr absl::string_view kKey = "mrope_interleaved";
   const auto given = from.dict.Flag(kKey);
@@ -75,9 +76,9 @@ std::optional<RotaryAxes> GivenAxes(const RopeDict& from) {
   return axes;
 }
 
-// Classes with three axes. A sectioned one turns section i by axis i mod 3, so
-// that fewer than three sections are three of which the last are empty; an
-// interleaved one reads the first three.
+// For classes with three axes. With sectioned axes, section i follows axis i
+// mod 3, so missing sections count as empty. With interleaved axes, only the
+// first three sections are read.
 void TakeThree(const RopeDict& from, RotaryAxes* axes) {
   constexpr std::size_t kAxes = 3;
   std::vector<std::int32_t>& sections = axes->sections;
@@ -110,7 +111,7 @@ void TakeThree(const RopeDict& from, RotaryAxes* axes) {
   sections.resize(kAxes);
 }
 
-// The sections that the class takes for absent ones.
+// Returns the class's default sections.
 std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, RopeSpec* spec) {
   const auto& [a, b, c] = from.family.sections;
   if (a == 0) return std::nullopt;
@@ -122,7 +123,7 @@ std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, RopeSpec* spec) {
         " do not sum to the ", pairs,
         " pairs, so transformers cannot apply it; read as one axis");
     from.dict.Assume("mrope_section", "", why);
-    // ERNIE's fails as it is built, others as they are applied.
+    // ERNIE's class fails when it is built, others when they are applied.
     if (from.family.axes == AxisAssignment::kAlternatingTail) {
       from.dict.Warn("mrope_section", " is ", why);
     }
@@ -136,9 +137,9 @@ std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, RopeSpec* spec) {
   return RotaryAxes{.assignment = from.family.axes, .sections = {a, b, c}};
 }
 
-// Interleaved sections need not fill the pairs, nor fit: pair i follows axis
-// a = i mod 3 if i < 3 * sections[a], else the first. Writes out how many pairs
-// each axis has then.
+// Interleaved sections may have fewer or more entries than there are pairs:
+// pair i follows axis a = i mod 3 if i < 3 * sections[a], else the first axis.
+// Sets the sections to the resulting number of pairs of each axis.
 void FitSections(const RopeDict& from, RopeSpec* spec) {
   std::optional<RotaryAxes>& axes = spec->axes;
   if (!axes || axes->assignment != AxisAssignment::kInterleaved ||
@@ -157,8 +158,8 @@ void FitSections(const RopeDict& from, RopeSpec* spec) {
                    " pairs, which ", from.Class(), " refuses; [",
                    absl::StrJoin(fitted, ", "), "] is used");
   }
-  // The class's default sections are replaced: only the fitted ones are
-  // assumed.
+  // The fitted sections replace the assumption about the class's default
+  // sections.
   std::erase_if(from.report().assumptions,
                 [field = from.dict.Path("mrope_section")](
                     const Assumption& one) { return one.field == field; });

@@ -18,7 +18,7 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// The keys without which a reader's class cannot be made.
+// Checks the keys without which the reader's class cannot be built.
 void CheckNeededKeys(const RopeDict& from) {
   const ReadingRow* const row = from.Row(ReadingRule::kNeedsKeys);
   if (row == nullptr) return;
@@ -36,7 +36,7 @@ void ReadPairing(const RopeDict& from, RopeSpec* spec) {
       !from.config.Flag("rope_interleave").value_or(true)) {
     spec->pairing = Pairing::kHalfSplit;
   } else if (from.is_hf()) {
-    // Other projects leave the pairs as they came.
+    // Other projects keep the pairing of the input.
     spec->output_pairing = from.family.output_pairing;
   }
   if (spec->pairing != Pairing::kHalfSplit) return;
@@ -68,14 +68,14 @@ void ReadProportional(const RopeDict& from, RopeSpec* spec) {
                    " is not read: SGLang's proportional rotation has none");
     factor.reset();
   }
-  // A share that makes no sense becomes a number that is refused later.
+  // An invalid share gives a number that is refused later.
   const auto pairs = WholePart(
       std::clamp(std::floor(share * spec->rotary_dim / 2), -1.0, 0x1p30));
   spec->scaling = ProportionalScaling{factor, static_cast<std::int32_t>(pairs)};
 }
 
-// ggml rotates a pair that no axis claims by a fourth position, which llama.cpp
-// sets to 0: the pair does not rotate. In other projects time claims it.
+// ggml gives a pair without an axis a fourth position, which llama.cpp sets to
+// 0: the pair does not rotate. In other projects it follows the time axis.
 void StopLeftoverPairs(RopeSpec* spec, Report* report) {
   if (!spec->axes || spec->axes->assignment != AxisAssignment::kInterleaved ||
       spec->axes->sections.size() != 3) {
@@ -104,8 +104,8 @@ void StopLeftoverPairs(RopeSpec* spec, Report* report) {
                "always 0");
 }
 
-// transformers turns ceil(d / 2) pairs by an odd share d of a head, whose
-// exponents are 2i / d.
+// If the share d of a head is odd, transformers rotates ceil(d / 2) pairs, with
+// exponents 2i / d.
 void WriteOutOddWidth(std::int64_t width, RopeSpec* spec, Report* report) {
   const auto d = static_cast<long double>(width);
   const auto* linear = std::get_if<LinearScaling>(&spec->scaling);
@@ -141,10 +141,10 @@ void ReadQueryScale(const RopeDict& from, ModelRope* rope) {
 
 void WarnOfUnreadKeys(const RopeDict& from) {
   for (const std::string& key : from.dict.Keys()) {
-    // Mistral's dicts repeat the model's length; finetuned says how the model
-    // was trained.
+    // Mistral's dicts repeat the model's length. `finetuned` is about the
+    // training.
     if (key == "max_position_embeddings" || key == "finetuned") continue;
-    // Qwen3-Omni's have one flag in two names.
+    // Qwen3-Omni's dicts have one flag under two names.
     if (key == "interleaved" && from.dict.Has("mrope_interleaved") &&
         *from.dict.Find(key) == *from.dict.Find("mrope_interleaved")) {
       continue;
@@ -155,9 +155,9 @@ void WarnOfUnreadKeys(const RopeDict& from) {
   }
 }
 
-// `type` is the older name of rope_type, and files carry both. Two that differ
-// mean one thing in two pairs that were published; elsewhere readers take one
-// of them, in silence, or refuse the file as vLLM does.
+// `type` is the older name of rope_type, and some files have both. Two
+// published pairs of differing values have the same meaning. In all other cases
+// readers silently use one of the two, or refuse the file as vLLM does.
 void CheckTypesAgree(const RopeDict& from) {
   const auto newer = from.dict.Text("rope_type");
   const auto older = from.dict.Text("type");
@@ -180,7 +180,7 @@ void CheckTypesAgree(const RopeDict& from) {
                  ": remove the one that is not meant");
 }
 
-// Refuses rope types that the project knows and the class does not accept.
+// Refuses a rope type that the project knows but the class does not accept.
 void CheckType(const RopeDict& from) {
   const absl::string_view key = TypeKey(from.dict);
   const absl::string_view accepted = from.family.rope_types;
@@ -230,7 +230,7 @@ void CheckType(const RopeDict& from) {
   }
 }
 
-// The scaling that the layers have: the dict's, unless it is not for them.
+// Returns the scaling of the layers: the dict's, if it applies to them.
 std::string TypeOfLayers(const RopeDict& from, bool scaled) {
   const std::string type = RopeType(from);
   if (!scaled || type == "default") return "default";
@@ -260,14 +260,14 @@ Value HeadDim(const JsonObject& config, const Family& family,
   }
   std::vector<absl::string_view> keys = {family.head_dim_key, "head_dim",
                                          "attention_head_dim"};
-  const std::string any_type;  // of no consequence for a layer's type
+  const std::string any_type;  // it does not affect a layer's type
   if (auto of_type = LayerHeadDim({config, any_type, family}, layer_type)) {
     return *std::move(of_type);
   }
   if (layer_type == "full_attention") {
     keys.insert(keys.begin(), "global_head_dim");
-    // A file's own entries replace those by which classes give full layers
-    // their width, even where they have none.
+    // The file's own entries replace all entries of the class, also those that
+    // give full layers their width.
     const nlohmann::json* entries = config.Find("per_layer_config");
     const bool is_replaced =
         entries != nullptr && (!family.merges_entries || entries->is_null() ||
@@ -333,7 +333,7 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec) {
         ", more than float32 holds: transformers takes powers of infinity and "
         "does not turn pairs past the first; the number is used");
   }
-  // s * L / T - (s - 1) has no digits left of a factor past 2^53.
+  // With a factor above 2^53, s * L / T - (s - 1) loses all digits.
   const auto factor = from.dict.Peek().Number("factor");
   if (std::holds_alternative<DynamicNtkScaling>(spec.scaling) && factor &&
       *factor >= 0x1p53) {
@@ -381,7 +381,8 @@ void ReadRopeDict(RopeDict from, ModelRope* rope) {
   const std::int64_t width = ReadWidth(from);
   if (width == 0) return;
   spec.rotary_dim = static_cast<std::int32_t>(width + width % 2);
-  // mlx-lm's text models take one position per token, whatever the sections.
+  // mlx-lm's text models have one position per token, whatever the sections
+  // are.
   if (from.rules.profile != Profile::kMlx) ReadAxes(from, &spec);
   if (!from.is_hf() && !spec.axes &&
       from.dict.Text(TypeKey(from.dict)) == "mrope" &&

@@ -34,10 +34,11 @@ struct RopeDict {
   bool from_class = false;                  // the dict is the class's own
   std::optional<double> layer_theta = {};   // of layer_rope_theta
   const ClassDefaults* defaults = nullptr;  // null unless by_class()
-  Value head = {};        // width of these layers' heads; 0: none is given
-  std::string type = {};  // their scaling, as RopeType(); "default": none
+  Value head = {};        // width of these layers' heads; 0: not given
+  std::string type = {};  // RopeType() of these layers; "default": no scaling
 
-  // The reader's row of that rule for the model; null if there is none.
+  // Returns the reader's row with this rule for the model; null if no row
+  // applies.
   const ReadingRow* Row(ReadingRule rule) const {
     return FindReadingRow(rules, model_type, rule);
   }
@@ -58,29 +59,30 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec);
 // Adds to `rope` what the dict says.
 void ReadRopeDict(RopeDict from, ModelRope* rope);
 
-// Width of a head of layers of that type; 0 and an error if the configuration
-// gives none.
+// Returns the head width in layers of that type; 0 and an error if the
+// configuration gives no width.
 Value HeadDim(const JsonObject& config, const Family& family,
               absl::string_view layer_type);
 
-// Number of channels that rotate, of from.head; 0 and an error if none can. An
-// odd number is one of which transformers makes frequencies.
+// Returns how many channels of from.head rotate; 0 and an error if no channel
+// can. The result is odd only if transformers computes frequencies for an odd
+// number.
 std::int64_t ReadWidth(const RopeDict& from);
 
-// The share of a head's channels that rotates, as the file gives it; and what
-// the class takes for an absent one.
+// PartialFactor: the rotated share of a head's channels, from the file.
+// DefaultShare: the class's default.
 std::optional<Value> PartialFactor(const RopeDict& from);
 double DefaultShare(const RopeDict& from);
 
 // Base of the frequencies.
 double ReadTheta(const RopeDict& from);
 
-// Sets spec->axes: the dict's sections, or else the class's. rotary_dim is read
-// before. Sections that cannot be are an error.
+// Sets spec->axes by the dict's sections, or else by the class's. Needs
+// rotary_dim. Impossible sections are an error.
 void ReadAxes(const RopeDict& from, RopeSpec* spec);
 
-// The key that gives the dict's type: rope_type, or `type`, its older name, in
-// a dict that has no other.
+// Returns the key of the dict's type: rope_type, or its older name `type` in a
+// dict without rope_type.
 absl::string_view TypeKey(const JsonObject& dict);
 
 // The type of scaling, "default", "yarn", ..., with aliases resolved.
@@ -90,20 +92,20 @@ std::string RopeType(const RopeDict& from);
 // Hunyuan's does.
 bool TurnsByAlpha(const RopeDict& from);
 
-// The dict's factor, without which its type does not scale in most projects.
+// Returns the dict's factor. In most projects its type does not scale without a
+// factor.
 double RequiredFactor(const RopeDict& from);
 
-// Sets spec.scaling, what the scaling implies for scores, and how a sequence's
-// length counts (LengthUse). The spec's base, width and pairing are read
-// before.
+// Sets spec.scaling, the scaling's effect on scores, and how the length of a
+// sequence counts (LengthUse). Needs the spec's base, width and pairing.
 void ReadScaling(const RopeDict& from, ModelRope* rope);
 
-// The same of YaRN's, about whose attention factor and ramp the projects
-// disagree most.
+// Does the same for YaRN. The projects disagree most about its attention factor
+// and ramp.
 void ReadYarn(const RopeDict& from, ModelRope* rope);
 
-// g(s, m) of the YaRN paper (arXiv:2309.00071): 0.1 m ln s + 1, or 1 for s
-// <= 1. Factor on cos and sin, and squared on scores.
+// g(s, m) of the YaRN paper (arXiv:2309.00071): 0.1 m ln s + 1, or 1 for s <=
+// 1. It multiplies cos and sin, and its square multiplies scores.
 long double YarnMscale(double factor, double mscale);
 
 // max_position_embeddings under one of its names.
@@ -113,8 +115,9 @@ std::optional<std::int64_t> MaxPositions(const RopeDict& from);
 // neither is given.
 std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from);
 
-// max_position_embeddings, or the class's, which is an assumption. If both are
-// missing, this is an error that says why it is needed, and 0.
+// Returns max_position_embeddings, or the class's default, which is an
+// assumption. If both are missing, reports an error with `why` it is needed,
+// and returns 0.
 std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why);
 
 // original_max_position_embeddings. `otherwise` says what replaces an absent
@@ -125,8 +128,8 @@ std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
 // Warns if the lengths imply another factor than the one given.
 void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original);
 
-// Replaces base and scaling by the frequencies that they gave, which no length
-// changes any more.
+// Replaces base and scaling by the frequencies that they gave, so that they no
+// longer depend on a length.
 void WriteOutFrequencies(const std::vector<double>& inv_freq, RopeSpec* spec);
 
 }  // namespace posenc::core::interpretation

@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-// The key whose dict counts; empty if none is given that does. rope_scaling
-// replaces rope_parameters in transformers, unless it is empty.
+// Returns the key of the dict that applies; empty if no such dict is given. In
+// transformers rope_scaling replaces rope_parameters, unless it is empty.
 std::string GivenKey(const JsonObject& config, ReadingRule spelling) {
   const bool newer = config.Has("rope_parameters");
   const bool older = config.Has("rope_scaling") &&
@@ -29,7 +29,7 @@ std::string GivenKey(const JsonObject& config, ReadingRule spelling) {
 }
 
 bool IsNested(const ModelLayers& model, const JsonObject& dict) {
-  // Nothing but null for a type of layer is an entry, too.
+  // An entry for a layer type may be null.
   const bool is_flat = dict.Find("rope_type") != nullptr ||
                        dict.Find("type") != nullptr ||
                        dict.Find("rope_theta") != nullptr;
@@ -43,7 +43,7 @@ bool IsNested(const ModelLayers& model, const JsonObject& dict) {
   return false;
 }
 
-// The types of layers for which the class has an entry of its own.
+// Returns the layer types for which the class has its own entry.
 std::vector<std::string> KindsOf(const Family& family, const json& class_dict) {
   std::vector<std::string> kinds;
   for (const LayerKind& kind : family.kinds) {
@@ -73,7 +73,8 @@ std::vector<std::string> NeededTypes(const ModelLayers& model,
   return kinds;
 }
 
-// A class that keeps an entry for each type fails at one that is missing.
+// Warns of a missing entry: a class that keeps an entry for each type fails
+// without it.
 void WarnOfMissingTypes(const ModelLayers& model, const json& class_dict,
                         const JsonObject& dict) {
   const ReadingRow* const at_null =
@@ -91,8 +92,8 @@ void WarnOfMissingTypes(const ModelLayers& model, const json& class_dict,
   }
 }
 
-// An empty dict is none here, and transformers fails at one in a class that
-// keeps an entry for each type.
+// Warns of an empty dict. It counts as absent here, but transformers fails at
+// it if the class keeps an entry for each type.
 void WarnOfEmpty(const JsonObject& config) {
   for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
     const json* dict = config.Find(key);
@@ -103,7 +104,7 @@ void WarnOfEmpty(const JsonObject& config) {
   }
 }
 
-// Entries for what is no type of the class's layers, and such as are no dicts.
+// Warns of entries for unknown layer types, and of entries that are not dicts.
 void WarnOfStrangeTypes(const ModelLayers& model) {
   const JsonObject dict = model.config.Peek().Object("rope_parameters");
   for (const std::string& type : dict.Keys()) {
@@ -117,8 +118,8 @@ void WarnOfStrangeTypes(const ModelLayers& model) {
   }
 }
 
-// A dict without what all spellings of it may say: its base, and two names of
-// its type.
+// Returns a dict without the keys that every spelling of it may have: its base,
+// and the two names of its type.
 json Bare(json dict) {
   if (!dict.is_object()) return dict;
   if (dict.contains("type") && !dict.contains("rope_type")) {
@@ -129,7 +130,7 @@ json Bare(json dict) {
   return dict;
 }
 
-// The spelling that the reader leaves out, beside what it reads.
+// Warns of a spelling that the reader ignores because it reads the other.
 void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
                   const std::string& key, const ReadingRow& spelling) {
   const JsonObject& config = model.config;
@@ -172,12 +173,12 @@ void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
       same ? "" : absl::StrCat(" by ", Shortened(taken), "; they differ"));
 }
 
-// Applies Family::dicts to a dict that is given.
+// Applies Family::dicts to a dict from the file.
 void ApplyRule(const ModelLayers& model, const std::string& key,
                const json& class_dict, RopeDicts* dicts) {
   const DictRule rule = model.family.dicts;
   if (rule == DictRule::kNone) {
-    // Cohere 2 MoE loses rope_scaling alone.
+    // Cohere 2 MoE loses only rope_scaling.
     dicts->scales =
         key == "rope_parameters" && model.family.theta_key == "rope_theta";
     return;
@@ -209,8 +210,8 @@ void ApplyRule(const ModelLayers& model, const std::string& key,
                     "every type had it");
 }
 
-// Classes that make entries of their own update those of rope_parameters by
-// rope_scaling, where others take one of the two.
+// Classes with entries of their own merge rope_scaling into the entries of
+// rope_parameters. Other classes use one of the two.
 void MergeScaling(const ModelLayers& model, RopeDicts* dicts) {
   const DictRule rule = model.family.dicts;
   const JsonObject& config = model.config;
@@ -253,7 +254,7 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
                 " has no default: give an entry for each type of layer");
   }
   if (rule == DictRule::kNested) WarnOfEmpty(config);
-  // Classes whose types of layers are those of their dicts.
+  // These classes take the layer types from the keys of their dicts.
   if ((rule == DictRule::kTyped || rule == DictRule::kNested) &&
       !model.family.kinds[0].type.empty() &&
       !model.family.layer_types.empty() && config.Has("rope_parameters")) {
@@ -264,7 +265,7 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
   bool known = false;
   FindFamily(model.model_type, &known);
   if (!known) FindFamily(absl::StrCat(model.model_type, "_text"), &known);
-  // These classes put the whole rope_scaling into entries of their own.
+  // These classes put the whole rope_scaling into their own entries.
   const bool goes_into_entries =
       key == "rope_scaling" && dicts->merged == nullptr &&
       (rule == DictRule::kMerged || rule == DictRule::kTyped);
@@ -318,7 +319,7 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
     WarnOfUnread(model, rules, key, spelling);
   }
   dicts.nested = IsNested(model, dicts.dict);
-  // Dots 3 copies a flat dict for each type, so its kinds do not differ then.
+  // Dots 3 copies a flat dict for each type: then its kinds do not differ.
   dicts.has_kinds = !model.family.kinds[0].type.empty() &&
                     (model.family.dicts != DictRule::kOne || !by_class ||
                      key.empty() || dicts.nested);

@@ -11,18 +11,19 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// True if transformers' class keeps a dict for each type of layer, also if it
-// makes them from a flat dict. It reads no original_max_position_embeddings
-// beside those.
+// True if transformers' class keeps a dict for each layer type, even if it
+// copies them from a flat dict. Such a class reads no
+// original_max_position_embeddings beside the dicts.
 bool HasDictForEachType(const RopeDict& from) {
   return from.by_class() &&
          (from.nested || !from.family.kinds[0].type.empty() ||
           from.family.dicts == DictRule::kNested);
 }
 
-// original_max_position_embeddings, if it is given. transformers moves one that
-// stands beside a flat dict into it, and so replaces the dict's own. mlx-lm
-// reads the dict only, and others that of a nested dict first.
+// Returns original_max_position_embeddings, if it is given. transformers moves
+// a value beside a flat dict into the dict, where it replaces the dict's own.
+// mlx-lm reads only the dict. Other projects first read a nested dict's own
+// value.
 std::optional<Value> GivenOriginal(const RopeDict& from) {
   const auto inner = IntegerAt(from.dict, kOriginal);
   if (HasDictForEachType(from)) return inner;
@@ -112,9 +113,9 @@ std::vector<long double> GeometricFrequencies(const RopeSpec& spec,
   return w;
 }
 
-// Llama 3's scaling with low_freq_factor = high_freq_factor has no band to
-// blend in, but a step. Llama3Scaling cannot say that, so frequencies are
-// written out.
+// Llama 3's scaling with low_freq_factor = high_freq_factor has a step instead
+// of a band in which it interpolates. Llama3Scaling cannot express this, so the
+// frequencies are written out.
 void StepAt(const Llama3Scaling& llama3, Report* report, RopeSpec* spec) {
   constexpr long double kFullCircle = 2 * std::numbers::pi_v<long double>;
   const double low = llama3.low_freq_factor;
@@ -147,8 +148,8 @@ void ReadLlama3(const RopeDict& from, RopeSpec* spec) {
   llama3.high_freq_factor = frequency_factor("high_freq_factor", 4);
   llama3.original_max_position_embeddings =
       ReadOriginalMaxPositionEmbeddings(from, from.rules.llama3_original);
-  // If they are equal, which Llama3Scaling cannot say, all projects make a
-  // step.
+  // If they are equal, all projects make a step, which Llama3Scaling cannot
+  // express.
   if (llama3.low_freq_factor == llama3.high_freq_factor &&
       llama3.low_freq_factor > 0 && llama3.factor > 0 &&
       llama3.original_max_position_embeddings > 0) {
@@ -158,9 +159,10 @@ void ReadLlama3(const RopeDict& from, RopeSpec* spec) {
   spec->scaling = llama3;
 }
 
-// vLLM makes one table, for every length. Before 0.22.0 it is that of the
-// longest sequence L = Lmax * s, where the formula s * L / Lmax - (s - 1) gives
-// s * s - (s - 1); since, that of Lmax by the length T of the training.
+// vLLM makes one table for all lengths. Before 0.22.0 it was the table of the
+// longest sequence L = Lmax * s, for which the formula s * L / Lmax - (s - 1)
+// gives s * s - (s - 1). Since then it is the table of Lmax, with the training
+// length T in the formula.
 void ReadVllmDynamic(const RopeDict& from, double s, RopeSpec* spec) {
   if (from.Row(ReadingRule::kDynamicConstant) != nullptr) {
     const double constant = s * s - (s - 1);
@@ -230,8 +232,8 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
                        ", with which transformers' alpha fails; hidden_size / "
                        "num_attention_heads is used");
     }
-    // Hunyuan's alpha changes the base once, for every length. The rest of its
-    // dict is published with a factor of 1, with which it has no effect.
+    // Hunyuan's alpha changes the base once, for every length. Published dicts
+    // with alpha have a factor of 1, which has no effect.
     if (dict.Find("factor") == nullptr && from.is_hf()) {
       dict.Warn("factor",
                 " is absent, which transformers refuses; alpha sets the base");
@@ -272,7 +274,7 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
   spec->scaling = DynamicNtkScaling{factor, maximum};
 }
 
-// The static NTK of vLLM, and of gte's own code, multiplies the base by s, and
+// Static NTK, in vLLM and in gte's own code, multiplies the base by s and
 // divides each frequency by s^(2/d). With mixed_b it keeps the base, and
 // divides the frequency of pair m, counted from 1, by exp(a m^b), a = ln(s) /
 // (d/2)^b.
@@ -317,7 +319,7 @@ std::string RopeType(const RopeDict& from) {
   const auto first = dict.Text("rope_type");
   const auto alias = dict.Text("type");
   const bool alias_first = from.Row(ReadingRule::kTypeFirst) != nullptr;
-  // Classes of merged dicts set rope_type before they take the file's keys.
+  // Classes with merged dicts set rope_type before they add the file's keys.
   if (!first && !from.nested && from.by_class() &&
       (from.family.dicts == DictRule::kMerged ||
        from.family.dicts == DictRule::kTyped)) {
@@ -325,13 +327,13 @@ std::string RopeType(const RopeDict& from) {
   }
   const std::optional<std::string> type =
       alias_first ? (alias ? alias : first) : (first ? first : alias);
-  // M-RoPE is no scaling: its sections tell it.
+  // M-RoPE is not a scaling. Its sections identify it.
   if (!type || *type == "mrope") return "default";
   if (*type == "xdrope") {
     return dict.Has("alpha") || from.rules.vllm_modules ? "dynamic" : "default";
   }
-  // LongRoPE's name before. mlx-lm knows it only in the classes that published
-  // it.
+  // The older name of LongRoPE. mlx-lm knows it only in the classes that
+  // published it.
   if (*type == "su" &&
       (profile != Profile::kMlx ||
        IsAmong(*type, KnownTypes(from.rules, from.model_type)))) {
@@ -361,10 +363,11 @@ std::optional<std::int64_t> MaxPositions(const RopeDict& from) {
 }
 
 std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from) {
-  // transformers moves one beside the dict into it for these types alone.
+  // transformers moves a value beside the dict into the dict only for these
+  // types.
   const bool is_moved =
       !from.is_hf() || IsAmong(from.type, "llama3 yarn longrope");
-  // One of the wrong type is an error in any case.
+  // A value of the wrong type is always an error.
   const auto given = GivenOriginal(from);
   const auto original = is_moved      ? given
                         : from.scales ? IntegerAt(from.dict, kOriginal)

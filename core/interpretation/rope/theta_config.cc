@@ -1,4 +1,4 @@
-// The base of the frequencies: ReadTheta() of rope_config.h.
+// ReadTheta() of rope_config.h: the base of the frequencies.
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ const ReadingRow& SpellingOf(const RopeDict& from) {
   return SpellingRow(from.rules.profile, from.rules.version, from.model_type);
 }
 
-// rope_theta of the dict that the reader looks for it in.
+// Returns rope_theta of the dict in which the reader looks for it.
 std::optional<Value> BaseInDict(const RopeDict& from,
                                 const std::optional<Value>& outer) {
   switch (SpellingOf(from).rule) {
@@ -30,7 +30,7 @@ std::optional<Value> BaseInDict(const RopeDict& from,
       return std::nullopt;
     case ReadingRule::kParametersFill:
       if (outer) {
-        // An equal one there is no surprise.
+        // An equal base in the dict needs no warning.
         if (from.dict.Path() == from.config.Path("rope_parameters") &&
             from.dict.Peek().Number(kKey) == outer->value) {
           from.dict.MarkRead(kKey);
@@ -45,8 +45,8 @@ std::optional<Value> BaseInDict(const RopeDict& from,
   }
 }
 
-// The key beside the dict by which the reader's class has the base of these
-// layers; empty: none.
+// Returns the key beside the dict that gives the base of these layers in the
+// reader's class; empty if there is none.
 absl::string_view OuterKey(const RopeDict& from) {
   const ReadingRow* const own = from.Row(ReadingRule::kBaseKey);
   if (own != nullptr && from.config.Has(own->what)) return own->what;
@@ -55,7 +55,7 @@ absl::string_view OuterKey(const RopeDict& from) {
              : from.family.theta_key;
 }
 
-// The base of a class for a file without one under `key`.
+// Returns the class's base for a file that gives no base under `key`.
 Value DefaultBase(const RopeDict& from, absl::string_view key) {
   const absl::string_view field = key.empty() ? kKey : key;
   if (from.family.any_names && !from.config.Has(kKey)) {
@@ -81,7 +81,8 @@ Value DefaultBase(const RopeDict& from, absl::string_view key) {
                      : DefaultOf(from.rules));
 }
 
-// The base of a reader's class that asks no file for one, or the dict alone.
+// Returns the base for a reader's class that reads no base from the file, or
+// only the dict's.
 std::optional<Choice> FixedBase(const RopeDict& from) {
   const ReadingRow* row = from.Row(ReadingRule::kFixedBase);
   if (row == nullptr) {
@@ -122,7 +123,7 @@ void WarnOfUnreadBase(const RopeDict& from, const Value& base, double theirs) {
                      NumberText(theirs), "; the former is used");
 }
 
-// The base that Family::base_ratio gives a file without one.
+// Returns the base that Family::base_ratio gives a file without a base.
 std::optional<Value> BaseByRatio(const RopeDict& from) {
   if (from.family.base_ratio.empty()) return std::nullopt;
   std::optional<Value> base = NumberAt(from.config, from.family.base_ratio);
@@ -146,12 +147,12 @@ Choice BaseOfDict(const RopeDict& from) {
   if (!key.empty()) outer = NumberAt(from.config, key);
   if (!outer) outer = BaseByRatio(from);
   if (!key.empty() && !outer) {
-    // DBRX and MPT publish theta in attn_config.
+    // DBRX and MPT have theta in attn_config.
     outer = NumberAt(from.config.Object("attn_config"), key);
     if (outer) WarnOfUnreadBase(from, *outer, from.family.theta);
   }
   const std::optional<Value> inner = BaseInDict(from, outer);
-  // A flat dict's base is for the layers that it scales.
+  // The base in a flat dict applies to the layers that the dict scales.
   const bool is_theirs = from.nested || kind == nullptr ||
                          (from.family.dicts != DictRule::kSplit &&
                           (kind->scaled || (key == kKey && !from.by_class())));
@@ -162,7 +163,7 @@ Choice BaseOfDict(const RopeDict& from) {
           absl::StrCat("without rope_parameters, ", from.rules.project,
                        " takes its class's, whose rope_theta is ", inner->text);
     }
-    // Beside entries it is the base of one of them, or of none.
+    // Beside entries, it may be the base of one of the entries, or of none.
     if (outer &&
         (!from.nested || from.from_class || !IsOfAnEntry(from, outer->value))) {
       choice.left.push_back(*outer);
@@ -181,8 +182,8 @@ Choice BaseOfDict(const RopeDict& from) {
   return choice;
 }
 
-// Layers turn by their own bases. A base beside the list is of no layer, or is
-// another layer's.
+// Layers have their own bases. A base beside the list belongs to no layer, or
+// to another layer.
 Choice BaseOfLayer(const RopeDict& from, const Value& own) {
   Choice choice = {own};
   choice.why = absl::StrCat(
@@ -208,7 +209,7 @@ double ReadTheta(const RopeDict& from) {
   const Value own = {*from.layer_theta, NumberText(*from.layer_theta),
                      from.config.Path("layer_rope_theta")};
   if (from.family.layer_bases) return tell(BaseOfLayer(from, own));
-  // transformers reads of the list only which layers have 0.
+  // transformers reads from the list only which layers have 0.
   Choice choice = BaseOfDict(from);
   const bool is_given = (!from.from_class && !from.dict.Keys().empty()) ||
                         from.config.Has(from.family.theta_key);

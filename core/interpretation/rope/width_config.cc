@@ -1,4 +1,4 @@
-// The rotated width: ReadWidth() of rope_config.h.
+// ReadWidth() of rope_config.h: the rotated width.
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ bool ReadsShareOfConfig(const RopeDict& from) {
                            from.family.dicts != DictRule::kMerged);
 }
 
-// A share's channels, by its key.
+// Returns the channels of a share. They keep its key.
 Value ChannelsOf(const RopeDict& from, Value share) {
   share.value = std::floor(from.head.value * share.value);
   return share;
@@ -48,8 +48,8 @@ Value PartialWidth(const RopeDict& from) {
                                                DefaultOf(from.rules)));
 }
 
-// The rotated slice of latent attention. A head_dim or a share that says
-// otherwise would give transformers frequencies that its forward cannot apply.
+// Returns the rotated slice of latent attention. With another head_dim or
+// share, transformers would compute frequencies that its forward cannot apply.
 Value LatentWidth(const RopeDict& from) {
   const std::optional<Value> slice = IntegerAt(from.config, "qk_rope_head_dim");
   if (!slice) {
@@ -69,9 +69,10 @@ Value LatentWidth(const RopeDict& from) {
   if (fails != nullptr && IsAmong(from.type, fails->what)) return *slice;
   const std::optional<Value> head_dim = IntegerAt(from.config, "head_dim");
   std::optional<Value> share = PartialFactor(from);
-  // A proportional share says which pairs turn, not how many there are.
+  // A proportional share decides which pairs rotate, not how many pairs there
+  // are.
   if (from.type == "proportional") share.reset();
-  // A class's own dict, and Dots 3 in every case, have the share that fits.
+  // The class's own dict has the right share. So has every dict of Dots 3.
   if ((from.from_class && !from.config.Has(kShare)) ||
       !from.family.kinds[0].type.empty() || (!head_dim && !share)) {
     return *slice;
@@ -112,7 +113,7 @@ Choice KeyedWidth(const RopeDict& from) {
   return {*width, {*share}};
 }
 
-// The width of a type that is not known, by any name that files have for it.
+// Returns the width of an unknown type, by any name that files use for it.
 std::optional<Choice> WidthByAnyName(const RopeDict& from) {
   if (!from.family.any_names || from.dict.Has(kShare) ||
       from.config.Has(kShare)) {
@@ -131,7 +132,7 @@ std::optional<Choice> WidthByAnyName(const RopeDict& from) {
   return std::nullopt;
 }
 
-// The source of the width that this reader has.
+// Returns where this reader takes the width from.
 RotaryWidth SourceOf(const RopeDict& from) {
   RotaryWidth source = from.family.width;
   if (source == RotaryWidth::kRotaryDimElsewhere ||
@@ -167,7 +168,7 @@ Choice WidthOf(const RopeDict& from) {
   if (source == RotaryWidth::kRotaryDim) return KeyedWidth(from);
   if (source == RotaryWidth::kProjected) return {ProjectedWidth(from.config)};
   Choice choice;
-  // vLLM takes the share for every model that gives it.
+  // vLLM applies the share in every model that gives it.
   if (source == RotaryWidth::kHead && !from.rules.vllm_modules &&
       (from.type == "default" ||
        (from.type == "dynamic" && TurnsByAlpha(from)))) {
@@ -199,7 +200,7 @@ Value RotatedWidth(const RopeDict& from) {
   return choice.taken;
 }
 
-// The error that as many channels cannot rotate.
+// Reports the error that this number of channels cannot rotate.
 void FailWidth(const RopeDict& from, const Value& width) {
   const auto channels = WholePart(width.value);
   from.report().Refuse(ConfigError(
@@ -217,7 +218,7 @@ void FailWidth(const RopeDict& from, const Value& width) {
               : "")));
 }
 
-// True if transformers makes frequencies of an odd share of a head.
+// True if transformers computes frequencies for an odd share of a head.
 bool IsOddShare(const RopeDict& from, std::int64_t width) {
   return width % 2 != 0 && static_cast<double>(width) < from.head.value &&
          IsAmong(from.type, "default linear") && from.by_class();
@@ -240,7 +241,7 @@ std::optional<Value> PartialFactor(const RopeDict& from) {
   return std::nullopt;
 }
 
-// A null in the place of a number leaves none in most classes.
+// In most classes a null removes the default number.
 double DefaultShare(const RopeDict& from) {
   const nlohmann::json* given = from.config.Find(from.family.partial_key);
   if (from.is_hf() && given != nullptr && given->is_null() &&

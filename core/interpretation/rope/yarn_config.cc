@@ -1,4 +1,4 @@
-// YaRN: ReadYarn() of rope_config.h.
+// ReadYarn() of rope_config.h.
 
 #include <algorithm>
 #include <cmath>
@@ -14,8 +14,8 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// A beta, or its default. transformers writes `value or default`: 0 counts as
-// absent.
+// Returns a beta, or its default. transformers has `value or default`: 0 counts
+// as absent.
 double BetaOr(const RopeDict& from, absl::string_view key, double otherwise) {
   const auto beta = from.dict.Number(key);
   if (beta && *beta != 0) return *beta;
@@ -56,8 +56,8 @@ double ReadFactor(const RopeDict& from, std::int64_t original) {
   return factor;
 }
 
-// True if the model has multi-head latent attention as DeepSeek's, for which
-// vLLM and llama.cpp have a class of its own.
+// True if the model has DeepSeek's multi-head latent attention, for which vLLM
+// and llama.cpp have separate classes.
 bool IsDeepseekClass(const RopeDict& from) {
   return from.family.softmax_mscale || from.family.unit_amplitude ||
          from.dict.Text("type") == "deepseek_yarn" ||
@@ -84,7 +84,7 @@ long double VllmAttentionFactor(const RopeDict& from, double factor) {
   if (!by_keys) {
     const double multiplier = from.dict.Number("attn_factor").value_or(1);
     if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
-    // A class of its own, which leaves factors up to 1 alone.
+    // TeleChat has its own class, which ignores factors up to 1.
     if (IsTelechats(from)) {
       return TelechatAmplitude(std::max(factor, 1.0)) * multiplier;
     }
@@ -100,7 +100,8 @@ long double VllmAttentionFactor(const RopeDict& from, double factor) {
   return pair ? Ratio(from, factor) : YarnMscale(factor, 1);
 }
 
-// Both of the pair must be given, be they 0; older versions read neither.
+// Both keys of the pair must be given; 0 is allowed. Older versions read
+// neither.
 long double SglangAttentionFactor(const RopeDict& from, double factor) {
   const bool pair =
       FindReadingRow(from.rules, from.model_type,
@@ -143,8 +144,8 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
       yarn->attention_factor = 1;  // its class's own default
     }
     if (from.rules.profile == Profile::kExllamav3) {
-      // It reads the pair for DeepSeek's models alone, and a factor on queries
-      // replaces the amplitude.
+      // It reads the pair only for DeepSeek's models, and there a factor on
+      // queries replaces the amplitude.
       if (!yarn->attention_factor &&
           dict.Number("llama_4_scaling_beta").value_or(0) != 0) {
         yarn->attention_factor = 1;
@@ -157,7 +158,7 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
   }
   long double exact = YarnMscale(yarn->factor, 1);
   if (from.family.unit_amplitude) {
-    // Its code rotates by complex numbers of length 1, whatever the dict says.
+    // Its code always rotates by complex numbers of magnitude 1.
     exact = 1;
   } else if (from.rules.attention_factor == YarnAttentionFactor::kVllm) {
     exact = VllmAttentionFactor(from, yarn->factor);
@@ -240,7 +241,7 @@ void ReadYarn(const RopeDict& from, ModelRope* rope) {
   ReadAttentionFactor(from, &yarn);
   const bool scaled = yarn.factor > 1;
   if (from.rules.profile == Profile::kGptOss) {
-    if (!scaled) return;  // its code does not scale then
+    if (!scaled) return;  // then its code does not scale
     if (yarn.original_max_position_embeddings > 0) {
       CheckGptOssRamp(from, yarn, *rope);
     }
