@@ -82,7 +82,7 @@ absl::Status ValidateClipped(const ClippedDistance& clip) {
 }
 
 absl::Status ValidateDeberta(const DebertaBuckets& buckets) {
-  // Indices end at 2 * span - 1.
+  // The greatest index is 2 * span - 1.
   constexpr std::int32_t kMaxSpan = 1 << 30;
   if (buckets.max_position == 0) {
     return FieldRequired("max_position", "not set; DeBERTa has 512");

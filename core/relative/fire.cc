@@ -30,7 +30,7 @@ class FireRule final : public BiasTiles::Rule {
         b2_(*fire.b2) {}
 
   std::int64_t heads() const override { return b2_.shape[0]; }
-  // A nanosecond for each hidden unit, and a quarter for a product.
+  // A hidden unit takes a nanosecond, and a product a quarter of one.
   std::int64_t Nanoseconds(std::int64_t queries,
                            std::int64_t keys) const override {
     return queries * keys * hidden() * (4 + heads()) / 4;

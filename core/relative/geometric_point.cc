@@ -40,9 +40,9 @@ int Compare(const std::vector<std::uint32_t>& a,
 
 }  // namespace
 
-// The point is truncated to an integer. A rounded power is enough, unless it is
-// so close to an integer that its error could cross it. Then integers decide:
-// with step / steps = n / d in lowest terms,
+// The point is truncated to an integer. A rounded power is enough, unless an
+// integer lies within its error. Then integers decide: with step / steps = n /
+// d in lowest terms,
 //
 //   nearest <=> first * (last / first)^(n / d)
 //

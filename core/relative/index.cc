@@ -57,7 +57,7 @@ class GridRule final : public BiasTiles::Rule {
   void Fill(const BiasTileWriter& writer) const override {
     constexpr std::int64_t kBlock = 256;  // columns at a time
     const BiasRange& tile = writer.tile;
-    // The index if i = j; other indices count from it.
+    // The index for i = j. Other indices are relative to it.
     const std::int64_t middle = Weight(cells_ - 1);
     std::int64_t keys[kBlock];
     double values[kBlock];

@@ -23,8 +23,7 @@ struct BiasTileWriter {
   std::int64_t head_stride;
 
   void* At(std::int64_t head, std::int64_t row, std::int64_t column) const;
-  // Writes n values from (head, row, column) on. Changes `values` by masking
-  // them.
+  // Writes n values that start at (head, row, column). Masks `values` in place.
   void Put(std::int64_t head, std::int64_t row, std::int64_t column,
            std::int64_t n, double* values) const;
 };

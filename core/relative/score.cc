@@ -66,7 +66,7 @@ ScoreTerms Terms(const TransformerXlScore& xl) {
   const std::int64_t last = xl.r->shape[1] - 1;
   const std::int64_t greatest =
       xl.clamp_distance > 0 ? std::min(xl.clamp_distance, last) : last;
-  // Negative distances are masked; they read any row.
+  // Negative distances are masked, so it does not matter which row they read.
   terms.of_query = {&*xl.r, true, [last, greatest](std::int64_t distance) {
                       return last -
                              std::clamp<std::int64_t>(distance, 0, greatest);
@@ -130,7 +130,7 @@ class BlockScorer {
   std::int64_t rows() const { return rows_; }
   std::int64_t keys() const { return block_keys_; }
 
-  // Loads the queries from row `first` of q on.
+  // Loads the queries that start at row `first` of q.
   void LoadQueries(const ConstTensorView& q, std::int64_t first,
                    const Block& block) {
     LoadDoubles(q, first * width_, block.rows * width_, content_.data());
@@ -139,8 +139,8 @@ class BlockScorer {
     AddBias(terms_.position_bias, block, &position_);
   }
 
-  // Returns scores against the keys from row `first` of k on: rows of
-  // block.keys.
+  // Returns the scores of the loaded queries with block.keys keys, which start
+  // at row `first` of k: one row for each query.
   const std::vector<double>& Score(const ConstTensorView& k, std::int64_t first,
                                    const Block& block) {
     LoadDoubles(k, first * width_, block.keys * width_, keys_.data());
@@ -262,7 +262,7 @@ absl::Status CheckContent(const ConstTensorView& q, const ConstTensorView& k) {
   return faults.status();
 }
 
-// The extents and distances that terms are checked against.
+// The extents and distances of a call. Terms are checked against them.
 struct Content {
   std::int64_t heads = 0;
   std::int64_t width = 0;

@@ -22,8 +22,8 @@ class UntiedRule final : public BiasTiles::Rule {
     return CheckInside(range, queries_.shape[1], "bias.untied_positions");
   }
 
-  // Each query meets each key; a quarter of a nanosecond for a product, and one
-  // for each channel that is loaded.
+  // A product of a query and a key takes a quarter of a nanosecond for each
+  // channel, and loading a channel a nanosecond.
   std::int64_t Nanoseconds(std::int64_t queries,
                            std::int64_t keys) const override {
     return heads() * queries_.shape[2] * (queries * keys / 4 + queries + keys);

@@ -13,7 +13,7 @@ namespace posenc::core {
 namespace {
 
 constexpr long double kFullCircle = 2 * std::numbers::pi_v<long double>;
-// The greatest position, and so the greatest distance from 0.
+// The greatest position, which is also the greatest distance from position 0.
 constexpr std::int64_t kMaxDistance = std::int64_t{1} << 31;
 
 absl::Status CheckRope(absl::string_view field, const ResolvedRope& rope) {
@@ -114,8 +114,8 @@ RopeAnalyzer::RopeAnalyzer(RopeAnalysis analysis, std::int64_t step,
   if (compare_with != nullptr) kept_.emplace(rope, *compare_with);
 }
 
-// A pair takes a sine, a cosine and a square root; a comparison takes twice the
-// sines and cosines.
+// Each pair needs a sine, a cosine and a square root. A comparison needs twice
+// as many sines and cosines.
 std::int64_t RopeAnalyzer::Nanoseconds() const {
   return static_cast<std::int64_t>(evaluator_.pairs()) * (kept_ ? 20 : 9);
 }

@@ -19,8 +19,8 @@ namespace {
 
 constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
 
-// Rows are sums only for factors from 1 / kMaxSumFactor to kMaxSumFactor, whose
-// products and errors are normal floats.
+// Rows are computed as sums only for factors from 1 / kMaxSumFactor to
+// kMaxSumFactor: their products and errors are normal floats.
 constexpr double kMaxSumFactor = 0x1p96;
 
 }  // namespace
@@ -168,7 +168,7 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
 bool CosSinEvaluator::Follow(double position, std::int64_t n) const {
   // The first such row takes somewhat longer than a direct evaluation.
   constexpr std::int64_t kFewest = 4;
-  // Whole positions, so that position + k is exact.
+  // Positions must be whole, so that position + k is exact.
   return n >= kFewest && has_sums_ && std::floor(position) == position &&
          (std::fabs(position) + static_cast<double>(n)) *
                  frequencies_->fastest() <=

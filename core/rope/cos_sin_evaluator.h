@@ -82,17 +82,17 @@ class CosSinEvaluator {
   // True if rows can be computed from an anchor: not with several axes or sets
   // of frequencies, nor with factors that depend on the position.
   bool HasSums() const { return has_sums_; }
-  // True if the rows of n tokens at position, position + 1 .. use an anchor.
+  // True if n rows at consecutive positions, from `position` on, use an anchor.
   bool Follow(double position, std::int64_t n) const;
-  // Writes the rows of tokens at these positions: the same bytes as Row(),
-  // faster where an anchor helps. Row t begins at cos + t * pitch and at sin +
-  // t * pitch. `stream` writes past the caches; cos, sin and pitch are then
+  // Writes the rows of tokens at these positions: the same bytes as Row(), but
+  // faster if an anchor can be used. Row t begins at cos + t * pitch and at sin
+  // + t * pitch. `stream` uses non-temporal stores; cos, sin and pitch are then
   // multiples of 64 bytes. `anchor` is updated, for later calls of this
   // evaluator. Only if HasSums().
   void Rows(absl::Span<const double> positions, float* cos, float* sin,
             std::ptrdiff_t pitch, bool stream, Anchor* anchor) const;
-  // Returns the factor on whole heads at this position (the query scale, or its
-  // inverse); 1 without one. Row() already includes it.
+  // Returns the factor on whole heads at this position: the query scale, or its
+  // inverse; 1 without a query scale. Row() already includes it.
   double HeadScale(const double* positions) const;
 
  private:

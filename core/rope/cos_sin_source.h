@@ -30,7 +30,8 @@ class CosSinSource {
   virtual void Fill(std::int64_t b, std::int64_t t, float* row) = 0;
   virtual void Fill(std::int64_t b, std::int64_t t, double* row) = 0;
 
-  // Writes the rows of n tokens from t on, as Fill() does, one after another.
+  // Calls Fill() for n tokens from t on, and writes their rows one after
+  // another.
   virtual void FillRun(std::int64_t b, std::int64_t t, std::int64_t n,
                        float* rows) {
     const std::size_t values = heads() * 2 * pairs();

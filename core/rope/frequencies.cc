@@ -45,7 +45,7 @@ void Assume(absl::string_view field, absl::string_view value,
       {std::string(field), std::string(value), std::string(reason)});
 }
 
-// NoPE must come alone, because no other field would have an effect.
+// NoPE excludes all other fields, because they would have no effect.
 absl::Status CheckNope(const RopeSpec& spec) {
   const std::pair<absl::string_view, bool> fields[] = {
       {"rotary_dim", spec.rotary_dim != 0},

@@ -32,7 +32,7 @@ namespace posenc::core {
 // A smaller kept share counts as an error.
 inline constexpr double kKeptLimit = 0.9;
 
-// Called during long work, which ends with its error.
+// Called repeatedly during long work. Its error ends the work.
 using StopAsked = std::function<absl::Status()>;
 
 // Not thread-safe: it has scratch memory.
@@ -65,7 +65,8 @@ class Kept {
   const absl::Status& status() const { return status_; }
 
  private:
-  // `joined` has the reference's frequencies, then as many of the other's.
+  // `joined` has the reference's frequencies, then the same number of the
+  // other's.
   explicit Kept(const std::vector<double>& joined);
 
   std::size_t pairs_;

@@ -45,7 +45,7 @@ struct PreparedFrequencies {
   // can_have_deltas(). Made at first use; thread-safe.
   const DeltaRows& deltas() const;
   const DeltaRows& strides() const;
-  // Bytes of memory, including deltas and strides.
+  // Size of the memory in bytes, with deltas and strides.
   std::size_t bytes() const;
 
  private:

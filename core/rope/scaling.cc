@@ -331,15 +331,14 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
   const Real d = 2 * static_cast<Real>(n);
   Real base = theta;
   if (const auto* ntk = std::get_if<NtkScaling>(&spec.scaling)) {
-    // The greater base divides the frequency of the slowest pair by the factor,
-    // and keeps that of the fastest: (base * f^(d/(d-2)))^(-(d-2)/d) =
-    // base^(-(d-2)/d) / f.
+    // The greater base divides the lowest frequency by the factor, and keeps
+    // the highest: (base * f^(d/(d-2)))^(-(d-2)/d) = base^(-(d-2)/d) / f.
     if (n == 1) return TooFewPairs("ntk");
     base *= std::pow(static_cast<Real>(ntk->factor), d / (d - 2));
   } else if (const auto* dynamic =
                  std::get_if<DynamicNtkScaling>(&spec.scaling)) {
     if (n == 1) return TooFewPairs("dynamic_ntk");
-    // This is NTK with a factor that grows with the length, from 1 on. The
+    // This is NTK with a factor that starts at 1 and grows with the length. The
     // factor at twice the maximum is factor + 1, as in transformers.
     if (length > dynamic->max_position_embeddings) {
       const Real factor = dynamic->factor;

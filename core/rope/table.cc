@@ -61,10 +61,11 @@ RowPattern PatternOf(TableLayout layout, std::size_t pairs) {
   return {pairs, 1, 0};
 }
 
-// Tables of this size are written past the caches (see rotation_map.cc).
+// Tables of this size are written with non-temporal stores (see
+// rotation_map.cc).
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
-// Writes rows directly to a kHalf table, by anchors where possible.
+// Writes rows directly to a kHalf table. Uses anchors if possible.
 void FillHalfTable(const CosSinEvaluator& evaluator,
                    const TokenPositions& positions, const TensorView& cos,
                    const TensorView& sin) {

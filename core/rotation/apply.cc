@@ -59,8 +59,8 @@ absl::Status CheckAgreement(const HeadLayout& q, const HeadLayout& k) {
        {"actual", absl::StrCat("[", k.batch, ", ", k.tokens, "]")}});
 }
 
-// Bounds that keep the scale, also times an amplitude, a normal float32 number.
-// A negative beta would make it 0 at some position.
+// With these bounds the scale, and its product with an amplitude, are normal
+// float32 numbers. A negative beta would make it 0 at some position.
 constexpr double kMaxBeta = 0x1p40;
 constexpr double kMinFloorScale = 0x1p-40;
 

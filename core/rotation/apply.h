@@ -41,9 +41,9 @@ struct ApplyRopeArgs {
   ReserveFunction reserve;
 };
 
-// Rotations of the rows of q and k (one head of one token each), in the order
-// of memory; null for an absent tensor. They run in place if input and output
-// pairing are the same.
+// Rotations of the rows of q and k, in the order of memory; a row is one head
+// of one token. Null for an absent tensor. They run in place if input and
+// output pairing are the same.
 struct Rotations {
   std::unique_ptr<RowMap> q;
   std::unique_ptr<RowMap> k;

@@ -43,7 +43,7 @@ absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
 absl::Status CheckSaturation(Saturation saturation, Dtype dtype,
                              absl::string_view name);
 
-// Returns kShapeMismatch ("<name>.shape") if frequencies by head are for
+// Returns kShapeMismatch ("<name>.shape") if the encoding has frequencies for
 // another number of heads.
 absl::Status CheckHeadCount(const ResolvedRope& rope,
                             const ConstTensorView& tensor,

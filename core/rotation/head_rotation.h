@@ -37,8 +37,8 @@ struct HeadRotation {
   bool same_pairing = true;  // in and out
 };
 
-// The channels that pass through come from `spec`; the segments are given, as
-// they may join two encodings. Saturation matters only for FP8.
+// The channels that pass through follow from `spec`. The segments do not,
+// because they may belong to two encodings. Saturation matters only for FP8.
 HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
                               std::int64_t head_dim, const RopeSpec& spec,
                               std::vector<Segment> segments, Pairing from,

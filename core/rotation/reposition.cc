@@ -65,10 +65,10 @@ std::string HalvesName(const std::vector<Segment>& segments) {
       "]");
 }
 
-// Returns the channels that keys are read from and written to, as segments for
-// both encodings. Interleaved pairs may be cut between any two pairs, so they
-// take the other side's segments; if both sides have halves, their segments
-// must be equal.
+// Returns segments for both encodings: the channels from which keys are read,
+// and to which they are written. Interleaved pairs may be cut between any two
+// pairs, so they use the segments of the other encoding. If both encodings have
+// halves, their segments must be equal.
 absl::StatusOr<std::vector<Segment>> JoinSegments(const RopeSpec& from,
                                                   const RopeSpec& to,
                                                   std::int64_t head_dim) {

@@ -75,10 +75,10 @@ struct RepositionArgs {
   ReserveFunction reserve;                           // as in ApplyRopeArgs
 };
 
-// Returns the rotation of k's rows (one head of one token each), in the order
-// of memory, for keys of this dtype and shape; it does not read the data. The
-// rotation runs in place if the output pairings are the same.
-// Field paths: "old_rope...", "new_rope...", "movement.old_positions...",
+// Returns the rotation of k's rows in the order of memory, for keys of this
+// dtype and shape. A row is one head of one token. Does not read the data. The
+// rotation runs in place if the output pairings are the same. Field paths:
+// "old_rope...", "new_rope...", "movement.old_positions...",
 // "movement.new_positions...", "movement.shifts.shape", "saturation",
 // "k.shape". kNotRepositionable if no single rotation joins the encodings: they
 // differ in rotary_dim, slice, number of axes or heads, or one is NoPE.

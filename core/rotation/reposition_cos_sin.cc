@@ -22,15 +22,15 @@
 //   3. p' * w'  -  p * w  +  e * w'     p' = p + shift was rounded, and lost e
 //
 // So quarter_turns_ holds the frequencies w', w, w' in this order, and SetTerms
-// sets how many of them are used. With float32 angles a term is float32(p * w),
-// used as a position of frequency 1 for each pair; e does not exist then, as
-// the frameworks round p', too.
+// sets how many of them are used. With float32 angles each term is the angle
+// float32(p * w) of a pair, with frequency 1. There is no e then, because the
+// frameworks also round p'.
 namespace posenc::core {
 namespace {
 
-// The kernel reduces products below 2^51 quarter turns. Positions up to 2^31
-// stay below it with every valid frequency; distances up to 2^32 may not, and
-// are then split into two positions.
+// The kernel reduces products below 2^51 quarter turns. Products of positions
+// up to 2^31 stay below it with every valid frequency. Distances up to 2^32 may
+// exceed it, and are then split into two positions.
 constexpr double kMaxTerm = 0x1p31;
 
 // Frequencies as [heads][axes][pairs]; 0 if a pair does not follow the axis.
@@ -59,7 +59,7 @@ std::size_t HeadsOf(const ResolvedRope& a, const ResolvedRope& b) {
   return std::max({a.heads, b.heads, 1});
 }
 
-// True if xPos factors depend on the distance alone. Centers may differ: they
+// True if xPos factors depend only on the distance. Centers may differ: they
 // only add to the distance.
 bool SameDecay(const RopeSpec& a, const RopeSpec& b) {
   if (!a.xpos.has_value() || !b.xpos.has_value()) {
@@ -136,7 +136,7 @@ RepositionCosSin::RepositionCosSin(const ResolvedRope& from,
   for (std::size_t h = 0; h < heads_; ++h) {
     for (const Encoding* encoding : {&to_, &from_, &to_}) {
       for (std::size_t i = 0; i < encoding->terms() * pairs_; ++i) {
-        // A float32 angle is used as a position of frequency 1.
+        // A float32 angle is a term with frequency 1.
         quarter_turns_.Append(SplitQuarterTurns(
             encoding->float32 ? 1
                               : encoding->inv_freq[h * axes_ * pairs_ + i]));

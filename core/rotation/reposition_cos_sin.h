@@ -30,8 +30,8 @@ struct PositionChange {
   bool shared() const;
 };
 
-// Returns why the rotation depends on the old position, not only on the
-// distance: the first difference of the two encodings. Empty if it does not.
+// Returns the first difference of the encodings that makes the rotation depend
+// on the old position, and not only on the distance; empty if there is none.
 std::string StartDependence(const ResolvedRope& from, const ResolvedRope& to);
 
 // The row of a token has the angle to(p') - from(p) and the factor A' / A (of
@@ -57,7 +57,7 @@ class RepositionCosSin : public CosSinSource {
 
  private:
   // One encoding's terms of the angle: position * frequency for each axis. A
-  // float32 angle is a single term, a position of frequency 1.
+  // float32 angle is a single term with frequency 1.
   struct Encoding {
     Encoding(const ResolvedRope& rope, std::size_t heads);
 

@@ -44,9 +44,9 @@ constexpr std::size_t kHeadMajorBlockBytes = 128 * 1024;
 constexpr std::size_t kColdBytes = 1 << 20;
 
 // An output of this size leaves the third-level cache before it is read, so
-// writing it past the caches saves time. A smaller output that is read next
-// would be slower. The reported size of the cache is no guide: virtual machines
-// report far more than their share (docs/measurements/kernels.md).
+// non-temporal stores save time. A smaller output that is read next would be
+// slower. The reported size of the cache is no guide: virtual machines report
+// far more than their share (docs/measurements/kernels.md).
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
 // Upper bounds on the bytes of all tokens' cosines and sines, in float32 and in
@@ -171,7 +171,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
            map_.frequency_sets_ == 1;
   }
 
-  // Returns the rows of tokens of sequence b from t on: n, or fewer.
+  // Returns the table's rows for the tokens of sequence b that start at t: at
+  // most n rows.
   Rows RowsOf(std::int64_t b, std::int64_t t, std::int64_t n) {
     const std::int64_t sequence = map_.shared_ ? 0 : b;
     if (all_ != nullptr) return {all_, sequence * map_.tokens_ + t, n};
@@ -192,8 +193,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     block_end_ = t + n;
   }
 
-  // Rotates at most `rows` rows from `first` on: whole tokens, or a part of
-  // one. Returns their number.
+  // Rotates at most `rows` rows from `first` on: whole tokens, or a part of one
+  // token. Returns the number of rotated rows.
   std::int64_t RunTokens(std::int64_t first, std::int64_t rows,
                          const std::byte* src, std::byte* dst) {
     const std::int64_t token = first / map_.heads_, h = first % map_.heads_;
@@ -217,7 +218,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
   }
 
   // Does the same if a head's tokens are adjacent: whole heads, or a part of
-  // one.
+  // one head.
   std::int64_t RunHeads(std::int64_t first, std::int64_t rows,
                         const std::byte* src, std::byte* dst) {
     const std::int64_t tokens = map_.tokens_;

@@ -42,7 +42,7 @@ class RotationMap final : public RowMap {
   std::int64_t rows_of_all() const { return (shared_ ? 1 : batch_) * tokens_; }
   bool wide() const { return rotation_.dtype == Dtype::kFloat64; }
   std::size_t values() const { return frequency_sets_ * 2 * pairs_; }
-  // Bytes of a token's cosines and sines.
+  // Size in bytes of a token's cosines and sines.
   std::size_t table_bytes() const {
     return values() * (wide() ? sizeof(double) : sizeof(float));
   }

@@ -1,6 +1,6 @@
 // Separate pieces of memory, seen as one array: a message arrives in any number
-// of slices, and its tensor should not be joined by a copy only to be read
-// once.
+// of slices, and a tensor that is read once should not be copied to join its
+// slices.
 //
 // The type tells whether the bytes may be written, as with TensorView and
 // ConstTensorView. The slices of a request may be shared with others, so they
@@ -25,8 +25,8 @@ class PieceArray {
 
   std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
 
-  // Returns the piece that holds `offset`, from `offset` on; empty at the end
-  // of the array.
+  // Returns the rest of a piece, from `offset` on; empty at the end of the
+  // array.
   absl::Span<Byte> From(std::size_t offset) const;
 
   // Copies `bytes` from `offset` on, across pieces.
@@ -67,7 +67,7 @@ class ConstPieces : public PieceArray<const char> {
   // Implicit, like the conversion from T* to const T*.
   ConstPieces(const Pieces& pieces);  // NOLINT(google-explicit-constructor)
 
-  // Returns the part of these pieces, which must have all of it.
+  // Returns a part of these pieces. It must lie inside them.
   ConstPieces Part(std::size_t offset, std::size_t bytes) const;
 };
 

@@ -33,7 +33,7 @@ struct ComputePool::Spread {
   std::atomic<std::int64_t> next{0};       // the tile to be taken next
   std::atomic<int> helpers{0};  // workers inside; changed under mutex_
 
-  // Takes tiles until there are none. Faster threads take more.
+  // Computes tiles until none is left. Faster threads compute more of them.
   void Run() {
     while (Take()) {
     }
@@ -42,8 +42,8 @@ struct ComputePool::Spread {
     const std::int64_t i = next.fetch_add(1);
     if (i >= tiles) return false;
     if (compute(i)) return true;
-    // No thread takes the other tiles. Only the first exchange finds how many
-    // are taken.
+    // No thread computes the other tiles. Only the first exchange returns the
+    // number of started tiles.
     const std::int64_t n = next.exchange(tiles);
     if (n < tiles) taken.store(n);
     return false;
@@ -54,15 +54,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A computation is spread after its first tile if one thread would need longer
+// After its first tile, a computation is spread if one thread would need longer
 // than this for the other tiles. A sleeping worker needs 30 us to wake up, more
 // in a virtual machine, and data has to move from the first core's cache.
 // Spreading tensors of 1 to 4 MB that are in caches made them slower (Zen 3).
 constexpr std::chrono::microseconds kWorthSpreading{200};
 
-// Time for which a caller polls for workers to leave before it sleeps: waking
-// up takes about as long. Each has less than a tile to do, unless it is
-// interrupted.
+// Time for which a caller polls until the workers leave. Then it sleeps,
+// because waking up takes about as long. Each worker has less than a tile to
+// do, unless it is interrupted.
 constexpr std::chrono::microseconds kLooking{30};
 
 void Pause() {
@@ -145,7 +145,7 @@ void ComputePool::Work() {
     wake_.wait(lock, [this] {
       return stopping_ || !jobs_.empty() || !spreads_.empty();
     });
-    // A waiting job goes before a Spread, which has at least its caller's
+    // A waiting job comes before a Spread, which has at least its caller's
     // thread.
     if (!jobs_.empty()) {
       std::function<void()> job = std::move(jobs_.front());

@@ -33,11 +33,10 @@ class ComputePool {
   // Runs `job` on a worker. Jobs start in the order of submission.
   void Submit(std::function<void()> job);
 
-  // Calls compute(i) once for each tile i in [0, tiles), until a call returns
-  // false, on the calling thread and, if that would take long alone, on idle
-  // workers. Returns when all calls have returned, the number of tiles for
-  // which there was one: the first ones. The calling thread may itself be a
-  // worker.
+  // Calls compute(i) once for each tile i = 0, 1, ... below `tiles`, until a
+  // call returns false. Calls run on the calling thread, which may itself be a
+  // worker, and on idle workers if one thread would take long. Waits for all
+  // calls, and returns their number n: the tiles [0, n) were computed.
   std::int64_t ForEach(std::int64_t tiles,
                        absl::FunctionRef<bool(std::int64_t)> compute);
 

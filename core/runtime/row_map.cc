@@ -25,9 +25,9 @@ std::unique_ptr<RowMap::Worker> RowRange::StartWorker(std::int64_t first,
                                        first_);
 }
 
-// Runs of whole rows go to the worker without a copy. A row is cut if a piece
-// of the input or of the output ends inside it. Each edge of a piece cuts at
-// most one row, so these copies cost little if pieces hold many KiB.
+// The worker gets runs of whole rows without a copy. A row is cut, and copied,
+// if a piece of the input or of the output ends inside it. Each end of a piece
+// cuts at most one row, so the copies cost little if pieces hold many KiB.
 //
 //   in    |--row 0--|--row 1--|--ro|w 2---|--row 3--|
 //   out   |--row 0--|--|row 1------|--row 2--|--row 3--|

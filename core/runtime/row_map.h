@@ -1,7 +1,7 @@
 // Computations in which each row of a tensor depends only on the same row of
-// another tensor. So the rows can be divided into any tiles. The tiles run on
-// any number of threads, over memory in pieces, and may stop between tiles. The
-// bytes of a row do not depend on the division.
+// another tensor. So the rows can be divided into any tiles, which run on any
+// number of threads, over memory in pieces. The computation may stop between
+// tiles. The bytes of a row do not depend on the division.
 
 #pragma once
 
@@ -34,10 +34,10 @@ class RowMap {
   std::size_t in_bytes() const { return in_bytes_; }  // of a row
   std::size_t out_bytes() const { return out_bytes_; }
   bool in_place() const { return in_place_; }
-  // Bytes that workers make once and the map keeps.
+  // Size in bytes of the data that workers compute once and the map keeps.
   virtual std::size_t kept_bytes() const { return 0; }
 
-  // A worker for rows [first, first + rows). Safe for many threads.
+  // Returns a worker for rows [first, first + rows). Safe for many threads.
   virtual std::unique_ptr<Worker> StartWorker(std::int64_t first,
                                               std::int64_t rows) const = 0;
 
@@ -56,8 +56,8 @@ class RowMap {
   const bool in_place_;
 };
 
-// Rows [first, first + rows) of another map, as a map of their own: a part of a
-// tensor whose other rows are elsewhere.
+// A map of rows [first, first + rows) of another map, for a part of a tensor
+// whose other rows are elsewhere.
 class RowRange final : public RowMap {
  public:
   RowRange(std::shared_ptr<const RowMap> map, std::int64_t first,

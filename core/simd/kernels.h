@@ -1,7 +1,7 @@
 // One implementation of every kernel, for one instruction set. Kernels cannot
-// fail: callers have validated. Every instruction set gives the same bytes,
-// except NaN payloads (rotations never fuse products and sums). Every NaN
-// becomes 0x7f in FP8.
+// fail: callers validate the arguments. Every instruction set gives the same
+// bytes, except NaN payloads (rotations never fuse products and sums). Every
+// NaN becomes 0x7f in FP8.
 
 #pragma once
 
@@ -52,17 +52,17 @@ struct AngleSums {
   // delta are both 0: a sine must not be 0 unless its angle is 0.
   double error;
   bool negate;  // the sines
-  // Writes results past the caches (KernelTable::end_streams). Every row of
-  // results is then aligned to 64 bytes.
+  // Writes results with non-temporal stores (KernelTable::end_streams). Every
+  // row of results is then aligned to 64 bytes.
   bool stream;
 };
 
-// Where a rotation reads its bytes from, and where it writes them. It decides
-// the order of the work and the kind of stores, but not the bytes.
+// From where a rotation reads its bytes, and to where it writes them. This
+// decides the order of the work and the kind of stores, but not the bytes.
 enum class Memory {
   kCached,    // everything fits a cache
   kCold,      // src comes from memory
-  kStreamed,  // also, dst is written past the caches, unless it is src; call
+  kStreamed,  // also, dst gets non-temporal stores, unless it is src; call
               // KernelTable::end_streams afterwards
 };
 

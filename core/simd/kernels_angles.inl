@@ -53,7 +53,7 @@ class QuickLook {
   using Floats = typename Isa::Floats;
   using Ints = xsimd::batch<std::int32_t, typename Isa::Arch>;
 
-  // Results do not count as small if their bits in `ignored` are ones.
+  // Results whose bits in `ignored` are ones do not count as small.
   Floats Round(const Doubled<Isa>& x, const Ints& ignored) {
     const Floats rounded = Isa::NarrowDoubles(x.low, x.high);
     look_.At(BitCast<Floats>(BitCast<Ints>(rounded) | ignored),
@@ -72,7 +72,8 @@ class QuickLook {
   std::conditional_t<kTests, LookByTests<Isa>, LookByMinima<Isa>> look_;
 };
 
-// How the floats of a vector are stored: a part, all, or all past the caches.
+// How the floats of a vector are stored: a part, all, or all with non-temporal
+// stores.
 enum class Storing { kPart, kWhole, kStreamed };
 
 // kVectors vectors of an anchor's cosines and sines.
@@ -103,8 +104,8 @@ struct Constants {
 
 // Adds the deltas of a row to an anchor, for kVectors vectors of pairs, and
 // stores `count` floats of the results. Returns true if the quick check finds
-// no doubt. All cosines are stored before the sines, because alternating half
-// lines past the caches takes 1.6 times as long (AVX2, Zen 3).
+// no doubt. All cosines are stored before the sines, because alternating
+// non-temporal stores of half lines take 1.6 times as long (AVX2, Zen 3).
 template <class Isa, std::size_t kVectors, Storing kStoring>
 [[gnu::always_inline]] inline bool AddPairs(
     const AnchorPart<Isa, kVectors>& anchor, const double* delta,
@@ -228,9 +229,10 @@ std::uint32_t AddColumns(const AngleSums& sums, std::size_t* i, float* cos,
   return in_doubt;
 }
 
-// AVX-512 computes columns of 64 pairs, whose anchor its registers hold. Other
-// sets go row after row, because consecutive writes are faster. They use
-// columns of 16 pairs past the caches, where columns are faster (AVX2, Zen 3).
+// AVX-512 computes columns of 64 pairs, because its registers can hold their
+// anchor. Other instruction sets compute row after row, because consecutive
+// writes are faster; with non-temporal stores they compute columns of 16 pairs,
+// which are then faster (AVX2, Zen 3).
 template <class Isa>
 std::uint32_t AddAngles(const AngleSums& sums, float* cos, float* sin,
                         std::ptrdiff_t pitch) {
@@ -253,8 +255,8 @@ std::uint32_t AddAngles(const AngleSums& sums, float* cos, float* sin,
   return in_doubt;
 }
 
-// A sine that is 0 by rounding becomes the least number: only sines of angles
-// that are 0 may be 0 (AngleSums).
+// A sine that rounds to 0 becomes the smallest number: a sine may be 0 only if
+// its angle is 0 (AngleSums).
 template <class Isa>
 void AddAnglesF64(const AngleSums& sums, double* cos, double* sin) {
   using Real = typename Isa::Doubles;

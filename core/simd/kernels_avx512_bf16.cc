@@ -13,8 +13,8 @@ namespace {
 // (Bf16Rounding) is 1.2 times as fast as one for each line (heads of 128 in the
 // second-level cache, Zen 5).
 struct Avx512Bf16 : Avx512 {
-  // The instruction's results would have to be interleaved, so planes are not
-  // faster (Xeon).
+  // Planes are not faster (Xeon), because the instruction's results would have
+  // to be interleaved.
   static constexpr bool kBf16Planes = false;
   static constexpr bool kConvertsBf16 = true;
 

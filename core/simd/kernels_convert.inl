@@ -6,7 +6,7 @@
 //   LoadInterleaved, StoreInterleaved  x0 y0 x1 y1 ... as two batches
 //   kRoundsTogether                    a slice's stores are checked together
 //
-// kStream stores past the caches. dst is then aligned to the stored vector.
+// kStream uses non-temporal stores. dst is then aligned to the stored vector.
 
 #pragma once
 

@@ -102,7 +102,7 @@ class LookByTests {
 };
 
 // The exact check of pairs [first, first + count) of a row. The stored result
-// and the one computed here may be off to opposite sides: hence both errors.
+// and the result here may be off in opposite directions, so both errors count.
 template <class Isa>
 [[gnu::noinline]] bool InDoubt(const AngleSums& sums, std::size_t row,
                                std::size_t first, std::size_t count) {

@@ -35,7 +35,7 @@ struct Isa {
     return vuzp1q_s32(vreinterpretq_s32_f64(low), vreinterpretq_s32_f64(high));
   }
 
-  // There are no intrinsics for stores past the caches: these stores are plain.
+  // There are no intrinsics for non-temporal stores: these are plain stores.
   static void Stream(const Floats& x, float* dst) { vst1q_f32(dst, x); }
   static void Stream(const Doubles& x, double* dst) { vst1q_f64(dst, x); }
   static void StreamLine(const void* src, void* dst) {

@@ -1,9 +1,9 @@
 // Chooses how a rotation processes its slices, and in which order. Part of
 // kernels.inl.
 //
-// A rotation in a cache goes token by token. A rotation from memory fetches
-// ahead, and walks several pages at once on CPUs with few requests in flight
-// for each page:
+// A rotation inside a cache processes token by token. A rotation from memory
+// fetches ahead, and walks several pages at once on CPUs with few requests in
+// flight for each page:
 //
 //   a token of heads, with alternating pages     |--page 0--|--page 1--| ..
 //                                                 ^ head 0   ^ head 8
@@ -12,7 +12,8 @@
 //   heads of tokens (head-major)     head 0  |--page 0--|--page 1--| ..
 //                                    head 1  |--page 0--|--page 1--| ..
 //
-//   A few heads rotate a page each, alternating token by token. The next heads
+//   A few heads rotate one page each, and alternate after each token. The next
+//   heads
 //   follow with the same tokens, and after all heads the next page, so that
 //   rows stay in the first-level cache. Each page fetches the next one.
 //

@@ -5,8 +5,8 @@
 // them rotated. Each product and sum is rounded, because SSE2 cannot fuse them.
 //
 //   OneStep     a vector of x and one of y
-//   HalfStep    two of each; half-split, where an element type of 16 bits loads
-//               and stores whole vectors in this way
+//   HalfStep two of each, for half-split pairs: 16-bit types can then load and
+//   store whole vectors
 //   PlaneStep   the same for bfloat16, if it is cheaper to split vectors of
 //               32-bit words into even and odd elements
 //   TwinStep    vectors of x0 y0 x1 y1 ... as they lie in memory: interleaved.

@@ -1,4 +1,4 @@
-// Fetches bytes, copies them, or writes them past the caches. Part of
+// Fetches bytes, copies them, or writes them with non-temporal stores. Part of
 // kernels.inl.
 
 #pragma once
@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kLine = 64;  // of the caches
 constexpr std::size_t kPage = 4096;
 
-// It is always inlined, because g++ 12 would remove a call of it as having no
+// It is always inlined: g++ 12 would remove a call, because it seems to have no
 // effect. kCache: 3 is the first level, 2 the second.
 template <int kCache>
 [[gnu::always_inline]] inline void Fetch(const char* at, std::size_t bytes) {
@@ -64,7 +64,7 @@ void StreamBytes(const char* src, char* dst, std::size_t bytes) {
   }
 }
 
-// Writes slices past the caches that are not whole cache lines:
+// Writes slices that are not whole cache lines with non-temporal stores:
 //
 //   dst      ..|--line--|--line--|--line--|--line--|..
 //   slices       |---0---|---1---|---2---|---3---|
@@ -75,8 +75,8 @@ void StreamBytes(const char* src, char* dst, std::size_t bytes) {
 template <class Isa>
 class LineStream {
  public:
-  // The best size to gather before streaming. Smaller pieces wait for their own
-  // stores, larger pieces for the memory (Xeon).
+  // The fastest size of a piece that is gathered and then streamed. Smaller
+  // pieces wait for their own stores, larger pieces for the memory (Xeon).
   static constexpr std::size_t kPiece = 1024;
   // The greatest size that is gathered.
   static constexpr std::size_t kMaxBytes = 2048;
