@@ -29,7 +29,8 @@ MHD_Result AddHost(void* request, MHD_ValueKind /*kind*/, const char* name,
   return MHD_YES;
 }
 
-// libmicrohttpd must not unescape paths: they are compared as they came.
+// libmicrohttpd must not unescape paths: they are compared in the form in which
+// they arrived.
 std::size_t KeepEscapes(void* /*unused*/, MHD_Connection* /*connection*/,
                         char* text) {
   return std::strlen(text);
@@ -50,7 +51,7 @@ MHD_Result Respond(MHD_Connection* connection, const AdminResponse& response) {
                             made.get());
 }
 
-// Answers a request once its head has come, without waiting for a body.
+// Answers a request when its head has arrived, without waiting for a body.
 MHD_Result Access(void* http, MHD_Connection* connection, const char* url,
                   const char* method, const char* version, const char* /*data*/,
                   std::size_t* /*size*/, void** /*context*/) {

@@ -4,9 +4,9 @@
 // gRPC's threads: it answers even while they are busy with calls, and waits for
 // no peer. A connection has one request and one response.
 //
-// The pages show the connections and the configuration, and change nothing. All
-// who reach the address may read all pages: bind loopback, or an address that
-// only the scraper reaches.
+// The pages show the connections and the configuration, and change nothing.
+// Everybody who can reach the address may read all pages: bind loopback, or an
+// address that only the scraper can reach.
 
 #pragma once
 

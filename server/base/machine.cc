@@ -17,8 +17,8 @@
 namespace posenc::server {
 namespace {
 
-// Returns the numbers on a file's first line, NaN for a word that is no number
-// ("max"), and nothing if the file does not exist.
+// Returns the numbers on a file's first line, NaN for a word that is not a
+// number ("max"); an empty list if the file does not exist.
 std::vector<double> ReadNumbers(const std::string& path) {
   std::ifstream file(path);
   std::string line;

@@ -12,14 +12,15 @@
 #include "core/base/error.h"
 
 namespace posenc::server {
-// Tries to create a file: permissions alone do not show what root may do in
-// /proc, or that a medium is read-only.
+// Tries to create a file: permissions alone do not show that even root cannot
+// write in /proc, or that a medium is read-only.
 absl::Status ReadyFile::Check(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   struct stat about = {};
   std::string why;
   if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
-    // Write() would replace it and Remove() delete it, as with /dev/full once.
+    // Write() would replace it, and Remove() would delete it. This has happened
+    // to /dev/full.
     why = S_ISDIR(about.st_mode) ? "is a folder" : "is no file";
   } else {
     // Differs from the name that a running server writes: a server in another

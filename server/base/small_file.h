@@ -18,8 +18,8 @@
 namespace posenc::server {
 
 // Returns the file's bytes. INVALID_ARGUMENT, field `flag`, if it cannot be
-// read, is empty (unless `may_be_empty`), is an empty pipe, or has more than 1
-// MiB.
+// read, is empty (unless `may_be_empty`), is a pipe without data, or has more
+// than 1 MiB.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
                                           const std::string& path,
                                           bool may_be_empty = false);

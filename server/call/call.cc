@@ -25,18 +25,18 @@ constexpr std::size_t kWithStatusBytes = 64 << 10;
 // reflection repeats.
 constexpr std::int64_t kExemptBytes = 4 << 10;
 
-// A call without a deadline waits in the order of the server's default
-// deadline, but at most of this one.
+// A call without a deadline waits in the queue as if it had the server's
+// default deadline, or this one if it is earlier.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
 // While others wait for memory, sending or reading a message may take this
-// long, plus the time for its bytes at the given rate, which a link of 100
-// Mbit/s reaches. Clients of streams may compute between messages.
+// long, plus the time for its bytes at the given rate, which is that of a link
+// of 100 Mbit/s. Clients of streams may compute between messages.
 constexpr absl::Duration kSlowAfter = absl::Seconds(1);
 constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
 constexpr double kLeastBytesPerSecond = 8 << 20;
 
-// Heap bytes that connections and cached encodings take beside messages.
+// Assumed heap bytes of connections and cached encodings.
 constexpr std::int64_t kHeldBeside = std::int64_t{32} << 20;
 
 // A call loses its place if it waits for its peer for this long, and for this
@@ -70,7 +70,7 @@ bool IsOverload(const absl::Status& status) {
   return details && details->reason == core::ErrorReason::kOverloaded;
 }
 
-// Returns the status that the call's client gets.
+// Returns the status for the call's client.
 absl::Status AsTold(const CallSpec& spec, const absl::Status& status) {
   if (!spec.full_is_unavailable || !IsOverload(status)) return status;
   absl::Status told(absl::StatusCode::kUnavailable, status.message());
@@ -148,8 +148,8 @@ absl::Status Call::Route() {
   caller_.emplace(resources_.callers, spec_.caller, spec_.caller_bytes);
   memory_.emplace(resources_.admission, &*caller_,
                   resources_.limits->max_request_bytes, spec_.stream);
-  // gRPC counts a deadline from the time when it reads the headers. They may
-  // have waited in the socket before (Lag).
+  // gRPC counts a deadline from the time at which it reads the headers, which
+  // may have waited in the socket before (Lag).
   const absl::Duration own = headers_.has_deadline()
                                  ? headers_.TimeLeft() - loop_->Lag()
                                  : std::min(DefaultDeadline(), kNoDeadline);
@@ -157,7 +157,7 @@ absl::Status Call::Route() {
   return absl::OkStatus();
 }
 
-// The four operations on messages. They stand before the coroutines, which need
+// The four operations on messages. They come before the coroutines, which need
 // their types.
 
 auto Call::Read() {
@@ -209,7 +209,7 @@ absl::Status Call::Written(bool taken) {
 }
 
 Task Call::AnswerUnary() {
-  // A place at work, and memory for the message.
+  // Waits for a place at work, then for memory for the message.
   EnterPlace(true);
   absl::Status status = co_await wait_;
   if (!status.ok()) co_return status;
@@ -237,8 +237,8 @@ Task Call::AnswerUnary() {
   co_return Written(taken);
 }
 
-// If there is no memory for the frame of one of the three coroutines, an
-// earlier one cannot end, and ~Task() ends the process.
+// If the frame of one of the three coroutines cannot be allocated, the
+// coroutines before it cannot end, and ~Task() ends the process.
 Task Call::AnswerStream() {
   ClaimMemory();
   absl::Status status = co_await wait_;
@@ -273,7 +273,7 @@ Task Call::ReadAll(Handover<RequestMessage>* received) {
     auto reading = Read();
     const bool came = co_await reading;
     absl::StatusOr<RequestMessage> message = TakeMessage(came);
-    // The end of the messages is an error only if none has come.
+    // The end of the messages is an error only if no message has arrived.
     if (absl::IsOutOfRange(message.status())) co_return absl::OkStatus();
     if (!message.ok()) co_return message.status();
     received->Put(*std::move(message));
@@ -352,7 +352,8 @@ Task Call::Run(Step* step) {
       if (need == Step::Need::kTurn && resources_.places->state().waiting > 0) {
         LeavePlace(std::nullopt);
         EnterPlace(false);
-        // As above: after a stop the step ends on the pool.
+        // The error is ignored here, too: after a stop the step ends on the
+        // pool.
         (co_await wait_).IgnoreError();
       }
       const auto advance = [step, &need] { need = step->Advance(true); };
@@ -417,7 +418,7 @@ grpc::Status Call::Conclude(const absl::Status& status) {
 }
 
 void Call::Report(absl::Status status, bool cancelled) {
-  // A client that has gone could not send its message.
+  // The client is gone, so it could not send its message.
   if (cancelled && (status.ok() || status == NoMessage())) {
     status = absl::CancelledError("cancelled");
   }
@@ -431,8 +432,8 @@ absl::Duration Call::DefaultDeadline() const {
   return absl::Nanoseconds(resources_.default_deadline_ns->load());
 }
 
-// Messages that announced nothing, or too little, may hold more than was
-// claimed.
+// Messages with no announced size, or one that is too small, may hold more than
+// was claimed.
 bool Call::HoldsTooMuch(absl::Time now) const {
   return resources_.held->Bytes(now) - kHeldBeside >
          resources_.admission->budget();
@@ -467,8 +468,8 @@ void Call::Tick(absl::Time now) {
     LeavePlace(computed ? std::optional(computing_) : std::nullopt,
                now - since);
   }
-  // If too much memory is held, a message counts as slow after one tick, so
-  // that its call ends first.
+  // If the messages hold too much memory, a message counts as slow after one
+  // tick, so that its call ends first.
   const bool over =
       !status && now - since > Loop::kTick / 2 && HoldsTooMuch(now);
   if (!over && resources_.admission->waiting() == 0) return;

@@ -82,8 +82,8 @@ class CallService {
 };
 
 // Waits for a call and serves it. Each arriving call starts another
-// ServeCalls(), so that as many wait as before. On the loop's thread, or before
-// it runs.
+// ServeCalls(), so that the number of waiting ones stays the same. On the
+// loop's thread, or before it runs.
 Detached ServeCalls(CallService* service, Loop* loop);
 
 // The state of one call.
@@ -96,8 +96,8 @@ class Call final : private Loop::Ticked {
 
   // Checks the headers. An error refuses the call.
   absl::Status CheckHeaders();
-  // Answers an accepted call. An error is the call's status; OK was sent with
-  // the last message, or is still to be sent.
+  // Answers an accepted call. Returns the call's status if it is an error. OK:
+  // the status was sent with the last message, or must still be sent.
   Task Answer() { return spec_.stream ? AnswerStream() : AnswerUnary(); }
   // Returns whether the status was sent with the last message.
   bool status_written() const { return status_written_; }
@@ -135,7 +135,7 @@ class Call final : private Loop::Ticked {
   absl::Status Written(bool taken);
 
   Step::With StepWith();
-  // Gives up the place. computed: how long the served call was computed;
+  // Gives up the place. computed: the computing time of a call that is served;
   // nullopt: it is not served yet, and Run() takes a place again. unread: as in
   // Places::Leave().
   void LeavePlace(std::optional<absl::Duration> computed,

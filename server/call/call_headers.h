@@ -1,4 +1,4 @@
-// The headers of a call, and what they say about it.
+// The headers of a call, and the facts in them.
 
 #pragma once
 
@@ -51,8 +51,8 @@ class CallHeaders final {
   const std::uint64_t peer_id_;
 };
 
-// Returns the announced size of the largest message, if there is one.
-// INVALID_ARGUMENT if it is no number, kMessageTooLarge over the limit.
+// Returns the announced size of the largest message, if it is announced.
+// INVALID_ARGUMENT if it is not a number, kMessageTooLarge over the limit.
 absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
     const CallHeaders& headers, std::int64_t limit);
 

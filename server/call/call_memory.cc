@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
 
 // Data made from messages may exceed the budget by this part, so that a message
-// that was already read need not be refused because others hold all of the
+// that was already read is not refused only because other calls hold the whole
 // budget.
 constexpr std::int64_t kBeyondPart = 16;
 
@@ -191,9 +191,9 @@ std::optional<absl::Status> CallMemory::ClaimResponse(std::int64_t bytes,
   return full;
 }
 
-// Shrinks a stream's claim, which may be the whole budget, for four messages.
-// What is made from one of them, and its response, need room beside that one
-// only, as in a unary call.
+// Shrinks a stream's claim, which is for four messages and may be the whole
+// budget. The response and the data made from a message need room beside that
+// message only, as in a unary call.
 void CallMemory::MakeRoomFor(std::int64_t bytes) {
   const std::int64_t held = held_.load();
   const std::int64_t more = std::min(held + bytes - admission_->budget(),

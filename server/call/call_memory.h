@@ -3,8 +3,8 @@
 // docs/memory-and-admission.md.
 //
 // A stream has at most kMessages messages in the server: one is read or waits,
-// one is computed, one waits to be sent, one is sent. A response that is
-// written over its request is the same message.
+// one is computed, one waits to be sent, one is sent. A response that
+// overwrites its request is the same message.
 //
 // Threads: the loop's thread; also one thread of the pool for ClaimMade(),
 // AddCopied(), ClaimFinished(), ReleaseResponse(), and ClaimResponse() without
@@ -45,10 +45,10 @@ class CallMemory final : public RequestMessage::Claimer {
   CallMemory(const CallMemory&) = delete;
   CallMemory& operator=(const CallMemory&) = delete;
 
-  // Claims for the messages to come: the announced size of the largest; else,
-  // if `largest`, a unary call's largest possible message. nullopt: the call
-  // waits, and `waiter` is resumed. kOverloaded: too many wait already, or the
-  // caller's limit is reached.
+  // Claims memory for the call's messages: the announced size of the largest
+  // message; else, if `largest`, the largest size that a unary call may have.
+  // nullopt: the call waits, and `waiter` is resumed. kOverloaded: too many
+  // calls wait already, or the caller's limit is reached.
   std::optional<absl::Status> ClaimRequest(
       std::optional<std::int64_t> announced, bool largest, Waiter* waiter);
   // Returns the assumed limit for the next message's size.
@@ -62,7 +62,8 @@ class CallMemory final : public RequestMessage::Claimer {
   // Releases the claim while others wait. Received() claims it again, or fails.
   void Lend();
 
-  // Claims bytes that were copied from a message, whether or not they fit.
+  // Claims bytes that were copied from a message, even if the budget does not
+  // have them.
   void AddCopied(std::int64_t bytes);
 
   // Adjusts the claim for data made from the message. A stream has already
@@ -86,8 +87,8 @@ class CallMemory final : public RequestMessage::Claimer {
   // Stops waiting; false if the waiter was resumed, or is being resumed.
   bool StopWaiting();
 
-  // Releases the call's claim, and its caller's share, of a response too. May
-  // be called again.
+  // Releases all that the call has claimed, for its response, too, and its
+  // caller's share. May be called again.
   void Release();
 
  private:

@@ -1,5 +1,5 @@
-// gRPC's side of one call: its headers, and operations on its messages that a
-// coroutine awaits. Each returns whether it succeeded.
+// gRPC's part of one call: its headers, and operations on its messages. A
+// coroutine awaits each operation, which returns whether it succeeded.
 
 #pragma once
 

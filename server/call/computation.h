@@ -28,8 +28,8 @@ namespace posenc::server {
 inline constexpr std::int64_t kStreamChunkBytes =
     (std::int64_t{4} << 20) - (std::int64_t{64} << 10);
 
-// A function that returns an error once the caller no longer waits.
-// Computations call it between pieces of work of about a millisecond.
+// Returns an error when the caller no longer waits. Computations call it
+// between pieces of work of about a millisecond.
 using StopCheck = absl::FunctionRef<absl::Status()>;
 
 // The caller's memory for a computed tensor. The response contains only its
@@ -57,7 +57,7 @@ struct OutputTensor {
 };
 using OutputTensors = absl::InlinedVector<OutputTensor, 2>;
 
-// Returns the bytes of one tensor.
+// Returns the size of a tensor in bytes.
 std::size_t ByteCount(const OutputTensor& output);
 
 // Memory for a computed output.
@@ -79,9 +79,9 @@ class Computation {
 
   std::int64_t tiles() const { return tiles_; }
 
-  // Returns the bytes that it reads, or the nanoseconds that it takes beside
-  // storing the outputs, for the choice of a thread. A byte takes about as
-  // long.
+  // Returns a measure of the work beside storing the outputs, for the choice of
+  // a thread: the bytes that it reads, or its nanoseconds. A byte takes about a
+  // nanosecond.
   std::size_t work() const { return work_; }
 
   // Returns the bytes of the request that output `i` may overwrite; null if it

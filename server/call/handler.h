@@ -47,8 +47,8 @@ class CallHandler {
   // Returns the next response; null if there is none.
   virtual absl::StatusOr<std::unique_ptr<PendingResponse>> Next() = 0;
 
-  // Returns a message about an error of Receive(), of Next() or of the
-  // response, if the call goes on after it. nullopt: the error ends the call.
+  // Returns a message that reports an error of Receive(), of Next() or of the
+  // response, if the call continues after it. nullopt: the error ends the call.
   virtual std::optional<std::string> Tell(const absl::Status& /*error*/) {
     return std::nullopt;
   }

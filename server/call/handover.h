@@ -46,7 +46,8 @@ class Handover {
       return HasWhatItWants() || handover_->closed_ ||
              handover_->stop_->requested();
     }
-    // Posts an event: the loop resumes the coroutine, never the other side.
+    // Posts an event, because the loop must resume the coroutine, not the other
+    // side.
     void GiveUp() override {
       if (std::exchange(handover_->sides_[wants_value_], nullptr) == nullptr) {
         return;
@@ -76,7 +77,7 @@ class Handover {
     Wake();
     return value;
   }
-  // Ends the handover. A value that is inside can still be taken.
+  // Ends the handover. A value that it holds can still be taken.
   void Close() {
     closed_ = true;
     Wake();

@@ -7,7 +7,8 @@
 namespace posenc::server {
 namespace {
 
-// Events that may come before a tick that is due: some milliseconds of work.
+// Upper bound on events between two checks of the tick: some milliseconds of
+// work.
 constexpr std::size_t kEventsPerTick = 256;
 
 }  // namespace
@@ -98,8 +99,8 @@ void Loop::Post(Event* event) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   posted_.push_back(event);
   if (posted_.size() > 1) return;
-  // A time that has passed: gRPC rounds the present up to its timer's next
-  // millisecond.
+  // A time in the past: gRPC would round the present time up to its timer's
+  // next millisecond.
   alarm_.Set(queue_.get(), gpr_inf_past(GPR_CLOCK_MONOTONIC), &inbox_);
 }
 

@@ -2,8 +2,8 @@
 // one after the other.
 //
 // A call belongs to one loop. All its code runs on the loop's thread, except
-// Step::Advance(), while its coroutine is suspended. So no two threads run code
-// of one call at once, and a call has no lock.
+// Step::Advance(), while its coroutine is suspended. So two threads never run
+// code of the same call at once, and a call needs no lock.
 //
 // Order: AddTo(builder), BuildAndStart(), Start(); then the server's Shutdown()
 // and Wait(), then Stop().
@@ -71,7 +71,7 @@ class Loop {
 
   // Makes `event` happen soon on the loop's thread. Any thread may call it
   // while a call waits. When this returns, the event may have happened and been
-  // destroyed. If there is no memory for it, the process ends: the call would
+  // destroyed. If an allocation fails, the process ends, because the call would
   // wait for ever.
   void Post(Event* event) noexcept;
 

@@ -42,16 +42,17 @@ class OpenCalls {
     std::uint64_t connection_ = 0;
   };
 
-  // max_concurrent_streams: as clients know it (ConnectionLimits). They may
-  // begin a call before the server knows that their last one has ended.
+  // max_concurrent_streams: as clients know it (ConnectionLimits). A client may
+  // begin a call before the server knows that the client's last call has ended.
   explicit OpenCalls(int max_concurrent_streams)
       : most_(2 * max_concurrent_streams + 64) {}
 
-  // Returns an empty slot if the connection has as many calls as it may: a
-  // fixed number, or its equal part of kMostInAll once that many are open. Sets
-  // `far` if the fixed number is reached, which a client that respects its
-  // limit never does. shared: several connections have this number, as on a
-  // unix socket; the fixed number is then kMostInAll, and `far` is never set.
+  // Returns an empty slot if the connection has reached its limit of calls: a
+  // fixed number, or, once kMostInAll calls are open, an equal part of
+  // kMostInAll. Sets `far` if the fixed number is reached, which a client that
+  // respects its limit never does. shared: several connections have the same
+  // `connection`, as on a unix socket; the fixed number is then kMostInAll, and
+  // `far` is never set.
   Slot Open(std::uint64_t connection, bool shared, bool* far) {
     Slot slot;
     const std::lock_guard<std::mutex> lock(mutex_);

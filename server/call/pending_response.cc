@@ -37,7 +37,7 @@ std::string PlacedField(const OutputTensor& output) {
   return Field(output.field, tensor);
 }
 
-// Returns the framing before an output's `bytes` bytes, or the whole field of
+// Returns the framing before an output of `bytes` bytes, or the whole field of
 // an output in shared memory.
 std::string Header(const OutputTensor& output, std::size_t bytes) {
   if (output.place != nullptr && !output.bare) return PlacedField(output);
@@ -55,8 +55,7 @@ std::string Header(const OutputTensor& output, std::size_t bytes) {
   return outer + header;
 }
 
-// Returns the bytes of the whole field of an output in the response, with
-// framing.
+// Returns the size of an output's field in the response, with framing.
 absl::uint128 FieldBytes(const OutputTensor& output) {
   if (output.place != nullptr) return Header(output, 0).size();
   if (output.bare) {

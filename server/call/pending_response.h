@@ -38,13 +38,12 @@ class PendingResponse final {
   // Makes a response without tensors.
   explicit PendingResponse(std::string fields) : fields_(std::move(fields)) {}
 
-  // answer: is moved from; a reference, because each move takes two hundred
-  // instructions.
-  // request: owns the data that the answer borrows; kept until the end.
-  // message: holds the slices that the computation's inputs point into; null if
-  // they point elsewhere.
-  // one_slice: bytes of the whole response, if it must be in one slice; else 0.
-  // The answer's buffers then need no alignment.
+  // answer: is moved from. It is a reference because each move takes two
+  // hundred instructions. request: owns the data that the answer borrows; kept
+  // until the end. message: holds the slices that the computation's inputs
+  // point into; null if they point elsewhere. one_slice: bytes of the whole
+  // response, if it must be in one slice; else 0. The answer's buffers then
+  // need no alignment.
   PendingResponse(TensorAnswer&& answer, std::shared_ptr<const void> request,
                   const RequestMessage* message, std::string fields,
                   std::size_t one_slice);
@@ -52,21 +51,22 @@ class PendingResponse final {
   std::int64_t tiles() const {
     return answer_.computation == nullptr ? 0 : answer_.computation->tiles();
   }
-  // Returns the bytes that are read and written, or the nanoseconds that their
-  // computation takes, for the choice of a thread.
+  // Returns a measure of the work, for the choice of a thread: the bytes that
+  // are read and written, or the nanoseconds of their computation.
   std::size_t work_bytes() const { return work_bytes_; }
 
-  // Returns the bytes that Allocate() will take beside the request's. The
-  // caller claims them before. If Allocate() fails, these are the bytes that it
-  // has not taken, and the caller must release them.
+  // Returns the number of bytes that Allocate() will allocate beside the
+  // request's. The caller claims them before. If Allocate() fails, it is the
+  // number of claimed bytes that were not allocated, and the caller must
+  // release them.
   std::int64_t bytes_to_claim() const { return bytes_to_claim_; }
 
   absl::Status Allocate(ResponseBuffers* buffers);
   absl::Status Compute(std::int64_t tile, StopCheck stop) const;
   absl::Status Finish(grpc::ByteBuffer* response);
 
-  // Returns the bytes of the finished response that are not claimed, because
-  // their number was not known before.
+  // Returns the number of unclaimed bytes in the finished response: their
+  // number was not known before.
   std::int64_t unclaimed_bytes() const;
 
  private:

@@ -10,13 +10,13 @@
 namespace posenc::server {
 namespace {
 
-// Tensors are borrowed if the bytes beside them are at most this many, or at
-// most 1/kFewPart of the message.
+// Tensors are borrowed if the message has at most this many other bytes, or if
+// these are at most 1/kFewPart of it.
 constexpr std::size_t kFewBytes = 1 << 20;
 constexpr std::size_t kFewPart = 2;
 
 // Freed memory stays in the heap. Returning this much to the kernel takes less
-// time than parsing it.
+// time than parsing the message.
 constexpr std::size_t kManyBytes = 32 << 20;
 
 }  // namespace
@@ -62,7 +62,8 @@ absl::Status ParseSmall(const KnownFields& known, const std::string& small,
   if (!parsed->ParseFromString(small)) return NotAMessage();
   for (const auto& [field, bytes] : seen->ropes) {
     if (ropes == nullptr) break;
-    // Protobuf merges parts of a field as if their bytes were joined.
+    // Protobuf merges a field that occurs several times as if the bytes were
+    // joined.
     (*ropes)[field->name()].append(bytes.data(), bytes.size());
   }
   if (may_share != nullptr) *may_share = seen->shares || !seen->known;

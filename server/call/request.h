@@ -49,8 +49,8 @@ struct ParsedRequest {
 // bytes. If nothing is borrowed, the message's own memory is freed.
 //
 // The parsed part is copied twice, into one piece and then into fields, and
-// both copies are claimed. The caller gives the first back after parsing. If
-// that part is more than 1 MiB and more than half of the message, nothing is
+// both copies are claimed. The caller releases the first claim after parsing.
+// If that part is more than 1 MiB and more than half of the message, nothing is
 // borrowed, so that memory holds at most twice the message.
 absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
                                       RequestMessage* message,
@@ -59,19 +59,19 @@ absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
 // Returns INVALID_ARGUMENT: the bytes are not a valid message of this call.
 absl::Status NotAMessage();
 
-// Parses `small` into `parsed`. Its bytes were claimed twice; one claim is
-// given back. Errors are those of Parse(). may_share, ropes: as in
-// ParsedRequest; may be null.
+// Parses `small` into `parsed`. Its bytes were claimed twice; releases one
+// claim. Errors are those of Parse(). may_share, ropes: as in ParsedRequest;
+// may be null.
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,
                         google::protobuf::Message* parsed,
                         bool* may_share = nullptr, RopeBytes* ropes = nullptr);
 
 // Parses `message`, borrowing the bytes of the tensors in `tensor_fields`.
-// INVALID_ARGUMENT for a malformed message, or one that would take many times
-// its bytes (KnownFields::Walk()); UNIMPLEMENTED, kFieldUnknown, for fields
-// that this server does not know; RESOURCE_EXHAUSTED if there is no memory for
-// the parsed fields.
+// INVALID_ARGUMENT for a malformed message, or one that would need many times
+// its size (KnownFields::Walk()); UNIMPLEMENTED, kFieldUnknown, for fields that
+// this server does not know; RESOURCE_EXHAUSTED if there is no memory for the
+// parsed fields.
 template <typename Request>
 absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
     RequestMessage message, absl::Span<const int> tensor_fields) {

@@ -15,11 +15,11 @@ namespace {
 // A step of at most this many bytes runs on the loop's thread: handing it to
 // the pool costs tens of microseconds. Larger steps would also be done sooner
 // there, but small calls would wait for them: beside two calls of 1 MiB at a
-// time, calls of 4 KiB came only half as often (two cores).
+// time, only half as many calls of 4 KiB were answered (two cores).
 constexpr std::size_t kInlineBytes = 128 << 10;
 
-// Time on the pool after which others have their turn. A handover takes a
-// hundredth of it, or less.
+// Time on the pool after which other steps have their turn. A change of steps
+// takes at most a hundredth of it.
 constexpr absl::Duration kTurn = absl::Milliseconds(10);
 
 }  // namespace
@@ -83,7 +83,7 @@ Step::Need Step::Advance(bool on_pool) {
   return Need::kNothing;
 }
 
-// An error of a claim does not come here: it ends the call, because that frees
+// Errors of claims are not handled here: they end the call, because that frees
 // memory.
 absl::Status Step::Tell() {
   const std::optional<std::string> told = with_.handler->Tell(status_);

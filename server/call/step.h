@@ -75,7 +75,8 @@ class Step {
   absl::Status Compute(bool on_pool);
   absl::Status Finish();
   absl::Status Tell();
-  // Releases what is claimed for the response but not allocated, too.
+  // Also releases the bytes that are claimed for the response but not
+  // allocated.
   void DropResponse();
 
   const With with_;

@@ -18,7 +18,7 @@ class Stop {
   // A wait of the call that can be given up.
   class Pending : public Loop::Event {
    public:
-    // Gives the wait up: if that is still possible, the event happens soon.
+    // Ends the wait, if that is still possible. The event then happens soon.
     virtual void GiveUp() = 0;
 
    protected:
@@ -26,7 +26,8 @@ class Stop {
   };
 
   // Requests the stop; only the first request counts. Tick() and the call's
-  // coroutines may call it: it resumes no coroutine before it returns.
+  // coroutines may call it, because it does not resume a coroutine before it
+  // returns.
   void Request(const absl::Status& why) {
     if (requested()) return;
     why_ = why;
@@ -52,8 +53,8 @@ class Stop {
  private:
   std::atomic<bool> requested_{false};
   absl::Status why_;
-  // One for each coroutine that may wait: a stream has three. So a wait needs
-  // no memory, and cannot fail when it has begun.
+  // One for each coroutine that may wait: a stream has three. So a wait
+  // allocates no memory, and cannot fail after it has begun.
   absl::InlinedVector<Pending*, 3> waits_;
 };
 

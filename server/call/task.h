@@ -11,11 +11,11 @@
 
 namespace posenc::server {
 
-// A coroutine that returns a status to another one. It starts at once. It may
-// be awaited once, on the thread on which it runs, and must have ended when it
-// is destroyed: gRPC or another thread would resume it later, so the process
-// ends instead. If an allocation inside it fails, its status is OutOfMemory().
-// If the allocation of its frame fails, its caller's status is OutOfMemory().
+// A coroutine that returns a status to the coroutine that awaits it. It starts
+// at once. It may be awaited once, on its own thread. If it is destroyed before
+// it has ended, the process ends, because gRPC or another thread would resume
+// it later. If an allocation inside it fails, its status is OutOfMemory(). If
+// its frame cannot be allocated, the caller's status is OutOfMemory().
 class [[nodiscard]] Task {
  public:
   // The language requires these names.
@@ -64,10 +64,10 @@ class [[nodiscard]] Task {
   std::coroutine_handle<promise_type> task_;
 };
 
-// A coroutine without an awaiting one. It destroys itself when it ends. If an
+// A coroutine that no other one awaits. It destroys itself when it ends. If an
 // allocation fails in it, outside of its tasks, the process ends: gRPC would
 // use the memory of a call whose coroutine is gone. Clients call again, and the
-// server keeps nothing that a restart loses.
+// server has no state that a restart would lose.
 struct Detached {
   struct promise_type {
     Detached get_return_object() { return {}; }

@@ -17,7 +17,7 @@ namespace posenc::server {
 absl::Status CheckConfig(const Config& config);
 
 // Warns if a valid configuration needs more than the machine or the container
-// has: an operator should see it now and not when the kernel ends the process.
+// has: an operator should see it now, and not when the kernel ends the process.
 // Also warns of expired tokens, and of addresses that others can reach.
 std::vector<std::string> Doubts(const Config& config);
 

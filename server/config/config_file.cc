@@ -10,8 +10,8 @@
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
-// No other file includes toml++. It returns errors as values. Its assertions
-// fail for malformed files; without them it returns an error.
+// No other file includes toml++. It returns errors as values. For malformed
+// files its assertions fail; without assertions it returns an error.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_cast<void>(0)
 #define TOML_EXCEPTIONS 0
@@ -127,7 +127,8 @@ absl::Status Malformed(absl::string_view name, absl::string_view text,
 absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
                                                        absl::string_view text) {
   // Dotted keys make nested tables, which toml++ builds and frees by recursion.
-  // It bounds the depth for values only: 100,000 dots overflowed the stack.
+  // It bounds the depth of values only: 100,000 dots in a key overflowed the
+  // stack.
   constexpr int kMostDots = 2000;
   if (std::count(text.begin(), text.end(), '.') > kMostDots) {
     return absl::InvalidArgumentError(

@@ -5,8 +5,8 @@
 //   [tls]                       # tables: this is tls-cert
 //   cert = "/etc/posenc/tls.crt"
 //
-// A table's name and a hyphen stand before its keys, so that every key may be
-// written flat, in a table, or dotted (tls.cert).
+// A table's name and a hyphen are put before the table's keys. So every key may
+// be written flat (tls-cert), in a table, or dotted (tls.cert).
 
 #pragma once
 

@@ -54,7 +54,8 @@ struct Key {
   // The name of the value in --help and the documentation. The value of a
   // choice is its words with '|' between them.
   const char* value;
-  // The meaning of a default of 0 or ""; empty if the default says it itself.
+  // The meaning of a default of 0 or ""; empty if the default needs no
+  // explanation.
   const char* default_means;
   // Whether an empty value is an error: a missing file would make the server or
   // the probe less safe, and an unset variable must not cause that.
@@ -75,7 +76,7 @@ std::string EnvironmentName(const Key& key);
 absl::Status SetKey(const Key& key, const std::vector<std::string>& values,
                     Config* config);
 
-// Returns the value as the file has it: 1024, "64MiB", ["a", "b"], true.
+// Returns the value in the syntax of the file: 1024, "64MiB", ["a", "b"], true.
 std::string KeyText(const Key& key, const Config& config);
 
 struct ConfigChange {

@@ -102,9 +102,9 @@ void Show(std::string text, LoadedConfig* loaded) {
   loaded->text = std::move(text);
 }
 
-// CLI11 would take the next flag as the value, and "" as a switch's "on". An
-// empty path, such as "$TOKENS" of an unset variable, would count as none and
-// leave the server open.
+// CLI11 would treat the next flag as the value, and "" as a switch's "on". An
+// empty path, such as "$TOKENS" if the variable is unset, would count as no
+// path and leave the server open.
 absl::Status CheckValuesGiven(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const absl::string_view flag = argv[i];

@@ -1,5 +1,5 @@
-// Reads the configuration. Flags override POSENC_* variables, these the file,
-// and the file the defaults.
+// Reads the configuration. Flags override POSENC_* variables, variables
+// override the file, and the file overrides the defaults.
 
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace posenc::server {
 
-// The task that the command line asks for.
+// The task that the command line requests.
 enum class Task {
   kServe,        // serve, or probe if Config::probe is set
   kShow,         // print LoadedConfig::text: --help, --version, --print-...

@@ -30,7 +30,8 @@ std::string ConfigText(const LoadedConfig& loaded) {
     if (&key == FindKey("config")) continue;
     const std::string given = KeyText(key, loaded.config);
     const std::string used = KeyText(key, chosen);
-    // The key is a comment then: an empty value would be an error.
+    // Then the key is written as a comment, because an empty value would be an
+    // error.
     const bool none = key.no_empty && given == "\"\"";
     absl::StrAppend(&text, none ? "# " : "", key.name, " = ", given, "  # ",
                     loaded.sources[i]);
@@ -60,7 +61,7 @@ std::string KeysTable() {
       "| key | meaning | default | SIGHUP |\n|---|---|---|---|\n";
   for (const Key& key : Keys()) {
     std::string value = DefaultText(key);
-    // Defaults in words are not formatted as code.
+    // Defaults that are words are not formatted as code.
     if (*key.default_means == '\0' && !value.empty()) {
       value = absl::StrCat("`", value, "`");
     }

@@ -19,8 +19,8 @@ using core::FieldInvalid;
 using core::doctor::DoctorInput;
 using core::doctor::InputKind;
 
-// Bounds on the data that a request makes the server keep and answer: far more
-// than a checkpoint has.
+// Bounds on the data that the server stores and returns for a request. They are
+// far above those of a checkpoint.
 constexpr std::size_t kMaxInputs = 1024;
 constexpr std::size_t kMaxTexts = 4 << 20;  // bytes of all texts together
 constexpr std::size_t kMaxName = 4096;      // bytes of a path or a tensor

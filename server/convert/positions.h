@@ -1,4 +1,4 @@
-// Reads positions of requests, and the schemes that make them.
+// Reads the positions and the position schemes of requests.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// The sequence of bytes that a stream carries, as its call describes it: ids
-// and shifts without elements, then the tensors to rotate.
+// The sequence of bytes in a stream, as its first message describes it: first
+// the ids and shifts, then the tensors to rotate.
 
 #pragma once
 
@@ -18,16 +18,15 @@ namespace posenc::server {
 
 class StreamedBytes {
  public:
-  // Adds ids or shifts, if they have no elements: the stream's bytes become
-  // their elements. path: their field in the call. `ids` must outlive this
-  // object.
+  // Adds ids or shifts if they have no elements yet: the stream brings them.
+  // path: their field in the call. `ids` must outlive this object.
   absl::Status AddIds(absl::string_view path, v1::Tensor* ids);
   // Adds the next tensor to rotate, which must have no elements. Call it also
-  // for one that is not given.
+  // for a tensor that is not given.
   absl::Status AddTensor(absl::string_view path, bool given,
                          const v1::Tensor& tensor);
 
-  // Returns the bytes of ids and shifts.
+  // Returns the size of ids and shifts in bytes.
   std::int64_t ids_bytes() const { return ids_bytes_; }
   // Returns the sizes of the tensors to rotate. They have no pieces.
   absl::Span<const wire::BorrowedBytes> tensors() const { return tensors_; }

@@ -1,4 +1,4 @@
-// Reads the request of an Inference.
+// Reads a request of ModelInfer or ModelStreamInfer: part of class Inference.
 
 #include <algorithm>
 #include <limits>
@@ -54,7 +54,7 @@ bool HasContents(const Input& input) {
 constexpr std::size_t kMostTensors = 64;
 constexpr std::size_t kMostParameters = 1024;
 constexpr std::size_t kMostSmallBytes = 16 << 20;
-// Limit for a message that only the generated parser understands.
+// Limit for a message whose framing only the generated parser understands.
 constexpr std::size_t kMostOddBytes = 1 << 20;
 
 absl::Status CheckCounts(const wire::SplitEnvelope& split) {
@@ -79,7 +79,7 @@ wire::BorrowedBytes Bytes(const void* data, std::size_t size) {
   return bytes;
 }
 
-// Returns the bytes of `elements`, unless the input has other contents.
+// Returns `elements` as bytes, unless the input has other contents, too.
 template <typename T>
 absl::StatusOr<wire::BorrowedBytes> Only(absl::string_view field,
                                          const pb::RepeatedField<T>& elements,

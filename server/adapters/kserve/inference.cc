@@ -24,7 +24,7 @@ constexpr int kRawField = ModelInferResponse::kRawOutputContentsFieldNumber;
 // calls claim memory for such copies.
 constexpr std::int64_t kMostCopiedOfStream = 1 << 20;
 
-// Triton's clients send this metadata if an error must end the stream.
+// Triton's clients send this metadata if an error shall end the stream.
 constexpr char kErrorsEndStreams[] = "triton_grpc_error";
 
 absl::uint128 DataBytes(const OutputTensor& tensor) {
@@ -178,8 +178,9 @@ absl::Status Inference::Complete(const absl::Status& holds) {
 }
 
 absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
-  // Outputs in regions are not in the message, and each must fit into its file.
-  // MakeResponse() checks the size of the message, which is known only there.
+  // Outputs in regions are not in the message, but each must fit into its file.
+  // MakeResponse() checks the size of the message, because it is not known
+  // before.
   Limits limits = *context_.limits;
   MethodContext native_context = context_;
   native_context.limits = &limits;
@@ -206,7 +207,7 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
   EndPart(&InferTimes::input);
   std::string head = Head(*answer, native.get());
   EndPart(&InferTimes::output);
-  // Null if the request has no bytes, or has them outside of the message.
+  // Null if the request has no bytes, or its bytes are not in the message.
   const RequestMessage* const borrowed =
       envelope_.borrows && !envelope_.raw.empty() ? &envelope_.message
                                                   : nullptr;

@@ -1,11 +1,11 @@
-// One request of ModelInfer or ModelStreamInfer, from its message to the
+// One request of ModelInfer or ModelStreamInfer: from its message to the
 // message of its answer.
 //
 //   ModelInferRequest --Read--> native request --Model::answer--> TensorAnswer
 //     --Answer--> | model_name .. outputs | raw_output_contents | .. |
 //
 // The tensors' bytes are treated as in the contract's calls: borrowed from the
-// request, and written over it if the RPC allows that.
+// request, and overwritten by the results if the RPC allows that.
 
 #pragma once
 
@@ -35,7 +35,7 @@
 
 namespace posenc::server {
 
-// Names of parameters for tensors in shared memory.
+// Names of the parameters that describe tensors in shared memory.
 inline constexpr char kRegion[] = "shared_memory_region";
 inline constexpr char kRegionOffset[] = "shared_memory_offset";
 inline constexpr char kRegionBytes[] = "shared_memory_byte_size";
@@ -43,7 +43,7 @@ inline constexpr char kRegionBytes[] = "shared_memory_byte_size";
 class Inference : public std::enable_shared_from_this<Inference> {
  public:
   // Objects that all requests share, and that outlive them: the counts of each
-  // model, and the regions, null if no memory is shared.
+  // model, and the regions (null if no memory is shared).
   struct Common {
     std::vector<ModelCounts>* counts;
     Regions* regions;
@@ -53,11 +53,11 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // message of ModelStreamInfer.
   Inference(const MethodContext& context, const Common& common,
             absl::Time start, absl::Duration waited, bool stream);
-  // Counts the request as failed, unless it was answered.
+  // Counts the request as failed if it has no answer yet.
   ~Inference();
 
   absl::Status Read(RequestMessage message);
-  // Returns the bytes that Read() has copied out of shared memory.
+  // Returns the number of bytes that Read() has copied from shared memory.
   std::int64_t copied_bytes() const { return shared_->copied_bytes(); }
   // See CallHandler. Call it after Read().
   bool TakesLong() const { return model_->takes_long(*native_); }
@@ -65,7 +65,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // Call this once, after Read().
   absl::StatusOr<std::unique_ptr<PendingResponse>> Answer();
 
-  // Returns the names that each answer repeats, even if Read() has failed.
+  // Returns the names that every answer repeats. Works even if Read() has
+  // failed.
   inference::ModelInferResponse Named() const;
 
  private:
@@ -118,24 +119,25 @@ class Inference : public std::enable_shared_from_this<Inference> {
                             const inference::InferParameter& value);
   // Returns the place at the end of a path. none: the error for a wrong path.
   absl::StatusOr<Place> Walk(absl::string_view path, absl::string_view none);
-  // INVALID_ARGUMENT if the path, one above or one below it was taken before.
+  // INVALID_ARGUMENT if the path, a part of it or an extension of it was taken
+  // before.
   absl::Status Take(const std::string& path);
   // Claims the memory that the native request's encodings take.
   absl::Status ClaimRopes();
   // Returns UNIMPLEMENTED, kFieldUnknown, for an unknown enum number in JSON.
   absl::Status CheckKnown() const;
   // Reads the tensors in shared memory. INVALID_ARGUMENT if a parameter names a
-  // place for an output there.
+  // place in shared memory for an output.
   absl::Status ReadShared();
 
-  // Selects the outputs of the answer's message, and gives those in shared
-  // memory their places.
+  // Selects the outputs of the answer, and sets the places of the outputs in
+  // shared memory.
   absl::Status ChooseOutputs(TensorAnswer* answer);
   // Returns the answer's message up to the tensors' bytes.
   std::string Head(const TensorAnswer& answer,
                    google::protobuf::Message* native) const;
   absl::Status CheckTime() const;
-  // Checks the timeout before each tile, on any thread.
+  // Checks the timeout. Called before each tile, on any thread.
   absl::Status GoesOn();
   absl::Status Complete(const absl::Status& holds);
   // Adds the time since the last call to a part of the request's time.

@@ -29,7 +29,7 @@ using namespace inference;  // NOLINT(google-build-using-namespace)
 constexpr char kService[] = "inference.GRPCInferenceService";
 constexpr char kPlatform[] = "posenc";
 
-// The data from which questions are answered.
+// The data that the RPCs about the server and its models need.
 struct Facts {
   std::vector<ModelCounts> counts{Models().size()};
   std::atomic<bool> ready{false};

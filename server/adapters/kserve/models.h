@@ -57,7 +57,8 @@ inline absl::string_view DatatypeName(core::Dtype dtype) {
 inline constexpr char kModelVersion[] = "1";
 
 // A tensor that is listed for tools. Tensors inside encodings are accepted but
-// not listed: a tool that sends every input would have to invent them.
+// not listed: a tool that sends every listed input would have to invent values
+// for them.
 struct ModelTensor {
   absl::string_view name;
   absl::string_view datatypes;  // separated by ','; the first one is reported

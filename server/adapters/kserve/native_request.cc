@@ -123,7 +123,7 @@ absl::Status Inference::SetParameter(const std::string& path,
   if (!taken.ok()) return taken;
   if (field.is_repeated() || IsMessage(field)) {
     has_json_ = true;
-    // Two characters may be a number, which has 8 bytes and is made twice.
+    // Two characters of text may become a number of 8 bytes, in two copies.
     const absl::Status room = envelope_.message.ClaimMore(
         8 * static_cast<std::int64_t>(value.string_param().size()));
     if (!room.ok()) return room;

@@ -19,7 +19,8 @@ absl::string_view FileOf(absl::string_view key) {
   return absl::StripPrefix(key, "/");
 }
 
-// The error does not list the regions: others' names must not leak.
+// The error does not list the regions, because it must not reveal the names of
+// other clients' regions.
 absl::Status NotRegistered() {
   return core::MakeError(absl::StatusCode::kNotFound,
                          core::ErrorReason::kSharedMemoryUnavailable, "",
