@@ -31,8 +31,9 @@ class StreamedBytes {
   // Returns the sizes of the tensors to rotate. They have no pieces.
   absl::Span<const wire::BorrowedBytes> tensors() const { return tensors_; }
 
-  // Takes the next bytes. Stores those of ids, and returns those of tensors. An
-  // error names `data`.
+  // Takes the next bytes of the stream. Stores the elements of ids, and returns
+  // the bytes of tensors. Refuses bytes beyond the end with an error that names
+  // `data`.
   absl::StatusOr<core::ConstPieces> Take(core::ConstPieces bytes);
   bool ids_complete() const { return received_ >= ids_bytes_; }
   // Returns an error if bytes are missing.
@@ -45,7 +46,7 @@ class StreamedBytes {
     v1::Tensor* ids;       // null: a tensor to rotate
   };
 
-  // Returns the tensor's bytes.
+  // Returns the tensor's size in bytes.
   absl::StatusOr<std::int64_t> AddPart(absl::string_view path,
                                        const v1::Tensor& tensor,
                                        v1::Tensor* ids);

@@ -45,7 +45,7 @@ absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
 }
 
 // FP8 has no number for results past its largest, and E4M3 has no infinity.
-// `values` have no rule for saturation, so both are refused.
+// `values` come without a saturation, so both are refused.
 absl::Status CheckFloat8(double value, core::Dtype dtype, int index) {
   unsigned char stored;
   core::StoreDouble(value, {dtype, {}, &stored}, 0);
@@ -80,8 +80,8 @@ absl::Status SizeMismatch(absl::string_view field, core::Dtype dtype,
        {"actualBytes", ToString(actual)}});
 }
 
-// Checks that the elements come in one form, if there are any. count: their
-// number in the shape.
+// Checks that the elements, if there are any, come in exactly one form. count:
+// the number of elements by the shape.
 absl::Status CheckForm(int values, std::size_t data_bytes, std::int64_t count,
                        const core::Shape& shape) {
   if (values > 0 && data_bytes > 0) {

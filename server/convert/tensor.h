@@ -30,7 +30,7 @@ enum class TensorForm { kData, kValues };
 class BorrowedTensors {
  public:
   BorrowedTensors() = default;  // none: all bytes are in the message
-  // bytes[i] are those of fields[i]. shared: some are in shared memory.
+  // bytes[i] belong to fields[i]. shared: some bytes are in shared memory.
   BorrowedTensors(absl::Span<const int> fields,
                   absl::Span<const wire::BorrowedBytes> bytes, bool shared)
       : fields_(fields), bytes_(bytes), shared_(shared) {}
@@ -38,7 +38,7 @@ class BorrowedTensors {
   // Returns null if the bytes of this field are in the message.
   const wire::BorrowedBytes* Find(int field) const;
 
-  // Returns the bytes that one tile of a computation should read and write.
+  // Returns how many bytes one tile of a computation should read and write.
   std::size_t tile_bytes() const;
 
  private:
@@ -60,7 +60,7 @@ struct InputTensor {
   void Gather();
 };
 
-// Returns the bytes of a tensor's elements, by its dtype and shape.
+// Returns the size in bytes of a tensor's elements, by its dtype and shape.
 // FieldRequired without dtype.
 absl::StatusOr<absl::uint128> TensorBytes(const v1::Tensor& tensor);
 
@@ -86,7 +86,7 @@ absl::Status ReadTensorField(absl::string_view field, bool given,
                              const v1::Tensor& tensor, InputTensors* tensors,
                              std::optional<core::ConstTensorView>* view);
 
-// Returns the bytes of the response's `field` on the wire with this tensor.
+// Returns the size on the wire of the response's `field` with this tensor.
 absl::uint128 TensorFieldBytes(int field, core::Dtype dtype,
                                const core::Shape& shape, TensorForm form);
 

@@ -35,7 +35,7 @@ absl::Status CheckEnum(const FieldDescriptor& field, int value) {
   return Unknown(absl::StrCat("value ", value), field.number());
 }
 
-// Returns a number's bytes in memory if it is a varint on the wire, else 0.
+// Returns the size in memory of a number that is a varint on the wire; else 0.
 std::size_t NumberBytes(FieldDescriptor::CppType type) {
   switch (type) {
     case FieldDescriptor::CPPTYPE_INT64:
@@ -106,7 +106,7 @@ bool KnownFields::AddList(CodedInputStream* in, const Field& field,
   const void* data = nullptr;
   int left = 0;
   in->GetDirectBufferPointerInline(&data, &left);
-  // If the list is cut short, the parser stores the numbers before the end.
+  // If the list is truncated, the parser stores the numbers before the end.
   const std::size_t size =
       std::min<std::size_t>(bytes, static_cast<std::size_t>(left));
   const auto* const first = static_cast<const std::uint8_t*>(data);
@@ -201,7 +201,7 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
                       static_cast<int>(bytes.size()));
   Seen seen;
   const FieldDescriptor* const crowded = Look(&in, *root_, &seen);
-  // The walk has not seen the fields after its end.
+  // The walk ended early, so it has not seen all fields.
   if (!in.ConsumedEntireMessage()) seen.known = false;
   std::size_t of_ropes = 0;
   for (const Seen::Rope& rope : seen.ropes) of_ropes += rope.bytes.size();

@@ -1,4 +1,4 @@
-// Refuses fields of newer clients that this server does not know. On the way it
+// Refuses fields of newer clients that this server does not know. The same walk
 // notes whether a message names shared memory, and which encodings it has.
 //
 // Protobuf would skip an unknown field, and the result would silently differ
@@ -30,8 +30,8 @@ namespace posenc::server {
 // The unparsed bytes of a request's encodings, by the names of their fields.
 using RopeBytes = std::map<absl::string_view, std::string>;
 
-// Bytes that an encoding takes, for each byte of its message, while it is read,
-// resolved and prepared. Explicit frequencies take 15.
+// Bytes of memory that an encoding takes for each byte of its message, while it
+// is read, resolved and prepared. Explicit frequencies take 15.
 inline constexpr std::size_t kRopeGrowth = 16;
 
 // The known fields and enum values of one message type and of the types inside
@@ -41,9 +41,9 @@ class KnownFields {
   // Limit for elements of repeated messages and texts, and unknown fields, in
   // one message: about 3 MiB.
   static constexpr int kMostElements = 16384;
-  // Limit for the bytes that the numbers in one message's lists take in memory
-  // beyond their bytes on the wire, where a small number has one byte instead
-  // of eight. About ten million position ids reach it.
+  // Limit for the growth of one message's lists of numbers: a small number has
+  // one byte on the wire, but eight in memory. About ten million position ids
+  // reach it.
   static constexpr std::size_t kMostGrowth = 64 << 20;
 
   explicit KnownFields(const google::protobuf::Descriptor& type);
@@ -63,9 +63,9 @@ class KnownFields {
     absl::InlinedVector<Rope, 2> ropes;
     int elements = 0;
     std::size_t growth = 0;
-    // Bytes that the message takes in memory beyond its parsed form of the size
-    // on the wire: kRopeGrowth times its encodings; if it is not small, also
-    // elements and numbers, parsed and once more as arguments of core.
+    // Bytes of memory beyond a parsed form as large as on the wire: kRopeGrowth
+    // times its encodings; if it is not small, also elements and numbers,
+    // parsed and once more as arguments of core.
     std::size_t grown = 0;
   };
 
@@ -91,7 +91,7 @@ class KnownFields {
     // If the field is an enum, bit n is set if value n is known.
     std::uint64_t values = 0;
     bool is_element = false;  // a repeated message or text
-    // Bytes in memory of a number that may have fewer on the wire; else 0.
+    // Size in memory of a number that may be smaller on the wire; else 0.
     std::size_t number_bytes = 0;
   };
   struct Type {

@@ -86,7 +86,7 @@ void Health::Remove(Watch* watch) {
   if (--of_connection->second == 0) by_connection_.erase(of_connection);
 }
 
-// Without a waiter, the watch is about to send the state, which counts as sent.
+// Without a waiter, the watch sends the state next, so it counts as sent.
 bool Health::HasNews(Watch* watch, Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto at = serving_.find(*watch->name_);

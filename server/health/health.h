@@ -1,5 +1,5 @@
 // The health service, grpc.health.v1, for probes and load balancers, and for
-// clients that leave a server before it drains.
+// clients that choose another server before this one drains.
 //
 // gRPC's own service reads a whole message before any code of ours sees the
 // call. Any peer may send this message, with any size up to the server's limit,

@@ -15,8 +15,8 @@
 namespace posenc::server {
 namespace {
 
-// More than the places in gRPC where peers can cause lines. Further places
-// share one limit.
+// Number of places in gRPC's code with a limit of their own; the others share
+// one. Peers can cause lines at fewer places.
 constexpr std::size_t kPlaces = 64;
 constexpr double kAtOnce = 5;
 constexpr double kPerSecond = 0.1;

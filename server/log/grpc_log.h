@@ -1,4 +1,4 @@
-// Takes over the log of gRPC, which is one for the process.
+// Redirects the log of gRPC. The process has only one such log.
 
 #pragma once
 

@@ -32,9 +32,9 @@ constexpr std::size_t kPipePage = 4096;
 constexpr int kPollMs = 100;
 constexpr absl::Duration kLastFlush = absl::Seconds(1);
 
-// Returns a JSON string in ASCII for any bytes, because a terminal takes some
-// other characters as commands. Bytes that are not UTF-8 become U+FFFD, and
-// "..." replaces the text after `most` bytes.
+// Returns a JSON string in ASCII for any bytes, because a terminal interprets
+// some other characters as commands. Bytes that are not UTF-8 become U+FFFD,
+// and "..." replaces the text after `most` bytes.
 std::string JsonString(absl::string_view text, std::size_t most) {
   std::string shown(text);
   if (text.size() > most) {
@@ -203,8 +203,8 @@ Log::~Log() {
   std::unique_lock<std::mutex> lock(shared_->mutex);
   shared_->stopping = true;
   shared_->changed.notify_all();
-  // After this the descriptor's number may belong to another file. So the
-  // thread must have ended, unless it hangs in a write.
+  // Waits for the thread's end, unless it hangs in a write: afterwards the
+  // descriptor's number may belong to another file.
   shared_->changed.wait_for(lock, absl::ToChronoMicroseconds(kLastFlush),
                             [this] { return shared_->ended; });
 }

@@ -35,8 +35,8 @@ std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level,
                           absl::string_view message,
                           absl::Span<const LogField> fields);
 
-// Safe for many threads. Writing never waits for the descriptor: a thread of
-// the log does that. Lines beyond a queue of 1 MiB are dropped and counted, and
+// Safe for many threads. Callers never wait for the descriptor: only the log's
+// own thread does. Lines beyond a queue of 1 MiB are dropped and counted, and
 // one line reports their number once writing works again. Errors of the
 // descriptor (EPIPE, ENOSPC) do not end the process if SIGPIPE is ignored.
 class Log {

@@ -1,4 +1,4 @@
-// Allows some events at once, and some a second after that.
+// Allows a number of events at once, and then a number of events per second.
 
 #pragma once
 

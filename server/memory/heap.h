@@ -14,7 +14,8 @@ namespace posenc::server {
 // starts.
 void KeepFreedMemory();
 
-// Returns freed memory to the kernel. Takes milliseconds for gigabytes.
+// Returns freed memory to the kernel. This takes milliseconds if there are
+// gigabytes.
 void ReturnFreedMemory();
 
 // These return the allocator's free bytes and its used bytes. Both walk lists

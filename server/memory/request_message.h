@@ -28,8 +28,9 @@ class RequestMessage {
   // Claims the memory for data that is made from a message.
   class Claimer {
    public:
-    // Claims `bytes` in all for data made from a message of `message_bytes`,
-    // beside the message itself. RESOURCE_EXHAUSTED if there is no room.
+    // Sets the claim for data made from a message of `message_bytes` to
+    // `bytes`, beside the claim for the message itself. RESOURCE_EXHAUSTED if
+    // there is no room.
     virtual absl::Status ClaimMade(std::int64_t bytes,
                                    std::int64_t message_bytes) = 0;
 
@@ -43,7 +44,7 @@ class RequestMessage {
   RequestMessage(std::vector<grpc::Slice> slices, bool exclusive,
                  Claimer* claimer = nullptr);
 
-  // Returns the bytes of the message as received, even after Clear().
+  // Returns the size of the message as received, even after Clear().
   std::size_t bytes() const { return bytes_; }
 
   // Returns the message's bytes in order. The spans are valid while this object

@@ -48,7 +48,7 @@ absl::StatusOr<core::Rotations> Prepare(const core::ApplyRopeArgs& args,
                                 inputs.k ? &inputs.k->view : nullptr);
 }
 
-// Notes faults of a request beyond those that were found while reading it.
+// Notes faults of a request that were not found while reading it.
 void NoteMore(const Request& request, bool positions_read,
               core::ApplyRopeArgs args, const Inputs& inputs,
               core::Faults* faults) {

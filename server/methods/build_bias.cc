@@ -26,7 +26,8 @@
 namespace posenc::server {
 namespace {
 
-// A tile takes about a millisecond, also where most of it is to store elements.
+// A tile takes about a millisecond, even if most of that time is for storing
+// elements.
 constexpr std::int64_t kTileElements = 65536;
 constexpr std::int64_t kTileNanoseconds = 1000000;
 
@@ -38,8 +39,8 @@ struct Extents {
   std::int64_t queries = 0, keys = 0;
 };
 
-// Divides `length` into parts of about equal lengths of at most `most`, and
-// returns a part's length.
+// Divides `length` into about equal parts of at most `most`, and returns the
+// length of a part.
 std::int64_t Even(std::int64_t length, std::int64_t most) {
   const std::int64_t parts = (length + most - 1) / most;
   return (length + parts - 1) / parts;
@@ -97,8 +98,8 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
     std::int64_t query = 0, key = 0;
   };
 
-  // limit: bytes of a message. whole: the matrix is one bias tile, and the
-  // tiles that the request names have no effect.
+  // limit: bytes of a message. whole: the matrix is one bias tile; the tile
+  // sizes of the request have no effect.
   static absl::StatusOr<std::shared_ptr<const CheckedBias>> Check(
       const v1::BuildBiasRequest& request, std::int64_t limit, bool whole) {
     core::Faults faults;

@@ -23,8 +23,8 @@ namespace {
 constexpr std::int64_t kMessageOverhead = 64;
 
 // Adds the path of a table's error in the stream's request. An error without a
-// field is about the size of a message: its field is rows_per_message, if the
-// client has set it.
+// field is about the size of a message, so its field is rows_per_message, if
+// the client has set that.
 absl::Status OfStream(const absl::Status& status, bool rows_given) {
   const std::optional<core::ErrorDetails> details =
       core::GetErrorDetails(status);

@@ -25,7 +25,7 @@ namespace posenc::server {
 // Borrows the request.
 class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
  public:
-  // Checks everything, also all positions, because rows are computed later.
+  // Checks everything now, also all positions, because rows are computed later.
   // max_response_bytes: limit for one message with `rows_in_message` rows; 0:
   // with all rows.
   static absl::StatusOr<std::shared_ptr<const CheckedTable>> Check(
@@ -39,7 +39,7 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
   // Requires rotary().
   double attention_factor() const { return rope_->rope.attention_factor; }
 
-  // Returns the bytes of n rows' tensors in a message, with framing.
+  // Returns the size on the wire of the tensors with n rows.
   absl::uint128 FieldBytes(std::int64_t n) const;
 
   // Returns an answer that computes rows [first, first + n).

@@ -45,8 +45,8 @@ struct MethodContext {
   // Encodings of the request; null if it is no message of the contract.
   const RopeBytes* ropes = nullptr;
   BorrowedTensors borrowed;  // tensors of the request
-  // Claims memory for expanded positions. Empty if a table's stream makes them,
-  // whose claim for four messages covers them.
+  // Claims memory for expanded positions. Empty for a stream of a table: its
+  // claim for four messages covers them.
   core::ReserveFunction reserve;
 };
 
@@ -64,11 +64,11 @@ absl::Span<const Method> Methods();
 // Returns null if the contract has no RPC of this name.
 const Method* FindMethod(absl::string_view name);
 
-// The unary RPCs as functions from a request to its answer, also for
-// server/adapters/kserve, which frames messages in its own way. An answer with
-// tensors borrows the request, and has computed nothing yet; `response`, empty
-// at first, gets the fields that are not tensors. Without tensors, the answer
-// is the response itself. Errors are those of the RPC.
+// The unary RPCs as functions from a request to its answer.
+// server/adapters/kserve uses them, too, with its own framing. An answer with
+// tensors borrows the request and is not computed yet; the empty `response`
+// gets the fields that are not tensors. Without tensors, the answer is the
+// response itself. Errors are those of the RPC.
 absl::StatusOr<TensorAnswer> AnswerBuildTable(
     const v1::BuildTableRequest& request, const MethodContext& context,
     v1::BuildTableResponse* response);
@@ -91,7 +91,7 @@ absl::StatusOr<TensorAnswer> AnswerConvertPairing(
     const v1::ConvertPairingRequest& request, const MethodContext& context,
     v1::ConvertPairingResponse* response);
 
-// Returns its analysis, which has no tensors, in parts that can be stopped.
+// The answer computes the analysis in parts, between which it can be stopped.
 absl::StatusOr<TensorAnswer> AnswerAnalyzeRope(
     const v1::AnalyzeRopeRequest& request, const MethodContext& context,
     v1::AnalyzeRopeResponse* response);

@@ -18,7 +18,7 @@ namespace {
 
 using Request = v1::RepositionRequest;
 
-// Notes faults of a request beyond those that were found while reading it.
+// Notes faults of a request that were not found while reading it.
 void NoteMore(const Request& request, core::Faults* faults) {
   faults->Note(CheckResolves("old_rope", request.old_rope()));
   if (request.has_new_rope()) {

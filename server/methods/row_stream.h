@@ -1,12 +1,12 @@
-// The tensors that a call rotates. A unary call has them whole; RowStream finds
-// their rows in the bytes of a stream, which the client may cut anywhere.
+// The tensors that a call rotates. A unary call has whole tensors. A stream has
+// bytes that the client may cut anywhere, and RowStream finds the rows in them.
 //
 //   messages   |......q......|......q......|..q....k...|
 //   rows       |--0--|--1--|-:-2--|--3--|...            : a cut row
 //   responses  |  0, 1     |  2   |  3 ...
 //
-// Whole rows of a message are rotated where they lie. A cut row is collected,
-// and is a response of its own.
+// Whole rows of a message are rotated where they lie. A cut row is collected
+// first, and gets a response of its own.
 
 #pragma once
 
@@ -60,7 +60,8 @@ class RowStream {
  public:
   explicit RowStream(Rotation rotation);
 
-  // Returns the most bytes that are kept: a cut row, and what the maps keep.
+  // Returns an upper bound on the kept bytes: those of a cut row, and those of
+  // the maps.
   std::size_t kept_bytes() const;
 
   // Adds the next bytes, at most as many as the tensors have. All whole rows

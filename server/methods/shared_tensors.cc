@@ -60,7 +60,7 @@ absl::Status CheckOnlyForm(const v1::Tensor& tensor, std::size_t data_bytes) {
                    "; give one of the two"));
 }
 
-// Returns the bytes of each field's tensor in the request.
+// Returns the bytes of the tensor in each field of the request.
 BorrowedList BytesOf(const pb::Message& request, absl::Span<const int> fields) {
   BorrowedList all;
   for (const int number : fields) {
@@ -143,7 +143,7 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
       return absl::OkStatus();
     };
     absl::Status status = core::Prefixed(each.path, read());
-    // The copy's error names the whole field.
+    // An error of a copy must name the field's whole path.
     if (status.ok() && lent == nullptr) status = CheckNotCut(inputs_.back());
     if (!status.ok()) return status;
   }
@@ -271,7 +271,7 @@ absl::Status SharedTensors::CheckNotCut(const Use& use) const {
 }
 
 absl::Status SharedTensors::CheckNotCut() const {
-  // Avoids repeated checks: most calls use one file.
+  // Most calls use one file, so it is checked only once.
   const SharedFile* last = nullptr;
   for (const std::vector<Use>* const uses : {&inputs_, &outputs_}) {
     for (const Use& use : *uses) {

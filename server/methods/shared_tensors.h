@@ -25,7 +25,7 @@
 
 namespace posenc::server {
 
-// Returns the numbers of a message's own fields that are tensors.
+// Returns the field numbers of the tensors that are direct fields of a message.
 inline std::vector<int> TensorFields(
     const google::protobuf::Descriptor& message) {
   std::vector<int> fields;
@@ -83,17 +83,17 @@ class SharedTensors {
                           google::protobuf::Message* request,
                           absl::Span<const int> fields, BorrowedList* bytes);
 
-  // Gives the tensors of the answer their places: the field X_output is for the
-  // response's X. INVALID_ARGUMENT if there is no such tensor; also errors of
-  // PlaceOutput().
+  // Sets the places of the answer's tensors: the field X_output is the place
+  // for the response's X. INVALID_ARGUMENT if there is no such tensor; also
+  // errors of PlaceOutput().
   absl::Status PlaceOutputs(const SharedParts& parts,
                             const google::protobuf::Descriptor& response,
                             TensorAnswer* answer);
 
-  // Gives one tensor of the answer its place. Returns errors of SharedFiles.
-  // INVALID_ARGUMENT if the place overlaps another output's, or an input's,
-  // unless the output is computed in place from exactly this input. ABORTED,
-  // kNotRepeatable, if it is and the call has been sent before.
+  // Sets the place of one tensor of the answer. Returns errors of SharedFiles.
+  // INVALID_ARGUMENT if the place overlaps that of another output or of an
+  // input, unless the output is computed in place from exactly this input. In
+  // that case ABORTED, kNotRepeatable, if the call has been sent before.
   absl::Status PlaceOutput(const std::string& field,
                            const v1::SharedMemory& place, std::size_t output,
                            TensorAnswer* answer);

@@ -48,10 +48,10 @@ inline absl::Status WithoutCall(const absl::Status& status) {
   return WithField(status, absl::StripPrefix(details->field, kCall));
 }
 
-// Handles a stream that carries the bytes of one unary call's tensors. Request:
-// has the fields `call`, in its first message, and `data`. describe(call,
-// bytes) adds the parts of the stream's bytes, tensors in the order of their
-// fields; rotate(call, context) checks the call as its unary form does.
+// Handles a stream with the bytes of one unary call's tensors. Request has the
+// field `call`, which the first message sets, and the field `data`.
+// describe(call, bytes) adds the parts of the stream, tensors in the order of
+// their fields. rotate(call, context) makes the same checks as the unary call.
 template <typename Request, auto describe, auto rotate>
 class RotationStream final : public CallHandler {
  public:
@@ -115,7 +115,7 @@ class RotationStream final : public CallHandler {
     absl::Status status;
     if (call_->may_share) status = FindSharedParts(call).CheckNone();
     if (status.ok()) status = describe(call, &bytes_);
-    // The ids may take twice their bytes while they grow.
+    // While the ids grow, they may take twice their size.
     if (status.ok()) status = Keep(2 * bytes_.ids_bytes());
     return status;
   }

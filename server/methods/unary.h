@@ -120,8 +120,8 @@ std::unique_ptr<CallHandler> StartCall(
       });
 }
 
-// Starts calls whose answer has none. It is computed as one tile, so that a
-// long one can be stopped.
+// Starts calls whose answer has no tensors. The answer is computed as one tile,
+// so that a long computation can be stopped.
 template <auto answer, typename Request, typename Response>
 std::unique_ptr<CallHandler> StartCall(absl::Status (*)(const Request&,
                                                         const MethodContext&,

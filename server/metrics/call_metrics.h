@@ -1,10 +1,10 @@
 // Counts calls, under the names that dashboards of gRPC servers expect
 // (grpc_server_handled_total and others), and under names of posenc.
 //
-// Every series exists from the start, at 0: a rate over a counter that appears
-// with its first event misses that event. Unknown methods are counted as
-// "unknown", and peers choose no label's value, so that they cannot create
-// series.
+// Every series exists from the start, at 0: if a counter appears only with its
+// first event, a rate over it misses that event. Unknown methods are counted as
+// "unknown", and peers cannot choose the value of any label, so they cannot
+// create series.
 
 #pragma once
 

@@ -33,8 +33,8 @@ struct ServerStatus {
   std::int64_t cache_hits = 0, cache_misses = 0;  // since the start
 
   std::int64_t connections = 0;
-  // Numbers since the start, by reason (kEndingNames in listen/). All reasons
-  // are present from the start.
+  // Numbers since the start, by reason (kEndingNames of
+  // server/transport/listener.h). All reasons are present from the start.
   std::vector<std::pair<std::string, std::int64_t>> connections_refused;
 
   // End of the server's certificate; none without TLS.

@@ -14,9 +14,9 @@ namespace posenc::server {
 // Removes the ready file, if the path is not empty.
 void ExitAtSignal(std::string ready_file);
 
-// Does the same after `time`, with code 0: a drain ends calls that are late,
-// and this ends a drain that is late. Before that it calls `say`, which must
-// return soon.
+// Does the same after `time`, with code 0. A drain cancels calls that take too
+// long; this ends a drain that takes too long. Before that it calls `say`,
+// which must return soon.
 void ExitAfter(absl::Duration time, std::string ready_file,
                std::function<void()> say);
 

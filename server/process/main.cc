@@ -32,7 +32,7 @@
 namespace posenc::server {
 namespace {
 
-// This is the default timeout of Kubernetes' probes.
+// The default timeout of Kubernetes' probes.
 constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 int Fail(int code, absl::string_view message) {
@@ -139,7 +139,7 @@ int Run(int argc, char** argv) {
       break;
   }
   if (config.probe.empty()) return ServeAndSay(*loaded, argc, argv);
-  // The probe prints each error as one line.
+  // The probe prints an error as one line, without gRPC's own.
   if (std::getenv("GRPC_VERBOSITY") == nullptr) SilenceGrpcLog();
   ProbeTls tls = config.probe_tls;
   tls.cert = config.server.tls.cert;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kTokens = 3;
 constexpr std::int64_t kHeadDim = 128;
-// The position is so large that the reduction of the angle matters.
+// A large position, so that the test covers the reduction of angles.
 constexpr std::int64_t kStart = 1000003;
 constexpr double kTheta = 10000;
 

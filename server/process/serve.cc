@@ -32,9 +32,9 @@ namespace {
 
 constexpr absl::Duration kLastFlush = absl::Milliseconds(500);
 
-// A drain ends in time. But on a busy machine with clients that continue to
-// call, the destruction of its calls may take many seconds. So the process
-// flushes its log and ends this long after the drain, even if calls are left.
+// After a drain, the process flushes its log and ends within this time, even if
+// calls are left: if clients keep calling a busy machine, the destruction of
+// the calls may take many seconds.
 constexpr absl::Duration kAfterDrain = absl::Milliseconds(500);
 constexpr absl::Duration kForcedFlush = absl::Milliseconds(100);
 
@@ -62,7 +62,7 @@ void WriteRefusal(const absl::Status& status, Log* log) {
 
 // Takes over the keys of `fresh` that may change, also into `running`, and logs
 // the changes: one line, and one more if a key needs a restart. If `fresh` is
-// an error or inconsistent, everything stays as it was.
+// an error or inconsistent, nothing changes.
 void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
             Server* server, Log* log, CallLog* calls) {
   if (!fresh.ok()) return WriteRefusal(fresh.status(), log);
@@ -139,8 +139,8 @@ void LogStart(const LoadedConfig& running,
   log->Write(LogLevel::kInfo, absl::StrCat("admin port on ", admin->address()));
 }
 
-// From now on a signal ends the process at once, and so does a drain that takes
-// too long.
+// From now on, a signal or a drain that takes too long ends the process at
+// once.
 void LimitDrain(const Config& config, const std::shared_ptr<Log>& log) {
   ExitAtSignal(config.ready_file);
   ExitAfter(config.server.lame_duck + config.server.drain_timeout + kAfterDrain,

@@ -21,8 +21,8 @@ inline constexpr int kUsage = 2;
 sigset_t ServeSignals();
 
 // Serves until SIGTERM or SIGINT, then drains; a second signal ends the process
-// at once. At SIGHUP takes over the keys of `load_again`'s result that may
-// change. Logs to standard output. Returns OK once drained. Errors at the
+// at once. At SIGHUP calls `load_again`, and applies the keys that may change
+// at run time. Logs to standard output. Returns OK once drained. Errors at the
 // start: INTERNAL if the ready file cannot be written, others for options and
 // addresses.
 absl::Status Serve(

@@ -4,9 +4,9 @@
 
 namespace posenc::server {
 
-// Sends this process SIGTERM once standard input ends or cannot be read. The
-// kernel closes a parent's end of the pipe however the parent ends. Ignores
-// what is written there.
+// Sends this process SIGTERM once standard input ends or cannot be read.
+// However the parent ends, the kernel closes its end of the pipe. Ignores all
+// input.
 void StopAtEndOfStdin();
 
 }  // namespace posenc::server

@@ -26,7 +26,7 @@ absl::Status CheckThreads(int count) {
   std::mutex mutex;
   std::vector<std::thread> threads;
   {
-    // Threads that have started wait until all have.
+    // Each started thread waits until all have started.
     const std::lock_guard<std::mutex> lock(mutex);
     threads.reserve(static_cast<std::size_t>(count));
     try {

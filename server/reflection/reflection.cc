@@ -36,8 +36,8 @@ void RenameTypes(pb::DescriptorProto* message) {
   }
 }
 
-// Returns the details of errors under the names in errors: those of google.rpc,
-// which has the same wire format.
+// Returns the details of errors under the names google.rpc.*, which errors use.
+// Ours have the same wire format.
 pb::FileDescriptorProto ErrorDetails() {
   pb::FileDescriptorProto file;
   rpc::ErrorInfo::descriptor()->file()->CopyTo(&file);
@@ -82,7 +82,7 @@ void SetError(grpc::StatusCode code, const char* message, Response* response) {
   error->set_error_message(message);
 }
 
-// files: null if there are none.
+// files: null if no file matches.
 void AnswerFiles(const std::vector<std::string>* files, Response* response) {
   if (files == nullptr) {
     return SetError(grpc::StatusCode::NOT_FOUND, "not known to this server",
@@ -181,7 +181,7 @@ absl::StatusOr<std::string> Reflection::Answer(
     case Request::kFileContainingSymbol:
       AnswerFiles(Holding(request.file_containing_symbol()), &response);
       break;
-    case Request::kFileContainingExtension:  // the contract has none
+    case Request::kFileContainingExtension:  // the contract has no extensions
       AnswerFiles(nullptr, &response);
       break;
     case Request::kAllExtensionNumbersOfType:

@@ -17,8 +17,8 @@
 
 namespace posenc::server {
 
-// Never changes once it is made: requests of peers, even with invented names,
-// add nothing to it. Outlives its calls.
+// Never changes after its construction: requests of peers, even with invented
+// names, add nothing to it. Outlives its calls.
 class Reflection final {
  public:
   // more: services beside the contract's and gRPC's own.

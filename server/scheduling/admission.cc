@@ -31,8 +31,8 @@ std::int64_t Admission::Bounded(std::int64_t bytes) const {
   return std::min(bytes, budget());
 }
 
-// A call that is alone may exceed the budget, because no other call could
-// release anything.
+// The only call may exceed the budget, because no other call could release
+// anything.
 bool Admission::Fits(std::int64_t bytes) const {
   return claimed_ == 0 || claimed_ + bytes <= budget_;
 }
@@ -50,9 +50,9 @@ bool Admission::PassesAsSmall(std::int64_t bytes) const {
   return IsSmall(bytes) && claimed_ + bytes <= budget_ + budget_ / kSmallsPart;
 }
 
-// A small response may also pass, so that large responses that are not read
-// delay no others. It must not pass for ever: a call that needs the whole
-// budget would wait as long as there are small calls.
+// A small response may also pass, so that large responses that are not read do
+// not delay it. This ends after kPatience: otherwise a call that needs the
+// whole budget would wait as long as there are small calls.
 bool Admission::ResponsePassesAsSmall(std::int64_t bytes) const {
   return PassesAsSmall(bytes) &&
          (inside_.empty() ||
@@ -88,8 +88,9 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
   if ((!fits || (behind && !alone)) && !ResponsePassesAsSmall(bytes)) {
     if (alone) return Entry::kFull;
     if (waiter == nullptr) return Entry::kWaiting;
-    // A call with a small claim waits outside: it has little to give back, and
-    // large responses to small requests must not overtake the calls outside.
+    // A call with a small claim waits outside, because it has little to
+    // release, and large responses to small requests must not overtake the
+    // calls outside.
     Wait(IsSmall(held) ? &outside_ : &inside_, ticket, waiter);
     ticket->bytes_ = bytes;
     ticket->held_ = held;

@@ -5,9 +5,9 @@
 // Two queues wait for the budget, each in the order of arrival:
 //   inside_   calls that hold a claim and need more, for their response
 //   outside_  calls that hold nothing yet, or next to nothing (IsSmall)
-// Calls inside go first, because only they can give bytes back. If all calls
-// that hold a claim wait for more, none would ever go on. Then the newest of
-// them is refused, and the claim that it releases lets the others go on.
+// Calls inside come first, because only they can release bytes. If all calls
+// that hold a claim wait for more, none of them could ever continue. Then the
+// newest of them is refused, and releases its claim for the others.
 //
 // Invariants, under the lock:
 //   waiting_held_ is the part of claimed_ that waiting calls hold
@@ -72,7 +72,7 @@ class Admission {
     return bytes <= budget() / kSmallPart;
   }
 
-  // Returns the bytes that a call of this size claims: at most the whole
+  // Returns the size of the claim of a call with `bytes`: at most the whole
   // budget, so that a larger call runs alone.
   std::int64_t Bounded(std::int64_t bytes) const;
 
@@ -91,7 +91,7 @@ class Admission {
 
   // Stops waiting. Returns false if the waiter was resumed, or is being
   // resumed. After true, the caller must call AdmitWaiting() as soon as it
-  // holds no lock: the calls behind may fit now.
+  // holds no lock, because the calls behind may fit now.
   bool Leave(Ticket* ticket);
 
   // Claims more for a call that is inside, if it fits at once, or exceeds the
@@ -105,7 +105,7 @@ class Admission {
   // as above.
   void ClaimHeld(std::int64_t bytes, Ticket* ticket = nullptr);
 
-  // Gives bytes back, and admits the waiting calls that fit now.
+  // Releases bytes, and admits the waiting calls that fit now.
   void Release(std::int64_t bytes);
 
   // Admits the waiting calls that fit now.

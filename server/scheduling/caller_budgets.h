@@ -35,7 +35,7 @@ class CallerBudgets {
       held_ += bytes;
       return true;
     }
-    // Claims bytes that are in memory already, or gives back (negative).
+    // Claims bytes that are already in memory, or releases them (negative).
     void Add(std::int64_t bytes) {
       if (limit_ == 0 || bytes == 0) return;
       const std::lock_guard<std::mutex> lock(budgets_->mutex_);

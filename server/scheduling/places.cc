@@ -11,8 +11,8 @@ namespace {
 // that are computed in at most twice that time are not refused.
 constexpr double kCheapSeconds = 40e-6;
 
-// Above this slowdown, more calls at work only share the same processor: with n
-// at work on t threads, each takes n / t times as long.
+// With n calls at work on t threads, each call takes n / t times as long. Above
+// this slowdown, more calls only share the same processors.
 constexpr double kMostSlowdown = 2.0;
 
 // Calls between two changes of the limit; the limit itself, if it is larger.
@@ -51,9 +51,9 @@ double Places::SecondsOf(int method) const {
   return Expected(method);
 }
 
-// Parties are served in turn. So two groups come before this call: its party's
-// calls with earlier deadlines, and, from each other party, calls that take the
-// same total time.
+// Parties are served in turn. So two groups of calls come before this one: the
+// calls of its party with earlier deadlines, and from each other party calls
+// with the same total time.
 double Places::WaitBefore(const Request& request) const {
   double own = 0;
   const auto mine = parties_.find(request.party);
@@ -63,7 +63,8 @@ double Places::WaitBefore(const Request& request) const {
       own += Expected(ticket->request_.method);
     }
   }
-  double all = own + Expected(request.method) / 2;  // rest of those at work
+  double all =
+      own + Expected(request.method) / 2;  // remainder of the calls at work
   for (const auto& [id, party] : parties_) {
     if (id == request.party) continue;
     all += std::min(party.seconds, own + Expected(request.method));
@@ -155,8 +156,8 @@ void Places::Leave(Ticket* ticket, std::optional<absl::Duration> computed,
   for (const auto& [waiter, status] : told) waiter->Resume(status);
 }
 
-// If calls become larger for good, the limit shrinks to its lower bound, where
-// the least time is learned anew.
+// If calls become larger for a long time, the limit shrinks to its lower bound,
+// where the least time is measured again.
 void Places::Adapt(Method* method, double seconds, bool alone) {
   if (method->seconds == 0) method->seconds = method->least = seconds;
   method->seconds = Mean(method->seconds, seconds);

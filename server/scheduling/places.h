@@ -1,5 +1,5 @@
-// Decides which calls the server works on now, which wait, and which are
-// refused because they could not end in time.
+// Decides which calls run now, which calls wait, and which are refused because
+// they could not end in time.
 //
 // The server takes one call of each party (connection, or token) in turn, and
 // from each party the call with the earliest deadline first.
@@ -79,9 +79,9 @@ class Places {
   // Returns false if Resume() was called, or is being called.
   bool StopWaiting(Ticket* ticket);
 
-  // Gives the place back, if the call has one. computed: how long the call was
-  // computed, if it was served; its times then count for its method, except
-  // `unread`, the last part, for which its peer has not taken the response.
+  // Releases the place, if the call has one. computed: the computing time, if
+  // the call was served; its times then count for its method, except the last
+  // part, `unread`, in which the peer did not read the response.
   void Leave(Ticket* ticket, std::optional<absl::Duration> computed,
              absl::Duration unread = absl::ZeroDuration());
 

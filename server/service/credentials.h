@@ -24,12 +24,12 @@ class Credentials {
   static absl::StatusOr<std::unique_ptr<Credentials>> Load(
       const ServerOptions& options);
 
-  // These return null without certificates, or without tokens.
+  // tls() is null without certificates, and tokens() without tokens.
   const Tls* tls() const { return tls_.get(); }
   const TokenFile* tokens() const { return tokens_.get(); }
 
   // Reads the files again. A file that cannot be used is reported and counted,
-  // its last good contents stay in force, and the result is false.
+  // and its last good contents stay in use; the result is then false.
   bool Reload();
 
   void FillIn(ServerStatus* status) const;

@@ -1,5 +1,5 @@
 // A service beside the contract's on the same port, such as KServe's. The
-// server gets it in ServerOptions, and knows none by name.
+// server gets such services in ServerOptions, and does not know their names.
 
 #pragma once
 

@@ -34,8 +34,8 @@ constexpr char kReadiness[] = "posenc.readiness";
 constexpr char kLiveness[] = "posenc.liveness";
 
 // gRPC refuses a message over its own limit before any code of ours runs, and
-// without ErrorInfo. Its limit is a little above ours, so that a message that
-// is just over ours gets the full error.
+// without ErrorInfo. So its limit is a little above ours: a message just over
+// our limit gets the full error.
 constexpr std::int64_t kReceiveSlack = std::int64_t{1} << 20;
 
 // Shortest interval between two pings of a peer. Common clients ping every 30
@@ -46,9 +46,9 @@ constexpr int kUnreadBytes = 16 << 10;
 // Coroutines that wait for a call on each loop. gRPC queues calls that find no
 // waiting coroutine.
 constexpr int kWaitingCalls = 32;
-// Once our calls have ended, only health watches and the like are open. They
-// never end by themselves, and gRPC's shutdown would wait for them until its
-// deadline.
+// After our calls have ended, only health watches and similar calls are open.
+// They do not end by themselves, and gRPC's shutdown would wait for them until
+// its deadline.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 // Time that connections have to close after that grace.
 constexpr absl::Duration kClosingGrace = absl::Milliseconds(300);
@@ -58,8 +58,8 @@ int Milliseconds(absl::Duration duration) {
       absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
 }
 
-// Returns the most watches of a connection. Behind an edge, many clients watch
-// over one connection, which needs room for calls as well.
+// Returns the largest number of watches of a connection. Behind an edge, many
+// clients watch over one connection, which also needs room for calls.
 std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
   return std::max(limits.max_concurrent_streams / 2, 8);
 }
@@ -160,8 +160,8 @@ class RunningServer final : public Server {
 
   // Cancels the calls that are left after `grace`. May be called again.
   //
-  // gRPC closes a connection once the peer has taken all written bytes. A peer
-  // that does not read would delay that for ever, so its connection is ended.
+  // gRPC closes a connection after the peer has read all written bytes. A peer
+  // that does not read would delay this for ever, so its connection is ended.
   void Shutdown(absl::Duration grace) {
     std::promise<void> closed;
     std::thread cut;
@@ -241,7 +241,7 @@ void AddMessageLimits(const Limits& limits, grpc::ServerBuilder* builder) {
   builder->SetMaxSendMessageSize(static_cast<int>(limits.max_response_bytes));
   // A message is received only after its call is admitted, so that the payload
   // of a refused call is not read. So the window of a stream is small and does
-  // not grow by probes; it opens to the whole message as soon as the server
+  // not grow by probes; it grows to the whole message as soon as the server
   // reads.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
@@ -272,7 +272,7 @@ void AddConnectionLimits(const ServerOptions& options,
                               Milliseconds(limits.keepalive_time));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                               Milliseconds(limits.keepalive_timeout));
-  // The server pings peers with and without calls, for as long as they answer.
+  // The server pings peers with and without calls, as long as they answer.
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(

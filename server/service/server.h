@@ -69,8 +69,8 @@ struct ServerOptions {
   // The server notifies them of every call. They outlive the server.
   std::vector<CallObserver*> observers;
 
-  // Gets a line for the log whenever files of certificates or tokens were read
-  // again because they changed, or have expired. Called on threads of the
+  // Gets a line for the log whenever files of certificates or tokens have
+  // expired, or have changed and were read again. Called on threads of the
   // server, one at a time.
   std::function<void(Notice, absl::string_view)> notice;
 
@@ -116,14 +116,14 @@ class Server {
   // Bytes of the budget (Limits::in_flight_bytes) that are claimed now.
   virtual std::int64_t BytesInFlight() const = 0;
 
-  // RpcService::ReturnUnneededMemory() says when to call it.
+  // See RpcService::ReturnUnneededMemory().
   virtual void ReturnUnneededMemory() = 0;
 
   // Safe for many threads, and during Drain(). The fields are read one after
-  // another: some are older than others by microseconds.
+  // another, so their times differ by microseconds.
   virtual ServerStatus Status() const = 0;
 
-  // Takes over the options that may change while the server runs:
+  // Applies the options that may change while the server runs:
   // - limits: in_flight_bytes, in_flight_bytes_per_token, max_waiting and
   //   default_deadline;
   // - connections: max_connections and max_connections_per_peer;
@@ -132,7 +132,7 @@ class Server {
   //
   // Other options are ignored. INVALID_ARGUMENT for wrong limits; then nothing
   // changes. A file that cannot be used is no error: `notice` gets a line, it
-  // is counted, and the last good contents stay in force. One thread at a time.
+  // is counted, and the last good contents stay in use. One thread at a time.
   virtual absl::Status Reload(const ServerOptions& options) = 0;
 
   // Turns readiness off; after lame_duck refuses new calls (UNAVAILABLE), waits

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kCacheBytes = 16 << 20;
 
 // Compute threads have a lower priority than the threads that accept and refuse
-// calls. Otherwise calls that must be refused wait in the sockets in front of
+// calls. Otherwise calls that must be refused would wait in the sockets, before
 // calls that could be answered. Ten steps of nice gave more good calls than 3
 // or 19 (docs/adr/0007).
 constexpr int kComputeNiceness = 10;
@@ -64,7 +64,7 @@ double Seconds() {
       .count();
 }
 
-// Names the version, because newer clients may call newer methods.
+// The error names the version, because a newer client may call a newer method.
 absl::Status NoSuchMethod(absl::string_view path) {
   return absl::UnimplementedError(
       absl::StrCat("no such method: ", path, "; this is posencd ", kVersion));
@@ -127,9 +127,9 @@ void RpcService::ReturnUnneededMemory() {
   looks_ = 0;
   const auto needed = static_cast<std::size_t>(admission_->TakePeak());
   buffers_.KeepAtMost(needed);
-  // Memory in pieces between used blocks cannot be returned. A new attempt
-  // waits until fewer bytes are in use. Memory that calls free after the return
-  // counts as such pieces, too.
+  // Free memory between used blocks cannot be returned. So the next attempt
+  // comes only when fewer bytes are in use. Memory that calls free after this
+  // attempt counts as such memory, too.
   const std::size_t used = UsedMemory();
   if (used + kLittleFreed < used_at_return_) idle_ = 0;
   if (IdleMemory() <= needed + idle_ + kLittleFreed) return;

@@ -1,5 +1,5 @@
 // The RPCs as gRPC sees them: their names, callers, and shared resources. The
-// coroutine in rpc/call.cc serves each call.
+// coroutine in server/call/call.cc serves each call.
 //
 // The calls come through gRPC's generic service, for the reasons in
 // docs/adr/0001.
@@ -53,7 +53,7 @@ class RpcService final : public CallService {
     end_connection_ = std::move(end);
   }
 
-  // Takes over the limits that may change while calls are in progress: the
+  // Applies the limits that may change while calls are in progress: the
   // budget, the numbers of waiting calls, and the default deadline.
   void SetLimits(const Limits& limits);
 
@@ -68,12 +68,12 @@ class RpcService final : public CallService {
 
   const Admission& admission() const { return *admission_; }
 
-  // Fills in the fields that this service knows.
+  // Sets the fields that this service knows.
   void FillIn(ServerStatus* status) const;
 
   // Call it about once a second, on one thread. Every tenth time it returns to
-  // the kernel the memory that RPCs have not needed since the last time: if it
-  // came sooner, bursts of RPCs would pay for page faults again and again.
+  // the kernel the memory that RPCs have not needed since the last time: more
+  // often, bursts of RPCs would cause page faults again and again.
   void ReturnUnneededMemory();
 
   // These functions implement CallService.
@@ -89,7 +89,7 @@ class RpcService final : public CallService {
   // Finds the caller by its token, and the caller's limits.
   absl::Status Identify(const CallHeaders& headers, CallSpec* spec) const;
   CallSharing SharingOf(const CallHeaders& headers) const;
-  // Returns the bytes of resident memory that hold no data.
+  // Returns the size of the resident memory that holds no data.
   std::size_t IdleMemory() const;
 
   grpc::AsyncGenericService generic_;

@@ -1,11 +1,11 @@
 // Handles files that are truncated while they are mapped.
 //
-// A page past the file's end raises SIGBUS in the thread that touches it, as
-// does a page for which a full tmpfs has no memory. The handler maps zeros from
-// there to the mapping's end, so that the running computation goes on, and
-// marks the mapping as cut; its calls fail after their computation. Jumping out
-// of the handler would skip destructors, and checking the file's size before
-// each use would be a race.
+// A thread that accesses a page past the file's end, or a page for which a full
+// tmpfs has no memory, gets SIGBUS. The handler maps zeros from there to the
+// mapping's end, so that the computation continues, and marks the mapping as
+// cut; its calls fail after their computation. A jump out of the handler would
+// skip destructors, and a check of the file's size before each use would be a
+// race.
 //
 // A SIGBUS elsewhere ends the process, with a core, as by default.
 

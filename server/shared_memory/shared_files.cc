@@ -133,7 +133,8 @@ absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
     return wrong(absl::StrCat("has a directory that cannot be used, ",
                               directory, ": ", std::strerror(errno)));
   }
-  // Files on a disk would stall compute threads. A disk may hold any file.
+  // Files on a disk would stall compute threads, and a disk may hold files that
+  // must not be read.
   const bool huge = kind.f_type == HUGETLBFS_MAGIC;
   if (kind.f_type != TMPFS_MAGIC && !huge) {
     return wrong(absl::StrCat(

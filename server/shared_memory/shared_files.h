@@ -2,11 +2,10 @@
 // not sent over the network.
 //
 // Names come from untrusted clients. They are opened only in one directory,
-// which is held open since the start. A file must be regular, with one link,
-// and of a trusted owner; for all other files the caller gets the same error.
-// Each use opens the name again, which takes microseconds, and takes the
-// mapping from a cache if it is still the same file of the same size. See
-// docs/shared-memory.md.
+// which stays open from the start. A file must be regular, with one link and a
+// trusted owner; for all other files the caller gets the same error. Each use
+// opens the name again, which takes microseconds, and reuses a cached mapping
+// if it is still the same file of the same size. See docs/shared-memory.md.
 
 #pragma once
 
@@ -33,8 +32,8 @@ struct SharedMemoryOptions {
   // A directory, and the required prefix of file names in it:
   // "/dev/shm/posenc_". Empty: no memory is shared.
   std::string prefix;
-  // Calls that may name files: "unix", those over unix sockets; "loopback",
-  // also those from 127.0.0.0/8 and ::1.
+  // The calls that may name files. "unix": calls over unix sockets; "loopback":
+  // also calls from 127.0.0.0/8 and ::1.
   std::string from = "unix";
   // Numbers of users whose files are trusted, beside the server's own user.
   std::vector<std::string> uids;
@@ -116,7 +115,7 @@ class SharedFiles {
   const std::string& directory() const { return directory_name_; }
   const std::string& prefix() const { return prefix_; }
   std::int64_t max_bytes() const { return limit_; }
-  // Returns the bytes of all mapped files.
+  // Returns the size of all mapped files together.
   std::int64_t mapped_bytes() const { return mapped_->load(); }
 
  private:

@@ -107,8 +107,8 @@ class OtlpTraces final : public CallObserver {
                        absl::ToDoubleSeconds(record.computing));
   }
 
-  // Records nothing from messages, and no name that a peer invents: `method` is
-  // empty for unknown methods.
+  // Records nothing from messages, and no names that a peer invents: `method`
+  // is empty for unknown methods.
   static void SetAttributes(const CallRecord& record,
                             otel::sdk::trace::Recordable* span) {
     const absl::string_view service =

@@ -103,7 +103,8 @@ absl::Status CheckValidity(const char* field, std::size_t number,
   return absl::OkStatus();
 }
 
-// The chain must be the server's certificate, then each one's issuer.
+// The chain must begin with the server's certificate; the issuer of each
+// certificate follows it.
 absl::Status CheckChain(const std::vector<X509Ptr>& chain, absl::Time now) {
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const absl::Status valid = CheckValidity(kCert, i + 1, chain[i], now);
@@ -131,7 +132,7 @@ absl::StatusOr<KeyPtr> ParseKey(absl::string_view text) {
   return key;
 }
 
-// Makes OpenSSL use them in the same way as gRPC will.
+// Lets OpenSSL use them in the same way as gRPC does later.
 absl::Status TryOut(const std::vector<X509Ptr>& chain, const KeyPtr& key) {
   if (X509_check_private_key(chain.front().get(), key.get()) != 1) {
     ERR_clear_error();
@@ -151,8 +152,8 @@ absl::Status TryOut(const std::vector<X509Ptr>& chain, const KeyPtr& key) {
 }
 
 // Writes the parsed certificates and key again. A file may begin with a byte
-// order mark, or hold a certificate beside its key; gRPC, which gets both in
-// one text, would read that differently.
+// order mark, or hold a certificate beside its key; gRPC gets both in one text,
+// and would read such a file in another way.
 absl::StatusOr<std::string> PemText(const char* field,
                                     const std::vector<X509Ptr>& certificates,
                                     const KeyPtr& key = nullptr) {

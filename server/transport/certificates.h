@@ -27,9 +27,10 @@ struct Certificates {
 };
 
 // Checks the texts. INVALID_ARGUMENT, field "--tls-cert", "--tls-key" or
-// "--tls-client-ca", if one is no PEM, the key is encrypted or not the
-// certificate's, the chain is out of order or not valid at `now`, or OpenSSL
-// refuses it (too short a key). Errors contain no part of the key.
+// "--tls-client-ca", if a text is not PEM, the key is encrypted or does not fit
+// the certificate, the chain is out of order or not valid at `now`, or OpenSSL
+// refuses it (for example because a key is too short). Errors contain no part
+// of the key.
 absl::StatusOr<Certificates> CheckCertificates(absl::string_view chain,
                                                absl::string_view key,
                                                absl::string_view client_ca,

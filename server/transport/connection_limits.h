@@ -10,8 +10,8 @@
 namespace posenc::server {
 
 struct ConnectionLimits {
-  // Connections at any time; a further one is closed. 0: 4096, or half of the
-  // process' limit of file descriptors less 64, whichever is fewer.
+  // Connections at any time; a further one is closed. 0: 4096, or half of (the
+  // process' limit of file descriptors - 64) if that is less.
   std::int64_t max_connections = 0;
   // Connections from one IPv4 address, or one /64 of IPv6. Peers on a unix
   // socket cannot be distinguished and have no such limit.

@@ -17,8 +17,8 @@
 namespace posenc::server {
 namespace {
 
-// Limit for connections accepted from one socket before the next socket, and
-// for events taken at a time.
+// Limit for the connections that are accepted from one socket before the next
+// socket has its turn, and for the events that are read at a time.
 constexpr int kBatch = 64;
 
 // Interval between checks of unix sockets, and the pause in accepting after the
@@ -32,8 +32,8 @@ constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 constexpr int kUnixSendBytes = 512 << 10;
 
 // A TCP peer that takes fewer bytes than this between two checks counts as
-// blocked. It is more than gRPC writes at once: unwritten bytes keep the memory
-// of whole responses, also of calls that have ended.
+// blocked. It is more than gRPC writes at once. Unwritten bytes keep the memory
+// of whole responses, even if their calls have ended.
 constexpr std::int64_t kLeastTaken = 2 << 20;
 
 Descriptor Spare() {
@@ -60,7 +60,7 @@ bool Takes(int fd, bool tcp, std::int64_t* mark) {
   return true;
 }
 
-// gRPC sees the peer's end, and the listener a hang-up.
+// gRPC then sees the end of the peer's bytes, and the listener sees a hang-up.
 void ShutDown(const Descriptor& fd) { shutdown(fd.get(), SHUT_RDWR); }
 
 // The kernel must end a connection whose peer takes no bytes. Such a peer does
@@ -257,8 +257,8 @@ void Listener::Forget(int fd) {
   connections_.erase(found);
 }
 
-// The kernel ends TCP connections whose peers take nothing (TCP_USER_TIMEOUT).
-// Peers that take a few bytes now and then do no harm until memory is short.
+// The kernel ends TCP connections whose peers read nothing (TCP_USER_TIMEOUT).
+// Peers that sometimes read a few bytes do no harm until memory is short.
 void Listener::EndBlocked() {
   const auto now = std::chrono::steady_clock::now();
   if (now - looked_ < kTick) return;

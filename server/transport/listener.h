@@ -4,8 +4,8 @@
 // process has run out of file descriptors.
 //
 // gRPC owns the descriptor that it gets. The listener keeps a duplicate, to end
-// the connection, and to learn of its end from epoll: gRPC shuts the socket
-// down when it is done, and the socket is hung up when the peer leaves.
+// the connection, and to notice its end by epoll: gRPC shuts the socket down
+// when it is done, and epoll reports a hang-up when the peer leaves.
 
 #pragma once
 

@@ -38,7 +38,7 @@ Descriptor OpenTcp(const addrinfo& name) {
       socket(name.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fd;
   // Allows a port whose old connections are in TIME_WAIT. A port on which
-  // another socket listens stays an error: that would need SO_REUSEPORT.
+  // another socket listens is still an error: only SO_REUSEPORT would allow it.
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (name.ai_family == AF_INET6) {
@@ -60,9 +60,9 @@ int PortOf(const Descriptor& fd) {
   return Peer::Of(name)->port;
 }
 
-// Binds all addresses to one port; returns 0, or errno. This machine may lack
-// some of the addresses, or a whole family, as containers do. That is an error
-// only if no address can be bound.
+// Binds all addresses to one port; returns 0, or errno. Some of the addresses,
+// or a whole family, may not exist on this machine, as in containers. That is
+// an error only if no address can be bound.
 int BindAll(const addrinfo* first, std::vector<Descriptor>* fds) {
   int port = 0, absent = 0;
   for (const addrinfo* next = first; next != nullptr; next = next->ai_next) {

@@ -82,7 +82,8 @@ absl::Status Tls::Reload() {
 
 absl::Status Tls::Publish(const Certificates& certificates) {
   ++generation_;
-  // Both are in one file, so that a new one never meets an old one.
+  // Key and certificate are in one file, so that gRPC never uses a new one with
+  // an old one.
   absl::Status status = Replace(&identity_, certificates.identity, generation_);
   if (status.ok() && !certificates.client_ca.empty()) {
     status = Replace(&client_ca_, certificates.client_ca, generation_);

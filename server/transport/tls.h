@@ -21,14 +21,14 @@ class Tls {
   // Loads the files. INVALID_ARGUMENT if one cannot be used.
   static absl::StatusOr<std::unique_ptr<Tls>> Load(const TlsFiles& files);
 
-  // Returns credentials with TLS 1.2 and above; with a client CA, clients must
-  // send a certificate of it. Handshakes use new ones within a second.
+  // Returns credentials with TLS 1.2 and above. With a client CA, clients must
+  // send a certificate that it issued. Handshakes use new ones within a second.
   std::shared_ptr<grpc::ServerCredentials> credentials() const {
     return credentials_;
   }
 
   // Reads the files again. Returns the same errors as Load(); then the last
-  // good certificates stay in force. Existing connections go on in any case.
+  // good certificates stay in use. Existing connections continue in any case.
   absl::Status Reload();
 
   // Returns the earliest expiry of the certificates in force.

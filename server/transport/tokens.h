@@ -1,4 +1,4 @@
-// Bearer tokens: which callers may call which RPCs.
+// Bearer tokens decide which callers may call which RPCs.
 //
 // A file has one token a line; blank lines and lines that begin with '#' are
 // ignored:
@@ -100,7 +100,7 @@ class TokenFile {
       ServiceDescriptors more);
 
   // Reads the file again. Returns the same errors as Load(); then the last good
-  // tokens stay in force.
+  // tokens stay in use.
   absl::Status Reload();
 
   absl::Time last_expiry() const { return tokens()->last_expiry(); }
