@@ -33,8 +33,8 @@ namespace {
 // Ids of fewer bytes are part of a stream's first message.
 constexpr std::size_t kSmallIds = 64 << 10;
 
-// Returns whether the bytes of a tensor are those of its dtype and shape. False
-// also for a dtype or shape that the server must refuse.
+// Returns whether a tensor has the number of bytes that its dtype and shape
+// imply. False also for a dtype or shape that the server must refuse.
 bool IsWhole(v1::Dtype dtype, absl::Span<const std::int64_t> shape,
              std::size_t bytes) {
   const std::size_t element = wire::ElementBytes(dtype);
@@ -63,8 +63,9 @@ bool HasTensorBytes(const typename Rpc::Args& args) {
                      });
 }
 
-// Runs a stream. `calls` is a Client::Calls, here and below. Large ids go
-// before the bytes of `next`; `lend` is that of Calls::StreamBytes().
+// Runs a stream. `calls` is a Client::Calls, here and below. The stream begins
+// with large ids; the bytes of `next` follow. `lend`: as in
+// Calls::StreamBytes().
 template <typename Rpc, typename Calls>
 absl::Status StreamBytes(Calls* calls, const typename Rpc::Args& args,
                          const NextBytes& next, bool lend,
@@ -170,7 +171,7 @@ absl::StatusOr<typename Rpc::Result> InStream(Calls* calls,
   return Rpc::ResultOf(std::move(whole));
 }
 
-// A unary call with the size of its message.
+// A unary call, and the size of its message.
 template <typename Rpc>
 struct OneMessage {
   explicit OneMessage(const typename Rpc::Args& args)

@@ -15,7 +15,7 @@
 namespace posenc {
 namespace {
 
-// About the bytes of a table's row: 128 channels, cosines and sines, in
+// Approximate size of a table's row: 128 channels, cosines and sines, in
 // float32. Used only to select the connection of the call.
 constexpr std::int64_t kRowBytes = 1024;
 
@@ -149,7 +149,8 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
     if (!whole.ok()) return whole;
     return TableOf(response.amplitude(), *std::move(tensors));
   }
-  // Rows without a number (a grid of more than 2^31 cells) fit no memory.
+  // A table whose number of rows is not known (a grid of more than 2^31 cells)
+  // fits into no memory.
   if (!TooLarge(tensors.status()) || RowsOf(request) == 0) {
     return tensors.status();
   }

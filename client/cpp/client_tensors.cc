@@ -48,7 +48,7 @@ absl::optional<TensorView> ScoresOf(const ScoreRelativeArgs& args) {
   return scores;
 }
 
-// Returns the bytes of the scores; negative if they are not known.
+// Returns the size of the scores in bytes; negative if it is not known.
 std::int64_t ScoreBytes(const absl::optional<TensorView>& scores) {
   if (!scores) return -1;
   const absl::uint128 bytes =

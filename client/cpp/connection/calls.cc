@@ -25,22 +25,22 @@ constexpr char kService[] = "/posenc.v1.PositionalEncodingService/";
 // The most that protobuf can frame: 2 GiB - 1.
 constexpr std::int64_t kMaxProtoBytes = std::numeric_limits<int>::max();
 
-// Smaller messages gain nothing from bulk connections.
+// Bulk connections do not make smaller messages faster.
 constexpr std::int64_t kBulkBytes = 64 << 10;
 
-// Bytes of a stream's message: the contract's recommendation. About 4 MiB were
-// the best in measurements: requests, computation and responses overlap, and a
-// message stays in the cache while it is worked on.
+// Size of a stream's messages, as the contract recommends. About 4 MiB were the
+// fastest in measurements: requests, computation and responses overlap, and a
+// message stays in the cache during its computation.
 constexpr std::int64_t kStreamedBytes = (4 << 20) - (64 << 10);
 
-// The most bytes of the framing of such a message.
+// Largest size of such a message's framing.
 constexpr std::int64_t kFramingBytes = 6;
 
-// Deadline of a stream without a timeout of its own. Without any, the server
-// would apply its default, which is meant for calls that forgot theirs.
+// Deadline of a stream without a timeout of its own. Without a deadline, the
+// server would apply its default, which is too short for streams.
 constexpr absl::Duration kLongestStream = absl::Hours(24);
 
-// How long a connection may take to send what a call left behind.
+// Time for a connection to send the bytes that an ended call has left in it.
 constexpr absl::Duration kGrace = absl::Milliseconds(200);
 
 // How long a request for the server's version, for the text of an error, may
@@ -67,7 +67,7 @@ absl::Status WithRequestId(absl::Status status, const std::string& request_id) {
 
 absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   // gRPC would not refuse these: it rounds deadlines up to its next
-  // millisecond, within which a quick call may be done.
+  // millisecond, and a quick call may end before that.
   if (timeout <= absl::ZeroDuration()) {
     return absl::DeadlineExceededError(absl::StrCat(
         "timeout: ", absl::FormatDuration(timeout), "; must be above 0"));
@@ -84,8 +84,8 @@ WholeCall::WholeCall(const CallOptions& options)
 
 CallOptions WholeCall::Rest() const {
   CallOptions rest = options_;
-  // A timeout that was not positive at first is the caller's mistake: Begin()
-  // refuses it as it is.
+  // A timeout that was never positive is the caller's mistake, which Begin()
+  // refuses.
   if (rest.timeout > absl::ZeroDuration()) {
     rest.timeout = std::max(end_ - absl::Now(), absl::Nanoseconds(1));
   }
@@ -101,7 +101,7 @@ absl::Status CheckBytes(std::int64_t bytes) {
 
 namespace {
 
-// Returns true if the server does not take tensors by place: it shares no
+// Returns true if the server accepts no tensors in shared memory: it shares no
 // memory with this client, or is too old to know shared memory.
 bool IsNotShared(const absl::Status& status) {
   const std::string reason = ErrorReason(status);
@@ -371,8 +371,8 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
   absl::Status status;
   absl::Duration patience = absl::InfiniteDuration();
   if (!options.timeout) {
-    // The client's timeout does not bound the whole: a stream may go on while
-    // it makes progress.
+    // The client's timeout does not bound the whole stream, which may continue
+    // while it makes progress.
     patience = timeout_;
     context->set_deadline(absl::ToChronoTime(absl::Now() + kLongestStream));
   }

@@ -2,7 +2,7 @@
 // and moves the tensors both ways.
 //
 // There are three kinds of calls, all over a generic stub, so that the bytes of
-// tensors are sent without a copy, and copied once when they come:
+// tensors are sent without a copy, and copied once when they arrive:
 // - Answer(), Bulk(): a unary call without and with tensors.
 // - StreamBytes(): a bidirectional stream that carries the bytes of tensors.
 // - Receive(): one small request, a stream of bulk responses.
@@ -44,8 +44,8 @@ absl::Status WithRequestId(absl::Status status, const std::string& request_id);
 // deadline.
 absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context);
 
-// Returns RESOURCE_EXHAUSTED from 2 GiB on: protobuf would abort or wrap around
-// before any server sees the message.
+// Returns RESOURCE_EXHAUSTED for 2 GiB and more: protobuf would abort or
+// overflow before the message is sent.
 absl::Status CheckBytes(std::int64_t bytes);
 
 // Returns true if a message is over a limit of the server or the client. A
@@ -53,8 +53,9 @@ absl::Status CheckBytes(std::int64_t bytes);
 // busy.
 bool TooLarge(const absl::Status& status);
 
-// The options of a call that may make several requests: each gets the rest of
-// the call's own timeout. The client's timeout applies to each request alone.
+// The options of a call that may make several requests. Each request gets the
+// remaining time of the call's own timeout; the client's timeout applies to
+// each request separately.
 class WholeCall {
  public:
   explicit WholeCall(const CallOptions& options);
@@ -80,7 +81,7 @@ struct SentTensors {
 struct WantedTensors {
   std::vector<int> fields;   // numbers
   std::vector<Output> into;  // one for each
-  // About the bytes of the response, if it is larger than the request.
+  // Approximate size of the response, if it is larger than the request.
   std::int64_t expected_bytes = 0;
   // Bytes that each tensor will have; negative, or empty, if not known. The
   // server may write an output of this size in shared memory.
@@ -96,7 +97,7 @@ class Client::Calls {
 
   Regions& regions() { return regions_; }
   std::int64_t max_message_bytes() const { return max_message_bytes_; }
-  // Larger messages go as a stream if their tensors can be cut.
+  // Larger messages are sent as a stream if their tensors can be cut.
   std::int64_t stream_above_bytes() const { return stream_above_bytes_; }
 
   absl::Duration timeout(const CallOptions& options) const {
@@ -111,7 +112,7 @@ class Client::Calls {
 
   // Returns the error of a call that the server or gRPC ended, for the caller:
   // adds the request id, the target if no server answered, and both versions if
-  // the server does not know the request. The question for its version ends at
+  // the server does not know the request. The request for its version ends at
   // the call's own `deadline` at the latest.
   absl::Status Ended(const absl::Status& status, const std::string& request_id,
                      std::chrono::system_clock::time_point deadline) const;
@@ -130,10 +131,10 @@ class Client::Calls {
     return response;
   }
 
-  // Makes a unary call with tensors, which are not set in `request`. Passes
-  // those in regions by place, or sends them if the server shares no memory
-  // with this client. `response` gets everything except the tensors' bytes,
-  // which go to `wanted.into`.
+  // Makes a unary call with tensors, which are not set in `request`. For
+  // tensors in regions it passes only their places, or sends them if the server
+  // shares no memory with this client. `response` gets everything except the
+  // tensors' bytes, which go to `wanted.into`.
   absl::StatusOr<ReceivedTensors> Bulk(const char* name,
                                        const google::protobuf::Message& request,
                                        const SentTensors& sent,
@@ -143,17 +144,18 @@ class Client::Calls {
 
   // Runs a stream of bytes: sends `first`, then the bytes of `next` in messages
   // of a few MiB, until it returns none. lend: the bytes are not copied, and
-  // must stay valid until the call returns; else until `next` is called again.
-  // `take` gets the bytes of all responses, piece by piece. Both functions are
-  // called in this thread; their first error ends the call and is returned.
+  // must stay valid until the call returns; otherwise only until `next` is
+  // called again. `take` gets the bytes of all responses, piece by piece. Both
+  // functions are called in this thread; their first error ends the call and is
+  // returned.
   absl::Status StreamBytes(const char* name,
                            const google::protobuf::Message& first,
                            const NextBytes& next, bool lend,
                            const TakeBytes& take, const CallOptions& options);
 
   // Sends `request` and gives every response to `take`, in this thread. The
-  // tensors of its fields `numbers` are still in gRPC's memory. The first error
-  // of `take` ends the call and is returned.
+  // tensors in the response's fields `numbers` are still in gRPC's memory. The
+  // first error of `take` ends the call and is returned.
   template <typename Response, typename Take>
   absl::Status Receive(const char* name,
                        const google::protobuf::Message& request,
@@ -193,7 +195,7 @@ class Client::Calls {
   // Takes the next response.
   using TakeResponse = std::function<absl::Status(const grpc::ByteBuffer&)>;
 
-  // announced: the bytes of the largest message.
+  // announced: the size of the largest message.
   absl::Status RunStream(const char* name, std::int64_t announced,
                          const NextMessage& next, const TakeResponse& take,
                          const CallOptions& options);
@@ -203,7 +205,7 @@ class Client::Calls {
   std::string VersionsText(
       std::chrono::system_clock::time_point deadline) const;
 
-  // Waits until everything lent has come back. The call must be over.
+  // Waits until gRPC has returned all lent memory. The call must be over.
   void Recall(const Loans& loans, Channels::Lease lease);
 
   const std::unique_ptr<Channels> channels_;

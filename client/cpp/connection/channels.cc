@@ -16,8 +16,8 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(max_bytes);
   args.SetMaxSendMessageSize(max_bytes);
-  // Tensors do not compress, and a compressed message can make gRPC 1.51 use up
-  // the memory: offer no compression and accept none.
+  // Offers and accepts no compression: tensors do not compress, and a
+  // compressed message can make gRPC 1.51 use up the memory.
   args.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
               1 << GRPC_COMPRESS_NONE);
@@ -25,8 +25,8 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   // A call that has sent more than this is not retried. gRPC's default, 256
   // KiB, would exclude most tensors. The buffer keeps references, not copies.
   args.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, max_bytes);
-  // A retry helps only if gRPC has tried to reconnect by then: use the first
-  // backoff of the retries, not gRPC's 1 s.
+  // A retry helps only if gRPC has tried to reconnect by then: this is the
+  // first backoff of the retries, in place of gRPC's 1 s.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // By default gRPC resolves a name at most every 30 s, which is too rare if
   // all known servers have been replaced. Names in Kubernetes live for 5 s.
@@ -63,8 +63,8 @@ std::shared_ptr<Channels::Connection> Channels::Create(bool own_connection,
   const grpc::ChannelArguments arguments =
       ChannelArguments(options_, own_connection, retries);
   auto connection = std::make_shared<Connection>();
-  // Null credentials make a channel that would fail every call; no call is made
-  // over it.
+  // With null credentials every call over the channel would fail, but none is
+  // made.
   connection->channel =
       security_.ok()
           ? security_->CreateChannel(options_.target, arguments)

@@ -60,7 +60,7 @@ class Channels {
   // Makes all calls go over the caller's channel.
   explicit Channels(std::shared_ptr<grpc::Channel> channel);
 
-  // An error if no channel can be made: calls must not be tried then.
+  // Returns an error if no channel can be made. Then no call must be made.
   const absl::Status& status() const { return security_.status(); }
 
   // The server's address; empty for the caller's own channel.
@@ -68,11 +68,11 @@ class Channels {
   Lease Small() const { return Lease(small_); }
 
   // Returns the bulk connection with the fewest calls under way; makes a new
-  // one if all have some. A caller that makes one call at a time stays on one
-  // connection: for every connection that has received a large message, gRPC
-  // keeps many MiB for the next one. Connections with equally many calls are
+  // one if all connections have calls. So a caller that makes one call at a
+  // time stays on one connection: gRPC keeps many MiB for every connection that
+  // has received a large message. Connections with the same number of calls are
   // used in turn. Otherwise a connection whose calls fail at once would get all
-  // calls, as it is nearly always idle.
+  // calls, because it is nearly always idle.
   Lease Bulk();
 
   // Returns a connection that does not retry calls; the first use makes it. The

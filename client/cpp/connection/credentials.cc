@@ -134,7 +134,7 @@ absl::StatusOr<grpc::SslCredentialsOptions> ReadTls(const TlsOptions& tls) {
   return ssl;
 }
 
-// Refuses blanks, and line ends, which no header's value can have.
+// Refuses blanks and line ends, because the value of a header cannot have them.
 absl::StatusOr<std::string> CheckToken(absl::string_view option,
                                        absl::string_view text) {
   text = absl::StripAsciiWhitespace(text);
@@ -256,7 +256,7 @@ absl::StatusOr<ChannelSecurity> ChannelSecurity::Of(
                            absl::StrCat("would be sent in the clear to ",
                                         options.target, "; must have TLS"));
     }
-    // Plaintext, but gRPC closes connections that leave this machine.
+    // Plaintext; gRPC closes connections to other machines.
     security.credentials_ = grpc::experimental::LocalCredentials(
         local == Local::kUnix ? UDS : LOCAL_TCP);
     level = GRPC_SECURITY_NONE;

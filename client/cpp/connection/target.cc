@@ -29,7 +29,8 @@ absl::Status CheckTarget(absl::string_view target) {
     const std::size_t colon = address.rfind(':');
     if (colon == absl::string_view::npos) continue;
     const absl::string_view port = address.substr(colon + 1);
-    // The end of an IPv6 address has letters or a bracket, or is too short.
+    // Four digits are at most a valid port. Letters or a bracket are the end of
+    // an IPv6 address.
     if (!std::all_of(port.begin(), port.end(), absl::ascii_isdigit) ||
         port.size() < 5) {
       continue;

@@ -21,9 +21,9 @@ using google::protobuf::Message;
 // The number of `data` in streams of bytes.
 constexpr int kData = v1::ApplyRopeStreamRequest::kDataFieldNumber;
 
-// Smaller tensors are copied: that costs less than a slice that must be
-// returned. Only bulk connections (calls.cc), which take messages from this
-// size on, therefore hold the caller's memory.
+// Smaller tensors are copied, because that costs less than a slice that must be
+// returned. So only bulk connections (calls.cc), which carry messages of at
+// least this size, hold the caller's memory.
 constexpr std::size_t kLentBytes = 64 << 10;
 
 // A cache line, and the largest vector register.
@@ -128,8 +128,8 @@ absl::StatusOr<ReceivedMessage> ReceivedMessage::Parse(
     parsed = message->ParseFromString(split.rest);
     result.bytes_ = std::move(split.tensors);
   } else {
-    // The bytes are malformed, or have a legal but unusual framing: the
-    // generated parser decides. Its message then holds the tensors' bytes.
+    // The bytes are malformed, or have a valid but unusual framing: the
+    // generated parser decides. Then its message holds the tensors' bytes.
     std::string whole;
     for (const absl::Span<const char> piece : pieces) {
       whole.append(piece.data(), piece.size());
@@ -240,8 +240,8 @@ absl::StatusOr<ReceivedTensors> TakeTensors(
   const auto aligned = [](std::size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   };
-  // Everything is checked before anything is written: an error leaves outputs
-  // as they were.
+  // Everything is checked before anything is written, so that an error does not
+  // change the outputs.
   std::size_t own = 0;
   for (std::size_t i = 0; i < into.size(); ++i) {
     const absl::Status answer =

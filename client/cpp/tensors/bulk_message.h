@@ -33,14 +33,14 @@ struct TensorField {
   const TensorView* view;
 };
 
-// Returns the bytes on the wire of `message` and these tensors, which are not
+// Returns the size on the wire of `message` with these tensors, which are not
 // set in it.
 std::int64_t MessageBytes(const google::protobuf::Message& message,
                           absl::Span<const TensorField> tensors);
 
 // Writes `message` with these tensors as protobuf would. The bytes of tensors
-// of 64 KiB and more are lent, not copied: they must not change until `loans`
-// has them back.
+// of 64 KiB and more are lent, not copied: they must not change until gRPC has
+// returned them to `loans`.
 grpc::ByteBuffer FrameMessage(const google::protobuf::Message& message,
                               absl::Span<const TensorField> tensors,
                               Loans* loans);
@@ -60,8 +60,8 @@ class TensorReader {
   explicit TensorReader(const wire::BorrowedBytes& bytes)
       : pieces_(bytes.pieces) {}
 
-  // Copies the next `size` bytes, which must exist. `to` may be their own
-  // address: in-process channels pass the caller's memory around.
+  // Copies the next `size` bytes, which must exist. `to` may be the address of
+  // these bytes, because in-process channels pass the caller's own memory.
   void Read(std::size_t size, char* to);
 
  private:
@@ -73,14 +73,14 @@ class TensorReader {
 // slices alive, and borrows the message that was parsed from them.
 class ReceivedMessage {
  public:
-  // Parses the buffer into `message`, except the bytes of the tensor fields
-  // `numbers`, or of its own field `data` (wire::kOwnData). INTERNAL if the
-  // buffer holds no such message.
+  // Parses the buffer into `message`, except the bytes of the tensors with the
+  // field numbers `numbers`, or of the field `data` of `message` itself
+  // (wire::kOwnData). INTERNAL if the buffer does not hold such a message.
   static absl::StatusOr<ReceivedMessage> Parse(
       const grpc::ByteBuffer& buffer, std::vector<int> numbers,
       google::protobuf::Message* message);
 
-  // `index` is that in `numbers`. Returns dtype and shape; nullptr if the
+  // `index` is the index in `numbers`. Returns dtype and shape; nullptr if the
   // message does not have that tensor.
   const v1::Tensor* tensor(std::size_t index) const;
   std::string name(std::size_t index) const;
@@ -124,8 +124,8 @@ absl::Status CheckPlaces(const ReceivedMessage& answer, std::size_t tensors,
 
 // Copies tensor i to into[i], or, if that is unset, to one block of memory that
 // the result owns. INTERNAL as in CheckAnswer() with like[i]; `like` may be
-// empty, and its bytes are not read. INVALID_ARGUMENT if an output has not
-// exactly the size of its tensor.
+// empty, and its bytes are not read. INVALID_ARGUMENT if an output does not
+// have exactly the size of its tensor.
 absl::StatusOr<ReceivedTensors> TakeTensors(
     const ReceivedMessage& message, absl::Span<const Output> into,
     absl::Span<const absl::optional<TensorView>> like = {});
@@ -134,9 +134,9 @@ absl::StatusOr<ReceivedTensors> TakeTensors(
 TensorResult OnlyTensor(ReceivedTensors tensors);
 
 // Returns INVALID_ARGUMENT if `output` is not as large as `tensor`, or if there
-// is no tensor, for calls whose result is as large as the tensor. Without this
-// check a wrong size would be found only after the work, and an output without
-// a tensor never.
+// is no tensor. For calls whose result is as large as the tensor: otherwise a
+// wrong size would be found only after the work, and an output without a tensor
+// never.
 absl::Status CheckOutput(absl::string_view name,
                          const absl::optional<TensorView>& tensor,
                          const Output& output);

@@ -46,8 +46,8 @@ class BulkStream final
   // Takes the next response.
   using Take = std::function<absl::Status(const grpc::ByteBuffer&)>;
 
-  // If nothing happens for `patience`, the stream is cancelled; infinity waits
-  // for the call's deadline.
+  // If nothing happens for `patience`, the stream is cancelled. With infinity,
+  // only the call's deadline ends it.
   explicit BulkStream(absl::Duration patience) : patience_(patience) {}
 
   // Runs the call to its end, once. `next` and `take` are called in this
@@ -58,7 +58,7 @@ class BulkStream final
                    const std::string& method, grpc::ClientContext* context,
                    const Next& next, const Take& take, absl::Status* local);
 
-  // True if `patience` ended the call; `local` then says so.
+  // True if `patience` ended the call; `local` then has this error.
   bool silent() const { return silent_; }
 
  private:

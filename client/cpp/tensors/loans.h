@@ -29,11 +29,11 @@ class Loans {
  public:
   Loans();
 
-  // Makes a slice over `bytes`, which must not change until the slice has come
-  // back.
+  // Makes a slice over `bytes`, which must not change until gRPC has returned
+  // the slice.
   grpc::Slice Lend(absl::Span<const char> bytes);
 
-  // Waits until all slices have come back. Returns false if one is still out
+  // Waits until gRPC has returned all slices. Returns false if it still has one
   // after `timeout`, which may be infinite.
   bool AwaitReturn(absl::Duration timeout) const;
 

@@ -62,9 +62,9 @@ absl::optional<Regions::Found> Regions::Find(absl::Span<const char> bytes) {
   return absl::nullopt;
 }
 
-// Finds only views whose size follows from dtype and shape: the server would
-// read memory outside of the others. Other views are sent, and the server
-// reports the fault.
+// Finds only views whose size fits dtype and shape. For other views the server
+// would read memory outside of them; so these are sent, and the server reports
+// the fault.
 absl::optional<Regions::Found> Regions::FindTensor(const TensorView& view) {
   if (!on_.load() ||
       std::any_of(view.shape.begin(), view.shape.end(),

@@ -1,4 +1,4 @@
-// The regions of a client. Finds the tensors of a call that lie in them.
+// Finds the tensors of a call that lie in the client's regions.
 
 #pragma once
 
@@ -16,12 +16,12 @@
 
 namespace posenc {
 
-// The parts of a unary call that are passed by place. Keeps their regions
-// alive.
+// The parts of a unary call for which only places are passed. Keeps their
+// regions alive.
 struct SharedParts {
   std::vector<TensorField> sent;  // the other tensors
   bool any = false;
-  // An output is over an input: the call must not be made twice.
+  // An output overwrites an input, so the call must not be made twice.
   bool in_place = false;
   std::vector<std::shared_ptr<SharedRegion>> owners;
 };
@@ -31,15 +31,15 @@ class Regions {
  public:
   void Add(const std::shared_ptr<SharedRegion>& region);
 
-  // False if no tensor can be found.
+  // False if no tensor can lie in a region.
   bool any() const { return on_.load(); }
 
   // Finds nothing from now on: the server shares no memory with this client.
   void SwitchOff() { on_.store(false); }
 
-  // Sets in `request` the tensors and outputs that lie in regions. `numbers`
-  // are the response's fields of the outputs `into`. An output is passed only
-  // if it has exactly[i] bytes, the size of the result.
+  // Sets in `request` the tensors and outputs that lie in regions. into[i] is
+  // the output for the response's field numbers[i]. The place of an output is
+  // passed only if it has exactly[i] bytes, the size of the result.
   SharedParts Share(absl::Span<const TensorField> fields,
                     absl::Span<const int> numbers,
                     absl::Span<const Output> into,
@@ -47,7 +47,7 @@ class Regions {
                     const google::protobuf::Message& response,
                     google::protobuf::Message* request);
 
-  // Returns the bytes of the tensors that would not be sent.
+  // Returns the size of the tensors that would not be sent.
   std::int64_t SharedBytes(absl::Span<const TensorField> fields);
 
  private:

@@ -45,8 +45,8 @@ struct ApplyRopeRpc {
   static Request RequestOf(const Args& args) {
     Request request;
     *request.mutable_rope() = args.rope;
-    // Missing positions stay unset: the server must report that, not see an
-    // empty message.
+    // Missing positions stay unset, so that the server reports them: an empty
+    // message would be another fault.
     if (args.positions.kind_case() != v1::Positions::KIND_NOT_SET) {
       *request.mutable_positions() = args.positions;
     }

@@ -27,9 +27,9 @@ namespace posenc {
 //   |  2  |  3  |   here part 2 has come, and part 3 must be the next
 //   +-----+-----+
 //
-// This class checks the order, and so that every element is written exactly
-// once: the memory need not be cleared first, and no server can make the client
-// write outside of it.
+// This class checks the order. So every element is written exactly once: the
+// memory need not be cleared first, and no server can make the client write
+// outside of it.
 class TensorParts {
  public:
   // row_axis: the number of axes before that of the rows.
@@ -50,7 +50,7 @@ class TensorParts {
   absl::Status Add(std::int64_t row, std::int64_t column,
                    const ReceivedMessage& message, std::size_t index);
 
-  // Bytes that have come. All have if this is view().bytes.size().
+  // Number of received bytes; view().bytes.size() if all were received.
   std::size_t bytes_done() const { return bytes_done_; }
 
   // The whole. `owner` keeps it alive; null if it is the caller's memory.

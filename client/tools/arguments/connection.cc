@@ -9,8 +9,8 @@
 namespace posenc::cli {
 namespace {
 
-// Protobuf's limit on a message. The client sends messages up to it and lets
-// the server refuse: the server's own limit is not higher.
+// Protobuf's limit on a message. The client sends messages up to this size, and
+// the server refuses them by its own limit, which is not higher.
 constexpr std::int64_t kMaxMessageBytes = INT32_MAX;
 
 // Larger tensors are sent as a stream of chunks: transfer and computation

@@ -14,8 +14,8 @@ namespace posenc::cli {
 
 class Connection {
  public:
-  // Does not wait for the server: if none answers, the first call fails. Errors
-  // have exit code 2, such as a --timeout that is no duration.
+  // Does not wait for the server: if none answers, the first call fails.
+  // Errors, such as a --timeout that is not a duration, have exit code 2.
   static absl::StatusOr<Connection> Open(const GlobalFlags& flags);
 
   const Client& client() const { return client_; }

@@ -26,7 +26,7 @@ std::string EnumText(Enum value) {
   return EnumText(*google::protobuf::GetEnumDescriptor<Enum>(), value);
 }
 
-// Makes a validator that refuses texts that are no name of the enum.
+// Makes a validator that refuses texts that are not names of the enum.
 CLI::Validator EnumValidator(const google::protobuf::EnumDescriptor& type);
 
 // Adds a flag that sets a value of the enum. --help shows `usual` as its

@@ -1,10 +1,10 @@
-// Flags that fill in a message of the contract. A row describes a flag and
-// names its field.
+// Flags that fill in a message of the contract. A row describes a flag and its
+// field.
 //
-// Some flags are kinds, and exactly one kind must be given; other flags are
-// details of a kind, or stand alone. CLI11 enforces this: kinds exclude each
-// other, and a detail needs its kind. The server, not this class, checks
-// values, and its errors name the field like the flag.
+// Some flags are kinds, and exactly one kind must be given. Other flags are
+// details of a kind, or are independent. CLI11 enforces this: kinds exclude
+// each other, and a detail needs its kind. The server, not this class, checks
+// values. The fields in its errors have the names of the flags.
 
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace posenc::cli {
 
-// The value of `of` for a flag that stands alone.
+// The value of `of` for an independent flag.
 inline constexpr char kAlone[] = "";
 
 struct FieldFlag {
@@ -34,8 +34,8 @@ struct FieldFlag {
   // tensor, or with all tensors of a message.
   const char* type;
   const char* help;
-  // The kind that the flag is a detail of. A flag of two kinds names both, and
-  // in the same order its two fields. Null for a kind.
+  // The kind to which the flag belongs as a detail. A flag of two kinds names
+  // both, and has two fields in the same order. Null if the flag is a kind.
   const char* of = nullptr;
   bool required = false;  // by the kind, or by the command
   // The field's value if the flag is absent, as a text; null: unset.
@@ -49,11 +49,13 @@ class FieldFlags {
 
   // Adds the flags under a heading of --help; empty: CLI11's own. The row of a
   // kind must come before its details. `prefix` ("new-") is put before all
-  // names; rows and callers leave it out. This object must not move afterwards.
+  // names. Rows and callers use the names without it. This object must not move
+  // afterwards.
   void Add(CLI::App* app, const std::string& group,
            absl::Span<const FieldFlag> rows, const std::string& prefix = "");
 
-  // Returns whether a flag is given, and the text of a flag that takes any.
+  // Given: whether a flag is given. Text: the value of a flag that accepts any
+  // text.
   bool Given(absl::string_view name) const;
   const std::string& Text(absl::string_view name) const;
 
@@ -61,8 +63,8 @@ class FieldFlags {
   bool Empty() const;
 
   // Sets the fields of the given flags; reads the files that they name into the
-  // message. Errors have exit code 2 (flags, or none of several kinds is given)
-  // or 3 (files).
+  // message. Errors have exit code 2 for flags, also if no kind is given, and 3
+  // for files.
   absl::Status Read(google::protobuf::Message* message) const;
 
  private:

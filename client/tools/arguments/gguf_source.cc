@@ -16,8 +16,8 @@ namespace {
 
 constexpr char kSliding[] = "sliding_attention";
 
-// Refuses flags that say how to read a configuration: they mean nothing for a
-// GGUF.
+// Refuses flags about the reading of a configuration, because they have no
+// effect on a GGUF.
 absl::Status CheckFlags(const SourceFlags& flags,
                         const v1::RopeSource& details) {
   for (const auto& [flag, given] :

@@ -16,7 +16,7 @@ namespace {
 // Sets the encoding of --preset, --config or --spec.
 absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   if (!flags.preset.empty()) {
-    // A message of the contract cannot hold a text that is not UTF-8.
+    // A protobuf message cannot hold a text that is not UTF-8.
     if (Utf8(flags.preset) != flags.preset) {
       return UsageError(
           absl::StrCat("--", flags.prefix, "preset: is not UTF-8"));

@@ -82,8 +82,8 @@ absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
 void AddPositionFlags(CLI::App* app, const std::string& prefix,
                       const std::string& group, FieldFlags* flags);
 
-// Returns the message of the given form; exit code 2 if there is none. --ids
-// reads its file.
+// Returns the message of the form that is given; exit code 2 if no form is
+// given. --ids reads its file.
 absl::StatusOr<v1::Positions> BuildPositions(const FieldFlags& flags);
 
 // Adds the flags of an absolute encoding. `flags` must set fields of an
@@ -100,11 +100,12 @@ void AddLayoutFlag(CLI::App* app, v1::Layout* layout);
 // refuses FP8 without it.
 void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation);
 
-// Parses "1,2,-3". This and the next two fail with exit code 2 and name `flag`.
+// Parses "1,2,-3". Errors of this and the next two functions have exit code 2
+// and name `flag`.
 absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
     const std::string& flag, const std::string& text);
 
-// Parses "1,0.5,-3e2". An empty text is no numbers.
+// Parses "1,0.5,-3e2". An empty text gives no numbers.
 absl::StatusOr<std::vector<double>> ParseNumbers(const std::string& flag,
                                                  const std::string& text);
 

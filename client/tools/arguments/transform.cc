@@ -59,7 +59,7 @@ absl::Status Transform(
   RETURN_IF_ERROR(file.CheckFormat(flags.out));
   ASSIGN_OR_RETURN(const auto selected, file.Select(flags.tensors, usual));
 
-  // The answers own the bytes of the file's entries until it is written.
+  // The answers own the bytes of the file's entries until the file is written.
   std::vector<TensorResult> results;
   nlohmann::ordered_json tensors;
   double bytes = 0;

@@ -46,7 +46,7 @@ absl::Status Transform(
 // The duration of a command's calls.
 struct Timing {
   double seconds = 0;              // of the call, or of all calls
-  int repeats = 0;                 // later calls, all alike
+  int repeats = 0;                 // later calls, all the same
   double best_repeat_seconds = 0;  // if repeats > 0
 };
 

@@ -76,8 +76,9 @@ double Float8ToDouble(v1::Dtype dtype, std::uint8_t bits) {
              : Float8ToDouble(bits);
 }
 
-// Returns the nearest number, the even one of two. Magnitudes ascend with their
-// bits. Saturates at the largest number, so that samples stay finite.
+// Returns the nearest number; of two equally near numbers, the even one.
+// Magnitudes are ordered like their bits. Saturates at the largest number, so
+// that samples stay finite.
 std::uint8_t FloatToFloat8(v1::Dtype dtype, float value) {
   const double magnitude = std::fabs(static_cast<double>(value));
   const std::uint8_t sign = std::signbit(value) ? 0x80 : 0;

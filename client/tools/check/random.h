@@ -1,6 +1,6 @@
 // Seeded numbers for tensors and samples. Equal seeds give equal files on every
-// machine: the standard's generators would too, but its distributions differ by
-// library.
+// machine. The standard's generators do this, too, but its distributions differ
+// between libraries.
 
 #pragma once
 

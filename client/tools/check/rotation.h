@@ -3,9 +3,9 @@
 // check`, posenc-load --verify and the tests compare the server's answers with
 // it.
 //
-// A reference must share no code with the code that it checks: this file
-// includes neither core/ nor server/, and they may not include it. It follows
-// the formula and is not fast. The caller computes cosines and sines in the
+// A reference must share no code with the code that it checks: this file does
+// not include core/ and server/, and they must not include it. It follows the
+// formula and is not fast. The caller computes cosines and sines in the
 // precision that it needs: long double for the programs, __float128 for the
 // strictest tests. Only the arithmetic of Real rounds.
 

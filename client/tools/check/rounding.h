@@ -24,12 +24,12 @@ class RoundingBound {
   // Returns the largest error before the last rounding. `terms`: sum of the
   // magnitudes of the products. `from_angle`: the error from an inexact angle.
   //
-  // In units of the arithmetic (half an ulp of 1, 2^-24 or 2^-53) the error of
-  // a cosine or sine is at most 4 (float64's are within 2 ulp; float32's are
-  // better), that of each product and of the sum 1. Second-order terms and the
-  // reference's own errors get 2 more: 8 units of `terms`. The error of an
-  // operation with a subnormal result is half a step; three operations are
-  // within 2 steps.
+  // The unit is half an ulp of 1: 2^-24 or 2^-53. The error of a cosine or sine
+  // is at most 4 units (float64 values are within 2 ulp; float32 values are
+  // better). Each product, and the sum, adds 1 unit. Second-order terms and the
+  // reference's own errors get 2 more: together 8 units of `terms`. An
+  // operation with a subnormal result has an error of half a step; three
+  // operations are within 2 steps.
   double Arithmetic(double terms, double from_angle) const {
     return terms * 8 * unit_ + 2 * tiny_ + from_angle;
   }

@@ -124,8 +124,8 @@ absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
   const std::int64_t queries = request.query_length();
   const std::int64_t keys = request.key_length();
   if (globals.json) {
-    // Refuses too many values before the work: a single head is too much to
-    // print.
+    // Refuses the matrix before the work if even one head has too many values
+    // to print.
     if (queries > 0 && keys > kMaxPrintedValues / queries) {
       return UsageError(absl::StrCat(
           "--json: ", queries, " x ", keys, " values; write more than ",

@@ -1,6 +1,6 @@
 // `posenc check`: compares a rotated file, element by element, with a rotation
-// that client/tools/check evaluates in long double: each must be within the
-// error that the contract allows.
+// in long double (client/tools/check). The error of each element must be within
+// the bound of the contract.
 
 #include <algorithm>
 #include <cmath>
@@ -77,7 +77,8 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   }
   const auto products = static_cast<double>(element.terms);
   if (!std::isfinite(products)) {
-    // Infinities and NaN have no exact result, but no result may be finite.
+    // Inputs with infinities or NaN have no exact result. Their result must not
+    // be finite.
     if (std::isfinite(element.actual)) result->Wrong(element.index);
     return;
   }
@@ -116,7 +117,7 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
     return;
   }
   if (!(error <= bound)) result->Wrong(element.index);
-  // NaN is worse than every number, and stays.
+  // NaN counts as worse than every number, so it stays.
   const auto note = [](double now, double* worst) {
     if (!(now <= *worst) && !std::isnan(*worst)) *worst = now;
   };

@@ -37,11 +37,11 @@ bool IsKeys(const std::string& name) {
   return Matches(name, {"*k_proj*", "*.wk.*", "wk.*"});
 }
 
-// Finds a wrong --heads or --kv-heads. The server cannot: rows that are cut
-// into the wrong number of heads are still a legal weight, only in a wrong
-// order. But heads of queries and keys are equally wide in every model, so that
-// two widths in one file show the mistake. `first` is the name and the width of
-// the first tensor; 0: this is the first.
+// Finds a wrong --heads or --kv-heads. The server cannot find it: rows that are
+// cut into the wrong number of heads are still a valid weight, only in a wrong
+// order. But in every model the heads of queries and keys have the same width,
+// so two widths in one file show the mistake. `first` is the name and the width
+// of the first tensor; 0: this is the first.
 absl::Status CheckWidth(const std::string& name, const TensorView& tensor,
                         std::int32_t heads,
                         std::pair<std::string, std::int64_t>* first) {

@@ -107,7 +107,7 @@ void PrintDiagnosis(const core::doctor::Diagnosis& diagnosis) {
                count(core::doctor::Severity::kNote, "note"), diagnosis.length);
 }
 
-// Returns the lowest severity that fails; 0 for "none".
+// Returns the lowest severity that makes the command fail; 0 for "none".
 absl::StatusOr<int> FailLevel(const std::string& text) {
   using core::doctor::Severity;
   for (const Severity severity :

@@ -18,8 +18,8 @@
 
 namespace posenc::cli {
 
-// Upper bounds on a picture's contents. More distances than this would be
-// closer than pixels; 16 Mi cells are a table of 8192 rows of 2048.
+// Upper bounds on a picture's contents. More distances than this would not be
+// distinct pixels. 16 Mi cells are a table of 8192 rows of 2048.
 inline constexpr std::int64_t kMaxPlottedDistances = 4096;
 inline constexpr std::int64_t kMaxPlottedCells = std::int64_t{1} << 24;
 

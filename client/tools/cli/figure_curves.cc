@@ -85,7 +85,8 @@ absl::Status CheckDrawable(const std::string& flag,
   return absl::OkStatus();
 }
 
-// Returns the given flag among --preset, --config and --spec, with the prefix.
+// Returns the flag that is given, --preset, --config or --spec, with the
+// prefix.
 std::string SourceFlag(const SourceFlags& flags) {
   const char* const name = !flags.preset.empty()   ? "preset"
                            : !flags.config.empty() ? "config"
@@ -249,7 +250,8 @@ absl::StatusOr<Figure> OverDistance(
   return chart;
 }
 
-// Returns where each curve is farthest from 1: "NAME: 1.76 at pair 17".
+// Returns the point at which each curve is farthest from 1: "NAME: 1.76 at pair
+// 17".
 std::string Farthest(const std::vector<plot::Curve>& curves) {
   return EachCurve(curves, [](const auto& points) -> std::string {
     const auto& [x, y] = *std::max_element(
@@ -257,7 +259,7 @@ std::string Farthest(const std::vector<plot::Curve>& curves) {
           return std::fabs(a.second - 1) < std::fabs(b.second - 1);
         });
     if (y == 1) return "1 everywhere";
-    // Four digits would show it as 1.
+    // Four digits would show such a value as 1.
     if (std::fabs(y - 1) < 5e-4) {
       return absl::StrFormat("1 %c %.2g at pair %.0f", y < 1 ? '-' : '+',
                              std::fabs(y - 1), x);
@@ -336,7 +338,8 @@ absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
                      Analyze(flags, reading, 0, 0, client));
     chart.curves.push_back(PairCurve(reading.name, response.wavelengths()));
     const int turning = response.pairs_within_trained_length();
-    // A 0 may mean that the trained length is not known, unless a flag gave it.
+    // Without a flag for the trained length, 0 may mean that the length is not
+    // known.
     if (turning == 0 && !flags.trained_length) continue;
     turns.push_back(absl::StrCat(
         " ", reading.name, ": ", turning, " of ", response.wavelengths_size(),

@@ -194,7 +194,8 @@ int Main(int argc, char** argv) {
   return kExitUsage;
 }
 
-// Output that was not written, for example to a full disk, is no success.
+// If output could not be written, for example to a full disk, the command has
+// failed.
 int Finish(int code) {
   const bool failed = std::ferror(stdout) != 0;
   if (std::fflush(stdout) == 0 && !failed) return code;

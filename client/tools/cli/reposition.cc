@@ -1,6 +1,7 @@
 // `posenc reposition`: moves rotated keys to other positions, or to another
 // encoding, without the unrotated keys: for a cache that is edited, shifted or
-// extended. The tensors of all layers in a file move alike, one call each.
+// extended. The tensors of all layers in a file make the same move, in one call
+// each.
 
 #include <memory>
 #include <optional>
@@ -14,9 +15,9 @@
 namespace posenc::cli {
 namespace {
 
-// `old` is the encoding and the positions of the keys; the new ones are the
-// same if not given. One of three forms gives the target: a shift, a shift for
-// each token, or new positions.
+// `old` is the encoding and the positions of the keys. A new encoding or
+// position that is not given is the old one. One of three forms gives the
+// target: a shift, a shift for each token, or new positions.
 struct RepositionFlags {
   SourceFlags old_rope;
   SourceFlags new_rope;

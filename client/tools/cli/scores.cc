@@ -1,5 +1,5 @@
-// `posenc scores`: attention scores of encodings that are more than q . k plus
-// a bias: Shaw, Transformer-XL and DeBERTa.
+// `posenc scores`: attention scores of encodings that do more than add a bias
+// to q . k: Shaw, Transformer-XL and DeBERTa.
 
 #include <cstdio>
 #include <memory>
@@ -53,8 +53,8 @@ absl::StatusOr<TensorView> Find(TensorFile* file, const std::string& name) {
   return AsTensor(*found[0]);
 }
 
-// Prints dtype, shape and a corner of the scores; as JSON their values instead
-// of the corner, unless a file has them.
+// Prints dtype, shape and a corner of the scores; as JSON it prints all values
+// instead of the corner, unless a file has them.
 absl::Status Show(const TensorView& scores, const ScoresFlags& flags,
                   const GlobalFlags& globals) {
   if (globals.json) {

@@ -57,8 +57,8 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
           ? flags.angles != v1::ANGLE_PRECISION_UNSPECIFIED
           : source.spec().rotary_dim() == 0 && source.head_dim() != 0;
   if (resolve) {
-    // Asks for the model's complete specification, to change one field
-    // (--angles) or to fill in the rotary_dim that --head-dim implies.
+    // Requests the model's complete specification, to change one field
+    // (--angles), or to set the rotary_dim that --head-dim implies.
     v1::ResolveRopeRequest question;
     *question.mutable_rope() = source;
     ASSIGN_OR_RETURN(auto answer, connection.client().ResolveRope(question));
@@ -99,8 +99,8 @@ absl::Status CheckOutputs(const TableFlags& flags, bool single) {
   return absl::OkStatus();
 }
 
-// Writes each tensor to its .npy file, and all of them to --out if that is a
-// .safetensors file, or standard output for more than one tensor.
+// Writes each tensor to its .npy file. Writes all of them to --out if that is a
+// .safetensors file, or standard output and there is more than one tensor.
 absl::Status WriteTensors(const TableFlags& flags, const Tensors& tensors) {
   Safetensors file;
   for (const auto& [name, tensor] : tensors) {

@@ -34,8 +34,8 @@ using core::doctor::Finding;
 
 // Number of a layer's tokens on which explanations are tried.
 constexpr std::int64_t kTriedTokens = 32;
-// Radians by which noise may change a measured angle; other bases and shifts
-// differ by far more.
+// Noise may change a measured angle by this many radians. Other bases and
+// shifts change it by far more.
 constexpr double kMeasuredAngle = 0.05;
 // Bounds on a pair's error, in ulps: for tables finer than the keys, for tables
 // of the keys' dtype, and for float32 tables with float64 keys (4 ulps of
@@ -132,7 +132,7 @@ MotionBound BoundOf(v1::Dtype dtype, double ulps) {
 }
 
 // Tables of an engine that are coarser than the keys: their dtype, and the
-// bound that then applies.
+// bound for them.
 struct CoarserTables {
   double ulps;
   std::string dtype;

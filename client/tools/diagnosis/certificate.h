@@ -1,5 +1,5 @@
-// The certificate of a cache. It says whether an engine's cached keys, moved by
-// Reposition, are the keys that the engine itself has at the new positions.
+// The certificate of a cache. It tells whether Reposition moves an engine's
+// cached keys to the keys that the engine itself computes at the new positions.
 //
 // The keys of `before` in every layer and head are rotated by shift * w_i, in
 // long double, and compared with `after`. The error of a pair is measured in
@@ -58,8 +58,8 @@ struct Certificate {
   bool measured = false;
 };
 
-// Makes a certificate. Errors have exit code 2: flags that are missing or make
-// no sense. The diagnosis has the faults of files.
+// Makes a certificate. Missing or contradictory flags are errors with exit code
+// 2. The diagnosis has the faults of files.
 absl::StatusOr<Certificate> Certify(const CertificateFlags& flags);
 
 // Returns the JSON of a diagnosis with "certificate", "files" and "made".

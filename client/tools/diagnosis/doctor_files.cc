@@ -261,7 +261,7 @@ absl::Status ReadSafetensors(const OffsetFile& file, ModelDescription* input) {
       input->set_key_rows(entry.shape[0]);
     } else if (IsQueryProjection(entry.name) && entry.shape.size() == 2) {
       const v1::Dtype dtype = DtypeOf(entry);
-      // Rows of 8 bits are too coarse to be distinguished.
+      // Rows with 8-bit elements are too coarse to be distinguished.
       if (wire::ElementBytes(dtype) > 1) {
         ReadRows(file, entry.name, 8 + *size + entry.begin,
                  static_cast<std::uint64_t>(entry.shape[0]),
@@ -321,7 +321,7 @@ absl::Status ReadGgufInto(const OffsetFile& file, ModelDescription* input) {
       header->FindTensor("blk.0.attn_q.weight");
   const v1::Dtype dtype =
       query == nullptr ? v1::DTYPE_UNSPECIFIED : DtypeOf(query->type);
-  // No model has extents of 2^32.
+  // Extents of 2^32 and more occur in no model.
   if (dtype != v1::DTYPE_UNSPECIFIED && query->shape.size() == 2 &&
       query->shape[0] >> 32 == 0 && query->shape[1] >> 32 == 0) {
     ReadRows(file, query->name, query->offset, query->shape[1], query->shape[0],
@@ -379,7 +379,7 @@ ModelDescription ReadJsonFile(const std::string& path) {
     return Unreadable(KindOfJson(name, ""), path, text.status().message());
   }
   const v1::DescriptionKind kind = KindOfJson(name, *text);
-  // Bytes that are not UTF-8 are no JSON, and cannot be sent as a text.
+  // A text that is not UTF-8 is not JSON, and cannot be sent.
   if (Utf8(*text) != *text) {
     return Unreadable(kind, path, core::doctor::JsonFault(*text));
   }

@@ -17,11 +17,11 @@ namespace posenc::cli {
 std::string Utf8(const std::string& text);
 
 // Returns the inputs that the paths name: files, and the files of folders,
-// without subfolders. An input that cannot be read says why.
+// without subfolders. An input that cannot be read has the reason in it.
 std::vector<v1::ModelDescription> ReadDescriptions(
     const std::vector<std::string>& paths);
 
-// Returns a preset's configuration as such an input. NOT_FOUND if there is no
+// Returns a preset's configuration as an input. NOT_FOUND if there is no
 // such preset.
 absl::StatusOr<v1::ModelDescription> DescribePreset(const std::string& name);
 

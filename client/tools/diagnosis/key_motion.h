@@ -39,12 +39,12 @@ struct MotionError {
 };
 
 // Compares `after` with `before` moved by `motion`. The allowed error of a pair
-// is bound.ulps, plus the error of an engine's angles: w u (2 p_max + (4 + |ln
-// w|) shift) of its length, where u is bound.angle_unit. p_max is the largest
-// position: each of the two products p w is rounded once. A frequency base^-x
-// has a relative error of |ln w| u from the rounding of x, and four roundings
-// of power, division and scaling. Tokens after the first `most_tokens` are
-// skipped.
+// is bound.ulps plus the error of an engine's angles. The latter is w u (2
+// p_max + (4 + |ln w|) shift) of the pair's length, where u is
+// bound.angle_unit. p_max is the largest position: each of the two products p w
+// is rounded once. A frequency base^-x has a relative error of |ln w| u from
+// the rounding of x, and four roundings of power, division and scaling. Tokens
+// after the first `most_tokens` are skipped.
 MotionError Measure(const Motion& motion, const check::HeadsView& before,
                     const check::HeadsView& after, const MotionBound& bound,
                     double p_max, std::int64_t most_tokens);

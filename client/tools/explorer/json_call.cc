@@ -104,7 +104,8 @@ JsonAnswer Info(const Client& client, const std::string& /*body*/) {
   return ToAnswer(client.GetServerInfo());
 }
 
-// RopeSource with a preset -> the ModelDescription of its configuration.
+// Converts a RopeSource with a preset to the ModelDescription of its
+// configuration.
 JsonAnswer Preset(const Client& /*client*/, const std::string& body) {
   v1::RopeSource source;
   const absl::Status read = ReadRequest(body, &source);
@@ -122,8 +123,9 @@ JsonAnswer Preset(const Client& /*client*/, const std::string& body) {
   return ToAnswer(description);
 }
 
-// DiagnoseRopeRequest with a GGUF file as its only input, and the length that
-// selects among its lists -> the RopeSpec of its layers with full attention.
+// Converts a DiagnoseRopeRequest to the RopeSpec of the layers with full
+// attention. Its only input is a GGUF file, and its length selects one of the
+// file's lists.
 JsonAnswer Gguf(const Client& /*client*/, const std::string& body) {
   v1::DiagnoseRopeRequest request;
   const absl::Status read = ReadRequest(body, &request);

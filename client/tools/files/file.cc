@@ -38,7 +38,7 @@ class Descriptor {
   int fd_;
 };
 
-// Returns the error in errno, for `path`.
+// Returns the error in errno as an error about `path`.
 absl::Status SystemError(const std::string& path, absl::string_view action) {
   return FileError(path, absl::ErrnoToStatus(errno, action));
 }

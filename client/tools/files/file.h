@@ -1,7 +1,7 @@
-// Whole files. They are read once, into memory, and replaced atomically: a
-// reader of an output sees the old file or the complete new one, even if this
-// program is killed or the disk is full. A replaced file keeps its mode, and a
-// symbolic link to it stays.
+// Reads and writes whole files. A file is read once, into memory, and replaced
+// atomically: a reader of an output sees the old file or the complete new one,
+// even if this program is killed or the disk is full. A replaced file keeps its
+// mode, and a symbolic link to it stays.
 
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace posenc::cli {
 
-// The bytes of a file. They are read rather than mapped: access to a mapped
-// file that has shrunk raises SIGBUS, and a result could not replace its own
+// The bytes of a file. They are read, not mapped: access to a mapped file that
+// has become shorter raises SIGBUS, and a result could not replace its own
 // input.
 class FileBytes {
  public:

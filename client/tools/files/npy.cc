@@ -133,7 +133,7 @@ absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
   const std::int64_t count = check::ElementCount(*shape);
   const std::size_t size = wire::ElementBytes(dtype);
   const absl::Span<const char> data = bytes.subspan(header_start + header_size);
-  // Compared by division, since count * size may wrap.
+  // Compares by division, because count * size may overflow.
   if (count < 0 || data.size() % size != 0 ||
       static_cast<std::uint64_t>(count) != data.size() / size) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -153,7 +153,7 @@ absl::StatusOr<std::string> NpyHeader(const TensorView& tensor) {
         absl::StrCat(".npy has no ", check::DtypeName(tensor.dtype),
                      "; write .safetensors, or choose float32"));
   }
-  // A tuple of one needs its comma: (3,).
+  // A tuple with one element needs a comma: (3,).
   const absl::string_view comma = tensor.shape.size() == 1 ? "," : "";
   std::string dict = absl::StrCat(
       "{'descr': '", descr, "', 'fortran_order': False, 'shape': (",

@@ -14,8 +14,8 @@
 
 namespace posenc::cli {
 
-// Rows of a tensor to print: as many as fit on a screen, and fewer if a file
-// has the tensor as well.
+// Number of printed rows of a tensor: as many as fit on a screen, and fewer if
+// the tensor is also in a file.
 constexpr std::int64_t kShownRows = 8;
 constexpr std::int64_t kShownRowsOfFile = 3;
 
@@ -39,7 +39,8 @@ void PrintMatrix(const TensorView& tensor, std::int64_t offset,
                  std::int64_t rows, std::int64_t columns,
                  std::int64_t first_row, std::int64_t first_column);
 
-// Pairs that a list of them shows: a scaling's start, its ramp and its end.
+// Number of pairs in a printed list: enough to show a scaling's start, its ramp
+// and its end.
 constexpr int kShownPairs = 10;
 
 // Returns "64, 10 of them (all: --json)", or "8" if Spread() shows all.

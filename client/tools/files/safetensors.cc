@@ -43,8 +43,8 @@ absl::Span<const char> Unread(std::uint64_t size) {
   return {static_cast<const char*>(nullptr), static_cast<std::size_t>(size)};
 }
 
-// Limit on a header, from the reference implementation. No model has a longer
-// one, and a crafted one must not fill the memory.
+// Limit on a header, from the reference implementation. Headers of models are
+// shorter, and a malicious header must not fill the memory.
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
 absl::Status Malformed(absl::string_view fact) {
@@ -87,7 +87,7 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
   if (count < 0) return MalformedEntry(name, "shape overflows 64 bits");
   for (const NamedDtype& known : kDtypes) {
     if (entry.dtype != known.name) continue;
-    // Compared by division, since count * size may wrap.
+    // Compares by division, because count * size may overflow.
     if (size % known.size != 0 ||
         size / known.size != static_cast<std::uint64_t>(count)) {
       return MalformedEntry(
@@ -150,8 +150,8 @@ absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
 
 absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
                                                    std::uint64_t data_size) {
-  // Duplicate names, of which the parser keeps one, and nesting are visible
-  // only while the header is parsed.
+  // Duplicate names and nesting are visible only during parsing: the parser
+  // keeps one of several equal names.
   std::vector<std::set<std::string>> names;
   absl::Status status;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {

@@ -10,7 +10,7 @@
 //                  offsets count
 //
 // Tensors must cover the data exactly, without holes and overlaps. A reader
-// that does not check this can be fooled by a crafted file.
+// must check this, because a file may be malicious.
 
 #pragma once
 
@@ -66,7 +66,7 @@ absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> json,
 absl::optional<std::vector<std::int64_t>> ExtentsOf(const nlohmann::json& list);
 
 // Converts an entry to a tensor of the contract, and back, without a copy of
-// the bytes. INVALID_ARGUMENT for dtypes that the other side does not have.
+// the bytes. INVALID_ARGUMENT for a dtype that only one of the two has.
 absl::StatusOr<TensorView> AsTensor(const SafetensorsEntry& entry);
 absl::StatusOr<SafetensorsEntry> FromTensor(const std::string& name,
                                             const TensorView& tensor);

@@ -9,7 +9,7 @@ namespace {
 
 // Type URL of the payload, whose value is the exit code in decimal.
 constexpr char kExitPayload[] = "posenc.cli/exit";
-// Type URL of the mark of a status that must not be printed.
+// Type URL that marks a status that must not be printed.
 constexpr char kToldPayload[] = "posenc.cli/told";
 
 absl::Status WithExit(absl::Status status, int exit_code) {

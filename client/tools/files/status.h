@@ -14,7 +14,7 @@ namespace posenc::cli {
 // use them to find whose fault it was.
 constexpr int kExitOk = 0;
 constexpr int kExitFailed = 1;  // the call, or a check, failed
-constexpr int kExitUsage = 2;   // flags that make no sense
+constexpr int kExitUsage = 2;   // wrong flags
 constexpr int kExitFile =
     3;  // a file, or standard output, cannot be read or written
 

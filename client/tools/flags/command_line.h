@@ -1,5 +1,4 @@
-// Help, checks of arguments and gRPC's log, for posenc and posenc-load: CLI11
-// lacks these.
+// Help, checks of arguments and gRPC's log, for posenc and posenc-load.
 
 #pragma once
 

@@ -1,4 +1,5 @@
-// Returns errors to the caller, for functions that return a status.
+// Macros that return an error to the caller, for functions that return a
+// status.
 
 #pragma once
 

@@ -13,8 +13,8 @@
 namespace posenc::load {
 namespace {
 
-// About this number of elements is checked of a larger tensor, in whole tokens
-// that are spread evenly: a second's work rather than minutes.
+// In a larger tensor, about this number of elements is checked: evenly spread
+// whole tokens. This takes a second instead of minutes.
 constexpr std::int64_t kCheckedElements = std::int64_t{1} << 21;
 
 // Bound on the relative error of angles. Frequencies computed here differ from

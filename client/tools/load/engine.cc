@@ -18,8 +18,8 @@ namespace posenc::load {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-// The period in which Run() checks whether workers are done: short beside a
-// step, long beside the check.
+// Interval at which Run() checks whether workers are done: short compared with
+// a step, long compared with the check.
 constexpr std::chrono::milliseconds kPoll(10);
 
 }  // namespace
@@ -81,7 +81,7 @@ StepResult Engine::Run(const StepOptions& options,
   step.workload = workload_;
   step.clock = clock_;
   step.stop = stop;
-  // A worker without a slot could not make a call.
+  // A worker needs at least one slot to make a call.
   step.workers = std::min(workers_, options.in_flight);
   step.begin = clock_->Now();
   step.measured = step.begin + absl::ToInt64Nanoseconds(options.warm_up);

@@ -59,7 +59,7 @@ struct StepOptions {
   // under the same load as the others, and none is left unsent. Not with
   // `calls`.
   bool cool_down = false;
-  // Share of the answers, in [0, 1], that are compared with the known ones.
+  // Share, in [0, 1], of the answers that are compared with the known answers.
   double verify = 0;
   std::uint64_t seed = 1;
 };
@@ -128,9 +128,9 @@ struct StepResult {
   // this is the offered rate times the share of good calls, so that the time of
   // answers after the last due call does not count.
   double GoodPerSecond() const;
-  // True if this machine may be the cause of calls that were not good: one in a
-  // hundred was sent late, or a thread of the engine was busy all the time.
-  // Figures of such a step do not describe the server.
+  // True if this machine may have caused calls to fail: at least one in a
+  // hundred was sent late, or a thread of the engine was always busy. Figures
+  // of such a step do not describe the server.
   bool TesterLimited() const;
 };
 

@@ -94,7 +94,7 @@ absl::Status CheckFlags(const CLI::App& app, const Flags& flags) {
 }
 
 void AddFlags(CLI::App* app, Flags* flags) {
-  // `into` parses the text of a flag; `usual` is the text of the default.
+  // `into` parses the text of a flag. `usual` is the default as a text.
   const auto parsed = [&](const char* name, const char* type, const char* usual,
                           CLI::Validator into, const char* help) {
     app->add_option_function<std::string>(

@@ -40,9 +40,9 @@ class Histogram {
   std::int64_t max() const { return max_; }
   double Mean() const;
 
-  // Returns the smallest recorded value that at least `percentile` per cent of
-  // the values do not exceed, rounded up to the last value of its bucket, but
-  // at most max(). 0 if the histogram is empty.
+  // Returns the smallest recorded value v such that `percentile` per cent of
+  // the values are at most v, rounded up to the last value of its bucket, but
+  // not above max(). 0 if the histogram is empty.
   std::int64_t Percentile(double percentile) const;
 
   // Returns all buckets, in the order of their values.

@@ -38,7 +38,8 @@ namespace {
 // or absent, 2 if the command line is wrong.
 enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2 };
 
-// Set by SIGINT and SIGTERM. A signal's handler may safely change nothing else.
+// Set by SIGINT and SIGTERM. A signal handler can safely change only such a
+// variable.
 std::atomic<bool> interrupted{false};
 
 int Fail(const absl::Status& status, int exit_code) {
@@ -85,8 +86,8 @@ class Run {
   absl::Status RunSteps();
   // Offers multiples of the peak that the earlier steps have found.
   absl::Status Overload();
-  // Overloads count refusals, which retries would hide, and a call in place
-  // must not be made twice.
+  // No retries for overloads, because they would hide refusals, and for calls
+  // in place, which must not be made twice.
   bool Retries() const {
     return !flags_.no_retry && flags_.overload.empty() &&
            flags_.shared_memory != "in-place";
@@ -243,8 +244,8 @@ absl::Status Run::RunSteps() {
       passed =
           absl::FailedPreconditionError("no call was made; raise --duration");
     }
-    // The search for a peak may exceed it: errors are reported, but are no
-    // failure.
+    // While it searches the peak, the load may exceed it: errors are reported,
+    // but are not a failure.
     if (flags_.overload.empty() && result.ErrorRate() > flags_.max_error_rate) {
       passed = absl::FailedPreconditionError(absl::StrFormat(
           "%s: error rate is %.4g; the limit is %g (--max-error-rate)",

@@ -405,7 +405,7 @@ constexpr absl::string_view kPage =
 #include "page_html.inc"
     ;
 
-// Escapes every <, so that no text of a report ends the script.
+// Escapes every <, so that no text in a report can end the script.
 std::string PageOf(const Json& runs) {
   const std::string json = absl::StrReplaceAll(
       runs.dump(-1, ' ', false, Json::error_handler_t::replace),

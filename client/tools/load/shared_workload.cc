@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<pb::Message>> ParseMessage(
   return absl::InternalError(absl::StrCat("no ", name, ": it does not parse"));
 }
 
-// Returns the bytes of a message's tensors, one after the other.
+// Returns the contents of a message's tensors, one after the other.
 std::string TensorBytes(const pb::Message& message) {
   std::vector<const pb::FieldDescriptor*> fields;
   message.GetReflection()->ListFields(message, &fields);

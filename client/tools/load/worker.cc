@@ -209,8 +209,8 @@ void Worker::Poll(bool closed) {
 
 void Worker::Dispatch() {
   std::optional<ThreadShare> share(&dispatching_share_);
-  // By default Linux lets sleeps end up to 50 us late (timer slack), which is
-  // longer than a small call and would count as its latency. 1 ns is the
+  // By default a sleep in Linux may end up to 50 us late (timer slack). This is
+  // longer than a small call, and would count as its latency. 1 ns is the
   // minimum.
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   const StepOptions& options = step_->options;
@@ -320,7 +320,7 @@ void Worker::Record(const Call& call, std::int64_t now) {
   }
   counts_.bytes_sent += call.request->bytes;
   counts_.bytes_received += static_cast<std::int64_t>(call.response.Length());
-  // Results in shared memory count as if they had been sent.
+  // Bytes of results in shared memory are counted as received.
   if (!call.request->slots.empty()) {
     counts_.bytes_received +=
         static_cast<std::int64_t>(call.request->slots[0].output.size());

@@ -11,12 +11,12 @@
 // deadline count from its due time.
 //
 // The backlog has calls that are due and could not be sent, because all slots
-// are taken or this machine is too slow. The newest is sent first, and overdue
-// calls are dropped. If the oldest were first, every later call would be sent
-// with no time left, and a server that answers as many calls as before would
-// seem to answer none. counts_mutex_ guards the counts, which the engine takes
-// once a second. The thread that sends owns random_, choose_, next_request_ and
-// the stubs.
+// are taken or this machine is too slow. The newest call is sent first, and
+// overdue calls are dropped. If the oldest were first, every later call would
+// be sent too late to be answered in time: a server that is as fast as before
+// would seem to answer no call. counts_mutex_ guards the counts, which the
+// engine takes once a second. The thread that sends owns random_, choose_,
+// next_request_ and the stubs.
 
 #pragma once
 
@@ -36,7 +36,7 @@
 
 namespace posenc::load {
 
-// The common state of a step's workers. Times are the clock's nanoseconds.
+// The state that a step's workers share. Times are the clock's nanoseconds.
 struct Step {
   StepOptions options;
   const std::vector<Case>* workload;
@@ -52,8 +52,7 @@ struct Step {
   std::atomic<int> counted{0};  // calls in flight that count
   std::atomic<std::int64_t> last_answer{0};
 
-  // Returns true if a call that is due then is outside of warm-up and
-  // cool-down.
+  // Returns true if `due` is not in the warm-up or cool-down.
   bool Counts(std::int64_t due) const { return due >= measured && due < end; }
   bool Stopped() const { return stop && stop->load(std::memory_order_relaxed); }
   // Claims a call that is due at `due`; false if the limit of calls is reached.
@@ -78,7 +77,8 @@ class Worker {
   // thread.
   void TakeInterval(Counts* counts);
 
-  // Adds this worker's part, except the counts. Valid after done() is true.
+  // Adds this worker's results, except those that TakeInterval() returns. Call
+  // it after done() is true.
   void AddTo(StepResult* result) const;
 
  private:
@@ -90,8 +90,8 @@ class Worker {
   // it had to wait.
   bool WaitForSlot();
   // Counts a call that leaves the backlog now: as limited if it was due by
-  // `held_until`, else as late if it is sent too late, and in *reason, if not
-  // null.
+  // `held_until`, or else as late if it is too late. Also increments *reason,
+  // if it is not null.
   void Leave(std::int64_t due, std::int64_t now, std::int64_t held_until,
              std::int64_t* reason);
   // Takes answers until the queue is shut down.

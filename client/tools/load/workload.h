@@ -1,6 +1,7 @@
 // The requests of the load, of several RPCs, sizes and dtypes. They are made
 // and serialized once, before the first step, and sent as generic calls, so
-// that a call costs the client almost nothing and the server is measured.
+// that a call takes almost no time of the client, and the server's time is
+// measured.
 
 #pragma once
 
@@ -84,9 +85,10 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(const WorkloadOptions& options);
 //
 // Concurrent calls must not work on the same bytes, so each slot of the load
 // (worker.h) has its own place, and its own requests that name it. In place,
-// results are rotated again and again; before a call that is verified, its
-// input is written anew. Requests with learned answers are verified by their
-// tensors. Requests without tensors (ResolveRope, BuildTable) are not changed.
+// each call rotates the result of the last one; before a call that is verified,
+// its input is written again. Requests with learned answers are verified by
+// their tensors. Requests without tensors (ResolveRope, BuildTable) are not
+// changed.
 absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
     const Client& client, bool in_place, int slots,
     std::vector<Case>* workload);

@@ -27,8 +27,9 @@ struct Tick {
 };
 
 // Returns about five multiples of 1, 2 or 5 times a power of ten in the scale.
-// On a logarithmic scale: powers of ten, with 2 and 5 between them if there are
-// few, and only every second or third if there are many.
+// On a logarithmic scale returns powers of ten: with their multiples by 2 and 5
+// if there are few powers, and only every second or third power if there are
+// many.
 std::vector<Tick> Ticks(const Scale& scale);
 
 // Pixels between the picture's edges and its axes: room for tick texts of six
@@ -36,9 +37,9 @@ std::vector<Tick> Ticks(const Scale& scale);
 inline constexpr double kLeft = 78, kRight = 24, kBottom = 54, kTop = 44;
 inline constexpr double kTickSize = 12, kTextSize = 13;
 
-// Add each tick's text and its line: with `grid` across the picture, else a
-// short one outside. The ends of the other axis, in pixels, are `bottom` and
-// `top` for an x axis, `left` and `right` for a y axis.
+// Add the text and the line of each tick. With `grid` the line crosses the
+// picture; else it is short and outside. The ends of the other axis, in pixels,
+// are `bottom` and `top` for an x axis, `left` and `right` for a y axis.
 void AddXTicks(const Scale& scale, double bottom, double top, bool grid,
                Svg* svg);
 void AddYTicks(const Scale& scale, double left, double right, bool grid,

@@ -64,8 +64,8 @@ void MakeEqual(Scale* x, Scale* y) {
   narrow->high = center + half;
 }
 
-// Joins curves of equal points under all of their names: the upper one would
-// hide the others.
+// Joins curves with equal points into one with all their names, because the
+// upper curve would hide the others.
 std::vector<Curve> JoinAlike(const std::vector<Curve>& curves) {
   std::vector<Curve> joined;
   for (const Curve& curve : curves) {

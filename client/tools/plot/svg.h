@@ -43,8 +43,8 @@ struct Label {
 };
 
 // Cells of a heat map, scaled into a rectangle. `levels` has rows * columns
-// indices into Cividis(), the first row on top. If some are `masked`, level 0
-// is a cell without a value.
+// indices into Cividis(), the first row on top. If `masked`, level 0 marks a
+// cell without a value.
 struct Cells {
   std::string name;
   int rows = 0, columns = 0;

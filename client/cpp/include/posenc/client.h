@@ -88,7 +88,7 @@ struct ClientOptions {
   // it if the server's limits are raised.
   std::int64_t max_message_bytes = std::int64_t{512} << 20;
 
-  // Bytes above which ApplyRope and Reposition go as a stream instead of one
+  // Bytes above which ApplyRope and Reposition use a stream instead of one
   // message. Unset: max_message_bytes. Lower it, for example to 16 MiB, to
   // overlap transfer with computation.
   absl::optional<std::int64_t> stream_above_bytes;
@@ -133,9 +133,8 @@ struct CallOptions {
   // 0 or less: the call ends at once.
   absl::optional<absl::Duration> timeout;
 
-  // Called whenever bytes of a result have come while ApplyRope, Reposition or
-  // BuildTable moves a tensor through a stream. `bytes` is the size of all
-  // tensors together.
+  // Called whenever bytes of a result have arrived while ApplyRope, Reposition
+  // or BuildTable uses a stream. `bytes` is the size of all tensors together.
   std::function<void(std::int64_t bytes_done, std::int64_t bytes)> on_progress;
 
   // The call's id in the server's log (metadata "x-request-id") and in its
@@ -173,33 +172,33 @@ class Client {
                   absl::Duration timeout = absl::Seconds(60));
 
   // Makes a region of shared memory with a new name in the server's directory.
-  // Later calls of this client and of its copies pass tensors in it by place
-  // (shared_region.h). If the server shares no memory with this client, the
-  // region is private memory, and its tensors are sent. Also RESOURCE_EXHAUSTED
-  // if the directory has too little space, INVALID_ARGUMENT if the server does
-  // not accept such a large file, NOT_FOUND and the like if the directory
-  // cannot be used from here: in another container it may have another path,
-  // see Share().
+  // Later calls of this client and of its copies pass only the places of
+  // tensors in it (shared_region.h). If the server shares no memory with this
+  // client, the region is private memory, and its tensors are sent. Also
+  // RESOURCE_EXHAUSTED if the directory has too little space, INVALID_ARGUMENT
+  // if the server does not accept such a large file, NOT_FOUND and the like if
+  // the directory cannot be used from here: in another container it may have
+  // another path, see Share().
   absl::StatusOr<std::shared_ptr<SharedRegion>> MakeRegion(
       std::size_t bytes, const CallOptions& options = {}) const;
 
-  // Passes tensors in this region by place, too. The client does not keep the
-  // region alive.
+  // Also passes only the places of tensors in this region. The client does not
+  // keep the region alive.
   void Share(const std::shared_ptr<SharedRegion>& region) const;
 
   // Returns the server's version, instruction set, limits and presets.
   absl::StatusOr<v1::GetServerInfoResponse> GetServerInfo(
       const CallOptions& options = {}) const;
 
-  // Turns a preset, a config.json or a specification into exact frequencies,
-  // and lists what was assumed; optionally explains the differences from
-  // another encoding. Also NOT_FOUND.
+  // Converts a preset, a config.json or a specification to exact frequencies,
+  // and lists the assumptions; optionally explains the differences from another
+  // encoding. Also NOT_FOUND.
   absl::StatusOr<v1::ResolveRopeResponse> ResolveRope(
       const v1::ResolveRopeRequest& request,
       const CallOptions& options = {}) const;
 
   // Reads all descriptions of a checkpoint as each of its readers does. Returns
-  // the disagreements, and what mends them.
+  // the disagreements and their fixes.
   absl::StatusOr<v1::DiagnoseRopeResponse> DiagnoseRope(
       const v1::DiagnoseRopeRequest& request,
       const CallOptions& options = {}) const;
@@ -268,17 +267,17 @@ class Client {
       const ApplyRopeArgs& args, const CallOptions& options = {}) const;
 
   // Rotates tensors that are larger than memory: args.q and args.k have no
-  // bytes and no outputs. `next` returns the bytes of q, then of k, cut where
-  // it likes, but not inside an element; `take` gets those of the results in
-  // the same order. The first error of either function ends the call and is
-  // returned. Bytes that came before an error are valid.
+  // bytes and no outputs. `next` returns the bytes of q, then of k, in pieces
+  // that may end after any element; `take` gets the bytes of the results in the
+  // same order. The first error of either function ends the call and is
+  // returned. Bytes that arrived before an error are valid.
   absl::Status ApplyRopeStream(const ApplyRopeArgs& args, const NextBytes& next,
                                const TakeBytes& take,
                                const CallOptions& options = {}) const;
 
   // Moves rotated keys to other positions, or from one rotary encoding to
   // another, in one rotation. Shapes, aliasing, streams and errors are those of
-  // ApplyRope; INVALID_ARGUMENT also if no single rotation leads from the old
+  // ApplyRope; INVALID_ARGUMENT also if no single rotation converts the old
   // encoding to the new one (NOT_REPOSITIONABLE).
   absl::StatusOr<TensorResult> Reposition(
       const RepositionArgs& args, const CallOptions& options = {}) const;

@@ -17,8 +17,8 @@ std::string ErrorReason(const absl::Status& status);
 // Returns a fact that comes with the reason (errors.proto lists them), such as
 // "field" or, for streams, "messageIndex": the message at fault, counted from
 // 0. "requestId" is the id in the call's metadata, whether the server or the
-// client ended the call. Arguments that the library itself refuses have their
-// "field" too. Empty if there is no fact of that name.
+// client ended the call. Errors about arguments that the library itself refuses
+// have a "field", too. Empty if there is no fact of that name.
 std::string ErrorFact(const absl::Status& status, absl::string_view name);
 
 }  // namespace posenc

@@ -81,8 +81,8 @@ v1::Tensor ToTensor(const TensorView& view);
 // overlap other tensors of the call. After an error its contents are
 // unspecified, even if it was the input.
 //
-// Unset: the result gets memory of its own. Reusing memory is faster if the
-// results are large: page faults of fresh memory cost more than the copy.
+// Unset: the result gets its own memory. For large results it is faster to
+// reuse memory, because page faults of fresh memory cost more than the copy.
 using Output = absl::optional<absl::Span<char>>;
 
 // Returns an output over elements: args.q_out =
@@ -145,8 +145,8 @@ struct ApplyRopeResult {
   std::shared_ptr<const void> owner;
 };
 
-// Returns the next bytes of tensors that are larger than memory; none: the end.
-// They must stay valid until the next call.
+// Returns the next bytes of tensors that are larger than memory; no bytes at
+// the end. They must stay valid until the next call.
 using NextBytes = std::function<absl::StatusOr<absl::Span<const char>>()>;
 // Takes the next bytes of the result, which are valid only during the call.
 using TakeBytes = std::function<absl::Status(absl::Span<const char>)>;
@@ -156,7 +156,7 @@ struct RepositionArgs {
   // The encoding that k was rotated with. Required.
   v1::RopeSource old_rope;
 
-  // The encoding that k is to have. Unset: the same.
+  // The new encoding of k. Unset: the same.
   absl::optional<v1::RopeSource> new_rope;
 
   // The old and the new positions of the tokens, or their differences.
@@ -295,7 +295,7 @@ struct ConvertPairingArgs {
 
 // ---- Shorthands ------------------------------------------------------------
 
-// Returns positions: token t of every sequence stands at start + t.
+// Returns positions: token t of every sequence is at start + t.
 v1::Positions StartAt(std::int64_t start);
 
 // Returns an encoding by a name that GetServerInfo lists, such as

@@ -7,14 +7,14 @@
 //   args.q_out = posenc::OutputTo((*region)->Elements<float>(0, n));
 //   client.ApplyRope(args);  // rotates in place, nothing is copied
 //
-// A view or output that lies wholly within a region is passed by its place. If
-// the server shares no memory with this client, the same calls send the bytes,
-// and the results are the same.
+// For a view or output that lies completely within a region, the call passes
+// only its place. If the server shares no memory with this client, the same
+// calls send the bytes, and the results are the same.
 //
 // A call in place must not be made twice, so it is never retried. If it ends as
 // INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, UNIMPLEMENTED or ABORTED,
-// nothing was done. After any other error the tensor may be rotated wholly, in
-// part or not at all: write it anew. The error's message says so.
+// nothing was done. After any other error the tensor may be rotated completely,
+// partly or not at all: write it again. The error's message says this.
 
 #pragma once
 
