@@ -59,7 +59,7 @@ absl::Status MakeError(absl::StatusCode code, ErrorReason reason,
                        absl::string_view field, absl::string_view fact,
                        const ErrorMetadata& metadata = {});
 
-// INVALID_ARGUMENT with kFieldRequired, or kFieldInvalid.
+// Return INVALID_ARGUMENT with kFieldRequired, or kFieldInvalid.
 absl::Status FieldRequired(absl::string_view field, absl::string_view fact);
 absl::Status FieldInvalid(absl::string_view field, absl::string_view fact);
 

@@ -30,10 +30,10 @@ void Store(T value, void* data, std::int64_t i) {
 struct Format {
   int sign;  // the sign's bit
   int mantissa;
-  int min_exponent;  // of the smallest normal number
+  int min_exponent;  // exponent of the smallest normal number
   int largest;       // magnitude of the largest finite number
-  int overflow;      // of the code after it: infinity or NaN
-  int nan;           // of the code that every NaN becomes
+  int overflow;      // code that results past it get: infinity or NaN
+  int nan;           // code that every NaN gets
 };
 constexpr Format kBinary16 = {0x8000, 10, -14, 0x7bff, 0x7c00, 0x7e00};
 constexpr Format kBfloat16Format = {0x8000, 7, -126, 0x7f7f, 0x7f80, 0x7fc0};

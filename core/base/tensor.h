@@ -34,7 +34,7 @@ enum class Saturation {
   kNone = 2,    // infinity; NaN in E4M3, which has none
 };
 
-// Bytes of one element.
+// Size of one element in bytes.
 std::size_t DtypeSize(Dtype dtype);
 
 // "float32", "bfloat16", ...
@@ -49,7 +49,7 @@ bool IsFloat8(Dtype dtype);
 
 using Shape = std::vector<std::int64_t>;
 
-// Returns "[2, 8, 4, 64]"; after 16 extents, only how many follow.
+// Returns "[2, 8, 4, 64]"; after 16 extents, only the number of further ones.
 std::string ShapeToString(const Shape& shape);
 
 // Returns the number of elements. FieldInvalid("shape", ...) if an extent is

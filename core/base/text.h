@@ -1,4 +1,4 @@
-// Text for messages: foreign words on one line, the distance to a known word
+// Text for messages: untrusted text on one line, the distance to a known word
 // for suggestions, and numbers as people write them.
 
 #pragma once
@@ -21,11 +21,11 @@ std::string OneLine(absl::string_view text,
 // neighbours counts as one (Damerau 1964, optimal string alignment).
 int EditDistance(absl::string_view a, absl::string_view b);
 
-// "64MiB": a number of bytes as flags of posencd take it, with the largest unit
-// that leaves it whole.
+// Returns a size such as "64MiB", in the form of posencd's flags, with the
+// largest unit that gives a whole number.
 std::string SizeText(std::int64_t bytes);
 
-// "500000" where NumberText has "5e+05"; else the same.
+// Returns "500000" where NumberText gives "5e+05"; else the same.
 std::string PlainNumber(double value);
 
 }  // namespace posenc::core

@@ -148,8 +148,8 @@ inline void Hook() {
 
 }  // namespace internal
 
-// Sends the log lines of gRPC and protobuf to `write` alone, which any thread
-// may call; null drops them. May be called again.
+// Sends the log lines of gRPC and protobuf only to `write`, which is called on
+// any thread; null drops them. May be called again.
 inline void SetLog(LogFunction write) {
   internal::log_function.store(write);
 #if GOOGLE_PROTOBUF_VERSION < 4022000

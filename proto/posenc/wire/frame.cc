@@ -32,7 +32,7 @@ std::size_t PackedBytes(absl::Span<const std::int64_t> shape) {
   return bytes;
 }
 
-// Bytes of a Tensor message, without the tag and length of the field it is in.
+// Size of a Tensor message, without the tag and length of its field.
 absl::uint128 TensorBytes(v1::Dtype dtype, absl::Span<const std::int64_t> shape,
                           absl::uint128 data_bytes) {
   absl::uint128 bytes = 0;
@@ -71,7 +71,7 @@ absl::uint128 DataBytes(std::size_t element_bytes,
                         absl::Span<const std::int64_t> shape) {
   absl::uint128 bytes = element_bytes;
   for (const std::int64_t extent : shape) {
-    if (extent == 0) return 0;  // however large the others are
+    if (extent == 0) return 0;  // even if the others are large
     const absl::uint128 factor = Bits(extent);
     bytes = bytes > kHuge / factor ? kHuge : bytes * factor;
   }

@@ -31,20 +31,20 @@
 
 namespace posenc::wire {
 
-// Bytes of one element; 0 if the contract has no such dtype.
+// Size of one element in bytes; 0 if the contract has no such dtype.
 std::size_t ElementBytes(v1::Dtype dtype);
 
-// Bytes of all elements of a tensor: the product of `element_bytes` and the
+// Size of all elements of a tensor: the product of `element_bytes` and the
 // extents, which are not negative. From 2^96 bytes on the result is 2^96, which
 // is over every limit and cannot overflow in sums.
 absl::uint128 DataBytes(std::size_t element_bytes,
                         absl::Span<const std::int64_t> shape);
 
-// Bytes of a length-delimited field with its tag and its length.
+// Size of a length-delimited field with its tag and its length.
 absl::uint128 FieldBytes(int field, absl::uint128 length);
 
-// Bytes of a tensor field: its header (see below) and `data_bytes`. `values`
-// have 8 bytes each, and the same header as `data` of as many bytes.
+// Size of a tensor field: its header (see below) and `data_bytes`. `values`
+// have 8 bytes each; their header is that of `data` of the same size.
 absl::uint128 TensorFieldBytes(int field, v1::Dtype dtype,
                                absl::Span<const std::int64_t> shape,
                                absl::uint128 data_bytes);

@@ -9,8 +9,8 @@ namespace posenc::wire {
 //
 // Before the server reads a message, it claims this many bytes of its budget.
 // Without the number it claims a small part of the budget (5 MiB a message for
-// a stream of requests), and a message that proves larger may be refused. So
-// every client should announce.
+// a stream of requests), and may refuse a message that is larger. So
+// every client should send it.
 //
 // A message that is larger than announced is refused as INVALID_ARGUMENT; an
 // announcement above the server's limit is refused as RESOURCE_EXHAUSTED

@@ -48,7 +48,7 @@ class Cursor {
   }
 
  private:
-  // Gives the next bytes to `use`, piece by piece.
+  // Passes the next bytes to `use`, piece by piece.
   template <typename Use>
   void Walk(std::size_t bytes, Use use) {
     while (bytes > 0) {
@@ -154,7 +154,7 @@ bool SplitTensor(Cursor* cursor, std::size_t bytes, std::size_t most_rest,
     }
     std::size_t length = 0;
     if (!ReadLength(cursor, cursor->left() - end, &length)) return false;
-    *data = BorrowedBytes();  // the last one counts
+    *data = BorrowedBytes();  // of several, the last one counts
     cursor->Borrow(length, data);
   }
   return true;

@@ -52,7 +52,7 @@ inline constexpr int kOwnData = 0;
 // If the `data` of a tensor occurs more than once, the last one counts, as in
 // protobuf.
 //
-// Returns false if the message is malformed, or has legal framing that no
+// Returns false if the message is malformed, or has valid framing that no
 // writer uses (groups, padded varints). The generated parser must then decide
 // about the whole message; `out` is not valid. Also returns false if `rest`
 // would exceed `most_rest` bytes; it never copies more.
@@ -64,7 +64,8 @@ bool SplitTensors(
 struct SplitEnvelope {
   std::string rest;                   // as above
   std::vector<BorrowedBytes> values;  // in the order of the message
-  // Counts of the message's records by field number, those of values included.
+  // Numbers of the message's records by field number, including those of
+  // values.
   std::array<std::size_t, 16> records = {};
 };
 

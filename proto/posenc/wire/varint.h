@@ -11,7 +11,7 @@
 
 namespace posenc::wire {
 
-// Bytes that AppendVarint() appends: 1 to 10.
+// Number of bytes that AppendVarint() appends: 1 to 10.
 inline std::size_t VarintBytes(std::uint64_t value) {
   std::size_t bytes = 1;
   for (; value >= 0x80; value >>= 7) ++bytes;
