@@ -83,7 +83,7 @@ type stream struct {
 func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...Option) (grpc.ClientStream, error) {
 	ctx, id := begin(ctx, options)
 	s := &stream{client: c, method: method, id: id, lends: desc.ClientStreams, idle: c.timeout}
-	if s.lends { // what a retry would send again does not come back
+	if s.lends { // a retry keeps what it would send again
 		options = append(slices.Clone(options), neverAgain())
 	}
 	if _, set := ctx.Deadline(); set || c.timeout <= 0 {
@@ -101,7 +101,8 @@ func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 	return s, nil
 }
 
-// progress notes that a message went. With an error the stream has ended: it translates that; io.EOF stays.
+// progress notes that a message was sent or received. An error means that the stream has ended: progress
+// translates it, except io.EOF.
 func (s *stream) progress(err error) error {
 	if err == nil {
 		s.watch.Reset(s.idle)
@@ -143,7 +144,7 @@ type call struct {
 	request, response proto.Message
 	inputs            []input
 	results           []*result
-	stream            func(context.Context) error // gets the results of a call that is too large; nil: there is none
+	stream            func(context.Context) error // gets the results if a message would be too large; nil: the call has no stream
 }
 
 type input struct {
@@ -154,13 +155,14 @@ type input struct {
 // result is a tensor of an answer.
 type result struct {
 	name   protoreflect.Name
-	want   *posencv1.Tensor // its type and shape, which is nil if only the server knows it; nil: there is no such tensor
+	want   *posencv1.Tensor // its type and shape (nil if only the server knows the shape); nil: there is no such tensor
 	into   Tensor           // the caller's memory for it; not given: new memory
 	got    Tensor
-	joined int64 // bytes that have come, if it comes in parts
+	joined int64 // received bytes, if it comes in parts
 }
 
-// place returns where the server may write the result; nil if its size is not known, because the server writes all of it.
+// place returns where the server may write the result. It is nil if the size of the result is not known, because the
+// server writes the whole result.
 func (r *result) place() *posencv1.SharedMemory {
 	if r.want.GetShape() == nil {
 		return nil
@@ -181,7 +183,8 @@ func (r *result) take(output Tensor) error {
 	return nil
 }
 
-// check returns an error unless the answer has the tensor, as it is wanted and as the caller's memory can hold it.
+// check returns an error unless the answer has the tensor with the expected type and shape, and it fits the
+// caller's memory.
 func (r *result) check() error {
 	if r.got.m.GetShared() != nil {
 		r.got.m.Data, r.got.m.Shared = r.into.Bytes(), r.into.m.GetShared()
@@ -198,8 +201,8 @@ func (r *result) check() error {
 	return r.take(r.into)
 }
 
-// perform makes a call, and puts its results into the response: with places, if a tensor lies in shared memory; with
-// bytes, if none does or the server refuses places; and as a stream, if the bytes are too many.
+// perform makes a call, and puts its results into the response. It sends places if a tensor lies in shared memory;
+// bytes if none does, or if the server refuses places; and a stream if the message would be too large.
 func (c *Client) perform(ctx context.Context, k *call, options []Option) (err error) {
 	for i, output := range optionsOf(options).outputs {
 		if i < len(k.results) {
@@ -240,8 +243,8 @@ func set(m protoreflect.Message, name protoreflect.Name, value proto.Message) {
 	m.Set(m.Descriptor().Fields().ByName(name), protoreflect.ValueOfMessage(value.ProtoReflect()))
 }
 
-// message returns the request with its tensors, as places if they have some and `places` is true, else as bytes; if it
-// has places, and the names of the inputs that the server overwrites.
+// message returns the request with its tensors: as places if they have places and `places` is true, else as bytes. It
+// also returns whether the request has places, and the names of the inputs that the server overwrites.
 func (k *call) message(places bool) (m protoreflect.Message, has bool, inPlace []string) {
 	m = k.request.ProtoReflect().New()
 	m.SetUnknown(k.request.ProtoReflect().GetUnknown())
@@ -296,8 +299,8 @@ func (c *Client) send(ctx context.Context, k *call, m protoreflect.Message, opti
 	return err
 }
 
-// mayRepeat returns whether a call with places may be made again with bytes. If it may not, because these inputs may
-// have been overwritten, the error says so.
+// mayRepeat returns whether a call with places may be made again with bytes. It may not if these inputs may have
+// been overwritten; then the error's text says this.
 func mayRepeat(err error, inPlace []string) bool {
 	var e *Error
 	if !errors.As(err, &e) {

@@ -22,7 +22,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// asError fails the test if err is no *Error.
+// asError fails the test if err is not an *Error.
 func asError(t *testing.T, err error) *Error {
 	t.Helper()
 	var e *Error
@@ -130,8 +130,8 @@ func holding() *fake {
 	}}
 }
 
-// rotateUntil makes a call of 8 MiB whose tensor is written to as soon as it
-// returns: the race detector sees who still reads it.
+// rotateUntil makes a call of 8 MiB, and writes to its tensor as soon as it returns: the race
+// detector finds code that still reads it.
 func rotateUntil(t *testing.T, c *Client, timeout time.Duration) *Error {
 	t.Helper()
 	q := make([]float32, 1<<21)
@@ -162,7 +162,8 @@ func TestAPeerThatTakesNoBytesGivesTheTensorsBack(t *testing.T) {
 	}
 }
 
-// startStuckProxy takes connections to the server and, of each, so many bytes.
+// startStuckProxy accepts connections to the server, and passes on only this number of bytes of
+// each.
 func startStuckProxy(t *testing.T, server string, bytes int64) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -310,7 +311,7 @@ func TestAnUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed(t *testing.T) {
 	}
 }
 
-// The server refuses them: without them the results would lack their effect.
+// The server refuses such fields, because the results would lack their effect.
 func TestFieldsOfANewerContractAreNotLost(t *testing.T) {
 	address := startServer(t)
 	source := Spec(proto.CloneOf(halfSplit)).Message()

@@ -8,10 +8,10 @@
 //
 // A [Tensor] views the caller's memory. During a call other code must not write to its tensors, or read its outputs.
 // Tensors of 64 KiB and more are sent from there without a copy. So no call returns, not even after its deadline, before
-// the connection has released them; a peer that reads no bytes delays that by the time of [WithStuckTimeout].
+// the connection has released them; if the peer does not read, that takes up to [WithStuckTimeout].
 //
-// If a call ends with an error, its outputs may hold a part of the result. In place, a part of the tensor may then be
-// rotated and the rest not, but only if the tensor was so large that it went through a stream.
+// If a call ends with an error, its outputs may hold a part of the result. In place, only a part of the tensor may
+// then be rotated, if the tensor was so large that it went through a stream.
 package posenc
 
 import (
@@ -38,7 +38,7 @@ var serviceConfig string
 
 // Client calls one server, or all servers of its target. It is safe for any number of goroutines.
 type Client struct {
-	// Calls without tensors: ResolveRope, BuildPositions, AnalyzeRope and DiagnoseRope, which the contract describes.
+	// Calls without tensors: ResolveRope, BuildPositions, AnalyzeRope and DiagnoseRope. The contract describes them.
 	posencv1.PositionalEncodingServiceClient
 
 	config
@@ -74,7 +74,7 @@ func NewClient(target string, options ...DialOption) (*Client, error) {
 
 // Dial is NewClient.
 //
-// Deprecated: it goes with version 0.3.0.
+// Deprecated: version 0.3.0 removes it.
 func Dial(target string, options ...DialOption) (*Client, error) {
 	return NewClient(target, options...)
 }
@@ -118,19 +118,20 @@ type DialOption func(*config)
 func WithTimeout(timeout time.Duration) DialOption { return func(c *config) { c.timeout = timeout } }
 
 // WithStuckTimeout sets the time after which a TCP connection is closed (on Linux) if its peer does not read waiting
-// bytes. A call whose deadline passes earlier waits as long for the connection to release its tensors. 10 s.
+// bytes. A call whose deadline passes earlier waits until then for the connection to release its tensors. 10
+// s.
 func WithStuckTimeout(timeout time.Duration) DialOption {
 	return func(c *config) { c.stuckTimeout = timeout }
 }
 
 // WithMaxMessageBytes sets the largest size of a message, either way. Larger ones are neither sent nor received. At
-// least 4 MiB, because the server cuts a stream's answers; at most 2 GiB - 1; the default is 512 MiB.
+// least 4 MiB, which is the size of a stream's answers; at most 2 GiB - 1; the default is 512 MiB.
 func WithMaxMessageBytes(bytes int64) DialOption {
 	return func(c *config) { c.maxMessageBytes = bytes }
 }
 
 // WithStreamAbove sets the size above which tensors to rotate or reposition go through a stream. The default is the
-// largest message. A lower value, such as 16 MiB, makes transfer overlap with computation.
+// largest message. With a lower value, such as 16 MiB, transfer and computation overlap.
 func WithStreamAbove(bytes int64) DialOption { return func(c *config) { c.streamAbove = bytes } }
 
 // WithTLS requires TLS for every connection.
@@ -178,7 +179,8 @@ func Traceparent(value string) Option {
 	return option{set: func(o *settings) { o.traceparent = value }}
 }
 
-// Progress is called while a tensor or table goes through a stream, with bytes of all tensors together.
+// Progress is called while a tensor or table goes through a stream. It gets the numbers of bytes of all
+// tensors together.
 func Progress(report func(done, total int64)) Option {
 	return option{set: func(o *settings) { o.progress = report }}
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// codec is gRPC's own, but tensors are not copied on their way out, and once on their way in.
+// codec is gRPC's own, except that it does not copy sent tensors, and copies received ones only
+// once.
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Marshal(message any) (mem.BufferSlice, error) {
@@ -47,7 +48,8 @@ type loans struct{ sync.WaitGroup }
 // Fields of fewer bytes are copied, which costs less than to wait for their return.
 const lendFrom = 64 << 10
 
-// marshal returns the message in pieces: all small fields, and then of each large one its head and its bytes.
+// marshal returns the message in pieces: first all small fields, then the head and the bytes of each large
+// field.
 func (l *loans) marshal(m protoreflect.Message) (mem.BufferSlice, error) {
 	small, large, failed := m.New(), mem.BufferSlice{}, error(nil)
 	small.SetUnknown(m.GetUnknown())
@@ -86,8 +88,9 @@ func (l *loans) Get(int) *[]byte { return nil }
 // Put is part of mem.BufferPool.
 func (l *loans) Put(*[]byte) { l.Done() }
 
-// recall waits until all memory has come back, so that the caller may change the tensors. gRPC (1.80) does not give
-// back what an ended connection was sending. So the wait also ends after the time in which a stuck connection ends.
+// recall waits until gRPC has returned all memory, so that the caller may change the tensors. gRPC (1.80) does not
+// return what an ended connection was sending. So the wait also ends after the time after which a stuck connection
+// is closed.
 func (l *loans) recall(stuckTimeout time.Duration) {
 	returned := make(chan struct{})
 	go func() {
@@ -132,8 +135,8 @@ func read(reader *mem.Reader, length int, m proto.Message) error {
 	return cmp.Or(err, proto.UnmarshalOptions{Merge: true}.Unmarshal(rest, m))
 }
 
-// readFields reads the fields of a message of this length. It offers those of bytes to `take`, which reads the value,
-// all of which is there, or returns false. It returns all others.
+// readFields reads the fields of a message of this length. It offers each field of bytes to `take`, which reads the
+// whole value or returns false. It returns all other fields.
 func readFields(reader *mem.Reader, length int, take func(field protowire.Number, length int) (bool, error)) (rest []byte, err error) {
 	for end := reader.Remaining() - length; reader.Remaining() > end; {
 		tag, err := binary.ReadUvarint(reader)

@@ -42,9 +42,9 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 		grpc.WithDefaultServiceConfig(serviceConfig),
 		grpc.WithDisableServiceConfig(), // DNS's config would cost a look-up
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 20 * time.Second}),
-		// On Linux the timeout becomes TCP_USER_TIMEOUT, which ends connections to machines that are gone, and to peers
-		// that read nothing. gRPC sets it only if it also sends pings; servers close connections that ping often, so it
-		// is one ping an hour.
+		// On Linux gRPC sets TCP_USER_TIMEOUT to this timeout. The kernel then ends connections to machines that are
+		// gone, and to peers that read nothing. gRPC does this only if it also sends pings. One ping an hour, because
+		// servers close connections that ping often.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Hour, Timeout: c.stuckTimeout}),
 		grpc.WithReadBufferSize(bufferBytes),
 		grpc.WithWriteBufferSize(bufferBytes),
@@ -113,7 +113,7 @@ func (c *config) security(target string) (transport credentials.TransportCredent
 		if !thisMachine.MatchString(target) {
 			return nil, nil, wrongArgument("token", "would be sent in the clear to %s; must have TLS", target)
 		}
-		transport = local.NewCredentials() // plaintext; connections that leave this machine fail
+		transport = local.NewCredentials() // plaintext; connections to other machines fail
 	}
 	token := &bearer{file: c.tokenFile}
 	switch {
@@ -127,7 +127,7 @@ func (c *config) security(target string) (transport credentials.TransportCredent
 	return transport, token, err
 }
 
-// thisMachine matches targets that are, by their text, a unix socket or loopback.
+// thisMachine matches targets whose text shows that they are a unix socket or loopback.
 var thisMachine = regexp.MustCompile(`^unix(-abstract)?:|^(dns:(///)?|passthrough:///)?(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?$`)
 
 // bearer puts a token into every call's headers. Its file is read each time, because tokens expire; the last good token

@@ -19,7 +19,7 @@ import (
 type Error struct {
 	Code       codes.Code
 	Reason     string                                  // ErrorReason without its prefix, such as "FIELD_REQUIRED": branch on it; or empty
-	Field      string                                  // of the request, which is at fault
+	Field      string                                  // the request's field that is at fault
 	Metadata   map[string]string                       // ErrorInfo's: field, limitBytes, messageIndex, ...
 	Violations []*errdetails.BadRequest_FieldViolation // all fields at fault, if the server found several
 	RequestID  string                                  // the call's id in the server's log
@@ -92,7 +92,7 @@ func (c *Client) errorOf(err error, method, requestID string) error {
 	return e
 }
 
-// tooLarge returns whether the same tensor may pass in smaller messages.
+// tooLarge returns whether smaller messages with the same tensor may succeed.
 func tooLarge(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Code == codes.ResourceExhausted && e.Reason != "OVERLOADED"

@@ -35,7 +35,8 @@ func StartsAt(starts ...int64) *Positions {
 	return &Positions{Kind: &posencv1.Positions_Starts{Starts: &posencv1.SequenceStarts{Values: starts}}}
 }
 
-// IDs gives every token its position: [S], [B, S], or [T] for THD, after the axes if there are several. It copies them.
+// IDs gives every token its position: [S], [B, S], or [T] for THD. If there are several axes, they come first. It
+// copies the ids.
 func IDs(ids Tensor) *Positions { return &Positions{Kind: &posencv1.Positions_Ids{Ids: ids.message()}} }
 
 // Packed sets where the sequences of a THD batch begin and end; sequence i starts at position starts[i], or at 0.

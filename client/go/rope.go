@@ -13,13 +13,13 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// RopeSource names a rotary encoding: a preset's, a model's by its configuration, or a complete specification.
+// RopeSource names a rotary encoding: by a preset, by a model's configuration, or by a complete specification.
 type RopeSource struct {
 	message *posencv1.RopeSource
 	err     error
 }
 
-// SourceOption selects a part or a reading of a RopeSource.
+// SourceOption selects a part or an interpretation of a RopeSource.
 type SourceOption func(*source)
 
 type source = posencv1.RopeSource
@@ -40,7 +40,7 @@ func SequenceLength(n int64) SourceOption { return func(s *source) { s.SequenceL
 // HeadDim is the width of the widest heads that are rotated, if it is not the model's: keys beside values, latent rows.
 func HeadDim(channels int) SourceOption { return func(s *source) { s.HeadDim = int32(channels) } }
 
-// Profile selects the project whose reading of a configuration applies.
+// Profile selects the project whose interpretation of a configuration applies.
 func Profile(p posencv1.Profile) SourceOption { return func(s *source) { s.Profile = p } }
 
 // ProfileVersion is a version of the profile's project, such as vLLM's "0.21.0"; the default is the newest known one.
@@ -49,7 +49,7 @@ func ProfileVersion(v string) SourceOption { return func(s *source) { s.ProfileV
 // Part picks the text model, the vision tower or the audio encoder of a model.
 func Part(part posencv1.ModelPart) SourceOption { return func(s *source) { s.Part = part } }
 
-// Preset is an encoding by a name that GetServerInfo lists.
+// Preset is the encoding of a preset. GetServerInfo lists the names.
 func Preset(name string, options ...SourceOption) RopeSource {
 	return Source(collect(&source{Source: &posencv1.RopeSource_Preset{Preset: name}}, options))
 }
@@ -148,7 +148,8 @@ func (r *Rope) Source() RopeSource { return r.source }
 // Spec returns the resolved specification.
 func (r *Rope) Spec() *posencv1.RopeSpec { return r.source.message.GetSpec() }
 
-// Apply rotates q and k, one of which may be zero, in place unless Into names other memory. FP8 needs Saturate.
+// Apply rotates q and k, in place unless Into names other memory. One of them may be the zero Tensor. FP8 needs
+// Saturate.
 func (r *Rope) Apply(ctx context.Context, layout Layout, positions *Positions, q, k Tensor, options ...Option) error {
 	args := ApplyRopeArgs{Rope: r.source, Layout: layout, Positions: positions, Q: q, K: k}
 	_, _, err := r.client.ApplyRope(ctx, args, append([]Option{Into(q, k)}, options...)...) // later options win

@@ -67,12 +67,12 @@ func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ..
 
 // streamed are the bytes of a stream's answers: the results, one after the other.
 type streamed struct {
-	into        [][]byte // what is not filled yet
+	into        [][]byte // memory that is not filled yet
 	done, total int64
-	progress    func(done, total int64) // nil: nobody asks
+	progress    func(done, total int64) // may be nil
 }
 
-// take takes the next bytes, which may be there already.
+// take copies the next bytes to their place, unless they are already there.
 func (s *streamed) take(data []byte) error {
 	if s.done += int64(len(data)); s.done > s.total {
 		return newError(codes.Internal, "the server's answer does not fit: it has more than %d bytes", s.total)
@@ -136,7 +136,7 @@ func (c *Client) rotateByStream(ctx context.Context, k *call, first protoreflect
 				return err
 			case <-time.After(pause):
 			}
-		case tooLarge(e) && limit > 24 && limit-16 < size: // a server of small messages
+		case tooLarge(e) && limit > 24 && limit-16 < size: // the server accepts only small messages
 			size = (limit - 16) &^ 7
 		default:
 			return err
@@ -145,7 +145,8 @@ func (c *Client) rotateByStream(ctx context.Context, k *call, first protoreflect
 }
 
 // unload returns a message without the bytes of its tensors, and these in the order of their fields, as a stream sends
-// them. A tensor whose bytes do not fit its shape stays: the server names the fault.
+// them. A tensor whose bytes do not fit its shape stays in the message, so that the server names
+// the fault.
 func unload(m protoreflect.Message) (rest protoreflect.Message, data [][]byte) {
 	if t, ok := m.Interface().(*posencv1.Tensor); ok {
 		if len(t.Data) == 0 || sizeOf(t) != int64(len(t.Data)) {
@@ -170,8 +171,9 @@ func unload(m protoreflect.Message) (rest protoreflect.Message, data [][]byte) {
 	return rest, data
 }
 
-// neverAgain makes gRPC repeat no call that has sent a message. To repeat a stream, gRPC would have to keep the
-// tensors; and gRPC 1.80 may lose a message that is sent while it decides not to repeat the stream.
+// neverAgain keeps gRPC from repeating a call that has sent a message. To repeat a stream, gRPC would have to
+// keep the tensors. Also, gRPC 1.80 may lose a message that is sent while gRPC decides not to repeat the
+// stream.
 func neverAgain() Option { return grpc.MaxRetryRPCBufferSize(0) }
 
 // exchange sends the first message and then the data, in messages of this size.
@@ -182,7 +184,7 @@ func (c *Client) exchange(ctx context.Context, method string, first protoreflect
 	if err != nil {
 		return err
 	}
-	// Before anything is read, so that gRPC does not repeat it.
+	// Sends before it reads, so that gRPC does not repeat the stream.
 	if err := s.SendMsg(first.Interface()); err != nil && err != io.EOF {
 		return err
 	}

@@ -47,7 +47,7 @@ func TestRotatesFloat8AndSaturatesAsItIsTold(t *testing.T) {
 		want := rotatedAll(elements.Values(k.Dtype(), k.Bytes()), 8, 10000, func(head int) float64 { return 1000 + float64(head/2) })
 		expectValues(t, rotated, want, tolerance(dtype))
 
-		// An eighth of a turn, about: x cos + x sin is 1.4 x.
+		// About an eighth of a turn: x cos + x sin is 1.4 x.
 		turned := &posencv1.RopeSpec{Pairing: posencv1.Pairing_PAIRING_HALF_SPLIT,
 			Scaling: &posencv1.RopeSpec_ExplicitFrequencies{
 				ExplicitFrequencies: &posencv1.ExplicitFrequencies{Values: []float64{0.785}}}}

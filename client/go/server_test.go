@@ -50,7 +50,7 @@ func startServer(t *testing.T, flags ...string) string {
 	return ""
 }
 
-// fake is a server of the test's own, for what posencd does not do.
+// fake is a server inside the test, for behaviour that posencd does not have.
 type fake struct {
 	posencv1.UnimplementedPositionalEncodingServiceServer
 	info   func(context.Context) (*posencv1.GetServerInfoResponse, error)
@@ -108,8 +108,8 @@ func numbers(count int) []float64 {
 	return values
 }
 
-// tensorWith holds values in a type; 16-bit ones by cutting off bits that the
-// numbers above do not have.
+// tensorWith returns values in a type. For 16-bit types it cuts off bits, which are 0 in the
+// numbers above.
 func tensorWith(t *testing.T, dtype Dtype, values []float64, shape ...int) Tensor {
 	t.Helper()
 	switch dtype {
@@ -145,7 +145,7 @@ func tensorWith(t *testing.T, dtype Dtype, values []float64, shape ...int) Tenso
 	}
 }
 
-// nearestByte is the FP8 number nearest to v, by looking at all of them.
+// nearestByte is the FP8 number nearest to v. It tries all numbers.
 func nearestByte(dtype Dtype, v float64) uint8 {
 	best, distance := uint8(0), math.Inf(1)
 	for code := range 256 {
@@ -157,8 +157,8 @@ func nearestByte(dtype Dtype, v float64) uint8 {
 	return best
 }
 
-// rotatedHead turns a head of half-split pairs by position * theta^(-2i/d): the
-// formula of RopeSpec, in float64.
+// rotatedHead rotates a head of half-split pairs by position * theta^(-2i/d): the formula of
+// RopeSpec, in float64.
 func rotatedHead(head []float64, position, theta float64) []float64 {
 	half := len(head) / 2
 	out := make([]float64, len(head))
@@ -171,8 +171,7 @@ func rotatedHead(head []float64, position, theta float64) []float64 {
 	return out
 }
 
-// rotatedAll turns every head of a tensor; positionOf gets the number of the
-// head in memory.
+// rotatedAll rotates every head of a tensor; positionOf gets the number of the head in memory.
 func rotatedAll(values []float64, dim int, theta float64, positionOf func(head int) float64) []float64 {
 	var out []float64
 	for at := 0; at < len(values); at += dim {
@@ -183,8 +182,8 @@ func rotatedAll(values []float64, dim int, theta float64, positionOf func(head i
 
 // tolerance is that of numbers below 4, which pairs of the numbers above reach:
 // half a step of the type, and for float32's arithmetic four units of 2^-24 of
-// the length (proto/testdata/README.md). In float64 this oracle's own angles are
-// the less exact: positions below 2^12 times 2^-52.
+// the length (proto/testdata/README.md). In float64 the angles of this oracle are less exact than
+// the server's: positions below 2^12 times 2^-52.
 func tolerance(dtype Dtype) float64 {
 	arithmetic := 4 * math.Ldexp(1, -24) * 4
 	switch dtype {

@@ -13,7 +13,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// SharedRegion is memory that a server on this host maps, too: calls carry only the places of tensors in it.
+// SharedRegion is memory that a server on this host also maps: calls carry only the places of tensors in it.
 type SharedRegion struct {
 	name string // of the file; empty if no memory is shared
 	path string

@@ -17,8 +17,8 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// startSharing starts a server that shares memory with callers on its socket.
-// Returns that, its other address, and what files in /dev/shm begin with.
+// startSharing starts a server that shares memory with callers on its socket. It returns the
+// socket, the server's other address, and the prefix of its files in /dev/shm.
 func startSharing(t *testing.T, flags ...string) (socket, address, prefix string) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "posenc") // t.TempDir() may be too long for a socket
@@ -56,7 +56,7 @@ func regionOf(t *testing.T, c *Client, bytes int64) *SharedRegion {
 	return region
 }
 
-// tensorIn makes a tensor in a region that holds these values.
+// tensorIn makes a tensor with these values in a region.
 func tensorIn(t *testing.T, region *SharedRegion, offset int64, like Tensor) Tensor {
 	t.Helper()
 	tensor, err := region.Tensor(like.Dtype(), offset, like.Shape()...)
@@ -160,7 +160,7 @@ func TestOtherTensorsGoByTheirPlaceToo(t *testing.T) {
 	if got, err := c.AddEncoding(ctx, add, held, Into(held)); err != nil || string(held.Bytes()) != string(want.Bytes()) || got.m.GetShared() != held.m.GetShared() {
 		t.Errorf("AddEncoding in place: %v", err)
 	}
-	// Twice as large as x: what lies behind an output that is too small stays as it was.
+	// Twice as large as x: bytes behind an output that is too small must not change.
 	add.Combination = posencv1.Combination_COMBINATION_CONCATENATE
 	behind, _ := region.Tensor(DtypeInt32, 2048, 40)
 	for i := range behind.Int32s() {
@@ -170,7 +170,7 @@ func TestOtherTensorsGoByTheirPlaceToo(t *testing.T) {
 	if _, err := c.AddEncoding(ctx, add, held, Into(small)); err == nil || behind.Int32s()[0] != 7 {
 		t.Errorf("a concatenation into too little memory: %v, and %d behind it", err, behind.Int32s()[0])
 	}
-	// Rows move, so that none may be written over.
+	// Rows move, so the output must not overlap the input.
 	convert := &posencv1.ConvertPairingRequest{OldPairing: Interleaved, NewPairing: HalfSplit, Heads: 1}
 	weight := tensorIn(t, region, 0, tensorWith(t, DtypeFloat32, numbers(64), 8, 8))
 	var e *Error
@@ -196,8 +196,8 @@ func TestWhereTheServerSharesNothingTheSameCodeSendsBytes(t *testing.T) {
 	expectValues(t, q, want, tolerance(DtypeFloat32))
 }
 
-// refusing is a server that fails calls that name shared memory, and sends the
-// tensors of others back.
+// refusing is a server that fails calls that name shared memory, and answers other calls with their
+// own tensors.
 func refusing(t *testing.T, failure error) (target string, calls *[]*posencv1.ApplyRopeRequest) {
 	var mutex sync.Mutex
 	calls = &[]*posencv1.ApplyRopeRequest{}

@@ -165,7 +165,7 @@ func TestAStreamThatStandsStillOrIsCancelledGivesTheTensorsBack(t *testing.T) {
 	}{{context.Background(), codes.DeadlineExceeded, nil}, {cancelled, codes.Canceled, context.Canceled}} {
 		c := dial(t, target, WithStreamAbove(1), WithTimeout(500*time.Millisecond))
 		_, _, err := c.ApplyRope(test.ctx, args)
-		for i := range q { // the race detector sees who still reads it
+		for i := range q { // the race detector finds code that still reads it
 			q[i] = 1
 		}
 		if e := asError(t, err); e.Code != test.code || test.cause != nil && !errors.Is(err, test.cause) {
@@ -319,7 +319,7 @@ func TestAStreamThatIsNotAsDescribedIsRefused(t *testing.T) {
 	}
 }
 
-// A caller of the generated stream who changes his mind, sends no more, or never reads.
+// A caller of the generated stream that cancels, stops sending, or never reads.
 func TestAStreamThatIsLeftInTheMiddleEndsClearlyAndKeepsNothing(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -25,7 +25,8 @@ type Table struct {
 
 // BuildTable builds rows of a table: cosines and sines of a rotary encoding, or an absolute encoding. If the table is
 // over a limit, it is requested again as a stream, and Progress follows it. Into names memory for cos and sin, or for
-// the single table. If it names shared memory, the server is asked for the table's shape first.
+// the single table. If it names shared memory, the client first asks the server for the table's
+// shape.
 func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableRequest, options ...Option) (*Table, error) {
 	o, body := optionsOf(options), &posencv1.BuildTableResponse{}
 	k := &call{method: "BuildTable", request: request, response: body}
@@ -70,7 +71,8 @@ func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableReq
 	return &Table{Amplitude: body.Amplitude, Cos: Tensor{body.Cos}, Sin: Tensor{body.Sin}, Table: Tensor{body.Table}}, nil
 }
 
-// tableByRows gets a table as a stream. Errors name the fields of the table's request, which alone the caller knows.
+// tableByRows gets a table as a stream. Errors name the fields of the unary request, because the caller knows only
+// that one.
 func (c *Client) tableByRows(ctx context.Context, table *posencv1.BuildTableRequest, rows int64, take func(firstRow int64, rows *Table) error, options []Option) error {
 	err := c.BuildTableStream(ctx, &posencv1.BuildTableStreamRequest{Table: table, RowsPerMessage: rows}, take, options...)
 	var e *Error
@@ -80,8 +82,8 @@ func (c *Client) tableByRows(ctx context.Context, table *posencv1.BuildTableRequ
 	return err
 }
 
-// BuildTableStream builds a table of any length, and calls take for each message of rows with the first row's number.
-// An error of take ends the call and is returned, except io.EOF, which only ends it.
+// BuildTableStream builds a table of any length. For each message of rows it calls the function take with the number
+// of the first row. An error of take ends the call and is returned, except io.EOF, which only ends it.
 func (c *Client) BuildTableStream(ctx context.Context, request *posencv1.BuildTableStreamRequest, take func(firstRow int64, rows *Table) error, options ...Option) error {
 	return receive(ctx, c.Stub().BuildTableStream, request, func(m *posencv1.BuildTableStreamResponse) error {
 		return take(m.GetFirstRow(), &Table{m.GetAmplitude(), Tensor{m.Cos}, Tensor{m.Sin}, Tensor{m.Table}, m.GetWholeShape()})
@@ -105,7 +107,7 @@ func receive[Q, A any](ctx context.Context, open func(context.Context, *Q, ...Op
 	return err
 }
 
-// join copies parts of results to their place. The first parts tell the shape of the whole.
+// join copies parts of results to their place. The first parts have the shape of the whole.
 func join(results []*result, whole []int64, parts []Tensor, at []int64, progress func(done, total int64)) error {
 	done, total := int64(0), int64(0)
 	for i, r := range results {
@@ -136,7 +138,7 @@ func join(results []*result, whole []int64, parts []Tensor, at []int64, progress
 	return nil
 }
 
-// joined returns an error unless all parts of the results have come.
+// joined returns an error unless all parts of the results were received.
 func joined(results []*result) error {
 	for _, r := range results {
 		if r.joined != int64(len(r.got.Bytes())) {
@@ -156,8 +158,9 @@ type BiasTile struct {
 	WholeShape           []int64 // of the matrix, in the first tile
 }
 
-// BuildBiasTiles builds an attention bias for a range of queries and keys, and calls take for each tile in row-major
-// order of the matrix. An error of take ends the call and is returned, except io.EOF, which only ends it.
+// BuildBiasTiles builds an attention bias for a range of queries and keys. It calls the function take for each tile,
+// in row-major order of the matrix. An error of take ends the call and is returned, except io.EOF, which only ends
+// it.
 func (c *Client) BuildBiasTiles(ctx context.Context, request *posencv1.BuildBiasRequest, take func(BiasTile) error, options ...Option) error {
 	return receive(ctx, c.Stub().BuildBias, request, func(m *posencv1.BuildBiasResponse) error {
 		return take(BiasTile{m.GetQueryStart(), m.GetKeyStart(), Tensor{m.Tile}, m.GetWholeShape()})

@@ -107,7 +107,8 @@ func (t Tensor) Shape() []int {
 // Bytes returns the tensor's memory.
 func (t Tensor) Bytes() []byte { return t.m.GetData() }
 
-// Float32s returns the tensor's memory as float32, or nil if it is of another type. So do the next ones.
+// Float32s returns the tensor's memory as float32, or nil if it has another type. The next methods do
+// the same for their types.
 func (t Tensor) Float32s() []float32 { return elementsOf[float32](t, DtypeFloat32) }
 
 // Float64s returns the tensor's memory as float64.
@@ -138,7 +139,8 @@ var elementBytes = map[Dtype]int64{
 	DtypeFloat32: 4, DtypeInt32: 4, DtypeFloat64: 8, DtypeInt64: 8,
 }
 
-// sizeOf returns the bytes of a tensor; -1 if there can be none of this type and shape, in any memory.
+// sizeOf returns the size of a tensor in bytes; -1 if no memory can hold a tensor of this type and
+// shape.
 func sizeOf(m *posencv1.Tensor) int64 {
 	size := float64(elementBytes[m.GetDtype()]) // exact up to 2^53, which no memory has
 	if size == 0 || slices.ContainsFunc(m.GetShape(), func(extent int64) bool { return extent < 0 }) {
@@ -170,7 +172,8 @@ func (t Tensor) message() *posencv1.Tensor {
 	return m
 }
 
-// mismatch says how the tensor differs from one of this type and shape, which is nil if any will do.
+// mismatch tells how the tensor differs from one of this type and shape. A nil shape means any
+// shape.
 func (t Tensor) mismatch(want *posencv1.Tensor) string {
 	switch dtype, shape := t.Dtype(), t.m.GetShape(); {
 	case dtype != want.GetDtype():

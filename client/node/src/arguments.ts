@@ -22,7 +22,7 @@ export type Ids = Tensor | TensorMessage | readonly number[] | Int32Array | BigI
 
 /** Positions of tokens: exactly one of these. */
 export interface PositionArguments {
-  /** Token t of every sequence stands at start + t. */
+  /** Token t of every sequence is at start + t. */
   start?: number;
   /** A start for each sequence of the batch. */
   starts?: readonly number[];
@@ -58,7 +58,7 @@ export type ApplyRopeArguments = Positioned<messages.ApplyRopeRequest> & {
   rope: RopeArgument;
   out?: { q?: Output; k?: Output };
 };
-/** `oldRope` is the encoding that k was rotated with; `newRope` the one that it shall have, by default the same. */
+/** `oldRope` is the encoding that k was rotated with; `newRope` is k's new encoding, by default the same. */
 export type RepositionArguments = Omit<messages.RepositionRequest, "oldRope" | "newRope" | "movement"> &
   MovementArguments & { oldRope: RopeArgument; newRope?: RopeArgument; out?: Output };
 export type BuildTableArguments = Positioned<messages.BuildTableRequest> & { rope?: RopeArgument; out?: TableOut };

@@ -31,8 +31,8 @@ export interface Call extends CallOptions {
 
 const service = "/posenc.v1.PositionalEncodingService/";
 
-// A year: the deadline of calls without end, for which the server would set its default. For a deadline beyond the wire's
-// range, grpc-js throws an error that cannot be caught.
+// A year: the deadline of calls with no end. Without a deadline the server would set its default. For a deadline beyond
+// the wire's range, grpc-js throws an error that cannot be caught.
 const longestDeadlineMs = 365 * 24 * 3600 * 1000;
 
 // The longest time of Node's timers.
@@ -125,7 +125,8 @@ export class Calls {
   ): AsyncGenerator<object> {
     const { retrying, timeoutMs } = this.channel;
     const [metadata, options] = this.start(call, largest, longestDeadlineMs);
-    // gRPC serializes a message when its transport has taken the one before: this is progress.
+    // gRPC serializes a message after its transport has taken the previous one, so serializing
+    // counts as progress.
     let taken = () => {};
     const send = (message: Frame) => (taken(), timer?.refresh(), serialize(message));
     const stream = retrying.makeBidiStreamRequest(service + name, send, identity, metadata, options);
@@ -148,9 +149,10 @@ export class Calls {
       stream.end();
     };
     sendAll().catch(fail);
-    stream.on("error", () => {}); // it also comes after the last read, when nobody waits for it
+    stream.on("error", () => {}); // the event may also come after the last read
 
-    // Silence counts while the server has to act, not while the caller makes messages or takes answers.
+    // Time without progress counts only while the client waits for the server, not while the caller
+    // makes messages or takes answers.
     let isYielding = false;
     const silent = () => {
       if (isYielding || (stream.writableLength === 0 && !stream.writableEnded)) return timer?.refresh();
@@ -210,7 +212,7 @@ export class Calls {
       return new PosencError("the client was closed during the call", { code: "CANCELLED", requestId, cause: error });
     }
     const explained = fromGrpc(error, this.target, requestId);
-    // A reason says already what the server does not know.
+    // An error with a reason already names what the server does not know.
     const isUnknown = explained instanceof PosencError && explained.code === "UNIMPLEMENTED" && explained.reason === "";
     if (!isUnknown || name === "GetServerInfo") return explained;
     const deadline = Math.min(call.deadline ?? Infinity, Date.now() + versionTimeoutMs);

@@ -53,7 +53,7 @@ export class Client {
   /** Resolves an encoding once, for many short calls. */
   async rope(rope: given.RopeArgument, options?: CallOptions): Promise<Rope> {
     const resolved = await this.resolveRope({ rope }, options).catch((error: unknown) => {
-      // A specification without rotary_dim rotates whole heads, whose width only the tensors show.
+      // A specification without rotary_dim rotates whole heads. Only the tensors have their width.
       const { field, reason } = error as Partial<PosencError>;
       if (field !== "rope.spec.rotary_dim" || reason !== "FIELD_REQUIRED") throw error;
       return undefined;
@@ -68,7 +68,7 @@ export class Client {
   }
 
   /**
-   * Makes memory that a server on this host maps, too: calls with its tensors carry no bytes. If the server shares no
+   * Makes memory that a server on this host also maps: calls with its tensors carry no bytes. If the server shares no
    * memory with this client, calls send the bytes. The file is removed when the region or the client is closed, or the
    * program ends.
    */
@@ -78,7 +78,7 @@ export class Client {
     return this.regions.make(bytes, (await this.getServerInfo(call)).sharedMemory, { name, directory });
   }
 
-  /** Turns a preset, a config.json or a specification into exact frequencies, and says what was assumed. */
+  /** Converts a preset, a config.json or a specification to exact frequencies, and lists the assumptions. */
   async resolveRope(given: given.ResolveRopeArguments, options?: CallOptions): Promise<messages.ResolveRopeResponse> {
     return this.plain("ResolveRope", await withRopes(given, "rope", "compareWith"), options);
   }
@@ -145,8 +145,8 @@ export class Client {
   }
 
   /**
-   * Rotates tensors larger than memory: sends the bytes of q, then of k, which are given with dtype and shape only, and
-   * yields the rotated bytes in the same order. Both are cut anywhere, and not alike.
+   * Rotates tensors larger than memory. q and k are given with dtype and shape only; `chunks` are the bytes of q, then
+   * of k. Yields the rotated bytes in the same order. Sent and received chunks may end at different places.
    */
   applyRopeStream(given: Omit<given.ApplyRopeArguments, "out">, chunks: Chunks, options?: CallOptions) {
     return this.bytes("ApplyRope", () => withRopes(withPositions(given), "rope"), chunks, options);
@@ -272,7 +272,8 @@ export class Client {
       try {
         return fromMessage(response, await this.calls.unary(name, message, call), wanted) as Answer;
       } catch (error) {
-        // The server's limit may be lower than ours. A message no larger than a chunk would only be refused again.
+        // The server's limit may be lower than this client's. A message no larger than a chunk would be refused
+        // again.
         if (!isTooLarge(error)) throw error;
         if (name === "BuildTable") return (await this.tableByRows(request, wanted, call)) as Answer;
         chunkBytes = chunkBytesFor(Math.min(maxMessageBytes, Number(error.metadata.limitBytes ?? Infinity)));
@@ -282,7 +283,7 @@ export class Client {
     return (await rotateAsStream(this.calls, name, parts, wanted, call, chunkBytes)) as Answer;
   }
 
-  /** The tensors of a table, as the first row of a stream tells them. */
+  /** Describes the tensors of a table, by the first row of a stream. */
   private async describeTable(table: Fields, call: Call): Promise<Record<string, Described>> {
     for await (const part of this.parts<Fields>("BuildTableStream", { table, rowsPerMessage: 1 }, call)) {
       const shape = part.wholeShape as number[];

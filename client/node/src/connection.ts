@@ -43,8 +43,8 @@ const maxProtoBytes = 2 ** 31 - 1;
 // gRPC's default, which a stream's messages never exceed.
 const smallestReceiveBytes = 4 << 20;
 
-// The server may send this much ahead of our reading; HTTP/2's 64 KiB would stop it every few microseconds. 16 MiB are
-// four of the server's chunks.
+// The server may send this much before the client reads it. HTTP/2's 64 KiB would stop the server every few
+// microseconds. 16 MiB are four of the server's chunks.
 const flowControlWindow = 16 << 20;
 
 export function checkNumber(option: string, value: unknown): number {
@@ -77,7 +77,7 @@ export function openChannel(target: string, options: ClientOptions) {
     "grpc.max_receive_message_length": Math.max(largest, smallestReceiveBytes),
     "grpc.primary_user_agent": `posenc-node/${version}`,
     "grpc-node.flow_control_window": flowControlWindow,
-    // A proxy of the environment would also be used for localhost, and see the token.
+    // A proxy from the environment would also be used for localhost, and could read the token.
     ...(isClear && { "grpc.enable_http_proxy": 0 }),
     ...(serverName && { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName }),
   };
@@ -92,7 +92,7 @@ export function openChannel(target: string, options: ClientOptions) {
   };
 }
 
-// Refuses what grpc-js would only report as an unknown name.
+// Refuses targets that grpc-js would only report as an unknown name.
 function checkTarget(target: unknown): void {
   if (typeof target !== "string" || target === "") {
     throw invalid("target", "is missing; such as localhost:50051", "FIELD_REQUIRED");
@@ -127,7 +127,7 @@ function tlsCredentials(options: TlsOptions): ChannelCredentials {
   return optionOf("tls", () => credentials.createSsl(ca, key, cert));
 }
 
-/** Returns what tells the token; it reads a file for each call, because tokens expire. */
+/** Returns a function that returns the token. It reads a file for each call, because tokens expire. */
 function tokenSource(token?: string, tokenFile?: string): (() => string) | undefined {
   if (token !== undefined && tokenFile !== undefined) throw invalid("tokenFile", "excludes token");
   if (token !== undefined) {

@@ -51,12 +51,12 @@ export function invalid(field: string, fact: string, reason = "FIELD_INVALID"): 
   return new PosencError(`${field}: ${fact}`, { code: "INVALID_ARGUMENT", reason, field, metadata: { field } });
 }
 
-/** Returns the error of an answer that is not what the request asks for. */
+/** Returns the error of an answer that does not fit the request. */
 export function falseAnswer(fact: string, cause?: unknown): PosencError {
   return new PosencError(`the server's answer does not fit: ${fact}`, { code: "INTERNAL", cause });
 }
 
-/** Returns what is made, or throws an error that names the option of which it is made. */
+/** Returns the result of `make`. If it throws, throws an error that names the option. */
 export function optionOf<T>(option: string, make: () => T): T {
   try {
     return make();

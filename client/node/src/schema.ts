@@ -8,7 +8,7 @@ import { falseAnswer, invalid } from "./errors";
 import { SharedTensor } from "./shared";
 import { bytesOf, type Described, type Dtype, type Place, received, Tensor, type Wanted } from "./tensor";
 
-/** A message as protobufjs takes it, or what becomes one. */
+/** An object with the fields of a message, in protobufjs' form or before its conversion. */
 export type Fields = Record<string, unknown>;
 
 const root = protobuf.Root.fromJSON(descriptors);
@@ -27,7 +27,7 @@ export const snake = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${le
 const below = (path: string, name: string) => (path === "" ? name : `${path}.${name}`);
 
 /**
- * The message that an object describes, ready to be encoded. Throws if a key or a value is none of the type's.
+ * The message that an object describes, ready to be encoded. Throws if a key or a value does not fit the type.
  * `asBytes`: tensors in shared regions become copies of their elements, not their places.
  */
 export function toMessage(type: protobuf.Type, value: unknown, asBytes = false, path = ""): Fields {
@@ -73,7 +73,7 @@ function toField({ resolvedType, type }: protobuf.Field, value: unknown, asBytes
   return value;
 }
 
-// Larger integers than a number holds are given as a bigint, or as JSON's text. protobufjs takes them as text.
+// An integer that a number cannot hold is given as a bigint, or as text as in JSON. protobufjs accepts text.
 function integer(value: unknown, path: string, bits: number): unknown {
   const isText = typeof value === "string" && /^-?\d+$/.test(value);
   if (!isText && typeof value !== "bigint" && !Number.isSafeInteger(value)) {

@@ -1,6 +1,6 @@
 // Memory that client and server share: calls carry only the place of a tensor.
-// Node cannot map files, so this code writes and reads a region's tensors, with one copy each way; a call over a socket
-// costs six and the wire.
+// Node cannot map files, so this code writes and reads a region's tensors, with one copy in each direction. A call over
+// a socket makes six copies and sends the bytes.
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
@@ -19,7 +19,7 @@ const isCount = (value: unknown) => Number.isSafeInteger(value) && (value as num
 
 /** Memory for tensors; client.sharedRegion() makes it. */
 export class SharedRegion {
-  /** Of the file; "" if the server shares no memory with the client. Calls then send the bytes. */
+  /** The file's name; "" if the server shares no memory with the client. Calls then send the bytes. */
   readonly name: string = "";
   private readonly path: string = "";
   private file = -1;
@@ -154,7 +154,7 @@ export class SharedTensor implements Place {
   }
 }
 
-/** The regions of a client: none outlives it, or the process. */
+/** The regions of a client. They are closed with the client, or when the process ends. */
 export class Regions {
   private readonly all = new Set<SharedRegion>();
   private readonly atExit = () => this.close();
@@ -174,7 +174,7 @@ export class Regions {
   }
 }
 
-// By these errors the server refuses a call before it writes anything.
+// With these errors the server refuses a call before it writes anything.
 const untouched = ["INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED"];
 
 /**

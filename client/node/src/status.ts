@@ -52,7 +52,7 @@ export function fromGrpc(error: unknown, target: string, requestId: string): unk
   return new PosencError(text, { ...facts, code: codes[code] ?? String(code), requestId });
 }
 
-/** Whether a message was over a limit of the server, or of something before it. */
+/** Whether a message was over a limit of the server, or of a proxy before it. */
 export function isTooLarge(error: unknown): error is PosencError {
   return error instanceof PosencError && error.code === "RESOURCE_EXHAUSTED" && error.reason !== "OVERLOADED";
 }

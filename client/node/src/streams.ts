@@ -28,7 +28,7 @@ export function chunkBytesFor(limitBytes: number): number {
   return Math.max(8, Math.min(largestChunkBytes, limitBytes - chunkHeadBytes) & ~7);
 }
 
-/** A request without the elements that go through its stream, and these in their order. */
+/** A request without the elements that go through its stream, and these elements in their order. */
 export interface Split {
   request: Fields;
   data: Uint8Array[];
@@ -39,7 +39,8 @@ export function split(name: string, request: Fields): Split {
   return { request: order[name].reduce((message, path) => withoutData(message, path, data), request), data };
 }
 
-// Elements stay where they are if they are written values, or not as many as described: the server names the fault.
+// Elements stay in the message if they are `values`, or if their number does not fit the description: the server
+// names the fault.
 function withoutData(message: Fields, [key, ...rest]: string[], taken: Uint8Array[]): Fields {
   const value = message[key] as Fields | undefined;
   if (value === undefined) return message;
@@ -59,7 +60,7 @@ export function splitWhole(name: string, request: Fields): Split | undefined {
   return isWhole ? parts : undefined;
 }
 
-/** Yields the bytes of the rotated q, then of the rotated k, as they come. */
+/** Yields the bytes of the rotated q, then of the rotated k, as they arrive. */
 export async function* rotatedBytes(
   calls: Calls,
   name: string,

@@ -53,8 +53,8 @@ export class Tensor<E extends Elements = Elements> {
 }
 
 /**
- * A tensor of these elements. The shape is [elements] unless it is given. Typed arrays tell the dtype, but for a
- * Uint16Array ("bfloat16" or "float16") and a Uint8Array (the bytes of any).
+ * A tensor of these elements. The shape is [elements] unless it is given. The type of the array determines the
+ * dtype, except for a Uint16Array ("bfloat16" or "float16") and a Uint8Array (the bytes of any dtype).
  */
 export function tensor<E extends Elements>(data: E, shape?: readonly number[], dtype?: Dtype): Tensor<E> {
   if (!ArrayBuffer.isView(data) || data instanceof DataView) throw invalid("data", "must be a typed array");
@@ -77,13 +77,13 @@ export function bytesOf(elements: ArrayBufferView): Uint8Array {
   return new Uint8Array(elements.buffer, elements.byteOffset, elements.byteLength);
 }
 
-/** What a tensor is without its elements. */
+/** The description of a tensor, without its elements. */
 export interface Described {
   readonly dtype: Dtype;
   readonly shape: readonly number[];
 }
 
-/** Bytes of a tensor; NaN if there is no such dtype. */
+/** Size of a tensor in bytes; NaN if there is no such dtype. */
 export function sizeOf({ dtype, shape }: Described): number {
   return shape.reduce((product, extent) => product * extent, arrays[dtype]?.BYTES_PER_ELEMENT ?? NaN);
 }
@@ -104,7 +104,7 @@ export interface Place extends Described {
   write(elements: Elements): unknown;
 }
 
-/** A result before its bytes are there: what is known of it, and the memory for it. */
+/** A result before its bytes arrive: its description, if it is known, and the memory for it. */
 export interface Wanted {
   /** Unknown if only the server can tell. */
   described?: Described;
@@ -148,7 +148,7 @@ export class Result {
     this.bytes = bytesOf(this.elements);
   }
 
-  /** Has the bytes that were written until then. */
+  /** Contains the bytes that were written so far. */
   tensor(): Tensor | Place {
     const { out } = this.wanted;
     if (out === undefined || ArrayBuffer.isView(out)) {

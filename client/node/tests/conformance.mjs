@@ -18,8 +18,8 @@ const arrays = {
   DTYPE_FLOAT8_E5M2: Uint8Array,
 };
 
-// Tensors that a typed array can hold are sent as one, all others as they are
-// written: those that are wrong, and those of integers.
+// A tensor that a typed array can hold is sent as a typed array. Malformed tensors and tensors of
+// integers are sent in the form of the vector.
 function native(tensor) {
   const Kind = arrays[tensor?.dtype];
   const numbers = tensor?.values;
@@ -35,7 +35,7 @@ function native(tensor) {
     Kind === Uint16Array || Kind === Uint8Array
       ? Kind.from(values, (value) => nearestBits(value, dtype))
       : Kind.from(values);
-  // What values too large for their dtype become is the server's to say.
+  // The server decides what values too large for their dtype become.
   if (!doublesOf(elements, dtype).every((value, i) => Number.isFinite(value) === Number.isFinite(values[i])))
     return tensor;
   return posenc.tensor(elements, tensor.shape.map(Number), dtype);

@@ -53,7 +53,7 @@ describe("differences between encodings", () => {
     ]) {
       await assert.rejects(client.diagnoseRope(request), { code: "INVALID_ARGUMENT", field });
     }
-    // What is wrong with a description is part of the answer.
+    // Faults of a description are part of the answer.
     const { inputs: reports } = await client.diagnoseRope({ inputs: [{ kind: "config", text: "{" }, ...inputs] });
     assert.deepStrictEqual(
       reports.map(({ unreadable }) => unreadable !== ""),

@@ -1,5 +1,5 @@
-// What grpc-js takes by itself for a message there and back, against an echo of its own in another process: a client over
-// grpc-js cannot be faster with one message each way. The window is the client's own. As a program, it is the server.
+// Measures grpc-js alone: a message to an echo in another process, and back. A client over grpc-js cannot be faster with
+// one message each way. The window is the client's own. As a program, it is the server.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";

@@ -36,7 +36,7 @@ describe("errors", () => {
   });
 
   test("RefuseMistypedNamesAndWrongKindsBeforeAnythingIsSent", async () => {
-    // Nobody listens there: what reached the network would be UNAVAILABLE.
+    // No server listens there: a call that reached the network would be UNAVAILABLE.
     const away = posenc.connect("127.0.0.1:1");
     const good = { rope: half, q, start: 0, layout: "bshd" };
     const cases = [
@@ -309,7 +309,7 @@ test("NullIsNamedWhereAnObjectOrANumberIsWanted", async (t) => {
     ["options", () => client.sharedRegion(64, null)],
     ["arguments", () => all(client.applyRopeStream(null, []))],
     ["chunks", () => all(client.applyRopeStream(good, [new Float32Array(0), null]))],
-    // What a caller leaves out is the server's to name.
+    // The server names an argument that the caller leaves out.
     ["layout", () => client.applyRope({ ...good, layout: null })],
     ["rope", () => client.applyRope({ ...good, rope: null })],
     ["positions", () => client.applyRope({ ...good, start: null })],

@@ -1,7 +1,7 @@
 // Rotary encoding straight from its formula, in double: pair i at position p
 // turns by p * theta^(-2i/d).
 
-/** A head x turned to position p; the pairs are (i, i + d/2), or (2i, 2i + 1) if interleaved. */
+/** Returns the head x rotated to position p. The pairs are (i, i + d/2), or (2i, 2i + 1) if interleaved. */
 export function rotateHead(x, p, { theta = 10000, interleaved = false } = {}) {
   const d = x.length;
   const y = new Array(d);
@@ -14,7 +14,7 @@ export function rotateHead(x, p, { theta = 10000, interleaved = false } = {}) {
   return y;
 }
 
-/** All heads of a row-major tensor whose last axis is the head; positionOf(head number) tells where each stands. */
+/** All heads of a row-major tensor whose last axis is the head; positionOf(head number) returns its position. */
 export function rotateAll(values, headDim, positionOf, options) {
   const out = [];
   for (let head = 0; head * headDim < values.length; ++head) {

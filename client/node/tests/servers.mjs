@@ -6,7 +6,7 @@ import path from "node:path";
 import { once } from "node:events";
 import grpc from "@grpc/grpc-js";
 
-/** Collects what a suite's `before` opens, for its `after`; a test's own context does the same. */
+/** Collects what a suite's `before` opens, so that its `after` closes it. The context of a single test does the same. */
 export class Ends {
   #ends = [];
 

@@ -1,5 +1,5 @@
 // snippet.mjs FILE TARGET DIR: runs the README's three lines on DIR/q.bin and
-// DIR/k.bin, and writes what they made of them to DIR/q.out and DIR/k.out.
+// DIR/k.bin, and writes the results to DIR/q.out and DIR/k.out.
 import fs from "node:fs";
 import path from "node:path";
 import { pathToFileURL } from "node:url";

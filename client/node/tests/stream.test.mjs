@@ -62,7 +62,7 @@ describe("streams", () => {
   before(async () => {
     address = await startServer(ends);
     whole = posenc.connect(address);
-    // Messages of at most 16 bytes and this many, so that every tensor is cut.
+    // Chunks of at most 16 bytes, so that every tensor is cut.
     streaming = posenc.connect(address, { streamAboveBytes: 0, maxMessageBytes: 16 + 1000 });
   });
 
@@ -331,7 +331,7 @@ describe("streams", () => {
     await endless(whole, undefined, () => true);
   });
 
-  // A sender who sends no more, a reader who never reads, and one who changes his mind.
+  // A client that stops sending, one that never reads, and one that cancels.
   test("LeftInTheMiddleEndClearlyAndTheServerKeepsNothing", async (t) => {
     const admin = await freeAddress();
     const client = posenc.connect(await startServer(t, "--admin", admin));

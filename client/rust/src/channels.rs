@@ -87,7 +87,7 @@ impl Channels {
         let (turn, count) = (known.turn, known.servers.len());
         known.turn += 1;
         let in_turn = (0..count).map(|i| &known.servers[(turn + i) % count]);
-        // If all are down, take the one that has been down longest.
+        // If all servers are down, takes the server that has been down longest.
         let server = in_turn.min_by_key(|server| server.down_until.filter(|until| *until > now));
         let server = server.ok_or_else(|| Error::new(Code::Unavailable, "the name has no address"))?;
         Ok((server.address, server.channels[turn / count % self.connections].clone()))

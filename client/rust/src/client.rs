@@ -63,7 +63,7 @@ pub struct Client {
     deadline: Option<Instant>,
 }
 
-/// The deadline of a call, and the longest time without progress.
+/// The deadline of a call, and its longest time without progress.
 struct Patience {
     deadline: Instant,
     timeout: Duration,
@@ -87,7 +87,7 @@ impl Patience {
 
 /// Makes a client of the server at `target`: `localhost:50051`, `dns:///posenc:50051`, `unix:/run/posenc`, optionally
 /// after `http://` or `https://`. Connections are made at the first call, which fails if no server answers.
-/// Fails with INVALID_ARGUMENT if the target cannot be read.
+/// Fails with INVALID_ARGUMENT if the target is invalid.
 pub fn connect(target: impl AsRef<str>) -> Result<Client> {
     connect_with(target, Options::default())
 }
@@ -142,7 +142,7 @@ impl Client {
         mut slots: Vec<Slot<'_>>,
     ) -> Result<M> {
         let (client, max_message_bytes) = (self.until_timeout(), self.max_message_bytes());
-        // The server refuses a tensor that does not fit its shape; in one message it says so of the tensor's field.
+        // The server refuses a tensor that does not fit its shape. In one message its error names the tensor's field.
         let can_stream = slots.iter().any(|slot| slot.bytes > 0) && slots.iter().all(Slot::is_whole);
         let above = self.shared.options.stream_above_bytes.filter(|_| can_stream).unwrap_or(usize::MAX);
         match client.message(method, &request, &mut slots, above.min(max_message_bytes)).await {
@@ -256,7 +256,8 @@ fn of_replacing(mut error: Error, slots: &[Slot<'_>]) -> Error {
 
 type Response = Oneshot<Channel, http::Request<Body>>;
 
-/// Makes a call until it succeeds, fails for good, or has been made as often as the retry policy allows.
+/// Makes a call until it succeeds, fails with an error that no retry can help, or has used all attempts of the retry
+/// policy.
 struct Attempts<'c> {
     client: &'c Client,
     method: &'static str,
@@ -301,7 +302,7 @@ impl<'c> Attempts<'c> {
         // A stream's elements are not kept, so its messages have no limit.
         let limit = if self.outgoing.streams { usize::MAX } else { self.client.max_message_bytes() };
         let mut incoming = self.patience.wait(Incoming::of(response, limit)).await?;
-        // Bytes of a stream, or messages.
+        // The number of expected bytes of a stream, or of messages.
         let wanted = if self.outgoing.streams { slots.iter().map(|slot| slot.bytes).sum() } else { 1 };
         let (mut answer, mut done) = (Bytes::new(), 0);
         while done <= wanted && self.patience.wait(incoming.next_message()).await? {

@@ -25,7 +25,7 @@ pub(crate) struct Inner {
     reason: String,
     metadata: HashMap<String, String>,
     pub request_id: String,
-    /// Whether the server was not reached, or disconnected: another may answer.
+    /// Whether the server was not reached, or disconnected: another server may answer.
     pub connection: bool,
     /// The server's wait for retries in milliseconds; negative if it forbids them.
     pub pushback: Option<i64>,
@@ -76,7 +76,7 @@ impl Error {
         name
     }
 
-    /// Returns the server's reason; `None` if it gave none, or one that this client does not know.
+    /// Returns the server's reason; `None` if it gave no reason, or one that this client does not know.
     pub fn reason(&self) -> Option<Reason> {
         Reason::from_str_name(&self.0.reason)
     }
@@ -91,7 +91,7 @@ impl Error {
         self.0.metadata.get("field").map(String::as_str)
     }
 
-    /// Returns the reason's facts: sizes, limits, indices.
+    /// Returns the facts that come with the reason: sizes, limits, indices.
     pub fn metadata(&self) -> &HashMap<String, String> {
         &self.0.metadata
     }

@@ -75,7 +75,7 @@ impl Incoming {
     /// Reads the next bytes of the message, at most as many as given.
     async fn next(&mut self, most: usize) -> Result<Bytes> {
         if !self.wait().await? {
-            // If the server ended the call itself, the trailers say why.
+            // If the server itself ended the call, the trailers have the reason.
             let told = self.trailers.as_ref().and_then(Error::of_trailers);
             return Err(told.unwrap_or_else(|| Error::internal("the answer ends within a message")));
         }
@@ -128,7 +128,7 @@ impl Incoming {
         Ok(rest)
     }
 
-    /// Reads the head of the field that is `wanted`, and returns the length of its value; copies any other to `rest`.
+    /// Reads up to the head of the field `wanted`, and returns the length of its value. Copies other fields to `rest`.
     async fn find(&mut self, wanted: u32, rest: &mut Vec<u8>) -> Result<Option<usize>> {
         let key = self.varint().await?;
         let (field, wire_type) = ((key >> 3) as u32, WireType::try_from(key & 7).map_err(|_| malformed())?);
@@ -167,7 +167,8 @@ impl Incoming {
     }
 }
 
-/// Writes bytes to slots that are filled one after the other, from byte `at` of all of them on.
+/// Writes bytes to slots that are filled one after the other. `at` is the offset of the first byte in all slots
+/// together.
 fn write(slots: &[&Slot<'_>], mut at: usize, mut bytes: &[u8]) {
     for slot in slots {
         match slot.bytes.checked_sub(at) {

@@ -17,15 +17,15 @@ impl Client {
         Ok(Rope::new(self.clone(), resolved))
     }
 
-    /// Returns version, instruction set, limits and everything that the server knows by name.
+    /// Returns version, instruction set, limits, presets and dtypes of the server.
     pub async fn get_server_info(&self) -> Result<v1::GetServerInfoResponse> {
         self.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), &mut []).await
     }
 
-    /// Makes memory of this many bytes that a server on this host maps, too: calls with its tensors do not carry their
-    /// bytes. If the server shares no memory with this client, calls send the bytes.
-    /// A call that replaces a tensor there is sent only once, without retries: after an error that says so, write the
-    /// tensor again.
+    /// Makes memory of this many bytes that a server on this host also maps, so that calls do not carry the bytes of
+    /// its tensors. If the server shares no memory with this client, calls send the bytes. A call that replaces a
+    /// tensor in the region is sent only once, without retries. If its error says that the tensor may be changed, write
+    /// the tensor again.
     pub async fn shared_region(&self, bytes: usize) -> Result<SharedRegion> {
         self.shared_region_with(bytes, RegionOptions::default()).await
     }
@@ -35,7 +35,7 @@ impl Client {
         SharedRegion::new(bytes, self.get_server_info().await?.shared_memory, options)
     }
 
-    /// Turns a preset, a config.json or a specification into exact frequencies, and says what was assumed.
+    /// Converts a preset, a config.json or a specification to exact frequencies, and lists the assumptions.
     pub async fn resolve_rope(&self, request: v1::ResolveRopeRequest) -> Result<v1::ResolveRopeResponse> {
         self.unary("ResolveRope", &request, &mut []).await
     }
@@ -73,7 +73,7 @@ impl Client {
         self.answers("BuildBias", &request).await
     }
 
-    /// Rotates `q` and `k`, and tensors in the request itself, which come back in the answer.
+    /// Rotates `q` and `k`. Tensors in the request itself are also rotated, and their results are in the answer.
     pub async fn apply_rope<Q: Heads, K: Heads>(
         &self,
         request: v1::ApplyRopeRequest,

@@ -25,9 +25,10 @@ pub struct Options {
     pub timeout: Duration,
     /// Bytes of the largest message, either way. The default is the server's; raise it if the server's limits are raised.
     pub max_message_bytes: usize,
-    /// Bytes above which tensors go as a stream instead of one message. `None`: max_message_bytes.
+    /// Bytes above which tensors are sent as a stream instead of one message. `None`: max_message_bytes.
     pub stream_above_bytes: Option<usize>,
-    /// Connections to each server, used in turn. One saturates a core; more serve many large calls at once.
+    /// Connections to each server, used in turn. One connection uses a whole core; more connections are faster for many
+    /// large calls at once.
     pub connections: usize,
     /// Requires TLS. `None`: plaintext, unless the target begins with `https://`.
     pub tls: Option<TlsOptions>,

@@ -22,14 +22,14 @@ use crate::v1::Tensor;
 /// gRPC's prefix of a message: a flag and the length.
 pub(crate) const PREFIX_BYTES: usize = 5;
 
-/// Number of the field with elements, in tensors and in messages of streams. Its key has one byte.
+/// Field number of the elements, in tensors and in messages of streams. Its key has one byte.
 pub(crate) const DATA: u32 = 15;
 
 /// Size of the buffers for sent elements: they stay in a core's cache until they are sent.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Elements of a stream's message, as the server recommends: with key and length the message fits gRPC's 4 MiB. It is a
-/// multiple of nearly every head, which lets the server rotate in place.
+/// Bytes of elements in a stream's message, as the server recommends. With key and length the message fits gRPC's 4
+/// MiB. It is a multiple of nearly every head, so that the server can rotate in place.
 pub(crate) const CHUNK_BYTES: usize = (4 << 20) - (64 << 10);
 
 /// Bytes of a stream's message beside its elements: key and length.

@@ -23,17 +23,17 @@ impl Config {
         Self { file: Some(path.as_ref().to_owned()), source: v1::RopeSource::default() }
     }
 
-    /// Takes the text of such a file.
+    /// Reads the text of such a file.
     pub fn json(text: impl Into<String>) -> Self {
         Self { file: None, source: rope_source::Source::ConfigJson(text.into()).into() }
     }
 
-    /// Takes a name that the server knows, such as `llama-3.1-8b`.
+    /// Uses a preset that the server knows, such as `llama-3.1-8b`.
     pub fn preset(name: impl Into<String>) -> Self {
         Self { file: None, source: rope_source::Source::Preset(name.into()).into() }
     }
 
-    /// Takes a specification. An unset `rotary_dim` is `head_dim`.
+    /// Uses a specification. An unset `rotary_dim` is `head_dim`.
     pub fn spec(spec: v1::RopeSpec) -> Self {
         Self { file: None, source: spec.into() }
     }

@@ -1,6 +1,6 @@
 //! Memory that client and server both map: calls do not carry its tensors.
-//! A region gives out its memory once, so no two tensors overlap. The memory stays mapped as long as the region or any
-//! of its tensors lives.
+//! A region gives each byte to one tensor only, so tensors do not overlap. The memory stays mapped as long as the
+//! region or any of its tensors lives.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -163,7 +163,7 @@ impl<T: Element> SharedTensor<T> {
         if self.elements == 0 {
             return NonNull::dangling().as_ptr();
         }
-        // Aligned, because tensors begin at cache lines and mappings at pages.
+        // The pointer is aligned, because tensors begin at cache lines and mappings at pages.
         unsafe { self.mapping.memory.as_ptr().cast::<u8>().add(self.offset).cast() }
     }
 }

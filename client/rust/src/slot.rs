@@ -32,7 +32,7 @@ pub struct Slot<'a> {
     /// The sender and the receiver of a call share it. An answer has only bytes that the server has received, so a
     /// result replaces elements that were copied before.
     to: Option<Mutex<&'a mut [u8]>>,
-    /// Whether only the response has the tensor. Its shape is then unknown, and its type if the memory is bytes.
+    /// Whether only the response has the tensor. Then its shape is unknown; so is its type, if the memory is bytes.
     pub(crate) received: bool,
     /// Places of tensor and result in shared memory; the same place if the result replaces the tensor.
     pub(crate) place: Option<SharedMemory>,
@@ -71,7 +71,7 @@ impl<'a> Slot<'a> {
         self
     }
 
-    /// Makes the slot memory for a result.
+    /// Makes the slot only memory for a result.
     pub(crate) fn of_result(mut self, field: Field) -> Self {
         (self.place, self.received) = (None, true);
         self.named(field)
@@ -131,7 +131,7 @@ impl<'a> Slot<'a> {
         self.to.as_ref().map(|to| to.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Fails unless a result has its memory's size, and its memory's type if that is not bytes.
+    /// Fails unless a result has the size of its memory and, if the memory is not bytes, its type.
     pub(crate) fn check_result(&self, dtype: Dtype, bytes: usize) -> Result<()> {
         let fact = match self.result().map_or(bytes, |to| to.len()) {
             _ if self.dtype != Dtype::Unspecified && self.dtype != dtype => {
@@ -207,7 +207,7 @@ pub trait Heads: Send {
     /// Makes the memory for a result that the call returns.
     #[doc(hidden)]
     fn output(&self) -> Self::Output;
-    /// Makes the tensor one of a call.
+    /// Makes the call's slot for the tensor.
     #[doc(hidden)]
     fn slot<'s>(&'s mut self, output: &'s mut Self::Output) -> Option<Slot<'s>>;
 }

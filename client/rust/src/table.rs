@@ -82,8 +82,8 @@ impl Client {
     }
 }
 
-/// Fails unless a table has this number of tensors, each with the bytes of its shape. The first `lent` of them lie in
-/// the caller's memory: they were checked when they came.
+/// Fails unless a table has this number of tensors, each with the bytes of its shape. The first `lent` tensors are in
+/// the caller's memory: they were checked when they arrived.
 fn check_whole(table: v1::BuildTableResponse, tensors: usize, lent: usize) -> Result<v1::BuildTableResponse> {
     let has_bytes = |tensor: &Tensor| bytes_of(tensor.dtype(), &tensor.shape) == Some(tensor.data.len());
     let all = [&table.cos, &table.sin, &table.table].into_iter().flatten().enumerate();
@@ -113,7 +113,7 @@ struct Whole<'a> {
     head: Tensor,
     own: Vec<u8>,
     lent: Option<Slot<'a>>,
-    /// Number of bytes to come; parts do not overlap.
+    /// Number of missing bytes; parts do not overlap.
     left: usize,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Whole<'a> {
         Ok(Self { head, own, lent, left: bytes })
     }
 
-    /// Copies a part to its place, whose first element has the indices `at`. Returns `None` if it does not fit.
+    /// Copies a part to its place: its first element goes to the indices `at`. Returns `None` if it does not fit.
     fn put(&mut self, part: &Tensor, at: &[i64]) -> Option<()> {
         let shape = self.head.shape.clone();
         let within = |((at, part), whole): ((&i64, &i64), &i64)| *at >= 0 && at.checked_add(*part) <= Some(*whole);

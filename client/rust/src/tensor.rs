@@ -106,7 +106,7 @@ impl Tensor {
     }
 }
 
-/// Returns the bytes of one element; 0 for an unknown type.
+/// Returns the size of one element in bytes; 0 for an unknown type.
 pub(crate) fn element_bytes(dtype: Dtype) -> usize {
     match dtype {
         Dtype::Unspecified => 0,
@@ -117,7 +117,7 @@ pub(crate) fn element_bytes(dtype: Dtype) -> usize {
     }
 }
 
-/// Returns the bytes of a tensor; `None` if no memory has as many.
+/// Returns the size of a tensor in bytes; `None` if no memory is that large.
 pub(crate) fn bytes_of(dtype: Dtype, shape: &[i64]) -> Option<usize> {
     shape.iter().try_fold(element_bytes(dtype), |bytes, &extent| bytes.checked_mul(usize::try_from(extent).ok()?))
 }

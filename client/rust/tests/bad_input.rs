@@ -303,7 +303,7 @@ async fn of_a_stream() {
     let q = numbers(64);
     let mut table = Table::default();
     let shape = [1, 2, 2, 16];
-    // The server's errors are those of calls without a stream.
+    // The server's errors are the same as in calls without a stream.
     let invalid = Code::InvalidArgument;
     let cases = [
         (

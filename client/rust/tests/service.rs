@@ -56,7 +56,7 @@ async fn tensors_over_the_servers_limit_go_as_a_stream() {
     let rope = posenc::connect(&server.target).unwrap().rope(Config::preset("llama-3.1-8b")).await.unwrap();
     let q = numbers(1024 * 32 * 128);
     let (out, ()) = rope.apply(Bshd, StartAt(0), view!(q, [1, 1024, 32, 128]), ()).await.unwrap();
-    // Position 0 does not turn, later ones do.
+    // Position 0 does not rotate. Later positions do.
     assert!(out[..4096] == q[..4096] && out[4096..8192] != q[4096..8192]);
 }
 
@@ -67,7 +67,7 @@ async fn a_server_that_is_away_is_tried_four_times_and_named() {
     let attempts = tokio::spawn(async move {
         let mut attempts = 0;
         while attempts < 4 {
-            // Closed at once.
+            // The connection is closed at once.
             drop(listener.accept().await.unwrap());
             attempts += 1;
         }
@@ -216,7 +216,7 @@ async fn late_server(told: tokio::sync::mpsc::UnboundedSender<(String, String)>)
     target
 }
 
-/// A timeout as gRPC's header has it, a number and a unit.
+/// Parses a timeout in the form of gRPC's header: a number and a unit.
 fn timeout_of(header: &str) -> Duration {
     let (number, unit) = header.split_at(header.len() - 1);
     let nanos = match unit {

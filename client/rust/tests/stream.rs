@@ -1,4 +1,4 @@
-//! Streams: cut anywhere, they give the bytes of one message, and what does not fit is an error.
+//! Streams: wherever they are cut, they give the same bytes as one message, and bytes that do not fit are an error.
 
 mod common;
 
@@ -327,7 +327,7 @@ async fn answering(answer: impl Fn(Vec<u8>) -> Vec<Vec<u8>> + Clone + Send + 'st
         while let Some(Ok((request, mut respond))) = connection.accept().await {
             let answer = answer.clone();
             tokio::spawn(async move {
-                // Nothing is asked before the stream.
+                // The client makes no other call before the stream.
                 assert!(request.uri().path().ends_with("/ApplyRopeStream"), "{}", request.uri());
                 let announced: usize = request.headers()["posenc-message-bytes"].to_str().unwrap().parse().unwrap();
                 let (mut body, mut bytes) = (request.into_body(), Vec::new());

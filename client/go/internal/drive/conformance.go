@@ -106,7 +106,7 @@ func replay(client *posenc.Client, v vector) error {
 	}
 	var expected []expectation
 	decoder := json.NewDecoder(bytes.NewReader(v.Expect))
-	decoder.UseNumber() // 20 digits are more than a float64 holds
+	decoder.UseNumber() // a float64 cannot hold 20 digits
 	if err := decoder.Decode(&expected); err != nil {
 		return err
 	}

@@ -44,8 +44,8 @@ class AsyncClient:
 
     Arrays are numpy's, torch's or of any library with a buffer, DLPack or the
     array API; results are of the same kind. The constructor never waits for the
-    network. A Client is safe for any number of threads; an AsyncClient belongs
-    to the event loop of its first call. Errors are PosencError.
+    network. Without asyncio a client is safe for any number of threads; with asyncio it belongs to the event loop of
+    its first call. Errors are PosencError.
     """
 
     def __init__(self, target: str, **options: Unpack[ClientOptions]) -> None:
@@ -55,7 +55,7 @@ class AsyncClient:
     @classmethod
     def from_env(cls, **options: Any) -> AsyncClient:
         """Makes a client from POSENC_SERVER, POSENC_TLS, POSENC_TLS_CA, ..._CERT, ..._KEY, ..._SERVER_NAME,
-        POSENC_TOKEN and POSENC_TOKEN_FILE; `options` win."""
+        POSENC_TOKEN and POSENC_TOKEN_FILE; `options` override them."""
         return cls(**{**from_environment(), **options})
 
     @property
@@ -84,7 +84,7 @@ class AsyncClient:
         self, size: int, *, name: Optional[str] = None, directory: Optional[str] = None,
         **options: Unpack[args.CallOptions],
     ) -> SharedRegion:
-        """Makes memory that the server maps, too: calls with views of it carry no tensors.
+        """Makes memory that the server also maps: calls with views of it carry no tensors.
 
             with client.shared_region(q_bytes) as region:
                 q = region.array((1, 4096, 32, 128), "float16")
@@ -93,8 +93,8 @@ class AsyncClient:
         name: of the file; by default the server's prefix and random digits.
         directory: this process's path of the server's directory, if it differs.
         If the server shares no memory with this client, the calls send bytes.
-        The file is removed when the region or the client is closed. A call in
-        place is never sent twice: after an error that says so, write q again.
+        The file is removed when the region or the client is closed. A call in place is never sent twice. If its error
+        says that q may be changed, write q again.
         """
         region = SharedRegion(size, (await self.get_server_info(**options)).shared_memory, name, directory)
         self._regions = [*(known for known in self._regions if known.is_open), region]
@@ -373,7 +373,7 @@ class AsyncClient:
             except PosencError as error:
                 if not has_stream or not _too_large(error):
                     raise
-                # The server's limit is lower than ours.
+                # The server's limit is lower than this client's.
                 most = min(int(error.metadata.get("limitBytes", 4 << 20)), most)
         if isinstance(request, m.BuildTableRequest):
             rows = Parts(m.BuildTableStreamResponse, results, begin_of(request))

@@ -51,8 +51,8 @@ class CallOptions(TypedDict, total=False):
 
 
 class SourceOptions(TypedDict, total=False):
-    """How a configuration is read: as which reader, in which version; which of its parts, or layers; for which
-    length of the sequence."""
+    """The interpretation of a configuration: the reader and its version, the part or layer, and the length of the
+    sequence."""
 
     profile: Optional[m.ProfileLike]
     profile_version: Optional[str]

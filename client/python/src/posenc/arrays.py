@@ -56,7 +56,7 @@ class Result:
     out: Any = None
 
     def __post_init__(self) -> None:
-        # A call that fails may have written a part of it.
+        # A failed call may have written a part of it.
         self.memory: Optional[memoryview] = None if self.out is None else _writable(self)
         self.array: Any = self.out  # None until done()
 
@@ -145,7 +145,7 @@ def borrow(array: Any, name: str) -> Borrowed:
 
 
 def to_numpy(array: Any, name: str) -> Array:
-    """Views anything but a torch tensor as an array of numpy."""
+    """Views any array except a torch tensor as a numpy array."""
     try:
         if hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
             return numpy.from_dlpack(array)
@@ -224,7 +224,7 @@ def _way_back(array: Any) -> Wrap:
 
 
 def _name(dtype: Any) -> str:
-    """Returns the name of a dtype of numpy or torch, or of what numpy takes for one."""
+    """Returns the name of a dtype of numpy or torch, or of a value that numpy accepts as a dtype."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
         return str(dtype).rpartition(".")[2]

@@ -209,7 +209,7 @@ class Channels:
 
 
 def _checked(target: Any) -> str:
-    """Returns the target; refuses one that gRPC would read as another address, or as an unknown name."""
+    """Returns the target. Refuses a target that gRPC would read as another address or as an unknown name."""
     if not isinstance(target, str) or not target or re.match("https?://", target):
         raise invalid("target", f"is {target!r}; must be a server's address, such as localhost:50051, without https://")
     for port in re.findall(r":(\d{5,})(?=,|$)", "" if target.startswith("unix") else target):

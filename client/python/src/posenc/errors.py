@@ -55,7 +55,7 @@ class InvalidArgumentError(PosencError):
 
 
 class DeadlineExceededError(PosencError):
-    """The timeout is over, or a stream made no progress for so long."""
+    """The timeout is over, or a stream made no progress during the timeout."""
 
 
 class NotFoundError(PosencError):
@@ -83,7 +83,7 @@ class FailedPreconditionError(PosencError):
 
 
 class AbortedError(PosencError):
-    """A call in place would have been repeated: write its tensor anew."""
+    """A call in place would have been repeated: write its tensor again."""
 
 
 class OutOfRangeError(PosencError):
@@ -102,7 +102,7 @@ class UnavailableError(PosencError):
     """No server answers."""
 
 
-# By code: InvalidArgumentError is of INVALID_ARGUMENT.
+# By code: INVALID_ARGUMENT has InvalidArgumentError.
 _CLASSES = {re.sub("(?<!^)(?=[A-Z])", "_", c.__name__[:-5]).upper(): c for c in PosencError.__subclasses__()}
 
 

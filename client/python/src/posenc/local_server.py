@@ -44,14 +44,12 @@ def local(*, threads: Optional[int] = None, flags: Sequence[str] = ()) -> Iterat
     unix socket in a folder of /dev/shm that only this user may enter, and
     shares memory there (client.shared_region()).
 
-    Each call starts a server of its own, which ends with the block. It also ends
-    when this process is killed: it reads a pipe that this process alone holds,
-    and the kernel closes that at any end. (The signal of PR_SET_PDEATHSIG would
-    come already when the thread that called local() ends.)
+    Each call starts a server of its own, which ends with the block. It also ends when this process is killed: it
+    reads a pipe that only this process holds, and that the kernel closes however the process ends. (The signal of
+    PR_SET_PDEATHSIG would come when the thread that called local() ends.)
 
-    A child by os.fork() has no part in the server: it neither ends it nor keeps
-    it alive. The child makes its own Client(client.target), or calls local();
-    grpcio wants forks before the first call.
+    A child of os.fork() does not own the server: it does not end it, and does not keep it alive. The child makes its
+    own Client(client.target), or calls local(); grpcio wants forks before the first call.
 
     Raises UnavailableError if the server cannot be started; the text has the
     remedy.
@@ -121,8 +119,8 @@ def _start(posencd: str, folder: str, flags: Sequence[str]) -> subprocess.Popen[
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POSENC_")}
     try:
         with open(f"{folder}/log", "wb") as log:
-            # A session of its own, because Control-C at a terminal, or a notebook's
-            # interrupt, is for this process alone.
+            # A session of its own, because Control-C at a terminal, or a notebook's interrupt, is
+            # only for this process.
             process = subprocess.Popen(
                 ["posencd", *own, *flags], executable=posencd, stdin=subprocess.PIPE, stdout=log, stderr=log,
                 env=environment, start_new_session=True,
@@ -156,7 +154,7 @@ def _await_ready(process: subprocess.Popen[bytes], folder: str) -> None:
 
 
 def _end_of(process: subprocess.Popen[bytes], folder: str) -> str:
-    """Says how the server ended, and its last words."""
+    """Returns how the server ended, with its last output."""
     code = process.returncode
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
     with open(f"{folder}/log", errors="replace") as log:
@@ -180,7 +178,7 @@ def _remove_leftovers() -> None:
         with contextlib.suppress(OSError):
             about = os.lstat(folder)
             ours = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid()
-            # A young one may belong to a server that is starting.
+            # A new folder may belong to a server that is starting.
             if ours and time.time() - about.st_mtime > _LONGEST_START and not _answers(f"{folder}/socket"):
                 shutil.rmtree(folder)
 

@@ -92,7 +92,7 @@ def angles(client: Client, rope: Any, *, rows: int = 1024, start: int = 0, ax: A
     _positive(rows, "rows")
     turns = numpy.abs(numpy.outer(numpy.arange(start, start + rows), _frequencies(client, rope))) / (2 * numpy.pi)
     ax = _axes(ax, "pair of channels", "position")
-    # Slower pairs than this have not moved visibly.
+    # Smaller angles than this are not visible.
     norm = matplotlib.colors.LogNorm(1e-4, max(1.0, turns.max()), clip=True)
     return _heat_map(ax, numpy.maximum(turns, 1e-4), start, "full turns", "Angles", norm=norm)
 

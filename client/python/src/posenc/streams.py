@@ -22,7 +22,7 @@ from .wire import Buffer, Message, decode, encode, fields_of, size
 CHUNK_BYTES = (2 << 20) - (64 << 10)
 # The tag and the length beside a message's bytes.
 _FRAMING_BYTES = 16
-# Ids of at most this size stay in the description.
+# Ids of at most this size stay in the first message.
 SMALL_BYTES = 64 << 10
 
 
@@ -37,7 +37,7 @@ class Sent:
         results: Sequence[Result],
         most: int,
     ) -> None:
-        """tensors: those to be rotated. most: bytes of a message."""
+        """tensors: the tensors to rotate. most: the largest size of a message in bytes."""
         call, self._data = _described(request)
         for name, tensor in _guarded(tensors, results):
             setattr(call, name, Tensor(tensor.dtype, tensor.shape))
@@ -48,7 +48,7 @@ class Sent:
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest message."""
+        """Size of the largest message in bytes."""
         longest = max(map(len, self._data), default=0)
         return max(len(self._first), min(self._chunk, longest) + _FRAMING_BYTES)
 
@@ -144,7 +144,7 @@ class Parts:
             fits = len(begin) == len(part.shape) == len(whole) and min(begin) >= 0
             if not fits or any(map(int.__gt__, ends, whole)):
                 raise _misfit(f"a {result.name} of {part.shape} at {list(begin)} lies outside of {whole}")
-            result.dtype = part.dtype  # of the other parts, too
+            result.dtype = part.dtype  # the other parts have the same
             room = numpy.asarray(result.room(part.dtype, whole)).reshape(*whole[:-1], whole[-1] * element)
             data = numpy.asarray(part.data).reshape(*part.shape[:-1], part.shape[-1] * element)
             columns = slice(begin[-1] * element, ends[-1] * element)

@@ -98,8 +98,8 @@ def _width(encoding: m.AbsoluteEncoding) -> int:
 
 
 def outside(error: PosencError) -> PosencError:
-    """Returns the error of a stream with the fields of the unary request, which the caller made: `table.rows`
-    becomes `rows`."""
+    """Returns the error of a stream with the fields of the unary request, because the caller made that one:
+    `table.rows` becomes `rows`."""
     if error.field.startswith("table."):
         error.field, error.text = (re.sub(r"(^| )table\.", r"\1", text) for text in (error.field, error.text))
         error.metadata["field"] = error.field

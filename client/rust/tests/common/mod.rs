@@ -98,7 +98,7 @@ impl Sharing {
         Self::with(&[])
     }
 
-    /// Starts a server with these flags, too.
+    /// Starts a server with these flags in addition.
     pub fn with(flags: &[&str]) -> Self {
         let folder = Folder::new();
         let socket = format!("unix:{}/socket", folder.0.display());

@@ -1,6 +1,6 @@
 package io.github.posenc;
 
-/** Checks of what only the client sees; the server reports all other faults of a request. */
+/** Checks of what only the client can see. The server reports all other faults of a request. */
 final class Arguments {
   private Arguments() {}
 
@@ -10,7 +10,7 @@ final class Arguments {
     return argument;
   }
 
-  /** Returns the text if header fields can carry it: gRPC would leave out all others. */
+  /** Returns the text if a header field can carry it. gRPC would leave out any other text. */
   static String visible(String option, String text) {
     if (text == null || text.chars().allMatch(c -> c >= ' ' && c <= '~')) return text;
     throw PosencException.invalid(option, "must be of visible ASCII characters");

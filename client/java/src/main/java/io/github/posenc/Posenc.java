@@ -104,8 +104,8 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Makes a call in a thread of its own: {@code posenc.async(p -> p.applyRope(request, q, k))}. To
-   * cancel the future ends the call; until it has ended, its tensors are in use.
+   * Makes a call in a thread of its own: {@code posenc.async(p -> p.applyRope(request, q, k))}.
+   * Cancelling the future ends the call. Until the call has ended, its tensors are in use.
    */
   public <T> CompletableFuture<T> async(Function<Posenc, T> call) {
     Context.CancellableContext context = Context.current().withCancellation();
@@ -136,7 +136,7 @@ public final class Posenc implements AutoCloseable {
     return new SharedRegion(bytes, getServerInfo(), name, directory);
   }
 
-  /** Turns a preset, a config.json or a specification into exact frequencies. */
+  /** Converts a preset, a config.json or a specification to exact frequencies. */
   public ResolveRopeResponse resolveRope(ResolveRopeRequest request) {
     return call("ResolveRope", request, ResolveRopeResponse.getDefaultInstance());
   }

@@ -26,12 +26,13 @@ public final class PosencBuilder {
   final String target;
   Duration timeout = Duration.ofSeconds(60);
   int maxMessageBytes = 512 << 20;
-  // Netty holds a whole message on its way out and again on its way in: beside tensor, result and
-  // an idle JVM, 64 MiB took 240 MB and more in one message, and 55 MB as a stream.
+  // Netty holds a whole message when it sends, and again when it receives: beside tensor, result
+  // and an idle JVM, 64 MiB took 240 MB and more in one message, and 55 MB as a stream.
   long streamAboveBytes = 16 << 20;
-  // Netty copies a message both ways. In messages of 1 MiB, which fit its pooled buffers and a
-  // cache, 64 MiB took half to two thirds of the time that they took in messages of 4 MiB. A
-  // multiple of nearly every head, so that the server answers in place.
+  // Netty copies each message when it sends and when it receives. In messages of 1 MiB, which fit
+  // its pooled buffers and a cache, 64 MiB took half to two thirds of the time that they took in
+  // messages of 4 MiB. The size is a multiple of nearly every head, so that the server can rotate
+  // in place.
   int chunkBytes = (1 << 20) - (64 << 10);
   private String serviceConfig; // null: the published one
   private boolean tls;

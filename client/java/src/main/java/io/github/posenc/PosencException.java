@@ -83,7 +83,7 @@ public final class PosencException extends RuntimeException {
     return new PosencException(code, reason, metadata, id, text, getCause());
   }
 
-  /** Returns the error of a table's stream as that of the table: table.rows is rows. */
+  /** Returns the error of a table's stream with the fields of the unary request: table.rows becomes rows. */
   PosencException ofTable() {
     Map<String, String> facts = new TreeMap<>(metadata);
     facts.computeIfPresent("field", (key, field) -> field.replaceFirst("^table\\.", ""));

@@ -90,7 +90,7 @@ final class Result {
   /**
    * Copies a part, which begins at a row and column of the whole.
    *
-   * @param whole shape of the result; only the first part tells it
+   * @param whole shape of the result; only the first part has it
    * @param count of results of this size
    * @param axes number of axes from the rows on; an axis before them is of heads
    */

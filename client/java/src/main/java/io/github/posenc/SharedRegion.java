@@ -14,13 +14,12 @@ import java.util.Set;
 import java.util.UUID;
 
 /**
- * Memory that a server on this host maps, too: for tensors that lie there, calls carry only their
- * places.
+ * Memory that a server on this host also maps: calls carry only the places of tensors in it.
  *
  * <p>It is a file of this user, mode 0600 (0660 in a directory with the set-group-ID bit); only
  * {@link #close} removes it. If the server shares no memory with the client, there is no file, and
- * calls send the bytes. A call in place is sent only once, without retries: after an error that
- * says so, write the tensor again.
+ * calls send the bytes. A call in place is sent only once, without retries. If its error says that
+ * the tensor may be changed, write the tensor again.
  */
 public final class SharedRegion implements AutoCloseable {
   private final long bytes;

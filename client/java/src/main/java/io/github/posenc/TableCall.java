@@ -44,12 +44,12 @@ final class TableCall {
     return new Table(amplitude[0], 0, call.get("cos"), call.get("sin"), call.get("table"));
   }
 
-  // Asks for one row, which tells type and shape of the whole: the server would write the whole
-  // table even to a smaller place.
+  // Requests one row to learn the type and shape of the whole table, because the server would write
+  // the whole table even to a smaller place.
   private void expectRows(TensorCall<?> call, List<String> fields) {
     try {
       stream(1, part -> {
-        List<Long> whole = part.getWholeShapeList(); // empty: an older server does not tell it
+        List<Long> whole = part.getWholeShapeList(); // empty if the server is older
         for (String field : whole.isEmpty() ? List.<String>of() : fields) {
           call.result(field).expect(TensorCall.tensorOf(part, field).getDtype(), whole);
         }
@@ -67,7 +67,7 @@ final class TableCall {
       calls.run(options, "BuildTableStream", stream.build(),
           BuildTableStreamResponse.getDefaultInstance(), take);
     } catch (PosencException e) {
-      throw e.ofTable(); // callers do not know the stream's message
+      throw e.ofTable(); // callers know only the unary request
     }
   }
 }

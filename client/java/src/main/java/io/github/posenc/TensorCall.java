@@ -11,9 +11,9 @@ import java.nio.ByteBuffer;
 import java.util.*;
 
 /**
- * A call with tensors, which are sent from the caller's memory, and whose results go there. It
- * sends only the places of tensors in shared memory. A rotation whose message would be too large
- * goes as a stream of bytes.
+ * A call with tensors. They are sent from the caller's memory, and results are written to the
+ * caller's memory. For tensors in shared memory it sends only the places. A rotation whose message
+ * would be too large is sent as a stream of bytes.
  */
 final class TensorCall<M extends Message> {
   private final Calls calls;
@@ -37,13 +37,13 @@ final class TensorCall<M extends Message> {
     if (out != null) this.out.addAll(Arrays.asList(out));
   }
 
-  /** Adds a tensor of the request. The server reports a missing one, which is null. */
+  /** Adds a tensor of the request. Null is a missing tensor, which the server reports. */
   TensorCall<M> input(String field, TensorView tensor) {
     if (tensor != null) inputs.put(field, tensor);
     return this;
   }
 
-  /** Returns the answer's tensor in this field; adds it at first. */
+  /** Returns the answer's tensor in this field. The first call adds it. */
   Result result(String field) {
     return results.computeIfAbsent(field, name -> new Result(name, out.poll()));
   }
@@ -70,7 +70,7 @@ final class TensorCall<M extends Message> {
     return results.values().stream().anyMatch(Result::isInRegion);
   }
 
-  /** Returns the result of a call that was run; null if it has none of this field. */
+  /** Returns the result in this field after the call; null if the answer has no such tensor. */
   TensorView get(String field) {
     return results.containsKey(field) ? results.get(field).out() : null;
   }
@@ -109,10 +109,10 @@ final class TensorCall<M extends Message> {
     return response;
   }
 
-  // Returns whether bytes may be sent after a call with places failed. Throws the error of a call in
-  // place, whose text then says what to do.
+  // Returns whether bytes may be sent after a call with places has failed. If a call in place has
+  // failed, throws its error, with the remedy in the text.
   private boolean mayBeSent(PosencException error) {
-    // By these errors the server refuses a call before it writes anything.
+    // With these errors the server refuses a call before it writes anything.
     boolean untouched =
         List.of("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED")
             .contains(error.code());
@@ -121,7 +121,7 @@ final class TensorCall<M extends Message> {
               + "; the tensors may have been rotated by then, in part or whole: write them anew",
           error.requestId());
     }
-    // An older server does not know the fields; NOT_FOUND is the caller's file.
+    // An older server does not know the fields; NOT_FOUND is about the caller's file.
     return error.isTooLarge() || error.reason().equals("FIELD_UNKNOWN")
         || (error.reason().equals("SHARED_MEMORY_UNAVAILABLE")
             && !error.code().equals("NOT_FOUND"));

@@ -164,7 +164,7 @@ public final class TensorView {
         && message.getData().size() == bytesOf(dtype, shape);
   }
 
-  /** Returns a tensor's bytes: -1 if there is no such tensor, Long.MAX_VALUE if there are more. */
+  /** Returns a tensor's size in bytes: -1 if the dtype or shape is invalid, at most Long.MAX_VALUE. */
   static long bytesOf(Dtype dtype, long... shape) {
     long bytes = Elements.of(dtype) == null ? -1 : Elements.of(dtype).bytes;
     for (long extent : shape) {
@@ -206,7 +206,7 @@ public final class TensorView {
   /**
    * Returns a view of the elements, which begin at its position: a FloatBuffer, DoubleBuffer,
    * ShortBuffer, IntBuffer, LongBuffer or (FP8) ByteBuffer for the dtype, or a ByteBuffer if the
-   * tensor was made of one.
+   * tensor was made from one.
    */
   public Buffer buffer() {
     return elements.duplicate();

@@ -52,7 +52,7 @@ final class Token {
       try {
         token = read();
       } catch (PosencException e) {
-        // The file is being written: the next look may find it complete.
+        // The file may be incomplete: the next reading may find it complete.
       }
     }
     return token == null ? null : "Bearer " + token;

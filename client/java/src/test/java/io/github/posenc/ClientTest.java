@@ -47,7 +47,8 @@ class ClientTest extends WithServer {
     return values;
   }
 
-  // RoFormer's formula in double: token t of [1, tokens, heads, channels] stands at start + t.
+  // RoFormer's formula in double: token t of [1, tokens, heads, channels] has the position start +
+  // t.
   private static double rotated(float[] x, int heads, int channels, long start, int index) {
     int channel = index % channels;
     int half = channels / 2;
@@ -147,7 +148,7 @@ class ClientTest extends WithServer {
         Posenc unary = inOneMessage(server.address)) {
       Rotated whole = unary.withProgress((bytes, all) -> done.set(-1))
           .applyRope(request().build(), TensorView.of(q, shape), TensorView.of(k, keys));
-      assertEquals(0, done.get()); // progress is of streams only
+      assertEquals(0, done.get()); // only streams report progress
       Rotated chunks = streaming.withProgress((bytes, all) -> done.set(bytes))
           .applyRope(request().build(), TensorView.of(q, shape), TensorView.of(k, keys));
       assertArrayEquals(whole.q().toFloatArray(), chunks.q().toFloatArray());

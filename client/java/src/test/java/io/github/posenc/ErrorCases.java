@@ -26,7 +26,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 
-/** Replays the table of mistakes that all clients must answer alike. */
+/** Replays the table of mistakes. All clients must report the same errors. */
 final class ErrorCases {
   private final Map<String, String> environment = new HashMap<>();
 
