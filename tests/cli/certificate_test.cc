@@ -282,7 +282,7 @@ TEST_F(CertificateTest, Float64KeysAreHeldToAnglesOfFloat64) {
   EXPECT_EQ(Posenc(Flags(1021)).exit_code, 1);
 }
 
-TEST_F(CertificateTest, OneWrongKeyIsPlaced) {
+TEST_F(CertificateTest, OneWrongKeyIsLocated) {
   WriteConfig();
   WriteCaches(std::vector<Engine>(1), std::vector<Engine>(1), 1021);
   std::vector<double> keys = Keys({}, 0, 1121);
@@ -337,7 +337,7 @@ TEST_F(CertificateTest, LayersThatMovedWithTheGlobalBaseAreExplained) {
                         "layers'), theirs is 10000"));
 }
 
-TEST_F(CertificateTest, WhatAnEngineDidInsteadIsExplained) {
+TEST_F(CertificateTest, OtherMovesOfAnEngineAreExplained) {
   const Engine right, pairs = {.interleaved = true};
   const Engine part = {.frequencies = Geometric(10000, 8)};
   const Engine tables = {.float32_tables = true};
@@ -407,7 +407,7 @@ TEST_F(CertificateTest, NoiseOfTwoPrefillsIsJudgedByItsAngles) {
               HasSubstr("moved by 1021, not by 1020"));
 }
 
-TEST_F(CertificateTest, WhatCannotBeCertifiedIsNamed) {
+TEST_F(CertificateTest, InputsThatCannotBeCertifiedAreNamed) {
   WriteConfig();
   WriteCaches(std::vector<Engine>(1), std::vector<Engine>(1), 5);
   EXPECT_THAT(Message("cache.not-certifiable", 0), HasSubstr("--shift is 0"));

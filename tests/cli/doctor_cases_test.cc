@@ -11,7 +11,7 @@ namespace {
 
 class DoctorCasesTest : public DoctorCases {};
 
-TEST_F(DoctorCasesTest, EveryBadCaseIsToldAndEveryGoodOneIsNot) {
+TEST_F(DoctorCasesTest, BadCasesHaveTheirFindingsAndGoodCasesDoNot) {
   ASSERT_TRUE(Data().is_object());
   EXPECT_GE(Data()["cases"].size(), 80);
   int number = 0;

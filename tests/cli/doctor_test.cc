@@ -127,7 +127,7 @@ TEST_F(DoctorTest, ChecksAreListedWithIdSeverityAndFix) {
   EXPECT_THAT(Doctor("--checks").text, HasSubstr("config.type-conflict"));
 }
 
-TEST_F(DoctorTest, WhatMayNotBeReadIsNamed) {
+TEST_F(DoctorTest, UnreadableInputsAreNamed) {
   // Root may read everything, unless it drops two capabilities.
   const std::string program =
       geteuid() == 0 ? "/usr/bin/setpriv" : "/usr/bin/env";
@@ -225,7 +225,7 @@ TEST_F(DoctorTest, FlagsThatAGgufDoesNotHaveAreNamed) {
               HasSubstr("architecture gpt2 does not rotate"));
 }
 
-TEST_F(DoctorTest, APresetIsTheReferenceOfWhatLiesBesideIt) {
+TEST_F(DoctorTest, APresetIsTheReferenceForOtherInputs) {
   const Json alone = Output("--preset gpt-oss-20b");
   EXPECT_EQ(alone["inputs"][0]["path"], "gpt-oss-20b");
   EXPECT_NE(FindId(alone, "readers.frequencies"), nullptr);

@@ -137,7 +137,7 @@ TEST_F(ExplorerTest, ErrorsAreThoseOfTheCall) {
               "INVALID_ARGUMENT", "config_json");
 }
 
-TEST_F(ExplorerTest, RefusesWhatIsNoMessage) {
+TEST_F(ExplorerTest, RefusesBodiesThatAreNoMessages) {
   for (const std::string& body : std::vector<std::string>{
            "", "{", "[]", "1", "\"x\"", "nul", "{\"rope\":", "{'rope':1}",
            R"({"rope":1})", R"({"rope":[]})", R"({"head_dim":"x"})",
@@ -231,7 +231,7 @@ TEST_F(ExplorerTest, ThePageIsOneFileThatLoadsNothing) {
   }
 }
 
-TEST_F(ExplorerTest, PeersThatLeaveLeaveNothingBehind) {
+TEST_F(ExplorerTest, PeersThatDisconnectLeaveNothingBehind) {
   for (int i = 0; i < 20; ++i) {
     Peer peer = Connect();
     peer.Send(Head("analyze", std::string(kLlama).size()) + kLlama);

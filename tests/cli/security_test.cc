@@ -60,7 +60,7 @@ TEST_F(SecurityFlagsTest, LoadSpeaksTlsAndShowsItsToken) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
 }
 
-TEST_F(SecurityFlagsTest, WithoutThemNobodyGetsIn) {
+TEST_F(SecurityFlagsTest, CallsWithoutThemAreRefused) {
   const std::string server = " --server " + server_->addresses()[0];
   EXPECT_EQ(Posenc("info --timeout 5s" + server).exit_code, 1);
   EXPECT_EQ(Posenc("info --timeout 5s --tls" + server).exit_code, 1);

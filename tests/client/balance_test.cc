@@ -125,7 +125,7 @@ std::unique_ptr<server::Server> StartPosenc() {
   return server.ok() ? *std::move(server) : nullptr;
 }
 
-TEST(BalanceTest, PosencTellsItsHealthUnderTheNameThatIsAskedFor) {
+TEST(BalanceTest, PosencReportsHealthForTheRequestedName) {
   const auto server = StartPosenc();
   ASSERT_NE(server, nullptr);
 

@@ -160,7 +160,7 @@ TEST_F(BiasTest, TheStreamAsAWholeHasNoDeadlineUnlessTheCallSetsOne) {
   EXPECT_LT(service_.deadline(), absl::Now() + absl::Hours(1));
 }
 
-TEST_F(BiasTest, ABiasThatStandsStillIsGivenUp) {
+TEST_F(BiasTest, ABiasWithoutProgressIsCancelled) {
   service_.hold = true;
   std::vector<v1::BuildBiasResponse> two = AllTiles();
   two.resize(2);

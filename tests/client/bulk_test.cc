@@ -155,7 +155,7 @@ TEST(BulkMessageTest, UnusualFramingIsReadAsWell) {
   EXPECT_EQ(into, data);
 }
 
-TEST(BulkMessageTest, WhatIsNoMessageIsInternal) {
+TEST(BulkMessageTest, MalformedMessagesAreInternal) {
   const grpc::Slice slice("\x7a\x7f\x01");
   v1::ApplyRopeResponse message;
 
@@ -265,7 +265,7 @@ TEST_F(BulkTest, AnnouncesTheExactSizeOfTheMessage) {
   }
 }
 
-TEST_F(BulkTest, ResultsGoWhereTheCallerWantsThem) {
+TEST_F(BulkTest, ResultsGoToTheCallersOutputs) {
   const Client client = Client::Connect(options_);
   const std::string q = Bytes(100000), k = Bytes(400);
   std::string q_out(q.size(), 'x'), k_out(k.size(), 'x');

@@ -151,7 +151,7 @@ TEST_F(ClientTest, SendsAndReturnsTensorsBitForBit) {
   EXPECT_EQ(sent.query_scale().beta(), 0.1);
 }
 
-TEST_F(ClientTest, LeavesOutWhatWasNotGiven) {
+TEST_F(ClientTest, LeavesOutUnsetFields) {
   const Client client = Client::Connect(options_);
 
   const absl::StatusOr<ApplyRopeResult> result = client.ApplyRope({});

@@ -122,7 +122,7 @@ class IdentityTest : public ServiceTest<NotingService> {
 constexpr char kTrace[] =
     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-TEST_F(IdentityTest, EveryKindOfCallShowsWhatItIsGivenAndErrorsTellTheId) {
+TEST_F(IdentityTest, EveryKindOfCallSendsItsIdentityAndErrorsHaveTheId) {
   service_.end =
       Error(grpc::StatusCode::INVALID_ARGUMENT, "ERROR_REASON_X", "");
   CallOptions options;
@@ -140,7 +140,7 @@ TEST_F(IdentityTest, EveryKindOfCallShowsWhatItIsGivenAndErrorsTellTheId) {
               testing::ElementsAre(kTrace, kTrace, kTrace));
 }
 
-TEST_F(IdentityTest, TheClientsOwnAreForCallsWithoutAny) {
+TEST_F(IdentityTest, TheClientsIdentityIsTheDefaultOfItsCalls) {
   options_.request_id = "job";
   options_.traceparent = kTrace;
   service_.end = {grpc::StatusCode::INTERNAL, "scripted"};
@@ -155,7 +155,7 @@ TEST_F(IdentityTest, TheClientsOwnAreForCallsWithoutAny) {
   EXPECT_THAT(service_.Noted("traceparent"), testing::Each(kTrace));
 }
 
-TEST_F(IdentityTest, CallsWithoutAnIdGetRandomOnesThatErrorsTell) {
+TEST_F(IdentityTest, CallsWithoutAnIdGetRandomIdsThatErrorsHave) {
   service_.end = {grpc::StatusCode::INTERNAL, "scripted"};
   const Client client = Client::Connect(options_);
   std::set<std::string> told;
@@ -189,7 +189,7 @@ TEST_F(IdentityTest, TextThatNoHeaderCanCarryIsRefused) {
   EXPECT_THAT(service_.Noted("x-request-id"), testing::IsEmpty());
 }
 
-TEST_F(IdentityTest, WhatAServerDoesNotKnowIsExplainedByTheVersions) {
+TEST_F(IdentityTest, ErrorsOfUnknownMethodsHaveBothVersions) {
   service_.end =
       Error(grpc::StatusCode::UNIMPLEMENTED, "ERROR_REASON_FIELD_UNKNOWN", "");
   for (const absl::Status& status : CallAll(Client::Connect(options_), {})) {
@@ -269,7 +269,7 @@ TEST(AwayTest, ErrorsOfAServerThatIsAwayNameTheTarget) {
   }
 }
 
-TEST(AwayTest, SoDoDeadlinesThatPass) {
+TEST(AwayTest, PassedDeadlinesNameTheTarget) {
   grpc::ServerBuilder builder;  // accepts calls, and answers none in time
   class : public v1::PositionalEncodingService::Service {
     grpc::Status GetServerInfo(grpc::ServerContext* context,

@@ -57,7 +57,7 @@ v1::BuildBiasRequest AlibiRequest() {
   return request;
 }
 
-TEST_F(ClientRpcsTest, BuildBiasEndsWhereTheCallerWantsNoMore) {
+TEST_F(ClientRpcsTest, BuildBiasEndsIfTheCallerStopsIt) {
   v1::BuildBiasRequest request = AlibiRequest();
   request.set_query_length(1 << 14);
   request.set_key_length(1 << 14);
@@ -179,7 +179,7 @@ TEST_F(ClientRpcsTest, Float8IsRotatedAlikeInOneMessageAndInAStream) {
 }
 
 // A client sends what it has; the server reports what is missing.
-TEST_F(ClientRpcsTest, NothingGivenIsTheServersErrorNotTheClients) {
+TEST_F(ClientRpcsTest, TheServerReportsMissingArguments) {
   for (const absl::Status& status :
        {client_.Reposition({}).status(), client_.AddEncoding({}).status(),
         client_.ScoreRelative({}).status(), client_.ConvertPairing({}).status(),

@@ -105,7 +105,7 @@ TEST_F(SharedRegionTest, ServersWithoutSharedMemoryGetTheBytes) {
   ExpectSameAsByWire(Connect(0), false);
 }
 
-TEST_F(SharedRegionTest, CallersThatMayNotSendTheBytes) {
+TEST_F(SharedRegionTest, CallersWithoutPermissionSendTheBytes) {
   Start(true);
   ExpectSameAsByWire(Connect(1), false);
 }

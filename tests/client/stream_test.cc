@@ -244,7 +244,7 @@ TEST_F(StreamTest, ResultsReplaceTheInputWhereTheCallerWantsThat) {
   EXPECT_EQ(sample.k_bytes, k);
 }
 
-TEST_F(StreamTest, WhatIsAboveTheThresholdIsStreamed) {
+TEST_F(StreamTest, TensorsAboveTheThresholdAreStreamed) {
   options_.stream_above_bytes = 150;
   const Client client = Client::Connect(options_);
   Sample sample;
@@ -259,7 +259,7 @@ TEST_F(StreamTest, WhatIsAboveTheThresholdIsStreamed) {
   EXPECT_EQ(service_.unary, 1);
 }
 
-TEST_F(StreamTest, WhatIsAboveTheMessageLimitIsStreamedInMessagesWithinIt) {
+TEST_F(StreamTest, TensorsAboveTheMessageLimitAreStreamedWithinIt) {
   options_.max_message_bytes = 1 << 20;
   const Client client = Client::Connect(options_);
   const std::string k = Bytes(3 << 20);
@@ -276,7 +276,7 @@ TEST_F(StreamTest, WhatIsAboveTheMessageLimitIsStreamedInMessagesWithinIt) {
   EXPECT_THAT(service_.sizes, Each(Le(1u << 20)));
 }
 
-TEST_F(StreamTest, WhatIsAboveTheServersLimitIsStreamed) {
+TEST_F(StreamTest, TensorsAboveTheServersLimitAreStreamed) {
   const Client client = Client::Connect(options_);
   const Sample sample;
 
@@ -321,7 +321,7 @@ TEST_F(StreamTest, AnOverloadedServerIsNotAskedAgainThroughAStream) {
   EXPECT_TRUE(service_.applied.empty());
 }
 
-TEST_F(StreamTest, TellsHowFarItIs) {
+TEST_F(StreamTest, ReportsItsProgress) {
   const Client client = Client::Connect(options_);
   const Sample sample;
   service_.answer_bytes = 64;
@@ -354,7 +354,7 @@ TEST_F(StreamTest, BytesOfCallbacksComeAndGoInOrder) {
   EXPECT_EQ(received, Turned(sent));
 }
 
-TEST_F(StreamTest, AStreamOfNothingIsFine) {
+TEST_F(StreamTest, AStreamMayBeEmpty) {
   const Client client = Client::Connect(options_);
 
   EXPECT_TRUE(
@@ -417,7 +417,7 @@ TEST_F(StreamTest, ErrorsOfTheCallersEndTheCall) {
   EXPECT_EQ(status.message(), "disk full");
 }
 
-TEST_F(StreamTest, AStreamThatStandsStillIsGivenUp) {
+TEST_F(StreamTest, AStreamWithoutProgressIsCancelled) {
   service_.hold = true;
   options_.timeout = absl::Milliseconds(300);
   const Client client = Client::Connect(options_);

@@ -25,7 +25,7 @@ void ExpectView(const TensorView& view, v1::Dtype dtype,
   EXPECT_EQ(view.bytes.size(), elements.size() * sizeof(T));
 }
 
-TEST(FromConfigFileTest, WhatCannotBeReadIsAnError) {
+TEST(FromConfigFileTest, AnUnreadableFileIsAnError) {
   for (const char* const path : {"/nonexistent/config.json", "/tmp"}) {
     EXPECT_EQ(FromConfigFile(path).status().code(),
               absl::StatusCode::kInvalidArgument)

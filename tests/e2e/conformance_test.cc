@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Vectors, ConformanceTest,
                            return info.param.name;
                          });
 
-TEST(ConformanceVectorsTest, AreAllThere) {
+TEST(ConformanceVectorsTest, AllExist) {
   EXPECT_GE(LoadVectors(POSENC_VECTORS).size(), 200u);
 }
 

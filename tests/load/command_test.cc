@@ -257,7 +257,7 @@ TEST(LoadUsageTest, AnAbsentServerIsExitCode1) {
             "unix:/nowhere/posenc.sock within 200ms, or it is not serving\n");
 }
 
-TEST(LoadUsageTest, ComparingWhatIsNoReportIsExitCode1) {
+TEST(LoadUsageTest, ComparingAFileThatIsNoReportIsExitCode1) {
   const Outcome run = RunLoad("--compare /dev/null /dev/null");
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_EQ(run.out,

@@ -268,7 +268,7 @@ TEST_F(EngineTest, ACoolDownEndsWhatWasDueUnderTheSameLoad) {
   EXPECT_GT(server.calls(), 100);
 }
 
-TEST_F(EngineTest, DropsWhatIsOverdueBeforeItCouldBeSent) {
+TEST_F(EngineTest, DropsCallsThatAreOverdueBeforeTheirSending) {
   // The first call is answered after 500 s. In this time a call became due
   // every second; those of the last 100 s still have time.
   constexpr std::int64_t kSecond = 1000 * kMilli;
@@ -438,7 +438,7 @@ TEST_F(EngineTest, StopsWhenTold) {
   EXPECT_GE(result.total.ok, 11);
 }
 
-TEST(ConnectTest, SaysWhereNobodyListens) {
+TEST(ConnectTest, NamesAnAddressWithoutAListener) {
   const auto channels = ConnectAll("unix:" + testing::TempDir() + "nobody.sock",
                                    2, true, absl::Milliseconds(200));
   ASSERT_FALSE(channels.ok());
@@ -449,12 +449,12 @@ TEST(ConnectTest, SaysWhereNobodyListens) {
                             "within 200ms, or it is not serving"));
 }
 
-TEST(ArrivalsTest, EvenOnesAreTheRateApart) {
+TEST(ArrivalsTest, EvenArrivalsAreOnePeriodApart) {
   Arrivals arrivals(2000, 250'000, false, 1);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(arrivals.Next(), 250'000 + i * 500'000);
 }
 
-TEST(ArrivalsTest, RandomOnesHaveTheRateAndTheSpreadOfAPoissonProcess) {
+TEST(ArrivalsTest, RandomArrivalsAreAPoissonProcess) {
   Arrivals arrivals(1000, 0, true, 1);
   const int n = 100000;
   double sum = 0, squares = 0;

@@ -78,7 +78,7 @@ TEST(WorkloadTest, DividesAnRpcsWeightAmongItsSizesAndDtypes) {
   EXPECT_EQ((*workload)[6].weight, 1);
 }
 
-TEST(WorkloadTest, TensorsHaveTheSizeAskedFor) {
+TEST(WorkloadTest, TensorsHaveTheRequestedSize) {
   for (const std::int64_t size : {512, 1536, 4096, 65536, 1 << 20}) {
     WorkloadOptions options;
     options.sizes = {size};
@@ -261,7 +261,7 @@ TEST(ReportTest, ClosedLoopHasNoRateAndNoAnswersHaveNoLatency) {
   EXPECT_THAT(ReportText(report), HasSubstr("16 in flight"));
 }
 
-TEST(ReportTest, TextNamesErrorsAndWhatWasNotSent) {
+TEST(ReportTest, TextNamesErrorsAndUnsentCalls) {
   const std::string text = ReportText(Sample(1000));
   EXPECT_THAT(text, HasSubstr("1000/s: 25 x UNAVAILABLE, answered in 5 ms "
                               "(p50), 5 ms (p99)\n"));
@@ -394,7 +394,7 @@ TEST(PageTest, HoldsItsReportsAndLoadsNothing) {
   }
 }
 
-TEST(ReadReportTest, RefusesWhatIsNoReport) {
+TEST(ReadReportTest, RefusesFilesThatAreNoReports) {
   const std::string path = testing::TempDir() + "posenc-load-report.json";
   EXPECT_EQ(ReadReport(path + ".absent").status().code(),
             absl::StatusCode::kNotFound);

@@ -61,7 +61,7 @@ TEST(ColorsTest, CividisIsThePublishedMapAndLightnessGrows) {
   }
 }
 
-TEST(ColorsTest, LevelsCoverTheRangeAndCutWhatIsBeyond) {
+TEST(ColorsTest, LevelsCoverTheRangeAndClampOtherValues) {
   EXPECT_EQ(Level(-1, -1, 1), 0);
   EXPECT_EQ(Level(1, -1, 1), 255);
   EXPECT_EQ(Level(5, -1, 1), 255);
@@ -102,7 +102,7 @@ TEST(SvgTest, CurvesDifferByDashAndColor) {
   EXPECT_EQ(root->All("text", "legend").size(), 2u);
 }
 
-TEST(ChartTest, LeavesOutWhatAnAxisCannotShow) {
+TEST(ChartTest, LeavesOutPointsThatAnAxisCannotShow) {
   Chart chart = Line();
   chart.y.log = true;
   chart.curves = {

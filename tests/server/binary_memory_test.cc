@@ -66,7 +66,7 @@ TEST_F(BinaryMemoryTest, ResponsesWaitForRoom) {
 // Bytes beside tensors are copied for the parser, encodings are prepared, and
 // positions expanded: 200 MiB of frequencies once took 3.3 GiB with a budget of
 // 256 MiB.
-TEST_F(BinaryMemoryTest, AMessageClaimsWhatIsMadeOfIt) {
+TEST_F(BinaryMemoryTest, AMessageClaimsMemoryForItsParsedData) {
   Start("8MiB", "6MiB");
   // A call's claim may end a moment after its answer.
   const auto reason_of = [this](auto method, const auto& request) {

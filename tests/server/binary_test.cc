@@ -139,7 +139,7 @@ TEST_F(BinaryTest, BadFlagsEndInOneLineAndExitCode2) {
   }
 }
 
-TEST_F(BinaryTest, WhatTheStartRefusesTheCheckDoesToo) {
+TEST_F(BinaryTest, TheCheckRefusesWhatTheStartRefuses) {
   struct Case {
     std::vector<std::string> arguments;
     std::string environment, error;
@@ -199,7 +199,7 @@ TEST_F(BinaryTest, VersionAndHelpSucceed) {
   EXPECT_EQ(help.Wait(), 0);
 }
 
-TEST_F(BinaryTest, AnAddressThatCannotBeHadIsExitCode2) {
+TEST_F(BinaryTest, AnAddressThatCannotBeBoundIsExitCode2) {
   Process first({"--listen", "127.0.0.1:0", "--ready-file", ready_file()});
   const std::vector<std::string> addresses = AwaitReady();
   ASSERT_EQ(addresses.size(), 1u);
@@ -217,7 +217,7 @@ TEST_F(BinaryTest, AnAddressThatCannotBeHadIsExitCode2) {
       "/nonexistent/: No such file or directory\n");
 }
 
-TEST_F(BinaryTest, TheEnvironmentSetsWhatNoFlagDoes) {
+TEST_F(BinaryTest, FlagsOverrideTheEnvironment) {
   Process wrong({}, "POSENC_MAX_WAITING=-1");
   EXPECT_THAT(wrong.ReadLine(), HasSubstr("--max-waiting: -1"));
   EXPECT_EQ(wrong.Wait(), 2);
@@ -320,7 +320,7 @@ TEST_F(BinaryTest, CallsAreLoggedWithTheirIds) {
             HasSubstr("\"trace_id\":\"0af7651916cd43dd8448eb211c80319c\"")));
 }
 
-TEST_F(BinaryTest, SighupTakesWhatMayChangeAndSaysSo) {
+TEST_F(BinaryTest, SighupAppliesReloadableKeysAndLogsThem) {
   WriteConfig("max-waiting = 5\nlog-level = \"error\"\n");
   Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
                    "--config", config_file(), "--default-deadline", "7m"});
@@ -368,7 +368,7 @@ TEST_F(BinaryTest, AWrongFileAtSighupChangesNothing) {
   EXPECT_THAT(process.ReadLine(), HasSubstr("\"max-waiting\":\"5 -> 7\""));
 }
 
-TEST_F(BinaryTest, WhateverBecomesOfStdoutItServesAndDrains) {
+TEST_F(BinaryTest, ServesAndDrainsWithoutAReaderOfStdout) {
   for (const Process::Stdout out :
        {Process::Stdout::kFullPipe, Process::Stdout::kNobodyReads,
         Process::Stdout::kClosed, Process::Stdout::kFullDisk}) {

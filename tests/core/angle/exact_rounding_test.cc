@@ -168,7 +168,7 @@ TEST(RoundExactlyTest, ValuesThatWereSeenAreRoundedRight) {
 
 class ExactRoundingTest : public testing::TestWithParam<const char*> {};
 
-TEST_P(ExactRoundingTest, KernelsTellWhatIsNearHalfway) {
+TEST_P(ExactRoundingTest, KernelsReportValuesNearHalfway) {
   const simd::KernelTable* kernels = reference::FindKernels(GetParam());
   if (kernels == nullptr) {
     GTEST_SKIP() << "this CPU or build has no " << GetParam();

@@ -64,7 +64,7 @@ TEST(FaultsTest, PrefixesAndMetadataReachAllOfThem) {
   EXPECT_THAT(details->more, ElementsAre(Is("positions[1]", "not given")));
 }
 
-TEST(FaultsTest, AFieldIsToldOnce) {
+TEST(FaultsTest, AFieldIsReportedOnce) {
   Faults faults;
   faults.Note(FieldRequired("ids", "not given"));
   faults.Note(Two());

@@ -162,7 +162,7 @@ TEST(DoctorRowsTest, MessagesAreOneLineOfAtMost400Bytes) {
   EXPECT_EQ(utf8.message.find('\xe2'), std::string::npos);
 }
 
-TEST(DoctorSizeTest, SeverityFollowsWhatIsLeftOfAScore) {
+TEST(DoctorSizeTest, SeverityFollowsTheKeptShareOfAScore) {
   Verdict verdict;
   EXPECT_EQ(SeverityOf(verdict), Severity::kNote);
   verdict.least_kept = 0.98;
@@ -261,13 +261,13 @@ TEST(DoctorTablesTest, TablesOfEightBitsAreToldWhateverTheirBase) {
                              HasSubstr("is as with base 500000")));
 }
 
-TEST(DoctorBadInputTest, OfThousandsOfKeysTheFirstAreTold) {
+TEST(DoctorBadInputTest, OnlyTheFirstOfThousandsOfKeysAreReported) {
   json config = Plain();
   for (int i = 0; i < 1000; ++i) config[absl::StrCat("rope_", i)] = 1;
   EXPECT_LT(Diagnosed(config).findings.size(), 100);
 }
 
-TEST(DoctorBadInputTest, OfThousandsOfRopesTheFirstAreCompared) {
+TEST(DoctorBadInputTest, OnlyTheFirstOfThousandsOfRopesAreCompared) {
   json config = Plain();
   config["model_type"] = "not_known_here";
   config["num_hidden_layers"] = 1024;

@@ -60,7 +60,7 @@ json Known() {
   return json::parse(file);
 }
 
-TEST(DoctorPublishedTest, WhatIsToldOfPublishedConfigurationsIsKnownToBeTrue) {
+TEST(DoctorPublishedTest, FindingsAboutPublishedConfigurationsAreKnown) {
   using Row = std::tuple<std::string, std::string, std::string>;
   const json known = Known();
   std::set<Row> unseen;

@@ -137,7 +137,7 @@ TEST(CompareTest, TellsPrecisionAndDecay) {
   EXPECT_THAT(explanations(decaying, decaying), testing::IsEmpty());
 }
 
-TEST(CompareTest, SaysWhereTheAnglesPart) {
+TEST(CompareTest, ReportsWhereTheAnglesDiffer) {
   RopeSpec halved = Plain();
   halved.scaling = LinearScaling{2};
   EXPECT_THAT(CompareRopes(Resolved(Plain()), Resolved(halved)).explanations,

@@ -448,7 +448,7 @@ TEST(GgufBadInputTest, OtherMagicAndVersionsAreToldApart) {
               HasSubstr("big-endian GGUF (version 3)"));
 }
 
-TEST(GgufBadInputTest, CountsAreHeldAgainstTheBytesThatAreLeft) {
+TEST(GgufBadInputTest, CountsAreComparedWithTheRemainingBytes) {
   // Another reader hung on 43 such bytes.
   EXPECT_EQ(ErrorOf(Head(3, 0, std::uint64_t{1} << 62)),
             "4611686018427387904 keys in 0 bytes");
@@ -458,7 +458,7 @@ TEST(GgufBadInputTest, CountsAreHeldAgainstTheBytesThatAreLeft) {
               HasSubstr("1000001 keys; at most 1000000 are read"));
 }
 
-TEST(GgufBadInputTest, WhatIsKeptIsBoundedWhateverTheFileHas) {
+TEST(GgufBadInputTest, KeptMemoryIsBoundedForEveryFile) {
   // 13 MB of bools in lists would become 104 MB of numbers.
   const std::string list = Bytes<std::uint32_t>(7) +
                            Bytes<std::uint64_t>(65536) + std::string(65536, 1);

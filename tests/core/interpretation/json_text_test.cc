@@ -56,7 +56,7 @@ TEST(JsonTextTest, TakesWordsForNumbersThatAreNotFinite) {
   EXPECT_EQ(text.twice[0].first, "\"NaN\"");
 }
 
-TEST(JsonTextTest, SaysWhereItIsNoJson) {
+TEST(JsonTextTest, ReportsWhereTheTextStopsBeingJson) {
   EXPECT_THAT(ReadJsonText(R"({"a":1,})").fault, HasSubstr("at byte 8"));
   EXPECT_THAT(ReadJsonText(R"({"a" 1})").fault, HasSubstr("at byte 6"));
   EXPECT_THAT(ReadJsonText("").fault, HasSubstr("is empty"));

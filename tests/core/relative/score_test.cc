@@ -293,7 +293,7 @@ TEST(ScoreTest, DefaultsToFloat32ButFloat64ForFloat64) {
   }
 }
 
-TEST(ScoreTest, RoundsToTheAskedDtype) {
+TEST(ScoreTest, RoundsToTheRequestedDtype) {
   const OwnedTensor q = OwnedTensor::Random(Dtype::kFloat32, {1, 1, 4, 8}, 1);
   const OwnedTensor table = OwnedTensor::Random(Dtype::kFloat32, {5, 8}, 2);
   ShawScore shaw;

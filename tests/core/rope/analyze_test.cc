@@ -162,7 +162,7 @@ TEST(AnalyzeRopeTest, CountsPairsThatTurnWithinTheTrainedLength) {
   EXPECT_EQ(count(7), 1);
 }
 
-TEST(AnalyzeRopeTest, AsManyDistancesAsAreServed) {
+TEST(AnalyzeRopeTest, ServesTheLargestNumberOfDistances) {
   const RopeAnalysis analysis =
       Analyze(Resolve(Plain(2)), 2 * kMaxDistances - 1, 2);
   EXPECT_EQ(analysis.decay.size(), kMaxDistances);

@@ -100,7 +100,7 @@ TEST(KeptTest, TheLastDistanceIsTriedAndTheFirst4096AreAll) {
 
 // gpt-oss: an angle of the rounded ramp differs by 0.01 rad from 46 on, but 90
 // % of a score is kept up to 5443.
-TEST(KeptTest, AlarmsFarLaterThanAnglesDo) {
+TEST(KeptTest, FirstDistanceIsFarBeyondTheFirstAngle) {
   Kept kept(Preset("gpt-oss-20b", interpretation::Profile::kHf),
             Preset("gpt-oss-20b", interpretation::Profile::kLlamaCpp));
   const std::int64_t first = kept.FirstDistance(131072);

@@ -107,7 +107,7 @@ core::RopeLookup Prepared(const core::RopeSpec& spec) {
   return [prepared = *prepared](std::int64_t) { return prepared; };
 }
 
-TEST(PreparedRopeTest, NoByteTellsWhatItWasUsedForBefore) {
+TEST(PreparedRopeTest, BytesDoNotDependOnEarlierUse) {
   Jobs jobs(1);
   for (const core::RopeSpec& spec : Specs()) {
     const core::RopeLookup rope = Prepared(spec);

@@ -109,7 +109,7 @@ TEST(ComputePool, AWorkerMaySpreadWorkItself) {
   EXPECT_EQ(done.load(), 1000);
 }
 
-TEST(ComputePool, ItsThreadsAreAsMuchNicerAsSaid) {
+TEST(ComputePool, ItsThreadsHaveTheGivenNiceness) {
   const auto own = [] {
     return getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
   };

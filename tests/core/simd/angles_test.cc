@@ -86,7 +86,7 @@ Sums OfKnownResults(std::size_t n) {
   return sums;
 }
 
-TEST_P(AnglesTest, WhatLiesHalfwayBetweenFloatsIsInDoubt) {
+TEST_P(AnglesTest, NumbersHalfwayBetweenFloatsAreInDoubt) {
   for (const std::size_t n : {1, 8, 15, 16, 24, 40, 64, 80, 100, 128}) {
     for (std::size_t place = 0; place < n; ++place) {
       for (const int exponent : {0, -1, -5, -10, -11, -12, -20}) {
@@ -103,7 +103,7 @@ TEST_P(AnglesTest, WhatLiesHalfwayBetweenFloatsIsInDoubt) {
   }
 }
 
-TEST_P(AnglesTest, WhatLiesApartFromThemIsNot) {
+TEST_P(AnglesTest, NumbersAwayFromHalfwayAreNotInDoubt) {
   for (const std::size_t n : {1, 8, 15, 16, 24, 40, 64, 80, 100, 128}) {
     for (const int exponent : {0, -1, -5, -10, -12, -20}) {
       const double ulp = std::ldexp(0x1p-23, exponent - 1);

@@ -48,7 +48,7 @@ TEST(SelectKernelsTest, RejectsUnknownNames) {
   }
 }
 
-TEST(SelectKernelsTest, RejectsWhatThisCpuLacks) {
+TEST(SelectKernelsTest, RejectsInstructionSetsThatThisCpuLacks) {
   bool lacks_any = false;
   for (const std::string name : {"avx2", "avx512", "avx512_bf16"}) {
     bool supported = false;

@@ -377,7 +377,7 @@ TEST_P(RotateTest, NanInputsMakeNanPairs) {
   }
 }
 
-TEST_P(RotateTest, NothingToDoTouchesNothing) {
+TEST_P(RotateTest, EmptyJobsTouchNothing) {
   const DtypeIndex dtype = std::get<1>(GetParam());
   // Each slice has 64 elements, of which the first 19 pairs are rotated.
   constexpr std::size_t kTokens = 3, kHeads = 2, kStride = 64, kPairs = 19;

@@ -56,7 +56,7 @@ class AdminServerTest : public testing::Test {
   std::unique_ptr<AdminServer> server_;
 };
 
-TEST_F(AdminServerTest, AnswersAtTheAddressThatItTells) {
+TEST_F(AdminServerTest, AnswersAtTheReportedAddress) {
   Start();
   EXPECT_THAT(server_->address(), StartsWith("127.0.0.1:"));
   EXPECT_THAT(Connect().Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
@@ -85,7 +85,7 @@ TEST_F(AdminServerTest, ARequestMayComeInPieces) {
   EXPECT_THAT(peer.ReadAll(), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
-TEST_F(AdminServerTest, EndsWhatIsNotHttp) {
+TEST_F(AdminServerTest, EndsOtherProtocols) {
   timeout_seconds_ = 1;
   Start();
   EXPECT_THAT(Connect().Ask("\x16\x03\x01\x02\x01"),
@@ -123,7 +123,7 @@ TEST_F(AdminServerTest, RangesAreIgnored) {
   EXPECT_LT(response.size(), metrics_.size() + 1000);
 }
 
-TEST_F(AdminServerTest, EndsWhatIsTooLong) {
+TEST_F(AdminServerTest, EndsRequestsThatAreTooLong) {
   Start();
   EXPECT_THAT(Connect().Ask("GET /" + std::string(100000, 'a')),
               StartsWith("HTTP/1.1 4"));
@@ -131,14 +131,14 @@ TEST_F(AdminServerTest, EndsWhatIsTooLong) {
               StartsWith("HTTP/1.1 431 "));
 }
 
-TEST_F(AdminServerTest, ABodyIsNotWaitedFor) {
+TEST_F(AdminServerTest, DoesNotWaitForABody) {
   Start();
   EXPECT_THAT(Connect().Ask("POST /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n"
                             "Content-Length: 1000000\r\n\r\n"),
               StartsWith("HTTP/1.1 405 "));
 }
 
-TEST_F(AdminServerTest, HalfOpenConnectionsKeepNoOtherAddressOut) {
+TEST_F(AdminServerTest, HalfOpenConnectionsDoNotBlockOtherAddresses) {
   Start();
   std::vector<Peer> stalled;
   for (int i = 0; i < 400; ++i) {
@@ -151,7 +151,7 @@ TEST_F(AdminServerTest, HalfOpenConnectionsKeepNoOtherAddressOut) {
   EXPECT_EQ(Connect().Ask(kHealth), "");
 }
 
-TEST_F(AdminServerTest, ScrapersThatNeverReadKeepNoOtherAddressOut) {
+TEST_F(AdminServerTest, ScrapersThatNeverReadDoNotBlockOtherAddresses) {
   metrics_ = std::string(8 << 20, 'x');
   Start();
   std::vector<Peer> deaf;

@@ -97,7 +97,7 @@ TEST_F(AdminHttpTest, OtherVerbsAreNotAllowed) {
   }
 }
 
-TEST_F(AdminHttpTest, RefusesHostsThatItIsNot) {
+TEST_F(AdminHttpTest, RefusesUnknownHosts) {
   EXPECT_THAT(AskHost("Host: evil.example:9090\r\n"),
               StartsWith("HTTP/1.1 403 "));
   EXPECT_THAT(AskHost("Host: evil.example:9090\r\n"),
@@ -111,7 +111,7 @@ TEST_F(AdminHttpTest, RefusesHostsThatItIsNot) {
               StartsWith("HTTP/1.1 200 "));
 }
 
-TEST_F(AdminHttpTest, WhatAPageThrowsIsNotTold) {
+TEST_F(AdminHttpTest, AnExceptionOfAPageIsNotShown) {
   const std::string response = Ask("GET /config");
   EXPECT_THAT(response, StartsWith("HTTP/1.1 500 "));
   EXPECT_THAT(response, Not(HasSubstr("a secret")));

@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 // A stream of large messages claims the whole budget.
-TEST(CallMemoryTest, WhatIsMadeFromASmallMessageFitsBesideItInAStream) {
+TEST(CallMemoryTest, DataOfASmallMessageFitsBesideItInAStream) {
   constexpr std::int64_t kMessage = 1 << 20;
   constexpr std::int64_t kMade = 2 * kMessage + kBudget / 8;
   Admission admission(kBudget, 1);

@@ -246,7 +246,7 @@ TEST_F(CallsTest, NumbersThatWouldTakeEightTimesTheirBytesAreRefused) {
   EXPECT_TRUE(Call(&Stub::BuildPositions, request, &response).ok());
 }
 
-TEST_F(CallsTest, AMessageThatIsLetInTooLateForItsCallerIsNotRead) {
+TEST_F(CallsTest, AMessageThatIsAdmittedTooLateIsNotRead) {
   Start({.limits = {.max_request_bytes = 1 << 20,
                     .in_flight_bytes = kLargeTableBytes + (32 << 10)}});
   const std::unique_ptr<RawCall> unread = HoldLargeTable();
@@ -266,7 +266,7 @@ TEST_F(CallsTest, AMessageThatIsLetInTooLateForItsCallerIsNotRead) {
 
 // More senders than the budget allows stop after their headers, with and
 // without announcing.
-TEST_F(CallsTest, StalledSendersStopNobody) {
+TEST_F(CallsTest, StalledSendersDoNotStopOthers) {
   Start(
       {.connections = {.max_concurrent_streams = 200},
        .limits = {.max_request_bytes = 8 << 20, .in_flight_bytes = 64 << 20}});
@@ -354,7 +354,7 @@ TEST_F(CallsTest, MessagesOverTheBudgetAreEndedAndSmallCallsGoOn) {
 }
 
 // An answer so small that it is sent together with the status.
-TEST_F(CallsTest, ASmallAnswerThatNobodyReadsEndsAtTheDeadlineToo) {
+TEST_F(CallsTest, AnUnreadSmallAnswerEndsAtTheDeadline) {
   Start({.limits = {.default_deadline = absl::Milliseconds(50)}});
   grpc::ChannelArguments arguments;
   // The windows are smaller than the answer.
@@ -424,7 +424,7 @@ TEST_F(CallsTest, AStatusThatTellsOfTheDeadlineIsSentAfterIt) {
 }
 
 // Protobuf merges a field that comes in parts.
-TEST_F(CallsTest, AnEncodingIsKeptUnderItsBytesAsTheyCame) {
+TEST_F(CallsTest, EncodingsAreCachedByTheirUnparsedBytes) {
   v1::ApplyRopeRequest request, profile;
   request.mutable_rope()->set_preset("llama-3.1-8b");
   request.set_layout(v1::LAYOUT_BSHD);

@@ -245,7 +245,7 @@ TEST_F(StreamTest, AResponseFitsBesideItsRequestWhateverTheStreamHasClaimed) {
   }
 }
 
-TEST_F(StreamTest, AnnouncementsThatCannotBeAreRefusedUnread) {
+TEST_F(StreamTest, ImpossibleAnnouncementsAreRefusedUnread) {
   const std::string beyond =
       std::to_string(ServerOptions().limits.max_request_bytes + 1);
   for (const auto& [announced, code, fact] :

@@ -180,7 +180,7 @@ TEST_F(ConfigTest, WrongTypesUnitsAndRangesNameTheKeyAndItsSource) {
   }
 }
 
-TEST_F(ConfigTest, WhatIsPrintedReadsBackToTheSame) {
+TEST_F(ConfigTest, ThePrintedConfigurationReadsBack) {
   std::vector<std::string> flags = {"--print-config"};
   for (const Key* const key : FileKeys()) {
     flags.push_back(absl::StrCat("--", key->name, "=", SamplesOf(*key).right));
@@ -204,7 +204,7 @@ TEST_F(ConfigTest, WhatIsPrintedReadsBackToTheSame) {
   }
 }
 
-TEST_F(ConfigTest, WhatDoesNotFitTogetherIsToldWithItsSource) {
+TEST_F(ConfigTest, ContradictingValuesAreReportedWithTheirSource) {
   const std::map<std::vector<std::string>, std::string> cases = {
       {{"--in-flight-bytes=1MiB"},
        "--in-flight-bytes: 1MiB; must hold one request: raise it, or lower "

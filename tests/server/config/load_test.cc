@@ -139,7 +139,7 @@ TEST_F(LoadTest, EveryValueIsPrintedWithItsSource) {
   EXPECT_EQ(loaded->config.server.limits.max_waiting, 7);
 }
 
-TEST_F(LoadTest, WhatIsWrongIsToldWithItsSource) {
+TEST_F(LoadTest, MistakesHaveTheirSource) {
   struct Case {
     Given given;
     std::string error;
@@ -200,7 +200,7 @@ TEST_F(LoadTest, WhatIsWrongIsToldWithItsSource) {
   }
 }
 
-TEST_F(LoadTest, WhatIsWrongInTheFileIsToldWithItsLine) {
+TEST_F(LoadTest, MistakesInTheFileHaveTheirLine) {
   const std::string e = "\xC3\xA9";
   struct Case {
     std::string file, error;
@@ -315,7 +315,7 @@ TEST_F(LoadTest, WhatIsWrongInTheFileIsToldWithItsLine) {
   }
 }
 
-TEST_F(LoadTest, WhatIsTooLongIsToldInOneLineThatIsNot) {
+TEST_F(LoadTest, LongValuesAreShortenedInErrors) {
   const std::string words(1 << 19, 'x');
   for (const std::string& file :
        {"listen = [\"" + words + "\"]", "admin = \"" + words + "\"",
@@ -326,7 +326,7 @@ TEST_F(LoadTest, WhatIsTooLongIsToldInOneLineThatIsNot) {
   }
 }
 
-TEST_F(LoadTest, WhatDoesNothingIsWarnedOf) {
+TEST_F(LoadTest, KeysWithoutEffectCauseAWarning) {
   struct Case {
     Given given;
     std::string warning;

@@ -52,7 +52,7 @@ TEST(KnownFieldsTest, AcceptsFieldsOfEveryKind) {
   EXPECT_EQ(FirstUnknown<v1::ApplyRopeRequest>(""), "");
 }
 
-TEST(KnownFieldsTest, SeesTheBytesOfEncodingsAsTheyCame) {
+TEST(KnownFieldsTest, SeesTheUnparsedBytesOfEncodings) {
   // A field that occurs twice; the generated code would write it once.
   const std::string old_rope = "\x12\x01x\x12\x01y", new_rope = "\x12\x01z";
   using Request = v1::RepositionRequest;
@@ -173,7 +173,7 @@ std::string FieldOfTooManyNumbers(const std::string& lengths,
   return "";
 }
 
-TEST(KnownFieldsTest, CountsWhatEncodingsGrowTo) {
+TEST(KnownFieldsTest, CountsTheGrowthOfEncodings) {
   v1::ResolveRopeRequest request;
   request.mutable_rope()
       ->mutable_spec()
@@ -201,7 +201,7 @@ std::string Packed(const std::string& numbers) {
   return field;
 }
 
-TEST(KnownFieldsTest, CountsWhatNumbersOfOneByteGrowTo) {
+TEST(KnownFieldsTest, CountsTheGrowthOfOneByteNumbers) {
   constexpr std::size_t kMost = KnownFields::kMostGrowth / 7;
   std::size_t grown = 0;
   EXPECT_EQ(FieldOfTooManyNumbers(Packed(Times(kMost, "\x01")), &grown), "");

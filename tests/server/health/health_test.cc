@@ -60,7 +60,7 @@ TEST_F(HealthTest, OnlyItsOwnMethodsAreKnown) {
 }
 
 // A watch whose caller has gone frees a slot.
-TEST_F(HealthTest, AConnectionHasSoManyWatchesAndNoMore) {
+TEST_F(HealthTest, WatchesOfAConnectionAreLimited) {
   Start({.connections = {.max_concurrent_streams = 20}});
   std::vector<std::unique_ptr<RawCall>> watches;
   std::string health;
@@ -80,7 +80,7 @@ TEST_F(HealthTest, AConnectionHasSoManyWatchesAndNoMore) {
   EXPECT_TRUE(test::Eventually([&] { return watch(channel_); }));
 }
 
-TEST_F(HealthTest, AServerHasSoManyWatchesAndNoMore) {
+TEST_F(HealthTest, WatchesOfAServerAreLimited) {
   ServerOptions options;
   options.connections.max_connections = 3;
   Start(options);
@@ -125,7 +125,7 @@ TEST_F(HealthTest, EveryWatchLearnsOfADrain) {
   }
 }
 
-TEST_F(HealthTest, WhatIsNoRequestIsRefused) {
+TEST_F(HealthTest, MalformedRequestsAreRefused) {
   for (const char* const path : kSmall) {
     std::string response;
     EXPECT_EQ(RawUnary(channel_, path, "\xFF", &response).error_code(),
@@ -151,7 +151,7 @@ TEST_F(HealthTest, ARequestThatDoesNotComeIsEndedByTheServersOwnDeadline) {
   }
 }
 
-TEST_F(HealthTest, AWatchOutlivesThatDeadline) {
+TEST_F(HealthTest, AWatchOutlivesTheServersDeadline) {
   std::string health;
   // On a busy machine a message may take longer than the deadline.
   EXPECT_TRUE(test::Eventually([&] {

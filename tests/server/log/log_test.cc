@@ -70,7 +70,7 @@ TEST(LogLineTest, ValidTextReadsBackToTheSame) {
             std::string("a\0b", 3));
 }
 
-TEST(LogLineTest, WhatIsNoUtf8IsReplaced) {
+TEST(LogLineTest, InvalidUtf8IsReplaced) {
   const std::string mark = "\xEF\xBF\xBD";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"a\xFFz", "a" + mark + "z"},
@@ -274,7 +274,7 @@ TEST_F(LogTest, GrpcsLinesAreLogged) {
   EXPECT_LT(lines, 50);
 }
 
-TEST(RateLimitTest, AllowsABurstAndThenSoManyASecond) {
+TEST(RateLimitTest, AllowsABurstAndThenAFixedRate) {
   RateLimit limit(2, 1);
   const absl::Time start = absl::FromUnixSeconds(1000);
   EXPECT_EQ(limit.Allow(start), 0);
@@ -304,7 +304,7 @@ CallRecord RecordOf(grpc::StatusCode code, absl::string_view reason = "") {
   return record;
 }
 
-TEST_F(CallLogTest, ACallHasWhatOneAsksForLater) {
+TEST_F(CallLogTest, ALineHasTheFieldsOfItsCall) {
   CallLog calls(log_, 1);
   CallRecord record = RecordOf(grpc::StatusCode::OK);
   record.caller = "batch";

@@ -60,7 +60,7 @@ TEST(BlockPool, HasNoMoreMappedThanWasUsedAtOnce) {
   EXPECT_EQ(pool.mapped(), pool.kept());
 }
 
-TEST(BlockPool, GivesBackWhatItMayNotKeep) {
+TEST(BlockPool, UnmapsBlocksThatItMayNotKeep) {
   BlockPool pool;
   std::vector<BlockPool::Block> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(pool.Allocate(kMega));
@@ -74,7 +74,7 @@ TEST(BlockPool, GivesBackWhatItMayNotKeep) {
   EXPECT_EQ(pool.mapped(), 0u);
 }
 
-TEST(BlockPool, AnImpossibleBlockIsNone) {
+TEST(BlockPool, AnImpossibleBlockIsNull) {
   BlockPool pool;
   EXPECT_EQ(pool.Allocate(std::size_t{1} << 60).data, nullptr);
   EXPECT_EQ(pool.mapped(), 0u);
@@ -127,7 +127,7 @@ TEST(ResponseBuffers, FaultsItsPagesInOnce) {
   }
 }
 
-TEST(ResponseBuffers, KeepsNothingOfWhatOthersClaim) {
+TEST(ResponseBuffers, KeptBlocksFitIntoTheUnclaimedBudget) {
   if (!CountsFaults()) GTEST_SKIP() << "it knows a fresh block by its faults";
   const auto admission = std::make_shared<Admission>(100 * kMega, 1);
   ResponseBuffers buffers(admission);

@@ -115,7 +115,7 @@ TEST_F(AnswersTest, ValuesComeBackAsValuesRoundedToTheirDtype) {
   ExpectWritten(added.x(), v1::DTYPE_BFLOAT16, {4, 5, 0, 1, 6, 7, 2, 3}, 0);
 }
 
-TEST_F(AnswersTest, WhatIsComputedComesAsData) {
+TEST_F(AnswersTest, ComputedTensorsComeAsData) {
   v1::BuildTableRequest table;
   *table.mutable_rope() = Rope(v1::PAIRING_HALF_SPLIT, 8);
   table.mutable_positions()->set_start(-2);

@@ -127,7 +127,7 @@ void ExpectAlibi(const v1::BuildBiasRequest& request, const Matrix& matrix) {
   }
 }
 
-TEST_F(BiasTest, TilesOfTheAskedSizeMakeUpTheMatrix) {
+TEST_F(BiasTest, TilesOfTheRequestedSizeFormTheMatrix) {
   v1::BuildBiasRequest request = Alibi(4, 10, 13);
   request.set_query_start(500);
   request.set_key_start(493);

@@ -176,7 +176,7 @@ TEST_F(DiagnoseRopeTest, FactorsPastTheEndOfAGgufFileComeAsTables) {
               HasSubstr("rope_freqs.weight has a value -1"));
 }
 
-TEST_F(DiagnoseRopeTest, WhatIsWrongWithADescriptionIsPartOfTheAnswer) {
+TEST_F(DiagnoseRopeTest, FaultsOfADescriptionArePartOfTheAnswer) {
   v1::ModelDescription missing;
   missing.set_kind(v1::DESCRIPTION_KIND_GGUF);
   missing.set_path("q4.gguf");

@@ -159,7 +159,7 @@ TEST(CallMetrics, CountsRefusalsByReason) {
                   "posenc_refused_total{reason=\"other\"} 1"));
 }
 
-TEST(CallMetrics, RefusedAtTheHeadersIsNoWaiting) {
+TEST(CallMetrics, CallsRefusedAtTheHeadersDoNotCountAsWaiting) {
   CallMetrics calls;
   calls.Finished(Record("ApplyRope", grpc::StatusCode::RESOURCE_EXHAUSTED));
   EXPECT_THAT(Text(calls), HasSubstr("posenc_waited_seconds_count 0\n"));

@@ -49,7 +49,7 @@ bool LimitsHold() {
 
 using ThreadsDeathTest = testing::Test;
 
-TEST_F(ThreadsDeathTest, ThreadsThatMayNotBeAreToldWithTheirNumber) {
+TEST_F(ThreadsDeathTest, TooManyThreadsAreAnErrorWithTheirNumber) {
 #ifdef ABSL_HAVE_ADDRESS_SANITIZER
   GTEST_SKIP() << "at the exit its check for leaks needs a thread of its own";
 #endif
@@ -64,11 +64,11 @@ TEST_F(ThreadsDeathTest, ThreadsThatMayNotBeAreToldWithTheirNumber) {
       testing::ExitedWithCode(3), "could start only 0 of 20 threads");
 }
 
-TEST(ThreadsTest, ThreadsThatMayBeAreNoError) {
+TEST(ThreadsTest, PossibleThreadsAreNoError) {
   EXPECT_TRUE(CheckThreads(ThreadsOf(2)).ok());
 }
 
-TEST(ThreadsTest, MoreThatComputeAreMoreAltogether) {
+TEST(ThreadsTest, MoreComputeThreadsAreMoreThreads) {
   EXPECT_GE(ThreadsOf(1), 14);
   EXPECT_GE(ThreadsOf(8), 25);
   EXPECT_LT(ThreadsOf(8), 50);

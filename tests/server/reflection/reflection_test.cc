@@ -62,7 +62,7 @@ class ReflectionTest : public ServerTest {
   std::vector<std::unique_ptr<google::protobuf::DescriptorPool>> pools_;
 };
 
-TEST_F(ReflectionTest, EveryListedServiceIsDescribedWithAllThatItImports) {
+TEST_F(ReflectionTest, EveryListedServiceHasItsImports) {
   for (const char* const method : {kV1, kV1Alpha}) {
     ServerReflectionRequest request;
     request.set_list_services("*");
@@ -105,7 +105,7 @@ TEST_F(ReflectionTest, FieldsHaveTheNamesThatJsonGivesThem) {
 }
 
 // grpcurl prints the details of an error in this way.
-TEST_F(ReflectionTest, DetailsOfErrorsCanBeReadWithWhatTheServerTells) {
+TEST_F(ReflectionTest, DetailsOfErrorsCanBeReadWithReflection) {
   v1::ApplyRopeResponse none;
   const grpc::Status status = Apply({}, &none);
   rpc::Status rich;
@@ -147,7 +147,7 @@ TEST_F(ReflectionTest, FilesAreFoundByName) {
   EXPECT_EQ(file.name(), "posenc/v1/tensor.proto");
 }
 
-TEST_F(ReflectionTest, WhatIsNotThereIsNotFound) {
+TEST_F(ReflectionTest, UnknownSymbolsAreNotFound) {
   ServerReflectionRequest file, extension, numbers, nothing;
   file.set_file_by_filename("posenc/rpc/status.proto");
   extension.mutable_file_containing_extension()->set_containing_type(

@@ -29,7 +29,7 @@ class Call final : public Waiter {
   const int name_;
 };
 
-TEST(Admission, AdmitsWhatFitsAndQueuesWhatDoesNot) {
+TEST(Admission, AdmitsClaimsThatFitAndQueuesOthers) {
   Admission admission(100, 2);
   std::vector<int> admitted;
   Call a, b(&admitted, 1), c(&admitted, 2), d;
@@ -48,7 +48,7 @@ TEST(Admission, AdmitsWhatFitsAndQueuesWhatDoesNot) {
   EXPECT_EQ(admission.waiting(), 0u);
 }
 
-TEST(Admission, OneThatLeavesTheQueueIsNotAdmitted) {
+TEST(Admission, ACallThatLeavesTheQueueIsNotAdmitted) {
   Admission admission(100, 2);
   std::vector<int> admitted;
   Call a, b(&admitted, 1), c(&admitted, 2);
@@ -75,7 +75,7 @@ TEST(Admission, TheNextEntersWhenTheFirstOfTheQueueLeaves) {
   EXPECT_EQ(admission.claimed(), 70);
 }
 
-TEST(Admission, AClaimThatGrowsWhileItWaitsIsStillOneThatWaits) {
+TEST(Admission, AWaitingClaimMayGrow) {
   Admission admission(64, 2);
   Call a, b;
   admission.Enter(30, &a.ticket, &a);
@@ -86,13 +86,13 @@ TEST(Admission, AClaimThatGrowsWhileItWaitsIsStillOneThatWaits) {
       << "nobody else is left to release anything";
 }
 
-TEST(Admission, MoreThanTheBudgetTakesAllOfIt) {
+TEST(Admission, AClaimAboveTheBudgetTakesAllOfIt) {
   Admission admission(100, 2);
   EXPECT_EQ(admission.Bounded(1000), 100);
   EXPECT_EQ(admission.Bounded(7), 7);
 }
 
-TEST(Admission, OnesInsideWaitForMoreBeforeOthersEnter) {
+TEST(Admission, CallsInsideComeBeforeCallsOutside) {
   Admission admission(100, 2);
   std::vector<int> admitted;
   Call a, b, c(&admitted, 1), d(&admitted, 2);
@@ -108,7 +108,7 @@ TEST(Admission, OnesInsideWaitForMoreBeforeOthersEnter) {
   EXPECT_EQ(admitted, (std::vector<int>{2, 1}));
 }
 
-TEST(Admission, MoreThatCanNeverBeHadIsRefusedAtOnce) {
+TEST(Admission, AnImpossibleFurtherClaimIsRefusedAtOnce) {
   Admission admission(100, 2);
   Call a, b;
   admission.Enter(60, &a.ticket, &a);
@@ -118,7 +118,7 @@ TEST(Admission, MoreThatCanNeverBeHadIsRefusedAtOnce) {
   EXPECT_EQ(admission.claimed(), 70);
 }
 
-TEST(Admission, NobodyWaitsForRoomThatOnlyWaitersHold) {
+TEST(Admission, TheNewestIsRefusedIfAllHoldersWait) {
   Admission admission(100, 2);
   std::vector<int> admitted;
   Call a(&admitted, 1), b(&admitted, 2), c(&admitted, 3);
@@ -148,7 +148,7 @@ TEST(Admission, TheLastToRunTakesWhatIsLeft) {
   EXPECT_EQ(admission.EnterMore(30, 10, &b.ticket, &b), Entry::kAdmitted);
 }
 
-TEST(Admission, OneThatWaitsForMoreMayLeave) {
+TEST(Admission, ACallInsideMayLeaveTheQueue) {
   Admission admission(100, 2);
   std::vector<int> admitted;
   Call a, b(&admitted, 1), c(&admitted, 2);
@@ -175,7 +175,7 @@ TEST(Admission, ClaimsWithoutWaitingFitOrNot) {
   EXPECT_EQ(admission.TakePeak(), 0);
 }
 
-TEST(Admission, SmallCallsPassThoseThatWaitUpToASixteenth) {
+TEST(Admission, SmallCallsPassWaitingCallsUpToASixteenth) {
   Admission admission(1600, 2);
   Call full, waiting, small;
   EXPECT_EQ(admission.Enter(1600, &full.ticket, &full), Entry::kAdmitted);
@@ -199,7 +199,7 @@ TEST(Admission, ACallOfTheWholeBudgetEntersBesideSmallCallsOfASixteenth) {
   EXPECT_EQ(admitted, (std::vector<int>{1}));
 }
 
-TEST(Admission, SmallResponsesPassThoseThatWaitUpToASixteenth) {
+TEST(Admission, SmallResponsesPassWaitingCallsUpToASixteenth) {
   Admission admission(1600, 2);
   Call full, unread, small;
   EXPECT_EQ(admission.Enter(800, &full.ticket, &full), Entry::kAdmitted);
@@ -216,7 +216,7 @@ TEST(Admission, SmallResponsesPassThoseThatWaitUpToASixteenth) {
   EXPECT_EQ(admission.EnterMore(6, 5, &last.ticket, &last), Entry::kWaiting);
 }
 
-TEST(Admission, LargeResponsesToSmallRequestsWaitBehindThoseOutside) {
+TEST(Admission, LargeResponsesToSmallRequestsWaitOutside) {
   Admission admission(2560, 10);
   std::vector<int> admitted;
   Call unread, greedy(&admitted, 1), other(&admitted, 2), next(&admitted, 3);
@@ -233,7 +233,7 @@ TEST(Admission, LargeResponsesToSmallRequestsWaitBehindThoseOutside) {
   EXPECT_EQ(admitted, (std::vector<int>{1, 2, 3}));
 }
 
-TEST(Admission, ThoseWhoHoldLittleAndAllWaitDoNotWaitForEver) {
+TEST(Admission, SmallHoldersThatAllWaitDoNotWaitForEver) {
   Admission admission(2560, 10);
   std::vector<int> admitted;
   Call a(&admitted, 1), b(&admitted, 2), c(&admitted, 3);
@@ -248,7 +248,7 @@ TEST(Admission, ThoseWhoHoldLittleAndAllWaitDoNotWaitForEver) {
   EXPECT_EQ(admitted, (std::vector<int>{-2, 1}));
 }
 
-TEST(Admission, WhatIsClaimedAtOnceMayGoBeyondTheBudgetByWhatItsCallerSays) {
+TEST(Admission, TryClaimMayExceedTheBudgetByAGivenPart) {
   Admission admission(100, 2);
   EXPECT_TRUE(admission.TryClaim(100));
   EXPECT_FALSE(admission.TryClaim(5));
@@ -256,7 +256,7 @@ TEST(Admission, WhatIsClaimedAtOnceMayGoBeyondTheBudgetByWhatItsCallerSays) {
   EXPECT_FALSE(admission.TryClaim(1, nullptr, 5));
 }
 
-TEST(Admission, ClaimsWhatIsInMemoryWhetherItFitsOrNot) {
+TEST(Admission, ClaimHeldMayExceedTheBudget) {
   Admission admission(100, 2);
   std::vector<int> admitted;
   Call a, b(&admitted, 1);
@@ -280,7 +280,7 @@ TEST(Admission, ALargerBudgetLetsTheNextIn) {
 
 // A retry learns whether it is too large for the new budget. Calls that go on
 // would let the waiting call wait for ever, with all calls behind it.
-TEST(Admission, OneThatALowerBudgetLeavesNoRoomForIsRefusedAtOnce) {
+TEST(Admission, ALowerBudgetRefusesImpossibleClaimsAtOnce) {
   Admission admission(100, 2);
   std::vector<int> admitted;
   Call a, b(&admitted, 1), c(&admitted, 2);
@@ -294,7 +294,7 @@ TEST(Admission, OneThatALowerBudgetLeavesNoRoomForIsRefusedAtOnce) {
   EXPECT_EQ(admitted, (std::vector<int>{-1, 2}));
 }
 
-TEST(Admission, OneThatIsLargerThanALowerBudgetRunsAlone) {
+TEST(Admission, AClaimAboveALowerBudgetRunsAlone) {
   Admission admission(100, 2);
   std::vector<int> admitted;
   Call a, b(&admitted, 1);

@@ -33,7 +33,7 @@ TEST(CallerBudgets, TheOnlyCallOfACallerMayExceedIt) {
   EXPECT_FALSE(next.Claim(1));
 }
 
-TEST(CallerBudgets, WhatProvesLargerCountsAsItIs) {
+TEST(CallerBudgets, LargerMessagesCountWithTheirRealSize) {
   CallerBudgets budgets;
   Share first(&budgets, "a", 100), second(&budgets, "a", 100);
   EXPECT_TRUE(first.Claim(10));

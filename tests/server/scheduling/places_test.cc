@@ -70,7 +70,7 @@ class PlacesTest : public testing::Test {
   Places places_{1, 10, 2, [this] { return now_; }};
 };
 
-TEST_F(PlacesTest, ServesAsManyAsThereArePlacesAndTheOthersWait) {
+TEST_F(PlacesTest, ServesOneCallForEachPlaceAndOthersWait) {
   EXPECT_EQ(Fill(), 3u);  // two for a thread, and one
   Call a(this, 'a'), b(this, 'b');
   EXPECT_EQ(Enter(&a), 'w');
@@ -93,7 +93,7 @@ TEST_F(PlacesTest, PartiesAreServedInTurn) {
   EXPECT_TRUE(places_.StopWaiting(&c.ticket));
 }
 
-TEST_F(PlacesTest, OfOnePartyTheEarliestDeadlineGoesFirst) {
+TEST_F(PlacesTest, TheEarliestDeadlineOfAPartyComesFirst) {
   Fill();
   Call late(this, 'l'), early(this, 'e');
   EXPECT_EQ(Enter(&late, 1, 50), 'w');
@@ -103,7 +103,7 @@ TEST_F(PlacesTest, OfOnePartyTheEarliestDeadlineGoesFirst) {
   EXPECT_TRUE(places_.StopWaiting(&late.ticket));
 }
 
-TEST_F(PlacesTest, OneThatLeavesTheQueueIsNotServed) {
+TEST_F(PlacesTest, ACallThatLeavesTheQueueIsNotServed) {
   Fill();
   Call a(this, 'a');
   EXPECT_EQ(Enter(&a), 'w');
@@ -113,7 +113,7 @@ TEST_F(PlacesTest, OneThatLeavesTheQueueIsNotServed) {
   EXPECT_THAT(told_, ElementsAre());
 }
 
-TEST_F(PlacesTest, WhoCouldNotEndInTimeIsRefused) {
+TEST_F(PlacesTest, CallsThatCouldNotEndInTimeAreRefused) {
   for (int i = 0; i < 5; ++i) Serve(1);
   Fill();
   Call hurried(this, 'h'), patient(this, 'p');
@@ -139,7 +139,7 @@ TEST_F(PlacesTest, WhoWaitsLongerThanHalfOfItsTimeIsRefused) {
   for (Call& each : waiting) EXPECT_TRUE(places_.StopWaiting(&each.ticket));
 }
 
-TEST_F(PlacesTest, WhoseDeadlineIsLostMeanwhileIsToldSo) {
+TEST_F(PlacesTest, WaitingCallsThatCanNoLongerEndInTimeAreRefused) {
   for (int i = 0; i < 5; ++i) Serve(1);
   Fill();
   Call a(this, 'a'), b(this, 'b');
@@ -151,7 +151,7 @@ TEST_F(PlacesTest, WhoseDeadlineIsLostMeanwhileIsToldSo) {
   EXPECT_FALSE(a.ticket.held());
 }
 
-TEST_F(PlacesTest, NoMoreWaitThanMay) {
+TEST_F(PlacesTest, WaitingCallsAreLimited) {
   Fill();
   std::list<Call> waiting;
   for (int i = 0; i < 10; ++i) {
@@ -163,7 +163,7 @@ TEST_F(PlacesTest, NoMoreWaitThanMay) {
   for (Call& each : waiting) EXPECT_TRUE(places_.StopWaiting(&each.ticket));
 }
 
-TEST_F(PlacesTest, ThereAreMorePlacesWhileCallsAreNotSlowedByThem) {
+TEST_F(PlacesTest, TheLimitGrowsIfCallsAreNotSlower) {
   Serve(0.1);
   // Calls that wait for their peers take the same time for any number of calls.
   for (int i = 0; i < 200; ++i) {
@@ -175,7 +175,7 @@ TEST_F(PlacesTest, ThereAreMorePlacesWhileCallsAreNotSlowedByThem) {
 }
 
 // As if its calls had left when they were computed.
-TEST_F(PlacesTest, TheTimeForWhichAResponseIsNotTakenDoesNotCount) {
+TEST_F(PlacesTest, TheTimeOfAnUnreadResponseDoesNotCount) {
   for (int i = 0; i < 200; ++i) {
     Fill();
     now_ += 5;
@@ -189,7 +189,7 @@ TEST_F(PlacesTest, TheTimeForWhichAResponseIsNotTakenDoesNotCount) {
   EXPECT_GT(Fill(), 50u);
 }
 
-TEST_F(PlacesTest, ThereAreFewerWhileCallsSlowEachOtherDown) {
+TEST_F(PlacesTest, TheLimitFallsIfCallsSlowEachOtherDown) {
   Serve(0.1);
   // Calls that share one processor take longer if there are more.
   for (int i = 0; i < 400; ++i) {
@@ -200,7 +200,7 @@ TEST_F(PlacesTest, ThereAreFewerWhileCallsSlowEachOtherDown) {
   EXPECT_LE(Fill(), 5u);
 }
 
-TEST_F(PlacesTest, CallsThatTakeLittleNeedNoPlace) {
+TEST_F(PlacesTest, CheapCallsNeedNoPlace) {
   Serve(5e-6);
   Fill(1);
   Call cheap(this, 'c'), other(this, 'o'), large(this, 'l');

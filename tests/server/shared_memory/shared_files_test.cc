@@ -112,7 +112,7 @@ TEST(SharedFilesTest, PeersOnUnixSocketsMayAlwaysAndOthersIfAskedFor) {
   }
 }
 
-TEST(SharedFilesTest, RefusesWhatIsNoName) {
+TEST(SharedFilesTest, RefusesInvalidNames) {
   const auto files = Files();
   for (const std::string& name :
        {std::string(), std::string("."), std::string(".."),
@@ -126,7 +126,7 @@ TEST(SharedFilesTest, RefusesWhatIsNoName) {
 }
 
 // An existing file that may not be used gives the same error as a missing file.
-TEST(SharedFilesTest, EverythingThatMayNotBeUsedIsTheSameNotFound) {
+TEST(SharedFilesTest, UnusableFilesAreTheSameNotFound) {
   const auto files = Files();
   const std::string prefix = test::SharedPrefix();
   SharedMemoryFile outside(kPage, "posenc_outside_" + std::to_string(getpid()));
@@ -259,7 +259,7 @@ TEST(SharedFilesTest, FilesOfAGroupAreUsedIfOwnerAndModeAllowIt) {
   EXPECT_EQ(rmdir(directory.c_str()), 0);
 }
 
-TEST(SharedFilesTest, RefusesWhatIsNotWithinTheFile) {
+TEST(SharedFilesTest, RefusesRangesOutsideTheFile) {
   const auto files = Files();
   SharedMemoryFile file(kPage + 1);
   const absl::uint128 huge = absl::MakeUint128(1, 0);
@@ -365,7 +365,7 @@ TEST(SharedFilesTest, KeepsSixtyFourMappings) {
   EXPECT_EQ(files->mapped_bytes(), static_cast<std::int64_t>(64 * kPage));
 }
 
-TEST(SharedFilesTest, SweepsWhatIsGoneOrNotUsed) {
+TEST(SharedFilesTest, SweepsFilesThatAreGoneOrUnused) {
   const auto files = Files();
   auto file = std::make_unique<SharedMemoryFile>(kPage);
   SharedMemoryFile stays(kPage);

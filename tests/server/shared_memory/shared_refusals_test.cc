@@ -141,7 +141,7 @@ TEST_F(SharedRefusalsTest, RefusesPlacesThatAreWrong) {
 }
 
 // A second try might rotate the tensor twice.
-TEST_F(SharedRefusalsTest, RefusesRetriesOfWhatIsDoneInPlaceAndNoOthers) {
+TEST_F(SharedRefusalsTest, RefusesOnlyRetriesOfCallsInPlace) {
   v1::ApplyRopeRequest request = GoodApply();
   request.clear_k();
   SharedMemoryFile file(256);
@@ -213,7 +213,7 @@ TEST_F(SharedRefusalsTest, CallersOverTcpMayNot) {
   EXPECT_FALSE(info.has_shared_memory());
 }
 
-TEST_F(SharedRefusalsTest, CallersOverLoopbackMayIfTheyAreLetIn) {
+TEST_F(SharedRefusalsTest, CallersOverLoopbackMayIfTheFlagAllowsIt) {
   Start({.shared_memory = {
              .prefix = test::kSharedDirectory + test::SharedPrefix(),
              .from = "loopback"}});

@@ -122,7 +122,7 @@ TEST(OtlpTraces, SendsTheSpanOfASampledCall) {
   EXPECT_THAT(received, HasSubstr("ERROR_REASON_OVERLOADED"));
 }
 
-TEST(OtlpTraces, CallsThatNobodyRecordsHaveNoSpan) {
+TEST(OtlpTraces, UnsampledCallsHaveNoSpan) {
   Collector collector;
   auto traces = StartTraces(collector.endpoint());
   ASSERT_TRUE(traces.ok()) << traces.status();
@@ -133,7 +133,7 @@ TEST(OtlpTraces, CallsThatNobodyRecordsHaveNoSpan) {
   EXPECT_EQ(collector.Received(), "");
 }
 
-TEST(OtlpTraces, ADeadCollectorIsOnlyMissed) {
+TEST(OtlpTraces, ADeadCollectorLosesOnlySpans) {
   std::string endpoint;
   {
     const Collector gone;
@@ -163,7 +163,7 @@ TEST(OtlpTraces, ACollectorThatNeverAnswersIsLeftInTheEnd) {
   close(listener);
 }
 
-TEST(OtlpTraces, RefusesWhatIsNoEndpoint) {
+TEST(OtlpTraces, RefusesInvalidEndpoints) {
   for (const char* endpoint : {"", "collector:4317", "ftp://collector"}) {
     const auto traces = StartTraces(endpoint);
     EXPECT_EQ(traces.status().code(), absl::StatusCode::kInvalidArgument);

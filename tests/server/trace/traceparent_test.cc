@@ -38,7 +38,7 @@ TEST(ParseTraceparent, TheFirstFlagSaysWhetherItIsSampled) {
   }
 }
 
-TEST(ParseTraceparent, RefusesWhatIsNone) {
+TEST(ParseTraceparent, RefusesMalformedTexts) {
   const std::string example = kExample;
   for (std::size_t size = 0; size < example.size(); ++size) {
     EXPECT_FALSE(ParseTraceparent(example.substr(0, size))) << size;

@@ -87,7 +87,7 @@ TEST_F(CertificatesTest, RefusesAKeyOfAnotherCertificate) {
             "--tls-key: is not the key of the certificate");
 }
 
-TEST_F(CertificatesTest, RefusesWhatIsNoPem) {
+TEST_F(CertificatesTest, RefusesTextThatIsNotPem) {
   for (const std::string& text :
        {std::string("garbage"), std::string(), std::string(1000, '\0'),
         std::string("-----BEGIN CERTIFICATE-----\n")}) {
@@ -129,7 +129,7 @@ TEST_F(CertificatesTest, RefusesAKeyThatNeedsAPassphrase) {
               HasSubstr("without passphrase"));
 }
 
-TEST_F(CertificatesTest, RefusesWhatOpenSslWouldNotServe) {
+TEST_F(CertificatesTest, RefusesCertificatesThatOpenSslRefuses) {
   CertificateShape shape;
   shape.rsa_bits = 1024;
   EXPECT_THAT(Error(root_.Issue(shape)), HasSubstr("ee key too small"));

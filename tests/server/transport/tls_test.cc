@@ -90,7 +90,7 @@ class TlsTest : public ServerTest {
   std::vector<std::string> notices_;
 };
 
-TEST_F(TlsTest, ServesThoseWhoTrustItsAuthorityAndNoPlaintext) {
+TEST_F(TlsTest, ServesClientsThatTrustItsAuthorityAndNoPlaintext) {
   Start(options_);
   EXPECT_EQ(Call(Trusting(root_)), grpc::StatusCode::OK);
   EXPECT_EQ(Call(Trusting(other_)), grpc::StatusCode::UNAVAILABLE);
@@ -99,7 +99,7 @@ TEST_F(TlsTest, ServesThoseWhoTrustItsAuthorityAndNoPlaintext) {
 }
 
 // Editors add a byte order mark, and tools put a certificate beside a key.
-TEST_F(TlsTest, ServesWhatItsCheckReadWhateverElseIsInTheFiles) {
+TEST_F(TlsTest, ServesOnlyTheCertificatesThatItChecked) {
   const Identity good = root_.Issue();
   const std::string mark = "\xef\xbb\xbf", old = other_.Issue().cert;
   std::string lines = good.cert;
@@ -239,7 +239,7 @@ TEST_F(TlsTest, ABrokenFileLeavesTheLastGoodOneInForce) {
   }
 }
 
-TEST_F(TlsTest, NewFilesAreTakenByThemselves) {
+TEST_F(TlsTest, NewFilesAreLoadedAutomatically) {
   Start(options_);
   const Authority next("next");
   Write(next.Issue());

@@ -167,7 +167,7 @@ TEST_F(TokenCallsTest, TokensThatHaveAllExpiredAreToldOnce) {
   EXPECT_EQ(told(), 1);
 }
 
-TEST_F(TokenCallsTest, NewTokensAreTakenByThemselvesAndOldOnesEnd) {
+TEST_F(TokenCallsTest, NewTokensAreLoadedAutomaticallyAndOldOnesEnd) {
   Start(options_);
   files_.Write("tokens", "ada good\nada next\n");
   EXPECT_TRUE(

@@ -43,7 +43,7 @@ std::string Check(const std::string& file, const std::string& method,
   return details->metadata[0].second;
 }
 
-TEST(TokensTest, ATokenIsItsCallers) {
+TEST(TokensTest, ATokenIdentifiesItsCaller) {
   const std::string file =
       "# who may call\n\n  ada first\r\nbob\tsecond=\nada third\n";
   EXPECT_EQ(Check(file, "ApplyRope", "Bearer first"), "ada");
@@ -59,7 +59,7 @@ TEST(TokensTest, ATokenMayBeGivenAsItsHash) {
             "invalid");
 }
 
-TEST(TokensTest, OtherHeadersAreNone) {
+TEST(TokensTest, OtherHeadersAreNotTokens) {
   for (const char* header :
        {"Bearer wrong", "Bearer", "Bearer ", "first", "Basic first",
         "Bearer firs", "Bearer first2", "Bearer First", " "}) {
@@ -83,7 +83,7 @@ TEST(TokensTest, ATokenIsForItsMethods) {
   EXPECT_EQ(Check(file, "Reposition", "Bearer first"), "denied Reposition");
 }
 
-TEST(TokensTest, ACallerMayHaveBytes) {
+TEST(TokensTest, ACallerMayHaveALimitOfBytes) {
   const auto tokens = Tokens::Parse("ada first in-flight-bytes=64MiB");
   ASSERT_TRUE(tokens.ok());
   EXPECT_EQ(

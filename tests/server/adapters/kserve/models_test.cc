@@ -178,7 +178,7 @@ TEST_F(ModelsTest, BuildTableGivesCosinesSinesAndTheAmplitude) {
             expected.amplitude());
 }
 
-TEST_F(ModelsTest, BuildEncodingGivesWhatIsOneTensor) {
+TEST_F(ModelsTest, BuildEncodingGivesTablesOfOneTensor) {
   v1::BuildTableRequest native;
   v1::Sinusoidal* const sinusoidal =
       native.mutable_absolute()->mutable_sinusoidal();
@@ -366,7 +366,7 @@ TEST_F(ModelsTest, ListsOfMessagesAreJson) {
             expected.assumptions(0).SerializeAsString());
 }
 
-TEST_F(ModelsTest, AxesOfPairsAreGivenToThoseWhoAsk) {
+TEST_F(ModelsTest, AxesOfPairsAreSentOnRequest) {
   v1::ResolveRopeRequest native;
   native.mutable_rope()->set_preset("qwen2-vl-7b");
   const auto expected =

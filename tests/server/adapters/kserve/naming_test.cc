@@ -121,7 +121,7 @@ TEST_F(NamingTest, EachBadParameterIsNamed) {
       });
 }
 
-TEST_F(NamingTest, ParametersThatSayNothingOfNumbersAreTaken) {
+TEST_F(NamingTest, ParametersWithoutEffectOnNumbersAreAccepted) {
   Request request = Good();
   auto& parameters = *request.mutable_parameters();
   parameters["timeout"] = Parameter(60000000);
@@ -275,7 +275,7 @@ TEST_F(NamingTest, EqualRequestsGetEqualErrors) {
   }
 }
 
-TEST_F(NamingTest, ModelsRefuseWhatOthersAreFor) {
+TEST_F(NamingTest, ModelsRefuseInputsOfOtherModels) {
   const auto table = [](const char* model, const char* field,
                         inference::InferParameter value) {
     return InferRequest(model, {{field, std::move(value)},
@@ -317,7 +317,7 @@ TEST_F(NamingTest, ErrorsHaveTheDetailsOfTheRpcs) {
   EXPECT_EQ(size.violated_field, "k.data");
 }
 
-TEST_F(NamingTest, MessagesThatAreNoneAreRefused) {
+TEST_F(NamingTest, MalformedMessagesAreRefused) {
   Response response;
   for (const std::string& bytes :
        {std::string("\xff\xff\xff\xff\xff\xff"), std::string("\x0A\x05"),
@@ -337,7 +337,7 @@ TEST_F(NamingTest, MessagesThatAreNoneAreRefused) {
   EXPECT_THAT(twice.error_message(), HasSubstr("given twice"));
 }
 
-TEST_F(NamingTest, WhatIsBesideTheTensorsIsBounded) {
+TEST_F(NamingTest, FieldsBesideTheTensorsAreBounded) {
   Request request = Good();
   (*request.mutable_parameters())["rope.layer_type"] =
       Parameter(std::string(17 << 20, 'x'));

@@ -248,7 +248,7 @@ TEST_F(KserveServiceTest, MetadataHasDatatypesAndRanks) {
   EXPECT_EQ(resolve.outputs(0).datatype(), "FP64");
 }
 
-TEST_F(KserveServiceTest, QuestionsAboutNoModelAreNotFound) {
+TEST_F(KserveServiceTest, UnknownModelsAreNotFound) {
   for (const char* const name :
        {"ModelMetadata", "ModelConfig", "ModelStatistics"}) {
     for (const auto& [model, version] :
@@ -267,7 +267,7 @@ TEST_F(KserveServiceTest, QuestionsAboutNoModelAreNotFound) {
   }
 }
 
-TEST_F(KserveServiceTest, WhatThereIsNotIsUnimplementedAndSaysWhy) {
+TEST_F(KserveServiceTest, UnsupportedRpcsAreUnimplementedWithTheReason) {
   for (const char* const name :
        {"RepositoryModelLoad", "RepositoryModelUnload", "TraceSetting",
         "LogSettings", "CudaSharedMemoryRegister", "SystemSharedMemoryStatus",
