@@ -12,8 +12,8 @@
 
 namespace posenc::bench {
 
-// Copy past the caches with prefetch: one page after another, or four at once.
-// Memory is aligned to 64 bytes, sizes are whole groups of four pages.
+// Copy by non-temporal stores, with prefetch: one page after another, or four
+// at once. Memory is aligned to 64 bytes, sizes are whole groups of four pages.
 void StreamCopy(const void* src, void* dst, std::size_t bytes);
 void StreamCopyFourPages(const void* src, void* dst, std::size_t bytes);
 
@@ -28,7 +28,7 @@ void FetchingScale(Real* data, std::size_t bytes);
 template <class Real>
 void FetchingScaleFourPages(Real* data, std::size_t bytes);
 
-// Fills past the caches.
+// Fills by non-temporal stores.
 void StreamFill(void* dst, std::size_t bytes);
 
 // The usual loop: rotates all of [tokens, heads, head_dim] by float32 rows

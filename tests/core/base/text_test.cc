@@ -1,4 +1,4 @@
-// Foreign text in messages.
+// Untrusted text in messages.
 
 #include "core/base/text.h"
 

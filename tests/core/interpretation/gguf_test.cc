@@ -420,7 +420,7 @@ TEST(GgufBadInputTest, EveryCutSaysWhereTheFileEnds) {
   const std::string file = File(Llama(), {Tensor("output", {4, 4}, 2, 0)});
   for (std::size_t n = 0; n < file.size(); ++n) {
     const std::string error = ErrorOf(file.substr(0, n));
-    // Once it has read a count, it compares the rest with it.
+    // After a count, the reader compares the rest of the file with it.
     EXPECT_TRUE(absl::StrContains(error, absl::StrCat("ends at byte ", n)) ||
                 absl::StrContains(error, " in "))
         << n << ": " << error;

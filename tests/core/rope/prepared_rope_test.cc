@@ -21,8 +21,8 @@ class Jobs {
  public:
   explicit Jobs(int seed) : random_(seed) {}
 
-  // Runs one job: `rope`, which other jobs have used, and an encoding that is
-  // resolved only for it give the same bytes.
+  // Runs one job: Expects the same bytes from `rope`, which other jobs have
+  // used, and from an encoding that is resolved only for this job.
   void Run(const core::RopeSpec& spec, const core::RopeLookup& rope) {
     const core::Layout layout = Any<core::Layout>(
         {core::Layout::kBshd, core::Layout::kBhsd, core::Layout::kSbhd});

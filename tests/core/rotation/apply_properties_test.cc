@@ -158,8 +158,8 @@ Tensor TokensOf(const Tensor& x, std::int64_t first, std::int64_t n) {
 }
 
 // Tensors from 1 MiB on are read from memory, and tensors from 24 MiB on are
-// also written past the caches. Positions are consecutive, jump, and have
-// fractions.
+// also written by non-temporal stores. Positions are consecutive, jump, and
+// have fractions.
 TEST(ApplyProperties, LargeTensorsHaveTheBytesOfTheirTokens) {
   for (const Dtype dtype :
        {Dtype::kFloat32, Dtype::kFloat16, Dtype::kFloat64}) {

@@ -105,7 +105,7 @@ class Data {
     for (std::size_t i = 0; i < c.misalignment + elements_; ++i) {
       Encode(c.dtype, Value(), src_.data(), i);
     }
-    // The distance of rows is one element more than needed.
+    // Rows are one element farther apart than needed.
     row_ = 2 * c.pairs + 1;
     const std::size_t rows =
         (c.table_per_token ? c.tokens : 1) * (c.table_per_head ? c.heads : 1);
