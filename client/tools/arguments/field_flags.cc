@@ -122,8 +122,7 @@ void FieldFlags::Add(CLI::App* app, const std::string& group,
     added.value = ValueOf(row);
     added.option = std::visit(
         [&](auto& value) {
-          using Value = std::decay_t<decltype(value)>;
-          if constexpr (std::is_same_v<Value, bool>) {
+          if constexpr (std::is_same_v<decltype(value), bool&>) {
             return app->add_flag(added.name, value, row.help);
           } else {
             return app->add_option(added.name, value, row.help)

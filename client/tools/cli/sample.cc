@@ -79,7 +79,7 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
       std::printf("  %s  %s %s, %s\n", entry.name.c_str(),
                   check::DtypeName(dtype).c_str(),
                   check::ShapeText(entry.shape).c_str(),
-                  BytesText(entry.bytes.size()).c_str());
+                  BytesText(static_cast<double>(entry.bytes.size())).c_str());
     }
   }
   if (globals.json) PrintJson({{"out", flags.out}, {"tensors", tensors}});
