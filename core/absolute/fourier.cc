@@ -13,8 +13,8 @@ namespace {
 // limit.
 constexpr double kLargest = 0x1p18;
 
-// Each tile of a table splits all frequencies. For this many that takes
-// milliseconds.
+// Each tile of a table splits all frequencies, which takes milliseconds for
+// 65536.
 constexpr std::int64_t kMostFrequencies = 65536;
 
 }  // namespace

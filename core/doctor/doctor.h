@@ -1,9 +1,9 @@
 // Reads all descriptions of one checkpoint and says where they, or their
 // readers, disagree: from which distance on, and which key repairs it.
 //
-// The first config.json is the reference. Without a config.json it is the first
-// params.json, GGUF or saved table, in this order. core/rope/kept.h computes
-// the numbers.
+// The first config.json is the reference. Without one, the reference is the
+// first params.json, GGUF or saved table, in this order. core/rope/kept.h
+// computes the numbers.
 
 #pragma once
 

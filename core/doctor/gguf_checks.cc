@@ -396,7 +396,8 @@ class GgufChecks {
                   ? absl::StrCat(taken, " if the model was trained with that")
                   : "the original length";
     }
-    // The flag is for YaRN only. The file's key decides between two lists.
+    // The flag affects only YaRN. LongRoPE's short and long factors are chosen
+    // by the file's key.
     const std::string flag =
         type == "yarn" ? absl::StrCat("--yarn-orig-ctx ", given)
                        : absl::StrCat("--override-kv ", key, "=int:", given);

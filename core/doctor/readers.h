@@ -55,9 +55,9 @@ std::string TakenText(const NamesByText& all, const char* separator = ", ");
 // The text for a reader that refuses the file.
 inline constexpr char kRefuses[] = "refuses";
 
-// The largest distance of a diagnosis, and a function that can end the
-// diagnosis. After an error of `stop` all results are invalid: nothing
-// resolves, nothing differs.
+// The largest distance at which a diagnosis compares angles, and a function
+// that can end the diagnosis. After an error of `stop` all results are invalid:
+// nothing resolves, nothing differs.
 struct Reach {
   std::int64_t length = 0;
   StopAsked stop = nullptr;

@@ -131,7 +131,7 @@ void CheckHeadDim(ConfigCase* config) {
          config->KeyPath("num_attention_heads")});
     return;
   }
-  // `hint` follows the number in the fix.
+  // The fix ends with the number and `hint`.
   const auto tell = [&](const std::string& fact, double wanted,
                         const char* hint = "") {
     config->Add(

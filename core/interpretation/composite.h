@@ -11,10 +11,10 @@
 
 namespace posenc::core::interpretation {
 
-// Returns the language model's part of a composite configuration, at any depth:
-// of an encoder and a decoder the decoder; without a language model, the first
-// part that rotates. model_type becomes the part's own type, or the type that
-// its parents imply.
+// Returns the language model's part of a composite configuration, at any depth.
+// If there is an encoder and a decoder, it is the decoder; if there is no
+// language model, it is the first part that rotates. model_type becomes the
+// part's own type, or the type that its parents imply.
 JsonObject LanguagePart(JsonObject config, std::string* model_type);
 
 // Adds the values with which transformers' composite classes complete a

@@ -227,8 +227,8 @@ std::int64_t RunLength(absl::Span<const double> positions) {
 }
 
 std::string PositionText(double position) {
-  // Smaller numbers are written in full. Positions are far smaller, but a
-  // rejected number may have any value.
+  // Whole numbers below this are written with all digits. Positions are far
+  // smaller, but a rejected number may have any value.
   constexpr double kFull = 1e15;
   if (position != std::trunc(position) || std::fabs(position) >= kFull) {
     return NumberText(position);

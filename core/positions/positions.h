@@ -98,7 +98,8 @@ std::int64_t RunLength(absl::Span<const double> positions);
 // name fields relative to Positions: "ids.shape", "packed.cu_seqlens[3]",
 // "starts.values"; a missing kind (if there are tokens) is FieldRequired with
 // an empty field, which Prefixed turns into the caller's "positions".
-//   FieldInvalid: starts with THD, packed without THD, ids of another dtype.
+//   FieldInvalid: `starts` for a THD tensor, `packed` for another layout, ids
+//   of another dtype.
 //   kShapeMismatch: ids or starts of the wrong shape.
 //   kPositionOutOfRange (OUT_OF_RANGE): NaN, infinite or beyond 2^31, with
 //   metadata index.

@@ -103,7 +103,7 @@ class FireRule final : public BiasTiles::Rule {
 
   const long double c_, threshold_, epsilon_;
   const std::vector<double> w1_, b1_;
-  // Not copied: they may have many heads.
+  // Borrowed, not copied: these parameters may be for many heads.
   const ConstTensorView w2_, b2_;
 };
 

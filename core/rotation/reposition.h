@@ -15,9 +15,9 @@
 // difference of the two angles is exact; a shift without positions rotates by
 // float32(shift w).
 //
-// Let L be the length of a key's pair, after the factors. Elements of keys that
-// were applied at p and repositioned to p' differ from keys applied at p' by at
-// most:
+// Let L be the length of a key's pair, times its amplitude and xPos's factor.
+// Elements of keys that were applied at p and repositioned to p' differ from
+// keys applied at p' by at most:
 //   float32  10 * 2^-24 L: (2 sqrt(2) + 1) u for the pair's first rotation,
 //            and 3 u each for an element's second and its direct rotation
 //   float64  24 * 2^-53 L, as cosines are within 2 ulp

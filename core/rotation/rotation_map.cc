@@ -21,14 +21,14 @@
 //
 // Each worker has a table for a block of neighbouring tokens, and evaluates the
 // next block when it reaches a token outside. In BHSD a worker that has all
-// heads of a sequence rotates all heads by a block before the next block.
-// Workers that have fewer heads share a table of all cosines and sines for the
-// whole call, if it fits kMaxBytesOfAll; if not, they evaluate blocks once for
-// each head.
+// heads of a sequence rotates the tokens of a block in all heads, then those of
+// the next block. Workers that have fewer heads share a table of all cosines
+// and sines for the whole call, if it fits kMaxBytesOfAll; if not, they
+// evaluate blocks once for each head.
 //
-// In SBHD, sequences with equal positions are treated as more heads. If their
-// positions differ, a block is one token, because the next token belongs to
-// another sequence.
+// In SBHD, heads of sequences with equal positions are treated as heads of one
+// sequence. If their positions differ, a block is one token, because the next
+// token belongs to another sequence.
 namespace posenc::core {
 namespace {
 

@@ -117,7 +117,8 @@ struct Float8 {
     const Words sign = (all >> 24) & Const(0x80);
     const Words bits = all & Const(0x7fffffff);
     const Batch magnitude = Float(bits);
-    // Nearest even by carry, also out of the mantissa.
+    // Rounds to nearest even by adding; a carry out of the mantissa increments
+    // the exponent.
     const Words odd = (bits >> kShift) & Const(1);
     const Words normal =
         ((bits + Const((1 << (kShift - 1)) - 1) + odd) >> kShift) -

@@ -20,7 +20,8 @@ namespace posenc::server {
 // Safe for any number of threads. Outlives its slots.
 class OpenCalls {
  public:
-  // A call's slot among those of its connection. May be empty.
+  // One open call of a connection, counted until the slot is destroyed. May be
+  // empty.
   class Slot {
    public:
     Slot() = default;

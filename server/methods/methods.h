@@ -51,7 +51,8 @@ struct MethodContext {
 };
 
 struct Method : MethodTraits {
-  // Makes the handler of a call. An error refuses the call at its headers.
+  // Makes the handler of a call. An error refuses the call before its message
+  // is read.
   std::function<absl::StatusOr<std::unique_ptr<CallHandler>>(
       const MethodContext& context)>
       start;

@@ -1,5 +1,5 @@
-// Handlers of RPCs with one message each way. Each is made from a function that
-// answers a request (methods.h).
+// Handlers of RPCs with one message each way. Each handler calls a function
+// that answers a request (methods.h).
 
 #pragma once
 

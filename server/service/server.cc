@@ -50,7 +50,7 @@ constexpr int kWaitingCalls = 32;
 // They do not end by themselves, and gRPC's shutdown would wait for them until
 // its deadline.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
-// Time that connections have to close after that grace.
+// Connections must close within this time after kShutdownGrace.
 constexpr absl::Duration kClosingGrace = absl::Milliseconds(300);
 
 int Milliseconds(absl::Duration duration) {
@@ -360,9 +360,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {
   absl::Status status = CheckOptions(options);
   if (!status.ok()) return status;
-  // No grpc_shutdown() matches this call. When gRPC's last user shuts down,
-  // gRPC 1.51 waits up to 10 s for one of its threads that sleeps in epoll; the
-  // process of a server ends soon anyway.
+  // No grpc_shutdown() matches this call: the last one waits up to 10 s in gRPC
+  // 1.51, for a thread that sleeps in epoll. A server's process ends soon, so
+  // nothing is lost.
   grpc_init();
   auto credentials = Credentials::Load(options);
   if (!credentials.ok()) return credentials.status();

@@ -172,7 +172,7 @@ CallSharing RpcService::SharingOf(const CallHeaders& headers) const {
   if (shared_files_ == nullptr) return sharing;
   sharing.files = shared_files_;
   sharing.allowed = shared_files_->Allows(headers.peer());
-  // gRPC's clients count the attempts of their retry policy here.
+  // gRPC's clients send the number of previous attempts in this header.
   sharing.repeated = headers.Find("grpc-previous-rpc-attempts").has_value();
   return sharing;
 }

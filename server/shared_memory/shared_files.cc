@@ -34,7 +34,7 @@ constexpr std::size_t kMostFiles = CutGuard::kMost / 2;
 
 constexpr absl::Duration kUnused = absl::Minutes(1);
 
-// The same error for all unusable files, so that callers cannot find out which
+// All unusable files have the same error, so that callers cannot find out which
 // other files exist.
 absl::Status NoSuchFile() {
   return core::MakeError(

@@ -94,7 +94,7 @@ class SharedFiles {
       const SharedMemoryOptions& options);
 
   // Checks whether calls of this peer ("unix:...", "ipv4:127.0.0.1:4711") may
-  // name files. PERMISSION_DENIED, kSharedMemoryUnavailable, if not.
+  // name files: PERMISSION_DENIED, kSharedMemoryUnavailable, if they may not.
   absl::Status Allows(absl::string_view peer) const;
 
   // Maps the bytes [offset, offset + bytes) of the file. Errors have fields of

@@ -402,9 +402,9 @@ void Client::Calls::Recall(const Loans& loans, Channels::Lease lease) {
   if (loans.AwaitReturn(kGrace)) return;
   // The peer does not accept the bytes that gRPC is still writing, and gRPC
   // closes no connection before they are written. TCP gives up after
-  // stuck_timeout. Until then other calls cannot use the connection: unless it
-  // is that of small calls, replace it and release it, so that gRPC may close
-  // it.
+  // stuck_timeout. Until then other calls cannot use the connection. Drop()
+  // replaces and releases it, so that gRPC may close it; it keeps the
+  // connection of small calls.
   channels_->Drop(std::move(lease));
   loans.AwaitReturn(absl::InfiniteDuration());
 }

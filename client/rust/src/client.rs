@@ -341,8 +341,8 @@ impl<'c> Attempts<'c> {
         head.body(body).map_err(|error| Error::invalid_field("metadata", error))
     }
 
-    /// Waits for the next attempt's time, or returns the error if there is no next attempt. `is_last`: the call cannot
-    /// be made again.
+    /// Waits for the next attempt's time, or returns the error if there is no next attempt. `is_last`: this attempt is
+    /// the last one, because the call must not be sent again.
     async fn failed(&mut self, error: Error, is_last: bool) -> Result<()> {
         if error.code() != Code::Unavailable || is_last {
             return Err(self.explained(error).await);

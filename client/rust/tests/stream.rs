@@ -1,4 +1,4 @@
-//! Streams: wherever they are cut, they give the same bytes as one message, and bytes that do not fit are an error.
+//! A stream gives the same bytes as one message, wherever it is cut. Bytes that do not fit are an error.
 
 mod common;
 

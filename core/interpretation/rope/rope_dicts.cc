@@ -319,7 +319,8 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
     WarnOfUnread(model, rules, key, spelling);
   }
   dicts.nested = IsNested(model, dicts.dict);
-  // Dots 3 copies a flat dict for each type: then its kinds do not differ.
+  // Dots 3 copies a flat dict for each type of layers, so these types have the
+  // same encoding.
   dicts.has_kinds = !model.family.kinds[0].type.empty() &&
                     (model.family.dicts != DictRule::kOne || !by_class ||
                      key.empty() || dicts.nested);

@@ -30,7 +30,7 @@ std::optional<Value> BaseInDict(const RopeDict& from,
       return std::nullopt;
     case ReadingRule::kParametersFill:
       if (outer) {
-        // An equal base in the dict needs no warning.
+        // rope_parameters may repeat the base: no warning.
         if (from.dict.Path() == from.config.Path("rope_parameters") &&
             from.dict.Peek().Number(kKey) == outer->value) {
           from.dict.MarkRead(kKey);

@@ -53,8 +53,8 @@ absl::uint128 TensorFieldBytes(int field, v1::Dtype dtype,
 // bytes come next.
 void AppendFieldHeader(int field, std::uint64_t length, std::string* to);
 
-// Appends the bytes before the data of a tensor field. `data_bytes` need not
-// agree with the shape: the server checks that.
+// Appends everything of a tensor field except its data, which comes next.
+// `data_bytes` need not agree with the shape: the server checks that.
 void AppendTensorFieldHeader(int field, v1::Dtype dtype,
                              absl::Span<const std::int64_t> shape,
                              std::uint64_t data_bytes, std::string* to);

@@ -31,7 +31,7 @@ LONGEST_STREAM = 24 * 3600.0
 _LONGEST_TIMEOUT = 365 * 24 * 3600.0
 # The largest message of protobuf.
 _MAX_PROTO_BYTES = (1 << 31) - 1
-# grpcio moves a message in one piece, and copies it twice on each way. Above
+# grpcio moves a message in one piece, and copies it twice in each direction. Above
 # this size a stream is faster, because its messages are sent, computed and
 # received at the same time, and needs less memory (README.md, "Memory").
 _STREAM_ABOVE_BYTES = 4 << 20

@@ -26,7 +26,7 @@ final class TensorCall<M extends Message> {
   private final Map<String, Result> results = new LinkedHashMap<>();
   private boolean rotates;
 
-  /** Makes a call without tensors. `out` has memory for its results in turn; null is new memory. */
+  /** Makes a call without tensors. `out` has the memory of each result, in the results' order; null is new memory. */
   TensorCall(Calls calls, CallOptions options, String name, Message request, M response,
       TensorView... out) {
     this.calls = calls;
