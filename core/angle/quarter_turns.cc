@@ -29,7 +29,7 @@ QuarterTurns CutQuarterTurns(double turns) {
 }
 
 // The product is formed as a sum of three float64 numbers that do not overlap,
-// 159 bits of it, and then cut anew at 21 and 42 bits:
+// 159 bits of it, and then cut again, at 21 and 42 bits:
 //
 //   inv_freq * 2/pi = p0 + e0            fma gives the product's rounding error
 //                        + p1 + e1       p1 is about 2^-54 p0

@@ -128,7 +128,7 @@ struct Likeness {
   bool longer = false, larger_bases = true;
   // Ours has the bases that the class, or a tool, uses for absent bases.
   bool default_bases = true;
-  // Ours has another vocabulary: it was trained anew.
+  // Ours has another vocabulary, so it was trained again.
   bool other_vocabulary = false;
 
   // Base, scaling and length are all lost, as in a rewritten file that leaves

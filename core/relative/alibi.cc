@@ -29,7 +29,7 @@ class AlibiRule final : public DistanceRule {
  protected:
   void Head(std::int64_t head, const double* distance, std::int64_t n,
             double* values) const override {
-    // Each strip computes its slope anew: a request may name 2^31 heads, and a
+    // Each strip computes its slope again: a request may name 2^31 heads, and a
     // list of their slopes would take memory.
     const double slope =
         alibi_.slopes.empty()

@@ -125,7 +125,7 @@ struct KernelTable {
   // in doubt.
   std::uint32_t (*add_angles)(const AngleSums&, float* cos, float* sin,
                               std::ptrdiff_t pitch);
-  // Computes row 0 alone, in float64. The sines are not negated, and are 0 only
+  // Computes only row 0, in float64. The sines are not negated, and are 0 only
   // if the sines of phi and delta are.
   void (*add_angles_f64)(const AngleSums&, double* cos, double* sin);
 

@@ -1,4 +1,4 @@
-"""Makes the wheel posenc-server from a program that needs glibc alone.
+"""Makes the wheel posenc-server from a program that needs only glibc.
 
     wheel.py PROGRAM OUTPUT
 

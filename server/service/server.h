@@ -74,7 +74,7 @@ struct ServerOptions {
   // server, one at a time.
   std::function<void(Notice, absl::string_view)> notice;
 
-  // Age at which clients get GOAWAY, so that they connect anew and resolve the
+  // Age at which clients get GOAWAY, so that they connect again and resolve the
   // name again; calls in progress have the grace to finish. 0: never.
   absl::Duration max_connection_age = absl::Minutes(30);
   absl::Duration max_connection_age_grace = absl::Minutes(10);

@@ -63,7 +63,7 @@ absl::Status StartError(const std::vector<std::string>& listen) {
 TEST_F(LifecycleTest, ChannelzAloneListsTheServers) {
   const auto servers = ChannelzPage("/channelz/servers");
   ASSERT_TRUE(servers.ok()) << servers.status();
-  // Timestamps may differ: gRPC computes them anew for each page.
+  // Timestamps may differ: gRPC computes them for each page.
   const auto ids = [](const std::string& page) {
     std::vector<std::string> found;
     const auto json = nlohmann::json::parse(page);

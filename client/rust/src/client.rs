@@ -159,7 +159,7 @@ impl Client {
     }
 
     /// Makes a call with one message each way, of at most `limit` bytes. If the server does not map the slots' memory,
-    /// the call sends their bytes, and the slots have no places any more.
+    /// the call sends their bytes, and the slots no longer have places.
     async fn message(
         &self,
         method: &'static str,

@@ -113,9 +113,9 @@ long double SglangAttentionFactor(const RopeDict& from, double factor) {
                                                      : YarnMscale(factor, 1));
 }
 
-// llama.cpp's converter drops mscale, and keeps mscale_all_dim for Mistral's
-// and DeepSeek's models alone. The loader therefore takes mscale to be 1, and
-// for DeepSeek's models to be equal to mscale_all_dim. It does not use the
+// llama.cpp's converter drops mscale, and keeps mscale_all_dim only for
+// Mistral's and DeepSeek's models. The loader therefore takes mscale to be 1,
+// and for DeepSeek's models to be equal to mscale_all_dim. It does not use the
 // attention_factor or attn_factor of the file either: since December 2025 the
 // converter writes them, as rope.scaling.yarn_attn_factor, but the loader
 // replaces that value whenever YaRN is on (pull request 17945).
