@@ -73,8 +73,8 @@ PICTURES = [
 
 HEAD = """# Gallery
 
-These pictures show what positional encodings do. `posenc plot` draws each by the command under
-it, and runs the service inside its own process. `./run gallery` writes this page. `--json`
+These pictures show what positional encodings do. The command under each picture
+draws it, and runs the service inside its own process. `./run gallery` writes this page. `--json`
 prints the numbers; `posenc.plots` of the Python client draws with matplotlib.
 """
 

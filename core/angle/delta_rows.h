@@ -42,7 +42,8 @@ class DeltaRows {
   // kMaxRadians; in units of 2^-52:
   // - Cosines and sines of a base (times the factor), an anchor's delta and a
   //   row's delta are each within 1 (2 ulp), so as complex numbers within
-  //   sqrt(2). The result is the product of the three. Each has magnitude 1, so
+  //   sqrt(2). The result is the product of these three numbers. Each has
+  //   magnitude 1, so
   //   that their errors add up: 3 sqrt(2).
   // - Each of the two products rounds by at most 1 in each component, as the
   //   magnitudes of its terms add up to at most 1. The first product's rounding

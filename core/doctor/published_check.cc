@@ -105,7 +105,8 @@ std::string ScalingAlone(const RopeSpec& spec) {
   return text.substr(0, text.find(dynamic ? " beyond " : ", ramp"));
 }
 
-// Two groups of layers that are compared: ours, and theirs.
+// Two groups of layers that are compared: of the configuration (ours), and of
+// the preset (theirs).
 struct Match {
   std::size_t ours, theirs;
 };

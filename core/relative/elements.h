@@ -31,7 +31,8 @@ constexpr std::int64_t PanelIndex(std::int64_t j, std::int64_t c,
   return (j / kPanelRows * width + c) * kPanelRows + j % kPanelRows;
 }
 
-// Returns how many rows fill panels of at most a MiB; at least one panel.
+// Returns the number of rows in as many panels as fit into a MiB, at least one
+// and at most 128 rows.
 constexpr std::int64_t PanelBlock(std::int64_t width) {
   constexpr std::int64_t kMost = 128;
   const std::int64_t panels = (1 << 20) / (kPanelRows * width * 8);

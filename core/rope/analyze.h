@@ -34,7 +34,8 @@ struct RopeAnalysis {
   std::int32_t pairs_within_trained_length = 0;
 };
 
-// An analysis in parts: an encoding may take seconds.
+// Computes an analysis part by part, because the analysis of one encoding may
+// take seconds.
 class RopeAnalyzer {
  public:
   // distance_step 0 means 1; original_max_position_embeddings 0 means the

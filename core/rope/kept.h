@@ -61,7 +61,7 @@ class Kept {
   // True if the frequencies are the same.
   bool equal() const { return equal_; }
 
-  // The error of `stop`. If it is not OK, all results are invalid.
+  // The error that `stop` returned. If it is not OK, all results are invalid.
   const absl::Status& status() const { return status_; }
 
  private:

@@ -66,9 +66,9 @@ std::string HalvesName(const std::vector<Segment>& segments) {
 }
 
 // Returns segments for both encodings: the channels from which keys are read,
-// and to which they are written. Interleaved pairs may be cut between any two
-// pairs, so they use the segments of the other encoding. If both encodings have
-// halves, their segments must be equal.
+// and to which they are written. An interleaved encoding may be cut between any
+// two pairs, so it takes the segments of the other encoding. If both encodings
+// have halves, their segments must be equal.
 absl::StatusOr<std::vector<Segment>> JoinSegments(const RopeSpec& from,
                                                   const RopeSpec& to,
                                                   std::int64_t head_dim) {

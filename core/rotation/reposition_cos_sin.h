@@ -38,8 +38,8 @@ std::string StartDependence(const ResolvedRope& from, const ResolvedRope& to);
 // the attention factors) times the ratio of the keys' xPos factors.
 class RepositionCosSin : public CosSinSource {
  public:
-  // The encodings are joinable. change->from is set, or StartDependence() is
-  // empty and change->to unset.
+  // The encodings are joinable. Either change->from is set, or change->to is
+  // unset and StartDependence() is empty.
   RepositionCosSin(const ResolvedRope& from, const ResolvedRope& to,
                    std::shared_ptr<const PositionChange> change);
 

@@ -36,7 +36,8 @@ struct Walk {
   // Copies pass_bytes bytes beside each slice, `pass` bytes from it.
   std::ptrdiff_t pass;
   std::size_t pass_bytes;
-  // Gathers the output of each turn, if dst has no gaps; may be null.
+  // Gathers the output of each turn of the loop, if dst has no gaps; may be
+  // null.
   LineStream<typename Dtype::Isa>* stream;
 };
 

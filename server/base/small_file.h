@@ -26,7 +26,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
 
 // Calls back, on its own thread, after any of the files has changed: in
 // content, or because another file took its place (Kubernetes updates secrets
-// in this way). The call comes when two checks in a row find the same files,
+// in this way). It calls when two checks in a row find the same files,
 // because several files are written one after another.
 class FileWatch {
  public:

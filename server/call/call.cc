@@ -18,7 +18,7 @@ namespace {
 // A unary call's response up to this size is sent together with the status, in
 // one write: that saves an event, which matters for small calls only. A larger
 // one is written alone, so that the call's claim is released while the status
-// waits for the peer. Tick() can cut off both.
+// waits for the peer. Tick() can end both kinds.
 constexpr std::size_t kWithStatusBytes = 64 << 10;
 
 // Largest message of an exempt method: it has a name, and a host that

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kMostWaste = 5;
 
 // Makes the address sanitizer report any use of a block beyond its first
-// `bytes`. By itself it checks only the heap, not mappings.
+// `bytes`. Otherwise the sanitizer checks only the heap, not mappings.
 void AllowUse([[maybe_unused]] const BlockPool::Block& block,
               [[maybe_unused]] std::size_t bytes) {
 #ifdef ABSL_HAVE_ADDRESS_SANITIZER

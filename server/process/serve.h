@@ -16,8 +16,8 @@ namespace posenc::server {
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
 
-// Returns SIGTERM, SIGINT and SIGHUP. All threads must block them, so that
-// Serve gets them.
+// Returns SIGTERM, SIGINT and SIGHUP. All threads must block these signals, so
+// that Serve gets them.
 sigset_t ServeSignals();
 
 // Serves until SIGTERM or SIGINT, then drains; a second signal ends the process

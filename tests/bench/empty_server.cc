@@ -112,8 +112,8 @@ int main(int argc, char** argv) {
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
   mallopt(M_TOP_PAD, 64 << 20);
   mallopt(M_ARENA_MAX, 1);
-  // Debian's abseil checks for deadlocks at every lock. Turn it off, as posencd
-  // does.
+  // Debian's abseil checks for deadlocks at every lock. posencd turns this off,
+  // too.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   if (refuse) {
     posenc::Refusals refusals;

@@ -45,8 +45,8 @@ std::uint16_t Bits16(double value, int exponent_bits) {
 }
 
 // Returns the FP8 code of an exact number. E5M2 is the upper half of a
-// binary16. E4M3 has three bits of fraction and a bias of 7 instead of 15, so
-// scaled by 2^-8 it is one, too.
+// binary16. E4M3 has three bits of fraction and a bias of 7 instead of 15:
+// after scaling by 2^-8 its bits lie in a binary16, too.
 std::uint8_t Bits8(double value, bool e5m2) {
   if (e5m2) return static_cast<std::uint8_t>(Bits16(value, 5) >> 8);
   const std::uint16_t bits = Bits16(std::ldexp(value, -8), 5);

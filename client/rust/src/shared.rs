@@ -193,7 +193,7 @@ fn new_file(path: &Path, bytes: usize) -> Result<*mut c_void> {
             Error::invalid_field("directory", fact)
         }
     })?;
-    // Without it, a full file system would cause a signal when the bytes are used.
+    // Without fallocate, a full file system would cause a signal when the bytes are used.
     let made = retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes as u64));
     // Files in such a directory belong to its group, for example in a volume with an fsGroup.
     let directory = path.parent().unwrap_or(path);

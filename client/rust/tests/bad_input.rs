@@ -1,4 +1,4 @@
-//! Every mistake is one error type, with its code and its field.
+//! Every mistake gives the same error type, with its code and its field.
 
 mod common;
 

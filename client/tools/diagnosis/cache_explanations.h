@@ -21,7 +21,7 @@ struct Explanation {
 };
 
 // Returns the explanations for a layer of the group, in the order in which they
-// are tried. The configuration must have a reference.
+// are tried. `config` must have a reference.
 std::vector<Explanation> ExplanationsOf(const core::doctor::ConfigCase& config,
                                         std::size_t group,
                                         std::int64_t head_dim,

@@ -131,8 +131,8 @@ MotionBound BoundOf(v1::Dtype dtype, double ulps) {
   return {ulps, float64 ? 0x1p-53 : 0x1p-24};
 }
 
-// Tables of an engine that are coarser than the keys: their dtype, and the
-// bound for them.
+// An engine's tables may have a dtype with less precision than the keys: that
+// dtype, and the bound for keys that were rotated by such tables.
 struct CoarserTables {
   double ulps;
   std::string dtype;

@@ -82,7 +82,7 @@ std::vector<Curve> JoinAlike(const std::vector<Curve>& curves) {
 }
 
 // Adds a line sample and a name for each curve, in lines under the title.
-// Returns the top of the plane below.
+// Returns the top of the chart's area, which is below these lines.
 double AddLegend(const std::vector<Curve>& curves, Svg* svg) {
   double x = kLeft, y = kTop + 6;
   for (std::size_t i = 0; i < curves.size(); ++i) {

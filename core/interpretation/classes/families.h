@@ -104,8 +104,8 @@ struct Family {
   // JSON: the class's default for an absent rope_parameters; empty: no default.
   // If it has a rope_theta, the configuration's own rope_theta is not read.
   absl::string_view rope_parameters = {};
-  // True for unknown types: any name that files use for the base and the share
-  // counts.
+  // True for unknown types: the base and the rotated share may have any of the
+  // names that files use for them.
   bool any_names = false;
   // Types of scaling that the class accepts, separated by blanks; empty: all.
   absl::string_view rope_types = {};

@@ -445,7 +445,7 @@ void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original) {
   if (!maximum || original < 1 || !GivenOriginal(from)) return;
   const double implied =
       static_cast<double>(*maximum) / static_cast<double>(original);
-  // Published factors are rounded in their last decimals, at most.
+  // A published factor may be rounded, which changes only its last decimals.
   if (std::abs(factor - implied) <= 1e-6 * implied) return;
   from.dict.Warn("factor", " is ", NumberText(factor),
                  ", and max_position_embeddings ", *maximum, " / ", kOriginal,

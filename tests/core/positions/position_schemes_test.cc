@@ -80,7 +80,7 @@ TEST(ContextParallelSchemeTest, RanksPartitionTheSequenceAndItsCausalWork) {
 TEST(GridSchemeTest, MergeLeavesOuterAxesRowMajor) {
   const GridScheme grid{{2, 3, 2, 6}, {}, {}, 2};
   const Built built = Build(grid);
-  // Loops in the order of merge_size's comment.
+  // The order that position_schemes.h gives for merge_size.
   std::vector<std::vector<double>> axes(4);
   for (int a = 0; a < 2; ++a)
     for (int b = 0; b < 3; ++b)

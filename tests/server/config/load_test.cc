@@ -274,7 +274,7 @@ TEST_F(LoadTest, MistakesInTheFileHaveTheirLine) {
       {"a" + absl::StrReplaceAll(std::string(100000, 'x'), {{"x", ".a"}}) +
            " = 1",
        "--config: %: more than 2000 dots"},
-      // toml++ is undefined for the rest.
+      // toml++ has undefined behaviour for the following texts.
       {"[]", "--config: %:1: []: "},
       {"\n[\x03", "--config: %:2: [\\x03: "},
       {"\n[=]", "--config: %:2: ["},

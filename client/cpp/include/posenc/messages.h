@@ -279,7 +279,7 @@ struct ConvertPairingArgs {
   v1::Pairing old_pairing = v1::PAIRING_UNSPECIFIED;
   v1::Pairing new_pairing = v1::PAIRING_UNSPECIFIED;
 
-  // Number of heads, whose channels are the rows. Required.
+  // Number of heads. A row of the weight is a channel of a head. Required.
   std::int32_t heads = 0;
 
   // Number of rotated channels of a head (0: all), and where they are.
