@@ -44,8 +44,8 @@ class Tls {
   const TlsFiles files_;
   std::mutex mutex_;  // held during a reload
   // gRPC watches files; these are in memory, so that a key is never written to
-  // a disk and gRPC never reads a broken file. The descriptors keep their
-  // numbers while their contents are replaced.
+  // a disk and gRPC never reads a broken file. A reload replaces the files
+  // behind these descriptors, whose numbers stay the same.
   Descriptor identity_, client_ca_;
   std::int64_t generation_ = 0;
   std::atomic<std::int64_t> not_after_{0};

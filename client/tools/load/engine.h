@@ -124,8 +124,8 @@ struct StepResult {
   std::int64_t Calls() const { return total.ok + Failed() + unsent; }
   // Share of failed, unsent and wrongly answered calls in all calls.
   double ErrorRate() const;
-  // Calls a second that were answered within their deadline. In an open loop
-  // this is the offered rate times the share of good calls, so that the time of
+  // Calls a second that were answered within their deadline. In an open loop it
+  // is the offered rate times the share of good calls, so that the time of
   // answers after the last due call does not count.
   double GoodPerSecond() const;
   // True if this machine may have caused calls to fail: at least one in a
