@@ -35,7 +35,8 @@ absl::Status ValidateSinusoidal(const Sinusoidal& encoding) {
       CheckSinusoidBase("base", encoding.base.value_or(kDefaultBase));
   if (!base.ok()) return base;
   if (encoding.order == SinusoidalOrder::kUnspecified) {
-    return FieldRequired("order", "not set; say where sines and cosines go");
+    return FieldRequired("order",
+                         "not set; must be INTERLEAVED, SIN_COS or COS_SIN");
   }
   if (encoding.endpoint && encoding.dim < 4) {
     return FieldInvalid("endpoint",

@@ -110,7 +110,7 @@ absl::StatusOr<PositionExtents> Validate(const PaddedScheme& padded) {
 absl::StatusOr<PositionExtents> Validate(const ContextParallelScheme& split) {
   if (split.size == 0) {
     return FieldRequired("context_parallel.size",
-                         "not set; give the number of devices");
+                         "is 0; must be at least 1, the number of devices");
   }
   if (split.size < 0) {
     return FieldInvalid("context_parallel.size",

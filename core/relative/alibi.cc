@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/relative/check.h"
 #include "core/relative/rule.h"
 
 namespace posenc::core {
@@ -45,12 +46,8 @@ class AlibiRule final : public DistanceRule {
 };
 
 absl::Status Validate(const Alibi& alibi) {
-  if (alibi.heads == 0) {
-    return FieldRequired("heads", "not set; must be at least 1");
-  }
-  if (alibi.heads < 0) {
-    return FieldInvalid("heads",
-                        absl::StrCat(alibi.heads, "; must be at least 1"));
+  if (absl::Status valid = CheckCount("heads", alibi.heads); !valid.ok()) {
+    return valid;
   }
   if (alibi.max_bias.has_value() &&
       !(*alibi.max_bias > 0 && std::isfinite(*alibi.max_bias))) {

@@ -40,21 +40,11 @@ struct RuleMaker {
   }
 };
 
-absl::Status CheckLength(absl::string_view field, std::int64_t length) {
-  if (length == 0) {
-    return FieldRequired(field, "not set; a bias has at least 1 query and key");
-  }
-  if (length < 0) {
-    return FieldInvalid(field, absl::StrCat(length, "; must be at least 1"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status ValidateRange(const BiasRange& range) {
   Faults faults;
   const bool queries =
-      faults.Note(CheckLength("query_length", range.query_length));
-  const bool keys = faults.Note(CheckLength("key_length", range.key_length));
+      faults.Note(CheckCount("query_length", range.query_length));
+  const bool keys = faults.Note(CheckCount("key_length", range.key_length));
   if (queries) {
     faults.Note(
         CheckPositions("query_start", range.query_start, range.query_length));

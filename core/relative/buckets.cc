@@ -85,7 +85,8 @@ absl::Status ValidateDeberta(const DebertaBuckets& buckets) {
   // The greatest index is 2 * span - 1.
   constexpr std::int32_t kMaxSpan = 1 << 30;
   if (buckets.max_position == 0) {
-    return FieldRequired("max_position", "not set; DeBERTa has 512");
+    return FieldRequired("max_position",
+                         "is 0; must be positive; DeBERTa has 512");
   }
   if (buckets.max_position < 0) {
     return FieldInvalid("max_position", absl::StrCat(buckets.max_position,

@@ -32,6 +32,12 @@ absl::Status CheckFloating(absl::string_view field, Dtype dtype) {
                           "; must be float32, float16, bfloat16 or float64"));
 }
 
+absl::Status CheckCount(absl::string_view field, std::int64_t count) {
+  if (count >= 1) return absl::OkStatus();
+  const std::string fact = absl::StrCat("is ", count, "; must be at least 1");
+  return count == 0 ? FieldRequired(field, fact) : FieldInvalid(field, fact);
+}
+
 absl::Status CheckTensor(absl::string_view field,
                          const std::optional<ConstTensorView>& tensor,
                          const std::vector<NamedExtent>& extents) {

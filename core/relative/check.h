@@ -36,6 +36,10 @@ absl::Status CheckWidth(absl::string_view field, absl::string_view name,
 
 absl::Status CheckFloating(absl::string_view field, Dtype dtype);
 
+// Checks that a count is at least 1. FieldRequired for 0, which an unset field
+// has too.
+absl::Status CheckCount(absl::string_view field, std::int64_t count);
+
 // Checks that positions start .. start + length - 1 are within +-2^31, so that
 // distances are at most 2^32.
 absl::Status CheckPositions(absl::string_view start_field, std::int64_t start,

@@ -109,7 +109,7 @@ class FireRule final : public BiasTiles::Rule {
 
 absl::Status ValidateNumbers(const Fire& fire) {
   const auto positive = [](const char* field, double value) {
-    if (value == 0) return FieldRequired(field, "not set; must be positive");
+    if (value == 0) return FieldRequired(field, "is 0; must be positive");
     if (value > 0 && std::isfinite(value)) return absl::OkStatus();
     return FieldInvalid(field, absl::StrCat(NumberText(value),
                                             "; must be finite and positive"));

@@ -1,11 +1,13 @@
 #include <cmath>
 #include <numbers>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/angle/cos_sin_row.h"
 #include "core/angle/quarter_turns.h"
 #include "core/base/error.h"
+#include "core/relative/check.h"
 #include "core/relative/rule.h"
 
 namespace posenc::core {
@@ -71,19 +73,15 @@ class SandwichRule final : public DistanceRule {
 }  // namespace
 
 absl::StatusOr<BiasRule> MakeRule(const Sandwich& sandwich) {
-  if (sandwich.heads == 0) {
-    return FieldRequired("heads", "not set; must be at least 1");
-  }
-  if (sandwich.heads < 0) {
-    return FieldInvalid("heads",
-                        absl::StrCat(sandwich.heads, "; must be at least 1"));
-  }
-  if (sandwich.dim == 0) {
-    return FieldRequired("dim", "not set; the paper has 128");
+  if (absl::Status valid = CheckCount("heads", sandwich.heads); !valid.ok()) {
+    return valid;
   }
   if (sandwich.dim < 2 || sandwich.dim % 2 != 0 || sandwich.dim > kMaxDim) {
-    return FieldInvalid(
-        "dim", absl::StrCat(sandwich.dim, "; must be even, 2 .. ", kMaxDim));
+    const std::string fact =
+        absl::StrCat("is ", sandwich.dim, "; must be even, 2 .. ", kMaxDim,
+                     ", as the paper's 128");
+    return sandwich.dim == 0 ? FieldRequired("dim", fact)
+                             : FieldInvalid("dim", fact);
   }
   return std::make_unique<SandwichRule>(sandwich);
 }

@@ -49,8 +49,9 @@ absl::Status CheckConvertPairing(const ConvertPairingArgs& args) {
   faults.Note(CheckPairing("old_pairing", args.old_pairing));
   faults.Note(CheckPairing("new_pairing", args.new_pairing));
   if (args.heads == 0) {
-    faults.Note(
-        FieldRequired("heads", "is unset; the rows of weight do not tell it"));
+    faults.Note(FieldRequired(
+        "heads",
+        "is 0; must be at least 1, as the rows of weight do not tell it"));
   } else if (args.heads < 0) {
     faults.Note(FieldInvalid(
         "heads", absl::StrCat("is ", args.heads, "; must be at least 1")));

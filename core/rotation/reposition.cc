@@ -205,8 +205,8 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
   if (std::holds_alternative<std::monostate>(args.movement.target)) {
     faults.Note(
         FieldRequired("movement",
-                      "does not say where the keys go; set new_positions, "
-                      "shift or shifts"));
+                      "does not say where the keys go; set new_positions or "
+                      "shift"));
   }
   const absl::StatusOr<HeadLayout> layout = ReadHeadLayout(k, *order);
   faults.Note(Prefixed("k", layout.status()));

@@ -52,8 +52,8 @@ absl::StatusOr<std::int64_t> TableRows(std::int64_t rows,
     if (rows > 0) return rows;
     return core::FieldRequired(
         "rows",
-        "not given; positions.start says where the rows begin, not how many "
-        "there are");
+        "is 0; must be at least 1, as positions.start says only where the rows "
+        "begin");
   }
   std::int64_t implied = 0;
   if (const auto* ids = std::get_if<core::PositionIds>(&positions)) {

@@ -27,7 +27,7 @@ void NoteMore(const Request& request, core::Faults* faults) {
   if (request.movement().target_case() == v1::Movement::TARGET_NOT_SET) {
     faults->Note(core::FieldRequired(
         "movement",
-        "does not say where the keys go; set new_positions, shift or shifts"));
+        "does not say where the keys go; set new_positions or shift"));
   }
 }
 
