@@ -48,6 +48,15 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
   return grpc::SslCredentials(options);
 }
 
+// What to do about a server that does not answer.
+absl::string_view Remedy(const std::string& address, const ProbeTls& tls) {
+  if (absl::StartsWith(address, "unix:")) return "; is the server there?";
+  return tls.ca.empty()
+             ? "; is the server there, and is it TLS? then give --tls-ca"
+             : "; is the server there, is it TLS, and do both trust the "
+               "certificates?";
+}
+
 }  // namespace
 
 absl::Status Probe(const std::string& address, const std::string& service,
@@ -81,8 +90,12 @@ absl::Status Probe(const std::string& address, const std::string& service,
     while (queue.Next(&tag, &ok)) continue;
   }
   if (!status.ok()) {
-    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                        absl::StrCat(address, ": ", status.error_message()));
+    return absl::Status(
+        static_cast<absl::StatusCode>(status.error_code()),
+        absl::StrCat(address, ": ", status.error_message(),
+                     status.error_code() == grpc::StatusCode::UNAVAILABLE
+                         ? Remedy(address, tls)
+                         : ""));
   }
   grpc::Slice bytes;
   HealthCheckResponse answer;

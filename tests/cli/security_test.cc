@@ -82,6 +82,7 @@ TEST_F(SecurityFlagsTest, AHandshakeThatFailsIsOneLine) {
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.text, testing::StartsWith("posenc: UNAVAILABLE: "));
   EXPECT_THAT(outcome.text, HasSubstr(server_->addresses()[0]));
+  EXPECT_THAT(outcome.text, HasSubstr("do both trust the certificates?"));
   EXPECT_EQ(std::count(outcome.text.begin(), outcome.text.end(), '\n'), 1)
       << outcome.text;
 }

@@ -19,6 +19,7 @@
 namespace posenc {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
@@ -290,6 +291,20 @@ TEST(AwayTest, PassedDeadlinesNameTheTarget) {
   const absl::Status status = Client::Connect(options).GetServerInfo().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), StartsWith(options.target + ": "));
+  EXPECT_THAT(std::string(status.message()),
+              EndsWith("; the timeout is over: is the server there, or must "
+                       "the timeout be longer?"));
+}
+
+TEST(AwayTest, ATargetWithoutAPortIsTold) {
+  ClientOptions options;
+  options.target = "127.0.0.1";
+  options.timeout = absl::Seconds(20);
+  const absl::Status status = Client::Connect(options).GetServerInfo().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              EndsWith("; the target has no port, and gRPC takes 443: write "
+                       "HOST:PORT, such as localhost:50051"));
 }
 
 }  // namespace

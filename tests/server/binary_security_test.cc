@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -48,14 +49,19 @@ TEST_F(BinarySecurityTest, ProbeSpeaksTls) {
   EXPECT_TRUE(test::Eventually([&] {
     return Process({"--probe", "unix:" + socket(), "--tls-ca", ca}).Wait() == 0;
   }));
-  for (const std::vector<std::string>& flags :
-       {std::vector<std::string>{"--tls-ca", wrong_ca},
-        {"--tls-ca", ca, "--tls-server-name", "elsewhere.test"},
-        {}}) {
+  const char kOfTls[] = "is it TLS, and do both trust the certificates?";
+  const std::pair<std::vector<std::string>, const char*> kMistakes[] = {
+      {{"--tls-ca", wrong_ca}, kOfTls},
+      {{"--tls-ca", ca, "--tls-server-name", "elsewhere.test"}, kOfTls},
+      {{}, "is it TLS? then give --tls-ca"},
+  };
+  for (const auto& [flags, remedy] : kMistakes) {
     std::vector<std::string> arguments = {"--probe", addresses[0]};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     Process refused(arguments);
-    EXPECT_THAT(refused.ReadLine(), StartsWith("posencd: " + addresses[0]));
+    EXPECT_THAT(
+        refused.ReadLine(),
+        AllOf(StartsWith("posencd: " + addresses[0]), HasSubstr(remedy)));
     EXPECT_EQ(refused.ReadAll(), "");
     EXPECT_EQ(refused.Wait(), 1);
   }

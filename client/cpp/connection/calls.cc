@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "client/cpp/connection/call_identity.h"
 #include "client/cpp/connection/status_type.h"
+#include "client/cpp/connection/target.h"
 #include "client/cpp/tensors/bulk_stream.h"
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -127,6 +128,20 @@ bool NothingDone(const absl::Status& status) {
   }
 }
 
+// What to do about a call that no server answered.
+absl::string_view Remedy(absl::StatusCode code, absl::string_view target) {
+  if (code == absl::StatusCode::kDeadlineExceeded) {
+    return "; the timeout is over: is the server there, or must the timeout be "
+           "longer?";
+  }
+  if (code != absl::StatusCode::kUnavailable) return "";
+  return HasPort(target)
+             ? "; is the server there, does it speak TLS or plaintext as this "
+               "client does, and do both trust the certificates?"
+             : "; the target has no port, and gRPC takes 443: write HOST:PORT, "
+               "such as localhost:50051";
+}
+
 // Returns the same error with another text.
 absl::Status WithMessage(const absl::Status& status,
                          absl::string_view message) {
@@ -195,7 +210,8 @@ absl::Status Client::Calls::Ended(
   // An error with a reason comes from a server that answered.
   if (away && channels_ != nullptr && !channels_->target().empty() &&
       ErrorReason(status).empty()) {
-    text = absl::StrCat(channels_->target(), ": ", message);
+    text = absl::StrCat(channels_->target(), ": ", message,
+                        Remedy(status.code(), channels_->target()));
   } else if (status.code() == absl::StatusCode::kUnimplemented &&
              channels_ != nullptr) {
     text = absl::StrCat(message.empty() ? "the method is not known" : message,

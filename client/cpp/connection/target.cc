@@ -44,4 +44,11 @@ absl::Status CheckTarget(absl::string_view target) {
   return absl::OkStatus();
 }
 
+bool HasPort(absl::string_view target) {
+  if (absl::StartsWith(target, "unix")) return true;
+  const absl::string_view port = target.substr(target.rfind(':') + 1);
+  return !port.empty() &&
+         std::all_of(port.begin(), port.end(), absl::ascii_isdigit);
+}
+
 }  // namespace posenc

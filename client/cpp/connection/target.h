@@ -1,4 +1,4 @@
-// Checks the text of a target.
+// Reads the text of a target.
 
 #pragma once
 
@@ -11,5 +11,8 @@ namespace posenc {
 // target is empty, or if an address ends in a port beyond 65535: gRPC 1.51
 // would cut it to 16 bits and connect to that port. gRPC checks the rest.
 absl::Status CheckTarget(absl::string_view target);
+
+// Returns false for a host without a port: gRPC takes 443.
+bool HasPort(absl::string_view target);
 
 }  // namespace posenc
