@@ -154,7 +154,7 @@ void WriteScaling(const core::ExplicitFrequencies& in, v1::RopeSpec* out) {
   v1::ExplicitFrequencies* const given = out->mutable_explicit_frequencies();
   Append(in.values, given->mutable_values());
   given->set_heads(in.heads);
-  given->set_axes(in.axes);
+  if (in.axes > 1) given->set_axes(in.axes);
 }
 void WriteScaling(std::monostate, v1::RopeSpec*) {}
 

@@ -185,7 +185,7 @@ int Main(int argc, char** argv) {
       if (absl::IsUnauthenticated(status)) {
         flag = "--token-file";
       } else if (ExitCode(status) == kExitFailed) {
-        flag = FlagOfField(*command, status.message());
+        flag = FlagOfField(*command, ErrorFact(status, "field"));
       }
       PrintError(status, globals.json, flag);
     }

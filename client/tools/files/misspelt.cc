@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -97,14 +96,7 @@ std::string FindMisspelt(const CLI::App& app) {
                         : "";
 }
 
-std::string FlagOfField(const CLI::App& command, absl::string_view message) {
-  const absl::string_view path = message.substr(0, message.find(": "));
-  if (path.size() == message.size()) return "";
-  const bool is_path =
-      !path.empty() && std::all_of(path.begin(), path.end(), [](char c) {
-        return absl::ascii_isalnum(c) || absl::StrContains("_.[]\"", c);
-      });
-  if (!is_path) return "";
+std::string FlagOfField(const CLI::App& command, absl::string_view path) {
   std::string prefix;
   for (const auto& [field, dashes] : kPrefixes) {
     if (absl::StrContains(path, field)) prefix = std::string(dashes);
@@ -116,6 +108,7 @@ std::string FlagOfField(const CLI::App& command, absl::string_view message) {
     std::string field = fields.back().substr(0, fields.back().find('['));
     if (field == "config_json") field = "config";
     if (field == "sequence_length") field = "length";
+    if (field == "old_positions") field = "start";
     const std::string flag =
         absl::StrCat("--", prefix, absl::StrReplaceAll(field, {{"_", "-"}}));
     if (Contains(flags, flag)) return flag;

@@ -23,9 +23,9 @@ std::string NearestWord(absl::string_view word,
 // command is given and all flags are known.
 std::string FindMisspelt(const CLI::App& app);
 
-// Returns the command's flag for the field of a server's error:
-// "--compare-layer-index" for "compare_with.layer_index: ...". Empty if the
-// message begins with no field, or with a field without a flag.
-std::string FlagOfField(const CLI::App& command, absl::string_view message);
+// Returns the command's flag for the path of an error's field:
+// "--compare-layer-index" for "compare_with.layer_index". Empty if there is
+// none.
+std::string FlagOfField(const CLI::App& command, absl::string_view path);
 
 }  // namespace posenc::cli
