@@ -74,9 +74,10 @@ struct Tower {
   bool centers = false;
 
   absl::string_view warning = {};
-  // One axis, of images, frames or sound: read like a language model.
-  bool sequence = false;
-  // Why the class's computation is not a rotation; empty if it is.
+  // Parts, separated by blanks, in which the tower has one axis, of images,
+  // frames or sound: it is read as language models are.
+  absl::string_view sequence = {};
+  // Why the class's computation is no rotation; empty if it rotates.
   absl::string_view no_rotation = {};
 };
 
@@ -427,7 +428,7 @@ bool IsTowerConfig(const JsonObject& root) {
   const nlohmann::json* type = root.Find("model_type");
   if (type == nullptr || !type->is_string()) return false;
   const Tower* tower = FindTower(type->get_ref<const std::string&>());
-  return tower != nullptr && !tower->sequence;
+  return tower != nullptr && tower->sequence.empty();
 }
 
 TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
@@ -472,7 +473,8 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
   const auto find = [&](const std::string& type) {
     const Tower* const tower = FindTower(type);
     if (tower == nullptr) return false;
-    if (tower->sequence) {
+    if (!tower->sequence.empty()) {
+      if (!IsAmong(NameOf(part), tower->sequence)) return false;
       found.tower = nullptr;
     } else if (part != ModelPart::kAudio) {
       found.tower = tower;
@@ -514,7 +516,7 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
         absl::StrCat(NameOf(part), ", but the configuration",
                      whole.empty() ? "" : absl::StrCat(", of ", whole, ","),
                      " has no ", NameOf(part),
-                     "_config; leave it unset for the text part")));
+                     "_config; give a configuration with one, or no part")));
   }
   const std::string type =
       found.model_type.empty() ? "(absent)" : found.model_type;
