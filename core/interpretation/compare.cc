@@ -197,7 +197,7 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
   if (a.spec.rotary_dim != b.spec.rotary_dim || a.heads != b.heads ||
       a.frequency_axes != b.frequency_axes) {
     difference.explanations.push_back(
-        "frequencies are not compared: their numbers differ");
+        "frequencies are not compared: they are not equally many");
     return difference;
   }
   if (AxisOfPair(a) != AxisOfPair(b)) {
