@@ -52,7 +52,8 @@ struct Finding {
   std::vector<std::string> see;
 };
 
-// A value that is inserted into a text. PlainNumber() formats numbers.
+// A value for $0, $1, ... in a check's texts. Numbers are as PlainNumber()
+// writes them.
 struct Value {
   template <typename T>
   Value(const T& value) {  // NOLINT(google-explicit-constructor)

@@ -36,7 +36,7 @@ absl::Status UnknownPreset(const std::string& name) {
       {{"preset", std::string(shown)}});
 }
 
-// The fields of a spec that a configuration gives in a dict.
+// Fields of a spec that a configuration writes as one dict (rope_scaling).
 constexpr char kScalings[] =
     "linear ntk dynamic_ntk yarn longrope llama3 proportional";
 

@@ -135,9 +135,9 @@ class Call final : private Loop::Ticked {
   absl::Status Written(bool taken);
 
   Step::With StepWith();
-  // Gives up the place. computed: the computing time of a call that is served;
-  // nullopt: it is not served yet, and Run() takes a place again. unread: as in
-  // Places::Leave().
+  // Gives up the place. `computed` is the computing time of a call that is
+  // over; nullopt: the call goes on, and Run() takes a place again. unread: as
+  // in Places::Leave().
   void LeavePlace(std::optional<absl::Duration> computed,
                   absl::Duration unread = absl::ZeroDuration());
   bool HoldsTooMuch(absl::Time now) const;

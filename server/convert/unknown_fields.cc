@@ -206,7 +206,8 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
   std::size_t of_ropes = 0;
   for (const Seen::Rope& rope : seen.ropes) of_ropes += rope.bytes.size();
   seen.grown = kRopeGrowth * of_ropes;
-  // On the wire an element has at least two bytes, and a number one.
+  // On the wire an element has at least two bytes and a number at least one, so
+  // a message this short cannot exceed the bounds.
   if (bytes.size() <= 2 * std::size_t{kMostElements}) return seen;
   seen.grown += 2 * seen.growth + seen.elements * kElementBytes;
   if (of_ropes > kMostRopeBytes) seen.ropes.clear();

@@ -142,7 +142,7 @@ impl Client {
         mut slots: Vec<Slot<'_>>,
     ) -> Result<M> {
         let (client, max_message_bytes) = (self.until_timeout(), self.max_message_bytes());
-        // The server refuses a tensor that does not fit its shape. In one message its error names the tensor's field.
+        // A tensor that does not fit its shape goes in one message: the server's error then names the tensor's field.
         let can_stream = slots.iter().any(|slot| slot.bytes > 0) && slots.iter().all(Slot::is_whole);
         let above = self.shared.options.stream_above_bytes.filter(|_| can_stream).unwrap_or(usize::MAX);
         match client.message(method, &request, &mut slots, above.min(max_message_bytes)).await {

@@ -19,9 +19,10 @@ struct ClassKeys {  // NOLINT(bugprone-exception-escape)
   std::vector<std::string> filled;  // keys that have the class's value
 };
 
-// `row` and `family` belong to `model_type`. Without a row, the configuration
-// of a class with latent attention gets the project's default slices. A whole
-// file without a width is not filled in.
+// `row` and `family` are those of `model_type`. If `row` is null, a class with
+// latent attention gets the project's defaults for absent qk_rope_head_dim and
+// qk_nope_head_dim. A whole file that says nothing of its width is not filled
+// in.
 ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* row,
                       const Family& family, const ProfileRules& rules,
                       const std::string& model_type);

@@ -118,8 +118,8 @@ void WarnOfStrangeTypes(const ModelLayers& model) {
   }
 }
 
-// Returns a dict without the keys that every spelling of it may have: its base,
-// and the two names of its type.
+// A dict without rope_theta and with rope_type alone, so that two spellings of
+// one dict compare equal.
 json Bare(json dict) {
   if (!dict.is_object()) return dict;
   if (dict.contains("type") && !dict.contains("rope_type")) {

@@ -17,8 +17,8 @@ namespace {
 
 constexpr absl::string_view kShare = "partial_rotary_factor";
 
-// False for a class that reads no share beside its dict: it sets the share
-// itself, or has an entry for each type.
+// False for a class that does not read partial_rotary_factor outside of its
+// dict: the class sets the factor itself, or has a dict for each layer type.
 bool ReadsShareOfConfig(const RopeDict& from) {
   if (from.family.fixed_partial && from.by_class()) return false;
   return !from.is_hf() || (from.family.dicts != DictRule::kNested &&
