@@ -109,9 +109,9 @@ def test_an_array_with_dlpack_comes_back_through_its_library(client, x):
     [
         (numpy.zeros((1, 1, 1, 2), numpy.int8), "q: dtype int8 is not supported"),
         (numpy.zeros((1, 1, 1, 2), numpy.complex64), "q: dtype complex64 is not supported"),
-        (numpy.zeros((1, 1, 1, 2), object), "q: is a ndarray; must be an array of numbers"),
+        (numpy.zeros((1, 1, 1, 2), object), "q: is of type ndarray; must be an array of numbers"),
         ("text", "q: dtype"),
-        (object(), "q: is a object; must be an array"),
+        (object(), "q: is of type object; must be an array"),
     ],
 )
 def test_what_is_no_array_of_floats_is_one_clear_error(client, bad, said):
@@ -129,7 +129,7 @@ def test_outputs_that_cannot_be_written_are_clear_errors(client, x):
         (numpy.empty(x.shape, numpy.float32), "has dtype float32; must be float64"),
         (numpy.empty((1, 6, 4, 8))[:, :, ::2], "must be contiguous"),
         (numpy.empty(x.shape, ">f8"), "must be contiguous .* byte order"),
-        (bytearray(x.nbytes), "is a bytearray; must be a numpy array"),
+        (bytearray(x.nbytes), "is of type bytearray; must be a numpy array"),
         ([1], "has 1 arrays; must be a pair"),
     ]
     for out, said in cases:

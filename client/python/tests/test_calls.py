@@ -142,9 +142,17 @@ def test_a_timeout_that_is_no_number_is_named(client):
     assert error.code == "INVALID_ARGUMENT" and error.field == "timeout"
 
 
-def test_an_option_that_there_is_not_is_a_type_error():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'time_out'"):
-        posenc.Client("127.0.0.1:1", time_out=1)
+@pytest.mark.parametrize(
+    "call, name",
+    [
+        (lambda client, **named: posenc.Client("127.0.0.1:1", **named), "time_out"),
+        (lambda client, **named: client.resolve("llama-3.1-8b", **named), "layer_indx"),
+        (lambda client, **named: client.apply_rope(X, rope=SPEC, positions=0, layout="bshd", **named), "layer_index"),
+    ],
+)
+def test_an_unknown_option_is_a_type_error(client, call, name):
+    with pytest.raises(TypeError, match=f"^unexpected keyword argument '{name}'$"):
+        call(client, **{name: 1})
 
 
 @pytest.mark.parametrize("field, wrong", [("dtype", 5), ("for_keys", float("nan")), ("for_keys", "no")])
@@ -200,12 +208,40 @@ def test_a_timeout_is_that_of_all_requests_of_the_call():
         ({"pairing": "half_split", "rotary_dim": 1 << 40}, r"rope.spec.rotary_dim: 1099511627776 does not fit int32"),
         ({"paring": "half_split", "rope_theta": 10000}, r"rope.spec.paring: is no field.*near: pairing"),
         ("missing/config.json", r"rope: missing/config.json: No such file"),
-        (7, r"rope: is a int; must be a preset's name"),
+        (7, r"rope: is of type int; must be a preset's name"),
     ],
 )
 def test_mistakes_in_a_rope_name_the_field(client, rope, said):
     with pytest.raises(posenc.PosencError, match=said):
         client.apply_rope(X, rope=rope, positions=0, layout="bshd")
+
+
+def test_an_unknown_preset_with_the_name_of_a_folder_or_file_is_told(client, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "llama31").mkdir()
+    (tmp_path / "params").touch()
+    for name, kind in (("llama31", "folder"), ("params", "file")):
+        assert str(caught(client.rope, name)).endswith(f"; there is a {kind} of this name: write ./{name}")
+
+
+def test_a_target_without_a_port_is_told():
+    with posenc.Client("127.0.0.1", timeout=2) as client:
+        assert "write HOST:PORT" in str(caught(client.get_server_info, timeout=2))
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda client: client.apply_rope(X, rope=SPEC, layout="bshd", positions=1.5), "is 1.5; must be an int, or"),
+        (lambda client: client.reposition(X, rope=SPEC, layout="bshd", shift=0.5), "shift: is 0.5; must be an int, or"),
+        (lambda client: client.reposition(X, rope=SPEC, layout="bshd"), "set new_positions or shift$"),
+        (lambda client: client.build_bias({"alibi": 8}, query_length=1, key_length=1), "of type int; .* or Alibi$"),
+        (lambda client: client.build_bias({"alibi": {"heads": 0}}, query_length=1, key_length=1), "is 0; must be at"),
+    ],
+)
+def test_mistakes_in_arguments_are_told(client, call, said):
+    with pytest.raises(posenc.InvalidArgumentError, match=said):
+        call(client)
 
 
 def test_numbers_of_numpy_in_a_configuration_are_numbers(client):
@@ -287,15 +323,20 @@ def test_options_that_cannot_be_used_are_refused(options, field):
 
 
 @pytest.mark.parametrize(
-    "target", ["", None, 50051, "http://localhost:50051", "https://posenc:1", "localhost:65536", "dns:///[::1]:99999"]
+    "target, said",
+    [
+        ("", "such as localhost:50051"),
+        (None, "such as localhost:50051"),
+        (50051, "such as localhost:50051"),
+        ("http://localhost:50051", "must be 'localhost:50051', without http://;"),
+        ("https://posenc:1", "must be 'posenc:1', without https://;"),
+        ("localhost:65536", "port 65536"),
+        ("dns:///[::1]:99999", "port 99999"),
+    ],
 )
-def test_a_target_that_is_no_address_is_refused(target):
-    assert caught(posenc.Client, target).field == "target"
-
-
-def test_a_start_that_is_no_whole_number_is_refused(client):
-    error = caught(client.apply_rope, X, rope=SPEC, positions=1.5, layout="bshd")
-    assert error.field == "positions.ids.shape"
+def test_a_target_that_is_no_address_is_refused(target, said):
+    error = caught(posenc.Client, target)
+    assert error.field == "target" and said in str(error)
 
 
 def test_the_environment_makes_a_client(target, monkeypatch):

@@ -106,9 +106,12 @@ class AsyncClient:
     ) -> m.ResolveRopeResponse:
         """Returns what a preset, a config.json or a specification means: the complete spec, inv_freq, amplitude,
         and every assumption by name. With `compare_with` also how the two differ, in scores up to distance
-        `length`."""
+        `length`.
+
+        options: CallOptions, and SourceOptions, such as layer_index or part, for a configuration or a preset.
+        """
         source: Any = options
-        call = Call(*(source.pop(name, None) for name in args.CallOptions.__annotations__))
+        call = Call(**{name: source.pop(name, None) for name in args.CallOptions.__annotations__})
         request = request_of(
             m.ResolveRopeRequest, rope=rope_source(rope, **source), head_dim=head_dim,
             compare_with=other_source(compare_with, "compare_with"), length=length,
@@ -118,7 +121,7 @@ class AsyncClient:
     async def rope(
         self, rope: args.RopeLike, *, head_dim: int = 0, **options: Unpack[args.ResolveOptions]
     ) -> AsyncRope:
-        """Resolves a rope once, for many calls."""
+        """Resolves a rope once, for many calls. `options` are those of resolve()."""
         resolved = await self.resolve(rope, head_dim=head_dim, **options)
         length = rope_source(rope, sequence_length=options.get("sequence_length")).sequence_length
         return AsyncRope(self, resolved, length)

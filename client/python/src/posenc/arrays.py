@@ -153,7 +153,7 @@ def to_numpy(array: Any, name: str) -> Array:
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         raise invalid(name, f"{type(array).__name__} is no array that numpy can view: {error}") from None
     if values.dtype == object:
-        raise invalid(name, f"is a {type(array).__name__}; must be an array of numbers")
+        raise invalid(name, f"is of type {type(array).__name__}; must be an array of numbers")
     return values
 
 
@@ -176,7 +176,7 @@ def _writable(result: Result) -> memoryview:
         if out.device.type != "cpu" or not out.is_contiguous() or out.requires_grad:
             raise invalid(name, "must be a contiguous tensor in host memory without requires_grad")
     elif not isinstance(out, numpy.ndarray):
-        raise invalid(name, f"is a {type(out).__name__}; must be a numpy array or a torch tensor")
+        raise invalid(name, f"is of type {type(out).__name__}; must be a numpy array or a torch tensor")
     elif not out.flags.writeable:
         raise invalid(name, "is read-only; must be an array that may be written")
     elif not out.flags.c_contiguous or out.dtype.byteorder == ">":

@@ -10,14 +10,18 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Optional, TypedDict
+from typing import TYPE_CHECKING, Any, Optional, TypedDict
 
+from .arguments import CallOptions
+from .coerce import check_keywords
 from .errors import CancelledError, DeadlineExceededError, PosencError, ResourceExhaustedError, invalid
 from .security import Bearer, Path, credentials_of
 from .status import error_of
 from .wire import Buffer, size
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 SERVICE = "/posenc.v1.PositionalEncodingService/"
 VERSION = importlib.metadata.version("posenc")
@@ -85,20 +89,17 @@ def from_environment() -> dict[str, Any]:
     }
 
 
-@dataclass
 class Call:
     """CallOptions of one call. Its timeout starts now, and each request of the call gets the remaining time."""
 
-    timeout: Optional[float] = None
-    request_id: Optional[str] = None
-    traceparent: Optional[str] = None
-
-    def __post_init__(self) -> None:
-        for name in ("request_id", "traceparent"):
-            value = getattr(self, name)
+    def __init__(self, **options: Unpack[CallOptions]) -> None:
+        check_keywords(options, CallOptions)
+        self.timeout, self.traceparent = options.get("timeout"), options.get("traceparent")
+        request_id = options.get("request_id")
+        for name, value in (("request_id", request_id), ("traceparent", self.traceparent)):
             if value is not None and (not isinstance(value, str) or not all(" " <= c <= "~" for c in value)):
                 raise invalid(name, f"is {value!r}; must be text of visible ASCII characters")
-        self.id = secrets.token_hex(16) if self.request_id is None else self.request_id
+        self.id = secrets.token_hex(16) if request_id is None else request_id
         seconds: Any = self.timeout
         if seconds is not None:
             if not isinstance(seconds, _KINDS["timeout"]):
@@ -117,9 +118,7 @@ class Channels:
     """`grpc` is grpc or grpc.aio. A channel is made when it is first used."""
 
     def __init__(self, grpc: Any, target: str, options: ClientOptions) -> None:
-        unknown = options.keys() - ClientOptions.__annotations__
-        if unknown:
-            raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+        check_keywords(options, ClientOptions)
         self.target = _checked(target)
         for name, value in options.items():
             kind = _KINDS.get(name, (str, os.PathLike))
@@ -209,9 +208,13 @@ class Channels:
 
 
 def _checked(target: Any) -> str:
-    """Returns the target. Refuses a target that gRPC would read as another address or as an unknown name."""
-    if not isinstance(target, str) or not target or re.match("https?://", target):
-        raise invalid("target", f"is {target!r}; must be a server's address, such as localhost:50051, without https://")
+    """Returns the target; refuses one that gRPC would read as another address, or as an unknown name."""
+    scheme = re.match("https?://", target) if isinstance(target, str) else None
+    if scheme:
+        address = target[scheme.end() :]
+        raise invalid("target", f"is {target!r}; must be {address!r}, without {scheme[0]}; TLS is an option")
+    if not isinstance(target, str) or not target:
+        raise invalid("target", f"is {target!r}; must be a server's address, such as localhost:50051")
     for port in re.findall(r":(\d{5,})(?=,|$)", "" if target.startswith("unix") else target):
         if int(port) > 65535:  # gRPC would truncate it to 16 bits
             raise invalid("target", f"is {target!r}, with port {port}; must be 1 to 65535")

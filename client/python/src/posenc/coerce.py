@@ -35,7 +35,7 @@ def message_of(cls: type[M], value: Any, path: str) -> M:
     elif first and first.label == REPEATED and not isinstance(value, (str, bytes)):
         given = {first.name: value}
     else:
-        raise invalid(path, f"is a {type(value).__name__}; must be a dict or a {cls.__name__}")
+        raise invalid(path, f"is of type {type(value).__name__}; must be a dict or {cls.__name__}")
     for name in given.keys() - fields.keys():
         near = difflib.get_close_matches(name, fields, 1) or fields
         raise invalid(f"{path}.{name}", f"is no field of {cls.__name__}; near: {', '.join(near)}")
@@ -46,6 +46,13 @@ def request_of(cls: type[M], **given: Any) -> M:
     """Makes a request from a method's arguments; None is unset."""
     fields = {f.name: f for f in fields_of(cls).values()}
     return cls(**{k: _field_value(fields[k], v, k) for k, v in given.items() if v is not None})
+
+
+def check_keywords(options: Mapping[str, Any], known: Any) -> None:
+    """Raises TypeError for a keyword that `known`, a TypedDict, does not have."""
+    unknown = options.keys() - known.__annotations__
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
 
 
 def _field_value(f: Field, value: Any, path: str) -> Any:

@@ -14,7 +14,7 @@ import numpy
 
 from .arguments import SourceOptions
 from .arrays import borrow, to_numpy, torch_of
-from .coerce import coerce, message_of, request_of
+from .coerce import check_keywords, coerce, message_of, request_of
 from .errors import invalid
 from .messages import Movement, PackedSequences, Positions, RopeSource, RopeSpec, Tensor
 from .wire import fields_of
@@ -29,9 +29,7 @@ def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
 
     options: SourceOptions; None is unset.
     """
-    unknown = options.keys() - SourceOptions.__annotations__
-    if unknown:
-        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+    check_keywords(options, SourceOptions)
     given = request_of(RopeSource, **options)
     changed = {name: getattr(given, name) for name, value in options.items() if value is not None}
     return dataclasses.replace(_rope_source(rope, path), **changed)
@@ -58,7 +56,8 @@ def _rope_source(rope: Any, path: str) -> RopeSource:
     if hasattr(rope, "to_dict"):
         return RopeSource(config_json=json.dumps(rope.to_dict(), default=_json))
     if not isinstance(rope, (str, os.PathLike)):
-        raise invalid(path, f"is a {type(rope).__name__}; must be a preset's name, a path, a dict or a configuration")
+        kind = type(rope).__name__
+        raise invalid(path, f"is of type {kind}; must be a preset's name, a path, a dict or a configuration")
     text = os.fspath(rope)
     if text.lstrip().startswith("{"):
         return RopeSource(config_json=text)
@@ -113,6 +112,8 @@ def _ids(ids: Any, path: str) -> Tensor:
     if isinstance(ids, Tensor):
         return ids
     values = ids.detach().cpu().numpy() if torch_of(ids) is not None else to_numpy(ids, path)
+    if not values.shape:
+        raise invalid(path, f"is {ids!r}; must be an int, or one per token")
     if (values.dtype.kind in "iu" and values.dtype.name not in ("int32", "int64")) or not values.size:
         try:
             values = values.astype(numpy.int64, casting="safe" if values.size else "unsafe")

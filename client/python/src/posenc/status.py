@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 
 import grpc
@@ -27,6 +29,9 @@ def error_of(failed: Any, target: str, request_id: str) -> PosencError:
     except (IndexError, TypeError, ValueError):
         pass  # unreadable details: the error itself says more
     first = violations[0][0] if violations else ""
+    preset = metadata.get("preset", "")
+    if reason == "PRESET_UNKNOWN" and os.path.exists(preset):
+        text += f"; there is a {'folder' if os.path.isdir(preset) else 'file'} of this name: write ./{preset}"
     return class_of(code.name, reason)(
         code.name,
         text if reason else _of_the_connection(code, text, target),
@@ -47,13 +52,18 @@ def _pairs(message: Any, number: int) -> list[tuple[str, Any]]:
 def _of_the_connection(code: Any, text: str, target: str) -> str:
     """Returns gRPC's text, with the server and a remedy."""
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return f"{target}: {text}; the timeout is over: is the server there, or must the timeout be longer?"
-    if code != grpc.StatusCode.UNAVAILABLE:
+        remedy = "the timeout is over: is the server there, or must the timeout be longer?"
+    elif code != grpc.StatusCode.UNAVAILABLE:
         return text
-    if "certificate_verify_failed" in text.lower().replace(" ", "_"):
+    elif not target.startswith("unix") and not re.search(r":\d+$", target):
+        remedy = "the target has no port, and gRPC takes 443: write HOST:PORT, such as localhost:50051"
+    elif "certificate_verify_failed" in text.lower().replace(" ", "_"):
         remedy = "its certificate is not trusted: give its authority as tls_ca"
     elif "WRONG_VERSION_NUMBER" in text:
         remedy = "it speaks plaintext, this client TLS"
     else:
-        remedy = "is the server there, and does it speak TLS or plaintext as this client does?"
+        remedy = (
+            "is the server there, does it speak TLS or plaintext as this client does, "
+            "and do both trust the certificates?"
+        )
     return f"{target}: {text}; {remedy}"

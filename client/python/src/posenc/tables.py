@@ -35,8 +35,8 @@ class RotaryTable(tuple[Any, Any]):
 
 
 def begin_of(request: m.BuildTableRequest) -> Callable[[m.BuildTableStreamResponse, int], list[int]]:
-    """Returns a function that takes an answer and its rank, and returns the answer's place in the table. Rows are
-    the last axis but one; complex numbers add an axis."""
+    """Returns a function: from an answer and a tensor's rank to the tensor's first index in the table. Rows are
+    the axis before the channels (two axes before the end for COMPLEX)."""
     axis = 3 if request.rope is not None and request.layout == m.TableLayout.COMPLEX else 2
     return lambda answer, rank: [answer.first_row if at == rank - axis else 0 for at in range(rank)]
 
