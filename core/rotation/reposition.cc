@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
+#include "core/rotation/cache_map.h"
 #include "core/rotation/reposition_cos_sin.h"
 #include "core/rotation/rotation_map.h"
 
@@ -195,9 +196,8 @@ absl::string_view TargetField(const PositionChange& change) {
                                      : "movement.shift";
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
+// Prepares the rotation of a dense tensor: args.layout counts.
+absl::StatusOr<std::unique_ptr<RotationMap>> PrepareDense(
     const RepositionArgs& args, const ConstTensorView& k) {
   const absl::StatusOr<LayoutOrder> order = FindLayout(args.layout);
   if (!order.ok()) return order.status();
@@ -257,6 +257,23 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
       new_rope.spec.output_pairing);
   return std::make_unique<RotationMap>(rotation, args.layout, *layout,
                                        change->shared(), std::move(source));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
+    const RepositionArgs& args, const ConstTensorView& k) {
+  if (!args.cache) return PrepareDense(args, k);
+  absl::StatusOr<CachePlaces> places = FindPlaces(*args.cache, k, args.reserve);
+  if (!places.ok()) return places.status();
+  RepositionArgs dense = args;
+  dense.layout = Layout::kBshd;
+  absl::StatusOr<std::unique_ptr<RotationMap>> keys =
+      PrepareDense(dense, {k.dtype,
+                           {places->sequences, places->length,
+                            places->heads.extent, places->head_dim}});
+  if (!keys.ok()) return keys.status();
+  return std::make_unique<CacheMap>(*std::move(places), *std::move(keys));
 }
 
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,

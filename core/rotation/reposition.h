@@ -34,6 +34,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <variant>
 
 #include "absl/status/status.h"
@@ -41,6 +42,7 @@
 #include "core/base/tensor.h"
 #include "core/positions/positions.h"
 #include "core/rope/prepared_rope.h"
+#include "core/rotation/cache_layout.h"
 #include "core/rotation/head_layout.h"
 #include "core/runtime/row_map.h"
 
@@ -71,17 +73,20 @@ struct RepositionArgs {
   RopeLookup new_rope;  // null: the same encoding
   Movement movement;
   Layout layout = Layout::kBshd;
+  std::optional<CacheLayout> cache;                  // instead of layout
   Saturation saturation = Saturation::kUnspecified;  // required for FP8
   ReserveFunction reserve;                           // as in ApplyRopeArgs
 };
 
-// Returns the rotation of k's rows in the order of memory, for keys of this
-// dtype and shape. A row is one head of one token. Does not read the data. The
-// rotation runs in place if the output pairings are the same. Field paths:
-// "old_rope...", "new_rope...", "movement.old_positions...",
+// Returns the rotation of k's rows (one head of one token each; of a cache,
+// those of CacheMap), in the order of memory, for keys of this dtype and shape;
+// it does not read the data. The rotation runs in place if the output pairings
+// are the same.
+// Field paths: "old_rope...", "new_rope...", "movement.old_positions...",
 // "movement.new_positions...", "movement.shifts.shape", "saturation",
-// "k.shape". kNotRepositionable if no single rotation joins the encodings: they
-// differ in rotary_dim, slice, number of axes or heads, or one is NoPE.
+// "k.shape", "cache...". kNotRepositionable if no single rotation joins the
+// encodings: they differ in rotary_dim, slice, number of axes or heads, or one
+// is NoPE.
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k);
 

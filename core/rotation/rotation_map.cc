@@ -105,7 +105,8 @@ const CosSinTable& RotationMap::All() const {
   return *all_;
 }
 
-class RotationMap::RotationWorker final : public RowMap::Worker {
+class RotationMap::RotationWorker final : public RowMap::Worker,
+                                          public TokenWorker {
  public:
   RotationWorker(const RotationMap& map, std::int64_t first, std::int64_t rows)
       : map_(map) {
@@ -146,19 +147,26 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     }
   }
 
+  void Run(std::int64_t sequence, std::int64_t token, std::int64_t n,
+           const Heads& heads, const std::byte* src, std::byte* dst) override {
+    while (n > 0) {
+      const Rows table = RowsOf(sequence, token, n);
+      Rotate(table, heads, src, dst);
+      const std::size_t bytes =
+          static_cast<std::size_t>(table.tokens) * heads.token_bytes;
+      token += table.tokens;
+      n -= table.tokens;
+      src += bytes;
+      dst += bytes;
+    }
+  }
+
  private:
   // The cosines and sines of some neighbouring tokens.
   struct Rows {
     const CosSinTable* table;
     std::int64_t first;  // row of the table
     std::int64_t tokens;
-  };
-
-  // Heads of some tokens.
-  struct Heads {
-    std::int64_t first, count;
-    std::size_t bytes;        // from head to head
-    std::size_t token_bytes;  // from token to token
   };
 
   // Returns true if these rows are whole sequences with one set of frequencies.
@@ -231,12 +239,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
     const std::size_t bytes = map_.in_bytes();
     const Heads heads = {h, count, static_cast<std::size_t>(tokens) * bytes,
                          bytes};
-    for (std::int64_t done = 0; done < n;) {
-      const Rows table = RowsOf(b, t + done, n - done);
-      const std::size_t offset = static_cast<std::size_t>(done) * bytes;
-      Rotate(table, heads, src + offset, dst + offset);
-      done += table.tokens;
-    }
+    Run(b, t, n, heads, src, dst);
     return count * n;
   }
 
@@ -314,6 +317,10 @@ class RotationMap::RotationWorker final : public RowMap::Worker {
 std::unique_ptr<RowMap::Worker> RotationMap::StartWorker(
     std::int64_t first, std::int64_t rows) const {
   return std::make_unique<RotationWorker>(*this, first, rows);
+}
+
+std::unique_ptr<RotationMap::TokenWorker> RotationMap::StartTokens() const {
+  return std::make_unique<RotationWorker>(*this, 0, rows());
 }
 
 }  // namespace posenc::core

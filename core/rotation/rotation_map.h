@@ -19,6 +19,24 @@ namespace posenc::core {
 
 class RotationMap final : public RowMap {
  public:
+  // Heads of some tokens.
+  struct Heads {
+    std::int64_t first, count;
+    std::size_t bytes;        // from head to head
+    std::size_t token_bytes;  // from token to token
+  };
+
+  // Rotates tokens wherever their heads lie. For one thread.
+  class TokenWorker {
+   public:
+    virtual ~TokenWorker() = default;
+    // Rotates n tokens of a sequence from `token` on. src and dst point to the
+    // first head of the first token; they are as in Worker::Run().
+    virtual void Run(std::int64_t sequence, std::int64_t token, std::int64_t n,
+                     const Heads& heads, const std::byte* src,
+                     std::byte* dst) = 0;
+  };
+
   // `shared`: all sequences use the cosines and sines of sequence 0.
   RotationMap(const HeadRotation& rotation, Layout layout,
               const HeadLayout& extents, bool shared,
@@ -32,6 +50,8 @@ class RotationMap final : public RowMap {
 
   std::unique_ptr<Worker> StartWorker(std::int64_t first,
                                       std::int64_t rows) const override;
+  // Requires rows() > 0.
+  std::unique_ptr<TokenWorker> StartTokens() const;
 
  private:
   class RotationWorker;

@@ -1,0 +1,146 @@
+#include "core/rotation/cache_map.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "core/simd/dispatch.h"
+
+namespace posenc::core {
+namespace {
+
+const CacheDimension& Outer(const CachePlaces& places, char letter) {
+  return letter == 'H'   ? places.heads
+         : letter == 'K' ? places.parts
+                         : places.layers;
+}
+
+// Tokens of a row.
+std::int64_t RowTokens(const CachePlaces& places) {
+  const bool adjacent =
+      places.blocks.step ==
+      places.tokens.step * static_cast<std::size_t>(places.tokens.extent);
+  return adjacent ? 1 : places.tokens.extent;
+}
+
+std::size_t RowBytes(const CachePlaces& places) {
+  return RowTokens(places) == places.tokens.extent ? places.blocks.step
+                                                   : places.tokens.step;
+}
+
+std::int64_t Rows(const CachePlaces& places) {
+  if (places.slots == 0) return 0;
+  std::int64_t rows = places.slots / RowTokens(places);
+  for (const char letter : places.outer) rows *= Outer(places, letter).extent;
+  return rows;
+}
+
+}  // namespace
+
+CacheMap::CacheMap(CachePlaces places, std::unique_ptr<const RotationMap> keys)
+    : RowMap(Rows(places), RowBytes(places), RowBytes(places),
+             keys->in_place()),
+      places_(std::move(places)),
+      keys_(std::move(keys)) {}
+
+class CacheMap::CacheWorker final : public RowMap::Worker {
+ public:
+  explicit CacheWorker(const CacheMap& map)
+      : map_(map),
+        places_(map.places_),
+        row_tokens_(RowTokens(map.places_)),
+        rows_(places_.slots / row_tokens_) {
+    if (!places_.runs.empty()) keys_ = map.keys_->StartTokens();
+  }
+
+  void Run(std::int64_t first, std::int64_t rows, const void* in,
+           void* out) override {
+    const auto* src = static_cast<const std::byte*>(in);
+    auto* dst = static_cast<std::byte*>(out);
+    if (in != out) {
+      std::memcpy(out, in, static_cast<std::size_t>(rows) * map_.in_bytes());
+    }
+    while (rows > 0) {
+      const std::int64_t row = first % rows_;
+      const std::int64_t n = row_tokens_ == 1 ? std::min(rows, rows_ - row) : 1;
+      RunSlots(Fixed(first / rows_), row * row_tokens_, n * row_tokens_, src,
+               dst);
+      first += n;
+      rows -= n;
+      src += static_cast<std::size_t>(n) * map_.in_bytes();
+      dst += static_cast<std::size_t>(n) * map_.in_bytes();
+    }
+    // Other threads may read these rows as soon as this returns.
+    if (in != out) simd::ActiveKernels().end_streams();
+  }
+
+ private:
+  // The indexes of a row in the dimensions before the blocks; -1 behind them.
+  struct Indexes {
+    std::int64_t head = -1, part = -1, layer = -1;
+  };
+
+  // outer: the index of all these dimensions.
+  Indexes Fixed(std::int64_t outer) const {
+    Indexes fixed;
+    for (auto letter = places_.outer.rbegin(); letter != places_.outer.rend();
+         ++letter) {
+      const std::int64_t extent = Outer(places_, *letter).extent;
+      (*letter == 'H'   ? fixed.head
+       : *letter == 'K' ? fixed.part
+                        : fixed.layer) = outer % extent;
+      outer /= extent;
+    }
+    return fixed;
+  }
+
+  bool Moves(std::int64_t layer) const {
+    return places_.moved_layers.empty() ||
+           std::binary_search(places_.moved_layers.begin(),
+                              places_.moved_layers.end(), layer);
+  }
+
+  // Rotates the keys of n slots from `first` on, which src and dst point to.
+  void RunSlots(const Indexes& fixed, std::int64_t first, std::int64_t n,
+                const std::byte* src, std::byte* dst) {
+    // Part 1 is the values.
+    if (fixed.part == 1) return;
+    if (fixed.layer >= 0 && !Moves(fixed.layer)) return;
+    const std::size_t token =
+        row_tokens_ == 1 ? map_.in_bytes() : places_.tokens.step;
+    RotationMap::Heads heads = {0, places_.heads.extent, places_.heads.step,
+                                token};
+    if (fixed.head >= 0) heads = {fixed.head, 1, 0, token};
+    auto run = std::partition_point(
+        places_.runs.begin(), places_.runs.end(),
+        [first](const SlotRun& r) { return r.slot + r.count <= first; });
+    for (; run != places_.runs.end() && run->slot < first + n; ++run) {
+      const std::int64_t from = std::max(run->slot, first);
+      const std::int64_t to = std::min(run->slot + run->count, first + n);
+      const std::size_t at = static_cast<std::size_t>(from - first) * token;
+      const std::int64_t layers = fixed.layer >= 0 ? 1 : places_.layers.extent;
+      for (std::int64_t layer = 0; layer < layers; ++layer) {
+        if (fixed.layer < 0 && !Moves(layer)) continue;
+        const std::size_t offset =
+            at + static_cast<std::size_t>(layer) * places_.layers.step;
+        keys_->Run(run->sequence, run->token + from - run->slot, to - from,
+                   heads, src + offset, dst + offset);
+      }
+    }
+  }
+
+  const CacheMap& map_;
+  const CachePlaces& places_;
+  const std::int64_t row_tokens_;
+  const std::int64_t
+      rows_;  // for each index of the dimensions before the blocks
+  std::unique_ptr<RotationMap::TokenWorker> keys_;
+};
+
+std::unique_ptr<RowMap::Worker> CacheMap::StartWorker(
+    std::int64_t /*first*/, std::int64_t /*rows*/) const {
+  return std::make_unique<CacheWorker>(*this);
+}
+
+}  // namespace posenc::core

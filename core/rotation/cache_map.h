@@ -1,0 +1,32 @@
+// Repositions the keys of a paged cache where they lie. A row is what the
+// memory holds of a slot, if a block's tokens are its outermost dimension; else
+// of a block. Only the keys of the cache's tokens change.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/rotation/cache_layout.h"
+#include "core/rotation/rotation_map.h"
+#include "core/runtime/row_map.h"
+
+namespace posenc::core {
+
+class CacheMap final : public RowMap {
+ public:
+  // keys: rotates the tokens as if they were [sequences, length, heads,
+  // head_dim].
+  CacheMap(CachePlaces places, std::unique_ptr<const RotationMap> keys);
+
+  std::unique_ptr<Worker> StartWorker(std::int64_t first,
+                                      std::int64_t rows) const override;
+
+ private:
+  class CacheWorker;
+
+  const CachePlaces places_;
+  const std::unique_ptr<const RotationMap> keys_;
+};
+
+}  // namespace posenc::core

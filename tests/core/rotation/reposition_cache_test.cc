@@ -1,0 +1,399 @@
+// Paged caches: the keys that are gathered, repositioned as a dense tensor, and
+// scattered back have the bytes that Reposition() gives in place.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/error.h"
+#include "core/interpretation/source.h"
+#include "core/rotation/reposition.h"
+#include "gtest/gtest.h"
+#include "tests/reference/reposition_reference.h"
+
+namespace posenc::test {
+namespace {
+
+using core::Dtype;
+using core::Layout;
+
+constexpr std::int64_t kHeads = 3, kHeadDim = 24, kLayers = 3;
+constexpr std::int64_t kSequences = 2, kLength = 10;
+
+struct Case {
+  std::string dimensions;  // as given
+  std::string letters;     // its dimensions
+  std::vector<std::int64_t> layers = {};
+  std::int64_t block_size = 4;
+};
+
+const std::vector<Case>& Cases() {
+  static const auto* const cases = new std::vector<Case>{
+      {"BTHD", "BTHD"},
+      {"BHTD", "BHTD"},
+      {"BTHKD", "BTHKD"},
+      {"KBTHD", "KBTHD"},
+      {"BKTHD", "BKTHD"},
+      {"BHTKD", "BHTKD"},
+      {"BTD", "BTD"},
+      {"HBTKD", "HBTKD"},
+      {"LBTHD", "LBTHD"},
+      {"LBTHD", "LBTHD", {2, 0}},
+      {"BLTHD", "BLTHD", {1}},
+      {"BTLHD", "BTLHD", {1, 1}},
+      {"KLBHTD", "KLBHTD", {0, 2}},
+      {"LHBTKD", "LHBTKD"},
+      {"BLKHTD", "BLKHTD"},
+      {"BHTD", "BHTD", {}, 1},
+      {"BHD", "BHD", {}, 1},
+      {"vllm_split", "KBTHD"},
+      {"vllm_packed", "BTHKD"},
+      {"sglang_hnd", "BHTD"},
+      {"sglang_nhd", "BHD", {}, 1},
+      {"lmcache", "KLBHD", {}, 1},
+      {"llama_cpp", "BHD", {}, 1},
+  };
+  return *cases;
+}
+
+// A cache of 7 blocks of 4 tokens, or as many of 1, with two sequences of 10
+// and 5 tokens. Slots are given for both forms.
+class Cache {
+ public:
+  Cache(const Case& c, Dtype dtype, std::mt19937_64& random)
+      : case_(c), tensor_(dtype, Layout::kThd, {1, 1, 1, Elements(c)}) {
+    tensor_.Fill(random);
+    std::vector<std::int64_t> order = {5, 0, 3, 2, 6};
+    for (const std::int64_t length : {10, 5}) {
+      for (std::int64_t t = 0; t < kLength; ++t) {
+        slots_.push_back(t < length ? order[t / 4] * 4 + t % 4 : -1);
+      }
+      const auto used = (length + 3) / 4;
+      order.erase(order.begin(), order.begin() + used);
+    }
+    const std::int64_t size = c.block_size;
+    const std::int64_t width = (kLength + size - 1) / size;
+    for (std::int64_t s = 0; s < kSequences; ++s) {
+      for (std::int64_t i = 0; i < width; ++i) {
+        const std::int64_t slot = slots_[s * kLength + i * size];
+        table_.push_back(slot < 0 ? -7 : static_cast<int>(slot / size));
+      }
+    }
+  }
+
+  core::ConstTensorView view(bool packed) const {
+    core::Shape shape;
+    for (const char letter : case_.letters) shape.push_back(Extent(letter));
+    if (packed) {
+      const std::int64_t width = shape.back();
+      shape.pop_back();
+      shape.back() *= width;
+    }
+    return {tensor_.dtype, shape, tensor_.bytes.data()};
+  }
+  Tensor& tensor() { return tensor_; }
+
+  core::CacheLayout Layout(bool by_slots) const {
+    core::CacheLayout layout;
+    layout.dimensions = case_.dimensions;
+    layout.layers = case_.layers;
+    if (by_slots) {
+      layout.slots = {Dtype::kInt64, {kSequences, kLength}, slots_.data()};
+    } else {
+      const auto width = static_cast<std::int64_t>(table_.size()) / kSequences;
+      layout.block_table = {Dtype::kInt32, {kSequences, width}, table_.data()};
+      layout.lengths = {10, 5};
+    }
+    return layout;
+  }
+
+  // Calls f(layer, sequence, token, head, first byte) for each key that moves.
+  template <typename F>
+  void ForEachKey(F f) const {
+    const std::int64_t layers = Extent('L');
+    for (std::int64_t l = 0; l < layers; ++l) {
+      const auto& moved = case_.layers;
+      if (!moved.empty() &&
+          std::find(moved.begin(), moved.end(), l) == moved.end()) {
+        continue;
+      }
+      for (std::int64_t i = 0; i < kSequences * kLength; ++i) {
+        if (slots_[i] < 0) continue;
+        for (std::int64_t h = 0; h < Extent('H'); ++h) {
+          f(l, i / kLength, i % kLength, h, Offset(l, slots_[i], h));
+        }
+      }
+    }
+  }
+
+  std::int64_t Extent(char letter) const {
+    if (case_.letters.find(letter) == std::string::npos) return 1;
+    return letter == 'B'   ? 28 / case_.block_size
+           : letter == 'T' ? case_.block_size
+           : letter == 'H' ? kHeads
+           : letter == 'K' ? 2
+           : letter == 'L' ? kLayers
+                           : kHeadDim;
+  }
+
+ private:
+  static std::int64_t Elements(const Case& c) {
+    std::int64_t count = 28 * kHeadDim;
+    for (const char letter : c.letters) {
+      count *= letter == 'H'   ? kHeads
+               : letter == 'K' ? 2
+               : letter == 'L' ? kLayers
+                               : 1;
+    }
+    return count;
+  }
+
+  std::size_t Offset(std::int64_t layer, std::int64_t slot,
+                     std::int64_t head) const {
+    const std::map<char, std::int64_t> at = {{'L', layer},
+                                             {'B', slot / case_.block_size},
+                                             {'T', slot % case_.block_size},
+                                             {'H', head},
+                                             {'K', 0},
+                                             {'D', 0}};
+    std::int64_t offset = 0;
+    for (const char letter : case_.letters) {
+      offset = offset * Extent(letter) + at.at(letter);
+    }
+    return static_cast<std::size_t>(offset) * core::DtypeSize(tensor_.dtype);
+  }
+
+  const Case case_;
+  Tensor tensor_;
+  std::vector<std::int64_t> slots_;
+  std::vector<std::int32_t> table_;
+};
+
+core::RepositionArgs Args(const Encodings& encodings) {
+  core::RepositionArgs args;
+  args.old_rope = core::interpretation::LookupOf(encodings.From());
+  args.new_rope = core::interpretation::LookupOf(encodings.To());
+  args.saturation = core::Saturation::kFinite;
+  return args;
+}
+
+bool IsByHead(const Encodings& encodings) {
+  for (const core::RopeSpec* spec : {&encodings.from, &encodings.to}) {
+    const auto* values = std::get_if<core::ExplicitFrequencies>(&spec->scaling);
+    if (values != nullptr && values->heads > 0) return true;
+  }
+  return false;
+}
+
+// Gathers, repositions and scatters the keys of each layer.
+std::vector<std::byte> Expected(const core::RepositionArgs& args,
+                                Cache& cache) {
+  const Dtype dtype = cache.tensor().dtype;
+  const std::size_t head = kHeadDim * core::DtypeSize(dtype);
+  std::vector<std::byte> bytes = cache.tensor().bytes;
+  for (std::int64_t layer = 0; layer < kLayers; ++layer) {
+    Tensor keys(dtype, Layout::kBshd,
+                {kSequences, kLength, cache.Extent('H'), kHeadDim});
+    Tensor moved = keys;
+    const auto visit = [&](auto copy) {
+      cache.ForEachKey([&](std::int64_t l, std::int64_t s, std::int64_t t,
+                           std::int64_t h, std::size_t offset) {
+        if (l == layer) copy(keys.Offset(s, t, h, 0), offset);
+      });
+    };
+    visit([&](std::size_t dense, std::size_t paged) {
+      std::memcpy(&keys.bytes[dense], &bytes[paged], head);
+    });
+    const absl::Status status = core::Reposition(args, keys.in(), moved.out());
+    EXPECT_TRUE(status.ok()) << status;
+    visit([&](std::size_t dense, std::size_t paged) {
+      std::memcpy(&bytes[paged], &moved.bytes[dense], head);
+    });
+  }
+  return bytes;
+}
+
+// Repositions tiles of three rows, over memory in pieces.
+std::vector<std::byte> InTiles(const core::RowMap& map, const Tensor& from) {
+  std::vector<std::byte> out(from.bytes.size());
+  core::ConstPieces::List in_list;
+  core::Pieces::List out_list;
+  for (std::size_t at = 0; at < out.size(); at += 1000) {
+    const std::size_t n = std::min<std::size_t>(1000, out.size() - at);
+    in_list.emplace_back(reinterpret_cast<const char*>(&from.bytes[at]), n);
+    out_list.emplace_back(reinterpret_cast<char*>(&out[at]), n);
+  }
+  const core::ConstPieces in(std::move(in_list));
+  const core::Pieces to(std::move(out_list));
+  for (std::int64_t row = 0; row < map.rows(); row += 3) {
+    core::MapRows(map, in, to, row,
+                  std::min<std::int64_t>(3, map.rows() - row));
+  }
+  return out;
+}
+
+TEST(RepositionCacheTest, MovesWhatGatheringAndScatteringMoves) {
+  std::mt19937_64 random(11);
+  for (const Encodings& encodings : AllEncodings()) {
+    for (const Case& c : Cases()) {
+      if (c.letters.find('H') == std::string::npos && IsByHead(encodings)) {
+        continue;  // its frequencies are for three heads
+      }
+      for (const Dtype dtype : kDtypes) {
+        SCOPED_TRACE(absl::StrCat(encodings.name, " ", c.dimensions, " ",
+                                  core::DtypeName(dtype)));
+        Cache cache(c, dtype, random);
+        std::uniform_real_distribution<double> uniform(0, encodings.reach);
+        Grid from = {encodings.axes, kSequences, kLength, {}}, to = from;
+        for (std::int64_t i = 0; i < encodings.axes * kSequences * kLength;
+             ++i) {
+          from.values.push_back(std::floor(uniform(random)));
+          to.values.push_back(std::floor(uniform(random)));
+        }
+        core::RepositionArgs args = Args(encodings);
+        args.movement.old_positions = from.Ids(Layout::kBshd);
+        args.movement.target = core::NewPositions{to.Ids(Layout::kBshd)};
+        const std::vector<std::byte> expected = Expected(args, cache);
+        const bool packed = c.letters.substr(c.letters.size() - 2) == "KD";
+        for (const bool by_slots : {false, true}) {
+          args.cache = cache.Layout(by_slots);
+          const core::ConstTensorView k = cache.view(packed && by_slots);
+          const auto map = core::PrepareReposition(args, k);
+          ASSERT_TRUE(map.ok()) << map.status();
+          ASSERT_EQ(InTiles(**map, cache.tensor()), expected);
+          if (!(*map)->in_place()) continue;
+          Tensor moved = cache.tensor();
+          core::MapAll(**map, moved.bytes.data(), moved.bytes.data());
+          ASSERT_EQ(moved.bytes, expected);
+        }
+      }
+    }
+  }
+}
+
+TEST(RepositionCacheTest, RefusesWhatIsNoCache) {
+  const std::vector<std::int32_t> table = {4, 1, 2, 0};
+  const std::vector<std::int64_t> far = {0, 1, 1 << 20, 3};
+  const std::vector<float> none(5 * 4 * 2 * 2 * 8);
+  struct Bad {
+    const char* claim;
+    const char* field;
+    void (*damage)(core::CacheLayout*, core::ConstTensorView* k);
+    const char* says = "";
+  };
+  static constexpr Bad kBad[] = {
+      {"no dimensions", "cache.dimensions",
+       [](auto* cache, auto*) { cache->dimensions = ""; }},
+      {"an unknown engine", "cache.dimensions",
+       [](auto* cache, auto*) { cache->dimensions = "vllm_pack"; },
+       "vllm_packed"},
+      {"a letter twice", "cache.dimensions",
+       [](auto* cache, auto*) { cache->dimensions = "BTTKD"; }, "T twice"},
+      {"no blocks", "cache.dimensions",
+       [](auto* cache, auto*) { cache->dimensions = "LTHKD"; }},
+      {"channels apart", "cache.dimensions",
+       [](auto* cache, auto*) { cache->dimensions = "BTHDK"; }},
+      {"tokens before blocks", "cache.dimensions",
+       [](auto* cache, auto*) { cache->dimensions = "TBHKD"; }},
+      {"another rank", "k.shape",
+       [](auto* cache, auto*) { cache->dimensions = "BTHD"; }},
+      {"three parts", "k.shape", [](auto*, auto* k) { k->shape[3] = 3; },
+       "keys and values are 2"},
+      {"an odd packed width", "k.shape",
+       [](auto*, auto* k) {
+         k->shape = {5, 4, 2, 33};
+       },
+       "2 * head_dim"},
+      {"neither table nor slots", "cache.block_table",
+       [](auto* cache, auto*) { cache->block_table.reset(); }},
+      {"table and slots", "cache.slots",
+       [](auto* cache, auto*) { cache->slots = cache->block_table; }},
+      {"a table of fractions", "cache.block_table.dtype",
+       [](auto* cache, auto*) { cache->block_table->dtype = Dtype::kFloat32; }},
+      {"a table of rank 3", "cache.block_table.shape",
+       [](auto* cache, auto*) {
+         cache->block_table->shape = {1, 2, 2};
+       }},
+      {"a block that k lacks", "cache.block_table",
+       [](auto*, auto* k) { k->shape[0] = 4; }, "element 0 is 4; k has 4"},
+      {"a longer table than k", "cache.block_table",
+       [](auto*, auto* k) { k->shape[0] = 3; }, "names 4 blocks"},
+      {"lengths of more sequences", "cache.lengths",
+       [](auto* cache, auto*) {
+         cache->lengths = {4, 4};
+       }},
+      {"a length over the table", "cache.lengths[0]",
+       [](auto* cache, auto*) { cache->lengths = {17}; }},
+      {"a negative length", "cache.lengths[0]",
+       [](auto* cache, auto*) { cache->lengths = {-1}; }},
+      {"a layer that k lacks", "cache.layers[1]",
+       [](auto* cache, auto*) {
+         cache->layers = {0, 1};
+       }},
+  };
+  const auto refusal = [&](core::CacheLayout cache, core::ConstTensorView k) {
+    core::RepositionArgs args = Args(AllEncodings().front());
+    args.movement.target = core::ShiftAll{1};
+    args.cache = std::move(cache);
+    return core::PrepareReposition(args, k).status();
+  };
+  core::CacheLayout cache;
+  cache.dimensions = "BTHKD";
+  cache.block_table = {Dtype::kInt32, {4}, table.data()};
+  const core::ConstTensorView k = {
+      Dtype::kFloat32, {5, 4, 2, 2, 24}, none.data()};
+  ASSERT_TRUE(refusal(cache, k).ok()) << refusal(cache, k);
+  const auto expect = [](const absl::Status& status, const std::string& claim,
+                         const std::string& field, const std::string& says) {
+    const auto details = core::GetErrorDetails(status);
+    ASSERT_TRUE(details.has_value()) << claim;
+    EXPECT_EQ(details->field, field) << claim;
+    EXPECT_NE(status.message().find(says), std::string::npos)
+        << claim << ": " << status;
+  };
+  for (const Bad& bad : kBad) {
+    core::CacheLayout layout = cache;
+    core::ConstTensorView tensor = k;
+    bad.damage(&layout, &tensor);
+    expect(refusal(layout, tensor), bad.claim, bad.field, bad.says);
+  }
+  const std::vector<std::int32_t> shared = {3, 1, 2, 1};
+  cache.block_table = {Dtype::kInt32, {2, 2}, shared.data()};
+  expect(refusal(cache, k), "a shared block", "cache.block_table",
+         "block 1 holds token 4 of sequence 0 and token 4 of sequence 1");
+  cache.block_table.reset();
+  cache.slots = {Dtype::kInt64, {4}, far.data()};
+  expect(refusal(cache, k), "a slot that k lacks", "cache.slots",
+         "element 2 is 1048576; k has 20 slots");
+  const std::vector<std::int64_t> twice = {7, 8, 9, 8};
+  cache.slots = {Dtype::kInt64, {4}, twice.data()};
+  expect(refusal(cache, k), "a slot twice", "cache.slots",
+         "block 2 holds token 1 of sequence 0 and token 3 of sequence 0");
+  cache.lengths = {4};
+  expect(refusal(cache, k), "lengths beside slots", "cache.lengths", "slots");
+}
+
+// A cache without elements may have extents of any size.
+TEST(RepositionCacheTest, AnEmptyCacheIsNoError) {
+  core::RepositionArgs args = Args(AllEncodings().front());
+  args.movement.target = core::ShiftAll{1};
+  args.cache.emplace();
+  args.cache->dimensions = "LBTHD";
+  args.cache->slots = {Dtype::kInt32, {0}, nullptr};
+  for (const core::Shape& shape : std::vector<core::Shape>{
+           {2, 0, 16, 3, 24}, {std::int64_t{1} << 50, 1, 0, 3, 24}}) {
+    const auto map =
+        core::PrepareReposition(args, {Dtype::kFloat32, shape, nullptr});
+    ASSERT_TRUE(map.ok()) << map.status();
+    EXPECT_EQ((*map)->rows(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace posenc::test
