@@ -254,6 +254,22 @@ absl::StatusOr<InputMovement> ReadMovement(const v1::Movement& movement) {
   return out;
 }
 
+absl::StatusOr<InputCache> ReadCacheLayout(const v1::CacheLayout& cache) {
+  InputCache out;
+  out.layout.dimensions = cache.dimensions();
+  out.layout.lengths = ToVector(cache.lengths());
+  out.layout.layers.assign(cache.layers().begin(), cache.layers().end());
+  absl::Status status = ReadTensorField("block_table", cache.has_block_table(),
+                                        cache.block_table(), &out.tensors,
+                                        &out.layout.block_table);
+  if (status.ok()) {
+    status = ReadTensorField("slots", cache.has_slots(), cache.slots(),
+                             &out.tensors, &out.layout.slots);
+  }
+  if (!status.ok()) return status;
+  return out;
+}
+
 core::ConvertPairingArgs ReadConvertPairing(
     const v1::ConvertPairingRequest& request) {
   return {static_cast<core::Pairing>(request.old_pairing()),

@@ -37,6 +37,13 @@ struct InputMovement {
 };
 absl::StatusOr<InputMovement> ReadMovement(const v1::Movement& movement);
 
+// A cache's layout, with the tensors that it borrows from.
+struct InputCache {
+  core::CacheLayout layout;
+  InputTensors tensors;
+};
+absl::StatusOr<InputCache> ReadCacheLayout(const v1::CacheLayout& cache);
+
 core::ConvertPairingArgs ReadConvertPairing(
     const v1::ConvertPairingRequest& request);
 

@@ -43,7 +43,20 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
       faults.Note(CheckGiven("new_rope", request.new_rope()))) {
     args.new_rope = CachedLookup("new_rope", request.new_rope(), context);
   }
-  faults.Note(CheckLayout(request.layout()));
+  InputCache cache;
+  if (request.has_cache()) {
+    absl::StatusOr<InputCache> read = ReadCacheLayout(request.cache());
+    if (faults.Note(core::Prefixed("cache", read.status()))) {
+      cache = *std::move(read);
+      args.cache = cache.layout;
+    }
+    if (request.layout() != v1::LAYOUT_UNSPECIFIED) {
+      faults.Note(core::FieldInvalid(
+          "layout", "beside cache, whose dimensions say the order; unset it"));
+    }
+  } else {
+    faults.Note(CheckLayout(request.layout()));
+  }
   args.layout = static_cast<core::Layout>(request.layout());
   args.saturation = static_cast<core::Saturation>(request.saturation());
   args.reserve = context.reserve;

@@ -2172,10 +2172,11 @@ type RepositionRequest struct {
 	OldRope  *RopeSource            `protobuf:"bytes,1,opt,name=old_rope,json=oldRope,proto3" json:"old_rope,omitempty"` // the encoding that k was rotated with
 	NewRope  *RopeSource            `protobuf:"bytes,2,opt,name=new_rope,json=newRope,proto3" json:"new_rope,omitempty"` // unset: old_rope
 	Movement *Movement              `protobuf:"bytes,3,opt,name=movement,proto3" json:"movement,omitempty"`
-	Layout   Layout                 `protobuf:"varint,4,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"` // required
+	Layout   Layout                 `protobuf:"varint,4,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"` // required without `cache`, else unset
 	// Required if k is FP8. Other dtypes ignore it.
 	Saturation    Saturation    `protobuf:"varint,5,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
 	KOutput       *SharedMemory `protobuf:"bytes,6,opt,name=k_output,json=kOutput,proto3" json:"k_output,omitempty"` // as ApplyRopeRequest.k_output
+	Cache         *CacheLayout  `protobuf:"bytes,7,opt,name=cache,proto3" json:"cache,omitempty"`                    // k is a cache as an engine holds it; unset: a dense tensor of heads
 	K             *Tensor       `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2253,9 +2254,115 @@ func (x *RepositionRequest) GetKOutput() *SharedMemory {
 	return nil
 }
 
+func (x *RepositionRequest) GetCache() *CacheLayout {
+	if x != nil {
+		return x.Cache
+	}
+	return nil
+}
+
 func (x *RepositionRequest) GetK() *Tensor {
 	if x != nil {
 		return x.K
+	}
+	return nil
+}
+
+// A paged cache of keys, or of keys and values. The keys of its tokens rotate; every other byte comes back as it is. A
+// cache in shared memory that is its own output moves in place: bytes of other tokens are neither read nor written.
+// For positions and shifts, the batch is the sequences (the rows of `block_table` or `slots`), and S the greatest length.
+// INVALID_ARGUMENT: a block or slot that k does not have, and a slot that has two tokens, since a key cannot have two
+// positions. If sequences share a block (a common prefix), give all of them but one a copy first.
+type CacheLayout struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. The dimensions of k in the order of memory, one letter each:
+	//
+	//	B  blocks; or slots, if there is no T
+	//	T  tokens of a block
+	//	H  heads of keys
+	//	D  channels of a head: the last dimension
+	//	K  keys and values: 2, first keys, then values
+	//	L  layers
+	//
+	// B and D are required. A letter that is missing counts as 1. "KD" at the end may be one dimension of k, 2 * head_dim
+	// wide. Instead of letters, the name of a layout that docs/caches.md lists, such as "vllm_packed".
+	Dimensions string `protobuf:"bytes,1,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
+	// [sequences, n], or [n] for one; int32 or int64. Token t of a sequence is token t mod T of the block
+	// block_table[t / T]. Entries behind a sequence's length are not read. Exactly one of block_table and slots is set.
+	BlockTable *Tensor `protobuf:"bytes,2,opt,name=block_table,json=blockTable,proto3" json:"block_table,omitempty"`
+	// Tokens of each sequence, each at most n * T. Empty: n * T.
+	Lengths []int64 `protobuf:"varint,3,rep,packed,name=lengths,proto3" json:"lengths,omitempty"`
+	// [sequences, S], or [S] for one; int32 or int64: the slot of each token, block * T + place in the block. -1: a
+	// token that the cache does not hold.
+	Slots *Tensor `protobuf:"bytes,4,opt,name=slots,proto3" json:"slots,omitempty"`
+	// Layers whose keys rotate, counted from 0 along L. Empty: all. If layers have different encodings (Gemma's local and
+	// global ones), make one call for each encoding; do not name layers without one.
+	Layers        []int32 `protobuf:"varint,5,rep,packed,name=layers,proto3" json:"layers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CacheLayout) Reset() {
+	*x = CacheLayout{}
+	mi := &file_posenc_v1_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CacheLayout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CacheLayout) ProtoMessage() {}
+
+func (x *CacheLayout) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CacheLayout.ProtoReflect.Descriptor instead.
+func (*CacheLayout) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *CacheLayout) GetDimensions() string {
+	if x != nil {
+		return x.Dimensions
+	}
+	return ""
+}
+
+func (x *CacheLayout) GetBlockTable() *Tensor {
+	if x != nil {
+		return x.BlockTable
+	}
+	return nil
+}
+
+func (x *CacheLayout) GetLengths() []int64 {
+	if x != nil {
+		return x.Lengths
+	}
+	return nil
+}
+
+func (x *CacheLayout) GetSlots() *Tensor {
+	if x != nil {
+		return x.Slots
+	}
+	return nil
+}
+
+func (x *CacheLayout) GetLayers() []int32 {
+	if x != nil {
+		return x.Layers
 	}
 	return nil
 }
@@ -2279,7 +2386,7 @@ type Movement struct {
 
 func (x *Movement) Reset() {
 	*x = Movement{}
-	mi := &file_posenc_v1_service_proto_msgTypes[28]
+	mi := &file_posenc_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2398,7 @@ func (x *Movement) String() string {
 func (*Movement) ProtoMessage() {}
 
 func (x *Movement) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[28]
+	mi := &file_posenc_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2411,7 @@ func (x *Movement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Movement.ProtoReflect.Descriptor instead.
 func (*Movement) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Movement) GetOldPositions() *Positions {
@@ -2381,7 +2488,7 @@ type RepositionResponse struct {
 
 func (x *RepositionResponse) Reset() {
 	*x = RepositionResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[29]
+	mi := &file_posenc_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2393,7 +2500,7 @@ func (x *RepositionResponse) String() string {
 func (*RepositionResponse) ProtoMessage() {}
 
 func (x *RepositionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[29]
+	mi := &file_posenc_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2406,7 +2513,7 @@ func (x *RepositionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositionResponse.ProtoReflect.Descriptor instead.
 func (*RepositionResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RepositionResponse) GetK() *Tensor {
@@ -2427,7 +2534,7 @@ type RepositionStreamRequest struct {
 
 func (x *RepositionStreamRequest) Reset() {
 	*x = RepositionStreamRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[30]
+	mi := &file_posenc_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2546,7 @@ func (x *RepositionStreamRequest) String() string {
 func (*RepositionStreamRequest) ProtoMessage() {}
 
 func (x *RepositionStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[30]
+	mi := &file_posenc_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2559,7 @@ func (x *RepositionStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositionStreamRequest.ProtoReflect.Descriptor instead.
 func (*RepositionStreamRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RepositionStreamRequest) GetCall() *RepositionRequest {
@@ -2478,7 +2585,7 @@ type RepositionStreamResponse struct {
 
 func (x *RepositionStreamResponse) Reset() {
 	*x = RepositionStreamResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[31]
+	mi := &file_posenc_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2597,7 @@ func (x *RepositionStreamResponse) String() string {
 func (*RepositionStreamResponse) ProtoMessage() {}
 
 func (x *RepositionStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[31]
+	mi := &file_posenc_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2610,7 @@ func (x *RepositionStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositionStreamResponse.ProtoReflect.Descriptor instead.
 func (*RepositionStreamResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RepositionStreamResponse) GetData() []byte {
@@ -2527,7 +2634,7 @@ type AddEncodingRequest struct {
 
 func (x *AddEncodingRequest) Reset() {
 	*x = AddEncodingRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[32]
+	mi := &file_posenc_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2646,7 @@ func (x *AddEncodingRequest) String() string {
 func (*AddEncodingRequest) ProtoMessage() {}
 
 func (x *AddEncodingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[32]
+	mi := &file_posenc_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2659,7 @@ func (x *AddEncodingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddEncodingRequest.ProtoReflect.Descriptor instead.
 func (*AddEncodingRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AddEncodingRequest) GetEncoding() *AbsoluteEncoding {
@@ -2606,7 +2713,7 @@ type AddEncodingResponse struct {
 
 func (x *AddEncodingResponse) Reset() {
 	*x = AddEncodingResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[33]
+	mi := &file_posenc_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2618,7 +2725,7 @@ func (x *AddEncodingResponse) String() string {
 func (*AddEncodingResponse) ProtoMessage() {}
 
 func (x *AddEncodingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[33]
+	mi := &file_posenc_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2631,7 +2738,7 @@ func (x *AddEncodingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddEncodingResponse.ProtoReflect.Descriptor instead.
 func (*AddEncodingResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AddEncodingResponse) GetX() *Tensor {
@@ -2656,7 +2763,7 @@ type ScoreRelativeRequest struct {
 
 func (x *ScoreRelativeRequest) Reset() {
 	*x = ScoreRelativeRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[34]
+	mi := &file_posenc_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2668,7 +2775,7 @@ func (x *ScoreRelativeRequest) String() string {
 func (*ScoreRelativeRequest) ProtoMessage() {}
 
 func (x *ScoreRelativeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[34]
+	mi := &file_posenc_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2681,7 +2788,7 @@ func (x *ScoreRelativeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRelativeRequest.ProtoReflect.Descriptor instead.
 func (*ScoreRelativeRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ScoreRelativeRequest) GetScore() *RelativeScore {
@@ -2742,7 +2849,7 @@ type ScoreRelativeResponse struct {
 
 func (x *ScoreRelativeResponse) Reset() {
 	*x = ScoreRelativeResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[35]
+	mi := &file_posenc_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2754,7 +2861,7 @@ func (x *ScoreRelativeResponse) String() string {
 func (*ScoreRelativeResponse) ProtoMessage() {}
 
 func (x *ScoreRelativeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[35]
+	mi := &file_posenc_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2767,7 +2874,7 @@ func (x *ScoreRelativeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRelativeResponse.ProtoReflect.Descriptor instead.
 func (*ScoreRelativeResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ScoreRelativeResponse) GetScores() *Tensor {
@@ -2793,7 +2900,7 @@ type ConvertPairingRequest struct {
 
 func (x *ConvertPairingRequest) Reset() {
 	*x = ConvertPairingRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[36]
+	mi := &file_posenc_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2805,7 +2912,7 @@ func (x *ConvertPairingRequest) String() string {
 func (*ConvertPairingRequest) ProtoMessage() {}
 
 func (x *ConvertPairingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[36]
+	mi := &file_posenc_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2818,7 +2925,7 @@ func (x *ConvertPairingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConvertPairingRequest.ProtoReflect.Descriptor instead.
 func (*ConvertPairingRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ConvertPairingRequest) GetOldPairing() Pairing {
@@ -2879,7 +2986,7 @@ type ConvertPairingResponse struct {
 
 func (x *ConvertPairingResponse) Reset() {
 	*x = ConvertPairingResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[37]
+	mi := &file_posenc_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +2998,7 @@ func (x *ConvertPairingResponse) String() string {
 func (*ConvertPairingResponse) ProtoMessage() {}
 
 func (x *ConvertPairingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[37]
+	mi := &file_posenc_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +3011,7 @@ func (x *ConvertPairingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConvertPairingResponse.ProtoReflect.Descriptor instead.
 func (*ConvertPairingResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ConvertPairingResponse) GetWeight() *Tensor {
@@ -2931,7 +3038,7 @@ type AnalyzeRopeRequest struct {
 
 func (x *AnalyzeRopeRequest) Reset() {
 	*x = AnalyzeRopeRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[38]
+	mi := &file_posenc_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2943,7 +3050,7 @@ func (x *AnalyzeRopeRequest) String() string {
 func (*AnalyzeRopeRequest) ProtoMessage() {}
 
 func (x *AnalyzeRopeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[38]
+	mi := &file_posenc_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2956,7 +3063,7 @@ func (x *AnalyzeRopeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeRopeRequest.ProtoReflect.Descriptor instead.
 func (*AnalyzeRopeRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AnalyzeRopeRequest) GetRope() *RopeSource {
@@ -3017,7 +3124,7 @@ type AnalyzeRopeResponse struct {
 
 func (x *AnalyzeRopeResponse) Reset() {
 	*x = AnalyzeRopeResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[39]
+	mi := &file_posenc_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3029,7 +3136,7 @@ func (x *AnalyzeRopeResponse) String() string {
 func (*AnalyzeRopeResponse) ProtoMessage() {}
 
 func (x *AnalyzeRopeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[39]
+	mi := &file_posenc_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3042,7 +3149,7 @@ func (x *AnalyzeRopeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeRopeResponse.ProtoReflect.Descriptor instead.
 func (*AnalyzeRopeResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AnalyzeRopeResponse) GetWavelengths() []float64 {
@@ -3101,7 +3208,7 @@ type DiagnoseRopeRequest struct {
 
 func (x *DiagnoseRopeRequest) Reset() {
 	*x = DiagnoseRopeRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[40]
+	mi := &file_posenc_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3220,7 @@ func (x *DiagnoseRopeRequest) String() string {
 func (*DiagnoseRopeRequest) ProtoMessage() {}
 
 func (x *DiagnoseRopeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[40]
+	mi := &file_posenc_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3233,7 @@ func (x *DiagnoseRopeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiagnoseRopeRequest.ProtoReflect.Descriptor instead.
 func (*DiagnoseRopeRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DiagnoseRopeRequest) GetInputs() []*ModelDescription {
@@ -3171,7 +3278,7 @@ type DiagnoseRopeResponse struct {
 
 func (x *DiagnoseRopeResponse) Reset() {
 	*x = DiagnoseRopeResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[41]
+	mi := &file_posenc_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3290,7 @@ func (x *DiagnoseRopeResponse) String() string {
 func (*DiagnoseRopeResponse) ProtoMessage() {}
 
 func (x *DiagnoseRopeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[41]
+	mi := &file_posenc_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3303,7 @@ func (x *DiagnoseRopeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiagnoseRopeResponse.ProtoReflect.Descriptor instead.
 func (*DiagnoseRopeResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DiagnoseRopeResponse) GetInputs() []*DescriptionReport {
@@ -3240,7 +3347,7 @@ type MultimodalPositions_Span struct {
 
 func (x *MultimodalPositions_Span) Reset() {
 	*x = MultimodalPositions_Span{}
-	mi := &file_posenc_v1_service_proto_msgTypes[42]
+	mi := &file_posenc_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3252,7 +3359,7 @@ func (x *MultimodalPositions_Span) String() string {
 func (*MultimodalPositions_Span) ProtoMessage() {}
 
 func (x *MultimodalPositions_Span) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[42]
+	mi := &file_posenc_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3322,7 +3429,7 @@ type MultimodalPositions_VisionGrid struct {
 
 func (x *MultimodalPositions_VisionGrid) Reset() {
 	*x = MultimodalPositions_VisionGrid{}
-	mi := &file_posenc_v1_service_proto_msgTypes[43]
+	mi := &file_posenc_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3334,7 +3441,7 @@ func (x *MultimodalPositions_VisionGrid) String() string {
 func (*MultimodalPositions_VisionGrid) ProtoMessage() {}
 
 func (x *MultimodalPositions_VisionGrid) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[43]
+	mi := &file_posenc_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3396,7 +3503,7 @@ type VisionPositions_Grid struct {
 
 func (x *VisionPositions_Grid) Reset() {
 	*x = VisionPositions_Grid{}
-	mi := &file_posenc_v1_service_proto_msgTypes[44]
+	mi := &file_posenc_v1_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3515,7 @@ func (x *VisionPositions_Grid) String() string {
 func (*VisionPositions_Grid) ProtoMessage() {}
 
 func (x *VisionPositions_Grid) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[44]
+	mi := &file_posenc_v1_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +3748,7 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x04call\x18\x01 \x01(\v2\x1b.posenc.v1.ApplyRopeRequestR\x04call\x12\x12\n" +
 	"\x04data\x18\x0f \x01(\fR\x04data\"-\n" +
 	"\x17ApplyRopeStreamResponse\x12\x12\n" +
-	"\x04data\x18\x0f \x01(\fR\x04data\"\xdf\x02\n" +
+	"\x04data\x18\x0f \x01(\fR\x04data\"\x8d\x03\n" +
 	"\x11RepositionRequest\x120\n" +
 	"\bold_rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\aoldRope\x120\n" +
 	"\bnew_rope\x18\x02 \x01(\v2\x15.posenc.v1.RopeSourceR\anewRope\x12/\n" +
@@ -3650,8 +3757,18 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"saturation\x18\x05 \x01(\x0e2\x15.posenc.v1.SaturationR\n" +
 	"saturation\x122\n" +
-	"\bk_output\x18\x06 \x01(\v2\x17.posenc.v1.SharedMemoryR\akOutput\x12\x1f\n" +
-	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xd1\x01\n" +
+	"\bk_output\x18\x06 \x01(\v2\x17.posenc.v1.SharedMemoryR\akOutput\x12,\n" +
+	"\x05cache\x18\a \x01(\v2\x16.posenc.v1.CacheLayoutR\x05cache\x12\x1f\n" +
+	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xbc\x01\n" +
+	"\vCacheLayout\x12\x1e\n" +
+	"\n" +
+	"dimensions\x18\x01 \x01(\tR\n" +
+	"dimensions\x122\n" +
+	"\vblock_table\x18\x02 \x01(\v2\x11.posenc.v1.TensorR\n" +
+	"blockTable\x12\x18\n" +
+	"\alengths\x18\x03 \x03(\x03R\alengths\x12'\n" +
+	"\x05slots\x18\x04 \x01(\v2\x11.posenc.v1.TensorR\x05slots\x12\x16\n" +
+	"\x06layers\x18\x05 \x03(\x05R\x06layers\"\xd1\x01\n" +
 	"\bMovement\x129\n" +
 	"\rold_positions\x18\x01 \x01(\v2\x14.posenc.v1.PositionsR\foldPositions\x12;\n" +
 	"\rnew_positions\x18\x02 \x01(\v2\x14.posenc.v1.PositionsH\x00R\fnewPositions\x12\x16\n" +
@@ -3765,7 +3882,7 @@ func file_posenc_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_posenc_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_posenc_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_posenc_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_posenc_v1_service_proto_goTypes = []any{
 	(TableLayout)(0),                       // 0: posenc.v1.TableLayout
 	(*GetServerInfoRequest)(nil),           // 1: posenc.v1.GetServerInfoRequest
@@ -3796,72 +3913,73 @@ var file_posenc_v1_service_proto_goTypes = []any{
 	(*ApplyRopeStreamRequest)(nil),         // 26: posenc.v1.ApplyRopeStreamRequest
 	(*ApplyRopeStreamResponse)(nil),        // 27: posenc.v1.ApplyRopeStreamResponse
 	(*RepositionRequest)(nil),              // 28: posenc.v1.RepositionRequest
-	(*Movement)(nil),                       // 29: posenc.v1.Movement
-	(*RepositionResponse)(nil),             // 30: posenc.v1.RepositionResponse
-	(*RepositionStreamRequest)(nil),        // 31: posenc.v1.RepositionStreamRequest
-	(*RepositionStreamResponse)(nil),       // 32: posenc.v1.RepositionStreamResponse
-	(*AddEncodingRequest)(nil),             // 33: posenc.v1.AddEncodingRequest
-	(*AddEncodingResponse)(nil),            // 34: posenc.v1.AddEncodingResponse
-	(*ScoreRelativeRequest)(nil),           // 35: posenc.v1.ScoreRelativeRequest
-	(*ScoreRelativeResponse)(nil),          // 36: posenc.v1.ScoreRelativeResponse
-	(*ConvertPairingRequest)(nil),          // 37: posenc.v1.ConvertPairingRequest
-	(*ConvertPairingResponse)(nil),         // 38: posenc.v1.ConvertPairingResponse
-	(*AnalyzeRopeRequest)(nil),             // 39: posenc.v1.AnalyzeRopeRequest
-	(*AnalyzeRopeResponse)(nil),            // 40: posenc.v1.AnalyzeRopeResponse
-	(*DiagnoseRopeRequest)(nil),            // 41: posenc.v1.DiagnoseRopeRequest
-	(*DiagnoseRopeResponse)(nil),           // 42: posenc.v1.DiagnoseRopeResponse
-	(*MultimodalPositions_Span)(nil),       // 43: posenc.v1.MultimodalPositions.Span
-	(*MultimodalPositions_VisionGrid)(nil), // 44: posenc.v1.MultimodalPositions.VisionGrid
-	(*VisionPositions_Grid)(nil),           // 45: posenc.v1.VisionPositions.Grid
-	(Dtype)(0),                             // 46: posenc.v1.Dtype
-	(*RopeSource)(nil),                     // 47: posenc.v1.RopeSource
-	(*RopeSpec)(nil),                       // 48: posenc.v1.RopeSpec
-	(*QueryScale)(nil),                     // 49: posenc.v1.QueryScale
-	(*AbsoluteEncoding)(nil),               // 50: posenc.v1.AbsoluteEncoding
-	(*Positions)(nil),                      // 51: posenc.v1.Positions
-	(*SharedMemory)(nil),                   // 52: posenc.v1.SharedMemory
-	(*Tensor)(nil),                         // 53: posenc.v1.Tensor
-	(*Bias)(nil),                           // 54: posenc.v1.Bias
-	(Layout)(0),                            // 55: posenc.v1.Layout
-	(Direction)(0),                         // 56: posenc.v1.Direction
-	(Saturation)(0),                        // 57: posenc.v1.Saturation
-	(Combination)(0),                       // 58: posenc.v1.Combination
-	(*RelativeScore)(nil),                  // 59: posenc.v1.RelativeScore
-	(Pairing)(0),                           // 60: posenc.v1.Pairing
-	(RotarySlice)(0),                       // 61: posenc.v1.RotarySlice
-	(*ModelDescription)(nil),               // 62: posenc.v1.ModelDescription
-	(*DescriptionReport)(nil),              // 63: posenc.v1.DescriptionReport
-	(*Finding)(nil),                        // 64: posenc.v1.Finding
-	(*FindingCounts)(nil),                  // 65: posenc.v1.FindingCounts
+	(*CacheLayout)(nil),                    // 29: posenc.v1.CacheLayout
+	(*Movement)(nil),                       // 30: posenc.v1.Movement
+	(*RepositionResponse)(nil),             // 31: posenc.v1.RepositionResponse
+	(*RepositionStreamRequest)(nil),        // 32: posenc.v1.RepositionStreamRequest
+	(*RepositionStreamResponse)(nil),       // 33: posenc.v1.RepositionStreamResponse
+	(*AddEncodingRequest)(nil),             // 34: posenc.v1.AddEncodingRequest
+	(*AddEncodingResponse)(nil),            // 35: posenc.v1.AddEncodingResponse
+	(*ScoreRelativeRequest)(nil),           // 36: posenc.v1.ScoreRelativeRequest
+	(*ScoreRelativeResponse)(nil),          // 37: posenc.v1.ScoreRelativeResponse
+	(*ConvertPairingRequest)(nil),          // 38: posenc.v1.ConvertPairingRequest
+	(*ConvertPairingResponse)(nil),         // 39: posenc.v1.ConvertPairingResponse
+	(*AnalyzeRopeRequest)(nil),             // 40: posenc.v1.AnalyzeRopeRequest
+	(*AnalyzeRopeResponse)(nil),            // 41: posenc.v1.AnalyzeRopeResponse
+	(*DiagnoseRopeRequest)(nil),            // 42: posenc.v1.DiagnoseRopeRequest
+	(*DiagnoseRopeResponse)(nil),           // 43: posenc.v1.DiagnoseRopeResponse
+	(*MultimodalPositions_Span)(nil),       // 44: posenc.v1.MultimodalPositions.Span
+	(*MultimodalPositions_VisionGrid)(nil), // 45: posenc.v1.MultimodalPositions.VisionGrid
+	(*VisionPositions_Grid)(nil),           // 46: posenc.v1.VisionPositions.Grid
+	(Dtype)(0),                             // 47: posenc.v1.Dtype
+	(*RopeSource)(nil),                     // 48: posenc.v1.RopeSource
+	(*RopeSpec)(nil),                       // 49: posenc.v1.RopeSpec
+	(*QueryScale)(nil),                     // 50: posenc.v1.QueryScale
+	(*AbsoluteEncoding)(nil),               // 51: posenc.v1.AbsoluteEncoding
+	(*Positions)(nil),                      // 52: posenc.v1.Positions
+	(*SharedMemory)(nil),                   // 53: posenc.v1.SharedMemory
+	(*Tensor)(nil),                         // 54: posenc.v1.Tensor
+	(*Bias)(nil),                           // 55: posenc.v1.Bias
+	(Layout)(0),                            // 56: posenc.v1.Layout
+	(Direction)(0),                         // 57: posenc.v1.Direction
+	(Saturation)(0),                        // 58: posenc.v1.Saturation
+	(Combination)(0),                       // 59: posenc.v1.Combination
+	(*RelativeScore)(nil),                  // 60: posenc.v1.RelativeScore
+	(Pairing)(0),                           // 61: posenc.v1.Pairing
+	(RotarySlice)(0),                       // 62: posenc.v1.RotarySlice
+	(*ModelDescription)(nil),               // 63: posenc.v1.ModelDescription
+	(*DescriptionReport)(nil),              // 64: posenc.v1.DescriptionReport
+	(*Finding)(nil),                        // 65: posenc.v1.Finding
+	(*FindingCounts)(nil),                  // 66: posenc.v1.FindingCounts
 }
 var file_posenc_v1_service_proto_depIdxs = []int32{
 	4,   // 0: posenc.v1.GetServerInfoResponse.limits:type_name -> posenc.v1.Limits
-	46,  // 1: posenc.v1.GetServerInfoResponse.tensor_dtypes:type_name -> posenc.v1.Dtype
+	47,  // 1: posenc.v1.GetServerInfoResponse.tensor_dtypes:type_name -> posenc.v1.Dtype
 	3,   // 2: posenc.v1.GetServerInfoResponse.shared_memory:type_name -> posenc.v1.SharedMemoryInfo
-	47,  // 3: posenc.v1.ResolveRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	47,  // 4: posenc.v1.ResolveRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
-	48,  // 5: posenc.v1.ResolveRopeResponse.spec:type_name -> posenc.v1.RopeSpec
-	49,  // 6: posenc.v1.ResolveRopeResponse.query_scale:type_name -> posenc.v1.QueryScale
+	48,  // 3: posenc.v1.ResolveRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	48,  // 4: posenc.v1.ResolveRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
+	49,  // 5: posenc.v1.ResolveRopeResponse.spec:type_name -> posenc.v1.RopeSpec
+	50,  // 6: posenc.v1.ResolveRopeResponse.query_scale:type_name -> posenc.v1.QueryScale
 	7,   // 7: posenc.v1.ResolveRopeResponse.assumptions:type_name -> posenc.v1.Assumption
 	8,   // 8: posenc.v1.ResolveRopeResponse.difference:type_name -> posenc.v1.RopeDifference
-	47,  // 9: posenc.v1.BuildTableRequest.rope:type_name -> posenc.v1.RopeSource
-	50,  // 10: posenc.v1.BuildTableRequest.absolute:type_name -> posenc.v1.AbsoluteEncoding
-	51,  // 11: posenc.v1.BuildTableRequest.positions:type_name -> posenc.v1.Positions
+	48,  // 9: posenc.v1.BuildTableRequest.rope:type_name -> posenc.v1.RopeSource
+	51,  // 10: posenc.v1.BuildTableRequest.absolute:type_name -> posenc.v1.AbsoluteEncoding
+	52,  // 11: posenc.v1.BuildTableRequest.positions:type_name -> posenc.v1.Positions
 	0,   // 12: posenc.v1.BuildTableRequest.layout:type_name -> posenc.v1.TableLayout
-	46,  // 13: posenc.v1.BuildTableRequest.dtype:type_name -> posenc.v1.Dtype
-	52,  // 14: posenc.v1.BuildTableRequest.cos_output:type_name -> posenc.v1.SharedMemory
-	52,  // 15: posenc.v1.BuildTableRequest.sin_output:type_name -> posenc.v1.SharedMemory
-	52,  // 16: posenc.v1.BuildTableRequest.table_output:type_name -> posenc.v1.SharedMemory
-	53,  // 17: posenc.v1.BuildTableResponse.cos:type_name -> posenc.v1.Tensor
-	53,  // 18: posenc.v1.BuildTableResponse.sin:type_name -> posenc.v1.Tensor
-	53,  // 19: posenc.v1.BuildTableResponse.table:type_name -> posenc.v1.Tensor
+	47,  // 13: posenc.v1.BuildTableRequest.dtype:type_name -> posenc.v1.Dtype
+	53,  // 14: posenc.v1.BuildTableRequest.cos_output:type_name -> posenc.v1.SharedMemory
+	53,  // 15: posenc.v1.BuildTableRequest.sin_output:type_name -> posenc.v1.SharedMemory
+	53,  // 16: posenc.v1.BuildTableRequest.table_output:type_name -> posenc.v1.SharedMemory
+	54,  // 17: posenc.v1.BuildTableResponse.cos:type_name -> posenc.v1.Tensor
+	54,  // 18: posenc.v1.BuildTableResponse.sin:type_name -> posenc.v1.Tensor
+	54,  // 19: posenc.v1.BuildTableResponse.table:type_name -> posenc.v1.Tensor
 	9,   // 20: posenc.v1.BuildTableStreamRequest.table:type_name -> posenc.v1.BuildTableRequest
-	53,  // 21: posenc.v1.BuildTableStreamResponse.cos:type_name -> posenc.v1.Tensor
-	53,  // 22: posenc.v1.BuildTableStreamResponse.sin:type_name -> posenc.v1.Tensor
-	53,  // 23: posenc.v1.BuildTableStreamResponse.table:type_name -> posenc.v1.Tensor
-	54,  // 24: posenc.v1.BuildBiasRequest.bias:type_name -> posenc.v1.Bias
-	46,  // 25: posenc.v1.BuildBiasRequest.dtype:type_name -> posenc.v1.Dtype
-	53,  // 26: posenc.v1.BuildBiasResponse.tile:type_name -> posenc.v1.Tensor
+	54,  // 21: posenc.v1.BuildTableStreamResponse.cos:type_name -> posenc.v1.Tensor
+	54,  // 22: posenc.v1.BuildTableStreamResponse.sin:type_name -> posenc.v1.Tensor
+	54,  // 23: posenc.v1.BuildTableStreamResponse.table:type_name -> posenc.v1.Tensor
+	55,  // 24: posenc.v1.BuildBiasRequest.bias:type_name -> posenc.v1.Bias
+	47,  // 25: posenc.v1.BuildBiasRequest.dtype:type_name -> posenc.v1.Dtype
+	54,  // 26: posenc.v1.BuildBiasResponse.tile:type_name -> posenc.v1.Tensor
 	16,  // 27: posenc.v1.BuildPositionsRequest.packed:type_name -> posenc.v1.PackedPositions
 	17,  // 28: posenc.v1.BuildPositionsRequest.padded:type_name -> posenc.v1.PaddedPositions
 	18,  // 29: posenc.v1.BuildPositionsRequest.context_parallel:type_name -> posenc.v1.ContextParallelPositions
@@ -3869,95 +3987,98 @@ var file_posenc_v1_service_proto_depIdxs = []int32{
 	20,  // 31: posenc.v1.BuildPositionsRequest.multimodal:type_name -> posenc.v1.MultimodalPositions
 	21,  // 32: posenc.v1.BuildPositionsRequest.attention_sinks:type_name -> posenc.v1.AttentionSinkPositions
 	22,  // 33: posenc.v1.BuildPositionsRequest.vision:type_name -> posenc.v1.VisionPositions
-	43,  // 34: posenc.v1.MultimodalPositions.spans:type_name -> posenc.v1.MultimodalPositions.Span
-	47,  // 35: posenc.v1.VisionPositions.rope:type_name -> posenc.v1.RopeSource
-	45,  // 36: posenc.v1.VisionPositions.grids:type_name -> posenc.v1.VisionPositions.Grid
-	51,  // 37: posenc.v1.BuildPositionsResponse.positions:type_name -> posenc.v1.Positions
-	47,  // 38: posenc.v1.ApplyRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	51,  // 39: posenc.v1.ApplyRopeRequest.positions:type_name -> posenc.v1.Positions
-	55,  // 40: posenc.v1.ApplyRopeRequest.layout:type_name -> posenc.v1.Layout
-	56,  // 41: posenc.v1.ApplyRopeRequest.direction:type_name -> posenc.v1.Direction
-	49,  // 42: posenc.v1.ApplyRopeRequest.query_scale:type_name -> posenc.v1.QueryScale
-	57,  // 43: posenc.v1.ApplyRopeRequest.saturation:type_name -> posenc.v1.Saturation
-	52,  // 44: posenc.v1.ApplyRopeRequest.q_output:type_name -> posenc.v1.SharedMemory
-	52,  // 45: posenc.v1.ApplyRopeRequest.k_output:type_name -> posenc.v1.SharedMemory
-	53,  // 46: posenc.v1.ApplyRopeRequest.q:type_name -> posenc.v1.Tensor
-	53,  // 47: posenc.v1.ApplyRopeRequest.k:type_name -> posenc.v1.Tensor
-	53,  // 48: posenc.v1.ApplyRopeResponse.q:type_name -> posenc.v1.Tensor
-	53,  // 49: posenc.v1.ApplyRopeResponse.k:type_name -> posenc.v1.Tensor
+	44,  // 34: posenc.v1.MultimodalPositions.spans:type_name -> posenc.v1.MultimodalPositions.Span
+	48,  // 35: posenc.v1.VisionPositions.rope:type_name -> posenc.v1.RopeSource
+	46,  // 36: posenc.v1.VisionPositions.grids:type_name -> posenc.v1.VisionPositions.Grid
+	52,  // 37: posenc.v1.BuildPositionsResponse.positions:type_name -> posenc.v1.Positions
+	48,  // 38: posenc.v1.ApplyRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	52,  // 39: posenc.v1.ApplyRopeRequest.positions:type_name -> posenc.v1.Positions
+	56,  // 40: posenc.v1.ApplyRopeRequest.layout:type_name -> posenc.v1.Layout
+	57,  // 41: posenc.v1.ApplyRopeRequest.direction:type_name -> posenc.v1.Direction
+	50,  // 42: posenc.v1.ApplyRopeRequest.query_scale:type_name -> posenc.v1.QueryScale
+	58,  // 43: posenc.v1.ApplyRopeRequest.saturation:type_name -> posenc.v1.Saturation
+	53,  // 44: posenc.v1.ApplyRopeRequest.q_output:type_name -> posenc.v1.SharedMemory
+	53,  // 45: posenc.v1.ApplyRopeRequest.k_output:type_name -> posenc.v1.SharedMemory
+	54,  // 46: posenc.v1.ApplyRopeRequest.q:type_name -> posenc.v1.Tensor
+	54,  // 47: posenc.v1.ApplyRopeRequest.k:type_name -> posenc.v1.Tensor
+	54,  // 48: posenc.v1.ApplyRopeResponse.q:type_name -> posenc.v1.Tensor
+	54,  // 49: posenc.v1.ApplyRopeResponse.k:type_name -> posenc.v1.Tensor
 	24,  // 50: posenc.v1.ApplyRopeStreamRequest.call:type_name -> posenc.v1.ApplyRopeRequest
-	47,  // 51: posenc.v1.RepositionRequest.old_rope:type_name -> posenc.v1.RopeSource
-	47,  // 52: posenc.v1.RepositionRequest.new_rope:type_name -> posenc.v1.RopeSource
-	29,  // 53: posenc.v1.RepositionRequest.movement:type_name -> posenc.v1.Movement
-	55,  // 54: posenc.v1.RepositionRequest.layout:type_name -> posenc.v1.Layout
-	57,  // 55: posenc.v1.RepositionRequest.saturation:type_name -> posenc.v1.Saturation
-	52,  // 56: posenc.v1.RepositionRequest.k_output:type_name -> posenc.v1.SharedMemory
-	53,  // 57: posenc.v1.RepositionRequest.k:type_name -> posenc.v1.Tensor
-	51,  // 58: posenc.v1.Movement.old_positions:type_name -> posenc.v1.Positions
-	51,  // 59: posenc.v1.Movement.new_positions:type_name -> posenc.v1.Positions
-	53,  // 60: posenc.v1.Movement.shifts:type_name -> posenc.v1.Tensor
-	53,  // 61: posenc.v1.RepositionResponse.k:type_name -> posenc.v1.Tensor
-	28,  // 62: posenc.v1.RepositionStreamRequest.call:type_name -> posenc.v1.RepositionRequest
-	50,  // 63: posenc.v1.AddEncodingRequest.encoding:type_name -> posenc.v1.AbsoluteEncoding
-	51,  // 64: posenc.v1.AddEncodingRequest.positions:type_name -> posenc.v1.Positions
-	58,  // 65: posenc.v1.AddEncodingRequest.combination:type_name -> posenc.v1.Combination
-	52,  // 66: posenc.v1.AddEncodingRequest.x_output:type_name -> posenc.v1.SharedMemory
-	53,  // 67: posenc.v1.AddEncodingRequest.x:type_name -> posenc.v1.Tensor
-	53,  // 68: posenc.v1.AddEncodingResponse.x:type_name -> posenc.v1.Tensor
-	59,  // 69: posenc.v1.ScoreRelativeRequest.score:type_name -> posenc.v1.RelativeScore
-	46,  // 70: posenc.v1.ScoreRelativeRequest.dtype:type_name -> posenc.v1.Dtype
-	52,  // 71: posenc.v1.ScoreRelativeRequest.scores_output:type_name -> posenc.v1.SharedMemory
-	53,  // 72: posenc.v1.ScoreRelativeRequest.q:type_name -> posenc.v1.Tensor
-	53,  // 73: posenc.v1.ScoreRelativeRequest.k:type_name -> posenc.v1.Tensor
-	53,  // 74: posenc.v1.ScoreRelativeResponse.scores:type_name -> posenc.v1.Tensor
-	60,  // 75: posenc.v1.ConvertPairingRequest.old_pairing:type_name -> posenc.v1.Pairing
-	60,  // 76: posenc.v1.ConvertPairingRequest.new_pairing:type_name -> posenc.v1.Pairing
-	61,  // 77: posenc.v1.ConvertPairingRequest.slice:type_name -> posenc.v1.RotarySlice
-	52,  // 78: posenc.v1.ConvertPairingRequest.weight_output:type_name -> posenc.v1.SharedMemory
-	53,  // 79: posenc.v1.ConvertPairingRequest.weight:type_name -> posenc.v1.Tensor
-	53,  // 80: posenc.v1.ConvertPairingResponse.weight:type_name -> posenc.v1.Tensor
-	47,  // 81: posenc.v1.AnalyzeRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	47,  // 82: posenc.v1.AnalyzeRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
-	62,  // 83: posenc.v1.DiagnoseRopeRequest.inputs:type_name -> posenc.v1.ModelDescription
-	63,  // 84: posenc.v1.DiagnoseRopeResponse.inputs:type_name -> posenc.v1.DescriptionReport
-	64,  // 85: posenc.v1.DiagnoseRopeResponse.findings:type_name -> posenc.v1.Finding
-	65,  // 86: posenc.v1.DiagnoseRopeResponse.summary:type_name -> posenc.v1.FindingCounts
-	44,  // 87: posenc.v1.MultimodalPositions.Span.vision:type_name -> posenc.v1.MultimodalPositions.VisionGrid
-	1,   // 88: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
-	5,   // 89: posenc.v1.PositionalEncodingService.ResolveRope:input_type -> posenc.v1.ResolveRopeRequest
-	9,   // 90: posenc.v1.PositionalEncodingService.BuildTable:input_type -> posenc.v1.BuildTableRequest
-	11,  // 91: posenc.v1.PositionalEncodingService.BuildTableStream:input_type -> posenc.v1.BuildTableStreamRequest
-	13,  // 92: posenc.v1.PositionalEncodingService.BuildBias:input_type -> posenc.v1.BuildBiasRequest
-	15,  // 93: posenc.v1.PositionalEncodingService.BuildPositions:input_type -> posenc.v1.BuildPositionsRequest
-	24,  // 94: posenc.v1.PositionalEncodingService.ApplyRope:input_type -> posenc.v1.ApplyRopeRequest
-	26,  // 95: posenc.v1.PositionalEncodingService.ApplyRopeStream:input_type -> posenc.v1.ApplyRopeStreamRequest
-	28,  // 96: posenc.v1.PositionalEncodingService.Reposition:input_type -> posenc.v1.RepositionRequest
-	31,  // 97: posenc.v1.PositionalEncodingService.RepositionStream:input_type -> posenc.v1.RepositionStreamRequest
-	33,  // 98: posenc.v1.PositionalEncodingService.AddEncoding:input_type -> posenc.v1.AddEncodingRequest
-	35,  // 99: posenc.v1.PositionalEncodingService.ScoreRelative:input_type -> posenc.v1.ScoreRelativeRequest
-	37,  // 100: posenc.v1.PositionalEncodingService.ConvertPairing:input_type -> posenc.v1.ConvertPairingRequest
-	39,  // 101: posenc.v1.PositionalEncodingService.AnalyzeRope:input_type -> posenc.v1.AnalyzeRopeRequest
-	41,  // 102: posenc.v1.PositionalEncodingService.DiagnoseRope:input_type -> posenc.v1.DiagnoseRopeRequest
-	2,   // 103: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
-	6,   // 104: posenc.v1.PositionalEncodingService.ResolveRope:output_type -> posenc.v1.ResolveRopeResponse
-	10,  // 105: posenc.v1.PositionalEncodingService.BuildTable:output_type -> posenc.v1.BuildTableResponse
-	12,  // 106: posenc.v1.PositionalEncodingService.BuildTableStream:output_type -> posenc.v1.BuildTableStreamResponse
-	14,  // 107: posenc.v1.PositionalEncodingService.BuildBias:output_type -> posenc.v1.BuildBiasResponse
-	23,  // 108: posenc.v1.PositionalEncodingService.BuildPositions:output_type -> posenc.v1.BuildPositionsResponse
-	25,  // 109: posenc.v1.PositionalEncodingService.ApplyRope:output_type -> posenc.v1.ApplyRopeResponse
-	27,  // 110: posenc.v1.PositionalEncodingService.ApplyRopeStream:output_type -> posenc.v1.ApplyRopeStreamResponse
-	30,  // 111: posenc.v1.PositionalEncodingService.Reposition:output_type -> posenc.v1.RepositionResponse
-	32,  // 112: posenc.v1.PositionalEncodingService.RepositionStream:output_type -> posenc.v1.RepositionStreamResponse
-	34,  // 113: posenc.v1.PositionalEncodingService.AddEncoding:output_type -> posenc.v1.AddEncodingResponse
-	36,  // 114: posenc.v1.PositionalEncodingService.ScoreRelative:output_type -> posenc.v1.ScoreRelativeResponse
-	38,  // 115: posenc.v1.PositionalEncodingService.ConvertPairing:output_type -> posenc.v1.ConvertPairingResponse
-	40,  // 116: posenc.v1.PositionalEncodingService.AnalyzeRope:output_type -> posenc.v1.AnalyzeRopeResponse
-	42,  // 117: posenc.v1.PositionalEncodingService.DiagnoseRope:output_type -> posenc.v1.DiagnoseRopeResponse
-	103, // [103:118] is the sub-list for method output_type
-	88,  // [88:103] is the sub-list for method input_type
-	88,  // [88:88] is the sub-list for extension type_name
-	88,  // [88:88] is the sub-list for extension extendee
-	0,   // [0:88] is the sub-list for field type_name
+	48,  // 51: posenc.v1.RepositionRequest.old_rope:type_name -> posenc.v1.RopeSource
+	48,  // 52: posenc.v1.RepositionRequest.new_rope:type_name -> posenc.v1.RopeSource
+	30,  // 53: posenc.v1.RepositionRequest.movement:type_name -> posenc.v1.Movement
+	56,  // 54: posenc.v1.RepositionRequest.layout:type_name -> posenc.v1.Layout
+	58,  // 55: posenc.v1.RepositionRequest.saturation:type_name -> posenc.v1.Saturation
+	53,  // 56: posenc.v1.RepositionRequest.k_output:type_name -> posenc.v1.SharedMemory
+	29,  // 57: posenc.v1.RepositionRequest.cache:type_name -> posenc.v1.CacheLayout
+	54,  // 58: posenc.v1.RepositionRequest.k:type_name -> posenc.v1.Tensor
+	54,  // 59: posenc.v1.CacheLayout.block_table:type_name -> posenc.v1.Tensor
+	54,  // 60: posenc.v1.CacheLayout.slots:type_name -> posenc.v1.Tensor
+	52,  // 61: posenc.v1.Movement.old_positions:type_name -> posenc.v1.Positions
+	52,  // 62: posenc.v1.Movement.new_positions:type_name -> posenc.v1.Positions
+	54,  // 63: posenc.v1.Movement.shifts:type_name -> posenc.v1.Tensor
+	54,  // 64: posenc.v1.RepositionResponse.k:type_name -> posenc.v1.Tensor
+	28,  // 65: posenc.v1.RepositionStreamRequest.call:type_name -> posenc.v1.RepositionRequest
+	51,  // 66: posenc.v1.AddEncodingRequest.encoding:type_name -> posenc.v1.AbsoluteEncoding
+	52,  // 67: posenc.v1.AddEncodingRequest.positions:type_name -> posenc.v1.Positions
+	59,  // 68: posenc.v1.AddEncodingRequest.combination:type_name -> posenc.v1.Combination
+	53,  // 69: posenc.v1.AddEncodingRequest.x_output:type_name -> posenc.v1.SharedMemory
+	54,  // 70: posenc.v1.AddEncodingRequest.x:type_name -> posenc.v1.Tensor
+	54,  // 71: posenc.v1.AddEncodingResponse.x:type_name -> posenc.v1.Tensor
+	60,  // 72: posenc.v1.ScoreRelativeRequest.score:type_name -> posenc.v1.RelativeScore
+	47,  // 73: posenc.v1.ScoreRelativeRequest.dtype:type_name -> posenc.v1.Dtype
+	53,  // 74: posenc.v1.ScoreRelativeRequest.scores_output:type_name -> posenc.v1.SharedMemory
+	54,  // 75: posenc.v1.ScoreRelativeRequest.q:type_name -> posenc.v1.Tensor
+	54,  // 76: posenc.v1.ScoreRelativeRequest.k:type_name -> posenc.v1.Tensor
+	54,  // 77: posenc.v1.ScoreRelativeResponse.scores:type_name -> posenc.v1.Tensor
+	61,  // 78: posenc.v1.ConvertPairingRequest.old_pairing:type_name -> posenc.v1.Pairing
+	61,  // 79: posenc.v1.ConvertPairingRequest.new_pairing:type_name -> posenc.v1.Pairing
+	62,  // 80: posenc.v1.ConvertPairingRequest.slice:type_name -> posenc.v1.RotarySlice
+	53,  // 81: posenc.v1.ConvertPairingRequest.weight_output:type_name -> posenc.v1.SharedMemory
+	54,  // 82: posenc.v1.ConvertPairingRequest.weight:type_name -> posenc.v1.Tensor
+	54,  // 83: posenc.v1.ConvertPairingResponse.weight:type_name -> posenc.v1.Tensor
+	48,  // 84: posenc.v1.AnalyzeRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	48,  // 85: posenc.v1.AnalyzeRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
+	63,  // 86: posenc.v1.DiagnoseRopeRequest.inputs:type_name -> posenc.v1.ModelDescription
+	64,  // 87: posenc.v1.DiagnoseRopeResponse.inputs:type_name -> posenc.v1.DescriptionReport
+	65,  // 88: posenc.v1.DiagnoseRopeResponse.findings:type_name -> posenc.v1.Finding
+	66,  // 89: posenc.v1.DiagnoseRopeResponse.summary:type_name -> posenc.v1.FindingCounts
+	45,  // 90: posenc.v1.MultimodalPositions.Span.vision:type_name -> posenc.v1.MultimodalPositions.VisionGrid
+	1,   // 91: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
+	5,   // 92: posenc.v1.PositionalEncodingService.ResolveRope:input_type -> posenc.v1.ResolveRopeRequest
+	9,   // 93: posenc.v1.PositionalEncodingService.BuildTable:input_type -> posenc.v1.BuildTableRequest
+	11,  // 94: posenc.v1.PositionalEncodingService.BuildTableStream:input_type -> posenc.v1.BuildTableStreamRequest
+	13,  // 95: posenc.v1.PositionalEncodingService.BuildBias:input_type -> posenc.v1.BuildBiasRequest
+	15,  // 96: posenc.v1.PositionalEncodingService.BuildPositions:input_type -> posenc.v1.BuildPositionsRequest
+	24,  // 97: posenc.v1.PositionalEncodingService.ApplyRope:input_type -> posenc.v1.ApplyRopeRequest
+	26,  // 98: posenc.v1.PositionalEncodingService.ApplyRopeStream:input_type -> posenc.v1.ApplyRopeStreamRequest
+	28,  // 99: posenc.v1.PositionalEncodingService.Reposition:input_type -> posenc.v1.RepositionRequest
+	32,  // 100: posenc.v1.PositionalEncodingService.RepositionStream:input_type -> posenc.v1.RepositionStreamRequest
+	34,  // 101: posenc.v1.PositionalEncodingService.AddEncoding:input_type -> posenc.v1.AddEncodingRequest
+	36,  // 102: posenc.v1.PositionalEncodingService.ScoreRelative:input_type -> posenc.v1.ScoreRelativeRequest
+	38,  // 103: posenc.v1.PositionalEncodingService.ConvertPairing:input_type -> posenc.v1.ConvertPairingRequest
+	40,  // 104: posenc.v1.PositionalEncodingService.AnalyzeRope:input_type -> posenc.v1.AnalyzeRopeRequest
+	42,  // 105: posenc.v1.PositionalEncodingService.DiagnoseRope:input_type -> posenc.v1.DiagnoseRopeRequest
+	2,   // 106: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
+	6,   // 107: posenc.v1.PositionalEncodingService.ResolveRope:output_type -> posenc.v1.ResolveRopeResponse
+	10,  // 108: posenc.v1.PositionalEncodingService.BuildTable:output_type -> posenc.v1.BuildTableResponse
+	12,  // 109: posenc.v1.PositionalEncodingService.BuildTableStream:output_type -> posenc.v1.BuildTableStreamResponse
+	14,  // 110: posenc.v1.PositionalEncodingService.BuildBias:output_type -> posenc.v1.BuildBiasResponse
+	23,  // 111: posenc.v1.PositionalEncodingService.BuildPositions:output_type -> posenc.v1.BuildPositionsResponse
+	25,  // 112: posenc.v1.PositionalEncodingService.ApplyRope:output_type -> posenc.v1.ApplyRopeResponse
+	27,  // 113: posenc.v1.PositionalEncodingService.ApplyRopeStream:output_type -> posenc.v1.ApplyRopeStreamResponse
+	31,  // 114: posenc.v1.PositionalEncodingService.Reposition:output_type -> posenc.v1.RepositionResponse
+	33,  // 115: posenc.v1.PositionalEncodingService.RepositionStream:output_type -> posenc.v1.RepositionStreamResponse
+	35,  // 116: posenc.v1.PositionalEncodingService.AddEncoding:output_type -> posenc.v1.AddEncodingResponse
+	37,  // 117: posenc.v1.PositionalEncodingService.ScoreRelative:output_type -> posenc.v1.ScoreRelativeResponse
+	39,  // 118: posenc.v1.PositionalEncodingService.ConvertPairing:output_type -> posenc.v1.ConvertPairingResponse
+	41,  // 119: posenc.v1.PositionalEncodingService.AnalyzeRope:output_type -> posenc.v1.AnalyzeRopeResponse
+	43,  // 120: posenc.v1.PositionalEncodingService.DiagnoseRope:output_type -> posenc.v1.DiagnoseRopeResponse
+	106, // [106:121] is the sub-list for method output_type
+	91,  // [91:106] is the sub-list for method input_type
+	91,  // [91:91] is the sub-list for extension type_name
+	91,  // [91:91] is the sub-list for extension extendee
+	0,   // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_service_proto_init() }
@@ -3983,24 +4104,24 @@ func file_posenc_v1_service_proto_init() {
 		(*BuildPositionsRequest_AttentionSinks)(nil),
 		(*BuildPositionsRequest_Vision)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[28].OneofWrappers = []any{
+	file_posenc_v1_service_proto_msgTypes[29].OneofWrappers = []any{
 		(*Movement_NewPositions)(nil),
 		(*Movement_Shift)(nil),
 		(*Movement_Shifts)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[32].OneofWrappers = []any{}
-	file_posenc_v1_service_proto_msgTypes[42].OneofWrappers = []any{
+	file_posenc_v1_service_proto_msgTypes[33].OneofWrappers = []any{}
+	file_posenc_v1_service_proto_msgTypes[43].OneofWrappers = []any{
 		(*MultimodalPositions_Span_TextTokens)(nil),
 		(*MultimodalPositions_Span_Vision)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[43].OneofWrappers = []any{}
+	file_posenc_v1_service_proto_msgTypes[44].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_service_proto_rawDesc), len(file_posenc_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

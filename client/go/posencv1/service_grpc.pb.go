@@ -89,7 +89,7 @@ const (
 //     has more than Limits.stream_chunk_bytes, unless one head has. A tensor without elements has no bytes.
 //   - The server answers as soon as it has a whole head of a token. The client needs no other call before the stream. It
 //     must write and read at the same time: the server reads at most a few messages ahead of the answers that the client
-//     has read.
+//     has read. For a `cache`, what stands behind its dimensions BT, or behind B if T is apart, is such a head.
 //   - After the last byte the client half-closes; the status then says whether the call succeeded. An error ends the
 //     stream; bytes that came before it are valid.
 //   - Errors about `call` name its fields as the unary call does. Other errors are INVALID_ARGUMENT, too. With the field
@@ -373,7 +373,7 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 //     has more than Limits.stream_chunk_bytes, unless one head has. A tensor without elements has no bytes.
 //   - The server answers as soon as it has a whole head of a token. The client needs no other call before the stream. It
 //     must write and read at the same time: the server reads at most a few messages ahead of the answers that the client
-//     has read.
+//     has read. For a `cache`, what stands behind its dimensions BT, or behind B if T is apart, is such a head.
 //   - After the last byte the client half-closes; the status then says whether the call succeeded. An error ends the
 //     stream; bytes that came before it are valid.
 //   - Errors about `call` name its fields as the unary call does. Other errors are INVALID_ARGUMENT, too. With the field

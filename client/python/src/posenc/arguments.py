@@ -33,6 +33,7 @@ Scheme = Union[m.BuildPositionsRequest, Mapping[str, object]]
 Inputs = Iterable[Union[m.ModelDescription, Mapping[str, object]]]
 Encoding = Union[m.AbsoluteEncoding, Mapping[str, object]]
 Bias = Union[m.Bias, Mapping[str, object]]
+Cache = Union[m.CacheLayout, Mapping[str, object]]
 Score = Union[m.RelativeScore, Mapping[str, object]]
 PairLayout = Literal["half", "duplicated", "pair_repeated"]
 
@@ -76,8 +77,10 @@ class RotationOptions(CallOptions, total=False):
 
 
 class RepositionOptions(CallOptions, total=False):
-    """Keywords of reposition() beside rope and layout."""
+    """Keywords of reposition() beside rope."""
 
+    layout: Optional[m.LayoutLike]
+    cache: Optional[Cache]
     new_rope: Optional[RopeLike]
     old_positions: Optional[PositionsLike]
     new_positions: Optional[PositionsLike]

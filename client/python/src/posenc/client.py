@@ -172,20 +172,24 @@ class Client:
         return q, k
 
     def reposition(
-        self, k: A, *, rope: Optional[args.RopeLike], layout: Optional[m.LayoutLike],
-        new_rope: Optional[args.RopeLike] = None, old_positions: Optional[args.PositionsLike] = None,
-        new_positions: Optional[args.PositionsLike] = None, shift: object = None,
-        saturation: Optional[m.SaturationLike] = None, out: object = None, **options: Unpack[args.CallOptions],
+        self, k: A, *, rope: Optional[args.RopeLike], layout: Optional[m.LayoutLike] = None,
+        cache: Optional[args.Cache] = None, new_rope: Optional[args.RopeLike] = None,
+        old_positions: Optional[args.PositionsLike] = None, new_positions: Optional[args.PositionsLike] = None,
+        shift: object = None, saturation: Optional[m.SaturationLike] = None, out: object = None,
+        **options: Unpack[args.CallOptions],
     ) -> A:
         """Moves rotated keys to other positions, or from one encoding to another.
 
         Takes either `shift` (an int, or one for each token), or old_positions
         and new_positions, as in apply_rope. rope: the encoding that rotated k.
-        FP8 needs `saturation`, as in apply_rope.
+        FP8 needs `saturation`, as in apply_rope. cache: instead of `layout`,
+        the layout of a paged cache, {"dimensions": "vllm_split", "block_table":
+        ..., "lengths": ...}; only its tokens' keys change.
         """
         request = request_of(
             m.RepositionRequest, old_rope=rope_source(rope), new_rope=other_source(new_rope, "new_rope"),
-            movement=movement_of(old_positions, new_positions, shift), layout=layout, saturation=saturation,
+            movement=movement_of(old_positions, new_positions, shift), layout=layout, cache=cache,
+            saturation=saturation,
         )
         array = borrow(k, "k")
         return cast(A, self._tensor(request, {"k": array}, like(array, "k", out), Call(**options)))
@@ -454,9 +458,9 @@ class Rope:
         rotated = self._client.apply_rope(q, k, rope=self.source, positions=places, layout=layout, **options)
         return cast("tuple[Any, Any]", rotated)
 
-    def reposition(self, k: A, *, layout: m.LayoutLike, **options: Unpack[args.RepositionOptions]) -> A:
+    def reposition(self, k: A, **options: Unpack[args.RepositionOptions]) -> A:
         """Calls Client.reposition()."""
-        return self._client.reposition(k, rope=self.source, layout=layout, **options)
+        return self._client.reposition(k, rope=self.source, **options)
 
     @overload
     def table(

@@ -992,6 +992,23 @@ class Movement(Message):
 
 
 @dataclass
+class CacheLayout(Message):
+    """A paged cache of keys, or of keys and values. The keys of its tokens rotate; every other
+    byte comes back as it is. A cache in shared memory that is its own output moves in place: bytes
+    of other tokens are neither read nor written. For positions and shifts, the batch is the
+    sequences (the rows of `block_table` or `slots`), and S the greatest length. INVALID_ARGUMENT:
+    a block or slot that k does not have, and a slot that has two tokens, since a key cannot have
+    two positions. If sequences share a block (a common prefix), give all of them but one a copy
+    first."""
+
+    dimensions: str = _field(1, "string")
+    block_table: Optional[Tensor] = _field(2, Tensor)
+    lengths: list[int] = _field(3, "int64", REPEATED)
+    slots: Optional[Tensor] = _field(4, Tensor)
+    layers: list[int] = _field(5, "int32", REPEATED)
+
+
+@dataclass
 class RepositionRequest(Message):
     old_rope: Optional[RopeSource] = _field(1, RopeSource)
     new_rope: Optional[RopeSource] = _field(2, RopeSource)
@@ -999,6 +1016,7 @@ class RepositionRequest(Message):
     layout: Layout = _field(4, Layout)
     saturation: Saturation = _field(5, Saturation)
     k_output: Optional[SharedMemory] = _field(6, SharedMemory)
+    cache: Optional[CacheLayout] = _field(7, CacheLayout)
     k: Optional[Tensor] = _field(15, Tensor)
 
 
