@@ -33,7 +33,8 @@ type RepositionArgs struct {
 	OldRope, NewRope RopeSource
 	Movement         *Movement
 	Layout           Layout
-	Saturation       Saturation // required if K is FP8
+	Cache            *posencv1.CacheLayout // of a paged cache, instead of Layout
+	Saturation       Saturation            // required if K is FP8
 	K                Tensor
 }
 
@@ -60,7 +61,7 @@ func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ..
 	response := &posencv1.RepositionResponse{}
 	err := c.rotate(ctx, "Reposition", &posencv1.RepositionRequest{
 		OldRope: args.OldRope.message, NewRope: args.NewRope.message, Movement: args.Movement, Layout: args.Layout,
-		Saturation: cmp.Or(optionsOf(options).saturation, args.Saturation),
+		Cache: args.Cache, Saturation: cmp.Or(optionsOf(options).saturation, args.Saturation),
 	}, response, &posencv1.RepositionStreamRequest{}, options, input{"k", args.K})
 	return Tensor{response.K}, err
 }

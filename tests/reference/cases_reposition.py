@@ -135,6 +135,135 @@ def moves():
     return out
 
 
+def caches():
+    draw, eights = Numbers(47), Numbers(53)
+
+    def table(*values, n=2, lengths=(), **more):
+        given_lengths = {"lengths": list(lengths)} if lengths else {}
+        return {"blockTable": given(list(values), len(values) // n, n,
+                                    dtype="DTYPE_INT32"),
+                **given_lengths, **more}
+
+    def slots(*values, sequences=1):
+        return {"slots": given(list(values), sequences,
+                               len(values) // sequences, dtype="DTYPE_INT64")}
+
+    def move(name, dimensions, shape, places, rope=None, movement=None, k=None,
+             **more):
+        return case(name, "Reposition", oldRope=rope or source(),
+                    movement=movement or {"shift": -7},
+                    cache={"dimensions": dimensions, **places},
+                    k=k or draw.tensor(*shape), **more)
+
+    two = table(2, 0, 1, -1, lengths=(3, 2))
+    out = [
+        move("MovesBlocksWithTokensFirst", "BTHD", (3, 2, 1, 8), two),
+        move("MovesBlocksWithHeadsFirst", "BHTD", (3, 2, 2, 8), two),
+        move("MovesBlocksOfOneSequence", "BTHD", (3, 2, 1, 4), {
+            "blockTable": given([1, 2], 2, dtype="DTYPE_INT64")}),
+        move("MovesKeysBeforeValues", "KBTHD", (2, 3, 2, 1, 4), two),
+        move("MovesKeysBesideValues", "BTHKD", (3, 2, 2, 2, 4), two),
+        move("MovesKeysAndValuesInOneDimension", "BTHKD", (3, 2, 2, 8), two),
+        move("MovesTheLayersThatAreNamed", "LBTHD", (3, 3, 2, 1, 4),
+             {**two, "layers": [2, 0]}),
+        move("MovesLayersInsideABlock", "BLTHD", (3, 2, 2, 1, 4),
+             {**two, "layers": [1]}),
+        move("MovesSlots", "BTHD", (2, 2, 1, 8), slots(3, 0, -1)),
+        move("MovesSlotsOfTwoSequences", "BHTD", (2, 1, 2, 8),
+             slots(3, 0, 2, -1, sequences=2)),
+        move("MovesLatentRows", "BTD", (3, 2, 12), two, source(
+            rotaryDim=4, slice=TRAILING, pairing=INTERLEAVED)),
+        move("MovesCachedTokensToNewPositions", "BTHD", (3, 2, 1, 8), two,
+             movement={"oldPositions": {"starts": {"values": [100, 7]}},
+                       "newPositions": ids([4, 5, 6, 900, 901, 0], 2, 3)}),
+        move("WritesTheNewPairingIntoACache", "BTHKD", (3, 2, 1, 2, 4), two,
+             source(pairing=INTERLEAVED),
+             {"oldPositions": {"start": 100}, "shift": 0},
+             newRope=source(pairing=INTERLEAVED, outputPairing=HALF)),
+        move("MovesXposKeysBesideValues", "BTHKD", (3, 2, 1, 2, 4), two,
+             source(xpos={}), {"shift": -200}),
+        move("MovesEachHeadOfACache", "BHTD", (3, 2, 2, 8), two,
+             source(explicitFrequencies={
+                 "heads": 2, "values": [1, 0.5, 0.25, 0, 2, 3, 4, 5]})),
+        move("MovesVllmSplit", "vllm_split", (2, 3, 2, 1, 4), two),
+        move("MovesVllmPacked", "vllm_packed", (3, 2, 1, 8), two),
+        move("MovesSglangHnd", "sglang_hnd", (3, 1, 2, 4), two),
+        move("MovesSglangNhd", "sglang_nhd", (5, 1, 4), slots(4, 1, 2)),
+        move("MovesLmcache", "lmcache", (2, 2, 3, 1, 4), slots(0, 1, 2)),
+        move("MovesLlamaCpp", "llama_cpp", (5, 2, 4), slots(1, 2, 4)),
+    ]
+    for name in ("Float16", "Bfloat16", "Float64"):
+        out.append(move("MovesACacheOf" + name, "BTHKD", (), two, k=draw.tensor(
+            3, 2, 1, 2, 4, dtype="DTYPE_" + name.upper())))
+    for name in ("Float8_E4m3fn", "Float8_E5m2"):
+        out.append(move("MovesACacheOf" + name.replace("_", ""), "BTHKD", (),
+                        two, k=eights.float8(3, 2, 1, 2, 4,
+                                             dtype="DTYPE_" + name.upper()),
+                        saturation="SATURATION_FINITE"))
+    return out
+
+
+def cache_errors():
+    draw = Numbers(59)
+    table = given([2, 0, 1, -1], 2, 2, dtype="DTYPE_INT32")
+    cache = {"dimensions": "BTHKD", "blockTable": table, "lengths": [3, 2]}
+    good = {"oldRope": source(), "movement": {"shift": 1},
+            "k": draw.tensor(3, 2, 1, 2, 4)}
+
+    def wrong(name, reason, field, without=(), more=None, **change):
+        layout = {k: v for k, v in {**cache, **change}.items()
+                  if k not in without}
+        return bad(name, "Reposition", reason, field,
+                   **{**good, "cache": layout, **(more or {})})
+
+    def blocks(*values):
+        return given(list(values), 2, 2, dtype="DTYPE_INT32")
+
+    return [
+        wrong("RejectsACacheWithoutDimensions", "FIELD_REQUIRED",
+              "cache.dimensions", ("dimensions",)),
+        wrong("RejectsAnUnknownEngine", "FIELD_INVALID", "cache.dimensions",
+              dimensions="vllm"),
+        wrong("RejectsTwiceTheSameDimension", "FIELD_INVALID",
+              "cache.dimensions", dimensions="BTTKD"),
+        wrong("RejectsChannelsThatAreApart", "FIELD_INVALID",
+              "cache.dimensions", dimensions="BTHDK"),
+        wrong("RejectsACacheOfAnotherRank", "FIELD_INVALID", "k.shape",
+              dimensions="BTHD"),
+        wrong("RejectsThreePartsOfACache", "FIELD_INVALID", "k.shape",
+              more={"k": draw.tensor(3, 2, 1, 3, 4)}),
+        wrong("RejectsAnOddPackedWidth", "FIELD_INVALID", "k.shape",
+              more={"k": draw.tensor(3, 2, 1, 7)}),
+        wrong("RejectsACacheWithoutPlaces", "FIELD_REQUIRED",
+              "cache.block_table", ("blockTable", "lengths")),
+        wrong("RejectsATableBesideSlots", "FIELD_INVALID", "cache.slots",
+              slots=table),
+        wrong("RejectsATableOfFractions", "FIELD_INVALID",
+              "cache.block_table.dtype", blockTable=given([2, 0], 2)),
+        wrong("RejectsABlockThatIsNotThere", "FIELD_INVALID",
+              "cache.block_table", blockTable=blocks(3, 0, 1, -1)),
+        wrong("RejectsABlockOfTwoSequences", "FIELD_INVALID",
+              "cache.block_table", blockTable=blocks(2, 0, 2, 1)),
+        wrong("RejectsASlotOfTwoTokens", "FIELD_INVALID", "cache.slots",
+              ("blockTable", "lengths"),
+              slots=given([1, 1], 2, dtype="DTYPE_INT64")),
+        wrong("RejectsASlotThatIsNotThere", "FIELD_INVALID", "cache.slots",
+              ("blockTable", "lengths"),
+              slots=given([6], 1, dtype="DTYPE_INT64")),
+        wrong("RejectsLengthsOfOtherSequences", "SHAPE_MISMATCH",
+              "cache.lengths", lengths=[3]),
+        wrong("RejectsALengthOverTheTable", "FIELD_INVALID",
+              "cache.lengths[1]", lengths=[3, 5]),
+        wrong("RejectsALayerThatIsNotThere", "FIELD_INVALID",
+              "cache.layers[0]", layers=[1]),
+        wrong("RejectsALayoutBesideACache", "FIELD_INVALID", "layout",
+              more={"layout": "LAYOUT_BSHD"}),
+        wrong("RejectsAFloat8CacheWithoutSaturation", "FIELD_REQUIRED",
+              "saturation", more={"k": given(
+                  [1] * 48, 3, 2, 1, 2, 4, dtype="DTYPE_FLOAT8_E4M3FN")}),
+    ]
+
+
 def errors():
     draw = Numbers(23)
     good = {"oldRope": source(), "movement": {"shift": 1},
@@ -190,4 +319,6 @@ def errors():
 
 
 def groups():
-    return {"reposition": moves(), "reposition_errors": errors()}
+    return {"reposition": moves(), "reposition_errors": errors(),
+            "reposition_caches": caches(),
+            "reposition_caches_errors": cache_errors()}

@@ -1,6 +1,7 @@
 """Rotary tables, rotation, reposition, weights and analysis, from requests in
 JSON form (posenc.v1 service.proto)."""
 
+from caches import keys_of
 from differences import difference, kept_at
 from exact import (EXACT, UNIT, absolute, expectation, is_narrow, mp,
                    mpf, numbers, relative, saturated, scaled, single,
@@ -161,13 +162,13 @@ def heads_of(tensor, layout):
                     for h in range(extent[2])]
 
 
-def _move(tensor, layout, path, units, step, saturation):
+def _move(tensor, heads, path, units, step, saturation):
     """Applies step(b, s, h) -> (matrix per pair, channels in and out, factor
-    on the rest) to every head."""
+    on the rest) to every head (b, s, h, offset)."""
     dtype = tensor["dtype"]
     values = numbers(tensor["values"])
     out, scales = list(values), [mpf(0)] * len(values)
-    for b, s, h, at in heads_of(tensor, layout)[1]:
+    for b, s, h, at in heads:
         pairs, rest = step(b, s, h)
         if rest != 1:
             for c in range(tensor["shape"][-1]):
@@ -204,7 +205,7 @@ def apply_rope(request):
             continue
         tensor = request[role]
         rotation = Rotation(request["rope"], tensor["shape"][-1])
-        extent, _ = heads_of(tensor, layout)
+        extent, heads = heads_of(tensor, layout)
         axes = 1 if rotation.nope else rotation.axes
         at = expand(request["positions"], axes, extent[0], extent[1])
         scale = request.get("queryScale") if role == "q" else None
@@ -229,20 +230,23 @@ def apply_rope(request):
                 pairs.append((x, u, factor, phi if forward else -phi))
             return pairs, rest
 
-        out.append(_move(tensor, layout, role, _APPLY_UNITS, step,
+        out.append(_move(tensor, heads, role, _APPLY_UNITS, step,
                          request.get("saturation")))
     return out
 
 
 def reposition(request):
-    tensor, layout = request["k"], request["layout"]
+    tensor = request["k"]
     width = tensor["shape"][-1]
+    if "cache" in request:
+        width, extent, heads = keys_of(request["cache"], tensor["shape"])
+    else:
+        extent, heads = heads_of(tensor, request["layout"])
     old = Rotation(request["oldRope"], width)
     new = Rotation(request.get("newRope", request["oldRope"]), width)
     movement = request["movement"]
-    extent, _ = heads_of(tensor, layout)
     if old.nope:
-        return [_move(tensor, layout, "k", _REPOSITION_UNITS,
+        return [_move(tensor, heads, "k", _REPOSITION_UNITS,
                       lambda b, s, h: ([], 1), None)]
     batch, tokens = extent[0], extent[1]
     # If old positions have no effect, use 0, 1, ...
@@ -272,7 +276,7 @@ def reposition(request):
             pairs.append((x, u, factor, phi))
         return pairs, 1
 
-    return [_move(tensor, layout, "k", _REPOSITION_UNITS, step,
+    return [_move(tensor, heads, "k", _REPOSITION_UNITS, step,
                   request.get("saturation"))]
 
 

@@ -2275,17 +2275,10 @@ func (x *RepositionRequest) GetK() *Tensor {
 // positions. If sequences share a block (a common prefix), give all of them but one a copy first.
 type CacheLayout struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required. The dimensions of k in the order of memory, one letter each:
-	//
-	//	B  blocks; or slots, if there is no T
-	//	T  tokens of a block
-	//	H  heads of keys
-	//	D  channels of a head: the last dimension
-	//	K  keys and values: 2, first keys, then values
-	//	L  layers
-	//
-	// B and D are required. A letter that is missing counts as 1. "KD" at the end may be one dimension of k, 2 * head_dim
-	// wide. Instead of letters, the name of a layout that docs/caches.md lists, such as "vllm_packed".
+	// Required. The dimensions of k in the order of memory, one letter each: B blocks (slots, if there is no T), T tokens
+	// of a block, H heads of keys, D channels of a head, K keys and values (2: first keys, then values), L layers. D is
+	// the last; B is required, and stands before T. A letter that is missing counts as 1. "KD" at the end may be one
+	// dimension of k, 2 * head_dim wide. Or the name of an engine's layout in docs/caches.md, such as "vllm_packed".
 	Dimensions string `protobuf:"bytes,1,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
 	// [sequences, n], or [n] for one; int32 or int64. Token t of a sequence is token t mod T of the block
 	// block_table[t / T]. Entries behind a sequence's length are not read. Exactly one of block_table and slots is set.

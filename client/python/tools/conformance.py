@@ -77,7 +77,7 @@ REQUIRED = {
     "ResolveRope": {"rope"},
     "BuildBias": {"bias", "queryLength", "keyLength"},
     "ApplyRope": {"rope", "positions", "layout"},
-    "Reposition": {"oldRope", "layout", "k"},
+    "Reposition": {"oldRope", "k"},
     "AddEncoding": {"x", "encoding"},
     "ScoreRelative": {"q", "k", "score"},
     "ConvertPairing": {"weight", "oldPairing", "newPairing", "heads"},
