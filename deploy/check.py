@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Checks rules of the manifests, and that the chart equals the base.
 
-usage: check.py RENDERED.yaml [BASE.yaml]
+usage: check.py RENDERED.yaml [BASE.yaml] [--types CRD.yaml...]
 
 Checks of RENDERED: budgets below limits, times that depend on each other,
 probes, Pod Security. With BASE, both must be equal, except for Helm's own
-labels.
+labels. With CRDs, objects of their kinds must have their fields and types.
 """
+import argparse
 import re
 import sys
 
@@ -156,10 +157,52 @@ def shared_memory_faults(pod, container, flags):
             yield f"the container {other['name']} is another user than the server, who then takes no file of its"
 
 
+def reference_faults(objects):
+    """Finds autoscalers and routes that lead to no object of ours."""
+    scalers = [each for (kind, _), each in objects.items() if kind in ("HorizontalPodAutoscaler", "ScaledObject")]
+    if len(scalers) != 1:
+        yield "not one HorizontalPodAutoscaler or ScaledObject"
+    for each in scalers:
+        if ("Deployment", each["spec"]["scaleTargetRef"]["name"]) not in objects:
+            yield f"the {each['kind']} scales no Deployment"
+    services = {name: {port["port"] for port in each["spec"]["ports"]}
+                for (kind, name), each in objects.items() if kind == "Service"}
+    for (kind, _), each in objects.items():
+        if kind != "GRPCRoute":
+            continue
+        for backend in (backend for rule in each["spec"]["rules"] for backend in rule.get("backendRefs", [])):
+            if backend["port"] not in services.get(backend["name"], ()):
+                yield "the GRPCRoute leads to no Service"
+
+
+JSON_TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+
+
+def type_faults(value, schema, path):
+    """Finds what the schema of a CRD does not allow: missing or unknown fields, other types."""
+    kind = schema.get("type")
+    if kind is None or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    if not isinstance(value, JSON_TYPES[kind]):
+        yield f"{path} is {value!r}, no {kind}"
+    elif kind == "array":
+        for index, each in enumerate(value):
+            yield from type_faults(each, schema["items"], f"{path}[{index}]")
+    elif kind == "object":
+        for key in schema.get("required", []):
+            if key not in value:
+                yield f"{path} lacks {key}"
+        for key, each in value.items():
+            field = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
+            if field is None:
+                yield f"{path}.{key} is unknown"
+            else:
+                yield from type_faults(each, field, f"{path}.{key}")
+
+
 def faults(objects):
     kinds = {kind for kind, _ in objects}
-    for kind in ("Deployment", "Service", "ServiceAccount", "PodDisruptionBudget",
-                 "HorizontalPodAutoscaler", "NetworkPolicy"):
+    for kind in ("Deployment", "Service", "ServiceAccount", "PodDisruptionBudget", "NetworkPolicy"):
         if kind not in kinds:
             yield f"no {kind}"
     headless = [each for (kind, _), each in objects.items()
@@ -192,6 +235,7 @@ def faults(objects):
     yield from listener_faults(pod, container, flags)
     yield from admin_faults(objects, container, flags)
     yield from shared_memory_faults(pod, container, flags)
+    yield from reference_faults(objects)
     security = pod["securityContext"]
     if not (security["runAsNonRoot"] and security["runAsUser"] and security["runAsGroup"]):
         yield "user and group are not both numbers above 0"
@@ -214,12 +258,27 @@ def faults(objects):
 
 
 def main():
-    chart = read(sys.argv[1])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("rendered")
+    parser.add_argument("base", nargs="?")
+    parser.add_argument("--types", nargs="*", default=[])
+    arguments = parser.parse_args()
+    chart = read(arguments.rendered)
     found = list(faults(chart))
-    if len(sys.argv) > 2:
-        found += differences(sorted_by_name(chart), sorted_by_name(read(sys.argv[2])))
+    if arguments.base:
+        found += differences(sorted_by_name(chart), sorted_by_name(read(arguments.base)))
+    for path in arguments.types:
+        with open(path, encoding="utf-8") as file:
+            crd = yaml.safe_load(file)["spec"]
+        schemas = {f"{crd['group']}/{each['name']}": each["schema"]["openAPIV3Schema"]["properties"]["spec"]
+                   for each in crd["versions"] if each["served"]}
+        ours = [each for (kind, _), each in chart.items() if kind == crd["names"]["kind"]]
+        if not ours:
+            found.append(f"no {crd['names']['kind']}")
+        for each in ours:
+            found += type_faults(each["spec"], schemas[each["apiVersion"]], each["kind"])
     for fault in found:
-        print(f"{sys.argv[1]}: {fault}", file=sys.stderr)
+        print(f"{arguments.rendered}: {fault}", file=sys.stderr)
     sys.exit(1 if found else 0)
 
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Checks manifests and chart without a cluster.
-#   check.sh      needs kustomize, helm, promtool and python3-yaml
+#   check.sh      needs kustomize, helm, promtool, go and python3-yaml
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+# shellcheck source=tests/cluster/env.sh
+. ../tests/cluster/env.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -41,6 +43,16 @@ grep -q 'name: cache-posenc-headless' "$work/other.yaml"
 refused lameDuckSeconds --set server.lameDuckSeconds=-1
 refused inFlightBytes --set server.inFlightBytes=64MB
 refused typo --set server.typo=1
+refused adress --set listen.adress=::
+refused listen.address --set 'listen.address=[::]'
+refused ipFamilyPolicy --set service.ipFamilyPolicy=Dual
+refused hostname --set grpcRoute.hostname=a
+refused targetPlacesUtilizationPercentage --set-string autoscaling.targetPlacesUtilizationPercentage=70
+refused serverAddress --set autoscaling.keda.serverAddress=prometheus:9090
+refused 'parentRefs must name a gateway' --set grpcRoute.enabled=true
+keda=autoscaling.keda.enabled=true,autoscaling.targetPlacesUtilizationPercentage=70
+refused 'needs monitoring.serviceMonitor' --set "$keda"
+refused 'serverAddress must be' --set "$keda,monitoring.serviceMonitor.enabled=true"
 refused 'tokens.secretName needs tls' --set tokens.secretName=a
 
 # All options at once, with the values of the overlay secure.
@@ -86,6 +98,55 @@ refused 'sidecar.memory' --set sidecar.enabled=true,sidecar.memory=lots,sidecar.
 helm template --kube-version 1.30.0 posenc helm --set tls.secretName=a >"$work/tls.yaml"
 check "$work/tls.yaml"
 grep -q -- '--tls-ca, /ca/ca.crt' "$work/tls.yaml"
+# What docs/how-to/scale.md says, and beside it a route and addresses of IPv6.
+/usr/bin/python3 - ../docs/how-to/scale.md "$work" <<'EOT'
+import re, sys, yaml
+page, work = open(sys.argv[1]).read(), sys.argv[2]
+names = ("adapter-rule", "adapter-values", "keda-values", "keda-object")
+for name, block in zip(names, re.findall(r"(?s)```yaml\n(.*?)```", page), strict=True):
+    open(f"{work}/{name}.yaml", "w").write(block)
+EOT
+helm template --kube-version 1.30.0 -n posenc posenc helm -f "$work/adapter-values.yaml" \
+  --set listen.address=::,admin.address=::,service.ipFamilyPolicy=PreferDualStack >"$work/chart-adapter.yaml"
+check "$work/chart-adapter.yaml"
+grep -q -- '--listen=\[::\]:50051' "$work/chart-adapter.yaml"
+grep -q -- '--admin=\[::\]:9090' "$work/chart-adapter.yaml"
+[[ $(grep -c 'ipFamilyPolicy: PreferDualStack' "$work/chart-adapter.yaml") == 2 ]]
+helm template --kube-version 1.30.0 -n posenc posenc helm -f "$work/keda-values.yaml" \
+  --set 'grpcRoute.enabled=true,grpcRoute.parentRefs[0].name=edge,grpcRoute.hostnames={posenc.example}' \
+  >"$work/chart-keda.yaml"
+gateway=$(module "sigs.k8s.io/gateway-api@$GATEWAY_API_VERSION")
+keda=$(module "github.com/kedacore/keda/v2@$KEDA_VERSION")
+types=("$gateway/config/crd/standard/gateway.networking.k8s.io_grpcroutes.yaml"
+  "$keda/config/crd/bases/keda.sh_scaledobjects.yaml")
+check "$work/chart-keda.yaml" --types "${types[@]}"
+/usr/bin/python3 - "$work" <<'EOT'
+import sys, yaml
+work = sys.argv[1]
+read = lambda name: list(filter(None, yaml.safe_load_all(open(f"{work}/{name}.yaml"))))
+(scaled,) = [each for each in read("chart-keda") if each["kind"] == "ScaledObject"]
+assert scaled["spec"] == read("keda-object")[0]["spec"], "the page's ScaledObject is not the chart's"
+(rule,) = read("adapter-rule")[0]["rules"]["custom"]
+(scaler,) = [each for each in read("chart-adapter") if each["kind"] == "HorizontalPodAutoscaler"]
+metric = scaler["spec"]["metrics"][1]["pods"]
+assert metric["metric"]["name"] == rule["name"]["as"] and metric["target"]["averageValue"] == "700m"
+# Pod a has three calls for four places, pod b one; a server of another namespace is full.
+calls = {("posenc", "a"): (2, 1, 4), ("posenc", "b"): (1, 0, 4), ("other", "a"): (4, 4, 4)}
+series = [{"series": f'posenc_calls_{name}{{namespace="{namespace}", service="posenc-admin", pod="{pod}"}}',
+           "values": f"{value}x8"}
+          for (namespace, pod), values in calls.items()
+          for name, value in zip(("in_service", "waiting", "limit"), values)]
+of_pods = rule["metricsQuery"].replace("<<.LabelMatchers>>", 'namespace="posenc", pod=~"a|b"').replace("<<.GroupBy>>", "pod")
+tests = [(of_pods, [{"labels": '{pod="a"}', "value": 0.75}, {"labels": '{pod="b"}', "value": 0.25}]),
+         (scaled["spec"]["triggers"][1]["metadata"]["query"], [{"labels": "{}", "value": 1}])]
+expected = [{"expr": expr, "eval_time": "2m", "exp_samples": samples} for expr, samples in tests]
+yaml.safe_dump({"tests": [{"interval": "15s", "input_series": series, "promql_expr_test": expected}]},
+               open(f"{work}/places.yaml", "w"))
+EOT
+promtool test rules "$work/places.yaml" >/dev/null
+sed 's/value: 0.75/value: 0.5/' "$work/places.yaml" >"$work/wrong.yaml"
+if promtool test rules "$work/wrong.yaml" >/dev/null 2>&1; then exit 1; fi
+echo "scale: docs/how-to/scale.md has the chart's ScaledObject; both queries give the utilisation of places"
 helm template --kube-version 1.30.0 posenc helm --set monitoring.dashboard.enabled=true >"$work/board.yaml"
 /usr/bin/python3 - "$work/board.yaml" helm/files/dashboard.json <<'EOT'
 import json, sys, yaml
@@ -135,6 +196,14 @@ for wrong in 's/medium: Memory//' 's/sizeLimit: .*/sizeLimit: 512Mi/' 's/--share
   's/- --shared-memory-prefix=.*//' 's|--listen=unix:/run/posenc/|--listen=unix:/tmp/|' 's/memory: 1792Mi/memory: 1536Mi/'; do
   sed "$wrong" "$work/sidecar.yaml" >"$work/wrong.yaml"
   if check "$work/wrong.yaml" 2>/dev/null; then
+    echo "check.py does not see: $wrong" >&2
+    exit 1
+  fi
+done
+for wrong in 's/threshold: .*/threshold: 0.7/' 's/minReplicaCount:/minReplicas:/' 's/- name: edge/- nam: edge/' \
+  's/kind: ScaledObject/kind: ScaledJob/' 's/^        - name: posenc$/        - name: other/'; do
+  sed "$wrong" "$work/chart-keda.yaml" >"$work/wrong.yaml"
+  if check "$work/wrong.yaml" --types "${types[@]}" 2>/dev/null; then
     echo "check.py does not see: $wrong" >&2
     exit 1
   fi

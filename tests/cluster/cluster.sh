@@ -80,8 +80,7 @@ until_true() {
 # Installs KServe's own types from its module.
 kserve_types() {
   local folder type
-  folder=$(cd "$work" && go mod download -json "github.com/kserve/kserve@$KSERVE_VERSION" |
-    python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
+  folder=$(module "github.com/kserve/kserve@$KSERVE_VERSION")
   for type in servingruntimes inferenceservices; do
     kubectl apply --server-side -f "$folder/config/crd/full/serving.kserve.io_$type.yaml" || return
   done
@@ -186,7 +185,8 @@ sed -e 's/^  name: posenc-dev/  name: posenc-helm/' deploy/kustomize/overlays/de
   kubectl apply -f - >/dev/null
 until_true 30 kubectl -n posenc-helm get serviceaccount default # pods are refused before
 small=(--set autoscaling.minReplicas=1 --set resources.requests.cpu=100m --set minReadySeconds=0)
-helm template posenc deploy/helm -n posenc-helm --kube-version "$K8S_VERSION" >"$work/chart.yaml"
+helm template posenc deploy/helm -n posenc-helm --kube-version "$K8S_VERSION" \
+  --set autoscaling.targetPlacesUtilizationPercentage=70,service.ipFamilyPolicy=PreferDualStack >"$work/chart.yaml"
 hold "helm template: server-side dry run, strict" \
   kubectl apply -n posenc-helm --dry-run=server --validate=strict -f "$work/chart.yaml"
 hold "helm install --wait" helm install posenc deploy/helm -n posenc-helm "${small[@]}" --wait --timeout 90s

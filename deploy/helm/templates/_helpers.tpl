@@ -47,6 +47,12 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
+{{/* address:port, with brackets around IPv6. Of (address, port). */}}
+{{- define "posenc.address" -}}
+{{- $address := index . 0 -}}
+{{- if contains ":" $address }}[{{ $address }}]{{ else }}{{ $address }}{{ end }}:{{ index . 1 }}
+{{- end -}}
+
 {{/* What a probe asks: gRPC's health, or with TLS, which kubelet's gRPC probe
      does not speak, the admin port. Of (values, service, path). */}}
 {{- define "posenc.probe" -}}
