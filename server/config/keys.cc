@@ -140,6 +140,11 @@ constexpr Key kKeys[] = {
      "Time for the peer to answer a ping, and to receive some of what is sent; "
      "else the connection is closed.",
      "TIME", ""},
+    {"keepalive-min-interval", kDuration, 0, kYear, kRestart,
+     POSENC_FIELD(server.connections.keepalive_min_interval),
+     "Shortest time between two pings of a client; at the third ping that "
+     "comes sooner its connection is closed (`too_many_pings`). `0s`: any.",
+     "TIME", ""},
     {"max-connection-age", kDuration, 0, kYear, kRestart,
      POSENC_FIELD(server.max_connection_age),
      "Age at which a connection's client is told to connect again, and so to "

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/admin/admin_server.h"
+#include "server/base/machine.h"
 #include "server/base/ready_file.h"
 #include "server/base/version.h"
 #include "server/config/check.h"
@@ -24,6 +26,7 @@
 #include "server/metrics/exposition.h"
 #include "server/process/forced_exit.h"
 #include "server/process/stdin_end.h"
+#include "server/scheduling/limits.h"
 #include "server/service/server.h"
 #include "server/trace/traces.h"
 
@@ -131,10 +134,16 @@ void LogStart(const LoadedConfig& running,
   for (const std::string& doubt : Doubts(running.config)) {
     log->Write(LogLevel::kWarning, doubt);
   }
+  const ServerOptions& options = running.config.server;
+  const std::string interval =
+      absl::FormatDuration(options.connections.keepalive_min_interval);
   log->Write(LogLevel::kInfo,
              absl::StrCat("posencd ", kVersion, " listening on ",
                           absl::StrJoin(addresses, ", "), "; instruction set ",
-                          instruction_set));
+                          instruction_set),
+             {{"threads", std::int64_t{WithDefaults(options.limits).threads}},
+              {"usable_cpus", std::int64_t{UsableCpus()}},
+              {"keepalive_min_interval", absl::string_view(interval)}});
   if (admin == nullptr) return;
   log->Write(LogLevel::kInfo, absl::StrCat("admin port on ", admin->address()));
 }

@@ -38,9 +38,6 @@ constexpr char kLiveness[] = "posenc.liveness";
 // our limit gets the full error.
 constexpr std::int64_t kReceiveSlack = std::int64_t{1} << 20;
 
-// Shortest interval between two pings of a peer. Common clients ping every 30
-// s; gRPC's own limit of 5 min would close their connections.
-constexpr int kMinPingIntervalMs = 10000;
 // Bytes of a message that a peer may send before the message is read.
 constexpr int kUnreadBytes = 16 << 10;
 // Coroutines that wait for a call on each loop. gRPC queues calls that find no
@@ -277,7 +274,7 @@ void AddConnectionLimits(const ServerOptions& options,
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-      kMinPingIntervalMs);
+      Milliseconds(limits.keepalive_min_interval));
   if (options.max_connection_age > absl::ZeroDuration()) {
     builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                                 Milliseconds(options.max_connection_age));

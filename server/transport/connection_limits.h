@@ -28,6 +28,10 @@ struct ConnectionLimits {
   // for that long (on a unix socket, up to 1 s longer).
   absl::Duration keepalive_time = absl::Seconds(60);
   absl::Duration keepalive_timeout = absl::Seconds(20);
+  // Shortest interval between two pings of a peer. gRPC closes the connection
+  // at the third ping that comes sooner, and does not tell us. Common clients
+  // ping every 30 s; gRPC's own limit of 5 min would close their connections.
+  absl::Duration keepalive_min_interval = absl::Seconds(10);
 
   // Calls in progress on one connection. While the server is busy, new calls
   // wait in the socket, and hold memory once they are read: past capacity, 16
