@@ -3,5 +3,5 @@
 import posenc from "./dist/index.js";
 
 export default posenc;
-export const { connect, fromEnv, tensor, Client, Rope, Tensor, SharedRegion, SharedTensor, PosencError, version } =
-  posenc;
+export const { connect, fromEnv, local, tensor } = posenc;
+export const { Client, LocalClient, PosencError, Rope, SharedRegion, SharedTensor, Tensor, version } = posenc;

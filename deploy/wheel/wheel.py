@@ -59,17 +59,21 @@ def tag_of(program):
     return f"manylinux_{major}_{minor}_{MACHINES[re.search(r'Machine: *(.*)', told)[1]]}"
 
 
+def licences():
+    """Returns name -> file of the licences of the program and of what is linked into it."""
+    return {
+        "LICENSE": ROOT / "LICENSE",
+        **{f"{name}/copyright": SHARE / "doc" / name / "copyright" for name in LINKED},
+        **{name: SHARE / "common-licenses" / name for name in TEXTS},
+    }
+
+
 def files_of(version, tag, program):
     """Returns name -> bytes of the wheel, without its RECORD."""
     about = f"posenc_server-{version}.dist-info"
     files = {f"posenc_server/{file.name}": file.read_bytes() for file in HERE.glob("posenc_server/*.py")}
     files["posenc_server/posenc-programs"] = program.read_bytes()
-    licences = {
-        "LICENSE": ROOT / "LICENSE",
-        **{f"{name}/copyright": SHARE / "doc" / name / "copyright" for name in LINKED},
-        **{name: SHARE / "common-licenses" / name for name in TEXTS},
-    }
-    files |= {f"{about}/licenses/{name}": file.read_bytes() for name, file in licences.items()}
+    files |= {f"{about}/licenses/{name}": file.read_bytes() for name, file in licences().items()}
     metadata = [
         "Metadata-Version: 2.4",
         "Name: posenc-server",
@@ -77,7 +81,7 @@ def files_of(version, tag, program):
         "Summary: Server of posenc, exact positional encodings over gRPC",
         "Requires-Python: >=3.9",
         f"License-Expression: {LICENCES}",
-        *(f"License-File: {name}" for name in licences),
+        *(f"License-File: {name}" for name in licences()),
         "Description-Content-Type: text/markdown",
         "",
         (HERE / "README.md").read_text("utf-8"),

@@ -4,9 +4,17 @@
 set -euo pipefail
 cd "$1"
 out=$2
-tarball=$out/$(npm pack --silent --ignore-scripts --pack-destination "$out")
 empty=$(mktemp -d)
-trap 'rm -rf "$empty"' EXIT
+staged=$(mktemp -d)
+trap 'rm -rf "$empty" "$staged"' EXIT
+cp -r dist index.mjs index.d.mts LICENSE README.md package.json "$staged"
+# deploy/npm makes these packages. Before they are published, `npm ci` would refuse a lock file without them, so
+# package.json gets them here.
+version=$(npm pkg get version | tr -d '"')
+for cpu in x64 arm64; do
+  npm --prefix "$staged" pkg set "optionalDependencies.@posenc/server-linux-$cpu=$version"
+done
+tarball=$out/$(npm pack "$staged" --silent --ignore-scripts --pack-destination "$out")
 cp -r tests/consumer/. "$empty"
 cd "$empty"
 npm install --silent --no-audit --no-fund --ignore-scripts "$tarball" typescript@~5.9.0 @types/node@^18.19.0 >&2

@@ -29,6 +29,9 @@ export interface Call extends CallOptions {
   deadline: number | undefined;
 }
 
+/** Tells more of a server that does not answer, for the end of an error's text. */
+export type WhyGone = () => Promise<string>;
+
 const service = "/posenc.v1.PositionalEncodingService/";
 
 // A year: the deadline of calls with no end. Without a deadline the server would set its default. For a deadline beyond
@@ -56,6 +59,7 @@ export class Calls {
   constructor(
     private readonly target: string,
     options: ClientOptions,
+    private readonly whyGone: WhyGone = () => Promise.resolve(""),
   ) {
     this.channel = openChannel(target, options);
   }
@@ -212,9 +216,10 @@ export class Calls {
       return new PosencError("the client was closed during the call", { code: "CANCELLED", requestId, cause: error });
     }
     const explained = fromGrpc(error, this.target, requestId);
-    // An error with a reason already names what the server does not know.
-    const isUnknown = explained instanceof PosencError && explained.code === "UNIMPLEMENTED" && explained.reason === "";
-    if (!isUnknown || name === "GetServerInfo") return explained;
+    // An error with a reason is the server's, and says already what it does not know.
+    if (!(explained instanceof PosencError) || explained.reason !== "") return explained;
+    if (explained.code === "UNAVAILABLE") explained.message += await this.whyGone();
+    if (explained.code !== "UNIMPLEMENTED" || name === "GetServerInfo") return explained;
     const deadline = Math.min(call.deadline ?? Infinity, Date.now() + versionTimeoutMs);
     const info = this.plain<{ version: string }>("GetServerInfo", {}, { ...call, deadline });
     const is = (await info.catch(() => undefined))?.version || "unknown";

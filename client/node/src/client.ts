@@ -1,6 +1,6 @@
 import type * as given from "./arguments";
 import { ropeSource, withMovement, withPositions, withRopes } from "./arguments";
-import { type Call, type CallOptions, Calls } from "./calls";
+import { type Call, type CallOptions, Calls, type WhyGone } from "./calls";
 import type { ClientOptions } from "./connection";
 import { checkObject, falseAnswer, invalid, type PosencError, withoutTable } from "./errors";
 import type * as messages from "./messages";
@@ -46,8 +46,10 @@ export class Client {
   constructor(
     readonly target: string,
     options: ClientOptions = {},
+    /** @internal */
+    whyGone?: WhyGone,
   ) {
-    this.calls = new Calls(target, options);
+    this.calls = new Calls(target, options, whyGone);
   }
 
   /** Resolves an encoding once, for many short calls. */

@@ -11,6 +11,7 @@ export { Client, Rope, type Rotated } from "./client";
 export type { ClientOptions, TlsOptions } from "./connection";
 export { version } from "./contract";
 export { PosencError } from "./errors";
+export { local, LocalClient, type LocalOptions } from "./local";
 export type * as messages from "./messages";
 export { type RegionOptions, SharedRegion, SharedTensor } from "./shared";
 export type { Chunks } from "./streams";

@@ -29,3 +29,8 @@ export async function rotate(qs: Float32Array, ks: Uint16Array): Promise<Tensor 
     throw error;
   }
 }
+
+export async function onThisMachine(): Promise<string | undefined> {
+  await using client = await posenc.local({ threads: 1, flags: ["--log-calls=1"] });
+  return posenc.local(async (other) => client.target + (await other.getServerInfo()).version);
+}
