@@ -18,6 +18,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
+	"errors"
 	"math"
 	"os"
 	"strings"
@@ -44,6 +45,7 @@ type Client struct {
 	config
 	target string
 	conn   *grpc.ClientConn
+	local  *localServer // nil unless Local made this client
 }
 
 // NewClient makes a client of the server at target: "localhost:50051", "dns:///posenc:50051", "unix:/run/posenc.sock".
@@ -79,8 +81,14 @@ func Dial(target string, options ...DialOption) (*Client, error) {
 	return NewClient(target, options...)
 }
 
-// Close ends the connection; running calls fail.
-func (c *Client) Close() error { return c.conn.Close() }
+// Close ends the connection, and the server that Local started; running calls fail.
+func (c *Client) Close() error {
+	err := c.conn.Close()
+	if c.local != nil {
+		err = errors.Join(err, c.local.stop())
+	}
+	return err
+}
 
 // Stub returns the generated client over this client's connection. Its calls have options, request ids, default
 // deadlines and *Error like all others, and its unary calls announce their size and do not copy what they send.

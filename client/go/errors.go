@@ -81,6 +81,9 @@ func (c *Client) errorOf(err error, method, requestID string) error {
 	case e.Reason != "":
 	case e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded:
 		e.Message += "; the server is " + c.target
+		if c.local != nil && e.Code == codes.Unavailable {
+			e.Message += c.local.whyGone()
+		}
 	case e.Code == codes.Unimplemented && !strings.HasSuffix(method, "/GetServerInfo"):
 		e.Message += "; the server is of another version than this client (" + Version + ")"
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
