@@ -39,6 +39,13 @@ def test_three_lines_rotate_q_and_k_of_a_model(target, tmp_path, random):
         oracle.assert_near(rotated, oracle.rotate(array.astype(numpy.float32), numpy.arange(16), theta=500000))
 
 
+def test_the_first_screen_of_the_project_prints_what_it_shows(posencd, capsys):
+    screen = (HERE.parents[1] / "README.md").read_text("utf-8").partition("<!-- first screen -->")[2]
+    code, shown = re.findall("```(?:python)?\n(.*?)```", screen, re.DOTALL)[:2]
+    exec(code, {})
+    assert capsys.readouterr().out == shown
+
+
 def test_the_example_with_shared_memory_rotates_in_place(shared_server):
     names = {"posenc": posenc}
     exec(marked("shared memory").replace("unix:/run/posenc.sock", shared_server.socket), names)
