@@ -257,6 +257,7 @@ class Replay {
     if (request.has_new_rope()) args.new_rope = request.new_rope();
     args.movement = request.movement();
     args.layout = request.layout();
+    if (request.has_cache()) args.cache = request.cache();
     CopySaturation(request, &args);
     if (request.has_k() && !(args.k = sent.View(request.k()))) {
       return Generated(&Stub::Reposition, request);

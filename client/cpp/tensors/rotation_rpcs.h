@@ -87,6 +87,7 @@ struct RepositionRpc {
     if (args.new_rope) *request.mutable_new_rope() = *args.new_rope;
     *request.mutable_movement() = args.movement;
     request.set_layout(args.layout);
+    if (args.cache) *request.mutable_cache() = *args.cache;
     request.set_saturation(args.saturation);
     return request;
   }

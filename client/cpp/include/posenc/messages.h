@@ -163,8 +163,11 @@ struct RepositionArgs {
   // Required.
   v1::Movement movement;
 
-  // Order of the dimensions of k. Required.
+  // Order of the dimensions of k. Required, unless k is a cache.
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
+
+  // The layout of k as an engine's paged cache, instead of `layout`.
+  absl::optional<v1::CacheLayout> cache;
 
   // Treatment of results past the largest number of an FP8 dtype. Required if
   // k is FP8.
