@@ -6,41 +6,11 @@
 #include <limits>
 #include <vector>
 
-#include "core/angle/two_sum.h"
+#include "core/angle/wide.h"
 #include "core/simd/dispatch.h"
 
 namespace posenc::core {
 namespace {
-
-// The number high + low, with at least 106 bits; high is the float64 nearest to
-// it.
-struct Wide {
-  double high, low;
-};
-
-Wide Join(double high, double low) {
-  const ExactSum sum = TwoSum(high, low);
-  return {sum.value, sum.error};
-}
-Wide Product(double a, double b) {
-  const double high = a * b;
-  return {high, std::fma(a, b, -high)};
-}
-Wide operator+(const Wide& a, const Wide& b) {
-  const ExactSum high = TwoSum(a.high, b.high);
-  const ExactSum low = TwoSum(a.low, b.low);
-  const Wide sum = Join(high.value, high.error + low.value);
-  return Join(sum.high, sum.low + low.error);
-}
-Wide operator*(const Wide& a, const Wide& b) {
-  const Wide high = Product(a.high, b.high);
-  return Join(high.high, high.low + (a.high * b.low + a.low * b.high));
-}
-Wide operator/(const Wide& a, double b) {
-  const double quotient = a.high / b;
-  const Wide back = Product(quotient, b);
-  return Join(quotient, ((a.high - back.high) - back.low + a.low) / b);
-}
 
 // An angle in quarter turns: a count of whole quarter turns, and a fraction.
 class Turns {
@@ -57,7 +27,7 @@ class Turns {
   void Finish() {
     const double whole = std::nearbyint(fraction_.high);
     quarters_ += static_cast<std::int64_t>(whole);
-    fraction_ = fraction_ + Wide{-whole, 0};
+    fraction_ = fraction_ - whole;
   }
 
   unsigned quarters() const { return static_cast<unsigned>(quarters_ & 3); }
@@ -65,7 +35,7 @@ class Turns {
 
  private:
   std::int64_t quarters_ = 0;
-  Wide fraction_ = {0, 0};
+  Wide fraction_ = 0;
 };
 
 // The power series of cosine (`first` 0) or sine (1): terms x^n / n! of
@@ -73,7 +43,7 @@ class Turns {
 // 2^-113.
 Wide Series(const Wide& x, int first) {
   const Wide square = x * x;
-  Wide term = first == 1 ? x : Wide{1, 0};
+  Wide term = first == 1 ? x : 1;
   Wide sum = term;
   for (int n = first + 1; n < 29; n += 2) {
     term = term * square / -(static_cast<double>(n) * (n + 1));
@@ -119,19 +89,17 @@ RoundedCosSin RoundExactly(const simd::TrigRow& row, std::size_t i) {
     turns.Add(position, row.turns_lo[at]);
   }
   turns.Finish();
-  // pi / 2 to 2^-110.
-  constexpr Wide kQuarterTurn = {0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54};
-  const Wide radians = turns.fraction() * kQuarterTurn;
+  const Wide radians = turns.fraction() * kWidePi * 0.5;
   const Wide even = Series(radians, 0), odd = Series(radians, 1);
   const auto signed_by = [](bool negative, const Wide& x) {
-    return negative ? Wide{-x.high, -x.low} : x;
+    return negative ? -x : x;
   };
   // The table of simd/kernels_trig.inl.
   const unsigned q = turns.quarters();
   const bool swap = q % 2 == 1;
   const Wide cos = signed_by(((q + 1) & 2) != 0, swap ? odd : even);
   const Wide sin = signed_by(((q & 2) != 0) != row.negate, swap ? even : odd);
-  const Wide factor = {row.factor[i * row.factor_stride], 0};
+  const Wide factor = row.factor[i * row.factor_stride];
   return {Round(cos * factor), Round(sin * factor)};
 }
 

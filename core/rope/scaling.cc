@@ -2,20 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/angle/quarter_turns.h"
+#include "core/angle/wide.h"
 #include "core/base/error.h"
 
 namespace posenc::core {
 namespace {
-
-using Real = long double;
-
-constexpr Real kPi = std::numbers::pi_v<Real>;
 
 // Fields of the contract without presence read as 0 if they are unset.
 absl::Status CheckRequired(absl::string_view field, double value) {
@@ -241,40 +237,33 @@ absl::Status TooFewPairs(absl::string_view field) {
 //        0 |__________/
 //            low = i(beta_fast)   high = i(beta_slow)
 struct YarnRamp {
-  Real low, high;
+  Wide low = 0, high = 0;
 
-  YarnRamp(const YarnScaling& yarn, Real theta, std::int32_t n) {
-    const Real d = 2 * static_cast<Real>(n);
-    const auto pair_with_rotations = [&](Real rotations) {
-      return d *
-             std::log(static_cast<Real>(yarn.original_max_position_embeddings) /
-                      (2 * kPi * rotations)) /
-             (2 * std::log(theta));
+  YarnRamp(const YarnScaling& yarn, const Wide& ln_theta, std::int32_t n) {
+    const double d = 2.0 * n;
+    const auto pair_with_rotations = [&](double rotations) {
+      const Wide original =
+          static_cast<double>(yarn.original_max_position_embeddings);
+      return d * Log(original / (2 * kWidePi * rotations)) / (2 * ln_theta);
     };
     low = pair_with_rotations(yarn.beta_fast.value_or(32));
     high = pair_with_rotations(yarn.beta_slow.value_or(1));
     if (yarn.truncate.value_or(true)) {
-      low = std::floor(low);
-      high = std::ceil(high);
+      low = Floor(low);
+      high = -Floor(-high);
     }
-    low = std::max(low, Real{0});
+    low = std::max(low, Wide(0));
     // The last pair is d / 2 - 1, but the authors' code and all later code have
     // d - 1, and models were trained with it.
-    high = std::min(high, d - 1);
+    high = std::min(high, Wide(d - 1));
     // The authors' code avoids a division by zero in this way.
-    if (low == high) high += 0.001L;
+    if (low == high) high = high + Wide(1) / 1000;
   }
 
-  Real operator()(std::int32_t i) const {
-    return std::clamp((i - low) / (high - low), Real{0}, Real{1});
+  Wide operator()(std::int32_t i) const {
+    return std::clamp((i - low) / (high - low), Wide(0), Wide(1));
   }
 };
-
-// YaRN's attention factor, g(factor, mscale): 0.1 ln(factor) + 1 for mscale 1.
-// Longer contexts flatten the softmax, and larger logits sharpen it again.
-Real YarnMscale(Real factor, Real mscale) {
-  return factor <= 1 ? Real{1} : 0.1L * mscale * std::log(factor) + 1;
-}
 
 // Name of the field for errors about invalid frequencies.
 absl::string_view ScalingName(const RopeSpec& spec) {
@@ -292,6 +281,10 @@ absl::Status CheckPositive(absl::string_view field, double value) {
   if (value > 0 && std::isfinite(value)) return absl::OkStatus();
   return FieldInvalid(field, absl::StrCat("is ", NumberText(value),
                                           "; must be finite and > 0"));
+}
+
+Wide YarnMscale(double factor, double mscale) {
+  return factor <= 1 ? 1 : mscale * Log(factor) / 10 + 1;
 }
 
 absl::Status CompleteScaling(ResolvedRope* rope) {
@@ -328,42 +321,40 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
                                         std::int32_t n, std::int32_t first_pair,
                                         std::int64_t length,
                                         std::vector<double>* inv_freq) {
-  const Real d = 2 * static_cast<Real>(n);
-  Real base = theta;
+  const double d = 2.0 * n;
+  Wide ln_base = Log(theta);
   if (const auto* ntk = std::get_if<NtkScaling>(&spec.scaling)) {
     // The greater base divides the lowest frequency by the factor, and keeps
     // the highest: (base * f^(d/(d-2)))^(-(d-2)/d) = base^(-(d-2)/d) / f.
     if (n == 1) return TooFewPairs("ntk");
-    base *= std::pow(static_cast<Real>(ntk->factor), d / (d - 2));
+    ln_base = ln_base + Log(ntk->factor) * d / (d - 2);
   } else if (const auto* dynamic =
                  std::get_if<DynamicNtkScaling>(&spec.scaling)) {
     if (n == 1) return TooFewPairs("dynamic_ntk");
     // This is NTK with a factor that starts at 1 and grows with the length. The
     // factor at twice the maximum is factor + 1, as in transformers.
     if (length > dynamic->max_position_embeddings) {
-      const Real factor = dynamic->factor;
-      const Real grown =
-          factor * static_cast<Real>(length) /
-              static_cast<Real>(dynamic->max_position_embeddings) -
-          (factor - 1);
-      base *= std::pow(grown, d / (d - 2));
+      const auto maximum =
+          static_cast<double>(dynamic->max_position_embeddings);
+      const Wide beyond =
+          (Wide(static_cast<double>(length)) - maximum) / maximum;
+      ln_base = ln_base + Log(dynamic->factor * beyond + 1) * d / (d - 2);
     }
   }
 
   std::optional<YarnRamp> ramp;
   if (const auto* yarn = std::get_if<YarnScaling>(&spec.scaling)) {
-    ramp.emplace(*yarn, base, n);
+    ramp.emplace(*yarn, ln_base, n);
   }
-  // Frequency w of pair i after scaling, in long double: only the result is
-  // rounded to float64.
-  const auto scaled = [&](Real w, std::int32_t i) {
+  // Frequency w of pair i after scaling: only the result is rounded to float64.
+  const auto scaled = [&](const Wide& w, std::int32_t i) {
     return std::visit(
-        [&](const auto& scaling) -> Real {
+        [&](const auto& scaling) -> Wide {
           using T = std::decay_t<decltype(scaling)>;
           if constexpr (std::is_same_v<T, LinearScaling>) {
             return w / scaling.factor;
           } else if constexpr (std::is_same_v<T, YarnScaling>) {
-            const Real r = (*ramp)(i);
+            const Wide r = (*ramp)(i);
             return r * (w / scaling.factor) + (1 - r) * w;
           } else if constexpr (std::is_same_v<T, LongRopeScaling>) {
             const bool is_long =
@@ -373,24 +364,25 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
           } else if constexpr (std::is_same_v<T, Llama3Scaling>) {
             // This is YaRN with a ramp that is linear in the number of
             // rotations.
-            const Real rotations =
-                scaling.original_max_position_embeddings * w / (2 * kPi);
-            const Real low = scaling.low_freq_factor;
-            const Real t =
+            const auto original =
+                static_cast<double>(scaling.original_max_position_embeddings);
+            const Wide rotations = original * w / (2 * kWidePi);
+            const Wide low = scaling.low_freq_factor;
+            const Wide t =
                 std::clamp((rotations - low) / (scaling.high_freq_factor - low),
-                           Real{0}, Real{1});
+                           Wide(0), Wide(1));
             return (1 - t) * (w / scaling.factor) + t * w;
           } else if constexpr (std::is_same_v<T, ProportionalScaling>) {
-            return i < scaling.rotating_pairs ? w / *scaling.factor : Real{0};
+            return i < scaling.rotating_pairs ? w / *scaling.factor : 0;
           } else {
             return w;
           }
         },
         spec.scaling);
   };
+  const std::vector<Wide> powers = Powers(Exp(-ln_base / n), n);
   for (std::int32_t i = 0; i < n; ++i) {
-    const Real w = std::pow(base, -static_cast<Real>(i) / n);
-    inv_freq->push_back(static_cast<double>(scaled(w, i)));
+    inv_freq->push_back(scaled(powers[i], i).high);
   }
   // Frequencies outside these bounds cannot be reduced exactly.
   for (std::size_t i = inv_freq->size() - n; i < inv_freq->size(); ++i) {
@@ -407,8 +399,8 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
 
 RampBounds YarnRampBounds(const YarnScaling& yarn, double theta,
                           std::int32_t pairs) {
-  const YarnRamp ramp(yarn, theta, pairs);
-  return {static_cast<double>(ramp.low), static_cast<double>(ramp.high)};
+  const YarnRamp ramp(yarn, Log(theta), pairs);
+  return {ramp.low.high, ramp.high.high};
 }
 
 std::int64_t OriginalMaxPositionEmbeddings(const RopeSpec& spec) {
@@ -434,13 +426,14 @@ absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
     if (yarn->attention_factor.has_value()) return *yarn->attention_factor;
     // DeepSeek's two mscales apply only together: g(s, mscale) / g(s, all_dim).
     // Its configurations write 0 for an absent mscale.
-    const Real mscale = yarn->mscale.value_or(0);
-    const Real all_dim = yarn->mscale_all_dim.value_or(0);
+    const double mscale = yarn->mscale.value_or(0);
+    const double all_dim = yarn->mscale_all_dim.value_or(0);
     if (mscale == 0 || all_dim == 0) {
-      return static_cast<double>(YarnMscale(yarn->factor, 1));
+      return YarnMscale(yarn->factor, 1).high;
     }
-    const auto attention_factor = static_cast<double>(
-        YarnMscale(yarn->factor, mscale) / YarnMscale(yarn->factor, all_dim));
+    const double attention_factor =
+        (YarnMscale(yarn->factor, mscale) / YarnMscale(yarn->factor, all_dim))
+            .high;
     if (!(attention_factor > 0 && std::isfinite(attention_factor))) {
       return FieldInvalid(
           "yarn.mscale",
@@ -452,8 +445,6 @@ absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
     return attention_factor;
   }
   if (const auto* longrope = std::get_if<LongRopeScaling>(&spec.scaling)) {
-    const Real original =
-        static_cast<Real>(longrope->original_max_position_embeddings);
     if (longrope->attention_factor.has_value()) {
       return *longrope->attention_factor;
     }
@@ -472,9 +463,9 @@ absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
     // LongRoPE's factor (arXiv:2402.13753): sqrt(1 + ln(factor) /
     // ln(original)).
     if (*longrope->factor <= 1) return 1;
-    return static_cast<double>(
-        std::sqrt(1 + std::log(static_cast<Real>(*longrope->factor)) /
-                          std::log(original)));
+    const auto original =
+        static_cast<double>(longrope->original_max_position_embeddings);
+    return Exp(Log(1 + Log(*longrope->factor) / Log(original)) / 2).high;
   }
   return 1;
 }

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/angle/wide.h"
 #include "core/rope/frequencies.h"
 
 namespace posenc::core {
@@ -33,6 +34,12 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
                                         std::int32_t n, std::int32_t first_pair,
                                         std::int64_t length,
                                         std::vector<double>* inv_freq);
+
+// g(factor, mscale) of the YaRN paper (arXiv:2309.00071): 0.1 mscale ln(factor)
+// + 1, or 1 for factors up to 1. Longer contexts flatten the softmax, and
+// larger logits sharpen it again. A factor on cos and sin, and squared on
+// scores.
+Wide YarnMscale(double factor, double mscale);
 
 // First and last pair of YaRN's ramp; whole numbers unless `truncate` is false.
 // Unset betas have their defaults.
