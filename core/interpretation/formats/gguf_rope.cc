@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <numbers>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/angle/wide.h"
 #include "core/base/text.h"
 #include "core/interpretation/classes/profile.h"
 #include "core/interpretation/rope/rope_config.h"
+#include "core/rope/scaling.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -145,14 +146,14 @@ double Amplitude(const GgufRope& gguf, double factor) {
   const double multiplier = gguf.attn_factor.value_or(1);
   const double ext = gguf.yarn_ext_factor.value_or(-1);
   if (gguf.ScalingType() != "yarn" || ext == 0) return multiplier;
-  long double amplitude = YarnMscale(factor, 1);
+  Wide amplitude = YarnMscale(factor, 1);
   const double m = gguf.yarn_log_multiplier.value_or(0);
   if (m != 0) {
     amplitude = absl::StartsWith(gguf.architecture, "deepseek")
                     ? 1
                     : amplitude / YarnMscale(factor, m);
   }
-  return static_cast<double>(amplitude * multiplier);
+  return (amplitude * multiplier).high;
 }
 
 // True if some layers have a sliding window.
@@ -161,17 +162,8 @@ bool HasSliding(const GgufRope& gguf) {
          gguf.dimension_count_swa || gguf.freq_base_swa;
 }
 
-// First and last pair of YaRN's ramp.
-long double RampPair(double turns, double base, std::int64_t d,
-                     std::int64_t original) {
-  const long double pi = std::numbers::pi_v<long double>;
-  return static_cast<long double>(d) *
-         std::log(static_cast<long double>(original) / (turns * 2 * pi)) /
-         (2 * std::log(static_cast<long double>(base)));
-}
-
-// Refuses factors that llama.cpp refuses, or that are fewer than the n pairs of
-// a layer.
+// Refuses factors that llama.cpp refuses, or that do not reach the n pairs of a
+// layer.
 absl::Status CheckFactors(const GgufRope& gguf, std::size_t n) {
   const std::size_t pairs = gguf.FactorCount();
   for (const auto& [name, factors] :
@@ -378,32 +370,26 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
   const bool yarn = type == "yarn" && factor != 1;
   const double ext =
       gguf.yarn_ext_factor.value_or(-1) < 0 ? 1 : *gguf.yarn_ext_factor;
-  long double low = 0, high = 0;
+  RampBounds ramp;
   if (yarn && original > 0) {
-    low = std::floor(
-        RampPair(gguf.yarn_beta_fast.value_or(32), base, d, original));
-    high =
-        std::ceil(RampPair(gguf.yarn_beta_slow.value_or(1), base, d, original));
-    low = std::max<long double>(low, 0);
-    high = std::min<long double>(high, static_cast<long double>(d - 1));
+    ramp = YarnRampBounds({.original_max_position_embeddings = original,
+                           .beta_fast = gguf.yarn_beta_fast,
+                           .beta_slow = gguf.yarn_beta_slow},
+                          base, static_cast<std::int32_t>(n));
   }
   ExplicitFrequencies frequencies;
+  const std::vector<Wide> powers =
+      Powers(Exp(-Log(base) / static_cast<double>(n)), n);
   for (std::size_t i = 0; i < n; ++i) {
-    const long double w = std::pow(static_cast<long double>(base),
-                                   -2 * static_cast<long double>(i) /
-                                       static_cast<long double>(d)) /
-                          (has_factors && !f.empty() ? f[i] : 1);
-    long double scaled_w = w / factor;
+    const Wide w = powers[i] / (has_factors && !f.empty() ? f[i] : 1);
+    Wide scaled_w = w / factor;
     if (yarn && original > 0) {
-      const long double ramp =
-          1 -
-          std::clamp<long double>((static_cast<long double>(i) - low) /
-                                      std::max<long double>(0.001L, high - low),
-                                  0, 1);
-      const long double mix = ramp * ext;
+      const Wide share = (Wide(static_cast<double>(i)) - ramp.low) /
+                         std::max(0.001, ramp.high - ramp.low);
+      const Wide mix = (1 - std::clamp(share, Wide(0), Wide(1))) * ext;
       scaled_w = scaled_w * (1 - mix) + w * mix;
     }
-    frequencies.values.push_back(static_cast<double>(scaled_w));
+    frequencies.values.push_back(scaled_w.high);
   }
   spec.rotary_dim = static_cast<std::int32_t>(d);
   spec.pairing = gguf.pairing == GgufPairing::kInterleaved

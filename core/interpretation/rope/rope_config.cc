@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "core/angle/wide.h"
 #include "core/base/error.h"
 #include "core/interpretation/classes/known_keys.h"
 #include "core/interpretation/classes/layers.h"
@@ -107,16 +108,13 @@ void StopLeftoverPairs(RopeSpec* spec, Report* report) {
 // If the share d of a head is odd, transformers rotates ceil(d / 2) pairs, with
 // exponents 2i / d.
 void WriteOutOddWidth(std::int64_t width, RopeSpec* spec, Report* report) {
-  const auto d = static_cast<long double>(width);
   const auto* linear = std::get_if<LinearScaling>(&spec->scaling);
-  const auto factor =
-      static_cast<long double>(linear != nullptr ? linear->factor : 1);
+  const double factor = linear != nullptr ? linear->factor : 1;
+  const Wide ln_ratio =
+      Log(*spec->rope_theta) * -2 / static_cast<double>(width);
   std::vector<double> inv_freq;
-  for (std::int64_t i = 0; i < width; i += 2) {
-    inv_freq.push_back(static_cast<double>(
-        std::pow(static_cast<long double>(*spec->rope_theta),
-                 -static_cast<long double>(i) / d) /
-        factor));
+  for (const Wide& w : Powers(Exp(ln_ratio), (width + 1) / 2)) {
+    inv_freq.push_back((w / factor).high);
   }
   report->Assume("rotary_dim", absl::StrCat(width + 1),
                  absl::StrCat("the file gives ", width,

@@ -104,10 +104,6 @@ void ReadScaling(const RopeDict& from, ModelRope* rope);
 // and ramp.
 void ReadYarn(const RopeDict& from, ModelRope* rope);
 
-// g(s, m) of the YaRN paper (arXiv:2309.00071): 0.1 m ln s + 1, or 1 for s <=
-// 1. It multiplies cos and sin, and its square multiplies scores.
-long double YarnMscale(double factor, double mscale);
-
 // max_position_embeddings under one of its names.
 std::optional<std::int64_t> MaxPositions(const RopeDict& from);
 

@@ -1,9 +1,9 @@
 #include <cmath>
-#include <numbers>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "core/angle/wide.h"
 #include "core/base/error.h"
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/rope/rope_config.h"
@@ -102,30 +102,23 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
   rope->spec.scaling = std::move(longrope);
 }
 
-std::vector<long double> GeometricFrequencies(const RopeSpec& spec,
-                                              long double theta) {
-  const int n = spec.rotary_dim / 2;
-  std::vector<long double> w;
-  w.reserve(n);
-  for (int i = 0; i < n; ++i) {
-    w.push_back(std::pow(theta, -static_cast<long double>(i) / n));
-  }
-  return w;
+std::vector<Wide> GeometricFrequencies(const RopeSpec& spec,
+                                       const Wide& ln_theta) {
+  const std::int32_t n = spec.rotary_dim / 2;
+  return Powers(Exp(-ln_theta / n), n);
 }
 
 // Llama 3's scaling with low_freq_factor = high_freq_factor has a step instead
 // of a band in which it interpolates. Llama3Scaling cannot express this, so the
 // frequencies are written out.
 void StepAt(const Llama3Scaling& llama3, Report* report, RopeSpec* spec) {
-  constexpr long double kFullCircle = 2 * std::numbers::pi_v<long double>;
   const double low = llama3.low_freq_factor;
   std::vector<double> inv_freq;
-  for (const long double w : GeometricFrequencies(*spec, *spec->rope_theta)) {
-    const long double rotations =
-        static_cast<long double>(llama3.original_max_position_embeddings) * w /
-        kFullCircle;
-    inv_freq.push_back(
-        static_cast<double>(rotations < low ? w / llama3.factor : w));
+  for (const Wide& w : GeometricFrequencies(*spec, Log(*spec->rope_theta))) {
+    const Wide rotations =
+        static_cast<double>(llama3.original_max_position_embeddings) * w /
+        (2 * kWidePi);
+    inv_freq.push_back((rotations < low ? w / llama3.factor : w).high);
   }
   report->Assume("scaling", "step",
                  absl::StrCat("low_freq_factor and high_freq_factor are both ",
@@ -279,24 +272,21 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
 // divides the frequency of pair m, counted from 1, by exp(a m^b), a = ln(s) /
 // (d/2)^b.
 void ReadStaticNtk(const RopeDict& from, RopeSpec* spec) {
-  const auto factor = static_cast<long double>(RequiredFactor(from));
+  const double factor = RequiredFactor(from);
   const auto mixed_b = from.dict.Number("mixed_b");
-  const long double theta = *spec->rope_theta;
-  const auto n = static_cast<long double>(spec->rotary_dim) / 2;
+  const double theta = *spec->rope_theta;
+  const double n = spec->rotary_dim / 2.0;
   if (!(factor > 0 && theta > 0)) {
-    from.dict.Fail("factor", "is ", NumberText(static_cast<double>(factor)),
-                   "; must be > 0");
+    from.dict.Fail("factor", "is ", NumberText(factor), "; must be > 0");
     return;
   }
   std::vector<double> inv_freq;
-  long double m = 1;
-  for (const long double w :
-       GeometricFrequencies(*spec, mixed_b ? theta : theta * factor)) {
-    const long double divisor =
-        mixed_b ? std::exp(std::log(factor) / std::pow(n, *mixed_b) *
-                           std::pow(m, *mixed_b))
-                : std::pow(factor, 1 / n);
-    inv_freq.push_back(static_cast<double>(w / divisor));
+  const Wide ln_factor = Log(factor);
+  double m = 1;
+  for (const Wide& w : GeometricFrequencies(
+           *spec, mixed_b ? Log(theta) : Log(theta) + ln_factor)) {
+    const Wide share = mixed_b ? Exp(*mixed_b * Log(Wide(m) / n)) : 1 / Wide(n);
+    inv_freq.push_back((w / Exp(ln_factor * share)).high);
     ++m;
   }
   WriteOutFrequencies(inv_freq, spec);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/angle/wide.h"
 #include "core/base/error.h"
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/rope/rope_config.h"
@@ -64,7 +65,7 @@ bool IsDeepseekClass(const RopeDict& from) {
          from.dict.Text("rope_type") == "deepseek_yarn";
 }
 
-long double Ratio(const RopeDict& from, double factor) {
+Wide Ratio(const RopeDict& from, double factor) {
   return YarnMscale(factor, from.dict.Number("mscale").value_or(1)) /
          YarnMscale(factor, from.dict.Number("mscale_all_dim").value_or(0));
 }
@@ -74,12 +75,12 @@ bool IsTelechats(const RopeDict& from) {
              .value_or(from.dict.Text("type").value_or("")) == "telechat3-yarn";
 }
 
-long double TelechatAmplitude(double factor) {
+Wide TelechatAmplitude(double factor) {
   if (!(factor > 0)) return 0;
-  return 0.07L * std::log(static_cast<long double>(factor)) + 1;
+  return 7 * Log(factor) / 100 + 1;
 }
 
-long double VllmAttentionFactor(const RopeDict& from, double factor) {
+Wide VllmAttentionFactor(const RopeDict& from, double factor) {
   const bool by_keys = from.Row(ReadingRule::kAmplitudeByKeys) != nullptr;
   if (!by_keys) {
     const double multiplier = from.dict.Number("attn_factor").value_or(1);
@@ -100,9 +101,8 @@ long double VllmAttentionFactor(const RopeDict& from, double factor) {
   return pair ? Ratio(from, factor) : YarnMscale(factor, 1);
 }
 
-// Both keys of the pair must be given; 0 is allowed. Older versions read
-// neither.
-long double SglangAttentionFactor(const RopeDict& from, double factor) {
+// Both of the pair must be given, be they 0; older versions read neither.
+Wide SglangAttentionFactor(const RopeDict& from, double factor) {
   const bool pair =
       FindReadingRow(from.rules, from.model_type,
                      ReadingRule::kAmplitudeMultiplier) == nullptr &&
@@ -119,8 +119,8 @@ long double SglangAttentionFactor(const RopeDict& from, double factor) {
 // attention_factor or attn_factor of the file either: since December 2025 the
 // converter writes them, as rope.scaling.yarn_attn_factor, but the loader
 // replaces that value whenever YaRN is on (pull request 17945).
-long double LlamaCppAttentionFactor(const RopeDict& from, double factor) {
-  long double attention_factor = YarnMscale(factor, 1);
+Wide LlamaCppAttentionFactor(const RopeDict& from, double factor) {
+  Wide attention_factor = YarnMscale(factor, 1);
   const bool divides = from.Row(ReadingRule::kAmplitudeByAllDim) != nullptr;
   if (divides || from.family.softmax_mscale) {
     const double all_dim = from.dict.Number("mscale_all_dim").value_or(0);
@@ -137,8 +137,7 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
   if (from.rules.attention_factor == YarnAttentionFactor::kTransformers) {
     yarn->attention_factor = dict.Number("attention_factor");
     if (!yarn->attention_factor && IsTelechats(from)) {
-      yarn->attention_factor =
-          static_cast<double>(TelechatAmplitude(yarn->factor));
+      yarn->attention_factor = TelechatAmplitude(yarn->factor).high;
     }
     if (!yarn->attention_factor && from.family.unit_amplitude && !from.nested) {
       yarn->attention_factor = 1;  // its class's own default
@@ -156,7 +155,7 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
     yarn->mscale_all_dim = dict.Number("mscale_all_dim");
     return;
   }
-  long double exact = YarnMscale(yarn->factor, 1);
+  Wide exact = YarnMscale(yarn->factor, 1);
   if (from.family.unit_amplitude) {
     // Its code always rotates by complex numbers of magnitude 1.
     exact = 1;
@@ -169,7 +168,7 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
   } else if (from.rules.attention_factor == YarnAttentionFactor::kRatio) {
     exact = Ratio(from, yarn->factor);
   }
-  const auto attention_factor = static_cast<double>(exact);
+  const double attention_factor = exact.high;
   if (!(attention_factor > 0 && std::isfinite(attention_factor))) {
     dict.Fail("mscale", "and its neighbours give the amplitude ",
               NumberText(attention_factor), "; amplitudes are finite and > 0");
@@ -224,11 +223,6 @@ void CheckGptOssRamp(const RopeDict& from, const YarnScaling& yarn,
 
 }  // namespace
 
-long double YarnMscale(double factor, double mscale) {
-  if (factor <= 1) return 1;
-  return 0.1L * mscale * std::log(static_cast<long double>(factor)) + 1;
-}
-
 void ReadYarn(const RopeDict& from, ModelRope* rope) {
   const JsonObject& dict = from.dict;
   YarnScaling yarn;
@@ -249,8 +243,8 @@ void ReadYarn(const RopeDict& from, ModelRope* rope) {
              from.Row(ReadingRule::kSoftmaxUnscaled) == nullptr) {
     const double all_dim = dict.Number("mscale_all_dim").value_or(0);
     if (all_dim != 0 && scaled) {
-      const long double g = YarnMscale(yarn.factor, all_dim);
-      rope->softmax_scale_multiplier = static_cast<double>(g * g);
+      const Wide g = YarnMscale(yarn.factor, all_dim);
+      rope->softmax_scale_multiplier = (g * g).high;
     }
   }
   rope->spec.scaling = yarn;
