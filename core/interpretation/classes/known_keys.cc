@@ -25,7 +25,7 @@ constexpr char kIntegers[] =
     "max_position_embeddings head_dim global_head_dim n_embd n_head n_layer "
     "n_positions qk_rope_head_dim qk_nope_head_dim "
     "sliding_window rotary_dim rotary_embedding_base full_attention_interval "
-    "no_rope_layer_interval";
+    "no_rope_layer_interval index_head_dim indexer_head_dim";
 constexpr char kNumbers[] =
     "partial_rotary_factor rotary_pct rotary_emb_base rope_local_base_freq "
     "global_rope_theta local_rope_theta swa_rope_theta "
@@ -410,8 +410,11 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
         is_base ||
         (IsAmong(key, kNeverNull) &&
          ClassRow(model.model_type, ReadingRule::kTakesNulls) == nullptr) ||
-        (key == "head_dim" && defaults != nullptr && defaults->head_dim > 0);
-    // For these keys null is a value.
+        (key == "head_dim" && defaults != nullptr && defaults->head_dim > 0) ||
+        (key == model.family.indexer_key &&
+         model.family.indexer != Pairing::kUnspecified &&
+         model.family.indexer_head_dim > 0);
+    // Null is a value of these.
     const bool is_switch =
         (model.family.nope == NopeRule::kNullBase && key == "rope_theta") ||
         (model.family.width == RotaryWidth::kRotaryDim && key == "rotary_dim");
