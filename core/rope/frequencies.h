@@ -1,10 +1,10 @@
 // Computes the frequencies and attention factor of a rotary specification.
 //
 // The scaling messages of posenc.v1 rope.proto have the formulas. Every
-// frequency and attention factor is evaluated in long double from the formula
-// and rounded once to float64. This float64 number is the frequency from then
-// on: ResolveRope returns it, and exact tables reduce position * frequency
-// without error.
+// frequency and attention factor is evaluated from the formula with twice the
+// bits of float64 (angle/wide.h) and rounded once. This float64 number is the
+// frequency from then on: ResolveRope returns it, and exact tables reduce
+// position * frequency without error.
 
 #pragma once
 
