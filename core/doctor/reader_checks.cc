@@ -227,7 +227,7 @@ void CheckIndexer(ConfigCase* config) {
   // If the class has no default width, the model has an indexer only if the
   // file gives a width.
   if (family.indexer_head_dim == 0 &&
-      !config->part().contains(std::string(family.indexer_key))) {
+      config->part().value(std::string(family.indexer_key), json()).is_null()) {
     return;
   }
   const auto ours = config->Indexer(*config->reference()->reader);

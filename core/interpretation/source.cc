@@ -1,6 +1,7 @@
 #include "core/interpretation/source.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -136,6 +137,11 @@ absl::StatusOr<ResolvedRope> ResolveConfig(
   absl::StatusOr<ModelRope> model =
       read({*reader, source.layer_type, source.layer_index, source.part});
   if (!model.ok()) return model.status();
+  if (model->head_dim > std::numeric_limits<std::int32_t>::max()) {
+    return FieldInvalid(field, absl::StrCat("gives heads of ", model->head_dim,
+                                            " channels; at most 2^31 - 1 are "
+                                            "described"));
+  }
   AssumeVersion(source, *reader, &model->report);
   const std::int64_t rotary_dim = model->spec.rotary_dim;
   const absl::Status wide =

@@ -60,6 +60,7 @@ enum class RefusedValue {
   kNotPositive,
   kNumber,
   kText,
+  kList,
   kDiffers  // from the value of the key `without`
 };
 
@@ -170,6 +171,8 @@ bool IsRefused(const json& value, RefusedValue when) {
       return value.is_number();
     case RefusedValue::kText:
       return value.is_string();
+    case RefusedValue::kList:
+      return value.is_array();
   }
   return false;
 }
@@ -349,14 +352,23 @@ void WarnOfLists(const ModelLayers& model) {
       {"no_rope_layers", HasLayerList(family)},
       {"layer_rope_theta",
        family.layer_bases || family.nope == NopeRule::kFromLast},
-      {"mlp_layer_types", family.nope == NopeRule::kWindowedOrDense,
-       "dense sparse", "transformers refuses it, and it is read as sparse"},
+      // transformers checks these beside layer_types alone.
+      {"mlp_layer_types",
+       has_types || family.nope == NopeRule::kWindowedOrDense, "dense sparse",
+       "transformers refuses it, and it is read as sparse"},
       {"hybrid_layer_pattern", true, "0 1", "it is read as 0"},
       {"compress_ratios", !has_types, "0 4 128",
        "transformers fails at it, and it is read as a layer that compresses"}};
   for (const auto& [key, is_read, marks, otherwise] : lists) {
     const json* list = config.Find(key);
-    if (!is_read || list == nullptr || !list->is_array()) continue;
+    if (!is_read || list == nullptr || list->is_null()) continue;
+    if (!list->is_array()) {
+      if (key == "mlp_layer_types") {
+        config.Warn(key, " is ", Shortened(*list),
+                    ", which is no list: ", otherwise);
+      }
+      continue;
+    }
     const std::size_t told = marks.empty() ? 0 : kMostMarks;
     for (std::size_t i = 0; i < std::min(list->size(), told); ++i) {
       const json& mark = (*list)[i];

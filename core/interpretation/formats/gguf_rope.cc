@@ -431,6 +431,10 @@ absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
     }
     sum += section;
   }
+  if (gguf.sections[0] + gguf.sections[1] + gguf.sections[2] == 0) {
+    return fail(
+        "gives none of the first three axes a pair, at which ggml stops");
+  }
   // ggml then begins again with the first section. RotaryAxes cannot express
   // this.
   if (!interleaved && sum < pairs) {

@@ -378,6 +378,8 @@ TEST(GgufTest, SectionsThatLlamaCppRefusesAreNamed) {
   EXPECT_THAT(error("qwen35", {11.5, 11, 10, 0}),
               HasSubstr("has an element 11.5"));
   EXPECT_THAT(error("qwen35", {-1, 11, 10, 0}), HasSubstr("has an element -1"));
+  EXPECT_THAT(error("qwen35", {0, 0, 0, 32}),
+              HasSubstr("gives none of the first three axes a pair"));
   // An architecture without sections does not read them.
   EXPECT_EQ(error("llama", {1, 2, 3}), "");
 }

@@ -16,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
+#include "tests/reference/rope_reference.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -67,6 +68,21 @@ TEST_P(PresetTest, HasFrequenciesOfItsConfig) {
     // Recorded with 9 digits.
     EXPECT_NEAR(rope->attention_factor,
                 layer["attention_scaling"].get<double>(), 1e-7);
+  }
+}
+
+TEST_P(PresetTest, HasTheNearestFrequencies) {
+  std::ifstream file(kRecorded + GetParam() + ".json");
+  ASSERT_TRUE(file.is_open());
+  const json peer = json::parse(file);
+  for (const json& layer : peer["layers"]) {
+    const RopeSource source = PresetSource(GetParam(), layer);
+    const auto rope = ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+    ASSERT_TRUE(rope.ok()) << rope.status();
+    const std::vector<reference::Quad> exact = reference::InvFreq(
+        rope->spec, source.sequence_length.value_or(
+                        rope->original_max_position_embeddings));
+    EXPECT_EQ(rope->inv_freq, std::vector<double>(exact.begin(), exact.end()));
   }
 }
 

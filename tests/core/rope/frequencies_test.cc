@@ -1,9 +1,10 @@
 // Frequencies and attention factors of every scaling against the formulas in
-// long double, and against published numbers.
+// __float128, and against published numbers.
 
 #include "core/rope/frequencies.h"
 
 #include <cmath>
+#include <random>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -40,15 +41,10 @@ TEST_P(FrequenciesTest, AreTheFormulaRoundedOnce) {
   const std::vector<reference::Quad> exact = reference::InvFreq(spec, length);
   ASSERT_EQ(rope.inv_freq.size(), exact.size());
   for (std::size_t i = 0; i < exact.size(); ++i) {
-    // The bound has half an ulp for the one rounding, and 1/32 for long double:
-    // its 64 bits leave 2^-11 ulp per operation, times ln(theta) < 20 in the
-    // power.
-    EXPECT_LE(reference::UlpError(rope.inv_freq[i], exact[i]), 0.5 + 1.0 / 32)
-        << "pair " << i;
+    EXPECT_EQ(rope.inv_freq[i], static_cast<double>(exact[i])) << "pair " << i;
   }
-  EXPECT_LE(reference::UlpError(rope.attention_factor,
-                                reference::Amplitude(spec, length)),
-            0.5 + 1.0 / 32);
+  EXPECT_EQ(rope.attention_factor,
+            static_cast<double>(reference::Amplitude(spec, length)));
   EXPECT_EQ(rope.spec.attention_factor, rope.attention_factor);
 }
 
@@ -114,6 +110,22 @@ std::vector<Case> AllScalings() {
 INSTANTIATE_TEST_SUITE_P(Scalings, FrequenciesTest,
                          ::testing::ValuesIn(AllScalings()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(FrequencyTest, IsTheNearestNumberForAnyBaseAndWidth) {
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> ln_theta(0, 20);
+  std::uniform_int_distribution<int> pairs(2, 128);
+  int wrong = 0;
+  for (int checked = 0; checked < 100000; ++checked) {
+    const int n = pairs(random);
+    const int i = std::uniform_int_distribution<int>(1, n - 1)(random);
+    const double theta = std::nextafter(std::exp(ln_theta(random)), HUGE_VAL);
+    const auto exact =
+        static_cast<double>(powq(theta, -static_cast<reference::Quad>(i) / n));
+    wrong += Resolve(Plain(2 * n, theta)).inv_freq[i] != exact ? 1 : 0;
+  }
+  EXPECT_EQ(wrong, 0);
+}
 
 // Published or separately computed numbers.
 
