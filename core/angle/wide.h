@@ -22,7 +22,9 @@ struct Wide {
   double high, low;
 
   // Implicit, so that formulas can mix both kinds.
-  constexpr Wide(double high, double low = 0) : high(high), low(low) {}
+  constexpr Wide(double value,  // NOLINT(google-explicit-constructor)
+                 double error = 0)
+      : high(value), low(error) {}
 
   friend auto operator<=>(const Wide&, const Wide&) = default;
   Wide operator-() const { return {-high, -low}; }
