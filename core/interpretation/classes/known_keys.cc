@@ -352,10 +352,8 @@ void WarnOfLists(const ModelLayers& model) {
       {"no_rope_layers", HasLayerList(family)},
       {"layer_rope_theta",
        family.layer_bases || family.nope == NopeRule::kFromLast},
-      // transformers checks these beside layer_types alone.
-      {"mlp_layer_types",
-       has_types || family.nope == NopeRule::kWindowedOrDense, "dense sparse",
-       "transformers refuses it, and it is read as sparse"},
+      {"mlp_layer_types", family.nope == NopeRule::kWindowedOrDense,
+       "dense sparse", "transformers refuses it, and it is read as sparse"},
       {"hybrid_layer_pattern", true, "0 1", "it is read as 0"},
       {"compress_ratios", !has_types, "0 4 128",
        "transformers fails at it, and it is read as a layer that compresses"}};
