@@ -84,12 +84,13 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
   // outer: the index of all these dimensions.
   Indexes Fixed(std::int64_t outer) const {
     Indexes fixed;
-    for (auto letter = places_.outer.rbegin(); letter != places_.outer.rend();
-         ++letter) {
-      const std::int64_t extent = Outer(places_, *letter).extent;
-      (*letter == 'H'   ? fixed.head
-       : *letter == 'K' ? fixed.part
-                        : fixed.layer) = outer % extent;
+    for (std::size_t i = places_.outer.size(); i-- > 0;) {
+      const char letter = places_.outer[i];
+      const std::int64_t extent = Outer(places_, letter).extent;
+      std::int64_t& index = letter == 'H'   ? fixed.head
+                            : letter == 'K' ? fixed.part
+                                            : fixed.layer;
+      index = outer % extent;
       outer /= extent;
     }
     return fixed;

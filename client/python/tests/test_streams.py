@@ -254,7 +254,7 @@ def test_a_stream_that_stands_still_ends_and_holds_nothing(watched, rotation, re
     method, message = rotation
     with posenc.Client(address, timeout=1) as client:
         with pytest.raises(posenc.DeadlineExceededError, match=said):
-            client._stream(method, requests(message), lambda answer: time.sleep(read), Call(timeout))
+            client._stream(method, requests(message), lambda answer: time.sleep(read), Call(timeout=timeout))
         assert claims_nothing() and client.get_server_info().version
 
 
