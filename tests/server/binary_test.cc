@@ -42,15 +42,17 @@ TEST_F(BinaryTest, ServesUntilSigtermAndRemovesItsFiles) {
   const char* const baseline = reference::kInstructionSets[0];
   Process process({"--listen", "127.0.0.1:0", "--listen", "unix:" + socket(),
                    "--ready-file", ready_file(), "--max-request-bytes", "64MiB",
-                   "--max-response-bytes", "12345"},
+                   "--max-response-bytes", "12345", "--threads", "1",
+                   "--keepalive-min-interval", "90s"},
                   absl::StrCat("POSENC_FORCE_ISA=", baseline));
   const std::vector<std::string> addresses = AwaitReady();
   ASSERT_EQ(addresses.size(), 2u);
-  EXPECT_THAT(
-      process.ReadLine(),
-      HasSubstr(absl::StrCat("\"msg\":\"posencd ", kVersion, " listening on ",
-                             addresses[0], ", unix:", socket(),
-                             "; instruction set ", baseline, "\"")));
+  EXPECT_THAT(process.ReadLine(),
+              HasSubstr(absl::StrCat(
+                  "\"msg\":\"posencd ", kVersion, " listening on ",
+                  addresses[0], ", unix:", socket(), "; instruction set ",
+                  baseline, "\",\"threads\":1,\"usable_cpus\":", UsableCpus(),
+                  ",\"keepalive_min_interval\":\"1m30s\"}")));
   for (const std::string& address : addresses) {
     const v1::GetServerInfoResponse info = Info(address);
     EXPECT_EQ(info.instruction_set(), baseline);

@@ -227,6 +227,17 @@ TEST_F(LifecycleTest, ListensOnTcpAndUnixSocketsAtOnce) {
   EXPECT_NE(access(directory.Path("s").c_str(), F_OK), 0) << "left behind";
 }
 
+TEST_F(LifecycleTest, TheAddressOfAllIpv6TakesIpv4Too) {
+  if (std::ifstream("/proc/net/if_inet6").peek() == EOF) {
+    GTEST_SKIP() << "this machine has no IPv6";
+  }
+  Start({.listen = {"[::]:0"}, .allow_insecure = true});
+  const std::string& all = server_->addresses()[0];
+  for (const std::string host : {"[::1]", "127.0.0.1"}) {
+    EXPECT_EQ(Health(Connect(host + all.substr(all.rfind(':'))), ""), kServing);
+  }
+}
+
 TEST_F(LifecycleTest, TakesOverAnAbandonedUnixSocketButNoOther) {
   const test::Directory directory;
   const std::string path = directory.Path("s");

@@ -172,6 +172,26 @@ TEST_F(ListenerTest, AConnectionThatOnlyPingsIsToldToGoInTime) {
   EXPECT_TRUE(socket.AwaitEnd());
 }
 
+TEST_F(ListenerTest, APeerThatPingsTooOftenIsToldToGo) {
+  std::string pings;
+  for (int i = 0; i < 8; ++i) pings += Frame(6, 0, 0, "12345678");
+  for (const bool too_often : {true, false}) {
+    ServerOptions options = Patient();
+    options.connections.keepalive_min_interval =
+        too_often ? kLong : absl::ZeroDuration();
+    Start(options);
+    Socket socket(address());
+    socket.Send(kPreface + kSettings + pings);
+    int answers = 0;
+    std::string frame;
+    while (answers < 8 && !(frame = socket.ReadFrame()).empty()) {
+      if (frame[3] == 6) ++answers;
+      if (frame[3] == 7) break;  // GOAWAY
+    }
+    EXPECT_EQ(frame.ends_with("too_many_pings"), too_often);
+  }
+}
+
 TEST_F(ListenerTest, OtherProtocolsAreEnded) {
   Start(Patient());
   Socket http(address());
