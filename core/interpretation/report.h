@@ -1,4 +1,4 @@
-// What reading a configuration gives beside the encoding: the first error,
+// The results of reading a configuration, beside the encoding: the first error,
 // assumptions, warnings, and the keys of the values.
 
 #pragma once

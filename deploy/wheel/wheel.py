@@ -60,7 +60,7 @@ def tag_of(program):
 
 
 def licences():
-    """Returns name -> file of the licences of the program and of what is linked into it."""
+    """Returns the files of the licences, by name: of the program, and of the libraries in it."""
     return {
         "LICENSE": ROOT / "LICENSE",
         **{f"{name}/copyright": SHARE / "doc" / name / "copyright" for name in LINKED},

@@ -48,7 +48,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
   return grpc::SslCredentials(options);
 }
 
-// What to do about a server that does not answer.
+// Returns the advice for a server that does not answer.
 absl::string_view Remedy(const std::string& address, const ProbeTls& tls) {
   if (absl::StartsWith(address, "unix:")) return "; is the server there?";
   return tls.ca.empty()

@@ -128,7 +128,7 @@ bool NothingDone(const absl::Status& status) {
   }
 }
 
-// What to do about a call that no server answered.
+// Returns the advice for a call that no server answered.
 absl::string_view Remedy(absl::StatusCode code, absl::string_view target) {
   if (code == absl::StatusCode::kDeadlineExceeded) {
     return "; the timeout is over: is the server there, or must the timeout be "
