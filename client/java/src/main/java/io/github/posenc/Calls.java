@@ -44,6 +44,7 @@ final class Calls {
   void close() {
     channel.shutdownNow();
     once.shutdownNow();
+    if (client.local != null) client.local.close();
   }
 
   /**
@@ -105,7 +106,9 @@ final class Calls {
       PosencException error = PosencException.of(e, client.target, requestId);
       // With a reason, the server has already named the field that it does not know.
       boolean unknown = error.code().equals("UNIMPLEMENTED") && error.reason().isEmpty();
-      throw unknown ? error.with(error.getMessage() + versions(name, own), requestId) : error;
+      boolean gone = error.code().equals("UNAVAILABLE") && client.local != null;
+      String more = unknown ? versions(name, own) : gone ? client.local.whyGone() : "";
+      throw error.with(error.getMessage() + more, requestId);
     }
   }
 

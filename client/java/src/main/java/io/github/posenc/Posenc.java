@@ -54,6 +54,31 @@ public final class Posenc implements AutoCloseable {
     return builder(target).connect();
   }
 
+  /**
+   * Starts posencd, and makes a client of it; {@link #close} ends the server, too.
+   *
+   * <p>posencd is the file that the variable POSENCD names, else the first on PATH. It does not get
+   * the variables POSENC_..., which are meant for other servers and clients. It listens on a unix
+   * socket in a folder of /dev/shm that only this user may enter, and shares memory there ({@link
+   * #sharedRegion}).
+   *
+   * <p>Each call starts a server of its own. It also ends when this process is killed, because it
+   * reads a pipe that this process alone holds, and at Control-C in a terminal, like this process.
+   *
+   * @param flags more of posencd's, such as "--threads=1"
+   * @throws PosencException UNAVAILABLE if the server cannot be started; the text has the remedy
+   */
+  public static Posenc local(String... flags) {
+    return of(new LocalServer(System.getenv(), LocalServer.SHARED_MEMORY, flags));
+  }
+
+  /** Makes the client of a server, which it closes. */
+  static Posenc of(LocalServer server) {
+    PosencBuilder builder = builder(server.target());
+    builder.local = server;
+    return builder.connect();
+  }
+
   /** Returns a builder for a client with other options. */
   public static PosencBuilder builder(String target) {
     return new PosencBuilder(target);

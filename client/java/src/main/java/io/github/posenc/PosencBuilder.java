@@ -42,6 +42,7 @@ public final class PosencBuilder {
   private String serverName;
   String token;
   String tokenFile;
+  LocalServer local; // the target's, if this process started it
 
   PosencBuilder(String target) {
     this.target = given("target", target);
