@@ -22,6 +22,7 @@ use tower::util::Oneshot;
 use crate::channels::{Address, Channels};
 use crate::error::{Error, Result};
 use crate::incoming::Incoming;
+use crate::local::LocalServer;
 use crate::options::{CallOptions, Options};
 use crate::outgoing::{CHUNK_BYTES, Outgoing, Piece};
 use crate::retry;
@@ -48,6 +49,8 @@ struct Shared {
     channels: Channels,
     bearer: Option<Bearer>,
     options: Options,
+    /// The server that this process started for the client. It ends after the connections.
+    local: Option<LocalServer>,
 }
 
 /// A client of a target's server or servers.
@@ -94,8 +97,13 @@ pub fn connect(target: impl AsRef<str>) -> Result<Client> {
 
 /// Makes a client with options. Fails with INVALID_ARGUMENT if the target, TLS or the token cannot be used.
 pub fn connect_with(target: impl AsRef<str>, options: Options) -> Result<Client> {
-    let channels = Channels::new(target.as_ref(), &options)?;
-    let shared = Shared { channels, bearer: Bearer::of(&options)?, options };
+    client_of(target.as_ref(), options, None)
+}
+
+/// Makes a client; `local` is the target's server if this process started it.
+pub(crate) fn client_of(target: &str, options: Options, local: Option<LocalServer>) -> Result<Client> {
+    let channels = Channels::new(target, &options)?;
+    let shared = Shared { channels, bearer: Bearer::of(&options)?, options, local };
     Ok(Client { shared: Arc::new(shared), options: CallOptions::default(), deadline: None })
 }
 
@@ -374,6 +382,9 @@ impl<'c> Attempts<'c> {
         if error.0.connection || error.code() == Code::DeadlineExceeded && !told {
             let fact = if self.patience.timeout.is_zero() { "timeout: is 0; must be above 0" } else { error.message() };
             error.0.message = format!("{target}: {fact}");
+            if let Some(server) = self.client.shared.local.as_ref().filter(|_| error.0.connection) {
+                error.0.message += &server.why_gone().await;
+            }
         } else if error.code() == Code::Unimplemented && !told {
             // With a reason, the server has already said what it does not know.
             let is_info = self.method == "GetServerInfo";

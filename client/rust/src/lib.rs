@@ -5,6 +5,7 @@ mod channels;
 mod client;
 mod error;
 mod incoming;
+mod local;
 mod methods;
 mod options;
 mod outgoing;
@@ -20,6 +21,7 @@ pub mod v1;
 
 pub use client::{Answers, Client, connect, connect_with};
 pub use error::{Code, Error, Reason, Result};
+pub use local::local;
 pub use options::{CallOptions, Options, TlsOptions};
 pub use rope::{Between, Config, Rope, ShiftBy, StartAt};
 pub use shared::{RegionOptions, SharedRegion, SharedTensor};

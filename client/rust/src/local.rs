@@ -1,0 +1,216 @@
+//! A server of this process, on this machine.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tonic::Code;
+
+use crate::client::{Client, client_of};
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::retry;
+
+const SHARED_MEMORY: &str = "/dev/shm";
+const PREFIX: &str = "posenc-local-";
+/// posencd starts within 20 ms, but a machine may be busy.
+const LONGEST_START: Duration = Duration::from_secs(30);
+const LONGEST_DEATH: Duration = Duration::from_millis(500);
+
+/// Starts posencd, and makes a client of it. The server is killed when the last copy of the client is dropped.
+///
+/// `flags` are more of posencd's, such as `--threads=1`. posencd is the file that the variable `POSENCD` names, else the
+/// first on `PATH`. It does not get the variables `POSENC_...`, which are meant for other servers and clients. It listens
+/// on a unix socket in a folder of `/dev/shm` that only this user may enter, and shares memory there
+/// ([`Client::shared_region`]).
+///
+/// Each call starts a server of its own. It also ends when this process is killed: it reads a pipe that this process
+/// alone holds, and the kernel closes that at any end.
+///
+/// Fails with UNAVAILABLE if the server cannot be started; the text has the remedy.
+pub async fn local(flags: &[&str]) -> Result<Client> {
+    let posencd = find()?;
+    let folder = PrivateFolder::new(SHARED_MEMORY)?;
+    remove_leftovers(&folder);
+    let server = LocalServer { process: Mutex::new(start(&posencd, &folder.0, flags)?), folder };
+    server.ready().await?;
+    client_of(&format!("unix:{}", server.file("socket").display()), Options::default(), Some(server))
+}
+
+/// A folder with a socket, a log, and the files of regions. It is removed at its end.
+struct PrivateFolder(PathBuf);
+
+/// A posencd, which its drop kills.
+pub(crate) struct LocalServer {
+    process: Mutex<Child>,
+    folder: PrivateFolder,
+}
+
+fn failure(fact: impl std::fmt::Display) -> Error {
+    Error::new(Code::Unavailable, format!("posenc::local(): {fact}"))
+}
+
+fn find() -> Result<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(named) = set("POSENCD") {
+        return Ok(named.into());
+    }
+    let paths = set("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&paths).map(|folder| folder.join("posencd")).find(|file| file.is_file());
+    found.ok_or_else(|| {
+        let install = format!("pip install posenc-server=={}", env!("CARGO_PKG_VERSION"));
+        let wheels = "the wheel is for Linux on x86_64 with glibc 2.36 or newer";
+        failure(format!("there is no posencd: {install} ({wheels}), or name one by POSENCD"))
+    })
+}
+
+impl PrivateFolder {
+    fn new(parent: &str) -> Result<Self> {
+        let path = Path::new(parent).join(format!("{PREFIX}{:016x}", retry::random()));
+        DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
+            let remedy = "client and server share memory there: mount a tmpfs that this user may write, or use \
+                          posenc::connect() with a server that was started by hand";
+            failure(format!("{parent}: {error}; {remedy}"))
+        })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for PrivateFolder {
+    fn drop(&mut self) {
+        // The next start tries again.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn start(posencd: &Path, folder: &Path, flags: &[&str]) -> Result<Child> {
+    let log = || File::options().create(true).append(true).open(folder.join("log"));
+    let at = folder.display();
+    let name = |flag: &str| flag.split('=').next().map(str::to_owned);
+    let defaults = ["--drain-timeout=1s", "--log-level=warning", "--log-format=text"];
+    let mut command = Command::new(posencd);
+    command
+        .arg0("posencd")
+        .args(["--exit-with-stdin", &format!("--listen=unix:{at}/socket")])
+        .args([format!("--shared-memory-prefix={at}/"), format!("--ready-file={at}/ready")])
+        .args(defaults.iter().filter(|default| flags.iter().all(|flag| name(flag) != name(default))))
+        .args(flags)
+        // A group of its own, because Control-C at a terminal is for this process alone.
+        .process_group(0)
+        .stdin(Stdio::piped());
+    for (variable, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("POSENC_")) {
+        command.env_remove(variable);
+    }
+    let logs = log().and_then(|out| Ok((out, log()?))).map_err(failure)?;
+    command.stdout(logs.0).stderr(logs.1).spawn().map_err(|error| {
+        let remedy = match error.kind() {
+            ErrorKind::PermissionDenied => {
+                "it must be executable, on a file system that is not mounted noexec; or name another by POSENCD"
+            }
+            ErrorKind::NotFound if posencd.exists() => {
+                "the file is there, but not its loader: it needs glibc, which musl systems such as Alpine lack"
+            }
+            ErrorKind::NotFound => "POSENCD must name the server's program, or be unset",
+            _ => "is it a program for this machine? Name another by POSENCD",
+        };
+        failure(format!("{}: {error}; {remedy}", posencd.display()))
+    })
+}
+
+impl LocalServer {
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.0.join(name)
+    }
+
+    fn end(&self) -> Option<ExitStatus> {
+        self.process.lock().ok()?.try_wait().ok()?
+    }
+
+    async fn ready(&self) -> Result<()> {
+        let deadline = Instant::now() + LONGEST_START;
+        while !self.file("ready").exists() {
+            if let Some(status) = self.end() {
+                return Err(failure(self.told(status)));
+            }
+            if Instant::now() > deadline {
+                return Err(failure(format!("posencd is not ready after {LONGEST_START:?}: is the machine too busy?")));
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    /// Says how the server ended, and its last words.
+    fn told(&self, status: ExitStatus) -> String {
+        let how = match (status.signal(), status.code()) {
+            (Some(signal), _) => format!("posencd was killed by signal {signal}"),
+            (None, code) => format!("posencd ended with code {}", code.unwrap_or_default()),
+        };
+        let mut log = Vec::new();
+        let _ = File::open(self.file("log")).and_then(|mut file| file.read_to_end(&mut log));
+        let said = String::from_utf8_lossy(&log[log.len().saturating_sub(2000)..]).trim().to_owned();
+        let too_old =
+            "; this system's C library is too old for it: use a newer system, or name another posencd by POSENCD";
+        let remedy = if said.contains("GLIBC") { too_old } else { "" };
+        if said.is_empty() { how } else { format!("{how}: {said}{remedy}") }
+    }
+
+    /// Tells an end that the caller did not want, for the text of an error.
+    pub(crate) async fn why_gone(&self) -> String {
+        let deadline = Instant::now() + LONGEST_DEATH;
+        while Instant::now() < deadline {
+            if let Some(status) = self.end() {
+                return format!("; {}; call posenc::local() again", self.told(status));
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        String::new()
+    }
+}
+
+impl Drop for LocalServer {
+    fn drop(&mut self) {
+        // Nobody waits for its calls, and a drop must not wait for it to drain.
+        if let Ok(process) = self.process.get_mut() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Removes the folders, with the memory of their regions, of processes that were killed.
+fn remove_leftovers(own: &PrivateFolder) {
+    let user = own.0.metadata().map(|about| about.uid()).ok();
+    for entry in fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten() {
+        let Ok(about) = entry.metadata() else { continue };
+        let is_local = entry.file_name().to_string_lossy().starts_with(PREFIX) && about.is_dir();
+        // A young one may belong to a server that is starting.
+        let is_old = about.modified().ok().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > LONGEST_START);
+        if !is_local || !is_old || user != Some(about.uid()) {
+            continue;
+        }
+        let answer = UnixStream::connect(entry.path().join("socket"));
+        if answer.is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_shared_memory_is_told_so() {
+        let error = PrivateFolder::new("/nonexistent").err().unwrap();
+        assert!(error.message().contains("/nonexistent: No such file or directory"), "{error}");
+        assert!(error.message().contains("mount a tmpfs"), "{error}");
+    }
+}
