@@ -137,6 +137,26 @@ ray_reposition_example() {
   "$venv/bin/python" -B "$here/ray_reposition/test.py" "$posencd"
 }
 
+# torch and transformers are large: this example runs only if it is named. They are those of ./run parity.
+notebook_example() {
+  "$root/client/python/run" build
+  local venv=${PARITY_VENV:-$root/build/parity-venv}
+  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+  "$venv/bin/python" -c 'import torch, transformers' 2>/dev/null ||
+    "$venv/bin/pip" install -q --disable-pip-version-check transformers torch
+  "$venv/bin/pip" install -q --disable-pip-version-check nbclient ipykernel "$root/build/clients/python/source[plots]"
+  # The notebook is kept without outputs, so that a change shows what was changed.
+  POSENCD=$posencd "$venv/bin/python" -B - "$here/notebook.ipynb" <<'END'
+import sys, nbformat
+from nbclient import NotebookClient
+notebook = nbformat.read(sys.argv[1], 4)
+assert not any(cell.get("outputs") for cell in notebook.cells), "clear the notebook's outputs"
+NotebookClient(notebook, timeout=300).execute()
+drawn = sum("image/png" in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
+assert drawn == 2, f"{drawn} pictures"
+END
+}
+
 shift
 (($#)) || set -- grpcurl ghz cpp python go java node rust paged_cache
 for example in "$@"; do
