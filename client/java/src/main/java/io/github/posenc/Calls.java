@@ -106,7 +106,9 @@ final class Calls {
       PosencException error = PosencException.of(e, client.target, requestId);
       // With a reason, the server has already named the field that it does not know.
       boolean unknown = error.code().equals("UNIMPLEMENTED") && error.reason().isEmpty();
-      boolean gone = error.code().equals("UNAVAILABLE") && client.local != null;
+      // gRPC says UNKNOWN if the server closes a connection while it is being made.
+      boolean gone =
+          client.local != null && List.of("UNAVAILABLE", "UNKNOWN").contains(error.code());
       String more = unknown ? versions(name, own) : gone ? client.local.whyGone() : "";
       throw error.with(error.getMessage() + more, requestId);
     }
