@@ -67,7 +67,7 @@ func TestTellsWhichServerIsAway(t *testing.T) {
 	listener.Close()
 	c := dial(t, address)
 	_, err = c.GetServerInfo(context.Background())
-	if e := asError(t, err); e.Code != codes.Unavailable || !strings.Contains(e.Error(), address) {
+	if e := asError(t, err); e.Code != codes.Unavailable || !strings.Contains(e.Error(), address+"; is the server there, ") {
 		t.Errorf("got %v", e)
 	}
 }

@@ -79,11 +79,13 @@ func (c *Client) errorOf(err error, method, requestID string) error {
 	}[e.Code]
 	switch {
 	case e.Reason != "":
-	case e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded:
-		e.Message += "; the server is " + c.target
-		if c.local != nil && e.Code == codes.Unavailable {
-			e.Message += c.local.whyGone()
-		}
+	case e.Code == codes.DeadlineExceeded:
+		e.Message += "; the server is " + c.target + "; the timeout is over: is the server there, or must the timeout be longer?"
+	case e.Code == codes.Unavailable && c.local != nil:
+		e.Message += "; the server is " + c.target + c.local.whyGone()
+	case e.Code == codes.Unavailable:
+		e.Message += "; the server is " + c.target +
+			"; is the server there, does it speak TLS or plaintext as this client does, and do both trust the certificates?"
 	case e.Code == codes.Unimplemented && !strings.HasSuffix(method, "/GetServerInfo"):
 		e.Message += "; the server is of another version than this client (" + Version + ")"
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)

@@ -48,6 +48,11 @@ export function fromGrpc(error: unknown, target: string, requestId: string): unk
     // No server answered, or it was too slow: name the target.
     text = text.replace(/\s*Resolution note:\s*$/, "");
     if (!text.includes(target)) text += `; the target is ${target}`;
+    if (code === codes.DEADLINE_EXCEEDED)
+      text += "; the timeout is over: is the server there, or must the timeout be longer?";
+    else if (!target.startsWith("unix:"))
+      text +=
+        "; is the server there, does it speak TLS or plaintext as this client does, and do both trust the certificates?";
   }
   return new PosencError(text, { ...facts, code: codes[code] ?? String(code), requestId });
 }

@@ -143,9 +143,8 @@ describe("errors", () => {
 
   test("TellTheTargetOfAServerThatIsAway", async () => {
     const away = posenc.connect("127.0.0.1:1", { timeoutMs: 5000 });
-    await assert.rejects(
-      away.getServerInfo(),
-      (error) => /UNAVAILABLE|DEADLINE_EXCEEDED/.test(error.code) && error.message.includes("127.0.0.1:1"),
+    await assert.rejects(away.getServerInfo(), (error) =>
+      /127.0.0.1:1.*; (is the server there|the timeout is over)/.test(error.message),
     );
   });
 

@@ -380,11 +380,15 @@ impl<'c> Attempts<'c> {
     async fn explained(&self, mut error: Error) -> Error {
         let (target, told) = (&self.client.shared.channels.target.text, !error.reason_name().is_empty());
         if error.0.connection || error.code() == Code::DeadlineExceeded && !told {
-            let fact = if self.patience.timeout.is_zero() { "timeout: is 0; must be above 0" } else { error.message() };
-            error.0.message = format!("{target}: {fact}");
-            if let Some(server) = self.client.shared.local.as_ref().filter(|_| error.0.connection) {
-                error.0.message += &server.why_gone().await;
-            }
+            let remedy = match &self.client.shared.local {
+                Some(server) if error.0.connection => server.why_gone().await,
+                _ if error.0.connection => "; is the server there, does it speak TLS or plaintext as this client \
+                                            does, and do both trust the certificates?"
+                    .to_owned(),
+                _ if self.patience.timeout.is_zero() => "; timeout: is 0; must be above 0".to_owned(),
+                _ => "; the timeout is over: is the server there, or must the timeout be longer?".to_owned(),
+            };
+            error.0.message = format!("{target}: {}{remedy}", error.message());
         } else if error.code() == Code::Unimplemented && !told {
             // With a reason, the server has already said what it does not know.
             let is_info = self.method == "GetServerInfo";

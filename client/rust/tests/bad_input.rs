@@ -260,7 +260,11 @@ async fn of_the_connection() {
     }
     let gone = format!("unix:{}/nobody", folder.0.display());
     for target in ["127.0.0.1:1", "nobody.invalid:1", &gone] {
-        table.expect(target, dialled(target, Options::default()).await, Code::Unavailable, None, target);
+        let error = dialled(target, Options::default()).await.map_err(|error| {
+            assert!(error.message().contains("; is the server there, does it speak TLS"), "{error}");
+            error
+        });
+        table.expect(target, error, Code::Unavailable, None, target);
     }
     let tls = |tls: TlsOptions| Options { tls: Some(tls), ..Options::default() };
     let (empty, binary) = (folder.file("empty", ""), folder.0.join("binary"));

@@ -58,11 +58,25 @@ public final class PosencException extends RuntimeException {
           text.append(": ").append(cause.getMessage());
         }
       }
-      text.append(" (server ").append(target).append(')');
+      text.append(" (server ").append(target).append(')')
+          .append(remedy(status.getCode(), target));
     }
     return new PosencException(status.getCode().name(),
         info.getReason().replaceFirst("^ERROR_REASON_", ""), info.getMetadataMap(), requestId,
         text.toString(), status.getCause());
+  }
+
+  // What to do if no server answered.
+  private static String remedy(Status.Code code, String target) {
+    switch (code) {
+      case UNAVAILABLE:
+        return target.startsWith("unix:") ? "" : "; is the server there, does it speak TLS or plaintext as this client does, and do"
+            + " both trust the certificates?";
+      case DEADLINE_EXCEEDED:
+        return "; the timeout is over: is the server there, or must the timeout be longer?";
+      default:
+        return "";
+    }
   }
 
   private static ErrorInfo infoOf(Metadata trailers) {

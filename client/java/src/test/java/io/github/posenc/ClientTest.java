@@ -309,7 +309,8 @@ class ClientTest extends WithServer {
         PosencException e = assertThrows(PosencException.class,
             () -> each.applyRope(request().build(), TensorView.of(new float[80], 1, 5, 2, 8), null));
         assertEquals("DEADLINE_EXCEEDED", e.code());
-        assertTrue(e.getMessage().contains("" + silent.getLocalPort()), e.getMessage());
+        String remedy = silent.getLocalPort() + "); the timeout is over: is the server there, ";
+        assertTrue(e.getMessage().contains(remedy), e.getMessage());
       }
     }
   }
@@ -364,6 +365,14 @@ class ClientTest extends WithServer {
         ExecutionException.class,
         () -> posenc.async(p -> p.applyRope(request().clearLayout().build(), tensor, null)).get());
     assertEquals("layout", ((PosencException) e.getCause()).field());
+  }
+
+  @Test
+  void aServerThatIsAwayIsNamedWithARemedy() {
+    try (Posenc client = Posenc.connect("127.0.0.1:1")) {
+      PosencException e = assertThrows(PosencException.class, client::getServerInfo);
+      assertTrue(e.getMessage().contains("(server 127.0.0.1:1); is the server there, "), e.getMessage());
+    }
   }
 
   @Test
