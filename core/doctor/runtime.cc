@@ -387,7 +387,7 @@ std::optional<json> MergedOverride(const ConfigCase& config,
   for (const std::string& step : steps) {
     override = json{{step, std::move(override)}};
   }
-  return override;
+  return std::make_optional(std::move(override));
 }
 
 // Returns the dicts of rotary parameters in an override, or in its parts.

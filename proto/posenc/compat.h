@@ -6,8 +6,11 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "absl/base/config.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/util/json_util.h"
 #include "grpcpp/security/tls_certificate_provider.h"
@@ -43,6 +46,17 @@ inline void PrintDefaults(google::protobuf::util::JsonPrintOptions* options) {
   options->always_print_primitive_fields = true;
 #else
   options->always_print_fields_with_no_presence = true;
+#endif
+}
+
+// Returns the bytes that are written in hexadecimal; "" for wrong digits.
+// Abseil of 2024 deprecated the form without an output, the only one in 2022.
+inline std::string BytesOfHex(absl::string_view digits) {
+#if ABSL_LTS_RELEASE_VERSION < 20240722
+  return absl::HexStringToBytes(digits);
+#else
+  std::string bytes;
+  return absl::HexStringToBytes(digits, &bytes) ? bytes : "";
 #endif
 }
 

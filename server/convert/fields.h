@@ -36,7 +36,8 @@ inline std::string Serialize(const google::protobuf::Message& message) {
   google::protobuf::io::StringOutputStream stream(&bytes);
   google::protobuf::io::CodedOutputStream coded(&stream);
   coded.SetSerializationDeterministic(true);
-  message.SerializeToCodedStream(&coded);
+  // It only fails if the stream does, and a string takes all bytes.
+  static_cast<void>(message.SerializeToCodedStream(&coded));
   coded.Trim();
   return bytes;
 }

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "posenc/compat.h"
 
 namespace posenc::server {
 namespace {
@@ -31,8 +31,8 @@ std::optional<Traceparent> ParseTraceparent(absl::string_view text) {
         absl::ascii_isxdigit(text[i]) && !absl::ascii_isupper(text[i]);
     if (dash ? text[i] != '-' : !digit) return std::nullopt;
   }
-  const std::string trace = absl::HexStringToBytes(text.substr(kTraceAt, 32));
-  const std::string parent = absl::HexStringToBytes(text.substr(kParentAt, 16));
+  const std::string trace = compat::BytesOfHex(text.substr(kTraceAt, 32));
+  const std::string parent = compat::BytesOfHex(text.substr(kParentAt, 16));
   if (absl::StartsWith(text, "ff") || IsZero(trace) || IsZero(parent)) {
     return std::nullopt;
   }
@@ -41,7 +41,7 @@ std::optional<Traceparent> ParseTraceparent(absl::string_view text) {
       (absl::StartsWith(text, "00") || text[kBytes] != '-')) {
     return std::nullopt;
   }
-  const std::string flags = absl::HexStringToBytes(text.substr(kFlagsAt, 2));
+  const std::string flags = compat::BytesOfHex(text.substr(kFlagsAt, 2));
   Traceparent parsed;
   std::copy(trace.begin(), trace.end(), parsed.trace_id.begin());
   std::copy(parent.begin(), parent.end(), parsed.parent_id.begin());

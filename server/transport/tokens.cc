@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -120,7 +119,7 @@ absl::Status Tokens::ParseSecret(absl::string_view secret, Token* token) {
       !std::all_of(secret.begin(), secret.end(), absl::ascii_isxdigit)) {
     return Wrong("sha256: must be followed by 64 hexadecimal digits");
   }
-  const std::string bytes = absl::HexStringToBytes(secret);
+  const std::string bytes = compat::BytesOfHex(secret);
   std::copy(bytes.begin(), bytes.end(), token->hash.begin());
   // sha256sum prints this hash for empty input, such as an unset variable.
   // Accepting it would accept an empty token.

@@ -3,6 +3,7 @@
 #include "server/adapters/kserve/kserve_service.h"
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -17,6 +18,7 @@
 #include "server/adapters/kserve/regions.h"
 #include "server/base/version.h"
 #include "server/call/request.h"
+#include "server/convert/fields.h"
 #include "server/methods/shared_tensors.h"
 #include "server/methods/small_answer.h"
 #include "server/service/extra_service.h"
@@ -82,7 +84,7 @@ absl::Status AskMetadata(const ModelMetadataRequest& request,
                                ModelMetadataResponse::TensorMetadata* to) {
     to->set_name(std::string(tensor.name));
     to->set_datatype(std::string(DatatypeOf(tensor)));
-    to->mutable_shape()->Resize(tensor.rank, -1);
+    Append(std::vector<std::int64_t>(tensor.rank, -1), to->mutable_shape());
     (*response->mutable_properties())[absl::StrCat(tensor.name, ".datatypes")] =
         std::string(tensor.datatypes);
   };
@@ -105,7 +107,7 @@ absl::Status AskConfig(const ModelConfigRequest& request,
   const auto tell = [](const ModelTensor& tensor, auto* to) {
     to->set_name(std::string(tensor.name));
     to->set_data_type(FindDatatype(DatatypeOf(tensor))->config);
-    to->mutable_dims()->Resize(tensor.rank, -1);
+    Append(std::vector<std::int64_t>(tensor.rank, -1), to->mutable_dims());
   };
   for (const auto& input : (*model)->inputs) {
     tell(input, config.add_input());
