@@ -1,6 +1,7 @@
 #include "core/rotation/cache_layout.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 #include "absl/strings/match.h"
@@ -8,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace posenc::core {
 namespace {
@@ -40,9 +42,17 @@ absl::StatusOr<std::string> Letters(const std::string& dimensions) {
   const bool known =
       dimensions.find_first_not_of("BTHDKL") == std::string::npos;
   if (!known) {
+    // The edit distance takes quadratic time, and no engine's name is longer.
+    const absl::string_view shown = absl::string_view(dimensions).substr(0, 64);
+    const Engine* const near = std::min_element(
+        std::begin(kEngines), std::end(kEngines),
+        [shown](const Engine& a, const Engine& b) {
+          return EditDistance(shown, a.name) < EditDistance(shown, b.name);
+        });
     return WrongDimensions(
-        dimensions,
-        absl::StrCat("is unknown; use the letters B, T, H, D, K, L, or one of ",
+        shown,
+        absl::StrCat("is unknown; near: ", near->name,
+                     "; use the letters B, T, H, D, K, L, or one of ",
                      absl::StrJoin(kEngines, ", ",
                                    [](std::string* out, const Engine& engine) {
                                      absl::StrAppend(out, engine.name);

@@ -292,7 +292,7 @@ TEST(RepositionCacheTest, RefusesWhatIsNoCache) {
        [](auto* cache, auto*) { cache->dimensions = ""; }},
       {"an unknown engine", "cache.dimensions",
        [](auto* cache, auto*) { cache->dimensions = "vllm_pack"; },
-       "vllm_packed"},
+       "near: vllm_packed;"},
       {"a letter twice", "cache.dimensions",
        [](auto* cache, auto*) { cache->dimensions = "BTTKD"; }, "T twice"},
       {"no blocks", "cache.dimensions",
